@@ -48,15 +48,16 @@ impl Device {
         let claim = match place.driver {
             Driver::IoUring => check_file(&place.path, writing)?,
             Driver::VhostUser => None,
-            Driver::VirtioBlk => {
-                return Err(Failure::usage("ioengine=virtio-blk is the driver of a guest, and this is a host"));
+            Driver::Guest(bus) => {
+                let engine = bus.name();
+                return Err(Failure::usage(format!("ioengine={engine} is the driver of a guest, and this is a host")));
             }
         };
         let before = sockets();
         let blkio = connect_within(place.clone(), writing, CONNECT_LIMIT)?;
         let connection = match place.driver {
             Driver::VhostUser => Connection::find(&before),
-            Driver::IoUring | Driver::VirtioBlk => None,
+            Driver::IoUring | Driver::Guest(_) => None,
         };
         let capacity = blkio.get_u64("capacity").map_err(|error| refuse(&place.path, &error))?;
         let alignment = blkio.get_i32("request-alignment").map_err(|error| refuse(&place.path, &error))?;
@@ -91,7 +92,7 @@ impl Device {
     pub fn durable_by(&self) -> &'static str {
         match self.driver {
             // virtio-blk has no FUA bit; blkio sends the flush before it completes the write
-            Driver::VhostUser | Driver::VirtioBlk => "a flush after each write",
+            Driver::VhostUser | Driver::Guest(_) => "a flush after each write",
             Driver::IoUring => "RWF_DSYNC with each write",
         }
     }
@@ -113,7 +114,7 @@ impl Device {
         self.blkio.set_i32("num-poll-queues", polls as i32).map_err(refused)?;
         let (ring, entries) = match self.driver {
             Driver::VhostUser => ("queue-size", DESCRIPTORS_PER_REQUEST * deepest),
-            Driver::IoUring | Driver::VirtioBlk => ("num-entries", deepest),
+            Driver::IoUring | Driver::Guest(_) => ("num-entries", deepest),
         };
         let entries = entries.next_power_of_two().clamp(RING_MIN, RING_MAX);
         self.blkio.set_i32(ring, entries as i32).map_err(refused)?;

@@ -6,7 +6,7 @@ use crate::job::Job;
 use crate::report::Harvest;
 use crate::system;
 use crate::tally::Window;
-use virtune_load_core::logs::lines;
+use virtune_load_core::logs::{each, lines};
 
 /// Make every log that the jobs ask for, still empty, so that a wrong path costs no run.
 pub fn prepare(jobs: &[Job]) -> Result<(), Failure> {
@@ -39,17 +39,22 @@ pub fn write(jobs: &[Job], harvest: &Harvest) -> Result<(), Failure> {
         let mean = |sum: u64, window: &Window| if window.ios == 0 { 0.0 } else { sum as f64 / window.ios as f64 };
         let kib = job.block as f64 / 1024.0;
         let save = |prefix: &Option<String>, kind: &str, value: &dyn Fn(&Window) -> f64, empty: bool| match prefix {
-            Some(prefix) => save(&path_of(prefix, kind, number), &lines(job, outcome, value, empty)),
+            Some(prefix) => write_text(&path_of(prefix, kind, number), &lines(job, outcome, value, empty)),
             None => Ok(()),
         };
         save(&job.logs.iops, "iops", &per_second, true)?;
         save(&job.logs.bandwidth, "bw", &|window| per_second(window) * kib, true)?;
+        if let (Some(prefix), true) = (&job.logs.latency, job.logs.each) {
+            write_text(&path_of(prefix, "clat", number), &each(job, outcome, false))?;
+            write_text(&path_of(prefix, "lat", number), &each(job, outcome, true))?;
+            continue;
+        }
         save(&job.logs.latency, "clat", &|window| mean(window.clat_ns, window), false)?;
         save(&job.logs.latency, "lat", &|window| mean(window.lat_ns, window), false)?;
     }
     Ok(())
 }
 
-fn save(path: &str, text: &str) -> Result<(), Failure> {
+fn write_text(path: &str, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text).map_err(|error| system::failure(format!("cannot write the log {path}"), &error))
 }

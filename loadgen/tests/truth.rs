@@ -321,6 +321,29 @@ fn the_logs_hold_a_line_for_each_interval() {
 }
 
 #[test]
+fn each_request_of_a_counted_load_is_recorded_where_that_is_asked_for() {
+    if !has(QSD) {
+        return;
+    }
+    let daemon = Daemon::start(&NULL, 1);
+    let folder = folder();
+    let prefix = folder.path().join("l");
+    let words = format!(
+        "rw=randread iodepth=4 number_ios=97 log_avg_msec=0 log_offset=1 write_lat_log={} lat_percentiles=1",
+        prefix.display()
+    );
+    let result = load(&daemon.words(), &words);
+    let text = std::fs::read_to_string(folder.path().join("l_lat.1.log")).unwrap();
+    let lines: Vec<Vec<u64>> =
+        text.lines().map(|line| line.split(", ").map(|word| word.parse().unwrap()).collect()).collect();
+    assert_eq!(lines.len(), 97);
+    assert!(lines.iter().all(|line| line[2] == 0 && line[3] == 4096 && line[4] % 4096 == 0));
+    let mean = lines.iter().map(|line| line[1]).sum::<u64>() as f64 / 97.0;
+    let told = result["jobs"][0]["read"]["lat_ns"]["mean"].as_f64().unwrap();
+    assert!((mean - told).abs() < 1e-3 * told, "{mean} {told}");
+}
+
+#[test]
 fn bins_of_a_real_fio_are_ours() {
     if !has("fio") {
         return;

@@ -59,6 +59,8 @@ class LyingDisk:
                         break
                     if self._kick in ready:
                         os.read(self._kick, 8)
+                        if self.lie == "gone":
+                            break
                         self._work()
                     if peer in ready:
                         self._answer(peer)

@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """A guest without an operating system on a disk that lies: it ends its load with words, and is ready for the next."""
 
+import contextlib
 import json
+import mmap
 import socket
-from collections.abc import Iterator
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from tests.bench.lying_disk import LyingDisk
 from tests.conftest import bare_guest
 
 from virtune.bench.guest.line import Line
+from virtune.bench.qemu.machine import monitored
+from virtune.bench.qmp import Monitor
 from virtune.dialects.qemu.guest import GuestMachine, machine_argv
 from virtune.model.machine import Machine
 from virtune.shell import Warden, find
@@ -17,13 +24,11 @@ from virtune.shell import Warden, find
 pytestmark = pytest.mark.real
 
 SECTORS = 8192
-SHARED = "memory-backend-memfd,id=memory0,size=64M,share=on"
 
 
-@pytest.fixture(scope="module")
-def lied_to(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Line, LyingDisk]]:
-    """A guest whose disk is a vhost-user export of ours."""
-    place = tmp_path_factory.mktemp("lying")
+@contextlib.contextmanager
+def guest(place: Path, memory: str, words: Sequence[str]) -> Iterator[tuple[Line, Monitor]]:
+    """A guest whose memory others share, with the disk that these words make."""
     ours, theirs = socket.socketpair()
     monitor, other = socket.socketpair()
     with ours, theirs, monitor, other, Warden("lying-disk") as warden:
@@ -31,29 +36,53 @@ def lied_to(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Line, Ly
             kernel=str(bare_guest()), initramfs="", console=str(place / "console"), channels=(theirs.fileno(),),
             monitor=other.fileno(), kvm=False, vcpus=1, asked=Machine(system="bare"),
         )  # fmt: skip
-        words = list(machine_argv(find("qemu-system-x86_64"), machine))
-        words[words.index("-m") + 1] = "64M"
-        words[words.index("-M") + 1] += ",memory-backend=memory0"
-        words += ["-object", SHARED, "-chardev", f"socket,id=disk,path={place}/disk"]
-        words += ["-device", "vhost-user-blk-pci,chardev=disk,num-queues=1,bus=slot0"]
-        with (
-            LyingDisk(place / "disk", sectors=SECTORS) as disk,
-            warden.running(words, name="guest", keep=(theirs.fileno(), other.fileno())),
-        ):
+        argv = list(machine_argv(find("qemu-system-x86_64"), machine))
+        argv[argv.index("-m") + 1] = "64M"
+        argv[argv.index("-M") + 1] += ",memory-backend=memory0"
+        argv += ["-object", f"{memory},id=memory0,size=64M,share=on", *words]
+        with warden.running(argv, name="guest", keep=(theirs.fileno(), other.fileno())) as child:
             theirs.close()
-            line = Line(ours)
-            hello = line.receive(20)
-            assert hello is not None
-            assert hello.kind == "hello"
-            yield line, disk
+            other.close()
+            with monitored(monitor, child) as asked:
+                line = Line(ours)
+                hello = line.receive(20)
+                assert hello is not None
+                assert hello.kind == "hello"
+                yield line, asked
+
+
+@contextlib.contextmanager
+def lying(place: Path) -> Iterator[tuple[Line, LyingDisk]]:
+    """A guest whose disk is a vhost-user export of ours."""
+    words = ["-chardev", f"socket,id=disk,path={place}/disk"]
+    words += ["-device", "vhost-user-blk-pci,chardev=disk,num-queues=1,bus=slot0"]
+    with (
+        LyingDisk(place / "disk", sectors=SECTORS) as disk,
+        guest(place, "memory-backend-memfd", words) as (line, _),
+    ):
+        yield line, disk
+
+
+@pytest.fixture(scope="module")
+def lied_to(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Line, LyingDisk]]:
+    with lying(tmp_path_factory.mktemp("lying")) as found:
+        yield found
 
 
 def load(line: Line, words: bytes = b"number_ios=40\n") -> dict[str, object]:
     """Run a load that may stand still for 0.3 s; returns what the guest says of its end."""
+    begin(line, words, b"300 0")
+    return end(line)
+
+
+def begin(line: Line, words: bytes, go: bytes) -> None:
     job = b"[a]\nioengine=virtio-blk\nfilename=disk0\nrw=randread\nbs=4k\nhipri=1\n" + words
     line.ask("job", job, expect="armed", timeout_seconds=9)
-    line.ask("go", b"300 0", expect="began", timeout_seconds=9)
-    while (frame := line.receive(9)) is not None:
+    line.ask("go", go, expect="began", timeout_seconds=9)
+
+
+def end(line: Line) -> dict[str, object]:
+    while (frame := line.receive(60)) is not None:
         if frame.kind == "result":
             result = json.loads(frame.body)
             return {**result["virtune-load"], "ios": result["jobs"][0]["read"]["total_ios"]}
@@ -96,3 +125,31 @@ def test_a_request_that_ends_twice_is_noticed(lied_to: tuple[Line, LyingDisk]) -
     # the second end names a request that is not there any more, or one that has begun anew and has no status yet
     assert found["ended_by"] == "error"
     assert "which it did not have" in str(found["message"]) or "status 255" in str(found["message"])
+
+
+def test_a_disk_whose_back_end_goes_away_in_mid_run_ends_the_load(tmp_path: Path) -> None:
+    with lying(tmp_path) as (line, disk):
+        assert load(line)["ended_by"] == "complete"
+        disk.lie = "gone"
+        found = load(line)
+    assert (found["ended_by"], found["message"]) == ("error", "the disk completed nothing for 0.3 s: it is stuck")
+
+
+def test_a_disk_that_needs_a_reset_in_mid_run_says_so_and_gets_it(tmp_path: Path) -> None:
+    # QEMU itself says so, of a ring that somebody else has spoilt in the guest's memory
+    words = ["-blockdev", "null-co,node-name=null,size=4194304,read-zeroes=off"]
+    words += ["-device", "virtio-blk-pci,id=disk0,drive=null,bus=slot0"]
+    with guest(tmp_path, f"memory-backend-file,mem-path={tmp_path}/memory", words) as (line, monitor):
+        begin(line, b"runtime=9999\ntime_based=1\n", b"60000 0")
+        queue = {"path": "/machine/peripheral/disk0/virtio-backend", "queue": 0}
+        index = int(monitor.execute("x-query-virtio-queue-status", queue)["vring-avail"]) + 2
+        broken = time.monotonic() + 60
+        with (tmp_path / "memory").open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+            while "NEEDS_RESET" not in json.dumps(monitor.execute("x-query-virtio-status", {"path": queue["path"]})):
+                assert time.monotonic() < broken
+                for _ in range(1000):
+                    (sent,) = struct.unpack_from("<H", memory, index)
+                    struct.pack_into("<H", memory, index, (sent + 9999) % 65536)
+        found = end(line)
+        assert (found["ended_by"], found["message"]) == ("error", "the disk says that it needs a reset")
+        assert load(line)["ended_by"] == "complete", "the next load resets it"

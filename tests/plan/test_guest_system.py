@@ -7,6 +7,7 @@ import pytest
 
 from virtune.fio.jobfile import read_job_file
 from virtune.fio.workloads import parse_workload
+from virtune.model.errors import PlanError
 from virtune.model.option import Provenance
 from virtune.model.study import Study, StudyKind
 from virtune.model.workload import Workload
@@ -44,11 +45,11 @@ def test_where_nothing_needs_linux_all_guests_are_the_load_alone() -> None:
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        (study(arms=("a:", "b:device.bus=nvme")), "arm b: guest.system=bare drives virtio-blk only"),
+        (study(arms=("a:", "b:device.bus=ahci")), "guest.system=bare drives nvme, virtio-blk, virtio-scsi, and"),
+        (study("rw=randread,bs=1m", arms=("a:", "b:device.bus=nvme")), "larger blocks than an NVMe disk takes"),
         (study(arms=("a:", "b:device.packed=on")), "arm b: guest.system=bare has no packed rings"),
         (study("randread-4k,ioengine=libaio"), "ioengine=libaio is none"),
         (study("randread-4k,direct=0"), "direct=0 asks for a page cache"),
-        (study("rw=randread,number_ios=100"), "number_ios-100 is recorded, which fio does"),
         (study(read_job_file("[j]\nrw=read\n", "own")), "own is a job file"),
         (study("rw=randread,bs=4m,iodepth=100"), "more in flight than fits into the memory"),
         (study("rw=randread,iodepth=129"), "more in flight than a queue of the disk takes"),
@@ -72,6 +73,17 @@ def test_without_the_guest_program_it_is_linux_and_other_rigs_have_nothing_to_ch
     metal = study(arms=("a:rig=metal", "b:rig=storage-daemon"))
     assert with_system(metal, built=True) == metal
     assert system_words(metal, built=True) is None
+
+
+def test_a_study_of_buses_needs_no_linux() -> None:
+    asked = study(
+        "randread-4k", "rw=randread,iodepth=128", arms=("a:", "b:device.bus=virtio-scsi", "c:device.bus=nvme")
+    )
+    assert [arm.stack.machine.system for arm in with_system(asked, built=True).arms] == ["bare"] * 3
+    with pytest.raises(PlanError, match=r"machine\.type=microvm needs guest\.system=bare"):
+        study(arms=("a:", "b:machine.type=microvm"))
+    with pytest.raises(PlanError, match="microvm has no PCI, so its disk is on virtio-blk"):
+        study(arms=("a:", "b:machine.type=microvm,guest.system=bare,device.bus=nvme"))
 
 
 def test_what_the_user_said_stays() -> None:

@@ -58,7 +58,7 @@ def load(
 ) -> tuple[LoadOutput, dict[str, Any], Kept]:
     """Run a job in the guest; returns what it left, its one job, and what was kept."""
     writes = "rw=randread" not in words
-    text = f"[load]\nioengine=virtio-blk\nfilename=disk0\nbs=4k\nhipri=1\n{words}\n"
+    text = f"[load]\nioengine={stack.device.bus}\nfilename=disk0\nbs=4k\nhipri=1\n{words}\n"
     text += "" if "number_ios" in words else f"runtime={round(seconds * 1000)}ms\ntime_based=1\n"
     kept = Kept()
     with guests.up(stack, DiskImageSpec(image=image, size_bytes=SIZE, writes=writes)) as bench:
@@ -96,7 +96,9 @@ def test_a_throttle_of_500_gives_500_and_its_bucket(guests: BareSession) -> None
 
 def test_every_write_lies_where_it_was_sent(guests: BareSession, image: Path) -> None:
     # what a write holds without refill_buffers begins with its own place, in every sector
-    output, job, kept = load(guests, BARE, "rw=randwrite\niodepth=4\nnumber_ios=997\nfsync=100", image=image)
+    each = "write_lat_log=operations\nlog_avg_msec=0\nlog_offset=1"
+    words = f"rw=randwrite\niodepth=4\nnumber_ios=997\nfsync=100\n{each}"
+    output, job, kept = load(guests, BARE, words, image=image)
     assert read_result(output.output.decode()).loads[0].direct is None, "nothing of it is a page cache's"
     assert (job["write"]["total_ios"], job["sync"]["total_ios"]) == (997, 9)
     assert json.loads(kept.captures["guest-counts.json"])["completed"]["flushes"] == 9
@@ -108,7 +110,13 @@ def test_every_write_lies_where_it_was_sent(guests: BareSession, image: Path) ->
             written += 1
             # the contents of a block carry the place of the block
             assert said == place - place % 4096, f"sector {place} was written for {said}"
-    assert 0 < written <= 997 * 8
+    lines = [list(map(int, line.split(b", "))) for line in output.operations[0].splitlines()]
+    assert (len(lines), {(line[2], line[3]) for line in lines}) == (997, {(1, 4096)})
+    assert {line[4] for line in lines} == {
+        place for place in range(0, SIZE, 4096) if any(content[place : place + 4096])
+    }
+    assert sum(line[1] for line in lines) / 997 == pytest.approx(job["write"]["lat_ns"]["mean"])
+    assert written == 8 * len({line[4] for line in lines})
 
 
 def test_what_was_written_is_read_back_over_several_queues_in_an_iothread(guests: BareSession, image: Path) -> None:
@@ -140,14 +148,55 @@ def test_each_vcpu_drives_a_queue_of_its_own(guests: BareSession, image: Path) -
     assert (seen["machine.vcpus"], seen["guest.vcpus"]) == ("3", "3"), "and each of them answers"
 
 
-def test_interrupts_tell_of_completions_as_polling_does(image: Path) -> None:
+DISKS = {
+    "microvm": (Machine(system="bare", type="microvm"), Device(num_queues=2)),
+    "virtio-scsi": (Machine(system="bare"), Device(bus="virtio-scsi", iothread="io1", scsi_num_queues=2)),
+    "nvme": (Machine(system="bare"), Device(bus="nvme", max_ioqpairs=2)),
+    "pc": (Machine(system="bare", type="pc"), Device(num_queues=2)),
+}
+"""Disks beside virtio-blk on q35, with two queues each."""
+
+
+@pytest.mark.parametrize("kind", ["microvm", "virtio-scsi", "nvme"])
+def test_every_other_disk_has_its_latency_and_its_writes_where_they_were_sent(
+    guests: BareSession, image: Path, kind: str
+) -> None:
+    machine, device = DISKS[kind]
+    stack = replace(BARE, machine=machine, device=device)
+    slow = replace(stack, disk=Disk(backend="null-co", null_latency_ns=2_000_000))
+    _, job, _ = load(guests, slow, "rw=randread", seconds=0.5)
+    latency = job["read"]["lat_ns"]
+    assert 2_000_000 <= latency["min"] < 4_000_000
+    assert job["read"]["iops"] * latency["mean"] / 1e9 == pytest.approx(1, abs=0.05), "Little's law"
+    # one, two and sixteen pages: an NVMe disk is told of each in a way of its own
+    for block in (4096, 8192, 65536):
+        image.write_bytes(bytes(SIZE))
+        words = f"rw=randwrite\nbs={block}\nnumjobs=2\ngroup_reporting=1\niodepth=2\nnumber_ios=53\nfsync=10"
+        output, job, kept = load(guests, stack, words, image=image)
+        assert (job["write"]["total_ios"], job["sync"]["total_ios"]) == (106, 10)
+        assert json.loads(output.output)["virtune-load"]["queues"] == 2
+        assert json.loads(kept.captures["guest-counts.json"])["completed"]["flushes"] == 10
+        content = image.read_bytes()
+        places = [place for place in range(0, SIZE, 512) if content[place : place + 512] != bytes(512)]
+        assert 0 < len(places) <= 106 * block // 512
+        for place in places:
+            (said,) = struct.unpack_from("<Q", content, place)
+            assert said == place - place % block, f"sector {place} was written for {said}"
+    _, job, _ = load(guests, stack, "rw=randrw\nnumjobs=2\ngroup_reporting=1\nnumber_ios=101", image=image)
+    assert job["read"]["total_ios"] + job["write"]["total_ios"] == 202
+
+
+@pytest.mark.parametrize("kind", sorted(DISKS))
+def test_interrupts_tell_of_completions_as_polling_does(image: Path, kind: str) -> None:
     with Warden("truth-bare-tcg") as warden:
         guests = BareSession(bare_guest(), warden, known=TCG)
-        older = replace(BARE, machine=Machine(system="bare", type="pc", vcpus=2), device=Device(num_queues=2))
+        machine, device = DISKS[kind]
+        stack = replace(BARE, machine=replace(machine, vcpus=2), device=device)
         words = "rw=randread\nhipri=0\niodepth=4\nnumber_ios=503\nnumjobs=2\ngroup_reporting=1"
-        _, job, _ = load(guests, older, words, image=image)
+        _, job, kept = load(guests, stack, words, image=image)
         guests.give_up()
     assert job["read"]["total_ios"] == 2 * 503
+    assert json.loads(kept.captures["guest-counts.json"])["vcpus"] == 2
 
 
 def test_where_kvm_lets_no_guest_wait_for_interrupts_that_is_said() -> None:
@@ -188,6 +237,30 @@ def test_a_disk_that_completes_nothing_for_longer_than_it_may_ends_the_load_with
     own = json.loads(said["result"])["virtune-load"]
     assert (own["ended_by"], own["message"]) == ("error", "the disk completed nothing for 0.4 s: it is stuck")
     assert {one["kind"] for one in own["in_flight"]} == {"read"}
+
+
+def test_a_disk_that_cannot_be_read_fails_the_load_and_leaves_what_was_in_flight(guests: BareSession) -> None:
+    image = {"driver": "null-co", "size": SIZE, "read-zeroes": False}
+    error = {"event": "none", "iotype": "read", "errno": 5}
+    bad = {"driver": "blkdebug", "node-name": "bad", "image": image, "inject-error": [error]}
+    job = raw_job(
+        "[a]\nioengine=virtio-blk\nfilename=disk0\nrw=randread\nhipri=1\niodepth=3\nnumber_ios=9\n",
+        engine="virtio-blk", program="virtune-load",
+    )  # fmt: skip
+    kept = Kept()
+    with (
+        pytest.raises(
+            LoadError, match=r"the load in the guest failed: a read of 4096 bytes at \d+ failed: Input/output error"
+        ),
+        guests.up(NULL, DiskImageSpec(image=None, size_bytes=SIZE, writes=False)) as bench,
+    ):
+        bench.vm.monitor.execute("blockdev-add", bad)
+        place = {"path": "/machine/peripheral/disk0", "property": "drive", "value": "bad"}
+        bench.vm.monitor.execute("qom-set", place)
+        bench.run([job], Window(seconds=1.0, ramp_seconds=0.0), kept)
+    own = json.loads(kept.captures["guest-failure.json"])["virtune-load"]
+    assert own["ended_by"] == "error"
+    assert {"accelerator.txt", "trouble.txt", "guest-counts.json"} <= kept.captures.keys()
 
 
 def test_a_job_that_cannot_be_is_refused_and_the_guest_goes_on(guests: BareSession) -> None:

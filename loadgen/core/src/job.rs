@@ -38,6 +38,9 @@ pub enum Distribution {
     Zipf(f64),
 }
 
+/// So many requests of a clone can be recorded one by one.
+const RECORDED_MAX: u64 = 1_000_000;
+
 /// How we reach the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
@@ -45,17 +48,39 @@ pub enum Driver {
     VhostUser,
     /// As a program on the host: io_uring on a file or block device.
     IoUring,
-    /// As a guest itself: a virtio-blk device of its own machine.
+    /// As a guest itself: the disk of its own machine, on this bus.
+    Guest(Bus),
+}
+
+/// What kind of disk a guest sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bus {
+    /// A virtio-blk device.
     VirtioBlk,
+    /// A disk behind a virtio-scsi controller.
+    VirtioScsi,
+    /// An NVMe controller with one namespace.
+    Nvme,
+}
+
+impl Bus {
+    /// Its name, which is an ioengine too.
+    pub fn name(self) -> &'static str {
+        match self {
+            Bus::VirtioBlk => "virtio-blk",
+            Bus::VirtioScsi => "virtio-scsi",
+            Bus::Nvme => "nvme",
+        }
+    }
 }
 
 impl Driver {
-    /// The driver's name, as blkio knows it.
+    /// The driver's name: blkio's, or that of a guest's bus.
     pub fn name(self) -> &'static str {
         match self {
             Driver::VhostUser => "virtio-blk-vhost-user",
             Driver::IoUring => "io_uring",
-            Driver::VirtioBlk => "virtio-blk",
+            Driver::Guest(bus) => bus.name(),
         }
     }
 }
@@ -155,6 +180,8 @@ pub struct Logs {
     pub latency: Option<String>,
     /// How long one line lasts.
     pub every: Duration,
+    /// Whether the log of latency has a line for each request.
+    pub each: bool,
 }
 
 impl Logs {
@@ -241,7 +268,7 @@ impl Draft {
                 clat_bins: true,
                 lat_bins: false,
                 percentiles: PERCENTILES.to_vec(),
-                logs: Logs { iops: None, bandwidth: None, latency: None, every: Duration::from_secs(1) },
+                logs: Logs { iops: None, bandwidth: None, latency: None, every: Duration::from_secs(1), each: false },
             },
             engine: None,
             blkio_driver: None,
@@ -304,6 +331,8 @@ impl Draft {
             "write_iops_log" => job.logs.iops = Some(text(value)?),
             "write_bw_log" => job.logs.bandwidth = Some(text(value)?),
             "write_lat_log" => job.logs.latency = Some(text(value)?),
+            "log_avg_msec" if value == "0" => job.logs.each = true,
+            "log_offset" => must_be_on(value, "a line of one request has its offset")?,
             "log_avg_msec" => job.logs.every = Duration::from_millis(number(value, 10, 3_600_000)?),
             _ => return Err(unknown(key)),
         }
@@ -334,6 +363,9 @@ impl Draft {
         if (job.fsync > 0 || job.end_fsync || job.sync) && !job.pattern.writes {
             return Err(Failure::usage("fsync, end_fsync and sync need a load that writes"));
         }
+        if job.logs.each && job.ios.is_none_or(|ios| ios > RECORDED_MAX) {
+            return Err(Failure::usage(format!("log_avg_msec=0 needs a number_ios of at most {RECORDED_MAX}")));
+        }
         if job.distribution != Distribution::Uniform && !job.pattern.random {
             return Err(Failure::usage("random_distribution needs a random rw"));
         }
@@ -356,7 +388,9 @@ impl Draft {
         self.job.place.driver = match engine {
             "virtio-blk-vhost-user" => Driver::VhostUser,
             "io_uring" => Driver::IoUring,
-            "virtio-blk" => Driver::VirtioBlk,
+            "virtio-blk" => Driver::Guest(Bus::VirtioBlk),
+            "virtio-scsi" => Driver::Guest(Bus::VirtioScsi),
+            "nvme" => Driver::Guest(Bus::Nvme),
             _ => {
                 return Err(Failure::usage(format!(
                     "`{engine}` is no driver we have (virtio-blk-vhost-user, io_uring)"
@@ -371,7 +405,7 @@ impl Draft {
             (Driver::VhostUser, Some(false)) => Err(Failure::usage(
                 "direct=0 has no meaning for vhost-user: set cache.direct in the daemon that serves the disk",
             )),
-            (Driver::VirtioBlk, Some(false)) => {
+            (Driver::Guest(_), Some(false)) => {
                 Err(Failure::usage("direct=0 has no meaning for a guest's own driver: there is no page cache"))
             }
             (driver, direct) => {

@@ -3,7 +3,7 @@
 
 use crate::job::Job;
 use crate::prelude::*;
-use crate::tally::Window;
+use crate::tally::{Each, Window};
 use crate::worker::Outcome;
 use core::fmt::Write as _;
 
@@ -11,6 +11,17 @@ use core::fmt::Write as _;
 pub fn iops(job: &Job, outcome: &Outcome) -> String {
     let seconds = job.logs.every.as_secs_f64();
     lines(job, outcome, &|window| window.ios as f64 / seconds, true)
+}
+
+/// A line for each request that was recorded, with its whole latency in nanoseconds or that of its completion alone.
+pub fn each(job: &Job, outcome: &Outcome, whole: bool) -> String {
+    let mut text = String::new();
+    for Each { times, direction, offset } in outcome.tally.each.iter().flatten() {
+        let time = times.ended_ns.saturating_sub(outcome.tally.start_ns) / 1_000_000;
+        let value = times.ended_ns - if whole { times.ready_ns } else { times.sent_ns };
+        let _ = writeln!(text, "{time}, {value}, {}, {}, {offset}", *direction as usize, job.block);
+    }
+    text
 }
 
 /// One line for each window and direction; a rate of zero is a line, a latency of nothing (`empty` false) is none.

@@ -218,6 +218,17 @@ impl Side {
 /// Shares of requests by how many were in flight, in fio's classes.
 pub type Depths = [u64; 7];
 
+/// A request that is recorded by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Each {
+    /// Its times.
+    pub times: Ended,
+    /// What it did.
+    pub direction: Direction,
+    /// Where.
+    pub offset: u64,
+}
+
 /// What a thread counted.
 #[derive(Clone)]
 pub struct Tally {
@@ -233,6 +244,8 @@ pub struct Tally {
     pub submit: Depths,
     /// Ended together, in the same classes.
     pub complete: Depths,
+    /// Every request, where they are recorded one by one.
+    pub each: Option<Vec<Each>>,
     /// Starts that were intended but not sent before the end (open loop).
     pub unsent: u64,
     /// When counting began.
@@ -301,6 +314,7 @@ impl Tally {
             depth: [0; 7],
             submit: [0; 7],
             complete: [0; 7],
+            each: None,
             unsent: 0,
             start_ns,
             end_ns: start_ns,

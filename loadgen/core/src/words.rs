@@ -70,7 +70,12 @@ pub const WORDS: &[Word] = &[
     word("write_iops_log", "", "PREFIX of a log of I/Os a second, in fio's form"),
     word("write_bw_log", "", "PREFIX of a log of KiB/s, in fio's form"),
     word("write_lat_log", "", "PREFIX of a log of mean latencies (clat and lat), in fio's form"),
-    word("log_avg_msec", "", "length of one line of the logs [1000]"),
+    word(
+        "log_avg_msec",
+        "",
+        "length of one line of the logs; 0: the latency log has each request, of number_ios [1000]",
+    ),
+    flag("log_offset", "1: a line of one request has its offset; always so here"),
 ];
 
 /// Find an option by any of its names.

@@ -11,7 +11,7 @@ use crate::plan::Plan;
 use crate::prelude::*;
 use crate::record::Record;
 use crate::run::{Done, Ending, Queue, Run, Share, State};
-use crate::tally::{Ended, Tally, Usage, batch_class};
+use crate::tally::{Each, Ended, Tally, Usage, batch_class};
 use core::time::Duration;
 
 /// How long requests in flight may take to end after the load did.
@@ -408,6 +408,9 @@ impl<S: Share, R: Run> Worker<S, R> {
                 }
                 let (lat_bins, bytes) = (self.plan.job.lat_bins, self.plan.span.block);
                 self.tally.side(direction).record(ended, bytes, lat_bins);
+                if let Some(each) = &mut self.tally.each {
+                    each.push(Each { times: ended, direction, offset: self.plan.span.offset + block * bytes });
+                }
                 match direction {
                     Direction::Read => {
                         self.check(queue, number, block, expect);
@@ -451,6 +454,9 @@ impl<S: Share, R: Run> Worker<S, R> {
         let start = self.count_from_ns;
         let logs = &self.plan.job.logs;
         self.tally = Tally::new(start, logs.any().then_some(logs.every));
+        // made at once, since a guest has no memory to grow in
+        let most = self.plan.job.ios.unwrap_or(0) as usize;
+        self.tally.each = logs.each.then(|| Vec::with_capacity(most));
         self.usage = self.run.usage();
         self.counting = true;
     }

@@ -3,7 +3,7 @@
 
 use crate::clock::Clock;
 use crate::machine::{Apic, in8, out16, relax, tsc};
-use crate::virtio::memory;
+use crate::memory::memory;
 use alloc::boxed::Box;
 use alloc::format;
 use core::cell::UnsafeCell;

@@ -1,41 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The disk: a virtio-blk device, and the queue of the load on its rings.
+//! The disk: what the guest sees of it, and the queue of the load on its ports.
 
+use crate::blk::{self, Blk};
 use crate::board::Board;
+use crate::chains::Chains;
+use crate::clock::Clock;
+use crate::found::{Found, Kind as Thing, Place};
 use crate::machine::{Apic, TICK, WAKE, halt, relax};
-use crate::pci::Function;
-use crate::virtio::{Device, EVENT_IDX, INDIRECT, Piece, Ring, memory};
+use crate::nvme;
+use crate::port::{Kind, Port};
+use crate::scsi::{self, Scsi};
+use crate::virtio::Device;
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
 use core::time::Duration;
 use serde::Serialize;
 use virtune_load_core::failure::Failure;
+use virtune_load_core::job::Bus;
 use virtune_load_core::plan;
 use virtune_load_core::run::{Done, Queue, Run as _, Shape};
-
-const BLOCK_SIZE: u64 = 1 << 6;
-const FLUSH: u64 = 1 << 9;
-const TOPOLOGY: u64 = 1 << 10;
-const CONFIG_WCE: u64 = 1 << 11;
-const QUEUES: u64 = 1 << 12;
-const READ_ONLY: u64 = 1 << 5;
-const SECTOR: u64 = 512;
-/// Bytes of a request's header; its status is one byte more.
-const HEADER: u32 = 16;
-/// What a status is before the device writes it: none that a device may write.
-const UNWRITTEN: u8 = 0xff;
-/// What is asked of the disk: to read, to write, to flush.
-const IN: u32 = 0;
-const OUT: u32 = 1;
-const FLUSHED: u32 = 4;
-
-const EIO: i32 = -5;
-const ENOTSUP: i32 = -95;
 
 /// What the guest sees of its disk.
 #[derive(Clone, Debug, Serialize)]
 pub struct Seen {
-    /// Its size.
+    /// Its size, in units of 512 bytes.
     pub sectors: u64,
     /// What requests must be multiples of, in bytes.
     pub logical_block_size: u32,
@@ -43,110 +32,167 @@ pub struct Seen {
     pub physical_block_size: u32,
     /// How many queues it offers.
     pub queues: u16,
-    /// How many descriptors a queue has.
+    /// How many requests fit into a queue, as the disk counts them: descriptors, or commands.
     pub queue_size: u16,
     /// Whether it has a write cache: `write back` or `write through`.
     pub write_cache: &'static str,
     /// Whether it may not be written.
     pub read_only: bool,
-    /// The features that both sides have.
+    /// The features of virtio that both sides have.
     pub features: u64,
-    /// What the device offers.
+    /// What the device offers of them.
     pub offered: u64,
+    /// Whether a flush is sent to it.
+    #[serde(skip)]
+    pub flushes: bool,
 }
 
-/// The disk, reset and ready for rings.
+/// What is behind the ports: the device of a virtio disk, or the controller of an NVMe disk.
+#[derive(Clone, Copy)]
+enum Behind {
+    Blk(Device),
+    Scsi(Device),
+    Nvme(nvme::Controller),
+}
+
+impl Behind {
+    fn trouble(&self) -> Option<&'static str> {
+        match self {
+            Behind::Blk(device) | Behind::Scsi(device) => device.trouble(),
+            Behind::Nvme(controller) => controller.trouble(),
+        }
+    }
+
+    fn acknowledge(&self) {
+        match self {
+            Behind::Blk(device) | Behind::Scsi(device) => device.acknowledge(),
+            Behind::Nvme(_) => {}
+        }
+    }
+
+    fn reset(&self) -> Result<(), Failure> {
+        match self {
+            Behind::Blk(device) | Behind::Scsi(device) => device.reset(),
+            Behind::Nvme(controller) => controller.reset(),
+        }
+    }
+}
+
+/// The disk, reset and ready for ports.
 pub struct Disk {
-    function: Function,
-    /// The device itself.
-    pub device: Device,
+    place: Place,
+    clock: Clock,
+    behind: Behind,
+    /// NVMe's queue of orders to the controller.
+    admin: Option<nvme::Pair>,
+    /// On which bus it is.
+    pub bus: Bus,
     /// What was seen of it.
     pub seen: Seen,
 }
 
+/// A disk that a load has had: it takes nothing more.
+pub struct Used(Behind);
+
+impl Used {
+    /// Take everything back from the disk.
+    pub fn end(self) -> Result<(), Failure> {
+        self.0.reset()
+    }
+}
+
 impl Disk {
     /// Reset the disk and look at it.
-    pub fn new(function: Function) -> Result<Disk, Failure> {
-        let wanted = BLOCK_SIZE | FLUSH | TOPOLOGY | CONFIG_WCE | QUEUES | READ_ONLY | INDIRECT | EVENT_IDX;
-        let device = Device::new(function, wanted)?;
-        let own = device.own;
-        // SAFETY: the device's own registers, in memory that was dealt out to it.
-        let (word, half, byte) = unsafe {
-            let word = |at: u64| ((own + at) as *const u32).read_volatile();
-            let half = |at: u64| ((own + at) as *const u16).read_volatile();
-            let byte = |at: u64| ((own + at) as *const u8).read_volatile();
-            ((word(0), word(4), word(20)), half(34), (byte(24), byte(32)))
+    pub fn new(found: Option<Found>, clock: Clock) -> Result<Disk, Failure> {
+        let none = || Failure::run("the guest has no disk on virtio-blk, virtio-scsi or NVMe");
+        let Found { kind, place } = found.ok_or_else(none)?;
+        let mut admin = None;
+        let (bus, behind, seen) = match (kind, place) {
+            (Thing::Disk(Bus::VirtioBlk), _) => {
+                let (device, seen) = blk::look(place)?;
+                (Bus::VirtioBlk, Behind::Blk(device), seen)
+            }
+            (Thing::Disk(Bus::VirtioScsi), _) => {
+                let (device, seen) = scsi::look(place, clock)?;
+                (Bus::VirtioScsi, Behind::Scsi(device), seen)
+            }
+            (Thing::Disk(Bus::Nvme), Place::Pci(function)) => {
+                let (controller, orders, seen) = nvme::look(function, clock)?;
+                admin = Some(orders);
+                (Bus::Nvme, Behind::Nvme(controller), seen)
+            }
+            _ => return Err(none()),
         };
-        let logical = if device.has(BLOCK_SIZE) { word.2.max(512) } else { 512 };
-        let caches = if device.has(CONFIG_WCE) { byte.1 != 0 } else { device.has(FLUSH) };
-        let seen = Seen {
-            sectors: u64::from(word.0) | u64::from(word.1) << 32,
-            logical_block_size: logical,
-            physical_block_size: if device.has(TOPOLOGY) { logical << byte.0.min(16) } else { logical },
-            queues: if device.has(QUEUES) { half.max(1) } else { 1 },
-            queue_size: device.ring_size(0),
-            write_cache: if caches { "write back" } else { "write through" },
-            read_only: device.has(READ_ONLY),
-            features: device.features,
-            offered: device.offered,
-        };
-        Ok(Disk { function, device, seen })
+        Ok(Disk { place, clock, behind, admin, bus, seen })
     }
 
     /// What a plan needs to know of it.
     pub fn plan(&self) -> plan::Disk {
-        plan::Disk { capacity: self.seen.sectors * SECTOR, alignment: u64::from(self.seen.logical_block_size) }
+        plan::Disk { capacity: self.seen.sectors * 512, alignment: u64::from(self.seen.logical_block_size) }
     }
 
-    /// Start it with the clones of a load: `queues` has the shapes of those on each ring. Each CPU gets its rings in
+    /// Start it with the clones of a load: `queues` has the shapes of those on each port. Each CPU gets its ports in
     /// turn; they come back in the order of the CPUs.
-    pub fn start(self, queues: &[Vec<Shape>], cpus: usize, board: &Board, polled: bool) -> Result<Vec<Rings>, Failure> {
-        if !polled && !self.function.interrupts(WAKE, cpus) {
+    pub fn start(
+        mut self,
+        queues: &[Vec<Shape>],
+        cpus: usize,
+        board: &Board,
+        polled: bool,
+    ) -> Result<(Used, Vec<Ports>), Failure> {
+        if !polled && !self.place.interrupts(WAKE, cpus) {
             return Err(Failure::run("the disk has no MSI-X for every CPU: it can only be polled"));
         }
-        let mut found: Vec<Rings> = (0..cpus).map(|_| Rings::none(self.device, board.clone(), polled)).collect();
+        let mut found: Vec<Ports> = (0..cpus).map(|_| Ports::none(&self, board.clone(), polled)).collect();
         for (number, shapes) in queues.iter().enumerate() {
             let cpu = number % cpus;
-            let ring = self.device.ring(number as u16, (!polled).then_some(cpu as u16))?;
-            found[cpu].add(ring, shapes)?;
+            let port = self.port(number as u16, (!polled).then_some(cpu as u16))?;
+            found[cpu].add(port, shapes)?;
         }
-        self.device.begin();
-        Ok(found)
+        if let Behind::Blk(device) | Behind::Scsi(device) = self.behind {
+            device.begin();
+        }
+        found[0].ports[0].ready(self.clock)?;
+        Ok((Used(self.behind), found))
     }
 
-    /// Take the disk back from its rings.
-    pub fn end(device: Device) -> Result<(), Failure> {
-        device.reset()
+    /// Make a queue of the load's; the first has number 0.
+    fn port(&mut self, number: u16, vector: Option<u16>) -> Result<Box<dyn Port + Send>, Failure> {
+        Ok(match (self.behind, &mut self.admin) {
+            (Behind::Scsi(device), _) => {
+                let words = Scsi { block: self.seen.logical_block_size };
+                Box::new(Chains::new(device, number + scsi::QUEUES_BEFORE, vector, words)?)
+            }
+            // the controller's queue of orders is number 0
+            (Behind::Nvme(controller), Some(admin)) => {
+                Box::new(controller.pair(admin, self.clock, number + 1, vector)?)
+            }
+            (Behind::Blk(device), _) => Box::new(Chains::new(device, number, vector, Blk)?),
+            (Behind::Nvme(_), None) => return Err(Failure::run("the NVMe disk takes no orders")),
+        })
     }
 }
 
 struct Slot {
-    ring: usize,
-    head: u16,
+    port: usize,
+    tag: u32,
     block: u32,
     place: u64,
-    header: u64,
     busy: bool,
-    kind: u32,
-    expected: u32,
+    kind: Kind,
     /// Whether a flush is to follow before it counts as done.
     flushes: bool,
 }
 
-impl Slot {
-    fn status(&self) -> u64 {
-        self.header + u64::from(HEADER)
-    }
-}
-
-/// The rings of the disk that one CPU drives, as one queue of the load.
-pub struct Rings {
-    device: Device,
-    rings: Vec<Ring>,
+/// The ports of the disk that one CPU drives, as one queue of the load.
+pub struct Ports {
+    behind: Behind,
+    ports: Vec<Box<dyn Port + Send>>,
     slots: Vec<Slot>,
-    /// Whose chain begins with a descriptor, for each ring.
+    /// Whose request has a tag, for each port.
     owners: Vec<Vec<u32>>,
-    indirect: bool,
+    /// Whether the disk takes flushes.
+    flushes: bool,
     polled: bool,
     in_flight: usize,
     ended: Vec<Done>,
@@ -154,6 +200,8 @@ pub struct Rings {
     empty: Vec<usize>,
     /// When a request last ended, or was sent to a disk that had none.
     moved_ns: u64,
+    /// When the disk was last asked whether it can go on.
+    asked_ns: u64,
     board: Board,
     /// What the disk completed.
     pub counts: Counts,
@@ -180,60 +228,52 @@ impl Counts {
     }
 }
 
-impl Rings {
+impl Ports {
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.rings.len()
+        self.ports.len()
     }
 
-    fn none(device: Device, board: Board, polled: bool) -> Rings {
-        Rings {
-            device,
-            rings: Vec::new(),
+    fn none(disk: &Disk, board: Board, polled: bool) -> Ports {
+        Ports {
+            behind: disk.behind,
+            ports: Vec::new(),
             slots: Vec::new(),
             owners: Vec::new(),
-            indirect: device.has(INDIRECT),
+            flushes: disk.seen.flushes,
             polled,
             in_flight: 0,
             ended: Vec::new(),
             empty: Vec::new(),
             moved_ns: 0,
+            asked_ns: 0,
             board,
             counts: Counts::default(),
         }
     }
 
-    /// Add a ring with its slots.
-    fn add(&mut self, mut ring: Ring, shapes: &[Shape]) -> Result<(), Failure> {
-        let each = if self.indirect { 1 } else { 3 };
-        let mut owners = alloc::vec![u32::MAX; usize::from(ring.size)];
-        let mut head = 0;
+    /// Add a port with its slots.
+    fn add(&mut self, mut port: Box<dyn Port + Send>, shapes: &[Shape]) -> Result<(), Failure> {
+        let mut owners = Vec::new();
         for shape in shapes {
             for _ in 0..shape.depth {
-                if usize::from(head) + each > usize::from(ring.size) {
-                    return Err(Failure::usage(format!(
-                        "a queue of the disk has {} descriptors, too few for what is to be in flight on it",
-                        ring.size
-                    )));
-                }
-                owners[usize::from(head)] = self.slots.len() as u32;
+                let (tag, place) = port.room(shape.block as u32)?;
+                owners.resize(tag as usize, u32::MAX);
+                owners.push(self.slots.len() as u32);
                 self.slots.push(Slot {
-                    ring: self.rings.len(),
-                    head,
+                    port: self.ports.len(),
+                    tag,
                     block: shape.block as u32,
-                    place: memory(shape.block, 4096)?,
-                    header: memory(HEADER as usize + 1 + 15 + 48, 64)?,
+                    place,
                     busy: false,
-                    kind: IN,
-                    expected: 0,
+                    kind: Kind::Read,
                     flushes: false,
                 });
-                head += each as u16;
             }
         }
-        ring.listen(false);
+        port.listen(false);
         self.ended.reserve(self.slots.len());
-        self.rings.push(ring);
+        self.ports.push(port);
         self.owners.push(owners);
         Ok(())
     }
@@ -245,7 +285,7 @@ impl Rings {
 
     /// How often doorbells were rung.
     pub fn kicks(&self) -> u64 {
-        self.rings.iter().map(|ring| ring.kicks).sum()
+        self.ports.iter().map(|port| port.kicks()).sum()
     }
 
     fn claim(&mut self, number: usize, flushes: bool) {
@@ -258,30 +298,10 @@ impl Rings {
         self.in_flight += 1;
     }
 
-    fn send(&mut self, number: usize, kind: u32, offset: u64) {
+    fn send(&mut self, number: usize, kind: Kind, offset: u64) {
         let slot = &mut self.slots[number];
-        let header = slot.header;
-        // SAFETY: the slot's own header, which no request in flight has.
-        unsafe {
-            (header as *mut u32).write_volatile(kind);
-            ((header + 4) as *mut u32).write_volatile(0);
-            ((header + 8) as *mut u64).write_volatile(offset / SECTOR);
-            (slot.status() as *mut u8).write_volatile(UNWRITTEN);
-        }
-        let status = Piece { address: slot.status(), bytes: 1, write: true };
-        let head = Piece { address: header, bytes: HEADER, write: false };
-        let data = Piece { address: slot.place, bytes: slot.block, write: kind == IN };
         slot.kind = kind;
-        slot.expected = if kind == IN { slot.block + 1 } else { 1 };
-        let whole = [head, data, status];
-        let pieces: &[Piece] = if kind == FLUSHED { &[head, status] } else { &whole };
-        let ring = &mut self.rings[slot.ring];
-        if self.indirect {
-            ring.indirect(slot.head, header + 32, pieces);
-        } else {
-            ring.chain(slot.head, pieces);
-        }
-        ring.send(slot.head);
+        self.ports[slot.port].send(slot.tag, kind, offset);
     }
 
     /// Count a request that came to a good end; whether it is done, or a flush follows it.
@@ -289,51 +309,43 @@ impl Rings {
         let slot = &mut self.slots[number];
         let bytes = u64::from(slot.block);
         match slot.kind {
-            IN => (self.counts.reads, self.counts.read_bytes) = (self.counts.reads + 1, self.counts.read_bytes + bytes),
-            OUT => {
+            Kind::Read => {
+                (self.counts.reads, self.counts.read_bytes) = (self.counts.reads + 1, self.counts.read_bytes + bytes);
+            }
+            Kind::Write => {
                 (self.counts.writes, self.counts.written_bytes) =
                     (self.counts.writes + 1, self.counts.written_bytes + bytes);
             }
-            _ => self.counts.flushes += 1,
+            Kind::Flush => self.counts.flushes += 1,
         }
-        let done = !core::mem::take(&mut slot.flushes) || !self.device.has(FLUSH);
+        let done = !core::mem::take(&mut slot.flushes) || !self.flushes;
         if !done {
-            self.send(number, FLUSHED, 0);
+            self.send(number, Kind::Flush, 0);
         }
         done
     }
 
-    /// Take what the device gave back, at most so many; a device that gives back what it never had is a failure.
+    /// Take what the disk gave back, at most so many; a disk that gives back what it never had is a failure.
     fn reap(&mut self, most: usize) -> Result<(), Failure> {
         while self.ended.len() < most
             && let Some(slot) = self.empty.pop()
         {
             self.settle(slot, 0);
         }
-        for index in 0..self.rings.len() {
+        for index in 0..self.ports.len() {
             while self.ended.len() < most {
-                let Some((head, wrote)) = self.rings[index].take() else { break };
-                let owner = self.owners[index].get(head as usize).copied().unwrap_or(u32::MAX) as usize;
-                let Some(slot) = self.slots.get(owner).filter(|slot| slot.busy) else {
+                let Some((tag, said)) = self.ports[index].take() else { break };
+                let owner = self.owners[index].get(tag as usize).copied().unwrap_or(u32::MAX) as usize;
+                if !self.slots.get(owner).is_some_and(|slot| slot.busy) {
                     return Err(Failure::run(format!(
-                        "the disk gave request {head} of queue {} back, which it did not have",
-                        self.rings[index].number
+                        "the disk gave request {tag} of queue {} back, which it did not have",
+                        self.ports[index].number()
                     )));
-                };
-                // SAFETY: the slot's own status, which the device gave back.
-                let status = unsafe { (slot.status() as *const u8).read_volatile() };
-                match status {
-                    0 if wrote < slot.expected => {
-                        return Err(Failure::run(format!(
-                            "the disk wrote {wrote} bytes for a request that needs {}",
-                            slot.expected
-                        )));
-                    }
+                }
+                match self.ports[index].judge(tag, said)? {
                     0 if self.well(owner) => self.settle(owner, 0),
                     0 => {}
-                    1 => self.settle(owner, EIO),
-                    2 => self.settle(owner, ENOTSUP),
-                    other => return Err(Failure::run(format!("the disk ended a request with status {other}"))),
+                    errno => self.settle(owner, errno),
                 }
             }
         }
@@ -346,34 +358,41 @@ impl Rings {
         self.ended.push(Done { slot, result });
     }
 
-    /// What is to be said of a disk that ends nothing for longer than it may.
-    fn stuck(&self, now: u64) -> Result<(), Failure> {
-        if now.saturating_sub(self.moved_ns) > self.board.patience_ns() {
-            let broken = if self.device.broken() { ", and it says that it needs a reset" } else { "" };
-            return Err(Failure::run(format!(
-                "the disk completed nothing for {} s: it is stuck{broken}",
-                self.board.patience_ns() as f64 / 1e9
-            )));
+    /// Fail with what is to be said of a disk that ended nothing for a while: it says itself that it cannot go on, or
+    /// the while was longer than it may be.
+    fn require_alive(&mut self, now: u64) -> Result<(), Failure> {
+        let since = |then: u64| Duration::from_nanos(now.saturating_sub(then));
+        if since(self.moved_ns.max(self.asked_ns)) > TICK {
+            self.asked_ns = now; // an exit
+            if let Some(trouble) = self.behind.trouble() {
+                return Err(Failure::run(format!("the disk {trouble}")));
+            }
+        }
+        let patience = Duration::from_nanos(self.board.patience_ns());
+        if since(self.moved_ns) > patience {
+            let seconds = patience.as_secs_f64();
+            return Err(Failure::run(format!("the disk completed nothing for {seconds} s: it is stuck")));
         }
         Ok(())
     }
 
     /// Halt until an interrupt comes; several may be seen by one look, and one may come for nothing.
     fn sleep(&mut self) {
+        self.behind.acknowledge();
         let mut waits = false;
-        for ring in &mut self.rings {
-            waits |= ring.listen(true);
+        for port in &mut self.ports {
+            waits |= port.listen(true);
         }
         if !waits {
             halt();
         }
-        for ring in &mut self.rings {
-            ring.listen(false);
+        for port in &mut self.ports {
+            port.listen(false);
         }
     }
 }
 
-impl Queue for Rings {
+impl Queue for Ports {
     fn in_flight(&self) -> usize {
         self.in_flight
     }
@@ -381,7 +400,7 @@ impl Queue for Rings {
     fn buffer(&mut self, number: usize) -> &mut [u8] {
         let slot = &self.slots[number];
         assert!(!slot.busy, "slot {number} is in flight");
-        // SAFETY: the slot's own buffer; it is idle, so the device has given it back, and `&mut self` keeps every
+        // SAFETY: the slot's own buffer; it is idle, so the disk has given it back, and `&mut self` keeps every
         // other reference away.
         unsafe { core::slice::from_raw_parts_mut(slot.place as *mut u8, slot.block as usize) }
     }
@@ -389,19 +408,19 @@ impl Queue for Rings {
     #[inline]
     fn read(&mut self, slot: usize, offset: u64) {
         self.claim(slot, false);
-        self.send(slot, IN, offset);
+        self.send(slot, Kind::Read, offset);
     }
 
     #[inline]
     fn write(&mut self, slot: usize, offset: u64, durable: bool) {
         self.claim(slot, durable);
-        self.send(slot, OUT, offset);
+        self.send(slot, Kind::Write, offset);
     }
 
     fn flush(&mut self, slot: usize) {
         self.claim(slot, false);
-        if self.device.has(FLUSH) {
-            self.send(slot, FLUSHED, 0);
+        if self.flushes {
+            self.send(slot, Kind::Flush, 0);
         } else {
             self.empty.push(slot);
         }
@@ -409,8 +428,8 @@ impl Queue for Rings {
 
     #[inline]
     fn submit(&mut self) -> Result<(), Failure> {
-        for ring in &mut self.rings {
-            ring.kick();
+        for port in &mut self.ports {
+            port.kick();
         }
         Ok(())
     }
@@ -431,7 +450,7 @@ impl Queue for Rings {
             if self.ended.len() >= least || now - begun >= limit.as_nanos() as u64 {
                 break;
             }
-            self.stuck(now)?;
+            self.require_alive(now)?;
             // a timetable is kept by looking: what wakes from a halt wakes late
             if self.polled || limit < TICK { relax() } else { self.sleep() }
         }

@@ -3,9 +3,10 @@
 //!
 //! A frame is a line `virtune KIND LENGTH CRC32` (the checksum in hexadecimal) and so many bytes.
 
+use crate::found::Found;
 use crate::machine::relax;
-use crate::pci::Function;
-use crate::virtio::{Device, Piece, Ring, memory};
+use crate::memory::memory;
+use crate::virtio::{Device, Piece, Ring};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -39,8 +40,8 @@ pub struct Line {
 
 impl Line {
     /// Open the console.
-    pub fn open(function: Function) -> Result<Line, Failure> {
-        let device = Device::new(function, 0)?;
+    pub fn open(console: Found) -> Result<Line, Failure> {
+        let device = Device::new(console.place, 0)?;
         let (receive, transmit) = (device.ring(RECEIVE, None)?, device.ring(TRANSMIT, None)?);
         let (buffer, send_buffer) = (memory(BUFFER, 4096)?, memory(SEND_BUFFER, 4096)?);
         device.begin();

@@ -106,6 +106,26 @@ impl Apic {
     }
 }
 
+/// What leads the interrupts of a board's own devices to its CPUs.
+pub struct IoApic;
+
+impl IoApic {
+    /// Have an interrupt call a vector on every CPU, once each time it begins.
+    pub fn lead(&self, irq: u8, vector: u8) {
+        const EVERY_CPU: u32 = 0xff << 24;
+        self.write(0x11 + 2 * irq, EVERY_CPU);
+        self.write(0x10 + 2 * irq, u32::from(vector));
+    }
+
+    fn write(&self, register: u8, value: u32) {
+        // SAFETY: the two registers of the board's first I/O APIC, which are mapped: an index, and what it names.
+        unsafe {
+            (0xfec0_0000 as *mut u32).write_volatile(u32::from(register));
+            (0xfec0_0010 as *mut u32).write_volatile(value);
+        }
+    }
+}
+
 unsafe extern "C" {
     static mut idt: [[u64; 2]; 256];
     static stubs: [[u8; 16]; 256];

@@ -8,15 +8,21 @@
 
 extern crate alloc;
 
+mod blk;
 mod board;
+mod chains;
 mod clock;
 mod cpus;
 mod disk;
+mod found;
 mod line;
 mod lock;
 mod machine;
 mod memory;
+mod nvme;
 mod pci;
+mod port;
+mod scsi;
 mod virtio;
 
 use alloc::boxed::Box;
@@ -29,12 +35,11 @@ use core::fmt::Write as _;
 use core::panic::PanicInfo;
 use core::time::Duration;
 use cpus::Started;
-use disk::{Counts, Disk, Rings};
+use disk::{Counts, Disk, Ports, Used};
+use found::{Found, Kind};
 use line::Line;
 use machine::{Exit, Serial, exit};
-use pci::Function;
 use serde_json::json;
-use virtio::Device;
 use virtune_load_core::crew::Crew;
 use virtune_load_core::failure::Failure;
 use virtune_load_core::job::{Driver, Job};
@@ -46,9 +51,6 @@ use virtune_load_core::{VERSION, jobfile, logs};
 
 core::arch::global_asm!(include_str!("start.s"), options(att_syntax));
 
-const DISK: u16 = 2;
-const CONSOLE: u16 = 3;
-
 #[panic_handler]
 fn panic(info: &PanicInfo) -> ! {
     let _ = writeln!(Serial, "virtune-guest: {info}");
@@ -59,9 +61,9 @@ fn panic(info: &PanicInfo) -> ! {
 extern "C" fn guest_main(info: u32) -> ! {
     machine::catch();
     let bytes = memory::find(info);
-    let functions = pci::find(&[DISK, CONSOLE]);
+    let found = found::find();
     let cpus = cpus::count();
-    let console = functions.iter().find(|one| one.kind == CONSOLE).expect("a virtio console to talk by");
+    let console = found.iter().find(|one| one.kind == Kind::Console).expect("a virtio console to talk by");
     let mut line = Line::open(*console).unwrap_or_else(|failure| panic!("{failure}"));
     let clock = Clock::find();
     let hello = json!({
@@ -69,7 +71,7 @@ extern "C" fn guest_main(info: u32) -> ! {
         "cpus": cpus, "exit_ns": cpus::exit_ns(clock),
     });
     line.send("hello", hello.to_string().as_bytes());
-    let disk = functions.iter().find(|one| one.kind == DISK).copied();
+    let disk = found.iter().find(|one| one.is_disk()).copied();
     loop {
         let mark = memory::mark();
         let asked = line.receive();
@@ -91,8 +93,8 @@ extern "C" fn guest_main(info: u32) -> ! {
 }
 
 /// Reset the disk, and have every CPU answer.
-fn look(line: &mut Line, disk: Option<Function>, cpus: usize, clock: Clock) -> Result<(), Failure> {
-    let disk = Disk::new(disk.ok_or_else(|| Failure::run("the guest has no virtio-blk disk"))?)?;
+fn look(line: &mut Line, disk: Option<Found>, cpus: usize, clock: Clock) -> Result<(), Failure> {
+    let disk = Disk::new(disk, clock)?;
     for cpu in 1..cpus {
         cpus::start(cpu, clock, Box::new(|| ()))?.finish();
     }
@@ -102,19 +104,19 @@ fn look(line: &mut Line, disk: Option<Function>, cpus: usize, clock: Clock) -> R
 
 /// What one CPU does of a load: its clones in the order of its queues, and which of the load's each is.
 struct Part {
-    crew: Crew<Rings, NoJournal, Board>,
+    crew: Crew<Ports, NoJournal, Board>,
     streams: Vec<u64>,
 }
 
-/// What one CPU did: its rings, and of each clone which one it is and what it brought home.
-type Done = (Vec<(u64, Outcome)>, Rings);
+/// What one CPU did: its ports, and of each clone which one it is and what it brought home.
+type Done = (Vec<(u64, Outcome)>, Ports);
 
 impl Part {
     /// Wait for the begin, and run to the end.
     fn run(self, board: &Board) -> Done {
         board.wait();
-        let (outcomes, rings) = self.crew.run_and_keep();
-        (self.streams.into_iter().zip(outcomes).collect(), rings)
+        let (outcomes, ports) = self.crew.run_and_keep();
+        (self.streams.into_iter().zip(outcomes).collect(), ports)
     }
 }
 
@@ -122,7 +124,7 @@ impl Part {
 struct Ready {
     jobs: Vec<Job>,
     board: Board,
-    device: Device,
+    disk: Used,
     here: Part,
     others: Vec<Started<Done>>,
     capacity: u64,
@@ -130,8 +132,8 @@ struct Ready {
 }
 
 /// Make a load ready, let the host say when it begins, and report the result.
-fn load(line: &mut Line, disk: Option<Function>, cpus: usize, clock: Clock, text: &[u8]) -> Result<(), Failure> {
-    let Ready { jobs, board, device, here, others, capacity, seed } = make(disk, cpus, clock, text)?;
+fn load(line: &mut Line, disk: Option<Found>, cpus: usize, clock: Clock, text: &[u8]) -> Result<(), Failure> {
+    let Ready { jobs, board, disk, here, others, capacity, seed } = make(disk, cpus, clock, text)?;
     line.send("armed", b"");
     let (patience, now) = match told_to_go(line) {
         Ok(numbers) => numbers,
@@ -150,14 +152,14 @@ fn load(line: &mut Line, disk: Option<Function>, cpus: usize, clock: Clock, text
     line.send("ended", (board.now() - begun).to_string().as_bytes());
     let (mut queues, mut kicks, mut counts, vcpus) = (0, 0, Counts::default(), done.len());
     let mut outcomes = Vec::new();
-    for (of_cpu, rings) in done {
+    for (of_cpu, ports) in done {
         outcomes.extend(of_cpu);
-        (queues, kicks) = (queues + rings.count(), kicks + rings.kicks());
-        counts.add(&rings.counts);
+        (queues, kicks) = (queues + ports.count(), kicks + ports.kicks());
+        counts.add(&ports.counts);
     }
     outcomes.sort_by_key(|(stream, _)| *stream);
     let outcomes: Vec<Outcome> = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
-    let reset = Disk::end(device);
+    let reset = disk.end();
     let log: String = outcomes.iter().map(|outcome| logs::iops(&jobs[outcome.job], outcome)).collect();
     let harvest = Harvest {
         outcomes,
@@ -169,6 +171,10 @@ fn load(line: &mut Line, disk: Option<Function>, cpus: usize, clock: Clock, text
         durable_by: "a flush after each write",
     };
     line.send("log", log.as_bytes());
+    let each: String = harvest.outcomes.iter().map(|outcome| logs::each(&jobs[outcome.job], outcome, true)).collect();
+    if !each.is_empty() {
+        line.send("each", each.as_bytes());
+    }
     line.send("counts", json!({ "kicks": kicks, "vcpus": vcpus, "completed": counts }).to_string().as_bytes());
     let result = report(&jobs, &harvest, Duration::from_millis(now), true);
     line.send("result", json_text(&result)?.as_bytes());
@@ -188,15 +194,16 @@ fn told_to_go(line: &mut Line) -> Result<(u64, u64), Failure> {
         .ok_or_else(|| Failure::usage(format!("`{words}` does not say how long to wait and what time it is")))
 }
 
-fn make(disk: Option<Function>, cpus: usize, clock: Clock, text: &[u8]) -> Result<Ready, Failure> {
+fn make(disk: Option<Found>, cpus: usize, clock: Clock, text: &[u8]) -> Result<Ready, Failure> {
     let text = core::str::from_utf8(text).map_err(|_| Failure::usage("a job that is not text"))?;
     let words = [("log_avg_msec", "100"), ("write_iops_log", "load")].map(|(k, v)| (k.to_string(), v.to_string()));
     let jobs = jobfile::jobs_of(text, &words)?;
     let first = &jobs[0];
-    if jobs.iter().any(|job| job.place != first.place) || first.place.driver != Driver::VirtioBlk {
-        return Err(Failure::usage("all jobs must have ioengine=virtio-blk and the same hipri"));
+    let disk = Disk::new(disk, clock)?;
+    if jobs.iter().any(|job| job.place != first.place) || first.place.driver != Driver::Guest(disk.bus) {
+        let engine = disk.bus.name();
+        return Err(Failure::usage(format!("all jobs must have ioengine={engine} and the same hipri")));
     }
-    let disk = Disk::new(disk.ok_or_else(|| Failure::run("the guest has no virtio-blk disk"))?)?;
     if disk.seen.read_only && jobs.iter().any(|job| job.pattern.writes) {
         return Err(Failure::usage("the disk is read-only, and the load writes"));
     }
@@ -212,9 +219,9 @@ fn make(disk: Option<Function>, cpus: usize, clock: Clock, text: &[u8]) -> Resul
         return Err(Failure::usage(format!("the guest has no memory for {} MiB of buffers", need >> 20)));
     }
     let board = Board::new(clock);
-    let (device, rings) = (disk.device, disk.start(&shapes, cpus, &board, polled)?);
+    let (used, ports) = disk.start(&shapes, cpus, &board, polled)?;
     let mut parts: Vec<Part> =
-        rings.into_iter().zip(one_by_one(queues, cpus)).map(|(rings, plans)| part(plans, rings, &board)).collect();
+        ports.into_iter().zip(one_by_one(queues, cpus)).map(|(ports, plans)| part(plans, ports, &board)).collect();
     let here = parts.remove(0);
     here.crew.queue().settle_here();
     let mut others = Vec::new();
@@ -233,7 +240,7 @@ fn make(disk: Option<Function>, cpus: usize, clock: Clock, text: &[u8]) -> Resul
             }
         }
     }
-    Ok(Ready { jobs, board, device, here, others, capacity: seen.capacity, seed })
+    Ok(Ready { jobs, board, disk: used, here, others, capacity: seen.capacity, seed })
 }
 
 /// Give each CPU its queues in turn: the plans of all of them, with their slots one after the other.
@@ -253,16 +260,16 @@ fn one_by_one(queues: Vec<Vec<Plan>>, cpus: usize) -> Vec<Vec<Plan>> {
     found
 }
 
-fn part(plans: Vec<Plan>, mut rings: Rings, board: &Board) -> Part {
+fn part(plans: Vec<Plan>, mut ports: Ports, board: &Board) -> Part {
     let streams = plans.iter().map(|plan| plan.stream).collect();
     let workers = plans
         .into_iter()
         .map(|plan| {
             let depth = plan.job.depth;
-            (Worker::new(plan, &mut rings, None::<NoJournal>, board.clone()), depth)
+            (Worker::new(plan, &mut ports, None::<NoJournal>, board.clone()), depth)
         })
         .collect();
-    Part { crew: Crew::new(rings, workers, board.clone()), streams }
+    Part { crew: Crew::new(ports, workers, board.clone()), streams }
 }
 
 fn json_text(value: &impl serde::Serialize) -> Result<String, Failure> {

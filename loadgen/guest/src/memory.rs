@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory: a heap that only grows and is emptied between loads, and the four functions that a compiler takes for given.
+//! Memory: a heap that only grows and is emptied between loads, what devices see of it, and the functions that a compiler
+//! takes for given.
 
 use crate::lock::Lock;
+use alloc::alloc::alloc_zeroed;
+use alloc::format;
 use core::alloc::{GlobalAlloc, Layout};
 use core::arch::asm;
+use virtune_load_core::failure::Failure;
 
 unsafe extern "C" {
     static image_end: u8;
@@ -83,6 +87,31 @@ pub fn left() -> usize {
 /// Nothing may be in use any more that was allocated since the mark was taken.
 pub unsafe fn forget(mark: usize) {
     HEAP.span.with(|span| span.0 = mark);
+}
+
+/// Memory that devices may use, all zeros: it stays until the heap is emptied.
+pub fn memory(bytes: usize, alignment: usize) -> Result<u64, Failure> {
+    let layout =
+        Layout::from_size_align(bytes.max(1), alignment).map_err(|_| Failure::run("a size that no memory has"))?;
+    // SAFETY: the layout is not empty.
+    let place = unsafe { alloc_zeroed(layout) } as u64;
+    if place == 0 {
+        return Err(Failure::usage(format!("the guest has no memory left for {bytes} bytes: give it more")));
+    }
+    Ok(place)
+}
+
+/// Read what a device has at a place: a register, or memory that it writes.
+pub fn get<T: Copy>(address: u64) -> T {
+    // SAFETY: addresses are those of a device's registers, in memory that was dealt out to it and is mapped, or of
+    // memory made by `memory` for it.
+    unsafe { (address as *const T).read_volatile() }
+}
+
+/// Write what a device reads at a place.
+pub fn put<T>(address: u64, value: T) {
+    // SAFETY: as above.
+    unsafe { (address as *mut T).write_volatile(value) }
 }
 
 #[unsafe(no_mangle)]

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! PCI: where the virtio devices are. Buses and addresses are dealt out here, since a small firmware leaves them alone.
 
+use crate::found::{Found, Kind, Place};
 use crate::machine::{in32, out32};
 use alloc::vec::Vec;
+use virtune_load_core::job::Bus;
 
 /// Where memory of devices begins: above all memory of q35 and i440fx, below what every board has at its end.
 const WINDOW: u32 = 0xe000_0000;
@@ -11,18 +13,18 @@ const BRIDGE_UNIT: u32 = 0x10_0000;
 const VIRTIO: u16 = 0x1af4;
 const MSI_X: u8 = 0x11;
 const VENDOR_SPECIFIC: u8 = 0x09;
+/// The class of an NVMe controller: storage, non-volatile memory, NVM Express.
+const NVME_CLASS: u32 = 0x01_0802;
 
 /// A device, by its place.
 #[derive(Clone, Copy)]
 pub struct Function {
     address: u32,
-    /// What it is, by virtio's numbers: 2 is a disk, 3 a console.
-    pub kind: u16,
 }
 
 impl Function {
     fn at(bus: u8, slot: u8) -> Function {
-        Function { address: 0x8000_0000 | u32::from(bus) << 16 | u32::from(slot) << 11, kind: 0 }
+        Function { address: 0x8000_0000 | u32::from(bus) << 16 | u32::from(slot) << 11 }
     }
 
     /// Read four bytes of its configuration.
@@ -91,7 +93,8 @@ impl Function {
         true
     }
 
-    fn memory(self, bar: u8) -> Option<u32> {
+    /// Where one of its memories lies.
+    pub fn memory(self, bar: u8) -> Option<u32> {
         if bar > 5 {
             return None;
         }
@@ -142,13 +145,18 @@ impl Capability {
     pub const DEVICE: u8 = 4;
 }
 
-/// Find the virtio devices on the first bus and behind its bridges, and give them addresses: until there is one of each
-/// of these kinds, since every look costs an exit.
-pub fn find(kinds: &[u16]) -> Vec<Function> {
+/// Whether the board has PCI: then its first device is the bridge to the CPU.
+pub fn is_there() -> bool {
+    Function::at(0, 0).read16(0) != 0xffff
+}
+
+/// Find the devices that can be driven on the first bus and behind its bridges, and give them addresses, until that is
+/// `enough`.
+pub fn find(enough: fn(&[Found]) -> bool) -> Vec<Found> {
     let mut found = Vec::new();
     let (mut next, mut buses) = (WINDOW, 0u8);
     for slot in 0..32 {
-        if kinds.iter().all(|kind| found.iter().any(|one: &Function| one.kind == *kind)) {
+        if enough(&found) {
             break;
         }
         let here = Function::at(0, slot);
@@ -176,18 +184,18 @@ pub fn find(kinds: &[u16]) -> Vec<Function> {
     found
 }
 
-fn function(bus: u8, slot: u8, next: &mut u32) -> Option<Function> {
+fn function(bus: u8, slot: u8, next: &mut u32) -> Option<Found> {
     let here = Function::at(bus, slot);
-    if here.read16(0) != VIRTIO {
-        return None;
-    }
-    // as old devices are numbered, and as new ones are
-    let kind = match here.read16(2) {
-        0x1001 => 2,
-        0x1003 => 3,
-        number @ 0x1040..0x1080 => number - 0x1040,
-        _ => return None,
-    };
+    let kind = match (here.read16(0), here.read16(2)) {
+        // as old devices are numbered, and as new ones are
+        (VIRTIO, 0x1001) => Kind::of_virtio(2),
+        (VIRTIO, 0x1003) => Kind::of_virtio(3),
+        (VIRTIO, 0x1004) => Kind::of_virtio(8),
+        (VIRTIO, number @ 0x1040..0x1080) => Kind::of_virtio(u32::from(number) - 0x1040),
+        (0xffff, _) => None,
+        _ if here.read(0x08) >> 8 == NVME_CLASS => Some(Kind::Disk(Bus::Nvme)),
+        _ => None,
+    }?;
     here.settle(next);
-    Some(Function { kind, ..here })
+    Some(Found { kind, place: Place::Pci(here) })
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! virtio 1.x over PCI: a device's features, and split rings.
+//! virtio 1.x over PCI and over memory-mapped registers: a device's features, and split rings.
 
+use crate::found::Place;
+use crate::memory::{get, memory, put};
 use crate::pci::{Capability, Function};
-use alloc::alloc::{Layout, alloc_zeroed};
 use alloc::format;
 use core::sync::atomic::{Ordering, fence};
 use virtune_load_core::failure::Failure;
@@ -18,27 +19,24 @@ const ACKNOWLEDGE: u8 = 1;
 const DRIVER: u8 = 2;
 const DRIVER_OK: u8 = 4;
 const FEATURES_OK: u8 = 8;
+const NEEDS_RESET: u8 = 0x40;
 const NO_VECTOR: u16 = 0xffff;
 /// How often a reset is looked for before the device is given up.
 const RESET_LOOKS: u32 = 1_000_000;
 
-/// A register of a device, by its place.
-fn get<T: Copy>(address: u64) -> T {
-    // SAFETY: addresses come from the device's own capabilities, in memory that was dealt out to it and is mapped.
-    unsafe { (address as *const T).read_volatile() }
-}
-
-fn put<T>(address: u64, value: T) {
-    // SAFETY: as above.
-    unsafe { (address as *mut T).write_volatile(value) }
+/// Where a device has what all of its kind have.
+#[derive(Clone, Copy)]
+enum Registers {
+    /// In a memory of a PCI device: what is common, the doorbells, and how far those lie apart.
+    Pci(u64, u64, u32),
+    /// At a place of its own.
+    Mmio(u64),
 }
 
 /// A device that was reset and whose features are settled.
 #[derive(Clone, Copy)]
 pub struct Device {
-    common: u64,
-    doorbells: u64,
-    doorbell_bytes: u32,
+    registers: Registers,
     /// Where what is special to the kind of device lies.
     pub own: u64,
     /// The features that both sides have.
@@ -49,31 +47,19 @@ pub struct Device {
 
 impl Device {
     /// Reset a device and settle its features: those of `wanted` that it offers.
-    pub fn new(function: Function, wanted: u64) -> Result<Device, Failure> {
-        let (mut common, mut doorbells, mut doorbell_bytes, mut own) = (0, 0, 0, 0);
-        for capability in function.capabilities() {
-            match capability.kind {
-                Capability::COMMON if common == 0 => common = capability.address,
-                Capability::NOTIFY if doorbells == 0 => {
-                    (doorbells, doorbell_bytes) = (capability.address, capability.more);
-                }
-                Capability::DEVICE if own == 0 => own = capability.address,
-                _ => {}
-            }
-        }
-        if common == 0 || doorbells == 0 {
-            return Err(Failure::run("a virtio device has no registers of virtio 1.0"));
-        }
-        let mut device = Device { common, doorbells, doorbell_bytes, own, features: 0, offered: 0 };
+    pub fn new(place: Place, wanted: u64) -> Result<Device, Failure> {
+        let (registers, own) = match place {
+            Place::Pci(function) => of_pci(function)?,
+            Place::Mmio(base, _) => (Registers::Mmio(base), base + 0x100),
+        };
+        let mut device = Device { registers, own, features: 0, offered: 0 };
         device.reset()?;
         device.set_status(ACKNOWLEDGE);
         device.set_status(ACKNOWLEDGE | DRIVER);
-        device.offered = device.offers();
+        device.offered = u64::from(device.offers(0)) | u64::from(device.offers(1)) << 32;
         device.features = device.offered & (wanted | VERSION_1);
-        put::<u32>(common + 8, 0);
-        put::<u32>(common + 12, device.features as u32);
-        put::<u32>(common + 8, 1);
-        put::<u32>(common + 12, (device.features >> 32) as u32);
+        device.accept(0, device.features as u32);
+        device.accept(1, (device.features >> 32) as u32);
         device.set_status(ACKNOWLEDGE | DRIVER | FEATURES_OK);
         if device.status() & FEATURES_OK == 0 || device.features & VERSION_1 == 0 {
             return Err(Failure::run(format!("a virtio device refused its features {:#x}", device.features)));
@@ -91,9 +77,20 @@ impl Device {
         self.set_status(ACKNOWLEDGE | DRIVER | FEATURES_OK | DRIVER_OK);
     }
 
-    /// Whether the device says of itself that it cannot go on.
-    pub fn broken(&self) -> bool {
-        self.status() & 0x40 != 0
+    /// What the device says of itself that keeps it from going on, while it should.
+    pub fn trouble(&self) -> Option<&'static str> {
+        match self.status() {
+            status if status & NEEDS_RESET != 0 => Some("says that it needs a reset"),
+            status if status & DRIVER_OK == 0 => Some("was reset while it had requests"),
+            _ => None,
+        }
+    }
+
+    /// Take note of an interrupt, where a device holds it until that is done.
+    pub fn acknowledge(&self) {
+        if let Registers::Mmio(base) = self.registers {
+            put::<u32>(base + 0x64, get(base + 0x60));
+        }
     }
 
     /// Take everything back from the device.
@@ -109,44 +106,97 @@ impl Device {
 
     /// How many descriptors a queue has.
     pub fn ring_size(&self, number: u16) -> u16 {
-        put::<u16>(self.common + 22, number);
-        get(self.common + 24)
+        match self.registers {
+            Registers::Pci(common, ..) => {
+                put::<u16>(common + 22, number);
+                get(common + 24)
+            }
+            Registers::Mmio(base) => {
+                put::<u32>(base + 0x30, u32::from(number));
+                get::<u32>(base + 0x34).min(1 << 15) as u16
+            }
+        }
     }
 
-    /// Make a queue; with `vector` it interrupts by that row of its table.
+    /// Make a queue; with `vector` it interrupts, on PCI by that row of its table.
     pub fn ring(&self, number: u16, vector: Option<u16>) -> Result<Ring, Failure> {
-        let common = self.common;
         let size = self.ring_size(number);
         if size == 0 || !size.is_power_of_two() {
             return Err(Failure::run(format!("a virtio device has no queue {number}")));
         }
-        put::<u16>(common + 26, vector.unwrap_or(NO_VECTOR));
-        if vector.is_some_and(|vector| get::<u16>(common + 26) != vector) {
-            return Err(Failure::run("a virtio device has no interrupt for its queue"));
+        let mut ring = Ring::new(number, size, self.has(EVENT_IDX));
+        let places = [ring.descriptors, ring.available, ring.used];
+        match self.registers {
+            Registers::Pci(common, doorbells, apart) => {
+                put::<u16>(common + 26, vector.unwrap_or(NO_VECTOR));
+                if vector.is_some_and(|vector| get::<u16>(common + 26) != vector) {
+                    return Err(Failure::run("a virtio device has no interrupt for its queue"));
+                }
+                ring.doorbell = doorbells + u64::from(get::<u16>(common + 30)) * u64::from(apart);
+                (0..).zip(places).for_each(|(index, place)| put::<u64>(common + 32 + 8 * index, place));
+                put::<u16>(common + 28, 1);
+            }
+            Registers::Mmio(base) => {
+                (ring.doorbell, ring.whole_word) = (base + 0x50, true);
+                put::<u32>(base + 0x38, u32::from(size));
+                for (index, place) in (0..).zip(places) {
+                    put::<u32>(base + 0x80 + 16 * index, place as u32);
+                    put::<u32>(base + 0x84 + 16 * index, (place >> 32) as u32);
+                }
+                put::<u32>(base + 0x44, 1);
+            }
         }
-        let doorbell = self.doorbells + u64::from(get::<u16>(common + 30)) * u64::from(self.doorbell_bytes);
-        let ring = Ring::new(number, size, doorbell, self.has(EVENT_IDX));
-        put::<u64>(common + 32, ring.descriptors);
-        put::<u64>(common + 40, ring.available);
-        put::<u64>(common + 48, ring.used);
-        put::<u16>(common + 28, 1);
         Ok(ring)
     }
 
-    fn offers(&self) -> u64 {
-        put::<u32>(self.common, 0);
-        let low = get::<u32>(self.common + 4);
-        put::<u32>(self.common, 1);
-        u64::from(low) | u64::from(get::<u32>(self.common + 4)) << 32
+    fn offers(&self, word: u32) -> u32 {
+        let (select, value) = match self.registers {
+            Registers::Pci(common, ..) => (common, common + 4),
+            Registers::Mmio(base) => (base + 0x14, base + 0x10),
+        };
+        put::<u32>(select, word);
+        get(value)
+    }
+
+    fn accept(&self, word: u32, features: u32) {
+        let (select, value) = match self.registers {
+            Registers::Pci(common, ..) => (common + 8, common + 12),
+            Registers::Mmio(base) => (base + 0x24, base + 0x20),
+        };
+        put::<u32>(select, word);
+        put::<u32>(value, features);
     }
 
     fn status(&self) -> u8 {
-        get(self.common + 20)
+        match self.registers {
+            Registers::Pci(common, ..) => get(common + 20),
+            Registers::Mmio(base) => get::<u32>(base + 0x70) as u8,
+        }
     }
 
     fn set_status(&self, status: u8) {
-        put(self.common + 20, status);
+        match self.registers {
+            Registers::Pci(common, ..) => put(common + 20, status),
+            Registers::Mmio(base) => put(base + 0x70, u32::from(status)),
+        }
     }
+}
+
+/// Where a PCI device has its registers, and those of its kind.
+fn of_pci(function: Function) -> Result<(Registers, u64), Failure> {
+    let (mut common, mut doorbells, mut apart, mut own) = (0, 0, 0, 0);
+    for capability in function.capabilities() {
+        match capability.kind {
+            Capability::COMMON if common == 0 => common = capability.address,
+            Capability::NOTIFY if doorbells == 0 => (doorbells, apart) = (capability.address, capability.more),
+            Capability::DEVICE if own == 0 => own = capability.address,
+            _ => {}
+        }
+    }
+    if common == 0 || doorbells == 0 {
+        return Err(Failure::run("a virtio device has no registers of virtio 1.0"));
+    }
+    Ok((Registers::Pci(common, doorbells, apart), own))
 }
 
 /// A piece of memory in a request; `write`: the device writes it.
@@ -167,6 +217,8 @@ pub struct Ring {
     /// How many descriptors it has.
     pub size: u16,
     doorbell: u64,
+    /// Whether the doorbell takes four bytes, and not two.
+    whole_word: bool,
     descriptors: u64,
     available: u64,
     used: u64,
@@ -182,26 +234,15 @@ const NEXT: u16 = 1;
 const DEVICE_WRITES: u16 = 2;
 const IS_TABLE: u16 = 4;
 
-/// Memory that devices may use, all zeros: it stays until the heap is emptied.
-pub fn memory(bytes: usize, alignment: usize) -> Result<u64, Failure> {
-    let layout =
-        Layout::from_size_align(bytes.max(1), alignment).map_err(|_| Failure::run("a size that no memory has"))?;
-    // SAFETY: the layout is not empty.
-    let place = unsafe { alloc_zeroed(layout) } as u64;
-    if place == 0 {
-        return Err(Failure::usage(format!("the guest has no memory left for {bytes} bytes: give it more")));
-    }
-    Ok(place)
-}
-
 impl Ring {
-    fn new(number: u16, size: u16, doorbell: u64, event_idx: bool) -> Ring {
+    fn new(number: u16, size: u16, event_idx: bool) -> Ring {
         let entries = usize::from(size);
         let place = |bytes| memory(bytes, 4096).unwrap_or_else(|failure| panic!("{failure}"));
         Ring {
             number,
             size,
-            doorbell,
+            doorbell: 0,
+            whole_word: false,
             descriptors: place(16 * entries),
             available: place(6 + 2 * entries),
             used: place(6 + 8 * entries),
@@ -252,7 +293,11 @@ impl Ring {
         self.told = self.sent;
         if wanted {
             self.kicks += 1;
-            put::<u16>(self.doorbell, self.number);
+            if self.whole_word {
+                put::<u32>(self.doorbell, u32::from(self.number));
+            } else {
+                put::<u16>(self.doorbell, self.number);
+            }
         }
     }
 

@@ -151,12 +151,12 @@ def on_vhost_user(options: dict[str, str], program: str, chosen: list[Chosen]) -
     return {"ioengine": "libblkio"}
 
 
-def on_bare(options: dict[str, str], chosen: list[Chosen]) -> dict[str, str]:
-    """Return the options for a guest without an operating system; those without a meaning there are removed from
-    `options`.
+def on_bare(options: dict[str, str], bus: str, chosen: list[Chosen]) -> dict[str, str]:
+    """Return the options for a guest without an operating system whose disk is on that bus; those without a meaning
+    there are removed from `options`.
     """
-    engine, hint = options.pop("ioengine", "virtio-blk"), "`--set guest.system=linux` runs fio in the guest"
-    if engine != "virtio-blk":
+    engine, hint = options.pop("ioengine", bus), "`--set guest.system=linux` runs fio in the guest"
+    if engine != bus:
         raise PreconditionError(
             f"a guest without an operating system has its own driver, and ioengine={engine} is none", hint=hint
         )
@@ -167,7 +167,7 @@ def on_bare(options: dict[str, str], chosen: list[Chosen]) -> dict[str, str]:
     _by_generator(options, chosen)
     if "hipri" not in options:
         chosen.append(("hipri=1", "the guest looks for completions; hipri=0 has it wait for interrupts"))
-    return {"ioengine": "virtio-blk", "hipri": options.get("hipri", "1")}
+    return {"ioengine": bus, "hipri": options.get("hipri", "1")}
 
 
 def _by_generator(options: dict[str, str], chosen: list[Chosen]) -> None:

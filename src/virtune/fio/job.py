@@ -199,7 +199,7 @@ def _section(
     extent = extent_of(options, plan.target)
     section = {**address, **own, **{k: v for k, v in options.items() if k not in own}, **extent}
     section |= _how_long(job, workload, plan)
-    if job.recorded and plan.program == FIO:
+    if job.recorded:
         section |= {"write_lat_log": OPERATIONS, "log_avg_msec": "0", "log_offset": "1"}
     for key, value in _defaults(job, plan.seed).items():
         section.setdefault(key, value)
@@ -231,8 +231,8 @@ def _on_target(options: dict[str, str], plan: _Plan, chosen: list[Chosen]) -> di
         case VhostUserTarget():
             _require_engine(options.pop("ioengine", "libblkio"), plan)
             return on_vhost_user(options, plan.program, chosen)
-        case BareTarget():
-            return on_bare(options, chosen)
+        case BareTarget(bus=bus):
+            return on_bare(options, bus, chosen)
         case _:
             assert_never(plan.target)
 

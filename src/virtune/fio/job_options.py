@@ -25,7 +25,7 @@ MOST_JOBS = 4096
 
 _REMOTE = frozenset(
     {"nbd", "libblkio", "rbd", "rados", "http", "libiscsi", "gfapi", "gfapi_async", "nfs", "null", "net",
-     "virtio-blk-vhost-user", "virtio-blk"}
+     "virtio-blk-vhost-user", "virtio-blk", "virtio-scsi", "nvme"}
 )  # fmt: skip
 """Engines that use a protocol, a guest's own driver, or no device: they bypass the page cache."""
 

@@ -23,6 +23,9 @@ from virtune.model.stack import (
 
 _PCI = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]", re.ASCII)
 
+BARE_BUSES = frozenset({"virtio-blk", "virtio-scsi", "nvme"})
+"""The buses whose disks a guest without an operating system drives."""
+
 BARE_VCPUS_MAX = 64
 """The most vCPUs of a guest without an operating system (loadgen/guest/src/cpus.rs)."""
 
@@ -88,7 +91,7 @@ def _guest_contradictions(stack: Stack) -> Iterator[str]:
     yield from machine_contradictions(stack.machine)
     if stack.device.vfio_pci is not None:
         if stack.machine.is_bare:
-            yield "guest.system=bare drives virtio-blk only, and the disk is passed through"
+            yield "guest.system=bare drives QEMU's own disks only, and the disk is passed through"
         yield from _passed_contradictions(stack)
         return
     yield from _thread_contradictions(stack)
@@ -129,8 +132,10 @@ def _filesystem_contradictions(stack: Stack) -> Iterator[str]:
 def _bare_contradictions(stack: Stack) -> Iterator[str]:
     if not stack.machine.is_bare:
         return
-    if stack.device.bus != "virtio-blk":
-        yield f"guest.system=bare drives virtio-blk only, and the bus is {stack.device.bus}"
+    if stack.device.bus not in BARE_BUSES:
+        yield f"guest.system=bare drives {', '.join(sorted(BARE_BUSES))}, and the bus is {stack.device.bus}"
+    if not stack.machine.has_pci and stack.device.bus != "virtio-blk":
+        yield f"machine.type=microvm has no PCI, so its disk is on virtio-blk, and the bus is {stack.device.bus}"
     if stack.device.packed:
         yield "guest.system=bare has no packed rings"
     if stack.disk.filesystem != "none":

@@ -11,7 +11,7 @@ from typing import Literal
 
 from virtune.model.units import Bytes
 
-_TYPE = re.compile(r"(q35|pc|pc-q35-\d+\.\d+|pc-i440fx-\d+\.\d+)(\.\d+)?", re.ASCII)
+_TYPE = re.compile(r"microvm|(q35|pc|pc-q35-\d+\.\d+|pc-i440fx-\d+\.\d+)(\.\d+)?", re.ASCII)
 _CPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,=+-]{0,199}", re.ASCII)
 _CPUS = re.compile(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*", re.ASCII)
 _ID = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,30}", re.ASCII)
@@ -51,6 +51,11 @@ class Machine:
     def has_isa(self) -> bool:
         """Whether the board is the older one (i440fx), with IDE on board and without PCI Express."""
         return self.type is not None and (self.type == "pc" or self.type.startswith("pc-i440fx"))
+
+    @property
+    def has_pci(self) -> bool:
+        """Whether the board has PCI: microvm has virtio devices at fixed places of its memory (virtio-mmio)."""
+        return self.type != "microvm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +110,9 @@ def machine_contradictions(machine: Machine) -> Iterator[str]:
     if machine.emulator is not None and not machine.emulator.startswith("/"):
         yield f"machine.emulator={machine.emulator} is no absolute path of a program"
     if machine.type is not None and not _TYPE.fullmatch(machine.type):
-        yield f"machine.type={machine.type} is not known here: q35 or pc, or with a version, as pc-q35-7.2"
+        yield f"machine.type={machine.type} is not known here: q35, pc, or with a version, as pc-q35-7.2, or microvm"
+    if not machine.has_pci and not machine.is_bare:
+        yield "machine.type=microvm needs guest.system=bare: the kernels of distributions do not find a disk there"
     if machine.cpu is not None and not _CPU.fullmatch(machine.cpu):
         yield f"machine.cpu={machine.cpu} is no name of a CPU model"
     if machine.hugepages is not None and (machine.memory or MEMORY) % machine.hugepages:

@@ -49,11 +49,12 @@ class VhostUserTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BareTarget:
-    """The virtio-blk disk of a guest without an operating system: the guest itself is the load generator, with
+    """The disk of a guest without an operating system, on that bus: the guest itself is the load generator, with
     virtune-load's options.
     """
 
     size_bytes: int
+    bus: str = "virtio-blk"
 
 
 Target = FileTarget | NbdTarget | VhostUserTarget | BareTarget

@@ -57,7 +57,7 @@ def require_fit(study: Study, *, clients: Clients) -> None:
 def _target_like(stack: Stack, size_bytes: int) -> Target:
     more = tuple(f"/disk{number}" for number in range(1, stack.disks))
     if stack.machine.is_bare:
-        return BareTarget(size_bytes=size_bytes)
+        return BareTarget(size_bytes=size_bytes, bus=stack.device.bus)
     if stack.kind.in_guest:
         return GuestTarget(path="/dev/vda", size_bytes=size_bytes, more=more)
     if stack.kind.front != "export" or stack.export == "fuse":

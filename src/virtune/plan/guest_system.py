@@ -24,8 +24,16 @@ from virtune.plan.guests import share_of
 
 KNOB = "guest.system"
 
-_DESCRIPTORS = 128
-"""A queue of the disk has at least so many descriptors on every board (256 since QEMU 4.2), one for each request."""
+_ROOM = {"virtio-blk": 128, "virtio-scsi": 128, "nvme": 1023}
+"""The requests that a queue of a disk has room for on every board: a ring of virtio has 128 descriptors or more (256
+since QEMU 4.2), one for each; a queue of NVMe is made with 1024 entries, of which one stays free.
+"""
+
+_NVME_BYTES = 512 * 1024
+"""The most bytes of a request of QEMU's NVMe disk (`mdts=7`)."""
+
+_NVME_QUEUES = 64
+"""How many pairs of queues QEMU's NVMe disk has (`max_ioqpairs`)."""
 
 _OVERLAP = 4
 """The buffers of a load may take one part in so many of a guest's memory."""
@@ -78,12 +86,11 @@ def _of_workload(workload: Workload, stack: Stack, study: Study) -> Iterator[str
     if workload.verbatim is not None:
         yield f"{workload.name} is a job file, which fio runs as it is"
         return
-    if workload.recorded:
-        yield f"each I/O of {workload.name} is recorded, which fio does"
     try:
         fio_job(
-            share_of(workload, stack), BareTarget(size_bytes=study.span_bytes), seconds=study.seconds,
-            ramp_seconds=study.ramp_seconds, seed=study.seed, clients=Clients(engines=frozenset(), installed=True),
+            share_of(workload, stack), BareTarget(size_bytes=study.span_bytes, bus=stack.device.bus),
+            seconds=study.seconds, ramp_seconds=study.ramp_seconds, seed=study.seed,
+            clients=Clients(engines=frozenset(), installed=True),
         )  # fmt: skip
     except PreconditionError as error:
         yield f"{workload.name}: {error.message}"
@@ -92,9 +99,14 @@ def _of_workload(workload: Workload, stack: Stack, study: Study) -> Iterator[str
     buffers = sum(job.depth * job.block_size for job in workload)
     if buffers * _OVERLAP > (stack.machine.memory or MEMORY):
         yield f"{workload.name} has more in flight than fits into the memory of a guest without a system"
-    queues = min(stack.device.num_queues or stack.machine.vcpus or 1, clones_of(workload.jobs))
-    if workload.depth > queues * min(stack.device.queue_size or _DESCRIPTORS, _DESCRIPTORS):
+    device, bus = stack.device, stack.device.bus
+    room = _ROOM.get(bus, 1)
+    asked = device.num_queues or device.scsi_num_queues or device.max_ioqpairs
+    queues = min(asked or (_NVME_QUEUES if bus == "nvme" else stack.machine.vcpus or 1), clones_of(workload.jobs))
+    if workload.depth > queues * min(device.queue_size or room, room):
         yield f"{workload.name} has more in flight than a queue of the disk takes, which Linux holds back"
+    if bus == "nvme" and max(job.block_size for job in workload) > _NVME_BYTES:
+        yield f"{workload.name} has larger blocks than an NVMe disk takes at once, which Linux splits"
 
 
 def _is_open(arm: Arm) -> bool:

@@ -236,7 +236,15 @@ def ring_rates(seen: Sequence[RingSeen]) -> RingRates | None:
 
 def _rings(monitor: Monitor, device: str) -> Iterator[_Ring]:
     """Yield the split rings of a virtio disk; none for another device, a packed ring, or an older QEMU."""
-    path = f"/machine/peripheral/{device}/virtio-backend"
+    on_pci = f"/machine/peripheral/{device}/virtio-backend"
+    for path in (on_pci, on_pci.removesuffix("/virtio-backend")):  # the second is a device of virtio-mmio
+        found = list(_rings_at(monitor, path))
+        if found:
+            yield from found
+            return
+
+
+def _rings_at(monitor: Monitor, path: str) -> Iterator[_Ring]:
     with contextlib.suppress(RigError, KeyError, ValueError, TypeError):
         status = monitor.execute("x-query-virtio-status", {"path": path})
         if "PACKED" in str(status.get("guest-features", {}).get("transports")):

@@ -53,6 +53,7 @@ class _Running(GuestLoad):
     went: float = 0.0
     seen_running: float = 0.0
     ended: float = 0.0
+    failed: bool = False
 
 
 def run_bare(
@@ -73,6 +74,8 @@ def run_bare(
             for number, one in enumerate(running):
                 if "counts" in one.said:
                     keep.capture(of_guest("guest-counts.json", number), one.said["counts"])
+                if one.failed:
+                    keep.capture(of_guest("guest-failure.json", number), one.said["result"])
 
 
 def _run(running: Sequence[_Running], window: Window, keep: Keep, counters: Counted) -> LoadOutput:
@@ -98,6 +101,7 @@ def _run(running: Sequence[_Running], window: Window, keep: Keep, counters: Coun
         log=b"".join(one.said["log"] for one in running),
         command="\n".join(f"virtune-guest: {one.load.job.text!r}" for one in running),
         checks=checks,
+        operations=tuple(each for one in running if (each := one.said.get("each"))),
     )
 
 
@@ -148,7 +152,8 @@ def _told(one: _Running, seconds: float) -> bool:
         raise LoadError(f"the load in the guest failed: {frame.body.decode(errors='replace')[:300]}")
     if frame.kind == "result":
         own = json.loads(frame.body)["virtune-load"]
-        if own["ended_by"] == "error":
+        one.failed = own["ended_by"] == "error"
+        if one.failed:
             raise LoadError(f"the load in the guest failed: {own['message']}")
     return frame.kind == "result"
 

@@ -221,8 +221,9 @@ class Carried:
 
     def _swap(self, stack: Stack, node: str) -> None:
         """Put another node below the device while the guest runs."""
-        # a device without a started driver is in the main loop, and moves with its node when the driver starts
-        if stack.device.iothreads and not self._system.fixed:
+        # a virtio-blk device without a started driver is in the main loop, and moves with its node when the driver
+        # starts; a SCSI disk is in its controller's loop from the start
+        if stack.device.iothreads and (not self._system.fixed or stack.device.bus == "virtio-scsi"):
             # a device that is spread over several has its node in the first one's loop
             loop = {"node-name": node, "iothread": stack.device.iothreads[0]}
             self._execute("x-blockdev-set-iothread", loop)

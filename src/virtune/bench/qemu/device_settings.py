@@ -143,7 +143,13 @@ def _bus_check(ask: Ask, stack: Stack) -> Check:
     at = f"/machine/peripheral/{DEVICE}"
     kind = str(ask("qom-get", {"path": at, "property": "type"}))
     parent = str(ask("qom-get", {"path": at, "property": "parent_bus"}))
-    buses = {"virtio-blk-pci": "virtio-blk", "scsi-hd": "virtio-scsi", "nvme": "nvme", "ide-hd": "ide"}
+    buses = {
+        "virtio-blk-pci": "virtio-blk",
+        "virtio-blk-device": "virtio-blk",
+        "scsi-hd": "virtio-scsi",
+        "nvme": "nvme",
+        "ide-hd": "ide",
+    }
     found = "ahci" if kind == "ide-hd" and f"/{AHCI}/" in parent else buses.get(kind, kind)
     proof = f"QMP qom-get {DEVICE}: {kind} on {parent}"
     return Check(setting="device.bus", asked=stack.device.bus, found=found, proof=proof)

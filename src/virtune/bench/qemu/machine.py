@@ -43,7 +43,7 @@ _GREETING_SECONDS = 0.25
 _END_SECONDS = 1.0
 _DYING_SECONDS = 2.0
 _CONSOLE_BYTES = 4000
-_DISK = re.compile(r"/disk\d/")
+_DISK = re.compile(r"(^|/)disk\d/")
 """The test disks among the devices of a guest, by the ids that they have."""
 
 NUMBERS = itertools.count()

@@ -367,7 +367,7 @@ class BareSession(MachineSession[BareBench]):
     def _target(
         self,
         carried: Carried,  # noqa: ARG002 - its driver has one disk
-        stack: Stack,  # noqa: ARG002
+        stack: Stack,
         ground: DiskImageSpec,
     ) -> tuple[Target, tuple[Check, ...]]:
-        return BareTarget(size_bytes=ground.size_bytes), ()
+        return BareTarget(size_bytes=ground.size_bytes, bus=stack.device.bus), ()

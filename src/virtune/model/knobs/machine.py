@@ -29,7 +29,7 @@ KNOBS: tuple[Knob, ...] = (
     ),
     _knob(
         id="machine.type",
-        domain=Text(shape="pc or q35, with a version"),
+        domain=Text(shape="pc or q35, with a version, or microvm"),
         default="(the newest one when the VM was made)",
         change=Change.POWEROFF,
         risk=Risk.AVAILABILITY,
@@ -37,7 +37,8 @@ KNOBS: tuple[Knob, ...] = (
         what="The virtual board and the version whose defaults it keeps.",
         why=(
             "The version freezes defaults (queue-size, num-queues, seg-max): a new QEMU with "
-            "machine='pc-q35-4.0' still runs with the old ones. Check this first."
+            "machine='pc-q35-4.0' still runs with the old ones. Check this first. microvm has no PCI: virtio-mmio, "
+            "which virtune drives with guest.system=bare."
         ),
         spelled={"libvirt": "<os><type machine='q35'/></os>", "qemu": "-machine", "proxmox": "machine:"},
         source=(code("QEMU, compat properties of machine types"), documented(QEMU_MAN)),
@@ -97,7 +98,10 @@ KNOBS: tuple[Knob, ...] = (
         id="guest.system",
         domain=Choice(values=("bare", "linux")),
         default="(bare where no setting and no workload needs Linux, and `virtune-guest` is built)",
-        needs=("bare: virtune-guest, which `tools/setup` builds where there is a Rust toolchain; a virtio-blk disk",),
+        needs=(
+            "bare: virtune-guest, which `tools/setup` builds where there is a Rust toolchain",
+            "bare: one disk, on virtio-blk, virtio-scsi or NVMe",
+        ),
         change=Change.POWEROFF,
         what="What runs in virtune's own guest: Linux with fio, or the load alone, without an operating system.",
         why=(

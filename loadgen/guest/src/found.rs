@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The devices of the board: on PCI, or on a board without it as virtio-mmio.
+
+use crate::machine::IoApic;
+use crate::pci::{self, Function};
+use alloc::vec::Vec;
+use virtune_load_core::job::Bus;
+
+/// Where microvm has its virtio devices, how far apart, how many, and the interrupt of the first.
+const MMIO: u64 = 0xfeb0_0000;
+const MMIO_BYTES: u64 = 512;
+const MMIO_SLOTS: u64 = 8;
+const MMIO_IRQ: u8 = 5;
+const MAGIC: u32 = 0x7472_6976;
+const MODERN: u32 = 2;
+
+/// What a device is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A disk, or the controller of one.
+    Disk(Bus),
+    /// A virtio console.
+    Console,
+}
+
+impl Kind {
+    /// By virtio's numbers.
+    pub fn of_virtio(number: u32) -> Option<Kind> {
+        match number {
+            2 => Some(Kind::Disk(Bus::VirtioBlk)),
+            3 => Some(Kind::Console),
+            8 => Some(Kind::Disk(Bus::VirtioScsi)),
+            _ => None,
+        }
+    }
+}
+
+/// Where a device is.
+#[derive(Clone, Copy)]
+pub enum Place {
+    /// A function of PCI.
+    Pci(Function),
+    /// The registers of a virtio-mmio device, and its interrupt.
+    Mmio(u64, u8),
+}
+
+impl Place {
+    /// Have interrupts call `vector` on the first `cpus` CPUs; whether the device has enough of them.
+    pub fn interrupts(self, vector: u8, cpus: usize) -> bool {
+        match self {
+            Place::Pci(function) => function.interrupts(vector, cpus),
+            Place::Mmio(_, irq) => {
+                IoApic.lead(irq, vector);
+                true
+            }
+        }
+    }
+}
+
+/// A device that was found.
+#[derive(Clone, Copy)]
+pub struct Found {
+    /// What it is.
+    pub kind: Kind,
+    /// Where it is.
+    pub place: Place,
+}
+
+impl Found {
+    /// Whether it is a disk.
+    pub fn is_disk(&self) -> bool {
+        matches!(self.kind, Kind::Disk(_))
+    }
+}
+
+/// Find the disk and the console. Every look costs an exit, so it ends when there is one of each.
+pub fn find() -> Vec<Found> {
+    if pci::is_there() { pci::find(enough) } else { on_mmio() }
+}
+
+fn enough(found: &[Found]) -> bool {
+    found.iter().any(Found::is_disk) && found.iter().any(|one| one.kind == Kind::Console)
+}
+
+fn on_mmio() -> Vec<Found> {
+    let mut found = Vec::new();
+    for slot in 0..MMIO_SLOTS {
+        if enough(&found) {
+            break;
+        }
+        let base = MMIO + MMIO_BYTES * slot;
+        // SAFETY: microvm has registers here, which are mapped; other boards have PCI and do not come here.
+        let word = |at: u64| unsafe { ((base + at) as *const u32).read_volatile() };
+        if (word(0), word(4)) != (MAGIC, MODERN) {
+            continue;
+        }
+        if let Some(kind) = Kind::of_virtio(word(8)) {
+            found.push(Found { kind, place: Place::Mmio(base, MMIO_IRQ + slot as u8) });
+        }
+    }
+    found
+}
