@@ -13,7 +13,7 @@ from virtune.dialects.libvirt.domain import read_domain
 from virtune.flows.stored.earlier_studies import Past
 from virtune.model.evidence import StudyRecord
 from virtune.model.finding import HostView, Subject
-from virtune.model.remark import EMULATED, Remark, Weight
+from virtune.model.remark_kinds import EMULATED
 from virtune.model.stack import Disk, Stack
 from virtune.model.workload import job
 from virtune.probe.cpu import cpu_facts
@@ -81,7 +81,7 @@ def test_of_what_is_no_study_of_this_disk_here_nothing_is_said(tmp_path: Path, r
 
 def test_figures_of_an_emulated_guest_are_no_evidence(tmp_path: Path) -> None:
     record = kept(BUFFERED, DIRECT)
-    remark = Remark(id=EMULATED, weight=Weight.WARNING, text="TCG", advice="")
+    remark = EMULATED.remark(text="TCG")
     trials = tuple(
         replace(one, measurement=replace(one.measurement, remarks=(remark,)) if one.measurement else None)
         for one in record.trials

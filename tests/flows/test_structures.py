@@ -12,7 +12,7 @@ from virtune.analyse.study.structures import structure_of
 from virtune.cli import run
 from virtune.flows.stored.structures import own_shares
 from virtune.model.evidence import StudyRecord
-from virtune.model.remark import EMULATED, Remark, Weight
+from virtune.model.remark_kinds import EMULATED
 from virtune.model.stack import Device, Stack
 from virtune.probe.cpu import cpu_facts
 from virtune.store.store import Store
@@ -78,7 +78,7 @@ def test_what_is_no_share_of_this_host_is_not_told(tmp_path: Path, record: Study
 
 
 def test_it_is_told_beside_the_published_share(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    remark = Remark(id=EMULATED, weight=Weight.WARNING, text="TCG", advice="")
+    remark = EMULATED.remark(text="TCG")
     record = kept(THREADED)
     trials = tuple(
         replace(one, measurement=replace(one.measurement, remarks=(remark,)) if one.measurement else None)

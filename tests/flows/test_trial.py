@@ -19,10 +19,11 @@ from virtune.flows.run.trial import Tools, run_trial
 from virtune.model.errors import LoadError, NotInForceError
 from virtune.model.evidence import Changeover, Check, InForce
 from virtune.model.facts import Unknown
+from virtune.model.remark_kinds import UNVERIFIED
 from virtune.model.stack import Disk, Stack
 from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.target import FileTarget, Target
-from virtune.model.verification import UNVERIFIED, to_verify
+from virtune.model.verification import to_verify
 from virtune.probe.residency import cachestat
 from virtune.shell import Warden
 
@@ -125,10 +126,10 @@ def test_what_was_not_seen_makes_the_trial_invalid_and_nothing_else(target: Path
     bench = Told(in_force=InForce(checks=blind))
     record, _ = run_trial(study(), trial(), tools(ToldRig(bench), target))
     assert record.measurement is not None
-    assert record.measurement.causes == (UNVERIFIED,)
+    assert record.measurement.causes == (UNVERIFIED.id,)
     seen, _ = run_trial(study(), trial(), tools(ToldRig(Told(in_force=InForce(checks=GOOD))), target))
     assert seen.measurement is not None
-    assert UNVERIFIED not in seen.measurement.causes
+    assert UNVERIFIED.id not in seen.measurement.causes
 
 
 def warmed(path: Path) -> None:

@@ -8,10 +8,10 @@ import pytest
 from virtune.model.evidence import Check, InForce
 from virtune.model.knobs import BY_ID, KNOBS
 from virtune.model.remark import Weight
+from virtune.model.remark_kinds import UNVERIFIED
 from virtune.model.rig import RIGS
 from virtune.model.stack import Device, Disk, Stack
 from virtune.model.verification import (
-    UNVERIFIED,
     not_shown,
     not_shown_checks,
     to_verify,
@@ -67,7 +67,7 @@ def test_a_trial_in_which_a_setting_was_not_seen_is_invalid() -> None:
     assert unverified(DAEMON, blind) == ("disk.aio=io_uring",), "a check that was never made is none"
     assert unverified(DAEMON, [*blind, unseen("disk.aio")]) == ("disk.aio=io_uring",)
     (remark,) = unverified_remarks(DAEMON, blind)
-    assert (remark.id, remark.weight) == (UNVERIFIED, Weight.INVALID)
+    assert (remark.id, remark.weight) == (UNVERIFIED.id, Weight.INVALID)
     assert "disk.aio=io_uring" in remark.text
     assert unverified(DAEMON, [*blind, unseen("disk.aio"), *found("disk.aio")]) == (), "seen later is seen"
 

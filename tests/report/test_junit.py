@@ -9,7 +9,7 @@ from tests.report.test_documents import record
 from virtune.analyse.study.summarise import summarise
 from virtune.analyse.study.thresholds import rule
 from virtune.model.evidence import StudyRecord
-from virtune.model.remark import EMULATED, Remark, Weight
+from virtune.model.remark_kinds import EMULATED
 from virtune.plan.thresholds import parse_conditions
 from virtune.report.junit import junit
 from virtune.report.markdown import markdown
@@ -18,7 +18,7 @@ WORTH = "functional only: a guest under emulation"
 
 
 def emulated(kept: StudyRecord) -> StudyRecord:
-    remark = Remark(id=EMULATED, weight=Weight.WARNING, text="no KVM")
+    remark = EMULATED.remark(text="no KVM")
     trials = tuple(
         replace(one, measurement=replace(one.measurement, remarks=(remark,)))
         for one in kept.trials

@@ -2,73 +2,66 @@
 """What is said of a trial, a host or a VM has an id of its own: two things are never called by one id."""
 
 import ast
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from virtune.advise.audit import rules
+from virtune.model import remark_kinds
 from virtune.model.gate import GATES
+from virtune.model.remark import Criterion, RemarkKind, Weight
+from virtune.model.remark_kinds import REMARK_KINDS
 
 SOURCE = Path(__file__).parents[2] / "src" / "virtune"
 
-SAME_FACT: Mapping[str, str] = {
-    "rate-unmet": "a gate says it of a trial, a reading rule of a result without one (derive._AT_THE_GATES)",
-    "saturated-cpu": "a gate says it of a trial, a reading rule of a result without one (derive._AT_THE_GATES)",
-    "page-cache": "a gate says it of a direct arm, remarks of other arms and results: the cache served it",
-    "unserved": "derive says it by the counters of a trial, cache_rules by those that fio kept",
-    "io-limit": "a gate says it of a trial, `check` and `probe` of the host before one",
-}
-"""Ids that several places say because it is one fact, seen in several ways."""
+READ_BACK = {"flows/run/check.py", "model/remark.py"}
+"""Where a remark may be made without its kind: it was made before, by another version perhaps."""
 
 
-def said(sources: Mapping[str, str]) -> dict[str, set[str]]:
-    """Return the places, a module or the list of gates, that make a remark or a gate of each id."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for module, source in sources.items():
-        tree = ast.parse(source)
-        makers = dict(_makers(tree))
-        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-            name = getattr(call.func, "id", "")
-            if name in ("Remark", "Gate"):
-                values = [word.value for word in call.keywords if word.arg == "id"]
-            elif name in makers and len(call.args) > makers[name]:
-                values = [call.args[makers[name]]]
-            else:
-                continue
-            for value in values:
-                if isinstance(value, ast.Constant):
-                    found[str(value.value)].add(module)
-    return found
+def twice(every: Iterable[Criterion]) -> list[str]:
+    """Return the ids that several criteria have."""
+    return [name for name, count in Counter(one.id for one in every).items() if count > 1]
 
 
-def _makers(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Functions that make a remark with an id that they are given, and the place of that argument."""
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
-        names = [one.arg for one in function.args.args]
-        for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
-            given = [word.value for word in call.keywords if word.arg == "id"]
-            if getattr(call.func, "id", "") != "Remark" or not given or not isinstance(given[0], ast.Name):
-                continue
-            if given[0].id in names:
-                yield function.name, names.index(given[0].id)
-
-
-def doubles(found: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    return {name: modules for name, modules in found.items() if len(modules) > 1 and name not in SAME_FACT}
+def made_without_kind(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Remark", "remark.Remark"):
+            yield ast.unparse(node)[:60]
 
 
 def test_no_id_means_two_things() -> None:
-    found = said({str(path.relative_to(SOURCE)): path.read_text() for path in SOURCE.rglob("*.py")})
-    assert found.keys() >= {gate.id for gate in GATES}, "gates are found"
-    assert len(found) > 40
-    assert doubles(found) == {}
-    # an exception that is none any more is taken off the list
-    assert {name for name in SAME_FACT if len(found[name]) < 2} == set()
-    assert len({gate.id for gate in GATES}) == len(GATES)
-    assert not {rule.id for rule in rules()} & found.keys()
+    every = (*REMARK_KINDS, *rules())
+    assert len(every) > 100
+    assert twice(every) == []
+    assert set(GATES) < set(REMARK_KINDS)
+
+
+def test_every_kind_that_has_a_name_is_in_the_table() -> None:
+    named = {one.id for one in vars(remark_kinds).values() if isinstance(one, RemarkKind)}
+    assert len(named) > 40
+    assert named == {one.id for one in REMARK_KINDS} - {gate.id for gate in GATES}
+
+
+def test_a_remark_is_made_from_its_kind_alone() -> None:
+    found = {str(path.relative_to(SOURCE)): [*made_without_kind(ast.parse(path.read_text()))]
+             for path in SOURCE.rglob("*.py")}  # fmt: skip
+    assert {name for name, calls in found.items() if calls} == READ_BACK
 
 
 def test_an_id_that_is_taken_is_noticed() -> None:
-    maker = "def note(identity, text):\n    return Remark(id=identity, text=text)\nnote('steal', 'x')\n"
-    assert doubles(said({"a": "Gate(id='steal')", "b": maker})) == {"steal": {"a", "b"}}
-    assert doubles(said({"a": "Gate(id='steal')", "b": maker.replace("'steal'", "'other'")})) == {}
+    (rule, *_), (kind, *_) = rules(), REMARK_KINDS
+    assert twice((*REMARK_KINDS, *rules(), replace(kind, why="something else"))) == [kind.id]
+    assert twice((*REMARK_KINDS, *rules(), replace(rule, id="steal"))) == ["steal"]
+    assert list(made_without_kind(ast.parse("yield Remark(id='steal', text='x')")))
+
+
+def test_a_kind_has_only_the_weights_that_are_published() -> None:
+    (kind,) = (one for one in REMARK_KINDS if one.id == "busy")
+    assert kind.remark(text="x", weight=Weight.NOTE).advice == kind.advice
+    with pytest.raises(ValueError, match="busy is never invalid"):
+        kind.remark(text="x", weight=Weight.INVALID)
+    with pytest.raises(ValueError, match="too many values"):
+        kind.remark(text="x")

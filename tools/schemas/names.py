@@ -3,23 +3,15 @@
 
 from collections.abc import Callable, Mapping
 
-from tools.pages.said import said_in
 from tools.schemas.shape import Schema, exactly
-from virtune.analyse.trial import cache_rules, derive, disks, validity_rules
-from virtune.model import verification
 from virtune.model.gate import GATES
 from virtune.model.metric import METRICS, Metric
 from virtune.model.remark import Weight
+from virtune.model.remark_kinds import REMARK_KINDS
 from virtune.report.json.document import Keys
 from virtune.report.json.parts import IN_WORDS
 
-SAYS = (cache_rules, derive, disks, validity_rules, verification)
-"""The modules that make the remarks of a trial, beside the gates."""
-
-CAUSES = sorted(
-    {gate.id for gate in GATES if gate.invalid is not None}
-    | {one.id for module in SAYS for one in said_in(module) if Weight.INVALID in one.weights}
-)
+CAUSES = sorted(one.id for one in REMARK_KINDS if Weight.INVALID in one.weights)
 """Everything that may make a trial invalid, by the ids of the remarks."""
 
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from virtune.model.domain import Controller, Domain, DomainDisk, SettingChange
 from virtune.model.knob import Change, Risk
+from virtune.model.remark import Criterion
 
 Version = tuple[int, ...]
 
@@ -147,19 +148,16 @@ Check = Callable[[Subject], Iterator[Seen]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(Criterion):
     """A guideline as a function. `takes` is what following it takes (a restart, say), `risk` the worst that can
     happen.
     """
 
-    id: str
     name: str
     severity: Severity
     confidence: Confidence
     takes: Change | None
     risk: Risk
-    why: str
-    source: str
     check: Check
 
 

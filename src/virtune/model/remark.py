@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Remark: an interpretation of the figures in words, with the figures it rests on."""
+"""A Remark: an interpretation of the figures in words, with the figures it rests on; and the kinds of them."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,6 +12,11 @@ class Weight(StrEnum):
     WARNING = "warning"
     INVALID = "invalid"
 
+    @property
+    def rank(self) -> int:
+        """Its rank, the most severe first."""
+        return -list(Weight).index(self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
@@ -23,14 +28,34 @@ class Remark:
     advice: str = ""
 
 
-SIMULATED = "simulated"
-"""The id of the remark that a trial was simulated: its figures are invented."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Criterion:
+    """What virtune judges by: a kind of remark, a gate of trials, a rule of the audit. No two have one id.
 
-EMULATED = "functional-only"
-"""The id of the remark that a guest ran under software emulation, so that its figures are not comparable."""
+    `why` says when it applies and why that matters, `source` where that is known from, if it does not follow from
+    `why`.
+    """
 
-PERIODIC = "periodic"
-"""The id of the remark on single I/Os whose latencies have a period."""
+    id: str
+    why: str
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemarkKind(Criterion):
+    """A kind of remark: how severe it may be, and the advice that goes with it where the case gives no other."""
+
+    weights: tuple[Weight, ...]
+    advice: str = ""
+
+    def remark(self, *, text: str, advice: str | None = None, weight: Weight | None = None) -> Remark:
+        """Return a remark of this kind; `weight` is needed where it has several. Raises ValueError for others."""
+        if weight is None:
+            (weight,) = self.weights
+        elif weight not in self.weights:
+            raise ValueError(f"{self.id} is never {weight}")
+        return Remark(id=self.id, weight=weight, text=text, advice=self.advice if advice is None else advice)
+
 
 PERIODIC_LEVEL = 0.01
 """The false-alarm rate, by shuffles, up to which a period is reported."""

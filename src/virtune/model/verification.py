@@ -10,12 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from virtune.model.evidence import Check
 from virtune.model.knob import Knob
 from virtune.model.knobs import KNOBS
-from virtune.model.remark import Remark, Weight
+from virtune.model.remark import Remark
+from virtune.model.remark_kinds import UNVERIFIED
 from virtune.model.rig import RIGS
 from virtune.model.stack import Stack, setting_of
-
-UNVERIFIED = "unverified"
-"""The id of the remark on a trial in which a verifiable setting was not verified."""
 
 ALWAYS = frozenset({"disk.aio", "disk.cache", "disk.format", "disk.backend", "disk.detect_zeroes", "disk.export"})
 """The settings that are verified for every stack, also at their default."""
@@ -82,11 +80,8 @@ def unverified(stack: Stack, checks: Sequence[Check]) -> tuple[str, ...]:
 def unverified_remarks(stack: Stack, checks: Sequence[Check]) -> Iterator[Remark]:
     """Yield the remark that makes a trial invalid if a verifiable setting was not verified."""
     if missing := unverified(stack, checks):
-        yield Remark(
-            id=UNVERIFIED,
-            weight=Weight.INVALID,
+        yield UNVERIFIED.remark(
             text=f"not verified: {', '.join(missing)} was requested, and nothing showed that it was what ran",
-            advice="a longer --seconds, or a load that keeps the disk busier, gives more to see",
         )
 
 

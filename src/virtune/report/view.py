@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from virtune.model.metric import METRICS, Metric
-from virtune.model.remark import EMULATED
+from virtune.model.remark_kinds import EMULATED
 from virtune.model.result import Result, Value
 from virtune.model.verdict import Comparison
 from virtune.model.workload import Workload
@@ -106,7 +106,7 @@ def worth(result: Result, workload: str) -> str:
     if result.study.simulated:
         return SIMULATED_ONLY
     summaries = (one for one in result.arms if one.workload == workload)
-    emulated = any(one.remark.id == EMULATED for summary in summaries for one in summary.remarks)
+    emulated = any(one.remark.id == EMULATED.id for summary in summaries for one in summary.remarks)
     return FUNCTIONAL_ONLY if emulated else ""
 
 

@@ -21,6 +21,7 @@ from virtune.model.knobs import whole_plot
 from virtune.model.measurement import merge
 from virtune.model.reason import Reason, Why, because
 from virtune.model.remark import Weight
+from virtune.model.remark_kinds import EMULATED
 from virtune.model.result import Basis, Waiver
 from virtune.model.search import Phase, Search, phase_of
 from virtune.model.standing import Place, RaceRules, Standing
@@ -28,9 +29,6 @@ from virtune.model.study import Study
 from virtune.model.tuning import UNSTABLE, Confirmation, LimitCheck, LimitState, Probed, Recommendation, Tuning
 from virtune.model.units import format_share
 from virtune.model.verdict import Verdict
-
-FUNCTIONAL_ONLY = "functional-only"
-"""The remark on a slice whose guest ran under software emulation."""
 
 LIMIT_BLOCKS_MAX = 60
 """The most blocks spent on whether the leader keeps a limit; after them it stays undecided."""
@@ -308,7 +306,7 @@ def _values(
 def _emulated(trials: Sequence[TrialRecord]) -> bool:
     """Whether any slice ran in a guest whose CPUs were emulated in software."""
     return any(
-        remark.id == FUNCTIONAL_ONLY
+        remark.id == EMULATED.id
         for one in trials
         if one.measurement is not None
         for remark in one.measurement.remarks

@@ -17,7 +17,8 @@ from virtune.analyse.study.summarise import summarise
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.fitness import Fitness, GateStanding, Neighbour, Reach, SelfTest, SliceNoise
 from virtune.model.gate import GATES, Gate
-from virtune.model.remark import SIMULATED, Remark, Weight
+from virtune.model.remark import Remark
+from virtune.model.remark_kinds import SIMULATED
 from virtune.model.units import format_share
 from virtune.model.verdict import Comparison, Verdict
 
@@ -192,7 +193,7 @@ def _standing(gate: Gate, worst: float) -> str:
 def _advice(record: StudyRecord, standings: Sequence[GateStanding], findings: Sequence[Remark]) -> list[Remark]:
     """Return advice: that figures are simulated, each gate's worst text above its limits, the probe's findings."""
     spoke = {one.id for one in standings if one.standing in ("warns", "invalid")}
-    spoke |= {SIMULATED} if record.study.simulated else set()
+    spoke |= {SIMULATED.id} if record.study.simulated else set()
     worst: dict[str, tuple[float, Remark]] = {}
     for one in record.attempts or record.trials:
         if one.measurement is None:
@@ -201,6 +202,5 @@ def _advice(record: StudyRecord, standings: Sequence[GateStanding], findings: Se
         for remark in one.measurement.remarks:
             if remark.id in spoke and values.get(remark.id, 0.0) >= worst.get(remark.id, (-math.inf, None))[0]:
                 worst[remark.id] = (values.get(remark.id, 0.0), remark)
-    order = [Weight.INVALID, Weight.WARNING, Weight.NOTE]
-    gates = sorted((remark for _, remark in worst.values()), key=lambda one: order.index(one.weight))
+    gates = sorted((remark for _, remark in worst.values()), key=lambda one: one.weight.rank)
     return [*gates, *(one for one in findings if one.id in _OF_THE_HOST and one.id not in worst)]

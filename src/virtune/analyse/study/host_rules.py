@@ -4,7 +4,30 @@
 from collections.abc import Iterator
 
 from virtune.model.facts import DeviceFacts, HostFacts, Program, Unknown
+from virtune.model.gate import GATE_BY_ID
 from virtune.model.remark import Remark, Weight
+from virtune.model.remark_kinds import (
+    AIO,
+    BUSY,
+    CLOCK,
+    CPU_LIMIT,
+    DIRECT,
+    FIO_NBD,
+    GOVERNOR,
+    IDLE_STATES,
+    IO_URING,
+    IOSTATS,
+    KSM,
+    KVM,
+    LOAD,
+    ROTATIONAL,
+    SCRATCH_MEMORY,
+    SPACE,
+    SWAP_USED,
+    TOOL,
+    TURBO,
+    VIRTUAL,
+)
 from virtune.model.units import format_bytes, format_ns
 
 BUSY_PERCENT = 5.0
@@ -18,7 +41,6 @@ AIO_PER_CONTEXT = 1024
 """The number of AIO slots that each AioContext of a QEMU takes from fs.aio-max-nr once it uses aio=native."""
 LITTLE_SPACE_BYTES = 4 * 1024**3
 _SLOW_CLOCKS = frozenset({"hpet", "acpi_pm", "jiffies", "refined-jiffies"})
-_WEIGHTS = (Weight.INVALID, Weight.WARNING, Weight.NOTE)
 
 
 def judge_host(facts: HostFacts) -> tuple[Remark, ...]:
@@ -33,7 +55,7 @@ def judge_host(facts: HostFacts) -> tuple[Remark, ...]:
         *_scratch(facts),
         *(remark for disk in facts.disks for remark in _disk(disk.device)),
     ]
-    return tuple(sorted(found, key=lambda remark: _WEIGHTS.index(remark.weight)))
+    return tuple(sorted(found, key=lambda remark: remark.weight.rank))
 
 
 def _tools(facts: HostFacts) -> Iterator[Remark]:
@@ -44,76 +66,75 @@ def _tools(facts: HostFacts) -> Iterator[Remark]:
     )
     for program, name, package in needed:
         if isinstance(program, Unknown) and program.because == "not installed":
-            yield _warning("tool", f"{name} is not installed", f"install {package}")
+            yield TOOL.remark(text=f"{name} is not installed", advice=f"install {package}")
     engines = facts.fio.engines
     if isinstance(facts.fio.program, Program) and not isinstance(engines, Unknown) and "nbd" not in engines:
-        yield _warning(
-            "fio-nbd", "this fio has no nbd engine, so NBD exports cannot be loaded", "build it with libnbd"
-        )
+        yield FIO_NBD.remark(text="this fio has no nbd engine, so NBD exports cannot be loaded")
 
 
 def _kernel(facts: HostFacts) -> Iterator[Remark]:
     ring = facts.kernel.io_uring
     if ring.built is False:
-        yield _warning("io_uring", "this kernel is built without io_uring", "aio=native and aio=threads remain")
+        yield IO_URING.remark(text="this kernel is built without io_uring")
     elif ring.disabled in (1, 2):
         whom = "for all" if ring.disabled == 2 else "for all but root and one group"
         advice = "`sysctl kernel.io_uring_disabled=0`, if your security policy allows it"
-        yield _warning(
-            "io_uring", f"io_uring is switched off {whom} (kernel.io_uring_disabled={ring.disabled})", advice
+        yield IO_URING.remark(
+            text=f"io_uring is switched off {whom} (kernel.io_uring_disabled={ring.disabled})",
+            advice=advice,
         )
     elif ring.usable is False:
         text = "io_uring is not permitted: a seccomp filter (a container?) or the kernel forbids it"
-        yield _warning("io_uring", text, "aio=native and aio=threads remain")
+        yield IO_URING.remark(text=text)
     used, limit = facts.kernel.aio_used, facts.kernel.aio_limit
     if isinstance(used, int) and isinstance(limit, int) and limit and used >= AIO_NEARLY_FULL * limit:
         text = f"{used} of {limit} kernel AIO slots are taken; aio=native takes {AIO_PER_CONTEXT} for each IOThread"
-        yield _warning("aio", text, "`sysctl fs.aio-max-nr=1048576`")
+        yield AIO.remark(text=text)
     if facts.kernel.clocksource in _SLOW_CLOCKS:
         text = f"the clock source is {facts.kernel.clocksource}: reading the time is slow, and every I/O does it"
-        yield _warning("clock", text, "find out why the kernel gave up on tsc (`dmesg`)")
+        yield CLOCK.remark(text=text)
     if facts.kernel.ksm_runs is True:
-        yield _note("ksm", "KSM merges memory pages in the background, at the cost of CPU time")
+        yield KSM.remark(text="KSM merges memory pages in the background, at the cost of CPU time")
 
 
 def _kvm(facts: HostFacts) -> Iterator[Remark]:
     if not facts.kvm.exists:
         text = "there is no /dev/kvm: guests would be emulated, and their numbers would describe the emulator"
-        yield _warning("kvm", text, "load kvm_intel or kvm_amd, or allow nested virtualization on the host below")
+        yield KVM.remark(
+            text=text,
+            advice="load kvm_intel or kvm_amd, or allow nested virtualization on the host below",
+        )
     elif facts.kvm.opens is False:
-        yield _warning("kvm", "no permission to open /dev/kvm", "add yourself to the group `kvm`")
+        yield KVM.remark(text="no permission to open /dev/kvm", advice="add yourself to the group `kvm`")
     elif facts.kvm.creates_vm is False:
-        yield _warning("kvm", "/dev/kvm opens, and the kernel refuses to make even an empty VM")
+        yield KVM.remark(text="/dev/kvm opens, and the kernel refuses to make even an empty VM")
 
 
 def _cpu(facts: HostFacts) -> Iterator[Remark]:
     governors = facts.cpu.governors
     if not isinstance(governors, Unknown) and set(governors) != {"performance"}:
         text = f"the CPU frequency governor is {' and '.join(governors)}: CPU clocks rise late, so rounds vary more"
-        yield _warning("governor", text, "`cpupower frequency-set -g performance`")
+        yield GOVERNOR.remark(text=text)
     if facts.cpu.turbo is True:
         text = "turbo is on: CPU speed depends on temperature and on the other cores"
-        advice = "switch it off while comparing (intel_pstate/no_turbo, or cpufreq/boost), not for good"
-        yield _note("turbo", text, advice)
+        yield TURBO.remark(text=text)
     deepest = facts.cpu.deepest_idle
     if not isinstance(deepest, Unknown) and deepest.latency_us > SLOW_WAKE_US:
         latency = format_ns(deepest.latency_us * 1e3)
         text = f"CPUs may sleep as deep as {deepest.name}, and then need {latency} to wake"
-        yield _note(
-            "idle", text, "`cpupower idle-set -D 20` while measuring, if latency at low depth is the question"
-        )
+        yield IDLE_STATES.remark(text=text)
 
 
 def _around(facts: HostFacts) -> Iterator[Remark]:
     hypervisor = facts.virtualization.hypervisor
     if isinstance(hypervisor, str) and hypervisor != "none":
         text = f"this host is itself a virtual machine ({hypervisor}): its disk and CPUs are shared with others"
-        yield _warning("virtual", text, "trust comparisons in interleaved rounds, not absolute numbers")
+        yield VIRTUAL.remark(text=text)
     cpus = facts.limits.cpus
     if isinstance(cpus, float):
-        yield _warning("cpu-limit", f"a control group limits us to {cpus:g} CPUs, and throttles what needs more")
+        yield CPU_LIMIT.remark(text=f"a control group limits us to {cpus:g} CPUs, and throttles what needs more")
     for limit in facts.limits.io:
-        yield _warning("io-limit", f"a control group limits our I/O: {limit}")
+        yield GATE_BY_ID["io-limit"].remark(text=f"a control group limits our I/O: {limit}", advice="")
 
 
 def _busy(facts: HostFacts) -> Iterator[Remark]:
@@ -123,40 +144,33 @@ def _busy(facts: HostFacts) -> Iterator[Remark]:
                 grave = one.some_percent > VERY_BUSY_PERCENT
                 text = f"tasks waited for {one.resource} in {one.some_percent:.0f} % of the last 10 seconds"
                 advice = "wait until other work on this host ends" if grave else ""
-                yield (_warning if grave else _note)("busy", text, advice)
+                yield BUSY.remark(weight=Weight.WARNING if grave else Weight.NOTE, text=text, advice=advice)
     load, cpus = facts.busy.load_1min, facts.cpu.online
     if not isinstance(load, Unknown) and not isinstance(cpus, Unknown) and load > cpus:
-        yield _note("load", f"the load was {load:.1f} in the last minute, with {cpus} CPUs")
+        yield LOAD.remark(text=f"the load was {load:.1f} in the last minute, with {cpus} CPUs")
     swap = facts.memory.swap_used_bytes
     if not isinstance(swap, Unknown) and swap > 0:
-        yield _note("swap-used", f"{format_bytes(swap)} of memory are swapped out; a guest among them would stall")
+        yield SWAP_USED.remark(text=f"{format_bytes(swap)} of memory are swapped out; a guest among them would stall")
 
 
 def _scratch(facts: HostFacts) -> Iterator[Remark]:
     scratch = facts.scratch
-    elsewhere = "`--scratch DIR` names another directory"
     if scratch.backing.filesystem in ("tmpfs", "ramfs"):
         text = f"{scratch.directory} is in memory ({scratch.backing.filesystem}): no disk would be measured there"
-        yield _warning("scratch-memory", text, elsewhere)
+        yield SCRATCH_MEMORY.remark(text=text)
     elif scratch.direct_io is False:
         text = f"O_DIRECT does not work in {scratch.directory}: cache=none cannot be measured there"
-        yield _warning("direct", text, elsewhere)
+        yield DIRECT.remark(text=text)
     free = scratch.free_bytes
     if not isinstance(free, Unknown) and free < LITTLE_SPACE_BYTES:
-        yield _note("space", f"only {format_bytes(free)} are free in {scratch.directory}", elsewhere)
+        yield SPACE.remark(text=f"only {format_bytes(free)} are free in {scratch.directory}")
 
 
 def _disk(device: DeviceFacts) -> Iterator[Remark]:
     if device.iostats is False:
         text = f"{device.name} does not count its I/O (iostats is 0), so no time can be attributed to it"
-        yield _warning("iostats", text, f"`echo 1 > /sys/block/{device.name}/queue/iostats`")
+        yield IOSTATS.remark(text=text, advice=f"`echo 1 > /sys/block/{device.name}/queue/iostats`")
     if device.rotational is True and device.driver == "virtio_blk":
-        yield _note("rotational", f"{device.name} reports itself as rotational: virtio does not show the real medium")
-
-
-def _warning(identifier: str, text: str, advice: str = "") -> Remark:
-    return Remark(id=identifier, weight=Weight.WARNING, text=text, advice=advice)
-
-
-def _note(identifier: str, text: str, advice: str = "") -> Remark:
-    return Remark(id=identifier, weight=Weight.NOTE, text=text, advice=advice)
+        yield ROTATIONAL.remark(
+            text=f"{device.name} reports itself as rotational: virtio does not show the real medium",
+        )

@@ -7,7 +7,7 @@ from virtune.analyse.stats.paired import interval_of
 from virtune.analyse.trial.rejection import pardons, rejected_for
 from virtune.model.evidence import StudyRecord
 from virtune.model.guideline import OwnShare, Structure
-from virtune.model.remark import EMULATED
+from virtune.model.remark_kinds import EMULATED
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study
 
@@ -70,4 +70,4 @@ def _iops(record: StudyRecord) -> Iterator[tuple[tuple[str, str], dict[int, floa
 
 def _emulated(record: StudyRecord, arm: str) -> bool:
     measured = (one.measurement for one in record.trials if one.trial.arm == arm)
-    return any(one is not None and EMULATED in (remark.id for remark in one.remarks) for one in measured)
+    return any(one is not None and EMULATED.id in (remark.id for remark in one.remarks) for one in measured)

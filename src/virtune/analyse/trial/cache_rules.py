@@ -4,8 +4,10 @@
 from collections.abc import Iterator
 
 from virtune.fio.job_options import SYNCHRONOUS
+from virtune.model.gate import GATE_BY_ID
 from virtune.model.measurement import FioResult, LoadResult, Stream
 from virtune.model.remark import Remark, Weight
+from virtune.model.remark_kinds import CACHED_SYNC, UNSERVED
 from virtune.model.units import format_bytes, format_ns, format_share
 
 CACHEABLE = SYNCHRONOUS - {"dev-dax", "libpmem"} | {"libaio", "posixaio", "io_uring"}
@@ -27,15 +29,7 @@ COUNTED_SECONDS = 2.0
 
 
 def page_cache(result: FioResult) -> Iterator[Remark]:
-    """`page-cache`: the numbers are those of the page cache, not of a disk.
-
-    Three signs show it: the job is buffered (no direct=1, or mmap), completions are quicker than any device's, or the
-    device saw far fewer requests than fio did. The last two weigh more than the first: a buffered run over a cold
-    cache still waits for the disk, and then the device's counters show it. With direct=1 the same signs mean blocks
-    that were never written: they are served without the device (`unserved`). Where the device nevertheless moved
-    nearly all of the bytes, in fewer and larger requests, the latencies are the page cache's and the bandwidth is the
-    device's.
-    """
+    """Judge by `page-cache`."""
     loads = [load for load in result.loads if load.engine is None or load.engine in CACHEABLE]
     if len(loads) < len(result.loads) or not any(load.streams for load in loads):
         return
@@ -43,12 +37,9 @@ def page_cache(result: FioResult) -> Iterator[Remark]:
     signs = [*_too_fast(loads), *([_missed(result, served)] if served is not None and served < SERVED_SHARE else [])]
     buffered = [load for load in loads if load.direct is False and not _syncs(load)]
     if signs and all(load.direct for load in loads):
-        yield Remark(
-            id="unserved",
-            weight=Weight.INVALID,
+        yield UNSERVED.remark(
             text=f"No disk answered these I/Os, although direct=1 was set: {'; '.join(signs)}. Blocks that were never"
             " written are answered without asking the device, and some file systems ignore O_DIRECT.",
-            advice="write the whole file or device first (fio --rw=write --bs=1M --direct=1), then measure",
         )
     elif signs and (moved := _moved(result)) is not None and moved[0] >= WRITTEN_SHARE:
         yield _kept_up(result, [*map(_how_buffered, buffered[:1]), *signs], *moved)
@@ -61,17 +52,17 @@ def _page_cache(buffered: list[LoadResult], signs: list[str], served: float | No
     how = [_how_buffered(load) for load in buffered[:1]]
     if signs:
         text = f"This measured the page cache, not the disk: {'; '.join([*how, *signs])}."
-        return Remark(id="page-cache", weight=Weight.INVALID, text=text, advice=advice)
+        return GATE_BY_ID["page-cache"].remark(weight=Weight.INVALID, text=text, advice=advice)
     if served is not None and buffered[0].engine != "mmap":
         text = (
             f"The page cache stood between fio and the disk: {how[0]}. The device completed"
             f" {format_share(served)} as many"
             " requests as fio, so the cache was mostly cold, but its work is in the numbers."
         )
-        return Remark(id="page-cache", weight=Weight.WARNING, text=text, advice=advice)
+        return GATE_BY_ID["page-cache"].remark(weight=Weight.WARNING, text=text, advice=advice)
     ios = sum(stream.ios or 0 for load in buffered for stream in load.streams)
     text = f"This went through the page cache: {how[0]}. Nothing shows how many of its {ios:,} I/Os reached a disk."
-    return Remark(id="page-cache", weight=Weight.INVALID, text=text, advice=advice)
+    return GATE_BY_ID["page-cache"].remark(weight=Weight.INVALID, text=text, advice=advice)
 
 
 def _moved(result: FioResult) -> tuple[float, float] | None:
@@ -98,8 +89,7 @@ def _moved(result: FioResult) -> tuple[float, float] | None:
 
 def _kept_up(result: FioResult, signs: list[str], share: float, request: float) -> Remark:
     names = ", ".join(dict.fromkeys(device.name for device in result.devices))
-    return Remark(
-        id="page-cache",
+    return GATE_BY_ID["page-cache"].remark(
         weight=Weight.WARNING,
         text=f"The latencies and the operations a second are the page cache's: {'; '.join(signs)}. The bandwidth is"
         f" that of {names}, which moved {format_share(share)} of the bytes, in requests of {format_bytes(request)}.",
@@ -157,20 +147,17 @@ def _syncs(load: LoadResult) -> bool:
 
 
 def cached_sync(result: FioResult) -> Iterator[Remark]:
-    """`cached-sync`: buffered writes with fsync. Their own latency is the page cache's; the disk is in the sync."""
+    """Judge by `cached-sync`."""
     for load in result.loads:
         writes = [stream for stream in load.streams if stream.direction == "write" and stream.clat is not None]
         if load.direct is not False or load.sync is None or not load.sync.count or not writes:
             continue
         clat = writes[0].clat
         if clat is not None and writes[0].ios:
-            yield Remark(
-                id="cached-sync",
-                weight=Weight.WARNING,
+            yield CACHED_SYNC.remark(
                 text=f"The write latency ({format_ns(clat.mean_ns)} mean) is the page cache's: the job is buffered."
                 f" The disk is in the sync, {format_ns(load.sync.mean_ns)} mean, one for every"
                 f" {writes[0].ios / load.sync.count:.3g} writes.",
-                advice="compare sync latencies, not write latencies; or use direct=1 to see the writes themselves",
             )
 
 

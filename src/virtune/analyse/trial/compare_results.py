@@ -5,19 +5,13 @@ import math
 
 from virtune.analyse.trial.validity_rules import SPREAD_FACTOR, relative_spread
 from virtune.model.measurement import FioResult
-from virtune.model.remark import Remark, Weight
+from virtune.model.remark import Remark
+from virtune.model.remark_kinds import ONE_RUN_EACH
 from virtune.model.units import format_count, format_share
-
-_ADVICE = "`virtune compare` runs both in turn, round by round, until the difference is decided"
 
 
 def beside(first: FioResult, other: FioResult) -> Remark | None:
-    """`one-run-each`: the difference of two single runs, compared with their random variation.
-
-    The spread of samples within a run is a lower bound for that variation (neighbouring samples are not independent,
-    and changes from run to run are not included). So a difference within it is not significant, and one beyond it is
-    still not proven. None if one of the two did no I/O.
-    """
+    """Judge by `one-run-each`."""
     iops = [math.fsum(load.iops for load in result.loads) for result in (first, other)]
     if min(iops) <= 0:
         return None
@@ -26,7 +20,7 @@ def beside(first: FioResult, other: FioResult) -> Remark | None:
     chances = [_chance(result) for result in (first, other)]
     if any(chance is None for chance in chances):
         text += ", by one run each: nothing here shows how far apart two runs of one and the same system would be."
-        return Remark(id="one-run-each", weight=Weight.WARNING, text=text, advice=_ADVICE)
+        return ONE_RUN_EACH.remark(text=text)
     chance = math.hypot(*(chance or 0.0 for chance in chances))
     if abs(apart) <= chance:
         text += (
@@ -40,7 +34,7 @@ def beside(first: FioResult, other: FioResult) -> Remark | None:
             " what changes between"
             " runs of one and the same system, one run each cannot show."
         )
-    return Remark(id="one-run-each", weight=Weight.WARNING, text=text, advice=_ADVICE)
+    return ONE_RUN_EACH.remark(text=text)
 
 
 def _chance(result: FioResult) -> float | None:

@@ -30,8 +30,18 @@ from virtune.fio.results import read_result, text_of
 from virtune.model.counters import RoleUse, Use
 from virtune.model.errors import LoadError, ReadError, StoreError
 from virtune.model.evidence import BARRIER, DISKS, EACH_OPERATION, FIO_OUTPUTS, IDLE, Check, of_guest
+from virtune.model.gate import GATE_BY_ID
 from virtune.model.measurement import FioResult, Measurement
-from virtune.model.remark import EMULATED, KVM_WITHOUT_HARDWARE, SIMULATED, Remark, Weight
+from virtune.model.remark import KVM_WITHOUT_HARDWARE, Remark, Weight
+from virtune.model.remark_kinds import (
+    EMULATED,
+    NO_DEVICE,
+    ONE_DISK,
+    SIMULATED,
+    START_SKEW,
+    UNSERVED,
+    WITHOUT_HARDWARE,
+)
 from virtune.model.stack import Stack
 from virtune.model.units import format_share
 from virtune.model.verification import unverified_remarks
@@ -109,11 +119,8 @@ def _of_rig(parts: Mapping[str, bytes], stack: Stack, checks: Sequence[Check] | 
     """Remarks that follow from the rig, not from the load's figures."""
     yield from () if checks is None else unverified_remarks(stack, checks)
     if not stack.kind.measures:
-        yield Remark(
-            id=SIMULATED,
-            weight=Weight.WARNING,
+        yield SIMULATED.remark(
             text="simulated: these figures come from a formula and a seed, and no disk was measured",
-            advice="any other rig measures",
         )
     yield from _emulated(parts)
     yield from _without_hardware(parts)
@@ -178,11 +185,8 @@ def _when_idle(parts: Mapping[str, bytes]) -> Iterator[tuple[str, float]]:
 def _apart(skew: float | None) -> Iterator[Remark]:
     if skew is not None and skew > SKEW_SECONDS:
         # rounded up, so that it never reads like the limit itself
-        yield Remark(
-            id="start-skew",
-            weight=Weight.WARNING,
+        yield START_SKEW.remark(
             text=f"the guests began {math.ceil(skew * 1e3)} ms apart, more than {SKEW_SECONDS * 1e3:.0f} ms",
-            advice="fewer guests than CPUs, or a ramp that is longer than that",
         )
 
 
@@ -194,12 +198,7 @@ def _on_one_disk(parts: Mapping[str, bytes]) -> Iterator[Remark]:
     except (ValueError, KeyError, TypeError, RecursionError):
         raise _damaged(DISKS) from None
     if shared:
-        yield Remark(
-            id="one-disk",
-            weight=Weight.WARNING,
-            text=f"the images that guests.spread keeps apart both lie on {disks}",
-            advice="name a directory of another disk: `df` and `lsblk` show which is on which",
-        )
+        yield ONE_DISK.remark(text=f"the images that guests.spread keeps apart both lie on {disks}")
 
 
 def _damaged(capture: str) -> LoadError:
@@ -263,25 +262,18 @@ def _guest_values(iops: float | None, used: Use, guest: RoleUse) -> Iterator[tup
 
 def _emulated(parts: Mapping[str, bytes]) -> Iterator[Remark]:
     if parts.get("accelerator.txt", b"").startswith(b"tcg"):
-        yield Remark(
-            id=EMULATED,
-            weight=Weight.WARNING,
+        yield EMULATED.remark(
             text="functional only: the guest ran under software emulation (TCG), so these numbers describe the "
             "emulator and are not comparable",
-            advice="measure where KVM boots a guest (`virtune appliance build` tries again), or without one: "
-            "rig=vhost-user",
         )
 
 
 def _without_hardware(parts: Mapping[str, bytes]) -> Iterator[Remark]:
     said = parts.get("accelerator.txt", b"")
     if said.startswith(b"kvm") and KVM_WITHOUT_HARDWARE.encode() in said:
-        yield Remark(
-            id="kvm-without-hardware",
-            weight=Weight.WARNING,
+        yield WITHOUT_HARDWARE.remark(
             text="the guest ran on KVM without hardware virtualization, which emulates its kernel instructions and "
             "makes exits to QEMU slow: latencies at depth 1 are those of this KVM",
-            advice="compare settings on it, and take absolute figures on a host whose CPUs have VMX or SVM",
         )
 
 
@@ -301,28 +293,22 @@ def _cached(result: FioResult, used: Use, stack: Stack, workload: Workload) -> I
     if stack.disk.backend != "file" or stack.spread is not None:
         return  # of two disks neither served all
     if not used.disks:
-        yield Remark(
-            id="no-device",
-            weight=Weight.WARNING,
+        yield NO_DEVICE.remark(
             text="no block device is seen behind the image (memory, an overlay, a network?), so it cannot be told "
             "whether a disk served it or only a page cache",
-            advice="`--scratch DIR` on the disk that is meant; `virtune probe --scratch DIR` says what DIR lies on",
         )
     share = served_share(result, used, workload)
     if share is None:
         return
     if not is_direct(stack, workload):
         if share < CACHED_READS:
-            yield Remark(
-                id="page-cache",
+            yield GATE_BY_ID["page-cache"].remark(
                 weight=Weight.WARNING,
                 text=f"{medium(used).name} served {format_share(share)} of the bytes read, the page cache the rest",
                 advice="compare it only with other cached arms",
             )
     elif share < UNSERVED_READS and max((cache.end_bytes for cache in used.caches), default=0) < RESIDENT_BYTES:
-        yield Remark(
-            id="unserved",
-            weight=Weight.INVALID,
+        yield UNSERVED.remark(
             text=f"{medium(used).name} served {format_share(share)} of the bytes read, and none came from the"
             " page cache:"
             " cached elsewhere, or counters incomplete",

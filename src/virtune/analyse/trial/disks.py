@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from virtune.analyse.trial.measure import measurement_of
 from virtune.model.measurement import FioResult
-from virtune.model.remark import Remark, Weight
+from virtune.model.remark import Remark
+from virtune.model.remark_kinds import UNLIKE_DISKS
 from virtune.model.stack import Stack
 from virtune.model.units import format_count
 from virtune.model.workload import name_of_disk
@@ -41,9 +42,7 @@ def unlike_disks(values: Sequence[tuple[str, float]]) -> Iterator[Remark]:
     most, least = max(each, key=lambda one: each[one]), min(each, key=lambda one: each[one])
     if each[most] < UNLIKE * each[least]:
         return
-    yield Remark(
-        id="unlike-disks",
-        weight=Weight.WARNING,
+    yield UNLIKE_DISKS.remark(
         text=f"disk {least} did {format_count(each[least])} operations a second and disk {most}"
         f" {format_count(each[most])}",
         advice=f"the figures are those of all disks together; `--metric disk.{least}.iops` is one of them",

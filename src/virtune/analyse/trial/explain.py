@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from virtune.analyse.trial import cache_rules, reading_rules, validity_rules
 from virtune.model.measurement import FioResult, LoadResult
-from virtune.model.remark import Remark, Weight
+from virtune.model.remark import Remark
 
 LoadRule = Callable[[LoadResult], Iterator[Remark]]
 ResultRule = Callable[[FioResult], Iterator[Remark]]
@@ -43,8 +43,6 @@ LOAD_RULES: tuple[LoadRule, ...] = (
     reading_rules.misnamed,
 )
 
-_ORDER = {Weight.INVALID: 0, Weight.WARNING: 1, Weight.NOTE: 2}
-
 
 def explain(result: FioResult, *, parts: int = 1) -> tuple[Remark, ...]:
     """Return the remarks on a result: invalid first, then warnings, then notes.
@@ -55,7 +53,7 @@ def explain(result: FioResult, *, parts: int = 1) -> tuple[Remark, ...]:
     remarks += reading_rules.not_added(result, parts)
     for name, clones in _by_name(result).items():
         remarks += _of_clones(clones, name=name if len(clones) < len(result.loads) else "")
-    return tuple(sorted(remarks, key=lambda remark: _ORDER[remark.weight]))
+    return tuple(sorted(remarks, key=lambda remark: remark.weight.rank))
 
 
 def _by_name(result: FioResult) -> dict[str, list[LoadResult]]:

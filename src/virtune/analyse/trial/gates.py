@@ -16,6 +16,7 @@ from virtune.model.counters import DiskUse, Use
 from virtune.model.gate import GATE_BY_ID, Gate
 from virtune.model.measurement import FioResult
 from virtune.model.remark import Remark, Weight
+from virtune.model.remark_kinds import CPU_PRESSURE
 from virtune.model.stack import DIRECT_CACHES, Stack
 from virtune.model.units import format_bytes, format_count, format_seconds, format_share
 from virtune.model.workload import Workload
@@ -38,7 +39,6 @@ class Reading:
     gate: Gate
     value: float
     text: str
-    advice: str = ""
 
     @property
     def weight(self) -> Weight | None:
@@ -51,7 +51,7 @@ class Reading:
         """Return its remark; None when it is within both limits."""
         if self.weight is None:
             return None
-        return Remark(id=self.gate.id, weight=self.weight, text=self.text, advice=self.advice)
+        return self.gate.remark(weight=self.weight, text=self.text)
 
 
 def read_gates(result: FioResult, used: Use | None, stack: Stack, workload: Workload) -> tuple[Reading, ...]:
@@ -65,8 +65,8 @@ def read_gates(result: FioResult, used: Use | None, stack: Stack, workload: Work
     return tuple(found)
 
 
-def _reading(gate: str, value: float, text: str, advice: str = "") -> Reading:
-    return Reading(gate=GATE_BY_ID[gate], value=value, text=text, advice=advice)
+def _reading(gate: str, value: float, text: str) -> Reading:
+    return Reading(gate=GATE_BY_ID[gate], value=value, text=text)
 
 
 def _of_load(result: FioResult) -> Iterator[Reading]:
@@ -86,7 +86,6 @@ def _of_load(result: FioResult) -> Iterator[Reading]:
             " generator, not only"
             " the disk,"
             " was the limit",
-            "more jobs, or more I/Os per call (iodepth_batch), until the disk is the limit",
         )
     cpu = [
         (load.usr_percent + load.sys_percent) / 100
@@ -98,7 +97,6 @@ def _of_load(result: FioResult) -> Iterator[Reading]:
             "saturated-cpu",
             max(cpu),
             f"a job of the load kept its CPU {format_share(max(cpu))} busy: it may be the limit rather than the disk",
-            "spread the load over more jobs, and see whether IOPS rise",
         )
     for load in result.loads:
         offered, unmet = load.rate_asked_iops, shortfall(load)
@@ -109,7 +107,6 @@ def _of_load(result: FioResult) -> Iterator[Reading]:
                 f"saturated: {format_count(offered)} operations a second were offered and"
                 f" {format_count(offered * (1 - unmet))} done, so its latencies are those of an ever-growing queue,"
                 " and its percentiles are not compared",
-                "compare latencies at an offered load that every arm can carry",
             )
 
 
@@ -119,7 +116,6 @@ def _of_cpu(used: Use) -> Iterator[Reading]:
             "steal",
             used.cpu.steal_percent / 100,
             f"CPU steal {used.cpu.steal_percent:.1f} % (other VMs on the physical host)",
-            "measure when the others are idle, or on a dedicated host",
         )
         if (waiting := _waiting(used)) is not None:
             waited, foreign_cpus, share = waiting
@@ -129,18 +125,17 @@ def _of_cpu(used: Use) -> Iterator[Reading]:
                 f"CPU contention: QEMU and the load were runnable but waiting {format_share(waited)} of the"
                 " time; other"
                 f" processes used {foreign_cpus:.2g} CPUs",
-                "stop other work on this host, or pin QEMU and the load to CPUs of their own",
             )
     if used.throttled_seconds is not None:
         share = min(1.0, used.throttled_seconds / used.seconds)
         text = f"a control group throttled the CPU for {format_seconds(used.throttled_seconds)} of the measured time"
-        yield _reading("cpu-throttled", share, text, "raise its cpu.max (`virtune probe` shows it), or load less")
+        yield _reading("cpu-throttled", share, text)
     if used.heat_throttles is not None:
         text = f"thermal throttling: {used.heat_throttles} events"
-        yield _reading("cpu-heat", used.heat_throttles, text, "cool the machine, or pause between trials")
+        yield _reading("cpu-heat", used.heat_throttles, text)
     if used.frequency_ratio is not None:
         text = f"the fastest CPU dropped to {format_share(used.frequency_ratio)} of its initial frequency"
-        yield _reading("frequency", max(0.0, 1 - used.frequency_ratio), text, "governor `performance`, turbo off")
+        yield _reading("frequency", max(0.0, 1 - used.frequency_ratio), text)
 
 
 def _waiting(used: Use) -> tuple[float, float, float] | None:
@@ -172,11 +167,8 @@ def own_pressure(used: Use) -> Iterator[Remark]:
     """`cpu-pressure`: our own threads compete for the CPUs. The trial is valid, but CPU-limited."""
     some = pressure_percent(used)
     if some is not None and some > PRESSURE_PERCENT:
-        yield Remark(
-            id="cpu-pressure",
-            weight=Weight.WARNING,
+        yield CPU_PRESSURE.remark(
             text=f"CPU pressure {some:.0f} %, mostly from QEMU and the load themselves: the CPU is part of the limit",
-            advice="fewer jobs, or more CPUs; compare CPU per I/O as well as IOPS",
         )
 
 
@@ -185,7 +177,7 @@ def _of_device(result: FioResult, used: Use, stack: Stack, workload: Workload) -
     if used.drive_over_c is not None:
         where = "above" if used.drive_over_c > 0 else "below"
         text = f"the drive is {abs(used.drive_over_c):.0f} degrees {where} its throttling limit"
-        yield _reading("drive-heat", used.drive_over_c, text, "cool it, or pause between trials")
+        yield _reading("drive-heat", used.drive_over_c, text)
     if not used.disks or stack.disk.backend != "file" or not direct or stack.spread is not None:
         return
     disk = _whole(used.disks)
@@ -199,7 +191,6 @@ def _of_device(result: FioResult, used: Use, stack: Stack, workload: Workload) -
             "foreign-io",
             foreign if enough else 0.0,
             text,
-            "find out which process uses the device (iotop, pidstat -d)",
         )
     served = served_share(result, used, workload)
     resident = max((cache.end_bytes for cache in used.caches), default=0)
@@ -210,7 +201,6 @@ def _of_device(result: FioResult, used: Use, stack: Stack, workload: Workload) -
             "page-cache",
             value,
             text,
-            "this does not measure the disk: find who else opens the image without O_DIRECT",
         )
 
 
@@ -250,21 +240,19 @@ def _whole(disks: tuple[DiskUse, ...]) -> DiskUse:
 def _of_host(used: Use, workload: Workload) -> Iterator[Reading]:
     limits = len(used.io_limits)
     text = f"a control group limits our I/O: {'; '.join(used.io_limits)}"
-    yield _reading("io-limit", limits, text, "remove io.max, or keep in mind that it limits every number")
+    yield _reading("io-limit", limits, text)
     if used.swapped_pages is not None:
         rate = used.swapped_pages / used.seconds
         text = f"the host swapped {used.swapped_pages} pages, {rate:.0f} a second"
-        yield _reading("swap", rate, text, "free memory before measuring")
+        yield _reading("swap", rate, text)
     faults = [role.major_faults for role in used.roles if role.major_faults is not None]
     if faults and all(job.get("ioengine", "") != "mmap" for job in workload):
         text = f"{sum(faults)} major page faults: QEMU or the load waited for memory to be read from disk"
-        yield _reading("major-faults", sum(faults), text, "free memory before measuring")
+        yield _reading("major-faults", sum(faults), text)
     text = (
         f"the clock stepped by {format_seconds(used.clock_step_seconds)}, or the machine was suspended for that long"
     )
-    yield _reading(
-        "clock-step", used.clock_step_seconds, text, "find what sets the clock, or whether the machine was suspended"
-    )
+    yield _reading("clock-step", used.clock_step_seconds, text)
     changes = max(0, len(used.clock_sources) - 1)
     text = f"the kernel changed its clock source: {' to '.join(used.clock_sources)}"
-    yield _reading("clock-source", changes, text, "find out why the kernel gave up on it (`dmesg`)")
+    yield _reading("clock-source", changes, text)

@@ -8,7 +8,18 @@ from collections.abc import Iterator
 from virtune.analyse.trial.cache_rules import one
 from virtune.analyse.trial.validity_rules import in_submission
 from virtune.model.measurement import FioResult, Latency, LoadResult
-from virtune.model.remark import Remark, Weight
+from virtune.model.remark import Remark
+from virtune.model.remark_kinds import (
+    DEVICE_BUSY,
+    DEVICE_SHARE,
+    JITTER,
+    KERNEL_CPU,
+    LATENCY_PARTS,
+    MISNAMED,
+    NOT_ADDED,
+    SYNC_SHARE,
+    TAIL_UNRESOLVED,
+)
 from virtune.model.units import format_ns, format_share
 
 BUSY = 95.0
@@ -26,11 +37,7 @@ ends.
 
 
 def latency_parts(load: LoadResult) -> Iterator[Remark]:
-    """`latency-parts`: how the latency divides into submission (slat) and completion (clat).
-
-    slat is the time of the submitting call. Growing slat means that submission blocks: buffered I/O, a
-    full queue, no free request. clat is the time from submission to completion: everything below the system call.
-    """
+    """Judge by `latency-parts`."""
     if not load.streams or any(
         stream.slat is None or stream.clat is None or not stream.ios for stream in load.streams
     ):
@@ -52,24 +59,20 @@ def latency_parts(load: LoadResult) -> Iterator[Remark]:
         )
     else:
         text = f"The latency is waiting, not submitting: {parts}. The time goes below the system call."
-    yield Remark(id="latency-parts", weight=Weight.NOTE, text=text)
+    yield LATENCY_PARTS.remark(text=text)
 
 
 def not_added(result: FioResult, parts: int) -> Iterator[Remark]:
-    """`not-added`: jobs that ran one after another have no sum; fio itself never adds reporting groups up."""
+    """Judge by `not-added`."""
     if parts < 2:
         return
     known = all(load.began is not None for load in result.loads)
     how = "ran one after another" if known else "belong to several reporting groups, which fio does not add either"
-    yield Remark(
-        id="not-added",
-        weight=Weight.NOTE,
-        text=f"These jobs {how}. Their figures stand side by side and have no sum.",
-    )
+    yield NOT_ADDED.remark(text=f"These jobs {how}. Their figures stand side by side and have no sum.")
 
 
 def jitter(load: LoadResult) -> Iterator[Remark]:
-    """`jitter`: the median is the typical latency; p95 and p99 relative to it show how much latency varies."""
+    """Judge by `jitter`."""
     for stream in load.streams:
         printed = [
             kind for kind in (stream.lat, stream.clat) if kind is not None and (kind.percentiles or kind.histogram)
@@ -78,9 +81,7 @@ def jitter(load: LoadResult) -> Iterator[Remark]:
             continue
         p50, p95, p99 = (printed[0].percentile(percent) for percent in (50.0, 95.0, 99.0))
         if p50 and p95 and p99:
-            yield Remark(
-                id="jitter",
-                weight=Weight.NOTE,
+            yield JITTER.remark(
                 text=f"Half of all {one(stream)}s complete within {format_ns(p50)} (p50): the usual answer. One in 20"
                 f" takes more than {format_ns(p95)} (p95, {p95 / p50:.1f} times that), one in 100 more than"
                 f" {format_ns(p99)} (p99, {p99 / p50:.1f} times): the jitter.",
@@ -88,15 +89,13 @@ def jitter(load: LoadResult) -> Iterator[Remark]:
 
 
 def tail_unresolved(load: LoadResult) -> Iterator[Remark]:
-    """`tail-unresolved`: a high percentile that rests on fewer than 100 I/Os beyond it."""
+    """Judge by `tail-unresolved`."""
     for stream in load.streams:
         shown = [percent for percent in (99.0, 99.9) if _shows(stream.lat, percent) or _shows(stream.clat, percent)]
         weak = [percent for percent in shown if stream.ios and stream.ios * (100 - percent) / 100 < ENOUGH_BEYOND]
         if weak and stream.ios:
             beyond = stream.ios * (100 - weak[0]) / 100
-            yield Remark(
-                id="tail-unresolved",
-                weight=Weight.NOTE,
+            yield TAIL_UNRESOLVED.remark(
                 text=f"Of {stream.ios:,} {one(stream)}s, about {beyond:.2g} lie beyond p{weak[0]:g}: too few (below"
                 f" {ENOUGH_BEYOND}) for {' and '.join(f'p{p:g}' for p in weak)} to be compared between runs.",
             )
@@ -107,7 +106,7 @@ def _shows(latency: Latency | None, percent: float) -> bool:
 
 
 def sync_share(load: LoadResult) -> Iterator[Remark]:
-    """`sync-share`: how much of the jobs' I/O time is fsync, whose latency is separate from that of the writes."""
+    """Judge by `sync-share`."""
     if (
         load.sync is None
         or not load.sync.count
@@ -117,9 +116,7 @@ def sync_share(load: LoadResult) -> Iterator[Remark]:
     syncing = load.sync.mean_ns * load.sync.count
     moving = math.fsum(stream.lat.mean_ns * (stream.ios or 0) for stream in load.streams if stream.lat)
     if syncing + moving:
-        yield Remark(
-            id="sync-share",
-            weight=Weight.NOTE,
+        yield SYNC_SHARE.remark(
             text=f"{format_share(syncing / (syncing + moving))} of the I/O time is fsync: {load.sync.count:,}"
             " of them at"
             f" {format_ns(load.sync.mean_ns)} mean. It is not in the latencies of the writes.",
@@ -127,18 +124,12 @@ def sync_share(load: LoadResult) -> Iterator[Remark]:
 
 
 def kernel_cpu(load: LoadResult) -> Iterator[Remark]:
-    """`kernel-cpu`: sys above usr is the normal state of an I/O load, and more of it may come with less latency.
-
-    sys is the kernel's part: system calls, copying, block layer, interrupts. It is charged by the second, so a stack
-    that does more I/Os a second may show more sys while every single I/O got cheaper or quicker: compare CPU per I/O.
-    """
+    """Judge by `kernel-cpu`."""
     usr, system = load.usr_percent, load.sys_percent
     if usr is None or system is None or system <= usr or system < 5 or not load.iops:
         return
     per_io = system / 100 * load.jobs / load.iops * 1e9
-    yield Remark(
-        id="kernel-cpu",
-        weight=Weight.NOTE,
+    yield KERNEL_CPU.remark(
         text=f"The CPU time is the kernel's: sys {system:.4g} %, usr {usr:.4g} % of a CPU a job;"
         f" {format_ns(per_io)} of"
         " sys per I/O. sys may rise while latency falls, because more I/Os are done: compare CPU per I/O.",
@@ -146,12 +137,10 @@ def kernel_cpu(load: LoadResult) -> Iterator[Remark]:
 
 
 def device_busy(result: FioResult) -> Iterator[Remark]:
-    """`device-busy`: util near 100 % means "never idle", which is not "at its limit" on a device with many queues."""
+    """Judge by `device-busy`."""
     for device in result.devices:
         if device.busy_percent >= BUSY:
-            yield Remark(
-                id="device-busy",
-                weight=Weight.NOTE,
+            yield DEVICE_BUSY.remark(
                 text=f"{device.name} was busy {device.busy_percent:.4g} % of the time: it nearly always had a"
                 " request."
                 " A device with several queues may still take more at once, so this does not prove saturation.",
@@ -159,11 +148,7 @@ def device_busy(result: FioResult) -> Iterator[Remark]:
 
 
 def device_share(result: FioResult) -> Iterator[Remark]:
-    """`device-share`: the device's own mean time against fio's, when both counted the same requests.
-
-    The rest is above the device as this kernel sees it: file system, queueing before the driver, wake-ups. In a guest
-    "the device" is the virtual disk, so the hypervisor is inside the device's share.
-    """
+    """Judge by `device-share`."""
     streams = [stream for load in result.loads for stream in load.streams]
     if (
         len(result.devices) != 1
@@ -179,9 +164,7 @@ def device_share(result: FioResult) -> Iterator[Remark]:
     theirs = ticks / requests * 1e9
     mine = math.fsum(stream.lat.mean_ns * (stream.ios or 0) for stream in streams if stream.lat) / ios
     if theirs <= mine:
-        yield Remark(
-            id="device-share",
-            weight=Weight.NOTE,
+        yield DEVICE_SHARE.remark(
             text=f"Of {format_ns(mine)} mean latency, {format_ns(theirs)} ({format_share(theirs / mine)}) passed at"
             f" {device.name} and the rest above it, in this kernel and in fio.",
         )
@@ -192,13 +175,11 @@ _NAMED = {"read": re.compile(r"(?i)(?<!th)read"), "write": re.compile(r"(?i)writ
 
 
 def misnamed(load: LoadResult) -> Iterator[Remark]:
-    """`misnamed`: a job that is called after reads and only writes, or the other way round."""
+    """Judge by `misnamed`."""
     done, count = {stream.direction for stream in load.streams}, sum(stream.ios or 0 for stream in load.streams)
     for called, other in (("read", "write"), ("write", "read")):
         if done == {other} and _NAMED[called].search(load.name) and not _NAMED[other].search(load.name):
-            yield Remark(
-                id="misnamed",
-                weight=Weight.WARNING,
+            yield MISNAMED.remark(
                 text=f"The job is called `{load.name}`, and it did {count:,} {other}s and no {called}.",
                 advice=f"what was measured is what fio did: {other}s",
             )

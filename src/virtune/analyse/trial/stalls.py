@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from virtune.model.remark import PERIODIC, PERIODIC_LEVEL, Remark, Weight
+from virtune.model.remark import PERIODIC_LEVEL, Remark
+from virtune.model.remark_kinds import PERIODIC
 from virtune.model.units import format_ns, format_share
 
 if TYPE_CHECKING:
@@ -64,12 +65,9 @@ def period_remarks(log: bytes) -> Iterator[Remark]:
     found = strongest_period(operation_times(log))
     if found is None or found.chance > PERIODIC_LEVEL:
         return
-    yield Remark(
-        id=PERIODIC,
-        weight=Weight.NOTE,
+    yield PERIODIC.remark(
         text=f"the latencies of single I/Os have a period of {found.operations} I/Os, about"
         f" {format_ns(found.seconds * 1e9)} (false-alarm rate {format_share(found.chance, 1)})",
-        advice="a timer, a poll or a flush of that period may stall them; the report draws each I/O",
     )
 
 

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 from virtune.analyse.trial.measure import completions
 from virtune.fio.job_options import SYNCHRONOUS
+from virtune.model.gate import GATE_BY_ID
 from virtune.model.measurement import LoadResult, Stream
 from virtune.model.remark import Remark, Weight
+from virtune.model.remark_kinds import CUT_SHORT, DEPTH, ERRORS, LITTLE, NO_IO, SHORT_IOS, SHORT_RUN, SPREAD
 from virtune.model.units import format_count, format_ns, format_share
 
 LITTLE_MARGIN = 0.10
@@ -41,68 +43,50 @@ IN_SUBMISSION = 0.5
 
 
 def no_io(load: LoadResult) -> Iterator[Remark]:
-    """`no-io`: the job ended without a single I/O."""
+    """Judge by `no-io`."""
     if not load.streams:
-        yield Remark(
-            id="no-io",
-            weight=Weight.INVALID,
-            text="The job did no I/O at all: 0 operations.",
-            advice="fio's messages say why (a missing file, no permission, nothing to do)",
-        )
+        yield NO_IO.remark(text="The job did no I/O at all: 0 operations.")
 
 
 def errors(load: LoadResult) -> Iterator[Remark]:
-    """`errors`: I/Os failed, so the run is not the requested one."""
+    """Judge by `errors`."""
     if load.error or load.errors:
         name = errno.errorcode.get(load.error, f"error {load.error}") if load.error else "errors"
         many = f" {load.errors:,} I/Os failed while fio went on." if load.errors else ""
-        yield Remark(
-            id="errors",
-            weight=Weight.INVALID,
+        yield ERRORS.remark(
             text=f"fio reported {name}{f' ({load.error})' if load.error else ''}.{many} The numbers say nothing about"
             " the disk.",
-            advice="find the cause in fio's messages and in the kernel log before measuring again",
         )
 
 
 def short_ios(load: LoadResult) -> Iterator[Remark]:
-    """`short-ios`: transfers that came back incomplete or were dropped."""
+    """Judge by `short-ios`."""
     short, dropped = (
         sum(stream.short_ios for stream in load.streams),
         sum(stream.dropped_ios for stream in load.streams),
     )
     if short or dropped:
-        yield Remark(
-            id="short-ios",
-            weight=Weight.WARNING,
-            text=f"{short:,} I/Os came back short and {dropped:,} were dropped.",
-            advice="is the file or device as large as the job's size and offset say?",
-        )
+        yield SHORT_IOS.remark(text=f"{short:,} I/Os came back short and {dropped:,} were dropped.")
 
 
 def cut_short(load: LoadResult) -> Iterator[Remark]:
-    """`cut-short`: the run ended before all requested I/Os were done."""
+    """Judge by `cut-short`."""
     text = load.option("number_ios") or ""
     asked = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
     done = sum(stream.ios or 0 for stream in load.streams)
     if not asked or not load.streams or load.error or done >= asked * load.jobs:
         return
-    yield Remark(
-        id="cut-short",
-        weight=Weight.WARNING,
+    yield CUT_SHORT.remark(
         text=f"The run ended after {done:,} of {asked * load.jobs:,} I/Os (number_ios): a runtime cut it, or the span"
         " was done with. The slowest I/Os of a disk are the likeliest to be missing.",
-        advice="leave out runtime=, or let size= hold as many blocks",
     )
 
 
 def depth_ignored(load: LoadResult) -> Iterator[Remark]:
-    """`depth`: a synchronous engine has one I/O in flight a job, whatever iodepth says."""
+    """Judge by `depth`."""
     per_job = _per_job(load)
     if load.engine in SYNCHRONOUS and per_job is not None and per_job > 1:
-        yield Remark(
-            id="depth",
-            weight=Weight.WARNING,
+        yield DEPTH.remark(
             text=f"iodepth={per_job} had no effect: {load.engine} does one I/O at a time, so the depth over all jobs"
             f" was {load.jobs}, not {load.depth}.",
             advice="use io_uring or libaio for a depth above 1, or numjobs",
@@ -110,7 +94,7 @@ def depth_ignored(load: LoadResult) -> Iterator[Remark]:
 
 
 def depth_not_filled(load: LoadResult) -> Iterator[Remark]:
-    """`depth`: fio's own count (IO depths) shows that the requested depth was seldom reached."""
+    """Judge by `depth`."""
     per_job = _per_job(load)
     if load.engine in SYNCHRONOUS or per_job is None or per_job < 2 or load.rate_asked_iops or not load.depth_levels:
         return
@@ -119,9 +103,7 @@ def depth_not_filled(load: LoadResult) -> Iterator[Remark]:
     reached = math.fsum(share for level, share in levels if level >= asked)
     usual, share = max(levels, key=lambda pair: pair[1])
     if reached < 0.5 and share > 0:
-        yield Remark(
-            id="depth",
-            weight=Weight.WARNING,
+        yield DEPTH.remark(
             text=f"The queue never filled: iodepth={per_job} was asked for, {format_share(reached)} of the I/Os"
             " were issued"
             f" with {asked} or more in flight, and {format_share(min(share, 1))} with {usual}.",
@@ -130,7 +112,7 @@ def depth_not_filled(load: LoadResult) -> Iterator[Remark]:
 
 
 def depth_in_submission(load: LoadResult) -> Iterator[Remark]:
-    """`depth`: libaio without O_DIRECT does the I/O inside the submission call, so the depth is really about 1."""
+    """Judge by `depth`."""
     per_job, share = _per_job(load), in_submission(load)
     if (
         load.engine == "libaio"
@@ -140,9 +122,7 @@ def depth_in_submission(load: LoadResult) -> Iterator[Remark]:
         and share
         and share > IN_SUBMISSION
     ):
-        yield Remark(
-            id="depth",
-            weight=Weight.WARNING,
+        yield DEPTH.remark(
             text=f"Depth {per_job} is nominal: libaio without O_DIRECT does the I/O inside the submission call, where"
             f" the job spent {format_share(share)} of its time (slat x IOPS). About one I/O was in progress at"
             " a time.",
@@ -162,12 +142,7 @@ def _per_job(load: LoadResult) -> int | None:
 
 
 def little(load: LoadResult) -> Iterator[Remark]:
-    """`little`: operations a second times latency must give the number of I/Os in flight.
-
-    If it is less than requested, the jobs spent time outside their I/Os, so the load generator was the limit. More
-    than requested is impossible: the figures do not belong together. A load with a rate or a think time is idle on
-    purpose and not judged.
-    """
+    """Judge by `little`."""
     asked = load.jobs if load.engine in SYNCHRONOUS else load.depth
     flying = in_flight(load)
     idle = any(name.startswith(("rate", "thinktime")) for name, _ in load.options or ())
@@ -175,8 +150,7 @@ def little(load: LoadResult) -> Iterator[Remark]:
         return
     numbers = f"{format_count(load.iops)} operations a second at their mean latency keep {flying:.3g} I/Os in flight"
     if flying > asked:
-        yield Remark(
-            id="little",
+        yield LITTLE.remark(
             weight=Weight.INVALID,
             text=f"{numbers}, and only {asked} were asked for: these figures do not belong together.",
             advice="was the text put together from several runs, or do other jobs hide in this group?",
@@ -184,13 +158,11 @@ def little(load: LoadResult) -> Iterator[Remark]:
         return
     cpu = f" (its CPU: usr {load.usr_percent:.4g} %, sys {load.sys_percent:.4g} %)" if _has_cpu(load) else ""
     unknown = "" if load.options is not None else ", or a rate or think time that this text does not show,"
-    yield Remark(
-        id="little",
+    yield LITTLE.remark(
         weight=Weight.WARNING,
         text=f"{numbers}, of {asked} asked for: {format_share(1 - flying / asked)} of the time passed outside"
         " the I/Os. The"
         f" load generator{cpu}{unknown} set the pace, so this is not the limit of the disk.",
-        advice="more jobs, or more I/Os per call (iodepth_batch), until the disk is the limit",
     )
 
 
@@ -223,41 +195,30 @@ def shortfall(load: LoadResult) -> float | None:
 
 
 def rate_unmet(load: LoadResult) -> Iterator[Remark]:
-    """`rate-unmet`: less than 99 % of the offered load was achieved, so the disk (or the job) was at its limit."""
+    """Judge by `rate-unmet`."""
     asked, short = load.rate_asked_iops, shortfall(load)
     if asked and short is not None and short > 1 - RATE_MET:
-        yield Remark(
-            id="rate-unmet",
-            weight=Weight.WARNING,
+        yield GATE_BY_ID["rate-unmet"].remark(
             text=f"{format_count(asked)} operations a second were offered and {format_count(asked * (1 - short))}"
             f" were done ({format_share(1 - short, 1)}): latencies at this load are those of an ever-growing queue.",
-            advice="compare latencies at an offered load that every arm can carry",
         )
 
 
 def spread(load: LoadResult) -> Iterator[Remark]:
-    """`spread`: IOPS that vary within one run, and the smallest difference that two such runs can show.
-
-    Two runs of n samples each differ by chance by up to 1.96 x sqrt(2/n) x the relative spread, 19 times out of 20,
-    if samples were independent. Neighbouring samples are not, so the real limit is larger. fio adds up the means of
-    jobs that it reports together and pools their deviations, which is undone here.
-    """
+    """Judge by `spread`."""
     for stream in load.streams:
         found = relative_spread(load, stream)
         if found is None or found[0] < SPREAD_LIMIT:
             continue
         relative, samples = found
         smallest = SPREAD_FACTOR * math.sqrt(2 / samples) * relative
-        yield Remark(
-            id="spread",
-            weight=Weight.WARNING,
+        yield SPREAD.remark(
             text=f"{stream.direction} IOPS swung by {format_share(relative)} around their mean within this one"
             " run: standard"
             f" deviation {stream.iops_stddev:,.0f}{' a job' if load.jobs > 1 else ''}, mean {stream.iops_mean:,.0f},"
             f" {stream.iops_samples} samples. Were the samples independent, two such runs would still differ by up to"
             f" {format_share(smallest)} by chance, so one run cannot support a claim of a difference below"
             f" {format_share(smallest)}.",
-            advice="compare in interleaved rounds, as `virtune compare` does, and let the rounds decide",
         )
 
 
@@ -274,25 +235,20 @@ def relative_spread(load: LoadResult, stream: Stream) -> tuple[float, float] | N
 
 
 def short_run(load: LoadResult) -> Iterator[Remark]:
-    """`short-run`: too little time or too few I/Os to see what a disk does in the long run."""
+    """Judge by `short-run`."""
     seconds = max((stream.seconds or 0 for stream in load.streams), default=0)
     ios = sum(stream.ios or 0 for stream in load.streams)
     if load.streams and seconds and ios and (seconds < SHORT_SECONDS or ios < FEW_IOS):
-        yield Remark(
-            id="short-run",
-            weight=Weight.WARNING,
+        yield SHORT_RUN.remark(
             text=f"{ios:,} I/Os in {format_ns(seconds * 1e9)} are a short look: caches, garbage collection and"
             " neighbours show up later.",
-            advice="time_based=1 with a runtime of 30 s, and several rounds of it",
         )
 
 
 def saturated_cpu(load: LoadResult) -> Iterator[Remark]:
-    """`saturated-cpu`: fio's own jobs use their CPUs up, so they may be the limit rather than the disk."""
+    """Judge by `saturated-cpu`."""
     if _has_cpu(load) and (total := (load.usr_percent or 0) + (load.sys_percent or 0)) > CPU_LIMIT:
-        yield Remark(
-            id="saturated-cpu",
-            weight=Weight.WARNING,
+        yield GATE_BY_ID["saturated-cpu"].remark(
             text=f"Each job kept a CPU {total:.1f} % busy (usr {load.usr_percent:.4g} %, sys"
             f" {load.sys_percent:.4g} %):"
             " the load generator may be the limit rather than the disk.",

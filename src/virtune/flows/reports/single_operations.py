@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from virtune.analyse.trial.stalls import operation_times
 from virtune.model.evidence import EACH_OPERATION, StudyRecord, TrialRecord
-from virtune.model.remark import PERIODIC
+from virtune.model.remark_kinds import PERIODIC
 from virtune.report.charts.chart import Chart
 from virtune.report.charts.extents import each_operation
 from virtune.store.store import Store
@@ -41,4 +41,4 @@ def _series(store: Store, record: StudyRecord, arm: str, workload: str) -> tuple
 
 
 def _periodic(one: TrialRecord) -> bool:
-    return one.measurement is not None and any(remark.id == PERIODIC for remark in one.measurement.remarks)
+    return one.measurement is not None and any(remark.id == PERIODIC.id for remark in one.measurement.remarks)

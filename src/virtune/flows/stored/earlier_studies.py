@@ -16,7 +16,7 @@ from virtune.model.facts import Unknown
 from virtune.model.finding import Finding, Subject
 from virtune.model.measurement import METHOD
 from virtune.model.metric import BY_ID
-from virtune.model.remark import EMULATED
+from virtune.model.remark_kinds import EMULATED
 from virtune.model.result import Result
 from virtune.model.stack import Disk, Stack
 from virtune.model.store_place import StorePlace
@@ -132,7 +132,7 @@ def _without(stack: Stack, turned: Turned) -> Stack:
 
 def _sentences(record: StudyRecord, result: Result, now: Arm, then: Arm) -> Iterator[str]:
     emulated = {
-        arm.workload for arm in result.arms for one in arm.remarks if one.remark.id == EMULATED
+        arm.workload for arm in result.arms for one in arm.remarks if one.remark.id == EMULATED.id
     }  # such figures describe the emulator
     metric = BY_ID[result.study.metric]
     older = "" if record.methods == (METHOD,) else f", figures of {methods_text(record.methods)}"

@@ -18,7 +18,7 @@ from virtune.flows.stored.study_id import study_id
 from virtune.model.errors import LoadError, UsageError
 from virtune.model.evidence import IMPORTED, Capture, InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
-from virtune.model.remark import Remark, Weight
+from virtune.model.remark_kinds import COPY
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.workload import Job, Workload
@@ -71,11 +71,8 @@ def _copied(run: Run, shown: str, original: str) -> Run:
     """Mark a run as a copy of another."""
     if run.measurement is None:
         return run
-    remark = Remark(
-        id="copy",
-        weight=Weight.WARNING,
+    remark = COPY.remark(
         text=f"{shown} is byte for byte the same as {original}: a copy is no second run, and shows no difference",
-        advice="measure again, or leave one of them out",
     )
     return replace(run, measurement=replace(run.measurement, remarks=(*run.measurement.remarks, remark)))
 

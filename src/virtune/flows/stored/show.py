@@ -8,8 +8,8 @@ from virtune.analyse.study.summarise import summarise
 from virtune.model.errors import LoadError, StoreError
 from virtune.model.evidence import FIO_OUTPUTS, Capture, StudyRecord, TrialRecord
 from virtune.model.measurement import METHOD
+from virtune.model.remark_kinds import UNVERIFIED
 from virtune.model.result import Result
-from virtune.model.verification import UNVERIFIED
 from virtune.store.store import Store
 
 
@@ -84,7 +84,7 @@ def _derived_anew(store: Store, record: StudyRecord, trial: TrialRecord) -> Tria
     except LoadError:
         return trial  # today's method cannot read it: the old measurement stays, with its method's number
     # its settings were verified when it ran, by what could be verified then
-    judged = tuple(one for one in trial.measurement.remarks if one.id == UNVERIFIED)
+    judged = tuple(one for one in trial.measurement.remarks if one.id == UNVERIFIED.id)
     measurement = replace(measurement, remarks=(*judged, *measurement.remarks))
     if store.writable:
         store.add_measurement(study.id, number, measurement, attempt=trial.attempt)

@@ -7,7 +7,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from virtune.model.fitness import Fitness, GateStanding, Neighbour, Reach
-from virtune.model.remark import SIMULATED, Weight
+from virtune.model.remark import Weight
+from virtune.model.remark_kinds import SIMULATED
 from virtune.model.units import format_bandwidth, format_count, format_ns, format_seconds, format_share
 from virtune.model.verdict import Verdict
 from virtune.report.text.basis import drift_text
@@ -42,7 +43,7 @@ def render(fitness: Fitness) -> RenderableType:
 
 def sentence(fitness: Fitness) -> str:
     """Say in one sentence whether the host is fit for measurements, and why."""
-    simulated = any(one.id == SIMULATED for one in fitness.advice)
+    simulated = any(one.id == SIMULATED.id for one in fitness.advice)
     whose = "SIMULATED, and not this host: " if simulated else ""
     if fitness.unfit:
         return f"{whose}NOT FIT: {'; '.join(fitness.unfit)}"

@@ -6,7 +6,8 @@ they would have one by chance.
 import math
 from collections.abc import Iterator, Sequence
 
-from virtune.model.remark import PERIODIC, PERIODIC_CHANCE
+from virtune.model.remark import PERIODIC_CHANCE
+from virtune.model.remark_kinds import PERIODIC
 from virtune.model.result import Result
 from virtune.model.study import Arm
 from virtune.report.text.sign_words import LEVEL
@@ -23,7 +24,7 @@ def period_findings(result: Result, arms: Sequence[Arm]) -> Iterator[str]:
     """Say of each system with such trials how many there are, with an example of the last."""
     for arm in arms:
         mine = [one for one in result.arms if one.arm == arm.name]
-        found = [(one, remark) for one in mine for remark in one.remarks if remark.remark.id == PERIODIC]
+        found = [(one, remark) for one in mine for remark in one.remarks if remark.remark.id == PERIODIC.id]
         count, trials = sum(remark.rounds for _, remark in found), sum(one.rounds for one in mine)
         if not count:
             continue

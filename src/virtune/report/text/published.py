@@ -8,7 +8,7 @@ from rich.text import Text
 
 from virtune.model.metric import BY_ID
 from virtune.model.published import AuthorsValue, PublishedFigure, PublishedStudy, ServiceLevel
-from virtune.model.remark import EMULATED, SIMULATED
+from virtune.model.remark_kinds import EMULATED, SIMULATED
 from virtune.model.result import Result
 from virtune.model.workload import Workload
 from virtune.report.text.header import host_line
@@ -80,7 +80,7 @@ def _row(result: Result, one: AuthorsValue, workload: Workload) -> tuple[str, ..
 def _not_comparable(result: Result) -> Iterator[str]:
     """Warn where this host's figures do not describe a disk."""
     said = {one.remark.id for arm in result.arms for one in arm.remarks}
-    if EMULATED in said:
+    if EMULATED.id in said:
         yield "the guests here ran under software emulation, so their figures are not comparable with these"
-    if SIMULATED in said:
+    if SIMULATED.id in said:
         yield "the figures here are invented (rig=simulated)"

@@ -8,9 +8,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from virtune.model.evidence import UNDER_LOAD, Check
+from virtune.model.remark_kinds import UNVERIFIED
 from virtune.model.result import ArmSummary, Result
 from virtune.model.study import Arm
-from virtune.model.verification import UNVERIFIED, unverified
+from virtune.model.verification import unverified
 from virtune.report.text.layout import Column, Records
 
 _PROVEN = ("disk.aio", "load.engine", "load.direct")
@@ -93,7 +94,7 @@ def _line(arm: Arm, summary: ArmSummary) -> _Line:
     unseen = unverified(arm.stack, checks)
     named = {text.partition("=")[0] for text in unseen}
     hidden = [f"{one.setting}={one.asked}" for one in checks if one.setting not in {*seen, *named}]
-    rejected = any(one.remark.id == UNVERIFIED for one in summary.remarks)
+    rejected = any(one.remark.id == UNVERIFIED.id for one in summary.remarks)
     mark = (
         "NOT"
         if any(check.agrees is False for check in checks)

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every kind of remark that is no gate's: its id, how severe it is, what it means, and what to do about it."""
+
+from virtune.model.gate import GATES
+from virtune.model.remark import RemarkKind, Weight
+
+_INVALID, _WARNING, _NOTE = (Weight.INVALID,), (Weight.WARNING,), (Weight.NOTE,)
+
+# of a fio result: asked of the whole result
+
+UNSERVED = RemarkKind(
+    id="unserved",
+    weights=_INVALID,
+    why="the numbers are not those of a disk although O_DIRECT was asked for: completions are quicker than"
+    " any device's, or the device saw far fewer reads than fio did. Blocks that were never written are"
+    " answered without the device",
+    advice="write the whole file or device first (fio --rw=write --bs=1M --direct=1), then measure",
+)
+CACHED_SYNC = RemarkKind(
+    id="cached-sync",
+    weights=_WARNING,
+    why="buffered writes with fsync. Their own latency is the page cache's; the disk is in the sync",
+    advice="compare sync latencies, not write latencies; or use direct=1 to see the writes themselves",
+)
+DEVICE_BUSY = RemarkKind(
+    id="device-busy",
+    weights=_NOTE,
+    why='util near 100 % means "never idle", which is not "at its limit" on a device with many queues',
+)
+DEVICE_SHARE = RemarkKind(
+    id="device-share",
+    weights=_NOTE,
+    why="the device's own mean time against fio's, when both counted the same requests. The rest is above the"
+    ' device as this kernel sees it: file system, queueing before the driver, wake-ups. In a guest "the'
+    " device\" is the virtual disk, so the hypervisor is inside the device's share",
+)
+NOT_ADDED = RemarkKind(
+    id="not-added",
+    weights=_NOTE,
+    why="jobs that ran one after another have no sum; fio itself never adds reporting groups up",
+)
+OF_RESULTS = (UNSERVED, CACHED_SYNC, DEVICE_BUSY, DEVICE_SHARE, NOT_ADDED)
+
+# of a fio result: asked of every job group
+
+NO_IO = RemarkKind(
+    id="no-io",
+    weights=_INVALID,
+    why="the job ended without a single I/O",
+    advice="fio's messages say why (a missing file, no permission, nothing to do)",
+)
+ERRORS = RemarkKind(
+    id="errors",
+    weights=_INVALID,
+    why="I/Os failed, so the run is not the requested one",
+    advice="find the cause in fio's messages and in the kernel log before measuring again",
+)
+SHORT_IOS = RemarkKind(
+    id="short-ios",
+    weights=_WARNING,
+    why="transfers that came back incomplete or were dropped",
+    advice="is the file or device as large as the job's size and offset say?",
+)
+CUT_SHORT = RemarkKind(
+    id="cut-short",
+    weights=_WARNING,
+    why="the run ended before all requested I/Os were done",
+    advice="leave out runtime=, or let size= hold as many blocks",
+)
+DEPTH = RemarkKind(
+    id="depth",
+    weights=_WARNING,
+    why="the requested depth was not what ran: a synchronous engine has one I/O in flight a job, whatever"
+    " iodepth says; fio's own count (IO depths) shows that the depth was seldom reached; or libaio without"
+    " O_DIRECT did the I/O inside the submission call, so that the depth was about 1",
+)
+LITTLE = RemarkKind(
+    id="little",
+    weights=(Weight.INVALID, Weight.WARNING),
+    why="operations a second times latency must give the number of I/Os in flight (Little's law). If it is less than"
+    " requested, the jobs spent time outside their I/Os, so the load generator was the limit. More than requested is"
+    " impossible: the figures do not belong together. A load with a rate or a think time is idle on purpose and not"
+    " judged",
+    advice="more jobs, or more I/Os per call (iodepth_batch), until the disk is the limit",
+)
+SPREAD = RemarkKind(
+    id="spread",
+    weights=_WARNING,
+    why="IOPS that vary within one run, and the smallest difference that two such runs can show. Two runs of"
+    " n samples each differ by chance by up to 1.96 x sqrt(2/n) x the relative spread, 19 times out of 20,"
+    " if samples were independent. Neighbouring samples are not, so the real limit is larger. fio adds up"
+    " the means of jobs that it reports together and pools their deviations, which is undone here",
+    advice="compare in interleaved rounds, as `virtune compare` does, and let the rounds decide",
+)
+SHORT_RUN = RemarkKind(
+    id="short-run",
+    weights=_WARNING,
+    why="too little time or too few I/Os to see what a disk does in the long run",
+    advice="time_based=1 with a runtime of 30 s, and several rounds of it",
+)
+LATENCY_PARTS = RemarkKind(
+    id="latency-parts",
+    weights=_NOTE,
+    why="how the latency divides into submission (slat) and completion (clat). slat is the time of the"
+    " submitting call. Growing slat means that submission blocks: buffered I/O, a full queue, no free"
+    " request. clat is the time from submission to completion: everything below the system call",
+)
+JITTER = RemarkKind(
+    id="jitter",
+    weights=_NOTE,
+    why="the median is the typical latency; p95 and p99 relative to it show how much latency varies",
+)
+TAIL_UNRESOLVED = RemarkKind(
+    id="tail-unresolved", weights=_NOTE, why="a high percentile that rests on fewer than 100 I/Os beyond it"
+)
+SYNC_SHARE = RemarkKind(
+    id="sync-share",
+    weights=_NOTE,
+    why="how much of the jobs' I/O time is fsync, whose latency is separate from that of the writes",
+)
+KERNEL_CPU = RemarkKind(
+    id="kernel-cpu",
+    weights=_NOTE,
+    why="sys above usr is the normal state of an I/O load, and more of it may come with less latency. sys is"
+    " the kernel's part: system calls, copying, block layer, interrupts. It is charged by the second, so a"
+    " stack that does more I/Os a second may show more sys while every single I/O got cheaper or quicker:"
+    " compare CPU per I/O",
+)
+MISNAMED = RemarkKind(
+    id="misnamed",
+    weights=_WARNING,
+    why="a job that is called after reads and only writes, or the other way round",
+)
+OF_LOADS = (
+    NO_IO, ERRORS, SHORT_IOS, CUT_SHORT, DEPTH, LITTLE, SPREAD, SHORT_RUN,
+    LATENCY_PARTS, JITTER, TAIL_UNRESOLVED, SYNC_SHARE, KERNEL_CPU, MISNAMED,
+)  # fmt: skip
+
+# of fio results beside one another
+
+ONE_RUN_EACH = RemarkKind(
+    id="one-run-each",
+    weights=_WARNING,
+    why="the difference of two single runs, compared with their random variation. The spread of samples"
+    " within a run is a lower bound for that variation (neighbouring samples are not independent, and"
+    " changes from run to run are not included). So a difference within it is not significant, and one"
+    " beyond it is still not proven. Nothing is said if one of the two did no I/O",
+    advice="`virtune compare` runs both in turn, round by round, until the difference is decided",
+)
+COPY = RemarkKind(
+    id="copy",
+    weights=_WARNING,
+    why="two imported results are byte for byte the same: a copy is no second run",
+    advice="measure again, or leave one of them out",
+)
+OF_SEVERAL_RESULTS = (ONE_RUN_EACH, COPY)
+
+# of a trial
+
+SIMULATED = RemarkKind(
+    id="simulated",
+    weights=_WARNING,
+    why="a formula and a seed gave the figures, and no disk was measured",
+    advice="any other rig measures",
+)
+START_SKEW = RemarkKind(
+    id="start-skew",
+    weights=_WARNING,
+    why="the guests began further apart than a tenth of the default ramp, so one of them loaded the disk alone",
+    advice="fewer guests than CPUs, or a ramp that is longer than that",
+)
+ONE_DISK = RemarkKind(
+    id="one-disk",
+    weights=_WARNING,
+    why="the images that guests.spread keeps apart lie on the same disk",
+    advice="name a directory of another disk: `df` and `lsblk` show which is on which",
+)
+EMULATED = RemarkKind(
+    id="functional-only",
+    weights=_WARNING,
+    why="the guest ran under software emulation (TCG), so its figures describe the emulator and are not comparable",
+    advice="measure where KVM boots a guest (`virtune appliance build` tries again), or without one: rig=vhost-user",
+)
+WITHOUT_HARDWARE = RemarkKind(
+    id="kvm-without-hardware",
+    weights=_WARNING,
+    why="the guest ran on a KVM that runs its programs on the CPU and emulates its kernel: exits to QEMU are"
+    " slow, and latencies at depth 1 are those of this KVM",
+    advice="compare settings on it, and take absolute figures on a host whose CPUs have VMX or SVM",
+)
+NO_DEVICE = RemarkKind(
+    id="no-device",
+    weights=_WARNING,
+    why="no block device is seen behind the image (memory, an overlay, a network?), so it cannot be told"
+    " whether a disk served it or only a page cache",
+    advice="`--scratch DIR` on the disk that is meant; `virtune probe --scratch DIR` says what DIR lies on",
+)
+UNLIKE_DISKS = RemarkKind(
+    id="unlike-disks",
+    weights=_WARNING,
+    why="of several disks that are loaded alike one does at least twice as much as another; the figures are"
+    " those of all disks together",
+)
+UNVERIFIED = RemarkKind(
+    id="unverified",
+    weights=_INVALID,
+    why="a requested setting could be verified on this rig, and nothing showed that it was what ran",
+    advice="a longer --seconds, or a load that keeps the disk busier, gives more to see",
+)
+CPU_PRESSURE = RemarkKind(
+    id="cpu-pressure",
+    weights=_WARNING,
+    why="QEMU's and the load's own threads compete for the CPUs (PSI, and the gate `cpu-wait` is silent): the"
+    " trial is valid, and the CPU is part of the limit",
+    advice="fewer jobs, or more CPUs; compare CPU per I/O as well as IOPS",
+)
+PERIODIC = RemarkKind(
+    id="periodic",
+    weights=_NOTE,
+    why="the latencies of single I/Os have a period that shuffles of them reach in at most 1 % of cases",
+    advice="a timer, a poll or a flush of that period may stall them; the report draws each I/O",
+)
+OF_TRIALS = (
+    UNVERIFIED, SIMULATED, EMULATED, WITHOUT_HARDWARE, START_SKEW, ONE_DISK, UNLIKE_DISKS, NO_DEVICE,
+    CPU_PRESSURE, PERIODIC,
+)  # fmt: skip
+
+# of a host
+
+_ELSEWHERE = "`--scratch DIR` names another directory"
+
+TOOL = RemarkKind(id="tool", weights=_WARNING, why="a program that studies need is not installed")
+FIO_NBD = RemarkKind(
+    id="fio-nbd",
+    weights=_WARNING,
+    why="this fio has no nbd engine, so NBD exports cannot be loaded",
+    advice="build it with libnbd",
+)
+IO_URING = RemarkKind(
+    id="io_uring",
+    weights=_WARNING,
+    why="io_uring cannot be used: the kernel is built without it, it is switched off (kernel.io_uring_disabled), or a"
+    " seccomp filter or the kernel forbids it",
+    advice="aio=native and aio=threads remain",
+)
+AIO = RemarkKind(
+    id="aio",
+    weights=_WARNING,
+    why="nearly all kernel AIO slots are taken (fs.aio-nr of fs.aio-max-nr); aio=native takes 1024 for each IOThread,"
+    " and beyond the limit QEMU fails or falls back to threads",
+    advice="`sysctl fs.aio-max-nr=1048576`",
+)
+CLOCK = RemarkKind(
+    id="clock",
+    weights=_WARNING,
+    why="the clock source is a slow one (hpet, acpi_pm, jiffies): every I/O reads the time",
+    advice="find out why the kernel gave up on tsc (`dmesg`)",
+)
+KSM = RemarkKind(id="ksm", weights=_NOTE, why="KSM merges memory pages in the background, at the cost of CPU time")
+KVM = RemarkKind(
+    id="kvm",
+    weights=_WARNING,
+    why="/dev/kvm is missing, not permitted, or makes no VM: guests would be emulated, and their numbers"
+    " would describe the emulator",
+)
+GOVERNOR = RemarkKind(
+    id="governor",
+    weights=_WARNING,
+    why="with another CPU frequency governor than `performance` clocks rise late, so rounds vary more",
+    advice="`cpupower frequency-set -g performance`",
+)
+TURBO = RemarkKind(
+    id="turbo",
+    weights=_NOTE,
+    why="with turbo CPU speed depends on temperature and on the other cores",
+    advice="switch it off while comparing (intel_pstate/no_turbo, or cpufreq/boost), not for good",
+)
+IDLE_STATES = RemarkKind(
+    id="idle",
+    weights=_NOTE,
+    why="CPUs may sleep so deep that they need over 100 us to wake, as long as a fast disk takes to answer",
+    advice="`cpupower idle-set -D 20` while measuring, if latency at low depth is the question",
+)
+VIRTUAL = RemarkKind(
+    id="virtual",
+    weights=_WARNING,
+    why="this host is itself a virtual machine: its disk and CPUs are shared with others",
+    advice="trust comparisons in interleaved rounds, not absolute numbers",
+)
+CPU_LIMIT = RemarkKind(
+    id="cpu-limit", weights=_WARNING, why="a control group limits our CPUs, and throttles what needs more"
+)
+BUSY = RemarkKind(
+    id="busy",
+    weights=(Weight.WARNING, Weight.NOTE),
+    why="tasks waited for CPU, memory or I/O in the last ten seconds: a note above 5 % of the time, a warning"
+    " above 25 %",
+)
+LOAD = RemarkKind(id="load", weights=_NOTE, why="the load of the last minute was above the number of CPUs")
+SWAP_USED = RemarkKind(id="swap-used", weights=_NOTE, why="memory is swapped out; a guest among it would stall")
+SCRATCH_MEMORY = RemarkKind(
+    id="scratch-memory",
+    weights=_WARNING,
+    why="the scratch directory is in memory: no disk would be measured there",
+    advice=_ELSEWHERE,
+)
+DIRECT = RemarkKind(
+    id="direct",
+    weights=_WARNING,
+    why="O_DIRECT does not work in the scratch directory: cache=none cannot be measured there",
+    advice=_ELSEWHERE,
+)
+SPACE = RemarkKind(
+    id="space", weights=_NOTE, why="less than 4 GiB are free in the scratch directory", advice=_ELSEWHERE
+)
+IOSTATS = RemarkKind(
+    id="iostats",
+    weights=_WARNING,
+    why="a device does not count its I/O (iostats is 0), so no time can be attributed to it",
+)
+ROTATIONAL = RemarkKind(
+    id="rotational",
+    weights=_NOTE,
+    why="a virtio disk reports itself as rotational: virtio does not show the real medium",
+)
+OF_HOSTS = (
+    TOOL, FIO_NBD, IO_URING, AIO, CLOCK, KSM, KVM, GOVERNOR, TURBO, IDLE_STATES, VIRTUAL, CPU_LIMIT, BUSY, LOAD,
+    SWAP_USED, SCRATCH_MEMORY, DIRECT, SPACE, IOSTATS, ROTATIONAL,
+)  # fmt: skip
+
+REMARK_KINDS: tuple[RemarkKind, ...] = (*OF_RESULTS, *OF_LOADS, *OF_SEVERAL_RESULTS, *OF_TRIALS, *GATES, *OF_HOSTS)
+"""All of them, with the gates. An id stands here once."""
