@@ -6,6 +6,7 @@ are started by a `Warden`: it marks every child's environment with the run's id,
 session ends all processes with the mark when virtune is gone, even if it was killed.
 """
 
+import codecs
 import contextlib
 import os
 import secrets
@@ -248,7 +249,12 @@ class Terminal:
 
     def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
         self._process, self._master = process, master
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")  # a read may end within a character
         self.ended = False
+
+    def write(self, text: str) -> None:
+        """Type some text; raises OSError when it has ended."""
+        os.write(self._master, text.encode())
 
     def read(self, timeout_seconds: float) -> str:
         """Return the output within a time limit, as soon as there is any; empty without output."""
@@ -262,7 +268,7 @@ class Terminal:
         except OSError:  # EIO: the other end is closed
             found = b""
         self.ended = not found
-        return found.decode(errors="replace").replace("\r\n", "\n")
+        return self._decoder.decode(found, final=self.ended).replace("\r\n", "\n")
 
 
 @contextlib.contextmanager
@@ -285,12 +291,7 @@ def on_terminal(command: Sequence[str]) -> Iterator[Terminal]:
         yield Terminal(process, master)
     finally:
         os.close(master)
-        process.terminate()
-        try:
-            process.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        Child(process, command, Path(os.devnull)).end(signal.SIGTERM)
 
 
 class Warden:

@@ -64,7 +64,7 @@ class LiveDomain:
 
 
 class LiveDomains:
-    """All running domains of a libvirt, with one call of virsh for each sample."""
+    """All running domains of a libvirt, with one command of virsh for each sample."""
 
     def __init__(self, virsh: Virsh) -> None:
         self._virsh = virsh

@@ -17,7 +17,7 @@ from virtune.bench.live.view import LiveSource
 from virtune.flows.live.diagnose_live import with_devices
 from virtune.model.errors import PreconditionError
 from virtune.model.live import DiskCount, LiveSample, LiveVm, RingCount
-from virtune.virsh import Virsh
+from virtune.virsh import KeptVirsh
 
 _RINGS_SECONDS, _RING_SECONDS = 0.025, 0.005
 """How often virtqueues are read: every 25 ms, or with more than five disks every 5 ms times their number, so that
@@ -108,7 +108,7 @@ def watching(uri: str | None, sockets: Sequence[Path]) -> Iterator[Watch]:
     with contextlib.ExitStack() as ends:
         sources: list[LiveSource] = []
         if uri is not None:
-            virsh = Virsh(uri)
+            virsh = ends.enter_context(KeptVirsh(uri))
             if not virsh.facts().local:
                 raise PreconditionError(
                     f"{uri} is not the libvirt of QEMU on this host", hint="call `virtune top` on the host of the VMs"
