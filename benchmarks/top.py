@@ -33,7 +33,8 @@ from virtune.dialects.qemu.guest import SLOTS
 FIRST_BYTES, START_SECONDS, WARM_SECONDS = 3000, 60.0, 3.0
 """Importing and the first look at the VMs are not what a second costs: with so much written, the first are shown."""
 
-JOB = "[a]\nioengine=virtio-blk\nfilename=disk0\nrw=randread\nbs=4k\nrate_iops=50\nhipri=0\nruntime=3600\ntime_based=1\n"
+OPTIONS = ("ioengine=virtio-blk", "filename=disk0", "rw=randread", "bs=4k", "rate_iops=50", "hipri=0", "time_based=1")
+JOB = "\n".join(("[a]", *OPTIONS, "runtime=3600", ""))
 """The guests sleep between their reads: ten that poll would need ten CPUs, and `top` would get none."""
 SHAPES = ((1, 50), (10, 5))
 CALL = [sys.executable, "-c", "import sys; from virtune.__main__ import main; main()", "top"]
@@ -95,8 +96,8 @@ def cpu_seconds(pid: int) -> float:
     return sum(int(one) for one in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
-def cost(words: list[str], seconds: float, *, screen: bool) -> tuple[float, int]:
-    """Return the share of a core that `top` uses, and how many bytes it wrote."""
+def cost(words: list[str], seconds: float, *, screen: bool) -> tuple[float, float]:
+    """Return the share of a core that `top` uses, and how many lines it wrote a second."""
     ours, theirs = pty.openpty() if screen else os.pipe()
     if screen:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
@@ -119,22 +120,24 @@ def cost(words: list[str], seconds: float, *, screen: bool) -> tuple[float, int]
         while sum(map(len, parts)) < FIRST_BYTES and time.monotonic() < until:
             time.sleep(0.1)
         time.sleep(WARM_SECONDS)
-        begun, before = time.monotonic(), cpu_seconds(child.pid)
+        begun, before, lines = time.monotonic(), cpu_seconds(child.pid), b"".join(parts).count(b"\n")
         time.sleep(seconds)
-        used = (cpu_seconds(child.pid) - before) / (time.monotonic() - begun)
+        passed = time.monotonic() - begun
+        used = (cpu_seconds(child.pid) - before) / passed
+        lines = b"".join(parts).count(b"\n") - lines
         assert child.poll() is None, b"".join(parts)[-500:]
     finally:
         child.kill()
         child.wait()
-    return used, sum(map(len, parts))
+    return used, lines / passed
 
 
-def shown(words: list[str], seconds: float, what: str) -> None:
-    """Print the cost on the screen, and as CSV."""
+def shown(words: list[str], seconds: float, what: str, disks: int) -> None:
+    """Print the cost on the screen, and as CSV, which has a line for each disk and sample."""
     for screen in (True, False):
-        used, written = cost([*words, *([] if screen else ["--csv"])], seconds, screen=screen)
-        how = "screen of 80x24" if screen else "CSV"
-        print(f"{what}, {how}: {used:.2%} of a core, {written} bytes", flush=True)
+        used, lines = cost([*words, *([] if screen else ["--csv"])], seconds, screen=screen)
+        how = "screen of 80x24" if screen else f"CSV, {lines / disks:.2f} samples a second"
+        print(f"{what}, {how}: {used:.2%} of a core", flush=True)
 
 
 def main() -> None:
@@ -143,12 +146,13 @@ def main() -> None:
     for vms, disks in SHAPES:
         what = f"{vms} VMs, {vms * disks} disks"
         with tempfile.TemporaryDirectory(prefix="top-", dir="/tmp") as name, running(Path(name), vms, disks):
-            shown([word for number in range(vms) for word in ("--qmp", f"{name}/{number}.top")], seconds, what)
+            words = [word for number in range(vms) for word in ("--qmp", f"{name}/{number}.top")]
+            shown(words, seconds, what, vms * disks)
         with (
             tempfile.TemporaryDirectory(prefix="top-", dir="/tmp") as name,
             domains(Path(name), vms, disks, job=JOB, latency_ns=200_000, loaded=True) as daemon,
         ):
-            shown(["--connect", daemon.uri], seconds, f"{what}, libvirt")
+            shown(["--connect", daemon.uri], seconds, f"{what}, libvirt", vms * disks)
 
 
 if __name__ == "__main__":
