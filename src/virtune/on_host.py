@@ -18,6 +18,9 @@ from pathlib import Path
 
 MARK = "made-by-virtune-fleet-install"
 
+AGAIN = "~again"
+"""Ends the directory of a version that was installed while it was there already: what runs stays until then."""
+
 
 class NotDone(Exception):  # noqa: N818 - a sentence for a person
     """Why nothing was done."""
@@ -40,11 +43,32 @@ def require(holds: bool, why: str) -> None:  # noqa: FBT001 - as an assertion
         raise NotDone(why)
 
 
-def version_of(name: str) -> "str | None":
-    """Return the version that `current` or `previous` means."""
+def place_of(name: str) -> "str | None":
+    """Return the directory that `current` or `previous` means: a version, or a version installed again."""
     with contextlib.suppress(OSError):
         return (data() / name).readlink().name
     return None
+
+
+def version_of(name: str) -> "str | None":
+    """Return the version that `current` or `previous` means."""
+    found = place_of(name)
+    return found and found.removesuffix(AGAIN)
+
+
+def in_use(place: Path) -> bool:
+    """Whether a program of a directory runs, such as a study: what it has yet to load must stay there."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if str(place).encode() + b"/" in (process / "cmdline").read_bytes():
+                return True
+    return False
+
+
+def drop(place: Path) -> None:
+    """Remove a directory of which nothing runs."""
+    if not in_use(place):
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def look() -> "dict[str, object]":
@@ -92,11 +116,13 @@ def begin() -> "dict[str, object]":
 def install(version: str, sums: "dict[str, str]") -> "dict[str, object]":
     """Install a version from the wheels that came, and switch to it."""
     require_ours()
-    incoming, target, before = data() / "incoming", data() / version, version_of("current")
+    incoming, before = data() / "incoming", place_of("current")
+    target = data() / (f"{version}{AGAIN}" if before == version else version)
     try:
         for name, digest in sums.items():
             arrived = hashlib.sha256((incoming / name).read_bytes()).hexdigest()
             require(arrived == digest, f"{name} did not arrive as it was sent")
+        require(not in_use(target), f"{target.name} is left from an earlier install, and something of it still runs")
         shutil.rmtree(target, ignore_errors=True)
         run([sys.executable, "-m", "venv", "--without-pip", str(target)])
         pip = next(name for name in sums if name.startswith("pip-"))
@@ -105,12 +131,12 @@ def install(version: str, sums: "dict[str, str]") -> "dict[str, object]":
         run([python, f"{incoming / pip}/pip", *words, str(incoming), f"virtune=={version}"])
         said = run([str(target / "bin" / "virtune"), "--version"]).split()[-1:]
         require(said == [version], f"what was installed calls itself {' '.join(said)}")
-        if before not in (None, version):
-            switch("previous", str(before))
-        switch("current", version)
+        if before is not None and version_of("current") != version:
+            switch("previous", before)
+        switch("current", target.name)
     except BaseException:
-        if version_of("current") != version:
-            shutil.rmtree(target, ignore_errors=True)
+        if place_of("current") != target.name:
+            drop(target)
         raise
     finally:
         shutil.rmtree(incoming, ignore_errors=True)
@@ -118,27 +144,28 @@ def install(version: str, sums: "dict[str, str]") -> "dict[str, object]":
     if not link().is_symlink():
         link().symlink_to(data() / "current" / "bin" / "virtune")
     for old in data().iterdir():  # of the versions before the previous one nobody asks any more
-        if old.is_dir() and not old.is_symlink() and old.name not in (version, version_of("previous")):
-            shutil.rmtree(old, ignore_errors=True)
+        if old.is_dir() and not old.is_symlink() and old.name not in (target.name, place_of("previous")):
+            drop(old)
     return look()
 
 
 def back() -> "dict[str, object]":
     """Switch to the version before, and remove the one that is left."""
     require_ours()
-    current, previous = version_of("current"), version_of("previous")
+    current, previous = place_of("current"), place_of("previous")
     if previous is None or not (data() / previous / "bin" / "virtune").exists():
         raise NotDone("no earlier version is kept here")
     switch("current", previous)
     (data() / "previous").unlink()
     if current not in (None, previous):
-        shutil.rmtree(data() / str(current), ignore_errors=True)
+        drop(data() / str(current))
     return look()
 
 
 def remove() -> "dict[str, object]":
-    """Remove all that was made; studies stay."""
+    """Remove all that was made; studies stay. Refused while something of it runs."""
     require_ours()
+    require(not in_use(data()), "its virtune is running")
     if link().is_symlink():
         link().unlink()
     shutil.rmtree(data(), ignore_errors=True)

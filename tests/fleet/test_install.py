@@ -6,6 +6,8 @@ import importlib.util
 import io
 import json
 import re
+import shutil
+import subprocess
 import sysconfig
 import zipfile
 from collections.abc import Iterator
@@ -103,8 +105,10 @@ def older(machine: Machine) -> Path:
     return command
 
 
-def test_it_is_installed_used_put_back_and_removed(fleet: Machines, wheelhouse: Path, capfd: Capture) -> None:
-    machine = fleet.by_name["a"]
+def test_it_is_installed_used_put_back_and_removed(
+    fleet: Machines, wheelhouse: Path, tmp_path: Path, capfd: Capture
+) -> None:
+    machine, poor = fleet.by_name["a"], tmp_path / "poor"
     command = older(machine)
     hosts = ["--ssh-config", str(fleet.config), "--host", "a"]
     asked = ["fleet", "install", *hosts, "--wheelhouse", str(wheelhouse)]
@@ -114,12 +118,26 @@ def test_it_is_installed_used_put_back_and_removed(fleet: Machines, wheelhouse: 
     assert (one["state"], one["before"], one["version"]) == ("installed", "0.0.9", __version__)
     assert made(machine) == ["0.0.9", __version__, "current", "made-by-virtune-fleet-install", "previous"]
     assert str(command.resolve()).startswith(str(machine.place / "data" / "virtune-fleet" / __version__))
+    poor.mkdir()
+    (pip,) = wheelhouse.glob("pip-*")
+    (poor / pip.name).symlink_to(pip)
+    again = ["fleet", "install", *hosts, "--wheelhouse", str(poor), "--upgrade"]
+    (lost,) = document(again, capfd, status=1)["failed"]
+    assert "No matching distribution found for" in lost["because"]
     assert run(["fleet", "probe", *hosts]) == 0  # by what was installed: the host has no other
     assert "1 host answered" in capfd.readouterr().out
     assert document(asked, capfd)["hosts"][0]["state"] == "kept"
     assert document([*asked, "--back"], capfd)["hosts"][0]["version"] == "0.0.9"
     assert made(machine) == ["0.0.9", "current", "made-by-virtune-fleet-install"]
     assert document([*asked, "--back"], capfd, status=1)["failed"][0]["because"] == "no earlier version is kept here"
+    program = machine.place / "data" / "virtune-fleet" / "0.0.9" / "bin" / "sleep"
+    shutil.copy("/bin/sleep", program)
+    with subprocess.Popen([program, "600"]) as study:  # something of it runs, as a study does
+        try:
+            (lost,) = document([*asked, "--remove"], capfd, status=1)["failed"]
+        finally:
+            study.kill()
+    assert lost["because"] == "its virtune is running"
     assert document([*asked, "--remove"], capfd)["hosts"][0]["version"] is None
     assert made(machine) == []
     assert not command.is_symlink()
