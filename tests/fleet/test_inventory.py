@@ -68,7 +68,33 @@ def test_ansible_gives_targets_and_groups_and_no_other_variable() -> None:
     assert "geheim" not in repr((kvm1, kvm2))
 
 
+def test_libvirt_uris_give_ssh_targets_in_a_list_and_as_the_aliases_of_a_libvirt_conf() -> None:
+    uris = "qemu+ssh://root@KVM1.example/system?keyfile=x rack=1\nqemu+libssh2://kvm2:2222/session ssh=kvm2-alias\n"
+    first, second = read_inventory(uris, source="hosts")
+    assert (first.name, first.target) == ("KVM1.example", "root@KVM1.example")
+    assert first.labels == (("libvirt", "qemu:///system"), ("rack", "1"))
+    assert (second.target, second.label("libvirt")) == ("kvm2-alias", "qemu:///session")
+    conf = """# uri_aliases = ["no=qemu+ssh://no/system"]
+uri_aliases = [
+  "six=qemu+ssh://ops@[2001:db8::7]:2200/system",  'xen=xen+ssh://dom0',
+  #"off=qemu+ssh://off/system",
+  "here=qemu:///system", "tls=qemu+tls://far/system",
+]
+uri_default = "qemu+ssh://last/system"
+"""
+    six, xen = read_inventory(conf, source="libvirt.conf")
+    assert (six.name, six.target) == ("six", "ssh://ops@[2001:db8::7]:2200")
+    assert (xen.name, xen.target, xen.label("libvirt")) == ("xen", "dom0", "xen:///system")
+
+
 HOSTILE = (
+    ("qemu:///system", "is no libvirt URI over SSH"),
+    ("qemu+tls://far/system", "is no libvirt URI over SSH"),
+    ("qemu+ssh://me:geheim@far/system", "'far/system' is no libvirt URI over SSH"),
+    ("qemu+ssh://-oProxyCommand=x/system", "not the name of a host"),
+    ("qemu+ssh://$(x)@far/system", "not what ssh can be called with"),
+    ('uri_aliases = ["here=qemu:///system"]', "names no host"),
+    ('uri_aliases = ["-o=qemu+ssh://far/system"]', "not the name of a host"),
     ("", "names no host"),
     ("\0", "not a text file"),
     ("-oProxyCommand=reboot", "not the name of a host"),
@@ -123,15 +149,16 @@ def test_hosts_are_chosen_by_name_and_by_label() -> None:
 def test_the_addresses_are_those_that_ssh_says(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config").write_text("Host one\n  HostName 192.0.2.1\n  User ops\n  Port 2200\nHost two\n")
     (tmp_path / "hosts").write_text("three ssh=me@192.0.2.3 rack=9\n")
-    words = ["-i", str(tmp_path / "config"), "-i", str(tmp_path / "hosts")]
+    words = ["-i", str(tmp_path / "config"), "-i", str(tmp_path / "hosts"), "--libvirt", "qemu+ssh://me@192.0.2.4"]
     assert run(["fleet", "inventory", *words, "--json"]) == 0
     found = json.loads(capfd.readouterr().out)
     assert complaints("fleet-inventory", found) == []
-    assert [(one["user"], one["address"], one["port"]) for one in found["hosts"]][::2] == [
+    assert [(one["user"], one["address"], one["port"]) for one in found["hosts"][:3:2]] == [
         ("ops", "192.0.2.1", 2200),
         ("me", "192.0.2.3", 22),
     ]
     assert found["hosts"][2]["labels"] == {"rack": "9"}
+    assert (found["hosts"][3]["address"], found["hosts"][3]["labels"]) == ("192.0.2.4", {"libvirt": "qemu:///system"})
 
 
 def test_any_source_of_ansible_is_read_by_its_own_program(

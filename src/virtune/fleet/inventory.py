@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read which hosts a fleet has: from a list of hosts, an ssh_config, or the JSON of `ansible-inventory --list`."""
+"""Read which hosts a fleet has: a list of hosts or libvirt URIs, an ssh_config, `ansible-inventory --list`'s JSON."""
 
 import json
 import re
@@ -25,6 +25,16 @@ _TARGET = re.compile(
 
 _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}")
 _SSH_CONFIG = re.compile(r"^[ \t]*host(?:[ \t]|=)", re.IGNORECASE | re.MULTILINE)
+
+_ALIASES = re.compile(r"^[ \t]*uri_aliases[ \t]*=[ \t]*\[", re.MULTILINE)
+"""In libvirt.conf: `uri_aliases = ["kvm1=qemu+ssh://root@kvm1.example/system"]`."""
+
+_ALIAS = re.compile(r"\"([^\"\n]*)\"|'([^'\n]*)'|\]")
+_COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
+_URI = re.compile(
+    r"([a-z]+)\+(?:ssh|libssh2?)://(?:([^@:/?]*)@)?(\[[^\]/]*\]|[^@:/?\[\]]+)(?::(\d{1,5}))?(/[^?]*)?(?:\?.*)?"
+)
+"""A libvirt URI over one of its transports that are SSH."""
 
 Found = tuple[int, FleetHost]
 """A host, and the line of the file that names it (0 where it has no lines)."""
@@ -60,19 +70,51 @@ def _read(text: str, source: str) -> Iterator[Found]:
         raise UsageError(f"{source} is not a text file")
     if text.lstrip().startswith("{"):
         return _from_ansible(text, source)
+    if _ALIASES.search(text):
+        return _from_aliases(text, source)
     return (_from_ssh_config if is_ssh_config(text) else _from_list)(text, source)
 
 
 def _from_list(text: str, source: str) -> Iterator[Found]:
-    """A host a line: its name, where ssh is called with something else `ssh=TARGET`, and labels `KEY=VALUE`."""
+    """A host a line: its name or its libvirt URI, where ssh is called with something else `ssh=TARGET`, and labels
+    `KEY=VALUE`.
+    """
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
         if not words:
             continue
         where = f"{source}, line {number}"
-        labels = [_label(word, where) for word in words[1:]]
+        name, target, more = _by_uri(words[0], where) if "://" in words[0] else (words[0], words[0], [])
+        labels = [*more, *(_label(word, where) for word in words[1:])]
         targets = [value for key, value in labels if key == "ssh"]
-        yield number, _host(words[0], [*targets, words[0]][0], [one for one in labels if one[0] != "ssh"], where)
+        yield number, _host(name, [*targets, target][0], [one for one in labels if one[0] != "ssh"], where)
+
+
+def _from_aliases(text: str, source: str) -> Iterator[Found]:
+    """The aliases of a libvirt.conf whose URIs go over SSH; others are no hosts that this can reach."""
+    bare = _COMMENT.sub("", text)
+    begin = _ALIASES.search(bare)
+    for found in _ALIAS.finditer(bare, begin.end() if begin else len(bare)):
+        if found[0] == "]":
+            return
+        name, _, uri = (found[1] or found[2] or "").partition("=")
+        where = f"{source}, alias {printable(name, most=60)!r}"
+        if _URI.fullmatch(uri):
+            _, target, labels = _by_uri(uri, where)
+            yield 0, _host(name, target, labels, where)
+
+
+def _by_uri(uri: str, where: str) -> tuple[str, str, list[tuple[str, str]]]:
+    """Return the host of a libvirt URI, what ssh is called with, and as a label the URI that means the same there:
+    `qemu+ssh://root@kvm1/system` is `qemu:///system` on kvm1. Parameters such as `?keyfile=` are left to ssh_config.
+    """
+    found = _URI.fullmatch(uri)
+    if found is None:
+        shown = printable(uri.rpartition("@")[2], most=60)  # what stands before it may be a password
+        hint = "such as qemu+ssh://root@kvm1/system: a fleet runs virtune on its hosts, which goes over SSH only"
+        raise UsageError(f"{where}: {shown!r} is no libvirt URI over SSH", hint=hint)
+    driver, user, address, port, path = found.groups()
+    return address, _target(address, user, port), [("libvirt", f"{driver}://{path or '/system'}")]
 
 
 def _from_ssh_config(text: str, source: str) -> Iterator[Found]:
@@ -114,8 +156,13 @@ def _from_ansible(text: str, source: str) -> Iterator[Found]:
 
 
 def _ansible_target(name: str, variables: Mapping[str, Any]) -> str:
-    address = str(variables.get("ansible_host", name))
-    user, port = variables.get("ansible_user"), variables.get("ansible_port")
+    return _target(
+        str(variables.get("ansible_host", name)), variables.get("ansible_user"), variables.get("ansible_port")
+    )
+
+
+def _target(address: str, user: object, port: object) -> str:
+    """Write what ssh is called with."""
     whole = address if user is None else f"{user}@{address}"
     return whole if port is None else f"ssh://{whole}:{port}"
 

@@ -20,10 +20,12 @@ def inventory_options(command: Command) -> Command:
     """Add the options that name hosts."""
     options = (
         click.option("--inventory", "-i", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
-                     help="Hosts: a host a line with labels (`web1 rack=3`), an ssh_config, or the JSON of "
-                          "`ansible-inventory --list`; repeatable."),
+                     help="Hosts: a host or libvirt URI a line with labels (`web1 rack=3`), an ssh_config, a "
+                          "libvirt.conf, or the JSON of `ansible-inventory --list`; repeatable."),
         click.option("--ansible", multiple=True, metavar="SOURCE",
                      help="Any inventory of Ansible, read by `ansible-inventory`; repeatable."),
+        click.option("--libvirt", multiple=True, metavar="URI",
+                     help="The host of a libvirt URI (qemu+ssh://root@kvm1/system); repeatable."),
         click.option("--ssh-config", default=None, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
                      help="The configuration of ssh; without an inventory also the list of hosts.  "
                           "[default: your own]"),
@@ -66,6 +68,7 @@ def fleet_of(words: dict[str, Any]) -> "Fleet":
     return Fleet(
         files=words["inventory"],
         ansible=words["ansible"],
+        libvirt=words["libvirt"],
         ssh_config=words["ssh_config"],
         names=words["names"],
         labels=words["labels"],

@@ -21,10 +21,11 @@ _ANSIBLE_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """What the user named: files, Ansible sources, an ssh_config for all, and which hosts of them."""
+    """What the user named: files, Ansible sources, libvirt URIs, an ssh_config for all, and which hosts of them."""
 
     files: Sequence[Path] = ()
     ansible: Sequence[str] = ()
+    libvirt: Sequence[str] = ()
     ssh_config: Path | None = None
     names: Sequence[str] = ()
     labels: Sequence[str] = ()
@@ -32,8 +33,9 @@ class Fleet:
 
 def hosts_of(fleet: Fleet) -> tuple[FleetHost, ...]:
     """Return the chosen hosts of a fleet. Raises UsageError with one sentence for what is no inventory."""
-    files = fleet.files or ([fleet.ssh_config] if fleet.ssh_config and not fleet.ansible else [])
-    if not files and not fleet.ansible:
+    others = [*fleet.ansible, *fleet.libvirt]
+    files = fleet.files or ([fleet.ssh_config] if fleet.ssh_config and not others else [])
+    if not files and not others:
         raise UsageError("no inventory", hint="`--inventory FILE` names a file with a host a line, or an ssh_config")
     every: dict[str, FleetHost] = {}
     for host in _all(fleet, files):
@@ -49,6 +51,9 @@ def _all(fleet: Fleet, files: Sequence[Path]) -> Iterator[FleetHost]:
         text = _text_of(path)
         config = str(path.absolute()) if is_ssh_config(text) else given
         yield from (replace(host, config=config) for host in read_inventory(text, source=str(path)))
+    if fleet.libvirt:
+        named = read_inventory("\n".join(fleet.libvirt), source="--libvirt")
+        yield from (replace(host, config=given) for host in named)
     for source in fleet.ansible:
         printed = run([find("ansible-inventory"), "-i", source, "--list"], timeout_seconds=_ANSIBLE_SECONDS)
         yield from (replace(host, config=given) for host in read_inventory(printed.stdout, source=source))
