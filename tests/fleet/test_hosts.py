@@ -67,6 +67,8 @@ def test_an_audit_shows_which_rule_found_what_on_which_host(
     assert "audit of 2 hosts" in text
     assert "a/web1" in text
     assert "2 of 2 answered" in text
+    assert '<figure id="rules-by-hosts"' in text
+    assert "facts that differ between hosts" in text
     both = (fleet.by_name["a"], fleet.by_name["b"])
     assert eventually(lambda: not any(one.sessions() for one in both), seconds=60), "a connection is left open"
     assert not [kept for one in both for kept in (one.place / "data").iterdir()], "an audit of files keeps nothing"

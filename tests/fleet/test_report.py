@@ -119,6 +119,26 @@ def test_a_slow_host_is_named_with_the_fact_that_it_has_alone(folder: Callable[.
     assert "simulated: invented figures" in said
 
 
+def test_the_page_says_first_what_the_report_says_and_has_its_pictures(
+    folder: Callable[..., Path], tmp_path: Path, capfd: Capture
+) -> None:
+    place, page = folder(slow=0.75), tmp_path / "fleet.html"
+    assert run(["fleet", "report", "--from", str(place), "--html", str(page)]) == 0
+    said, text = capfd.readouterr().out, page.read_text()
+    verdicts = text[text.index('id="verdicts"') : text.index('id="settings"')]
+    assert "b against a (" in verdicts
+    assert "better on 8 of 8 hosts" in verdicts
+    assert "the next host: +" in verdicts
+    odd = next(line.strip() for line in said.splitlines() if "odd: h7 is" in line)
+    assert odd in verdicts
+    assert [text.count(f'<figure id="{name}') for name in ("forest-", "funnel-", "ranks-")] == [1, 1, 1]
+    assert "cpu.governors" in text[text.index('id="tables"') :]
+    assert "simulated: invented figures" in text
+    assert "virtune fleet run -i hosts.txt compare --arm" in text
+    assert run(["fleet", "report", "--from", str(place), "--html", str(tmp_path / "no" / "x.html")]) == 3
+    assert "cannot write" in capfd.readouterr().err
+
+
 def planted(record: StudyRecord) -> float:
     """The ratio b / a of the one study from which all hosts are made: what their mean has to find."""
     logs: dict[str, list[float]] = {"a": [], "b": []}

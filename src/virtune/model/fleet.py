@@ -8,7 +8,7 @@ from typing import Any
 
 from virtune.model.finding import Audited, Unread
 from virtune.model.study import Study
-from virtune.model.verdict import Verdict
+from virtune.model.verdict import Interval, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,13 +169,14 @@ class FleetEffect:
     """One candidate against the baseline on many hosts: the verdict of each, the mean over hosts, hosts that stand
     apart.
 
-    `left_out` are the hosts whose study gives no standard error. `pooled` is None for fewer than two hosts, `points`
-    empty for too few.
+    `ratios` are the intervals of those verdicts that have one. `left_out` are the hosts whose study gives no standard
+    error. `pooled` is None for fewer than two hosts, `points` empty for too few.
     """
 
     workload: str
     candidate: str
     verdicts: tuple[tuple[str, Verdict], ...]
+    ratios: tuple[tuple[str, Interval], ...]
     estimates: tuple[HostEstimate, ...]
     left_out: tuple[str, ...]
     pooled: Pooled | None

@@ -62,6 +62,7 @@ def _effect(studies: Mapping[str, tuple[StudyRecord, Result]], workload: str, ca
         workload=workload,
         candidate=candidate,
         verdicts=tuple((host, one.verdict) for host, one in found.items()),
+        ratios=tuple((host, one.ratio) for host, one in found.items() if one.ratio is not None),
         estimates=tuple(estimates),
         left_out=tuple(left_out),
         pooled=pooled(estimates) if len(estimates) > 1 else None,

@@ -15,6 +15,7 @@ from virtune.model.errors import UsageError
 from virtune.model.finding import Severity
 
 if TYPE_CHECKING:
+    from virtune.flows.fleet.ask import FleetAccess
     from virtune.model.fleet import HostAudit, Unreached
 
 FAILED, BREACHED, UNREADABLE = 1, 4, 2
@@ -70,7 +71,7 @@ def probe(*, as_json: bool, **words: Any) -> int:
     help="Exit 4 on a finding of at least this severity.",
 )
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="FILE",
-              help="Write the audit with a table of VMs by rules as one HTML file.")  # fmt: skip
+              help="Write one HTML file: rules by hosts and VMs, and facts that differ between hosts.")  # fmt: skip
 @access_options
 @json_option
 def audit(
@@ -110,7 +111,8 @@ def audit(
     answers = ask_document(hosts, access_of(words), asked, schema=SCHEMA, ok=(0, UNREADABLE), say=progress(words))
     audits, lost = audits_of(answers)
     audited, unread = together(audits)
-    _write_page(html, audits, lost)
+    if html is not None:
+        _write_page(html, audits, lost, access_of(words))
     if as_json:
         from virtune.report.json.fleet import audit_document
 
@@ -132,14 +134,23 @@ def _words(paths: Sequence[str], connect: str | None, ignored: Sequence[str], *,
     return [*asked, "--", *paths]
 
 
-def _write_page(path: Path | None, audits: Sequence["HostAudit"], lost: Sequence["Unreached"]) -> None:
-    if path is None:
-        return
+def _write_page(
+    path: Path, audits: Sequence["HostAudit"], lost: Sequence["Unreached"], access: "FleetAccess"
+) -> None:
+    """Write the audit with what differs between its hosts, which are asked for their facts."""
+    from virtune.analyse.fleet.differ import differences, flat
     from virtune.cli.common.writing import write_text
+    from virtune.flows.fleet.ask import ask_document
     from virtune.flows.reports.report import page_html
+    from virtune.model.fleet import HostAnswer
     from virtune.report.html.fleet_page import fleet_audit_page
+    from virtune.report.json.probe import SCHEMA
 
-    write_text(path, page_html(fleet_audit_page(audits, lost)))
+    hosts = [one.host for one in audits]
+    answers = ask_document(hosts, access, ["probe", "--json"], schema=SCHEMA) if len(hosts) > 1 else []
+    found = [one for one in answers if isinstance(one, HostAnswer)]
+    differing = differences({one.host.name: flat(one.document.get("host")) for one in found})
+    write_text(path, page_html(fleet_audit_page(audits, lost, differing)))
     click.echo(f"page: {path}", err=True)
 
 

@@ -106,8 +106,12 @@ def gather(studies: tuple[str, ...], *, folder: Path, store: "StorePlace | None"
 @folder_option("--from", "The folder of gathered studies")
 @fleet_store_option
 @click.option("--host", "names", multiple=True, metavar="NAME", help="Only this host; repeatable.")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="FILE",
+              help="Write the report with pictures as one HTML file.")  # fmt: skip
 @json_option
-def report(*, folder: Path, store: "StorePlace | None", names: tuple[str, ...], as_json: bool) -> None:
+def report(
+    *, folder: Path, store: "StorePlace | None", names: tuple[str, ...], html: Path | None, as_json: bool
+) -> None:
     """Say what the same study says on many gathered hosts.
 
     Does a setting help everywhere, and on the next host? Which host is odd, and what has it that the others have not?
@@ -116,10 +120,22 @@ def report(*, folder: Path, store: "StorePlace | None", names: tuple[str, ...], 
     \b
     virtune fleet report
     virtune fleet report --from ./fleet --json | jq .effects
+    virtune fleet report --html fleet.html
     """  # noqa: D301 - \b is click's mark for lines to keep
+    if html is not None:
+        from virtune.cli.common.output import require_report
+
+        require_report(html)
     from virtune.flows.fleet.report import fleet_report
 
     found = fleet_report(fleet_place(folder, store), names=names)
+    if html is not None:
+        from virtune.cli.common.writing import write_text
+        from virtune.flows.reports.report import page_html
+        from virtune.report.html.fleet_page import fleet_report_page
+
+        write_text(html, page_html(fleet_report_page(found)))
+        click.echo(f"page: {html}", err=True)
     if as_json:
         from virtune.report.json.fleet_report import report_document
 

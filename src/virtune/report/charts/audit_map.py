@@ -11,7 +11,9 @@ from virtune.report.text.words import count_text
 MOST_DOMAINS = 120
 """The most rows that are readable; those with the worst findings are drawn, and the table has all."""
 
-_COLOURS = {Severity.ERROR: "#ff9b8f", Severity.WARNING: "#ffc27a", Severity.TRY: "#9fd0ee"}
+SEVERITY_COLOURS = {Severity.ERROR: "#ff9b8f", Severity.WARNING: "#ffc27a", Severity.TRY: "#9fd0ee"}
+"""The colour of each severity."""
+
 _INK = "#111111"
 """The text colours on these backgrounds, on a light and on a dark page."""
 
@@ -31,11 +33,12 @@ def audit_map(audited: Sequence[Audited]) -> Chart | None:
         for place, one in enumerate(drawn, 1)
         for rule, count in Counter(finding.rule.id for finding in one.findings).items()
     ]
-    severities = [one for one in _COLOURS if any(rule.severity is one for rule in rules.values())]
+    severities = [one for one in SEVERITY_COLOURS if any(rule.severity is one for rule in rules.values())]
     axis = {"title": None, "labelLimit": 260, "grid": False}
     colour = {
         "field": "severity", "type": "nominal", "legend": {"title": None, "orient": "top"},
-        "scale": {"domain": [one.value for one in severities], "range": [_COLOURS[one] for one in severities]},
+        "scale": {"domain": [one.value for one in severities],
+                  "range": [SEVERITY_COLOURS[one] for one in severities]},
     }  # fmt: skip
     spec = {
         "data": {"values": rows},

@@ -2,6 +2,7 @@
 """The forest plot: every difference with its interval, and the band of differences within the margin."""
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from virtune.model.metric import BY_ID
@@ -17,7 +18,8 @@ FOREST = "forest"
 _REACH = (0.08, math.log(4))
 """The axis reaches at least 8 % and at most a factor of four each way; what goes beyond ends in an arrow."""
 
-_ROW = 30
+ROW = 30
+"""The height of a row."""
 
 TICKS = {0.3: (-0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2), math.inf: (-0.75, -0.5, -0.25, 0.0, 0.33, 1.0, 3.0)}
 """Differences at which the axis is labelled, by how far it reaches."""
@@ -30,8 +32,13 @@ def forest(result: Result, workload: str) -> Chart | None:
     found = [one for one in result.verdicts if one.workload == workload and one.ratio is not None][:MOST_ARMS]
     if not found:
         return None
-    reach = _reach(found)
-    rows = [_row(one, one.ratio, reach) for one in found if one.ratio is not None]
+    ratios = [(one, one.ratio) for one in found if one.ratio is not None]
+    reach = reach_of([ratio for _, ratio in ratios])
+    rows = [
+        forest_row(f"{one.candidate} against {one.baseline}", one.verdict.value, ratio, reach,
+                   text=f"{change_text(one)}  {one.verdict.value}")
+        for one, ratio in ratios
+    ]  # fmt: skip
     metric, margin = BY_ID[found[0].metric], math.log1p(result.study.margin)
     better = "higher is better" if metric.better == "higher" else "lower is better"
     confidence = found[0].ratio.confidence if found[0].ratio is not None else result.study.confidence
@@ -45,7 +52,7 @@ def forest(result: Result, workload: str) -> Chart | None:
             "to matter. An arrow says that the interval goes on."
         ),
         spec=specification(
-            _spec(rows, reach, margin, f"difference in {metric.label}, {better}"), height=_ROW * len(rows)
+            forest_spec(rows, reach, margin, f"difference in {metric.label}, {better}"), height=ROW * len(rows)
         ),
         columns=("pair", "verdict", "difference", "low", "high", "rounds"),
         rows=tuple(
@@ -67,28 +74,31 @@ def _title(found: list[Comparison], label: str, workload: str) -> str:
     return f"{workload}: {decided} of {pairs} decided on {label}"
 
 
-def _reach(found: list[Comparison]) -> float:
-    ends = [
-        abs(math.log(max(bound, 1e-9))) for one in found if one.ratio for bound in (one.ratio.low, one.ratio.high)
-    ]
+def reach_of(ratios: Sequence[Interval]) -> float:
+    """Return how far an axis reaches each way (natural logarithm) that shows these intervals."""
+    ends = [abs(math.log(max(bound, 1e-9))) for one in ratios for bound in (one.low, one.high)]
     return min(max(_REACH[0], *ends) * 1.05, _REACH[1])
 
 
-def _row(one: Comparison, ratio: Interval, reach: float) -> dict[str, Any]:
+def forest_row(name: str, verdict: str, ratio: Interval, reach: float, *, text: str) -> dict[str, Any]:
+    """Return a row: its name, the word by which its mark is chosen, its interval cut to the axis, the text behind."""
     low, mid, high = (math.log(max(bound, 1e-9)) for bound in (ratio.low, ratio.estimate, ratio.high))
     return {
-        "pair": f"{one.candidate} against {one.baseline}",
-        "verdict": one.verdict.value,
+        "pair": name,
+        "verdict": verdict,
         "estimate": min(max(mid, -reach), reach),
         "low": max(low, -reach),
         "high": min(high, reach),
         "beyond_low": low < -reach,
         "beyond_high": high > reach,
-        "text": f"{change_text(one)}  {one.verdict.value}",
+        "text": text,
     }
 
 
-def _spec(rows: list[dict[str, Any]], reach: float, margin: float, title: str) -> dict[str, Any]:
+def forest_spec(
+    rows: Sequence[Mapping[str, Any]], reach: float, margin: float, title: str, marks: Mapping[str, str] = SHAPES
+) -> dict[str, Any]:
+    """Return the specification of a forest plot; `marks` are the shapes of the words in its rows."""
     y = {"field": "pair", "type": "nominal", "sort": None, "axis": {"title": None, "labelLimit": 420, "grid": False}}
     shown = next(found for most, found in TICKS.items() if reach <= most)
     ticks = [math.log1p(one) for one in shown if abs(math.log1p(one)) <= reach]
@@ -97,7 +107,7 @@ def _spec(rows: list[dict[str, Any]], reach: float, margin: float, title: str) -
         "scale": {"domain": [-reach, reach], "nice": False},
         "axis": {"title": title, "labelExpr": LABEL, "values": ticks},
     }
-    shapes = {"domain": list(SHAPES), "range": list(SHAPES.values())}
+    shapes = {"domain": list(marks), "range": list(marks.values())}
     arrow = {"type": "point", "filled": True, "size": 60, "color": "currentColor"}
     longest = max(len(row["text"]) for row in rows)
     return {

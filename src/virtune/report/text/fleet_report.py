@@ -3,9 +3,9 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from virtune.model.fleet import FleetEffect, FleetLevel, FleetReport, Pooled
+from virtune.model.fleet import FleetEffect, FleetLevel, FleetReport, FunnelPoint, Pooled
 from virtune.model.metric import BY_ID
 from virtune.model.text import printable
 from virtune.model.units import format_share
@@ -26,7 +26,8 @@ def report_lines(found: FleetReport) -> Iterator[str]:
         yield SIMULATED_ONLY
     for effect in found.effects:
         yield ""
-        yield from map(printable, _effect(effect, study.baseline))
+        first, *more = effect_lines(effect, study.baseline)
+        yield from (printable(line) for line in (first, *(f"  {line}" for line in more)))
     for level in found.levels:
         yield ""
         yield from map(printable, _level(level))
@@ -50,44 +51,66 @@ def mean_words(pooled: Pooled) -> Iterator[str]:
         yield f"the next host: {_change(pooled.next_low)} to {_change(pooled.next_high)} ({share})"
 
 
-def _effect(effect: FleetEffect, baseline: str) -> Iterator[str]:
+def effect_lines(effect: FleetEffect, baseline: str) -> Iterator[str]:
+    """Yield the answer of one candidate: the verdicts counted, the mean and the next host, hosts that stand apart."""
     yield f"{effect.candidate} against {baseline} ({effect.workload}): {verdict_words(effect)}"
     if effect.pooled is not None:
-        yield from (f"  {line}" for line in mean_words(effect.pooled))
+        yield from mean_words(effect.pooled)
     for one in effect.points:
         if one.odd:
-            yield f"  on {one.host} it is another: {_change(one.distance)} against the other hosts"
+            yield f"on {one.host} it is another: {_change(one.distance)} against the other hosts"
     if effect.left_out:
-        yield f"  left out, with too few rounds: {names(effect.left_out)}"
+        yield f"left out, with too few rounds: {names(effect.left_out)}"
 
 
-def _level(level: FleetLevel) -> Iterator[str]:
+def level_lines(level: FleetLevel) -> Iterator[str]:
+    """Yield which hosts are odd, or why hosts are not compared."""
     yield f"level of {level.arm} ({level.workload})"
     if level.left_out:
-        yield f"  left out, with too few rounds: {names(level.left_out)}"
+        yield f"left out, with too few rounds: {names(level.left_out)}"
     if level.refused is not None:
-        yield f"  hosts are not compared: {level.refused}"
+        yield f"hosts are not compared: {level.refused}"
         return
     odd = [one for one in level.points if one.odd]
     for one in odd:
-        yield f"  odd: {one.host} is {_change(one.distance)} against the others (adjusted p {one.adjusted:.2g})"
+        yield f"odd: {one.host} is {_change(one.distance)} against the others (adjusted p {one.adjusted:.2g})"
     if not odd:
-        yield "  no host is further from the others than noise and their own variation explain"
-    for trait in level.traits[:TRAITS_SHOWN]:
-        yield (
-            f"    {trait.key} = {trait.value} on {trait.odd_with} of {trait.odd} odd and {trait.others_with} of"
-            f" {count_text(trait.others, 'other')}; usual: {trait.usual}"
-        )
-    if odd and not level.traits:
-        yield "    no recorded fact sets it apart"
+        yield "no host is further from the others than noise and their own variation explain"
+
+
+def odd_words(host: str, points: Sequence[FunnelPoint]) -> str:
+    """Say of a host that stands apart how far; nothing of others."""
+    return next(
+        (f"odd: {_change(one.distance)} against the others" for one in points if one.host == host and one.odd), ""
+    )
+
+
+def rank_rows(level: FleetLevel) -> list[tuple[str, ...]]:
+    """Return the heads and the rows of the table of ranks."""
     points = {one.host: one for one in level.points}
-    rows = [("host", "rank", "against the others", "limits")]
+    rows: list[tuple[str, ...]] = [("host", "rank", "against the others", "limits")]
     rows += [
         (one.host, f"{one.low}" if one.low == one.high else f"{one.low} to {one.high}",
          _change(points[one.host].distance), f"+-{format_share(points[one.host].limit, 1)}")
         for one in level.ranks
     ]  # fmt: skip
-    yield from (f"  {line}" for line in columns(rows))
+    return rows
+
+
+def _level(level: FleetLevel) -> Iterator[str]:
+    first, *more = level_lines(level)
+    yield first
+    yield from (f"  {line}" for line in more)
+    if level.refused is not None:
+        return
+    for trait in level.traits[:TRAITS_SHOWN]:
+        yield (
+            f"    {trait.key} = {trait.value} on {trait.odd_with} of {trait.odd} odd and {trait.others_with} of"
+            f" {count_text(trait.others, 'other')}; usual: {trait.usual}"
+        )
+    if any(one.odd for one in level.points) and not level.traits:
+        yield "    no recorded fact sets it apart"
+    yield from (f"  {line}" for line in columns(rank_rows(level)))
 
 
 def _change(distance: float) -> str:

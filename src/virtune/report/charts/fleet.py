@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pictures of a fleet: a forest over hosts, a funnel, the ranks, and verdicts by hosts and questions."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from virtune.model.fleet import FleetEffect, FleetLevel, FleetReport, FunnelPoint, HostAudit
+from virtune.model.metric import BY_ID
+from virtune.model.study import Study
+from virtune.model.units import format_share
+from virtune.model.verdict import Interval, Verdict
+from virtune.report.charts.audit_map import SEVERITY_COLOURS
+from virtune.report.charts.chart import SHAPES, Chart, file_name, specification
+from virtune.report.charts.forest import FOREST, LABEL, ROW, forest_row, forest_spec, reach_of
+from virtune.report.fleet_audit import rule_rows
+from virtune.report.text.fleet_report import verdict_words
+from virtune.report.text.words import change_words, count_text, difference_text
+
+HOSTS_SHOWN = 60
+"""The most rows that are readable: of more hosts the lowest and the highest; the tables have all."""
+
+_MEAN, _NEXT = "mean over hosts", "the next host"
+_MARKS = {**SHAPES, _MEAN: "diamond", _NEXT: "stroke"}
+_COLOURS = {"better": "#8fd6b0", "worse": "#ff9b8f", "same": "#cfd4da", "undecided": "#f3efe2"}
+_INK = "#111111"
+"""The text colours on these backgrounds, on a light and on a dark page."""
+
+_STATES = {
+    "like the others": ("circle", "#0072b2"), "beyond its line": ("square", "#e69f00"),
+    "odd": ("triangle-up", "#d55e00"),
+}  # fmt: skip
+"""The mark and the colour of what a host is."""
+
+_CELL, _RANK_ROW, _FUNNEL_HEIGHT = 22, 18, 320
+
+
+def fleet_charts(found: FleetReport) -> Iterator[Chart]:
+    """Return every picture that a report has data for, in the order of the page."""
+    for effect in found.effects:
+        if effect.ratios:
+            yield forest_of_hosts(effect, found.study)
+    if len(found.effects) > 1:
+        yield matrix(found.effects)
+    for level in found.levels:
+        if level.points:
+            yield funnel_plot(level, found.study)
+            yield rank_intervals(level)
+
+
+def forest_of_hosts(effect: FleetEffect, study: Study) -> Chart:
+    """Draw the difference on every host, the mean over hosts, and where the next host will be."""
+    verdicts = dict(effect.verdicts)
+    every = sorted(effect.ratios, key=lambda one: one[1].estimate)
+    ends, pooled = _outermost(every), effect.pooled
+    named = [(host, verdicts[host].value, ratio) for host, ratio in ends]
+    if pooled is not None:
+        mean = math.exp(pooled.mean)
+        named.append((_MEAN, _MEAN, _interval(mean, pooled.low, pooled.high, pooled.confidence)))
+        if pooled.next_low is not None and pooled.next_high is not None:
+            named.append((_NEXT, _NEXT, _interval(mean, pooled.next_low, pooled.next_high, pooled.confidence)))
+    reach = reach_of([ratio for _, _, ratio in named])
+    rows = [
+        forest_row(
+            name, word, ratio, reach, text=f"{difference_text(ratio)}  {word if word in SHAPES else ''}".rstrip()
+        )
+        for name, word, ratio in named
+    ]
+    metric = BY_ID[study.metric]
+    better = "higher is better" if metric.better == "higher" else "lower is better"
+    spec = forest_spec(rows, reach, math.log1p(study.margin), f"difference in {metric.label}, {better}", _MARKS)
+    return Chart(
+        name=file_name(FOREST, f"{effect.workload}-{effect.candidate}"),
+        title=f"{effect.candidate} against {study.baseline} ({effect.workload}): {verdict_words(effect)}",
+        reading=(
+            f"Each row is a host: the mark is its difference in {metric.label} ({better}), the line its interval. "
+            "The diamond is the mean over hosts, the line below it where a host that was not measured will be. "
+            f"Inside the grey band (±{format_share(study.margin)}) a difference is too small to matter."
+            + _left_out(len(every) - len(ends))
+        ),
+        spec=specification(spec, height=ROW * len(rows)),
+        columns=("host", "verdict", "difference", "low", "high"),
+        rows=tuple(
+            (name, word, *(change_words(one) for one in (ratio.estimate, ratio.low, ratio.high)))
+            for name, word, ratio in named
+        ),
+    )
+
+
+def funnel_plot(level: FleetLevel, study: Study) -> Chart:
+    """Draw each host's distance from the others over its standard error, within the limits of the funnel."""
+    errors = {one.host: one.error for one in level.estimates}
+    points = sorted(level.points, key=lambda one: errors[one.host])
+    odd = [one.host for one in points if one.odd]
+    reach = 1.15 * max(max(abs(one.distance), one.limit) for one in points)
+    rows = [
+        {"host": one.host, "error": 100 * errors[one.host], "distance": one.distance, "low": -one.limit,
+         "high": one.limit, "state": _state(one), "label": one.host if abs(one.distance) > one.limit else ""}
+        for one in points
+    ]  # fmt: skip
+    label = BY_ID[study.metric].label
+    said = f"{', '.join(odd)} stand{'s' if len(odd) == 1 else ''} apart" if odd else "no host stands apart"
+    return Chart(
+        name=file_name("funnel", level.workload),
+        title=f"{level.workload}: {said} in {label} of {level.arm}",
+        reading=(
+            "Each mark is a host: to the right those whose own rounds vary more, upwards those with more "
+            f"{label} than the others. The line of a host is as far as noise and the variation between the others "
+            "explain, 95 times in 100. A square is beyond its line, as some of many hosts are by chance; a triangle "
+            "is odd although so many were looked at."
+        ),
+        spec=specification(_funnel_spec(rows, reach, label), height=_FUNNEL_HEIGHT),
+        columns=("host", "against the others", "limits", "standard error", "adjusted p"),
+        rows=tuple(_funnel_row(one, errors[one.host]) for one in points),
+    )
+
+
+def rank_intervals(level: FleetLevel) -> Chart:
+    """Draw the rank of each host with its interval: hosts whose intervals overlap are not told apart."""
+    ranks = _outermost(sorted(level.ranks, key=lambda one: one.rank))
+    rows = [{"host": one.host, "rank": one.rank, "low": one.low - 0.3, "high": one.high + 0.3} for one in ranks]
+    axis = {"title": None, "grid": False, "labelLimit": 260}
+    x = {"type": "quantitative", "axis": {"title": "rank, 1 is the highest", "tickMinStep": 1, "format": "d"},
+         "scale": {"domain": [0.5, len(level.ranks) + 0.5], "nice": False}}  # fmt: skip
+    first = level.ranks[0] if level.ranks else None
+    sure = first is not None and first.low == first.high
+    return Chart(
+        name=file_name("ranks", level.workload),
+        title=f"{level.workload}: {first.host} is the first" if sure and first else
+              f"{level.workload}: no host is certainly the first",
+        reading="Each line is the 95 % interval of a host's rank. Hosts whose lines overlap are not told apart."
+        + _left_out(len(level.ranks) - len(ranks)),
+        spec=specification(
+            {
+                "data": {"values": rows},
+                "encoding": {"y": {"field": "host", "type": "nominal", "sort": None, "axis": axis}},
+                "layer": [
+                    {"mark": {"type": "rule", "strokeWidth": 3, "color": "currentColor", "opacity": 0.5},
+                     "encoding": {"x": {"field": "low", **x}, "x2": {"field": "high"}}},
+                    {"mark": {"type": "point", "filled": True, "size": 50, "color": "currentColor", "opacity": 1},
+                     "encoding": {"x": {"field": "rank", **x}}},
+                ],
+            },
+            height=_RANK_ROW * len(rows),
+        ),
+        columns=("host", "rank", "low", "high"),
+        rows=tuple((one.host, f"{one.rank:.1f}", str(one.low), str(one.high)) for one in ranks),
+    )  # fmt: skip
+
+
+def matrix(effects: Sequence[FleetEffect]) -> Chart:
+    """Draw the verdicts as a table: a row for each host, a column for each candidate under each workload."""
+    hosts = list(dict.fromkeys(host for effect in effects for host, _ in effect.verdicts))[:HOSTS_SHOWN]
+    rows: list[dict[str, str]] = []
+    for effect in effects:
+        ratios = dict(effect.ratios)
+        rows += [
+            {"host": host, "question": f"{effect.candidate}, {effect.workload}", "verdict": verdict.value,
+             "text": change_words(ratios[host].estimate) if host in ratios else ""}
+            for host, verdict in effect.verdicts if host in hosts
+        ]  # fmt: skip
+    words = [one.value for one in Verdict if any(row["verdict"] == one.value for row in rows)]
+    worse = sum(row["verdict"] == Verdict.WORSE.value for row in rows)
+    return Chart(
+        name="hosts",
+        title=f"{count_text(len(rows), 'verdict')}, {worse} of them worse" if worse else
+              f"none of {count_text(len(rows), 'verdict')} is worse",
+        reading="A row is a host, a column a candidate under a workload: the verdict and the difference there.",
+        spec=specification(
+            _table_spec(
+                rows, x="question", columns=list(dict.fromkeys(row["question"] for row in rows)), text="text",
+                colour="verdict", colours={one: _COLOURS[one] for one in words},
+            ),
+            height=_CELL * len(hosts),
+        ),
+        columns=("host", "question", "verdict", "difference"),
+        rows=tuple((row["host"], row["question"], row["verdict"], row["text"]) for row in rows),
+    )  # fmt: skip
+
+
+def rule_map(audits: Sequence[HostAudit]) -> Chart | None:
+    """Draw hosts by rules, with the number of VMs concerned; None where fewer than two hosts have findings."""
+    rows = rule_rows(audits)
+    hosts = [one.host.name for one in audits if any(vm.findings for vm in one.audited)][:HOSTS_SHOWN]
+    if len(hosts) < 2:
+        return None
+    cells = [
+        {"host": one.host.name, "rule": row.rule.id, "severity": row.rule.severity.value, "count": str(count)}
+        for one in audits if one.host.name in hosts for row in rows
+        if (count := sum(any(each.rule.id == row.rule.id for each in vm.findings) for vm in one.audited))
+    ]  # fmt: skip
+    severities = [one for one in SEVERITY_COLOURS if any(row.rule.severity is one for row in rows)]
+    worst = rows[0]
+    return Chart(
+        name="rules-by-hosts",
+        title=f"{worst.rule.id} ({worst.rule.name}) is found on {len(worst.hosts)} of {len(audits)} hosts",
+        reading="A row is a host, a column a rule, the number how many of its VMs are concerned."
+        + _left_out(sum(any(vm.findings for vm in one.audited) for one in audits) - len(hosts)),
+        spec=specification(
+            _table_spec(
+                cells, x="rule", columns=[row.rule.id for row in rows], text="count", colour="severity",
+                colours={one.value: SEVERITY_COLOURS[one] for one in severities},
+            ),
+            height=_CELL * len(hosts),
+        ),
+        columns=("host", "rule", "severity", "VMs"),
+        rows=tuple((one["host"], one["rule"], one["severity"], one["count"]) for one in cells),
+    )  # fmt: skip
+
+
+def _table_spec(
+    cells: Sequence[Mapping[str, str]],
+    *,
+    x: str,
+    columns: Sequence[str],
+    text: str,
+    colour: str,
+    colours: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return a table of coloured cells: a row for each host."""
+    axis = {"title": None, "labelLimit": 260, "grid": False}
+    scale = {"domain": list(colours), "range": list(colours.values())}
+    legend = {"title": None, "orient": "top"}
+    return {
+        "data": {"values": cells},
+        "encoding": {
+            "x": {"field": x, "type": "nominal", "sort": list(columns), "axis": {**axis, "orient": "top"}},
+            "y": {"field": "host", "type": "nominal", "sort": None, "axis": axis},
+        },
+        "layer": [
+            {"mark": {"type": "rect", "opacity": 1},
+             "encoding": {"color": {"field": colour, "type": "nominal", "legend": legend, "scale": scale}}},
+            {"mark": {"type": "text", "fontSize": 11, "color": _INK}, "encoding": {"text": {"field": text}}},
+        ],
+    }  # fmt: skip
+
+
+def _outermost(rows: Sequence[Any]) -> Sequence[Any]:
+    """Return all of few rows, of many the first and the last."""
+    half = HOSTS_SHOWN // 2
+    return rows if len(rows) <= HOSTS_SHOWN else [*rows[:half], *rows[-half:]]
+
+
+def _left_out(count: int) -> str:
+    return f" {count_text(count, 'host')} between these are in the tables only." if count else ""
+
+
+def _interval(estimate: float, low: float, high: float, confidence: float) -> Interval:
+    return Interval(estimate=estimate, low=math.exp(low), high=math.exp(high), confidence=confidence)
+
+
+def _state(one: FunnelPoint) -> str:
+    return "odd" if one.odd else "beyond its line" if abs(one.distance) > one.limit else "like the others"
+
+
+def _funnel_row(one: FunnelPoint, error: float) -> tuple[str, ...]:
+    limit = f"{change_words(math.exp(-one.limit))} to {change_words(math.exp(one.limit))}"
+    return (one.host, change_words(math.exp(one.distance)), limit, format_share(error, 1), f"{one.adjusted:.2g}")
+
+
+def _funnel_spec(rows: list[dict[str, Any]], reach: float, label: str) -> dict[str, Any]:
+    x = {"field": "error", "type": "quantitative", "scale": {"zero": False},
+         "axis": {"title": "standard error of the host's level in %"}}  # fmt: skip
+    y = {"type": "quantitative", "scale": {"domain": [-reach, reach], "nice": False},
+         "axis": {"title": f"{label} against the other hosts", "labelExpr": LABEL}}  # fmt: skip
+    words = [one for one in _STATES if any(row["state"] == one for row in rows)]
+    states = {"domain": words, "range": [_STATES[one][0] for one in words]}
+    colours = {"domain": words, "range": [_STATES[one][1] for one in words]}
+    return {
+        "data": {"values": rows},
+        "encoding": {"x": x},
+        "layer": [
+            {"mark": {"type": "rule", "strokeWidth": 2, "color": "currentColor", "opacity": 0.3},
+             "encoding": {"y": {"field": "low", **y}, "y2": {"field": "high"}}},
+            {"data": {"values": [{"zero": 0}]}, "mark": {"type": "rule", "color": "#888888"},
+             "encoding": {"x": None, "y": {"field": "zero", **y}}},
+            {"mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
+             "encoding": {"y": {"field": "distance", **y},
+                          "shape": {"field": "state", "type": "nominal", "scale": states,
+                                    "legend": {"title": None, "orient": "top"}},
+                          "color": {"field": "state", "type": "nominal", "scale": colours,
+                                    "legend": {"title": None, "orient": "top"}}}},
+            {"mark": {"type": "text", "align": "left", "dx": 9, "color": "currentColor", "fontSize": 12},
+             "encoding": {"y": {"field": "distance", **y}, "text": {"field": "label"}}},
+        ],
+    }  # fmt: skip
