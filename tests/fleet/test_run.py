@@ -87,7 +87,7 @@ def stopped(machine: Machine) -> int:
 
     def begun() -> bool:
         with contextlib.suppress(ValueError, OSError):
-            return (task_of(machine) / "study").exists() and bool((task_of(machine) / "pid").read_text())
+            return (task_of(machine) / "study").exists() and bool((task_of(machine) / "pid").read_text().strip())
         return False
 
     assert eventually(begun, seconds=120)
@@ -140,26 +140,72 @@ def test_a_connection_that_is_cut_and_a_study_that_is_killed_cost_no_trial(
         assert len(store.get(one["study"]).attempts) == 12
 
 
-def test_a_controller_that_is_killed_finds_the_study_again(fleet: Machines, tmp_path: Path, capfd: Capture) -> None:
+def test_a_controller_that_is_killed_finds_the_study_again_and_measures_nothing_beside_it(
+    fleet: Machines, tmp_path: Path, capfd: Capture
+) -> None:
+    for name in ("c", "d"):
+        new_task(fleet.by_name[name])
     machine = fleet.by_name["c"]
-    new_task(machine)
+    (tmp_path / "hosts").write_text("c shares=san\nd shares=san\n")  # which seed 0 leaves in this order
     place = ["--into", str(tmp_path / "all"), "--json"]
-    hosts = ["--ssh-config", str(fleet.config), "--host", "c"]
+    hosts = ["-i", str(tmp_path / "hosts"), "--ssh-config", str(fleet.config)]
     words = [sys.executable, "-m", "virtune", "fleet", "run", *hosts, *place, *STUDY]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as controller:
         try:
             pid = stopped(machine)
         finally:
             controller.kill()
-    (one,) = document(["fleet", "status", "--json"], capfd)["tasks"]
-    assert one["state"] == "running"
+    again = ["fleet", "run", "--again", "last", "--patience", "1s", *place]
+    machine.link("down")
+    try:
+        states = states_of(document(again, capfd, status=1))
+    finally:
+        machine.link("up")
+    assert states == {"c": "lost", "d": "waiting"}, "c may still be measuring what d shares with it"
+    assert states_of(document(["fleet", "status", "--json"], capfd)) == {"c": "running", "d": "waiting"}
     os.kill(pid, signal.SIGCONT)
-    (one,) = document(["fleet", "run", "--again", "last", *place], capfd)["tasks"]
-    assert (one["state"], one["trials_done"]) == ("finished", 12)
+    found = document(again, capfd)
+    assert states_of(found) == {"c": "finished", "d": "finished"}
+    (one,) = [one for one in found["tasks"] if one["host"] == "c"]
     assert kept(machine) == [(one["study"], 12, 12)]
     capfd.readouterr()
     assert run(["fleet", "status"]) == 0
     assert f"c     finished  12/12   -     {one['study']}  y: better" in capfd.readouterr().out
+
+
+def states_of(found: dict[str, Any]) -> dict[str, str]:
+    return {one["host"]: one["state"] for one in found["tasks"]}
+
+
+def test_a_link_that_is_down_in_mid_run_costs_no_trial(fleet: Machines, tmp_path: Path, capfd: Capture) -> None:
+    machine = fleet.by_name["a"]
+    new_task(machine)
+    failed: list[BaseException] = []
+
+    def disturb() -> None:
+        try:
+            pid = stopped(machine)
+            machine.link("down")
+            try:
+                os.kill(pid, signal.SIGCONT)
+                ended = task_of(machine) / "end"
+                assert eventually(lambda: bool(ended.read_text().strip()), seconds=120), "it went on without the link"
+            finally:
+                machine.link("up")
+        except BaseException as error:  # noqa: BLE001 - told to the test
+            failed.append(error)
+
+    other = threading.Thread(target=disturb)
+    other.start()
+    try:
+        asked = ["fleet", "run", "--ssh-config", str(fleet.config), "--host", "a", "--into", str(tmp_path / "all")]
+        (one,) = document([*asked, "--json", *STUDY], capfd)["tasks"]
+    finally:
+        other.join()
+    assert failed == []
+    assert kept(machine) == [(one["study"], 12, 12)]
+    with Store(tmp_path / "all" / "a.sqlite", reading=True) as store:
+        assert store.is_finished(one["study"])
 
 
 def test_a_full_disk_and_an_unknown_option_are_one_sentence_each(
@@ -182,6 +228,16 @@ def test_a_full_disk_and_an_unknown_option_are_one_sentence_each(
     (one,) = document([*asked, "--json", *STUDY, "--no-such-option"], capfd, status=1)["tasks"]
     assert (one["state"], one["code"]) == ("failed", 2)
     assert "no such option" in one["because"]
+    blocked = tmp_path / "all" / "d.sqlite"
+    blocked.unlink(missing_ok=True)
+    blocked.mkdir()
+    (one,) = document([*asked, "--patience", "1s", "--json", *STUDY], capfd, status=1)["tasks"]
+    assert one["state"] == "failed"
+    assert "finished there, and not gathered: cannot write to the store" in one["because"]
+    blocked.rmdir()
+    place = ["--into", str(tmp_path / "all"), "--json"]
+    (one,) = document(["fleet", "run", "--again", "last", *place], capfd)["tasks"]
+    assert kept(machine) == [(one["study"], 12, 12)]
 
 
 def test_words_that_no_fleet_runs_are_refused_before_any_host_is_asked(fleet: Machines, capfd: Capture) -> None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which task of a fleet runs when: in random order, never two at once on one storage back end, in parts."""
 
-from collections.abc import Iterable, Sequence
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
 from virtune.model.errors import UsageError
@@ -53,6 +54,26 @@ def next_task(
         if one.part == waiting[0].part and free:
             return one
     return None
+
+
+def whole_seconds(
+    tasks: Sequence[FleetTask], left: Mapping[str, float], running: Iterable[str], *, at_once: int, shares: str
+) -> float:
+    """Return how long tasks take together that are left so many seconds each, by their names, with those that run
+    already: each begins as soon as it may, as `next_task` says.
+    """
+    now, waiting = 0.0, [one for one in tasks if one.name in left]
+    known, busy = {one.name: one for one in waiting}, [(left[name], name) for name in running if name in left]
+    heapq.heapify(busy)
+    waiting = [one for one in waiting if one.name not in {name for _, name in busy}]
+    while waiting or busy:
+        while task := next_task(waiting, [known[name] for _, name in busy], at_once=at_once, shares=shares):
+            waiting.remove(task)
+            heapq.heappush(busy, (now + left[task.name], task.name))
+        if not busy:
+            break
+        now, _ = heapq.heappop(busy)
+    return now
 
 
 def shared(host: FleetHost, label: str) -> set[str]:

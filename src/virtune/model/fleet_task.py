@@ -49,11 +49,15 @@ class TaskProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetTask:
-    """One study on one host. `name` is unique on every host; `part` counts what runs one after the other."""
+    """One study on one host. `name` is unique on every host; `part` counts what runs one after the other.
+
+    `expected_seconds` is how long the host said beforehand that it takes; None where that is unknown.
+    """
 
     name: str
     host: FleetHost
     part: int
+    expected_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -179,6 +179,12 @@ class Store:
         with self._transaction() as db:
             return db.execute(sa.select(STUDIES.c.id).where(where)).first() is not None
 
+    def is_finished(self, study_id: str) -> bool:
+        """Whether there is a study of this id of which nothing is left to run; its trials are not read."""
+        where = STUDIES.c.id == self._key(study_id)
+        with self._transaction() as db:
+            return bool(db.execute(sa.select(STUDIES.c.finished).where(where)).scalar_one_or_none())
+
     def get(self, study_id: str) -> StudyRecord:
         """Return a study with its trials; each with the measurement of the newest method that is kept."""
         key, place = self._key(study_id), self._backend.name

@@ -11,13 +11,14 @@ from typing import Any
 import click
 from rich.live import Live
 
+from virtune.cli.common.carried_study import carried_now
 from virtune.cli.common.options import read_options, say_options
 from virtune.cli.common.output import put, require_report, screen_lines, write_report
 from virtune.cli.common.progress import Face
 from virtune.cli.common.thresholds import STDOUT, require_outputs, write_markdown
 from virtune.cli.common.under_face import under_face
 from virtune.flows.run.preconditions import Leave
-from virtune.flows.run.tune import beforehand, finished_tuning, tune
+from virtune.flows.run.tune import beforehand, expected_seconds, finished_tuning, tune
 from virtune.flows.run.tune_question import tuning_study
 from virtune.flows.stored.seen_costs import seen_costs
 from virtune.model.event import Event, Noticed, SearchMoved
@@ -75,6 +76,8 @@ def tune_for(asked: dict[str, Any]) -> None:
         seen = seen_costs(store, study)
         if not asked["quiet"]:
             click.echo(beforehand(study, seen), err=True)
+        if (carried := carried_now()) is not None:
+            carried.planned(expected_seconds(study, seen))
         searching(
             store,
             study,

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TypeVar
 
-from virtune.cli.common.carried_study import carried_now
+from virtune.cli.common.carried_study import CarriedStudy, carried_now
 from virtune.cli.common.progress import Face
 from virtune.cli.common.progress_file import Recorded
 from virtune.model.errors import Interrupted, LoadError, NotInForceError, StoreError
-from virtune.model.event import Event
+from virtune.model.event import Event, StudyPlanned
 from virtune.model.study import Study
 from virtune.store.store import Store
 
@@ -35,7 +35,7 @@ def under_face(
         carried.begin(study.id)
     try:
         with face, recorded as say:
-            found = work(say)
+            found = work(_heard(say, carried))
     except (Interrupted, LoadError, NotInForceError):
         with contextlib.suppress(StoreError):  # it ended before it was kept: then there is nothing of it to show
             part = so_far()
@@ -46,6 +46,19 @@ def under_face(
         if carried is not None:
             carried.run = recorded.run
     return show(found)
+
+
+def _heard(say: Callable[[Event], None], carried: CarriedStudy | None) -> Callable[[Event], None]:
+    """Return what also tells whoever carries a study how long it is expected to take."""
+    if carried is None:
+        return say
+
+    def heard(event: Event) -> None:
+        say(event)
+        if isinstance(event, StudyPlanned):
+            carried.planned(event.seconds)
+
+    return heard
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal's own words

@@ -6,9 +6,13 @@ import io
 import os
 import signal
 import sys
-from typing import TextIO
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TextIO
 
 import click
+
+if TYPE_CHECKING:
+    from virtune.model.fleet_task import TaskProgress
 
 TAIL_MAX = 8000
 
@@ -17,10 +21,13 @@ TAIL_MAX = 8000
 @click.argument("task")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 @click.option("--follow", is_flag=True, help="Go on until it no longer runs, a line for each change.")
+@click.option("--estimate", is_flag=True, help="Say how long it would take, and begin nothing.")
 @click.option("--stop", is_flag=True, help="Ask it to stop; what is finished is kept.")
 @click.option("--rows", is_flag=True, help="Write the study TASK as a bundle of its rows and captures.")
 @click.option("--carry", type=int, default=None, metavar="FD", help="Run it, holding this lock.")
-def here(task: str, words: tuple[str, ...], *, follow: bool, stop: bool, rows: bool, carry: int | None) -> int:
+def here(
+    task: str, words: tuple[str, ...], *, follow: bool, estimate: bool, stop: bool, rows: bool, carry: int | None
+) -> int:
     """Begin TASK with the WORDS of a study, or say how far it is: a line of JSON."""
     from virtune.flows.fleet import here as fleet_here
 
@@ -33,6 +40,9 @@ def here(task: str, words: tuple[str, ...], *, follow: bool, stop: bool, rows: b
         with Store(fleet_here.own_store(), reading=True) as store:
             sys.stdout.buffer.write(rows_bundle(store, task))
         return 0
+    if estimate:
+        click.echo(fleet_here.line_of(_estimated(words)))
+        return 0
     if words:
         fleet_here.begin(task, words)
     if stop:
@@ -44,22 +54,45 @@ def here(task: str, words: tuple[str, ...], *, follow: bool, stop: bool, rows: b
 
 
 class Kept(io.TextIOBase):
-    """Writes on where it can, and keeps the end of what was written: a full disk does not end a study."""
+    """Keeps the end of what is written, and writes it on where it can: a full disk does not end a study."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO | None) -> None:
         self._stream, self.tail = stream, ""
 
     def write(self, text: str) -> int:
         """Keep a text and write it."""
         self.tail = (self.tail + text)[-TAIL_MAX:]
-        with contextlib.suppress(OSError):
-            self._stream.write(text)
-            self._stream.flush()
+        if self._stream is not None:
+            with contextlib.suppress(OSError):
+                self._stream.write(text)
+                self._stream.flush()
         return len(text)
 
     def writable(self) -> bool:
         """Whether this can be written to."""
         return True
+
+
+def _estimated(words: Sequence[str]) -> "TaskProgress":
+    """Plan a study up to its first step: how long it would take, or why it cannot run here."""
+    from virtune.cli import run
+    from virtune.cli.common.carried_study import CarriedStudy, EstimatedError
+    from virtune.flows.fleet import here as fleet_here
+    from virtune.model.fleet_task import TaskProgress, TaskState
+
+    fleet_here.require_words(words)
+    told: list[float | None] = []
+
+    def planned(seconds: float | None) -> None:
+        told.append(seconds)
+        raise EstimatedError("only how long it takes was asked")
+
+    out, err = Kept(None), Kept(None)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run([*words, "--quiet"], carried=CarriedStudy(begin=lambda _: None, planned=planned))
+    if told or code == 0:
+        return TaskProgress(state=TaskState.WAITING, left_seconds=told[0] if told else None)
+    return TaskProgress(state=TaskState.FAILED, code=code, said=fleet_here.said_by(err.tail))
 
 
 def _carry(task: str, lock: int) -> int:

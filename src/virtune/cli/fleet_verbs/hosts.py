@@ -106,8 +106,7 @@ def audit(
     from virtune.report.json.audit import SCHEMA
     from virtune.report.text.fleet import together
 
-    asked = _words(paths, connect, ignore, here=here)
-    hosts = hosts_of(fleet_of(words))
+    hosts, asked = hosts_of(fleet_of(words)), _words(paths, connect, ignore, here=here)
     answers = ask_document(hosts, access_of(words), asked, schema=SCHEMA, ok=(0, UNREADABLE), say=progress(words))
     audits, lost = audits_of(answers)
     audited, unread = together(audits)

@@ -66,22 +66,24 @@ def run(
     virtune fleet run --again last
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.flows.fleet.drift import drift_of
+    from virtune.flows.fleet.forecast import left_seconds, meet
     from virtune.flows.fleet.kept_plans import RUNS
     from virtune.flows.fleet.run import Carrying, run_fleet
     from virtune.model.fleet_task import TaskState
+    from virtune.report.text.fleet_run import planned_line
 
     if again is not None and words:
         raise UsageError("--again goes on with a run, which has its study already", hint="leave one out")
     run_ = _planned(words, asked) if again is None else RUNS.find(again)
-    place, found = fleet_place(folder, store), Found()
+    found, place = Found(), fleet_place(folder, store)
     carrying = Carrying(access=_access(run_, asked), place=place, patience_seconds=patience)
-    click.echo(f"run {run_.name}: {len({task.host.name for task in run_.tasks})} hosts", err=True)
     try:
+        run_ = (met := meet(run_, carrying.access)).run
+        click.echo(planned_line(run_, left_seconds(run_, met.refused_tasks)), err=True)
         with _shown(run_, found, quiet=asked["quiet"] or as_json) as say:
-            found |= run_fleet(run_, carrying, say=say)
+            found |= run_fleet(met, carrying, say=say)
     except KeyboardInterrupt:
-        hint = f"`virtune fleet run --again {run_.name}` waits for them, `fleet status {run_.name} --stop` ends them"
-        raise Interrupted("interrupted: the studies go on on their hosts", hint=hint) from None
+        raise _interrupted(run_.name) from None
     drift = drift_of(run_, found, place)
     if as_json:
         from virtune.report.json.fleet_run import run_document
@@ -92,6 +94,11 @@ def run(
 
         click.echo("\n".join(ended_lines(run_, found, drift, str(place))))
     return 0 if all(one.state is TaskState.FINISHED for one in found.values()) else FAILED
+
+
+def _interrupted(name: str) -> Interrupted:
+    hint = f"`virtune fleet run --again {name}` waits for them, `fleet status {name} --stop` ends them"
+    return Interrupted("interrupted: the studies go on on their hosts", hint=hint)
 
 
 def _access(run_: "FleetRun", asked: dict[str, Any]) -> "FleetAccess":
@@ -129,55 +136,64 @@ def status(name: str, *, watch: float | None, stop: bool, as_json: bool, **asked
     virtune fleet status --watch 30s
     virtune fleet status last --json | jq '.tasks[] | {host, state}'
     """  # noqa: D301 - \b is click's mark for lines to keep
+    from virtune.flows.fleet.forecast import left_seconds
     from virtune.flows.fleet.kept_plans import RUNS
     from virtune.flows.fleet.run import states_of
     from virtune.model.fleet_task import TaskState
     from virtune.report.json.fleet_run import run_document
     from virtune.report.text.fleet_run import run_lines
 
-    run_ = RUNS.find(name)
-    while True:
-        found = states_of(run_, _access(run_, asked), stop=stop)
-        if as_json:
-            click.echo(json.dumps(run_document(run_, found), indent=2))
-        else:
-            click.echo("\n".join(run_lines(run_, found)))
-        lost = any(one.state is TaskState.LOST for one in found.values())
-        if watch is None or not any(one.state is TaskState.RUNNING for one in found.values()):
-            return FAILED if lost else 0
-        time.sleep(watch)
+    run_, found = RUNS.find(name), Found()
+    live = watch is not None and not as_json and sys.stdout.isatty()
+    with _table(run_, found, stderr=False) if live else contextlib.nullcontext():
+        while True:
+            found |= states_of(run_, _access(run_, asked), stop=stop)
+            over = watch is None or not any(one.state is TaskState.RUNNING for one in found.values())
+            if as_json:
+                click.echo(json.dumps(run_document(run_, found), indent=2))
+            elif not live:
+                click.echo("\n".join(run_lines(run_, found, left_seconds(run_, found))))
+            if over:
+                return FAILED if any(one.state is TaskState.LOST for one in found.values()) else 0
+            time.sleep(watch or 0)
 
 
 @contextlib.contextmanager
 def _shown(run_: "FleetRun", found: Found, *, quiet: bool) -> "Iterator[Callable[[FleetTask, TaskProgress], None]]":
     """Show how far a run is while it runs: a table on a terminal, elsewhere a line for each change of state."""
-    from virtune.report.text.fleet_run import run_lines
+    from virtune.model.text import printable
+    from virtune.report.text.fleet_run import SAID_MAX
 
     one_by_one = threading.Lock()
+    live = sys.stderr.isatty() and not quiet
 
-    def note(task: "FleetTask", progress: "TaskProgress") -> bool:
-        before = found.get(task.name)
-        found[task.name] = progress
-        return before is None or before.state is not progress.state
+    def say(task: "FleetTask", progress: "TaskProgress") -> None:
+        with one_by_one:
+            before = found.get(task.name)
+            found[task.name] = progress
+            if not (quiet or live) and (before is None or before.state is not progress.state):
+                said = printable(progress.said or progress.verdict, most=SAID_MAX)
+                click.echo(f"{task.host.name}: {progress.state}{f': {said}' if said else ''}", err=True)
 
-    if quiet or not sys.stderr.isatty():
-
-        def say(task: "FleetTask", progress: "TaskProgress") -> None:
-            with one_by_one:
-                if note(task, progress) and not quiet:
-                    said = progress.said or progress.verdict
-                    click.echo(f"{task.host.name}: {progress.state}{f': {said}' if said else ''}", err=True)
-
+    with _table(run_, found, stderr=True) if live else contextlib.nullcontext():
         yield say
-        return
+
+
+@contextlib.contextmanager
+def _table(run_: "FleetRun", found: Found, *, stderr: bool) -> Iterator[None]:
+    """Keep the table of a run on a terminal, drawn anew twice a second whatever is heard meanwhile."""
     from rich.console import Console
     from rich.live import Live
+    from rich.text import Text
 
-    with Live(console=Console(stderr=True), auto_refresh=False) as live:
+    from virtune.flows.fleet.forecast import left_seconds
+    from virtune.report.text.fleet_run import run_lines
 
-        def draw(task: "FleetTask", progress: "TaskProgress") -> None:
-            with one_by_one:
-                note(task, progress)
-                live.update("\n".join(run_lines(run_, found)), refresh=True)
+    console = Console(stderr=stderr)
 
-        yield draw
+    def drawn() -> Text:  # a host's words are no markup
+        known = dict(found)
+        return Text("\n".join(run_lines(run_, known, left_seconds(run_, known), most=console.height - 1)))
+
+    with Live(console=console, get_renderable=drawn, refresh_per_second=2):
+        yield

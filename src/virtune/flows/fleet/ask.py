@@ -23,6 +23,11 @@ _SHORT_SECONDS, _SHORT_BYTES = 60.0, 64 * 1024
 _NAME_AND_PATH = """echo $(uname -n) $(command -v "$1" || ls "$HOME/.local/bin/$1" 2>/dev/null)"""
 """A host's own name for itself, and its virtune: commands over ssh often have a PATH without ~/.local/bin."""
 
+
+class OtherVersionError(HostError):
+    """A host has another virtune than the one that runs here."""
+
+
 Done = TypeVar("Done")
 
 Asked = tuple[FleetHost, str, Done] | Unreached
@@ -136,7 +141,7 @@ def named_on(connection: Connection, reach: FleetAccess) -> Ready:  # noqa: ARG0
 
 
 def ready_on(connection: Connection, reach: FleetAccess) -> Ready:
-    """Return a host whose virtune is the one that runs here. Raises HostError for any other."""
+    """Return a host whose virtune is the one that runs here. Raises OtherVersionError for any other."""
 
     def short(*command: str, most: int = 100) -> str:
         done = connection.run(command, timeout_seconds=_SHORT_SECONDS, most_bytes=_SHORT_BYTES)
@@ -147,7 +152,7 @@ def ready_on(connection: Connection, reach: FleetAccess) -> Ready:
     version = short(program, "--version").rpartition(" ")[2]
     if version != __version__:
         hint = "install the same version there: `virtune fleet install --upgrade`"
-        raise HostError(f"has virtune {version}, and this is {__version__}", hint=hint)
+        raise OtherVersionError(f"has virtune {version}, and this is {__version__}", hint=hint)
     return Ready(connection=connection, calls_itself=name, virtune=program)
 
 

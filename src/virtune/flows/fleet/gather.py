@@ -56,7 +56,7 @@ def gather(
 
 def pull(ready: Ready, access: FleetAccess, store: Store, study: str) -> None:
     """Pull one study of a host into a store where it is not there whole. Raises HostError and StoreError."""
-    if not _is_whole(store, study):
+    if not store.is_finished(study):
         _pulled(ready, access, store, study)
 
 
@@ -88,11 +88,7 @@ def _wanted(ready: Ready, access: FleetAccess, store: Store, names: Sequence[str
             raise HostError(f"has no study {name!r}")
     # what it has gathered itself is of other hosts
     chosen = [one for one in ids if SEPARATOR not in one and (not names or one.startswith(tuple(names)))]
-    return [one for one in chosen if not _is_whole(store, one)]
-
-
-def _is_whole(store: Store, study: str) -> bool:
-    return store.has(study) and store.get(study).finished
+    return [one for one in chosen if not store.is_finished(one)]
 
 
 def _id_of(listed: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from pydantic import TypeAdapter
 
 from virtune.bounded import read_bounded
 from virtune.detached import detach
+from virtune.fleet.ssh import HostError
 from virtune.model.errors import PreconditionError, UsageError
 from virtune.model.fleet_task import TaskProgress, TaskState
 from virtune.model.text import printable
@@ -38,12 +39,22 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _END_BYTES = 2048
 """How a task ended is written over blanks that were written before it began, so that a full disk cannot hide it."""
 
+_NUMBER_BYTES = 16
+"""Room for the number of a process, which is written over blanks, too."""
+
 _READ_MAX = 64 * 1024
 _SAID_MAX = 300
+
+LINE_MAX = 16 * 1024
+"""The longest line of a task."""
+
 BREACHED = (4, 5)
 """Exit codes of a study that ran to its end, whose conditions are or may be breached."""
 
 _INTERRUPTED = 130
+_ASKED_SECONDS = 0.01
+"""How long one who asks holds the lock at most; it takes some microseconds."""
+
 LOOK_SECONDS = 1.0
 """How often a task is looked at while it is followed: a small file is read, which costs some 100 microseconds."""
 
@@ -126,13 +137,11 @@ def begin(task: str, words: Sequence[str]) -> TaskProgress:
         try:
             if _taken(descriptor) and _may_go_on(_ended(place)):
                 _write_whole(place.end, b" " * _END_BYTES)
-                place.carrier.unlink(
-                    missing_ok=True
-                )  # its number may be another process's by now, which `stop` would end
+                _write_whole(place.carrier, b" " * _NUMBER_BYTES)  # an older carrier's number may be anybody's now
                 carry = ("fleet", "here", task, "--carry", str(descriptor))
                 # the lock goes with the descriptor: there is no moment in which nobody holds it
                 started = detach([sys.executable, "-m", "virtune", *carry], log=place.log, keep=[descriptor])
-                _write_whole(place.carrier, str(started).encode())
+                _write_over(place.carrier, str(started).encode())
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -195,13 +204,7 @@ def ended(task: str, *, code: int, said: str, run: RunProgress | None) -> None:
         state=state, study=study_of(task), code=code, said=said[:_SAID_MAX], done=0 if run is None else run.done,
         total=0 if run is None else run.total, verdict="" if run is None else _verdict(run)[:_SAID_MAX],
     )  # fmt: skip
-    content = line_of(end).encode().ljust(_END_BYTES)
-    descriptor = os.open(place_of(task).end, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.pwrite(descriptor, content, 0)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    _write_over(place_of(task).end, line_of(end).encode().ljust(_END_BYTES))
 
 
 def study_of(task: str) -> str:
@@ -232,6 +235,16 @@ def _write_whole(path: Path, content: bytes) -> None:
         raise
 
 
+def _write_over(path: Path, content: bytes) -> None:
+    """Write into a file in place, which needs no room on the disk where it has been that long before."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.pwrite(descriptor, content, 0)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def stop(task: str) -> None:
     """Ask a task that runs to stop, as Ctrl-C would; what is finished is kept, and a later call goes on with it."""
     place = place_of(task)
@@ -248,6 +261,14 @@ def line_of(progress: TaskProgress) -> str:
 def read_line(text: str) -> TaskProgress:
     """Read such a line. Raises ValueError for anything else."""
     return _PROGRESS.validate_json(text)
+
+
+def progress_in(text: str) -> TaskProgress:
+    """Read the line of another host. Raises HostError for anything else."""
+    try:
+        return read_line(text.strip())
+    except ValueError:
+        raise HostError("what its virtune said of the task is not to be understood") from None
 
 
 def _ended(place: TaskPlace) -> TaskProgress | None:
@@ -269,26 +290,37 @@ def _text(path: Path) -> str:
 
 
 def _taken(descriptor: int) -> bool:
+    """Lock a task for the one who carries it; False where somebody does already."""
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if _is_exclusive(descriptor):
+                return False
+            time.sleep(_ASKED_SECONDS)  # somebody only asks, and is taken for no carrier
+        else:
+            return True
+
+
+def _is_exclusive(descriptor: int) -> bool:
+    """Whether a process carries what is locked; asking takes the lock for a moment, with all other askers."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _is_held(lock: Path) -> bool:
-    """Whether a process carries the task; asking takes the lock for a moment, with all other askers."""
+    """Whether a process carries the task."""
     try:
         descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return _is_exclusive(descriptor)
     finally:
         os.close(descriptor)
-    return False
 
 
 def _verdict(run: RunProgress) -> str:

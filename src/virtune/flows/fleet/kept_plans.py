@@ -36,7 +36,7 @@ class KeptPlans(Generic[Plan]):
 
     def keep(self, plan: Plan) -> None:
         """Write a plan, whole or not at all. Raises PreconditionError where it cannot be written."""
-        path = self._folder() / f"{plan.name}.json"
+        path = self.place / f"{plan.name}.json"
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             part = path.with_suffix(f".{os.getpid()}")
@@ -48,7 +48,7 @@ class KeptPlans(Generic[Plan]):
 
     def find(self, name: str) -> Plan:
         """Return a plan by its name, the beginning of it, or `last`. Raises UsageError where there is none."""
-        known = sorted(path.stem for path in self._folder().glob("*.json") if _NAME.fullmatch(path.stem))
+        known = sorted(path.stem for path in self.place.glob("*.json") if _NAME.fullmatch(path.stem))
         fitting = known[-1:] if name == "last" else [one for one in known if name and one.startswith(name)]
         if len(fitting) > 1:
             hint = f"write more of it: {', '.join(fitting[:5])}"
@@ -56,13 +56,13 @@ class KeptPlans(Generic[Plan]):
         if not fitting:
             raise UsageError(f"no {self.what} {printable(name, most=60)!r} of a fleet", hint=self.made_by)
         try:
-            return TypeAdapter(self.kind).validate_json(
-                read_bounded(self._folder() / f"{fitting[0]}.json", _BYTES_MAX)
-            )
+            return TypeAdapter(self.kind).validate_json(read_bounded(self.place / f"{fitting[0]}.json", _BYTES_MAX))
         except (OSError, ValueError):
             raise PreconditionError(f"the plan of the {self.what} {fitting[0]} is damaged") from None
 
-    def _folder(self) -> Path:
+    @property
+    def place(self) -> Path:
+        """The directory of the plans."""
         return data_directory() / self.folder
 
 

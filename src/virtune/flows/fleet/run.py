@@ -15,16 +15,17 @@ from threading import Event as Flag
 from virtune.bounded import read_bounded
 from virtune.fleet.schedule import next_task, shared
 from virtune.fleet.ssh import SSH_FAILED, HostError, connected
-from virtune.flows.fleet.ask import FleetAccess, Ready, ask_each, ready_on
+from virtune.flows.fleet.ask import FleetAccess, OtherVersionError, Ready, ask_each, ready_on
+from virtune.flows.fleet.forecast import MetFleet
 from virtune.flows.fleet.gather import pull
-from virtune.flows.fleet.here import read_line, said_by
+from virtune.flows.fleet.here import LINE_MAX, progress_in, said_by
 from virtune.flows.fleet.place import FleetPlace
+from virtune.flows.fleet.plan import OpenTasks
 from virtune.model.errors import VirtuneError
 from virtune.model.fleet import FleetHost, Unreached
 from virtune.model.fleet_task import FleetRun, FleetTask, TaskProgress, TaskState
 from virtune.shell import Child, Warden
 
-_LINE_MAX = 16 * 1024
 _TICK_SECONDS = 0.1
 _AGAIN_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
 """How long to wait before a host that was lost is tried again; the last of them from then on."""
@@ -33,6 +34,14 @@ _TRIES_MAX = 200
 """A study that is killed again and again is given up, and so is a link that never holds."""
 
 Say = Callable[[FleetTask, TaskProgress], None]
+
+
+class _EndedError(HostError):
+    """The virtune of a host ended without saying how far the task is."""
+
+
+class _NotGatheredError(VirtuneError):
+    """A study that ended on its host could not be brought here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,33 +53,31 @@ class Carrying:
     patience_seconds: float
 
 
-def run_fleet(run: FleetRun, carrying: Carrying, *, say: Say) -> dict[str, TaskProgress]:
-    """Run the tasks of a run to their ends and return how each ended, by its name; a failure concerns its task only.
-
-    Hosts are told apart before any is measured: one by two names would be measured twice at once.
-    """
+def run_fleet(met: MetFleet, carrying: Carrying, *, say: Say) -> dict[str, TaskProgress]:
+    """Run tasks to their ends and return how each ended, by its name; a failure concerns its task only."""
     carrying.place.prepare()
-    hosts = list({task.host.name: task.host for task in run.tasks}.values())
-    refused = {
-        one.host.name: TaskProgress(state=TaskState.FAILED, said=one.because)
-        for one in ask_each(hosts, carrying.access, lambda _: None)
-        if isinstance(one, Unreached)
-    }
-    found = {task.name: refused[task.host.name] for task in run.tasks if task.host.name in refused}
+    run, refused, open_ = met.run, met.refused, OpenTasks(met.run)
+    # a task that an earlier call began may run on its host, answer or none
+    found = {one.name: refused[one.host.name] for one in run.tasks if one.host.name in refused and one not in open_}
     for task in run.tasks:
         if task.name in found:
             say(task, found[task.name])
-    waiting = [task for task in run.tasks if task.name not in found]
-    return found | _carried(run, waiting, carrying, say)
+    # first those that may run already: of what shares something with them nothing may begin
+    waiting = sorted(
+        (one for one in run.tasks if one.name not in found), key=lambda one: (one.part, one not in open_)
+    )
+    return found | _carried(run, waiting, carrying, open_, say)
 
 
-def _carried(run: FleetRun, waiting: list[FleetTask], carrying: Carrying, say: Say) -> dict[str, TaskProgress]:
+def _carried(
+    run: FleetRun, waiting: list[FleetTask], carrying: Carrying, open_: OpenTasks, say: Say
+) -> dict[str, TaskProgress]:
     found: dict[str, TaskProgress] = {}
     running: dict[Future[TaskProgress], FleetTask] = {}
     over = Flag()
     # the warden goes first: without their connections the threads end
     with ThreadPoolExecutor(max_workers=run.at_once) as pool, Warden("fleet") as warden:
-        follower = _Follower(run=run, carrying=carrying, warden=warden, say=say, over=over)
+        follower = _Follower(run=run, carrying=carrying, open=open_, warden=warden, say=say, over=over)
         try:
             while waiting or running:
                 lost = [task for task in run.tasks if _may_run(found.get(task.name))]
@@ -113,6 +120,7 @@ class _Follower:
 
     run: FleetRun
     carrying: Carrying
+    open: OpenTasks
     warden: Warden
     say: Say
     over: Flag
@@ -120,23 +128,34 @@ class _Follower:
     def carry(self, task: FleetTask) -> TaskProgress:
         """Begin a task, follow it to its end and gather its study; a lost connection is made again."""
         begun, last = False, TaskProgress(state=TaskState.WAITING)
-        lost_since, tries = time.monotonic(), 0
+        heard, tries, waits = time.monotonic(), 0, 0
         while True:
             try:
                 for last in self._followed(task, tries):
-                    begun, lost_since = True, time.monotonic()
+                    begun, heard, waits = True, time.monotonic(), 0
                     self.say(task, last)
             except VirtuneError as error:
-                tries += 1
-                gone = time.monotonic() - lost_since > self.carrying.patience_seconds
-                if not begun or gone or tries > _TRIES_MAX or self.over.is_set() or not isinstance(error, HostError):
-                    state = TaskState.LOST if begun else TaskState.FAILED
+                tries, waits = tries + 1, waits + 1
+                state, again = self._after(error, task, begun=begun)
+                gone = time.monotonic() - heard > self.carrying.patience_seconds
+                if not again or gone or tries > _TRIES_MAX or self.over.is_set():
+                    if state is not TaskState.LOST:
+                        self.open.ended(task)
                     return replace(last, state=state, said=error.message)
-                last = replace(last, state=TaskState.LOST, said=error.message)
+                last = replace(last, state=state if state is TaskState.LOST else last.state, said=error.message)
                 self.say(task, last)
             else:
+                self.open.ended(task)
                 return last
-            self.over.wait(_AGAIN_SECONDS[min(tries, len(_AGAIN_SECONDS)) - 1])
+            self.over.wait(_AGAIN_SECONDS[min(waits, len(_AGAIN_SECONDS)) - 1])
+
+    def _after(self, error: VirtuneError, task: FleetTask, *, begun: bool) -> tuple[TaskState, bool]:
+        """Return what becomes of a task after an error, and whether it is tried again."""
+        if isinstance(error, _NotGatheredError):
+            return TaskState.FAILED, True
+        if task not in self.open or (isinstance(error, _EndedError) and not begun):
+            return TaskState.FAILED, False
+        return TaskState.LOST, isinstance(error, HostError) and not isinstance(error, OtherVersionError)
 
     def _followed(self, task: FleetTask, tries: int) -> Iterator[TaskProgress]:
         """Yield how far a task is until it ends; its study is here when the last is yielded."""
@@ -147,6 +166,7 @@ class _Follower:
             # begun and followed by one Python: the host is being measured
             words = (ready.virtune, "fleet", "here", task.name, "--follow", "--", *self.run.words)
             found = TaskProgress(state=TaskState.WAITING)
+            self.open.begins(task)
             with self.warden.running(connection.command(words), name=f"{name}f") as child:
                 for found in _lines(child, self.over):
                     if found.state is TaskState.RUNNING:
@@ -158,8 +178,12 @@ class _Follower:
         yield found
 
     def _gather(self, ready: Ready, study: str) -> None:
-        with self.carrying.place.of(ready.connection.host.name) as store:
-            pull(ready, self.carrying.access, store, study)
+        try:
+            with self.carrying.place.of(ready.connection.host.name) as store:
+                pull(ready, self.carrying.access, store, study)
+        except VirtuneError as error:
+            said = f"finished there, and not gathered: {error.message}"
+            raise _NotGatheredError(said, hint=error.hint) from None
 
 
 def _lines(child: Child, over: Flag) -> Iterator[TaskProgress]:
@@ -172,14 +196,14 @@ def _lines(child: Child, over: Flag) -> Iterator[TaskProgress]:
         line = _last_line(child)
         if line and line != told:
             told = line
-            found = _read(line)
+            found = progress_in(line)
             yield found
             if found.state is not TaskState.RUNNING:
                 return
         if status is not None:
             if status == SSH_FAILED:
                 raise HostError("the connection was lost")
-            raise HostError(said_by(_tail(child)) or "it ended without a reason")
+            raise _EndedError(said_by(_tail(child)) or "it ended without a reason")
         if over.wait(_TICK_SECONDS):
             raise HostError("stopped waiting")
 
@@ -192,15 +216,8 @@ def _last_line(child: Child) -> str:
 
 def _tail(child: Child) -> str:
     with contextlib.suppress(OSError):
-        return read_bounded(child.log, _LINE_MAX, from_end=True).decode(errors="replace")
+        return read_bounded(child.log, LINE_MAX, from_end=True).decode(errors="replace")
     return ""
-
-
-def _read(text: str) -> TaskProgress:
-    try:
-        return read_line(text.strip())
-    except ValueError:
-        raise HostError("what its virtune said of the task is not to be understood") from None
 
 
 def states_of(run: FleetRun, access: FleetAccess, *, stop: bool = False) -> Mapping[str, TaskProgress]:
@@ -212,10 +229,10 @@ def states_of(run: FleetRun, access: FleetAccess, *, stop: bool = False) -> Mapp
     def asked(ready: Ready) -> list[TaskProgress]:
         words = ["--stop"] if stop else []
         return [
-            _read(
+            progress_in(
                 ready.connection.run(
                     (ready.virtune, "fleet", "here", task.name, *words),
-                    timeout_seconds=access.timeout_seconds, most_bytes=_LINE_MAX,
+                    timeout_seconds=access.timeout_seconds, most_bytes=LINE_MAX,
                 ).stdout
             )
             for task in mine[ready.connection.host.name]

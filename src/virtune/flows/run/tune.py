@@ -372,25 +372,28 @@ def _reasons(records: Iterable[TrialRecord]) -> str:
 
 
 def beforehand(study: Study, seen: SeenCosts = NOTHING_SEEN) -> str:
-    """Return the size of the search and its longest time, set-up included, to be shown before it starts.
-
-    `seen` is the overhead in this host's studies.
-    """
-    search = search_of(study)
-    left = seconds_left(_not_begun(study), seen)
+    """Return the size of the search and its longest time, set-up included, to be shown before it starts."""
+    search, whole = search_of(study), expected_seconds(study, seen)
     words = f"{len(search.ranked)} configurations that promise `{search.promise}`, {search.goal.words}"
     if search.tries is not None:
         words += f"; {search.racing} of them race, as Optuna's TPE proposes them from what the others did"
     apart = sum(len(one.names) for one in search.apart)
     gone = sum(one.count or 0 for one in search.removed)
     words += f"; {apart} promise something else and {gone} cannot be or need not be tried" if apart or gone else ""
-    if left is None:
+    if whole is None:
         return f"{words}; until certified: the probe will say how long that may take"
-    left = left if search.budget_seconds is None else min(left, search.budget_seconds)
     return (
-        f"{words}; at most about {format_seconds(left + before_seconds(study, seen))}, set-up included; the classic"
+        f"{words}; at most about {format_seconds(whole)}, set-up included; the classic"
         f" grid takes {format_seconds(search.grid_seconds)}"
     )
+
+
+def expected_seconds(study: Study, seen: SeenCosts = NOTHING_SEEN) -> float | None:
+    """Return the longest time of a search that has not begun, set-up included; None where only its probe can say."""
+    left, budget = seconds_left(_not_begun(study), seen), search_of(study).budget_seconds
+    if left is None:
+        return None
+    return (left if budget is None else min(left, budget)) + before_seconds(study, seen)
 
 
 def _not_begun(study: Study) -> Tuning:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, TypedDict
 
 from virtune import __version__
-from virtune.model.fleet_task import FleetRun, HostDrift, TaskProgress, TaskState
+from virtune.model.fleet_task import FleetRun, FleetTask, HostDrift, TaskProgress, TaskState
 from virtune.report.json.document import IDENTITY, NOT_NEGATIVE, Moment, Name, ProgramVersion
 
 SCHEMA = "virtune/fleet-run/1"
@@ -67,7 +67,7 @@ def run_document(
         "created": run.created,
         "words": list(run.words),
         "reference": run.reference or None,
-        "tasks": [_task(task.name, task.host.name, task.part, found.get(task.name, waiting)) for task in run.tasks],
+        "tasks": [_task(task, found.get(task.name, waiting)) for task in run.tasks],
         "drift": [
             {
                 "workload": one.workload,
@@ -82,16 +82,17 @@ def run_document(
     }
 
 
-def _task(name: str, host: str, part: int, found: TaskProgress) -> _Task:
+def _task(task: FleetTask, found: TaskProgress) -> _Task:
+    waits = found.state is TaskState.WAITING and found.left_seconds is None
     return {
-        "name": name,
-        "host": host,
-        "part": part,
+        "name": task.name,
+        "host": task.host.name,
+        "part": task.part,
         "state": found.state,
         "study": found.study or None,
         "trials_done": found.done,
         "trials": found.total or None,
-        "left_seconds": found.left_seconds,
+        "left_seconds": task.expected_seconds if waits else found.left_seconds,
         "verdict": found.verdict or None,
         "code": found.code,
         "because": found.said or None,
