@@ -135,7 +135,8 @@ class Started:
     def send_signal(self, number: int) -> None:
         """Send it a signal, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it may end between our look and the signal
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Kill it."""

@@ -68,8 +68,12 @@ def strictly(text: str) -> Any:
 
 
 def invalid_variants(document: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the document with a key too many, a key too few, or a value of another type, each at every place."""
-    for path, value in _places(document, ()):
+    """Yield the document with a key too many, a key too few, or a value of another type, each at every place.
+
+    Of objects in one list, or under one set of names, that have the same keys, with values of the same types, the
+    first is varied.
+    """
+    for path, value in _places(document, (), set()):
         where = ".".join(map(str, path))
         if isinstance(value, dict):
             yield f"{where}: stranger", _changed(document, path, {**value, "stranger": 1})
@@ -83,11 +87,28 @@ def invalid_variants(document: Any) -> Iterator[tuple[str, Any]]:
             yield f"{where}: {other} for {value!r}", _changed(document, path, other)
 
 
-def _places(value: Any, path: Path_) -> Iterator[tuple[Path_, Any]]:
+def _places(value: Any, path: Path_, seen: set[object]) -> Iterator[tuple[Path_, Any]]:
+    if isinstance(value, dict | list):
+        kind = (_place(path), _shape(value))
+        if kind in seen:
+            return
+        seen.add(kind)
     yield path, value
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, one in inner:
-        yield from _places(one, (*path, key))
+        yield from _places(one, (*path, key), seen)
+
+
+def _place(path: Path_) -> tuple[str, ...]:
+    """Return a path without the numbers in lists and without names."""
+    return tuple("*" if isinstance(one, int) or (n and path[n - 1] in OPEN) else one for n, one in enumerate(path))
+
+
+def _shape(value: Any) -> object:
+    """What a value has in common with others that a schema describes by the same words."""
+    if isinstance(value, dict):
+        return tuple((key, _shape(one)) for key, one in value.items())
+    return tuple(_shape(one) for one in value) if isinstance(value, list) else type(value)
 
 
 def _changed(document: Any, path: Path_, value: Any) -> Any:

@@ -4,7 +4,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -44,10 +44,12 @@ def test_each_user_has_a_scratch_directory_of_their_own_by_default(home: Path) -
 def test_another_user_s_scratch_directory_is_refused_in_one_sentence(home: Path, tmp_path: Path) -> None:
     theirs = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="vu"))
     try:
-        for mode in (0o711, 0o700, 0o755):
+        for mode, more in ((0o711, ()), (0o700, (("probe", 0), ("clean", 1))), (0o755, ())):
             theirs.chmod(mode)
-            commands = [(*words, "--scratch", str(theirs)) for words in (MEASURE, ("probe",), ("clean",))]
-            for done, status in zip(as_user(UID, home, *commands), (3, 0, 1), strict=True):
+            place = ("--scratch", str(theirs))
+            asked: dict[Sequence[str], int] = {(*MEASURE, *place): 3}
+            asked.update({(word, *place): status for word, status in more})
+            for done, status in zip(as_user(UID, home, *asked), asked.values(), strict=True):
                 assert done.status == status, (mode, done)
                 assert "Traceback" not in done.stderr
                 assert (f"cannot use {theirs} for scratch files: it belongs to root" in done.stderr) is (status > 0)

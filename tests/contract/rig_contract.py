@@ -37,7 +37,7 @@ class RigContract:
     def spec(self, stack: Stack, image_of: Image) -> DiskImageSpec:
         return DiskImageSpec(image=image_of(stack), size_bytes=self.size_bytes, writes=False)
 
-    def load(self, bench: Bench, *, seconds: float = 1.0, kept: Kept | None = None) -> LoadOutput:
+    def load(self, bench: Bench, *, seconds: float, kept: Kept | None = None) -> LoadOutput:
         """Load a bench with the job that a trial would write for its target."""
         (workload,) = parse_workload("randread-4k")
         clients = Clients(engines=ENGINES, installed=True)
@@ -54,9 +54,10 @@ class RigContract:
             kept = Kept()
             with session.up(stack, self.spec(stack, image_of)) as bench:
                 assert bench.changeover is None or (bench.changeover.swapped or bench.changeover.why)
-                output, missing = self.judged(bench, stack, kept, seconds=1.0)
-                if missing:  # a guest that hardly has a CPU shows its engine under a longer load
-                    output, missing = self.judged(bench, stack, kept, seconds=6.0)
+                output, missing = self.judged(bench, stack, kept, seconds=0.5)
+                for seconds in (2.0, 6.0):  # a guest that hardly has a CPU shows its engine under a longer load
+                    if missing:
+                        output, missing = self.judged(bench, stack, kept, seconds=seconds)
             assert missing == ()
             require_readable(output)
             require_named(kept)
@@ -75,7 +76,7 @@ class RigContract:
         with pytest.raises(LoadError), session.up(stack, self.spec(stack, image_of)) as bench:
             self.refused(bench)
         with session.up(stack, self.spec(stack, image_of)) as bench:
-            assert self.load(bench).output
+            assert self.load(bench, seconds=0.3).output
 
     def refused(self, bench: Bench) -> LoadOutput:
         """Run a job that no program takes."""

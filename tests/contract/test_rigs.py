@@ -138,4 +138,4 @@ class TestSimulated(RigContract):
         failing = Stack(rig="simulated", domain="lost")
         place = Surroundings(warden=Warden("none"), scratch=Path())
         with simulated(failing, place) as rig, rig.up(failing, self.spec(failing, lambda _: None)) as lost:
-            return self.load(lost)
+            return self.load(lost, seconds=1.0)

@@ -55,7 +55,7 @@ def load(bench: GuestBench, *, rw: str = "randread", seconds: float = 1.0) -> Lo
 
 def engine_at_work(bench: GuestBench) -> str | None:
     """On a host that is busy it takes a longer load until it shows."""
-    seen = found((*bench.in_force.checks, *load(bench).checks))
+    seen = found((*bench.in_force.checks, *load(bench, seconds=0.5).checks))
     return seen["disk.aio"] if "disk.aio" in seen else found(load(bench, seconds=4.0).checks)["disk.aio"]
 
 

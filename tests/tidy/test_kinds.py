@@ -26,7 +26,8 @@ def compared_as_text(tree: ast.AST) -> Iterator[str]:
 
 
 def test_no_kind_of_study_is_compared_as_text() -> None:
-    found = {path: [*compared_as_text(ast.parse(path.read_text()))] for path in SOURCE.rglob("*.py")}
+    texts = {path: path.read_text() for path in SOURCE.rglob("*.py")}
+    found = {path: [*compared_as_text(ast.parse(text))] for path, text in texts.items() if "kind" in text}
     assert len(found) > 100, "modules of one name are different ones"
     assert {name: lines for name, lines in found.items() if lines} == {}
 

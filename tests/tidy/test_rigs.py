@@ -44,9 +44,11 @@ def questions(tree: ast.AST) -> Iterator[str]:
             yield f"match {ast.unparse(node.subject)}"
 
 
-@pytest.mark.parametrize("path", [path for path in SOURCES if path != ROW], ids=str)
-def test_a_module_does_not_ask_for_a_rigs_name(path: Path) -> None:
-    assert list(questions(ast.parse(path.read_text()))) == []
+def test_no_module_asks_for_a_rigs_name() -> None:
+    texts = {str(path): path.read_text() for path in SOURCES if path != ROW}
+    assert len(texts) > 500
+    found = {path: [*questions(ast.parse(text))] for path, text in texts.items() if "rig" in text}
+    assert {path: said for path, said in found.items() if said} == {}
 
 
 @pytest.mark.parametrize(
