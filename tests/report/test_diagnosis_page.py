@@ -76,6 +76,9 @@ def test_a_page_says_all_that_the_text_says(found: tuple[Diagnosis, ...]) -> Non
         variance=(VarianceShare(label="device", share=0.7, low=0.6, high=0.8, windows=40),), exits_per_io=2.5,
         guideline=walk(TUNING, {}),
     )  # fmt: skip
+    idle = replace(thread, name="worker", role="worker", cpu_seconds=0.0, wait_seconds=0.0)
+    crowd = replace(whole, path=replace(whole.path, threads=(thread, *[idle] * 64)))
+    assert len(next(one for one in diagnosis_page([crowd]).tables if "threads" in one.caption).rows) == 1
     console = Console(width=10_000)
     with console.capture() as captured:
         console.print(render([whole]))

@@ -17,6 +17,7 @@ from virtune.model.measurement import Histogram
 from virtune.model.remark import Remark, Weight
 from virtune.model.result import Waiver
 from virtune.model.verdict import Verdict
+from virtune.report.charts.forest import forest
 from virtune.report.charts.narrowing import narrowing
 from virtune.report.charts.percentiles import percentile_curve
 from virtune.report.charts.rounds import rounds_in_time
@@ -97,10 +98,23 @@ def test_the_title_counts_the_pairs_that_are_not_drawn_too() -> None:
     chart = narrowing(replace(result, verdicts=(own, *others)), own.workload)
     assert chart is not None
     assert "after 8 rounds 1 of 8 pairs decided" in chart.title
+    above = forest(replace(result, verdicts=(own, *(replace(one, ratio=None) for one in others))), own.workload)
+    assert above is not None
+    assert "1 of 8 pairs are decided" in above.title
+    assert len(above.rows) == 1
     assert "1 of 8 pairs are shown" in chart.reading
     alone = narrowing(result, own.workload)
     assert alone is not None
     assert "are shown" not in alone.reading
+
+
+def test_equal_tails_are_no_range() -> None:
+    result = summarise(record(8))
+    histogram = Histogram(bins=((100_000, 9_000), (1_000_000, 1_000)))
+    equal = tuple(replace(one, histogram=histogram) for one in result.arms)
+    chart = percentile_curve(replace(result, arms=equal), equal[0].workload)
+    assert chart is not None
+    assert chart.title.endswith("latency p99 is 1 ms in all arms")
 
 
 def test_a_limit_on_reads_alone_is_no_line_in_the_curve_of_all_i_os() -> None:

@@ -91,3 +91,10 @@ def test_without_data_there_is_no_picture_and_with_it_there_are_drawings(kept: t
     assert len(made) >= 2
     for drawing in svgs(made):
         assert drawing.count("<path") > 3
+
+
+def test_layers_that_could_not_be_told_apart_are_no_picture(kept: tuple[StudyRecord, Result]) -> None:
+    whole = replace(LAYERS, layers=(replace(LAYERS.layers[0], label="all of it", share=1.0),))
+    arms = tuple(replace(one, layers=whole) for one in kept[1].arms)
+    assert layer_times(replace(kept[1], arms=arms), WORKLOAD) is None
+    assert layer_load(replace(kept[1], arms=arms), WORKLOAD) is None

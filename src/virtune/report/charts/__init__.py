@@ -39,6 +39,8 @@ def labelled(study: Study, charts: Iterable[Chart]) -> Iterator[Chart]:
 
 
 def _charts(result: Result, record: StudyRecord) -> Iterator[Chart]:
+    yield from load_curves(result)
+    yield from (one for kind in offered_kinds(result) if (one := against_offered(result, kind)) is not None)
     for workload in result.study.workloads:
         if workload.probe:
             continue
@@ -56,6 +58,4 @@ def _charts(result: Result, record: StudyRecord) -> Iterator[Chart]:
         ):
             if made is not None:
                 yield made
-    yield from load_curves(result)
     yield from extents(result)
-    yield from (one for kind in offered_kinds(result) if (one := against_offered(result, kind)) is not None)

@@ -29,7 +29,8 @@ LABEL = "abs(datum.value) < 1e-9 ? '0 %' : format(100 * (exp(datum.value) - 1), 
 
 def forest(result: Result, workload: str) -> Chart | None:
     """Draw the verdicts of a workload; None where nothing is compared."""
-    found = [one for one in result.verdicts if one.workload == workload and one.ratio is not None][:MOST_ARMS]
+    pairs = [one for one in result.verdicts if one.workload == workload]
+    found = [one for one in pairs if one.ratio is not None][:MOST_ARMS]
     if not found:
         return None
     ratios = [(one, one.ratio) for one in found if one.ratio is not None]
@@ -44,7 +45,7 @@ def forest(result: Result, workload: str) -> Chart | None:
     confidence = found[0].ratio.confidence if found[0].ratio is not None else result.study.confidence
     return Chart(
         name=file_name(FOREST, workload),
-        title=_title(found, metric.label, workload),
+        title=_title([one for one in pairs if one.metric == metric.id], metric.label, workload),
         reading=(
             f"Each row is one pair: the mark is the estimated difference in {metric.label} ({better}), the line its "
             f"{format_share(confidence)} interval. Inside the grey band (±{format_share(result.study.margin)})"
@@ -69,6 +70,7 @@ def forest(result: Result, workload: str) -> Chart | None:
 
 
 def _title(found: list[Comparison], label: str, workload: str) -> str:
+    """Say how many of all pairs are decided, those without an interval too."""
     decided = sum(one.verdict.value != "undecided" for one in found)
     pairs = "1 pair is" if len(found) == 1 else f"{len(found)} pairs are"
     return f"{workload}: {decided} of {pairs} decided on {label}"

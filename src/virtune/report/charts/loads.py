@@ -81,9 +81,9 @@ def _tails(rows: list[dict[str, Any]], arms: int) -> str:
     if not shared:
         return "latency p99 at the loads that were offered"
     low, high = (choose(shared[-1], key=lambda row: float(row["latency"])) for choose in (min, max))
-    least, most = (f"{format_ns(float(row['latency']) * 1e6)} ({row['arm']})" for row in (low, high))
-    at = f"at {format_count(float(low['offered']))} IOPS offered latency p99 is"
-    return f"{at} {least}" if arms == 1 else f"{at} {least} to {most}"
+    least, most = (format_ns(float(row["latency"]) * 1e6) for row in (low, high))
+    at = f"at {format_count(float(low['offered']))} IOPS offered latency p99 is {least}"
+    return at if least == most else f"{at} ({low['arm']}) to {most} ({high['arm']})"
 
 
 def sweep_curve(known: LoadSweep, result: Result | None = None) -> Chart | None:
@@ -213,8 +213,9 @@ def _spec(
                   "values": axis_ticks([*ends, *(one.value / 1e6 for one in limits)])}}  # fmt: skip
     x = {"field": "iops", "type": "quantitative",
          "axis": {"title": "achieved IOPS, higher is better", "format": "~s"}}  # fmt: skip
-    colour = {"field": "arm", "type": "nominal", "scale": arms_scale(result.study), "legend": {"title": None}}
-    dash = {"field": "arm", "type": "nominal", "scale": dash_scale(result.study), "legend": {"title": None}}
+    legend = {"title": None, "symbolOpacity": 1, "symbolType": "stroke", "symbolStrokeWidth": 2}
+    colour = {"field": "arm", "type": "nominal", "scale": arms_scale(result.study), "legend": legend}
+    dash = {"field": "arm", "type": "nominal", "scale": dash_scale(result.study), "legend": legend}
     bends = [
         {"arm": one.arm, "iops": one.knee.iops, "low": one.knee.low or one.knee.iops,
          "high": one.knee.high or one.knee.iops, "what": f"knee of {one.arm}"}

@@ -69,7 +69,10 @@ def _title(arms: dict[str, Histogram], workload: str) -> str:
             f"{workload}: half of the I/Os of {arm} take at most {_told(one, 50.0)}, 99 % at most {_told(one, 99.0)}"
         )
     low, high = min(tails, key=lambda arm: tails[arm]), max(tails, key=lambda arm: tails[arm])
-    return f"{workload}: latency p99 from {format_ns(tails[low])} ({low}) to {format_ns(tails[high])} ({high})"
+    least, most = format_ns(tails[low]), format_ns(tails[high])
+    if least == most:
+        return f"{workload}: latency p99 is {least} in all arms"
+    return f"{workload}: latency p99 from {least} ({low}) to {most} ({high})"
 
 
 def _told(histogram: Histogram, percent: float) -> str:

@@ -39,7 +39,9 @@ def layer_times(result: Result, workload: str) -> Chart | None:
 
 
 def times_of(found: Mapping[str, Layers], workload: str) -> Chart | None:
-    """Draw the same of arms, or disks, whose layers are known."""
+    """Draw the same of arms, or disks, whose layers are known; None where nobody's could be told apart."""
+    if all(len(layers.layers) < 2 for layers in found.values()):
+        return None
     parts = [
         _Part(arm=arm, part=one.label, size=one.mean_ns / 1e3, low=_us(one.low_ns), high=_us(one.high_ns))
         for arm, layers in found.items()
@@ -73,7 +75,9 @@ def layer_load(result: Result, workload: str) -> Chart | None:
 
 
 def in_flight_of(found: Mapping[str, Layers], workload: str) -> Chart | None:
-    """Draw the same of arms, or disks, whose layers are known."""
+    """Draw the same of arms, or disks, whose layers are known; None where nobody's could be told apart."""
+    if all(len(layers.layers) < 2 for layers in found.values()):
+        return None
     parts = [
         _Part(arm=arm, part=one.label, size=one.in_flight) for arm, layers in found.items() for one in layers.layers
     ]

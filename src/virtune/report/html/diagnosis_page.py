@@ -8,7 +8,7 @@ from virtune.model.units import format_bandwidth, format_count, format_ns, forma
 from virtune.report.charts.chart import Chart
 from virtune.report.charts.stacked import in_flight_of, times_of
 from virtune.report.html.page import MARKS, ReportPage, Table, VerdictLine
-from virtune.report.text.diagnose import exits_text, load_again, load_known, sleeps_text, varies
+from virtune.report.text.diagnose import exits_text, load_again, load_known, shown_threads, sleeps_text, varies
 from virtune.report.text.guideline import answers, published_of
 from virtune.report.text.layers import in_flight_text
 from virtune.report.text.words import count_text
@@ -77,7 +77,7 @@ def _tables(one: Diagnosis) -> Iterator[Table]:
                 for layer in one.layers.layers
             ),
         )
-    if one.path.threads:
+    if threads := shown_threads(one.path.threads):
         iops = one.path.iops
         yield Table(
             caption=f"{one.disk}: threads, the busiest first",
@@ -88,7 +88,7 @@ def _tables(one: Diagnosis) -> Iterator[Table]:
                  format_share(thread.system_seconds / thread.seconds), format_share(thread.stalled),
                  format_ns(thread.cpu_seconds / thread.seconds / iops * 1e9) if iops else "-",
                  sleeps_text(thread, iops))
-                for thread in sorted(one.path.threads, key=lambda thread: -thread.cpu_seconds)
+                for thread in threads
             ),
         )  # fmt: skip
     if one.guideline is not None:

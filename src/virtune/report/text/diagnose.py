@@ -82,7 +82,7 @@ def _one(one: Diagnosis) -> Iterator[tuple[str, RenderableType]]:
         yield "layers", Text("\nwhere the time of a request goes", style="bold")
         yield from (("layers", part) for part in layers_table(one.layers))
     yield from (("layers", Paragraph(Text(line), indent=2, hanging=2)) for line in varies(one))
-    threads = _shown(path.threads)
+    threads = shown_threads(path.threads)
     if threads:
         yield "threads", Text("\nthreads", style="bold")
         yield "threads", _threads(threads, path.iops)
@@ -148,8 +148,8 @@ def _verdict(one: Diagnosis) -> RenderableType:
     return Paragraph(text, hanging=2)
 
 
-def _shown(threads: Sequence[ThreadCost]) -> list[ThreadCost]:
-    """The active threads, busiest first, at most a dozen."""
+def shown_threads(threads: Sequence[ThreadCost]) -> list[ThreadCost]:
+    """Return the active threads, the busiest first, at most a dozen."""
     busy = [one for one in threads if one.busy >= _SHOWN or one.stalled >= _SHOWN]
     return sorted(busy, key=lambda one: -one.cpu_seconds)[:_THREADS_MAX]
 
