@@ -95,6 +95,7 @@ EXAMPLES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "host.cache": ("warm", ()),
     "disk.place": ("scratch", ()),
     "host.neighbour": ("cpu", ()),
+    "workload.iodepth": ("3", ()),
     "load.pin": ("0", ()),
     "disks.iothreads": ("on", ("disks.count=2", "device.iothread=io1")),
     "disk.filesystem": ("ext4", ()),
@@ -224,7 +225,7 @@ def image(tmp_path: Path) -> Path:
 def what_it_is_told(stack: Stack) -> object:
     """All that the rig's dialect writes for a stack, what the image is made with, and where it runs."""
     of_image = qcow2_options(stack.disk), stack.disk.format, image_bytes(stack.disk, 2**30)
-    of_host = stack.cache_state, stack.place, stack.neighbour, stack.pins.load
+    of_host = stack.cache_state, stack.place, stack.neighbour, stack.pins.load, stack.load_depth
     of_guests = stack.guests, stack.idle_guests, stack.own_images, stack.spread, stack.pins
     match stack.rig:
         case "storage-daemon":
@@ -289,6 +290,7 @@ def test_where_threads_and_memory_lie_is_read_from_the_process() -> None:
 SEEN_ELSEWHERE = frozenset({
     "guests.count", "guests.idle", "guests.images",  # tests/guests: only several machines can be counted
     "host.cache", "disk.place", "host.neighbour", "load.pin",  # test_surroundings
+    "workload.iodepth",  # test_surroundings: by the result of the load
     "disks.count", "disks.iothreads", "disks.second",  # tests/guests: only a machine with several shows them
     "disk.filesystem",  # tests/guests: only a guest mounts it
     "guests.spread", "vcpu.pin", "emulator.pin", "iothread.pin", "memory.hugepages",  # the two tests above

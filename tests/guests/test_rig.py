@@ -20,6 +20,7 @@ from virtune.analyse.trial.disks import disk_values, unlike_disks
 from virtune.bench.appliance.build import Appliance
 from virtune.bench.filesystem import image_bytes
 from virtune.bench.port import DiskImageSpec, LoadJob, LoadOutput
+from virtune.bench.qemu.guests import Guests
 from virtune.bench.qemu.machine import PROGRAM
 from virtune.bench.qemu.rig import BareSession, GuestBench, GuestSession
 from virtune.bench.scratch import Scratch
@@ -180,14 +181,17 @@ exec {shutil.which(PROGRAM)} "$@"
 
 
 def test_several_disks_of_one_guest_have_their_own_settings_and_are_told_apart(
-    rig: GuestSession, image: Path
+    rig: GuestSession, image: Path, tmp_path: Path
 ) -> None:
-    second = "throttle_iops=60+bus=virtio-scsi"
+    second, apart = "throttle_iops=60+bus=virtio-scsi", tmp_path / "apart"
     stack = replace(GUEST, device=Device(iothread="io1"), disks=2, own_iothreads=True, second=second)
-    both = replace(ground(image), further=(image,))
+    stack = replace(stack, spread=str(apart))
+    apart.mkdir()
+    both = replace(ground(image), further=(Path(shutil.copy(image, apart)),))
     workload = parse_workload("rw=randread,bs=4k,iodepth=4,numjobs=2")[0]
-    with rig.up(stack, both) as bench:
+    with Guests(lambda: rig).up(stack, both) as bench:
         seen = found(bench.in_force.checks)
+        assert seen["guests.spread"] == str(apart)
         assert (seen["disks.count"], seen["disks.iothreads"]) == ("2", "on")
         assert seen["disks.second"] == second
         clients = Clients(engines=frozenset({"libaio"}), installed=False)

@@ -63,3 +63,9 @@ def test_guests_that_share_a_load_are_not_offered_one_request_at_a_time() -> Non
     assert [workload.name for workload in at_loads(offered, shared.workloads[0], 1000.0)] == [
         "randread-4k-numjobs-2-at-50pct"
     ]
+
+
+def test_a_job_file_keeps_its_own_depth() -> None:
+    file = replace(parse_workload("randread-4k")[0], verbatim="[a]\nrw=randread\n")
+    with pytest.raises(PlanError, match="a job file runs as it is"):
+        require_fit(study(file, arms=("deep:rig=metal,workload.iodepth=7",)), clients=Clients(engines=ENGINES))

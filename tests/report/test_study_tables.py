@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The studies' own tables: what stands in them, and what their words rest on."""
 
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from virtune.analyse.study.summarise import summarise
 from virtune.cli import run
 from virtune.report.text.sign_words import sign_probability
+from virtune.report.text.studies import ending as study_ending
+from virtune.store.store import Store
 
 
 def ending(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:
@@ -33,6 +39,24 @@ def test_datapath_shows_reads_and_writes_and_engine_and_iothread_apart(
     native = said.partition("\nnative-IOThread")[2]  # a row, or a list of its own where the table is too wide
     assert "+1" in native.split("[")[0], "an IOThread alone is worth 15 % on this disk"
     assert "410k" in said, "what the author printed of polling"
+
+
+def test_datapath_counts_the_context_switches_of_all_threads_of_qemu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ending("datapath", tmp_path, capsys, "--rounds", "1")
+    with Store(tmp_path / "store.sqlite") as store:
+        record = store.get(store.find("last"))
+    more = (("switches.io.vcpu", 0.5), ("switches.io.iothread", 1.5), ("switches.io.load", 9.0), ("iops", 20_000.0))
+    trials = tuple(
+        replace(one, measurement=replace(one.measurement, values=more)) for one in record.trials if one.measurement
+    )
+    result = summarise(replace(record, trials=trials, attempts=()))
+    console = Console(width=200, file=(said := StringIO()))
+    for part in study_ending(result):
+        console.print(part)
+    (row,) = {line for line in said.getvalue().splitlines() if line.startswith("io_uring-pinned") and "40.0k" in line}
+    assert row.split()[-7:-1].count("40.0k") == 1, "two switches an I/O; those of the load are not QEMU's"
 
 
 def test_scaling_shows_its_parts_of_bare_metal_with_intervals_and_at_every_offered_load(

@@ -28,7 +28,17 @@ WORDS: dict[str, str] = {
     "Stack.idle_guests": _PLACED["idle_guests"].what,
     **{
         f"Stack.{place}": _PLACED[place].what
-        for place in ("own_images", "spread", "disks", "own_iothreads", "second", "cache_state", "place", "neighbour")
+        for place in (
+            "own_images",
+            "spread",
+            "disks",
+            "own_iothreads",
+            "second",
+            "cache_state",
+            "place",
+            "neighbour",
+            "load_depth",
+        )
     },
     "Stack.device": "The disk as a guest sees it, of rig `qemu` only; null is QEMU's default.",
     "Stack.disk": "The disk; null is QEMU's default.",

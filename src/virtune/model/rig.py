@@ -82,7 +82,7 @@ _DISK = frozenset({
     "disk.throttle_bps", "disk.throttle_iops_read", "disk.throttle_iops_write", "disk.throttle_bps_read",
     "disk.throttle_bps_write",
 })  # fmt: skip
-_SURROUNDINGS = frozenset({"host.cache", "disk.place", "host.neighbour"})
+_SURROUNDINGS = frozenset({"host.cache", "disk.place", "host.neighbour", "workload.iodepth"})
 _HERE = frozenset({"load.pin"})
 _NO_IMAGE = frozenset({"disk.backend", "disk.null_latency_ns"})
 _EXPORT = frozenset({"disk.export", "export.num_queues", "export.iothread", "iothread.poll_max_ns"})

@@ -157,7 +157,8 @@ class Stack:
     `virtune.model.disks` derives: with `own_iothreads` an IOThread each, and every second one with the settings
     `second`. `cache_state` is how much of the images is in the host's page cache when a trial begins; `place` says
     whether a study's target is used, or a scratch image although there is a target; `neighbour` is what another
-    process of the host does meanwhile. `domain` is the name of the libvirt domain that the disk is plugged into, with
+    process of the host does meanwhile, `load_depth` how many I/Os each job of the load keeps in flight; None for as
+    many as its workload says. `domain` is the name of the libvirt domain that the disk is plugged into, with
     rig `libvirt` and no other.
     """
 
@@ -182,6 +183,7 @@ class Stack:
     cache_state: CacheState = field(default="cold", repr=False)
     place: Literal["target", "scratch"] = field(default="target", repr=False)
     neighbour: Literal["none", "cpu", "io"] = field(default="none", repr=False)
+    load_depth: int | None = field(default=None, repr=False)
 
     @property
     def kind(self) -> RigKind:

@@ -12,7 +12,7 @@ from virtune.model.stack import Stack
 from virtune.model.study_options import ATTEMPTS, Pairs
 from virtune.model.sweep_plan import SweepPlan
 from virtune.model.verdict import Verdict
-from virtune.model.workload import Workload, name_at_load
+from virtune.model.workload import BACKGROUND, Workload, name_at_load
 
 
 class StudyKind(StrEnum):
@@ -48,10 +48,20 @@ class Arm:
     options: tuple[tuple[str, str], ...] = ()
 
     def load_of(self, workload: Workload) -> Workload:
-        """Return the workload as this arm runs it: with its own options in every job."""
-        if not (self.options and self.stack.kind.made_here):
+        """Return the workload as this arm runs it: with its own options in every job, and its own depth in all but
+        those that only make a background. An open loop is as deep as its rate needs.
+        """
+        if not self.stack.kind.made_here:
             return workload
-        jobs = (replace(job, options=tuple((job.as_dict() | dict(self.options)).items())) for job in workload)
+        own = dict(self.options)
+        depth = None if workload.offered_iops is not None else self.stack.load_depth
+        if not own and depth is None:
+            return workload
+        deep = {} if depth is None else {"iodepth": str(depth)}
+        jobs = (
+            replace(job, options=tuple((job.as_dict() | own | ({} if job.name == BACKGROUND else deep)).items()))
+            for job in workload
+        )
         return replace(workload, jobs=tuple(jobs))
 
 

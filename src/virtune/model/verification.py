@@ -21,7 +21,7 @@ ALWAYS = frozenset({"disk.aio", "disk.cache", "disk.format", "disk.backend", "di
 _OPENS = frozenset({"disk.aio", "disk.cache", "disk.discard", "host.cache"})
 """The settings of opening an image; a disk without an image has none of them."""
 
-_OF_ALL_GUESTS = ("guests.", "load.")
+_OF_ALL_GUESTS = ("guests.", "load.", "workload.")
 
 LOAD_ENGINES = frozenset({"io_uring", "libaio"})
 """The engines of a load that leave a trace in its process. The others are plain system calls."""

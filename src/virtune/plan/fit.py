@@ -7,6 +7,7 @@ from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.stack import Stack
 from virtune.model.study import Study
 from virtune.model.target import BareTarget, FileTarget, GuestTarget, NbdTarget, Target, VhostUserTarget
+from virtune.model.workload import Workload
 from virtune.plan.guests import require_shared_image, share_of
 from virtune.plan.loads import LIKELY_SATURATION, at_loads
 
@@ -40,6 +41,7 @@ def require_fit(study: Study, *, clients: Clients) -> None:
                 if arm.stack.export == "vhost-user-blk" and asked in study.workloads:
                     require_driven(workload, arm.stack.queues)
                 require_shared_image(workload, arm.stack)
+                _require_depth(workload, arm.stack)
                 fio_job(
                     share_of(workload, arm.stack),
                     _target_like(arm.stack, study.span_bytes),
@@ -52,6 +54,12 @@ def require_fit(study: Study, *, clients: Clients) -> None:
                 raise type(error)(
                     f"arm {arm.name} cannot carry {workload.name}: {error.message}", hint=error.hint
                 ) from error
+
+
+def _require_depth(workload: Workload, stack: Stack) -> None:
+    """Raise PlanError for a depth of an arm where the load is a job file."""
+    if stack.load_depth is not None and workload.verbatim is not None:
+        raise PlanError("workload.iodepth is set, and a job file runs as it is", hint="write iodepth= into the file")
 
 
 def _target_like(stack: Stack, size_bytes: int) -> Target:

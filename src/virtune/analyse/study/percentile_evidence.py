@@ -12,6 +12,7 @@ from virtune.model.measurement import Measurement
 from virtune.model.metric import BY_ID, DISTRIBUTIONS, METRICS, Distribution, Metric
 from virtune.model.reason import Reason, because
 from virtune.model.study import Study
+from virtune.model.threads import THREAD_ROLES
 from virtune.model.verdict import ROUNDS_MIN, Comparison
 
 BEYOND = 20
@@ -52,7 +53,7 @@ def counts_of(measurement: Measurement) -> dict[Distribution, int]:
 IN_STUDIES = frozenset({
     "cpu.host.usr", "cpu.host.sys", "cpu.idle", "slat.min", "slat.max", "slat.stdev", "clat.min", "clat.max",
     "clat.stdev", "latency.stdev", "iops.min", "iops.max", "iops.stdev", "load.ctx", "load.majf", "load.minf",
-    "disk.merged",
+    "disk.merged", *(f"switches.io.{role}" for role in THREAD_ROLES),
 })  # fmt: skip
 """The metrics that only the tables of built-in studies have."""
 

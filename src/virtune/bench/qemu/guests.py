@@ -120,7 +120,7 @@ def _of(stack: Stack, ground: DiskImageSpec, number: int) -> DiskImageSpec:
 def _as_one(stack: Stack, ground: DiskImageSpec, benches: list[B]) -> B:
     first, *others = benches
     if not others:
-        return first
+        return _with_spread(stack, ground, first)
     loaded, idle = benches[: stack.guests], benches[stack.guests :]
     pids = ", ".join(str(one.vm.child.pid) for one in benches)
     counted = (
@@ -144,8 +144,18 @@ def _as_one(stack: Stack, ground: DiskImageSpec, benches: list[B]) -> B:
     )
 
 
+def _with_spread(stack: Stack, ground: DiskImageSpec, bench: B) -> B:
+    """Return the only guest, with a check of where the image of its second disk lies, if its disks are spread."""
+    if stack.spread is None or not ground.further:
+        return bench
+    image = ground.further[0]
+    held = bench.process.opened(image) if image is not None else {}
+    check = replace(spread_check(stack.spread, image if held else None), hidden=held is None)
+    return replace(bench, in_force=InForce(checks=(*bench.in_force.checks, check)))
+
+
 def spread_check(asked: str, image: Path | None) -> Check:
-    """Check whether a guest's image lies in the requested directory or below it, under any name or link.
+    """Check whether an image lies in the requested directory or below it, under any name or link.
 
     If others may write to that directory, the image is in our own directory below it.
     """
@@ -153,7 +163,7 @@ def spread_check(asked: str, image: Path | None) -> Check:
     if image is not None:
         place = image.resolve().parent
         found = asked if place.is_relative_to(Path(asked).resolve()) else str(place)
-    proof = f"the second guest stands on {image}"
+    proof = f"every second guest or disk stands on {image}"
     return Check(setting="guests.spread", asked=asked, found=found, proof=proof)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from virtune.analyse.trial.derive import derive
 from virtune.bench.cache_state import cache_state_checks, set_cache
 from virtune.bench.counters import Sampler
+from virtune.bench.depth import depth_seen
 from virtune.bench.disk_queue import DiskQueue
 from virtune.bench.filesystem import image_bytes
 from virtune.bench.idle import idle_cost
@@ -185,6 +186,8 @@ def _load(
     captures.append(_text("command.txt", loaded.command))
     captures.append(Capture(name="iops.log", content=loaded.log))
     seen += loaded.checks
+    if stack.load_depth is not None:
+        seen.append(depth_seen(loaded.output, stack.load_depth))
     if "load.program" not in {check.setting for check in loaded.checks}:
         seen.append(_program_seen(loaded.output, job))
 

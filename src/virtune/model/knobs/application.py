@@ -47,6 +47,7 @@ KNOBS: tuple[Knob, ...] = (
         number="K02",
         domain=AT_LEAST_ONE,
         default="1",
+        change=Change.LIVE,
         what="How many I/Os one fio job keeps in flight.",
         why=(
             "Most other knobs help at one depth and do nothing or hurt at another: polling and pinning matter "
@@ -55,6 +56,7 @@ KNOBS: tuple[Knob, ...] = (
         ),
         spelled={"fio": "iodepth="},
         source=(documented(FIO),),
+        place=("load_depth",),
     ),
     _knob(
         id="workload.numjobs",
