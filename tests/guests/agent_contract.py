@@ -19,7 +19,7 @@ class AgentContract:
         output = guest.run(["sh", "-c", "echo out; echo err >&2; exit 7"], timeout_seconds=20)
         assert (output.status, output.stdout, output.stderr) == (7, b"out\n", b"err\n")
         assert guest.run(["no-such-program"], timeout_seconds=20).status == 127
-        content = bytes(range(256)) * 12 * 1024
+        content = bytes(range(256)) * 5 * 1024  # more than is read at once
         guest.put("/run/bytes", content, timeout_seconds=60)
         assert guest.get("/run/bytes", timeout_seconds=60) == content
         guest.run(["rm", "/run/bytes"], timeout_seconds=20)
@@ -27,7 +27,8 @@ class AgentContract:
             guest.get("/run/none", timeout_seconds=20)
 
     def test_a_deadline_holds_and_a_program_is_ended(self, guest: AgentGuest) -> None:
-        with pytest.raises(GuestError, match="did not answer within"):
+        # on a busy host the agent itself may not answer in time, which is the same deadline
+        with pytest.raises(GuestError, match=r"did not answer (within|in time)"):
             guest.run(["sleep", "3"], timeout_seconds=0.3)
         process = guest.start(["sleep", "1000"], timeout_seconds=20)
         guest.run(["kill", "-STOP", str(process.pid)], timeout_seconds=20)

@@ -37,9 +37,10 @@ def session(appliance: Appliance, one_warden: shell.Warden) -> Iterator[GuestSes
     made.give_up()
 
 
-def load_from_two_cpus(bench: GuestBench, seconds: int = 1) -> LoadOutput:
+def load_from_two_cpus(bench: GuestBench, seconds: float = 0.5) -> LoadOutput:
     text = f"[x]\nioengine=libaio\ndirect=1\niodepth=16\nbs=4k\nrw=randread\nfilename={bench.target.path}\n"  # type: ignore[union-attr]
-    text += f"size={SPAN}\nnumjobs=2\ncpus_allowed=0,1\ncpus_allowed_policy=split\ntime_based=1\nruntime={seconds}s\n"
+    text += f"size={SPAN}\nnumjobs=2\ncpus_allowed=0,1\ncpus_allowed_policy=split\ntime_based=1\n"
+    text += f"runtime={round(seconds * 1000)}ms\n"
     job = raw_job(text + "allow_file_create=0\n", engine="libaio", workload="rw=randread,numjobs=2")
     return run(bench, job, seconds=seconds)
 

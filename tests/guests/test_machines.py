@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import SPAN
-from tests.guests.test_rig import GUEST, engine_at_work, found, ground, load
+from tests.guests.test_rig import GUEST, MIB, OF_OLDER, OLDER, engine_at_work, found, ground, load
 
 from virtune.bench.port import DiskImageSpec
 from virtune.bench.qemu.rig import GuestSession
@@ -17,8 +17,6 @@ from virtune.model.stack import Device, Disk
 from virtune.model.units import Bytes
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
-
-MIB = 1024**2
 
 
 def test_the_rings_and_the_threads_of_a_device(rig: GuestSession, image: Path) -> None:
@@ -80,24 +78,20 @@ def test_huge_pages_that_the_host_has_not_are_refused(rig: GuestSession, image: 
             rig.up(stack, ground(image)).__enter__()
 
 
+@pytest.mark.long  # test_rig.py boots such a board in each run, once
 def test_an_older_board_with_ide_and_what_it_is_made_of(rig: GuestSession, image: Path) -> None:
     """The last one, since the machine of the others ends with it."""
-    machine = Machine(type="pc", cpu="Nehalem", vcpus=1, memory=Bytes(256 * MIB))
-    stack = replace(GUEST, machine=machine, device=Device(bus="ide"))
-    asked = {
-        "machine.type": "pc", "machine.cpu": "Nehalem", "machine.vcpus": "1", "guest.vcpus": "1",
-        "machine.memory": str(256 * MIB), "guest.queue_depth": "1",
-    }  # fmt: skip
+    stack = replace(GUEST, machine=OLDER, device=Device(bus="ide"))
     with rig.up(stack, ground(image)) as bench:
         seen = found((*bench.in_force.checks, *load(bench).checks))
-        assert {name: seen[name] for name in asked} == asked
+        assert {name: seen[name] for name in OF_OLDER} == OF_OLDER
         process = bench.vm.child.pid
     with rig.up(replace(stack, disk=Disk(aio="native")), ground(image)) as bench:
         assert bench.changeover is not None
         assert (bench.changeover.swapped, bench.changeover.process) == ("nodes", process)
         assert engine_at_work(bench) == "native"
     # virtio-blk is plugged into the same board, and what is no longer asked needs another machine
-    with rig.up(replace(GUEST, machine=machine), ground(image)) as bench:
+    with rig.up(replace(GUEST, machine=OLDER), ground(image)) as bench:
         assert bench.changeover is not None
         assert bench.changeover.swapped is None
         assert "device.bus is the machine's" in bench.changeover.text

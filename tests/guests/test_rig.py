@@ -33,10 +33,19 @@ from virtune.model.evidence import Check
 from virtune.model.machine import Machine
 from virtune.model.stack import Device, Disk, Stack
 from virtune.model.target import GuestTarget
+from virtune.model.units import Bytes
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 
 GUEST = Stack(rig="qemu")
+
+MIB = 1024**2
+OLDER = Machine(type="pc", cpu="Nehalem", vcpus=1, memory=Bytes(256 * MIB))
+OF_OLDER = {
+    "machine.type": "pc", "machine.cpu": "Nehalem", "machine.vcpus": "1", "guest.vcpus": "1",
+    "machine.memory": str(256 * MIB), "guest.queue_depth": "1",
+}  # fmt: skip
+"""What is seen of such a guest that has its disk on IDE."""
 
 
 def ground(image: Path, *, writes: bool = False) -> DiskImageSpec:
@@ -89,6 +98,7 @@ def test_what_the_device_is_made_with_needs_it_anew_and_is_seen_by_the_guest(rig
         assert engine_at_work(bench) == "native"
 
 
+@pytest.mark.long  # test_busy.py has both in each run, with one engine each
 @pytest.mark.parametrize("bus", ["virtio-scsi", "nvme"])
 def test_other_buses(rig: GuestSession, image: Path, bus: str) -> None:
     device = Device(bus=bus)  # type: ignore[arg-type]
@@ -164,6 +174,7 @@ def test_a_machine_that_lives_and_does_not_answer_is_replaced(one_warden: shell.
 def test_a_guest_that_hangs_at_its_boot_is_booted_once_more(
     appliance: Appliance, one_warden: shell.Warden, image: Path, tmp_path: Path
 ) -> None:
+    """One with an older board and IDE, so that it is seen what such a guest is made of."""
     sleeper = tmp_path / "qemu"
     sleeper.write_text(f"""#!/bin/sh
 [ -e {tmp_path}/tried ] || {{ touch {tmp_path}/tried; set -- -S "$@"; }}
@@ -172,10 +183,13 @@ exec {shutil.which(PROGRAM)} "$@"
     sleeper.chmod(0o755)
     session = GuestSession(appliance, TCG, one_warden, first_boot_seconds=1.0)
     try:
-        with session.up(replace(GUEST, machine=Machine(emulator=str(sleeper))), ground(image)) as bench:
+        stack = replace(GUEST, machine=replace(OLDER, emulator=str(sleeper)), device=Device(bus="ide"))
+        with session.up(stack, ground(image)) as bench:
             assert bench.changeover is not None
             assert "the guest did not come up within 1 s" in bench.changeover.text
             assert "its vCPUs used 0 s of CPU" in bench.changeover.text
+            seen = found((*bench.in_force.checks, *load(bench, seconds=0.5).checks))
+            assert {name: seen[name] for name in OF_OLDER} == OF_OLDER
     finally:
         session.give_up()
 
