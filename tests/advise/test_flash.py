@@ -63,17 +63,17 @@ def test_where_io_uring_is_not_sound_the_engine_stays(host: dict[str, Any], why:
     found = flash(of("virt-install-etc", **host))
     assert "disk.aio" not in {turn.knob for turn in found.turns}
     assert "disk.cache" in {turn.knob for turn in found.turns}
-    assert any(why in one for one in found.left)
+    assert any(why in one.text for one in found.left)
 
 
 def test_spinning_network_and_durable_disks_keep_what_they_have() -> None:
     spinning = flash(of("virt-install-etc", ImageView(rotational=True)))
-    assert (spinning.turns, "spinning" in spinning.left[0]) == ((), True)
+    assert (spinning.turns, "spinning" in spinning.left[0].text) == ((), True)
     assert flash(of("nova-rbd")).turns == ()
     durable = flash(of("proxmox-directsync"))
     assert "disk.cache" not in {turn.knob for turn in durable.turns}
-    assert any("promises durable writes" in one for one in durable.left)
-    assert any("bus=sata has no IOThread" in one for one in flash(of("vagrant-sata")).left)
+    assert any("promises durable writes" in one.text for one in durable.left)
+    assert any("bus=sata has no IOThread" in one.text for one in flash(of("vagrant-sata")).left)
 
 
 def test_a_new_iothread_has_the_number_that_libvirt_will_give_it() -> None:
@@ -98,9 +98,9 @@ def test_new_iothreads_are_pinned_where_it_is_known_which_cpus_are_free() -> Non
     subject = Subject(domain=read_domain(pinned), host=HostView(cpus=3, online=(0, 2, 6)))
     assert turned(subject)["iothread.pin@iothread:1"] == "6"
     full = Subject(domain=read_domain(pinned), host=HostView(cpus=1, online=(0,)))
-    assert any("every other CPU is taken" in one for one in flash(full).left)
+    assert any("every other CPU is taken" in one.text for one in flash(full).left)
     counted = Subject(domain=read_domain(pinned), host=HostView(cpus=4))
-    assert any("which CPUs are free is known only" in one for one in flash(counted).left)
+    assert any("which CPUs are free is known only" in one.text for one in flash(counted).left)
 
 
 def test_cpu_sets_are_read_as_libvirt_writes_them() -> None:

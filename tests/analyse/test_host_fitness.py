@@ -17,6 +17,7 @@ from virtune.analyse.study.host_fitness import fitness_of
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.fitness import Neighbour
 from virtune.model.measurement import Measurement
+from virtune.model.reason import Reason
 from virtune.model.remark import Remark, Weight
 from virtune.model.study import StudyKind
 from virtune.report.json.check import check_document
@@ -89,6 +90,7 @@ def test_the_detectable_difference_shrinks_with_time_and_grows_with_noise() -> N
     assert sentence(quiet).startswith("FIT: a 5-minute comparison of two arms detects differences of ")
     assert sentence(loud).startswith("NOT FIT: a 5-minute comparison detects only differences of ")
     assert (quiet.unfit, len(loud.unfit)) == ((), 1)
+    assert (quiet.unfit_reasons, loud.unfit_reasons) == ((), (Reason.ONLY_LARGE_DIFFERENCES,))
 
 
 def test_a_stack_that_differs_from_itself_or_trials_that_do_not_count_make_a_host_unfit() -> None:
@@ -100,11 +102,14 @@ def test_a_stack_that_differs_from_itself_or_trials_that_do_not_count_make_a_hos
         else one
         for one in odd.trials
     )
-    assert fitness_of(replace(odd, trials=trials)).unfit == (
-        "the same stack was called different from itself (A/A test)",
-    )
+    false = fitness_of(replace(odd, trials=trials))
+    assert false.unfit == ("the same stack was called different from itself (A/A test)",)
+    assert false.unfit_reasons == (Reason.FALSE_DIFFERENCE,)
+    assert false.same is not None
+    assert false.same.reason in (Reason.BETTER_SIDE, Reason.WORSE_SIDE)
     disturbed = fitness_of(host(sd=0.01, rounds=10, gates=(("clock-step", 0.2),)))
     assert [why.startswith("most trials are invalid: ") for why in disturbed.unfit] == [True]
+    assert disturbed.unfit_reasons == (Reason.MOSTLY_INVALID,)
 
 
 def faster(found: Measurement) -> Measurement:

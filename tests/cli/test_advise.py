@@ -44,6 +44,11 @@ def test_a_rule_a_turn_and_the_template(user: User) -> None:
     assert {turn["value"] for one in found["domains"] for turn in one["turns"] if turn["knob"] == "disk.aio"} == {
         "io_uring"
     }
+    for one in found["domains"]:
+        assert len(one["left"]) == len(one["left_reasons"])
+        assert len(one["warnings"]) == len(one["warning_rules"])
+    coded = {part["reason"] for one in found["domains"] for part in one["left_reasons"]}
+    assert {"no-iothread-on-bus", "not-opened-here", "durable-cache", "free-cpus-unknown"} <= coded
 
 
 @pytest.mark.parametrize(

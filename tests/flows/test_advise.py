@@ -3,11 +3,15 @@
 
 import pytest
 
+from virtune.advise.audit import rules
 from virtune.cli.common.change_options import advice_lines
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.flows.domains.advise import Advice, Wish, advise, read_turn
 from virtune.flows.domains.domains import FoundDomain
-from virtune.model.finding import HostView, Subject
+from virtune.model.domain import SettingChange
+from virtune.model.finding import Finding, HostView, Seen, Subject
+from virtune.model.knob import Risk
+from virtune.model.reason import Reason
 
 XML = b"""<domain type='kvm'><name>g</name><vcpu>2</vcpu><devices>
 <disk type='file' device='disk'><driver name='qemu' type='raw' cache='%s' io='threads'/>
@@ -24,9 +28,9 @@ def advised(wish: str, *, qemu: tuple[int, ...] | None, cache: bytes = b"none") 
 def test_io_uring_on_a_qemu_that_hangs_with_it_is_warned_of(qemu: tuple[int, ...]) -> None:
     advice = advised("disk.aio@vda=io_uring", qemu=qemu)
     (warning,) = advice.warnings
-    assert warning.startswith(f"R14 vda: io=io_uring on virtio under QEMU {qemu[0]}.{qemu[1]}")
+    assert warning.text.startswith(f"R14 vda: io=io_uring on virtio under QEMU {qemu[0]}.{qemu[1]}")
     page = list(advice_lines("g", advice))
-    assert page.index(f"  warning: {warning}") < next(i for i, line in enumerate(page) if line.startswith("---"))
+    assert page.index(f"  warning: {warning.text}") < next(i for i, line in enumerate(page) if line.startswith("---"))
 
 
 @pytest.mark.parametrize("qemu", [None, (9, 2, 0)])
@@ -35,5 +39,22 @@ def test_where_nothing_speaks_against_it_nothing_is_said(qemu: tuple[int, ...] |
 
 
 def test_what_was_there_before_is_no_warning_of_the_change() -> None:
-    assert advised("disk.cache@vda=unsafe", qemu=None).warnings[0].startswith("R01 vda: ")
+    assert advised("disk.cache@vda=unsafe", qemu=None).warnings[0].text.startswith("R01 vda: ")
     assert advised("disk.discard@vda=unmap", qemu=None, cache=b"unsafe").warnings == ()
+
+
+def test_what_no_setting_fixes_and_what_cannot_be_written_have_codes() -> None:
+    text = XML % b"none"
+    found = FoundDomain(origin="g.xml", text=text, subject=Subject(domain=read_domain(text)))
+    rule = next(one for one in rules() if one.id == "R23")
+
+    def finding(*turns: SettingChange) -> Finding:
+        seen = Seen(seen="5 images below", advice="commit them", turns=turns)
+        return Finding(rule=rule, domain="g", uuid=None, at="vda", line=1, seen=seen, takes=None, risk=Risk.NONE)
+
+    by_hand, refused = finding(), finding(SettingChange(knob="disk.cluster_size", at="vda", value="64k"))
+    one, other = advise(found, Wish(rules=("R23",)), [by_hand, refused]).left
+    assert (one.rule, one.at, one.why.reason) == ("R23", "vda", Reason.NO_SETTING)
+    assert one.text == "R23 vda: 5 images below; commit them"
+    assert other.why.reason is Reason.NOT_WRITABLE
+    assert "cannot be written into a libvirt domain" in other.text

@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from virtune.model.reason import OF_RECOMMENDATIONS, OF_REFUSALS, OF_SWEEPS, OF_VERDICTS, WORDS, Reason, because
+from virtune.model.reason import (
+    OF_ADVICE,
+    OF_HOSTS,
+    OF_RECOMMENDATIONS,
+    OF_REFUSALS,
+    OF_SWEEPS,
+    OF_VERDICTS,
+    WORDS,
+    Reason,
+    because,
+)
 
 SOURCE = Path(__file__).parents[2] / "src" / "virtune"
 
@@ -18,6 +28,9 @@ PUBLISHED = {
     "unstable", "confirmed", "confirmation-open", "confirmed-no-better", "emulated",
     "nothing-measured", "not-saturated", "too-few-loads", "limit-always-kept", "limit-always-broken",
     "kernel-refuses", "not-supported", "contradiction", "measures-memory", "does-not-start",
+    "too-few-trials", "only-large-differences", "false-difference", "mostly-invalid",
+    "not-opened-here", "spinning-disk", "durable-cache", "no-io-uring", "no-iothread-on-bus", "free-cpus-unknown",
+    "no-free-cpu", "no-setting", "not-writable",
 }  # fmt: skip
 """What programs may ask for. A code is added here and in the schema's next number, and none is taken away."""
 
@@ -31,7 +44,8 @@ def test_codes_stay_and_every_one_has_words() -> None:
 
 
 def test_every_reason_is_given_somewhere() -> None:
-    texts = [path.read_text() for room in ("analyse", "plan", "flows") for path in (SOURCE / room).rglob("*.py")]
+    rooms = ("analyse", "advise", "plan", "flows")
+    texts = [path.read_text() for room in rooms for path in (SOURCE / room).rglob("*.py")]
     given = {
         node.attr
         for text in texts
@@ -43,7 +57,7 @@ def test_every_reason_is_given_somewhere() -> None:
 
 
 def test_every_code_is_of_one_document() -> None:
-    groups = (OF_VERDICTS, OF_RECOMMENDATIONS, OF_SWEEPS, OF_REFUSALS)
+    groups = (OF_VERDICTS, OF_RECOMMENDATIONS, OF_SWEEPS, OF_REFUSALS, OF_HOSTS, OF_ADVICE)
     assert sorted(code for group in groups for code in group) == sorted(Reason)
     assert [code.value for code in OF_VERDICTS][-1] == "not-measured", "a verdict's document has no code of a search"
 

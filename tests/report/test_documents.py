@@ -22,9 +22,10 @@ from virtune.fio.workloads import parse_workload
 from virtune.model.domain import SettingChange
 from virtune.model.errors import ReadError
 from virtune.model.evidence import Check, InForce, Listed, StudyRecord, TrialRecord
-from virtune.model.finding import ProcessDisk, Running, Subject, Unread
+from virtune.model.finding import LeftAlone, NewFinding, ProcessDisk, Running, Subject, Unread
 from virtune.model.knobs import KNOBS
 from virtune.model.measurement import Measurement
+from virtune.model.reason import Reason, because
 from virtune.model.remark import Remark, Weight
 from virtune.model.study import Study, StudyKind, Trial
 from virtune.plan.arms import arms_from_vary, base_stack
@@ -211,9 +212,12 @@ def test_domains_and_advice_keep_to_their_schemas_and_changes_are_noticed() -> N
         uuid=None,
         turns=turns,
         diff="-a",
-        left=["vda: no"],
+        left=[
+            LeftAlone(why=because(Reason.SPINNING_DISK), at="vda"),
+            LeftAlone(why=because(Reason.FREE_CPUS_UNKNOWN)),
+        ],
         commands=["c"],
-        warnings=["w"],
+        warnings=[NewFinding(rule="R14", at="vda", text="w")],
     )
     documents = {
         "domains": as_read(domains_document([("a.xml", runs, audit(replace(runs, running=None)))], [lost])),

@@ -16,6 +16,7 @@ from virtune.flows.live.diagnose import diagnose_study
 from virtune.flows.run.check import fitness
 from virtune.model.evidence import Listed
 from virtune.model.fitness import Fitness, GateStanding, Neighbour, Reach, SliceNoise
+from virtune.model.reason import Reason
 from virtune.model.remark import Remark, Weight
 from virtune.model.study import StudyKind
 from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
@@ -50,6 +51,7 @@ def invented(remarks: int, *, fit: bool) -> Fitness:
         gates=(gate,) * 12, neighbours=(Neighbour(pid=1, name="fio", cpus=1.5, bandwidth_bps=1e8),) * 30,
         advice=tuple(replace(REMARK, text=f"{WORDS} {n}") for n in range(remarks)),
         unfit=() if fit else ("it drifts", "the A/A test found a difference"),
+        unfit_reasons=() if fit else (Reason.ONLY_LARGE_DIFFERENCES, Reason.FALSE_DIFFERENCE),
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@
 from tools.schemas.shape import exactly, table, written
 from tools.schemas.typed import Typed
 from virtune.model.fitness import Fitness
+from virtune.model.reason import OF_HOSTS, OF_VERDICTS
 from virtune.report.json.check import SCHEMA
 from virtune.report.json.document import IDENTITY, ProgramVersion
 
@@ -28,6 +29,7 @@ WORDS: dict[str, str] = {
     "Fitness.neighbours": "Who else worked meanwhile, the busiest first; null when it is shown again.",
     "Fitness.advice": "What to do about it, the most severe first.",
     "Fitness.unfit": "Why the host is not fit to measure on, in words; none where it is fit.",
+    "Fitness.unfit_reasons": "The codes of these reasons, in the same order.",
     "Drift.per_minute": "The change in a minute as a share (0.01 is +1 %).",
     "Drift.low": "The lower end of its interval (95 %).",
     "Drift.high": "The upper end of its interval (95 %).",
@@ -57,6 +59,7 @@ WORDS: dict[str, str] = {
     "SelfTest.ratio": "One over the other; null where there were too few pairs.",
     "SelfTest.why": "The reason of the verdict, in words.",
     "Interval.estimate": "The ratio itself.",
+    "SelfTest.reason": "The code of that reason.",
     "Interval.low": "The lower end of the interval.",
     "Interval.high": "The upper end of the interval.",
     "Interval.confidence": "The confidence of this interval, 0 to 1.",
@@ -75,6 +78,8 @@ def schema() -> str:
     if shapes.unused():
         raise KeyError(f"words for what is gone: {', '.join(shapes.unused())}")
     own = shapes.definitions.pop("Fitness")
+    own["properties"]["unfit_reasons"]["items"] = {"enum": [*OF_HOSTS]}
+    shapes.definitions["SelfTest"]["properties"]["reason"] |= {"enum": [*OF_VERDICTS]}
     body = table("x", {"schema": exactly(IDENTITY, SCHEMA), "virtune": shapes.of(ProgramVersion)})
     body["properties"] |= own["properties"]
     body["required"] = list(body["properties"])

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from virtune.advise.qemu_versions import io_uring_crawls_on_ahci, io_uring_hangs
 from virtune.advise.rule import below, words
 from virtune.model.domain import IOTHREAD_BUSES, Domain, DomainDisk, SettingChange
-from virtune.model.finding import Subject
+from virtune.model.finding import LeftAlone, Subject
+from virtune.model.reason import Reason, Why, because
 
 NAME = "flash"
 
@@ -26,18 +27,17 @@ class Template:
     """A template's changes to a domain, and what it leaves unchanged with the reason."""
 
     turns: tuple[SettingChange, ...]
-    left: tuple[str, ...]
+    left: tuple[LeftAlone, ...]
 
 
 def flash(subject: Subject) -> Template:
     """Return the setting changes that bring a domain to the configuration, without those that have no effect."""
     turns: list[SettingChange] = []
-    left: list[str] = []
+    left: list[LeftAlone] = []
     threads = _Threads(subject.domain)
     for disk in subject.disks:
-        because = _exempt(subject, disk)
-        if because:
-            left.append(f"{disk.target}: {because}")
+        if exempt := _exempt(subject, disk):
+            left.append(LeftAlone(at=disk.target, why=exempt))
             continue
         turns += _engine(subject, disk, left)
         if disk.discard is None and not disk.shareable:
@@ -45,20 +45,20 @@ def flash(subject: Subject) -> Template:
         if disk.bus in IOTHREAD_BUSES and not subject.domain.threads_of(disk):
             turns.append(SettingChange(knob="device.iothread", at=disk.target, value=threads.take()))
         elif disk.bus not in IOTHREAD_BUSES and disk.bus != "scsi":
-            left.append(f"{disk.target}: bus={disk.bus} has no IOThread; virtio needs the guest's driver first")
+            left.append(LeftAlone(at=disk.target, why=because(Reason.NO_IOTHREAD_ON_BUS, bus=disk.bus)))
     turns = [*threads.made(), *turns, *_pins(subject, threads.used, left)]
     return Template(turns=tuple(turns), left=tuple(left))
 
 
-def _exempt(subject: Subject, disk: DomainDisk) -> str | None:
+def _exempt(subject: Subject, disk: DomainDisk) -> Why | None:
     if not disk.opened_here:
-        return f"{disk.source.kind} disks are not opened by this host's kernel"
+        return because(Reason.NOT_OPENED_HERE, kind=disk.source.kind)
     if subject.image(disk).rotational:
-        return "it lies on a spinning disk, where the study keeps the old engine"
+        return because(Reason.SPINNING_DISK)
     return None
 
 
-def _engine(subject: Subject, disk: DomainDisk, left: list[str]) -> Iterator[SettingChange]:
+def _engine(subject: Subject, disk: DomainDisk, left: list[LeftAlone]) -> Iterator[SettingChange]:
     host = subject.host
     reasons = (
         (below(host.kernel, KERNEL_MIN), f"kernel {words(host.kernel)} is older than {words(KERNEL_MIN)}"),
@@ -70,13 +70,13 @@ def _engine(subject: Subject, disk: DomainDisk, left: list[str]) -> Iterator[Set
         ),
         (host.io_uring_disabled == 2 or host.io_uring_usable is False, "this host does not allow io_uring"),
     )
-    because = next((text for holds, text in reasons if holds), None)
+    refused = next((text for holds, text in reasons if holds), None)
     if disk.cache in ("writethrough", "directsync"):
-        left.append(f"{disk.target}: cache={disk.cache} promises durable writes, so it stays")
+        left.append(LeftAlone(at=disk.target, why=because(Reason.DURABLE_CACHE, cache=disk.cache)))
     elif disk.cache != "none":
         yield SettingChange(knob="disk.cache", at=disk.target, value="none")
-    if because:
-        left.append(f"{disk.target}: io stays, {because}")
+    if refused:
+        left.append(LeftAlone(at=disk.target, why=because(Reason.NO_IO_URING, why=refused)))
     elif subject.domain.language == "proxmox":
         if disk.io in ("threads", "native"):  # its own choice avoids io_uring on storage where it hangs (R15)
             yield SettingChange(knob="disk.aio", at=disk.target, value=None)
@@ -112,20 +112,20 @@ class _Threads:
         return (SettingChange(knob="iothread.count", value=str(self._count + self._made)),)
 
 
-def _pins(subject: Subject, threads: list[str], left: list[str]) -> Iterator[SettingChange]:
+def _pins(subject: Subject, threads: list[str], left: list[LeftAlone]) -> Iterator[SettingChange]:
     """Pin new IOThreads to CPUs that no vCPU of this domain is pinned to; without such CPUs nothing is pinned."""
     online = subject.host.online
     if not threads:
         return
     if online is None or not subject.domain.pins:
-        left.append("IOThreads are not pinned: which CPUs are free is known only where vCPUs are pinned")
+        left.append(LeftAlone(why=because(Reason.FREE_CPUS_UNKNOWN)))
         return
     taken = {cpu for what, places in subject.domain.pins if what != "emulator" for cpu in cpus_of(places)}
     free = sorted(set(online) - taken)
     for thread, cpu in zip(threads, free, strict=False):
         yield SettingChange(knob="iothread.pin", at=f"iothread:{thread}", value=str(cpu))
     if len(free) < len(threads):
-        left.append(f"{len(threads) - len(free)} IOThreads are not pinned: every other CPU is taken by a vCPU")
+        left.append(LeftAlone(why=because(Reason.NO_FREE_CPU, count=len(threads) - len(free))))
 
 
 def cpus_of(places: str) -> frozenset[int]:

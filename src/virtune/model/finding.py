@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from virtune.model.domain import Controller, Domain, DomainDisk, SettingChange
 from virtune.model.knob import Change, Risk
+from virtune.model.reason import Why
 from virtune.model.remark import Criterion
 
 Version = tuple[int, ...]
@@ -180,6 +181,30 @@ class Finding:
     risk: Risk
     diff: str = ""
     measured: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftAlone:
+    """What advice leaves as it is: why, where (a disk, empty for the domain), and the rule that found it, if any."""
+
+    why: Why
+    at: str = ""
+    rule: str = ""
+
+    @property
+    def text(self) -> str:
+        """The same in words."""
+        place = f"{self.rule} {self.at or 'domain'}" if self.rule else self.at
+        return f"{place}: {self.why.text}" if place else self.why.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewFinding:
+    """A finding that a configuration has with the advised changes, and had not before: its rule, place and words."""
+
+    rule: str
+    at: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

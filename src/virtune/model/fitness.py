@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass
 
+from virtune.model.reason import Reason
 from virtune.model.remark import Remark
 from virtune.model.verdict import Interval, Verdict
 
@@ -64,6 +65,7 @@ class SelfTest:
     rounds: int
     ratio: Interval | None
     why: str
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,7 @@ class Fitness:
     `windows_cv` is the standard deviation of IOPS in windows of `window_seconds` against their mean.
     `correlation_seconds` is the integrated autocorrelation time; with `correlation_open` it is at least that long,
     because the trials are too short to see its end. `unfit` are the reasons why the host is not fit to measure on,
-    none where it is. `neighbours` is None when the check is shown again.
+    none where it is, and `unfit_reasons` their codes. `neighbours` is None when the check is shown again.
     """
 
     study: str
@@ -106,6 +108,7 @@ class Fitness:
     neighbours: tuple[Neighbour, ...] | None
     advice: tuple[Remark, ...]
     unfit: tuple[str, ...]
+    unfit_reasons: tuple[Reason, ...]
 
     def reach(self, minutes: int) -> float | None:
         """Return the smallest difference that a comparison of so many minutes detects."""

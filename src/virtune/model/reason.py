@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reason for a verdict, a condition's result, a recommendation, or what a sweep did not find: a stable code for
-programs, and a sentence for people.
+"""The reason for a verdict, a condition's result, a recommendation, what a sweep did not find, a host that is not
+fit, or a setting that advice leaves: a stable code for programs, and a sentence for people.
 """
 
 from collections.abc import Mapping
@@ -50,6 +50,19 @@ class Reason(StrEnum):
     CONTRADICTION = "contradiction"
     MEASURES_MEMORY = "measures-memory"
     DOES_NOT_START = "does-not-start"
+    TOO_FEW_TRIALS = "too-few-trials"
+    ONLY_LARGE_DIFFERENCES = "only-large-differences"
+    FALSE_DIFFERENCE = "false-difference"
+    MOSTLY_INVALID = "mostly-invalid"
+    NOT_OPENED_HERE = "not-opened-here"
+    SPINNING_DISK = "spinning-disk"
+    DURABLE_CACHE = "durable-cache"
+    NO_IO_URING = "no-io-uring"
+    NO_IOTHREAD_ON_BUS = "no-iothread-on-bus"
+    FREE_CPUS_UNKNOWN = "free-cpus-unknown"
+    NO_FREE_CPU = "no-free-cpu"
+    NO_SETTING = "no-setting"
+    NOT_WRITABLE = "not-writable"
 
 
 WORDS: Mapping[Reason, str] = {
@@ -94,6 +107,19 @@ WORDS: Mapping[Reason, str] = {
     Reason.MEASURES_MEMORY: "a span of {span} fits into this host's {memory}, so the page cache would be measured and"
     " not the disk: a larger --span, or name them: --vary disk.cache=none,writeback",
     Reason.DOES_NOT_START: "does not start: {why}",
+    Reason.TOO_FEW_TRIALS: "too few usable trials to tell how small a difference can be detected",
+    Reason.ONLY_LARGE_DIFFERENCES: "a 5-minute comparison detects only differences of {least} and more (90 % power)",
+    Reason.FALSE_DIFFERENCE: "the same stack was called different from itself (A/A test)",
+    Reason.MOSTLY_INVALID: "most trials are invalid: {cause}",
+    Reason.NOT_OPENED_HERE: "{kind} disks are not opened by this host's kernel",
+    Reason.SPINNING_DISK: "it lies on a spinning disk, where the study keeps the old engine",
+    Reason.DURABLE_CACHE: "cache={cache} promises durable writes, so it stays",
+    Reason.NO_IO_URING: "io stays, {why}",
+    Reason.NO_IOTHREAD_ON_BUS: "bus={bus} has no IOThread; virtio needs the guest's driver first",
+    Reason.FREE_CPUS_UNKNOWN: "IOThreads are not pinned: which CPUs are free is known only where vCPUs are pinned",
+    Reason.NO_FREE_CPU: "{count} IOThreads are not pinned: every other CPU is taken by a vCPU",
+    Reason.NO_SETTING: "{seen}; {advice}",
+    Reason.NOT_WRITABLE: "{refusal}",
 }
 """The sentence of each code, with placeholders for the facts of the case."""
 
@@ -126,7 +152,29 @@ OF_REFUSALS = (
 )
 """Why a configuration is left out of a search."""
 
-OF_VERDICTS = tuple(one for one in Reason if one not in OF_RECOMMENDATIONS + OF_SWEEPS + OF_REFUSALS)
+OF_HOSTS = (
+    Reason.TOO_FEW_TRIALS,
+    Reason.ONLY_LARGE_DIFFERENCES,
+    Reason.FALSE_DIFFERENCE,
+    Reason.MOSTLY_INVALID,
+)
+"""Why a host is not fit to measure on."""
+
+OF_ADVICE = (
+    Reason.NOT_OPENED_HERE,
+    Reason.SPINNING_DISK,
+    Reason.DURABLE_CACHE,
+    Reason.NO_IO_URING,
+    Reason.NO_IOTHREAD_ON_BUS,
+    Reason.FREE_CPUS_UNKNOWN,
+    Reason.NO_FREE_CPU,
+    Reason.NO_SETTING,
+    Reason.NOT_WRITABLE,
+)
+"""Why advice leaves something as it is."""
+
+_OTHERS = (*OF_RECOMMENDATIONS, *OF_SWEEPS, *OF_REFUSALS, *OF_HOSTS, *OF_ADVICE)
+OF_VERDICTS = tuple(one for one in Reason if one not in _OTHERS)
 """Of a verdict, a condition's result, and an interval that there is not."""
 
 NO_MEASUREMENT = ", which no measurement does"

@@ -17,6 +17,7 @@ from virtune.analyse.study.summarise import summarise
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.fitness import Fitness, GateStanding, Neighbour, Reach, SelfTest, SliceNoise
 from virtune.model.gate import GATES, Gate
+from virtune.model.reason import Reason, Why, because
 from virtune.model.remark import Remark
 from virtune.model.remark_kinds import SIMULATED
 from virtune.model.units import format_share
@@ -57,6 +58,7 @@ def fitness_of(
     standings = _standings(record.attempts or record.trials)
     same = next((_self_test(one) for one in summarise(record).verdicts), None)
     reaches = tuple(_reach(minutes, best, record.study.confidence) for minutes in MINUTES)
+    unfit = tuple(_unfit(reaches, same, standings))
     return Fitness(
         study=record.study.id,
         workload=record.study.workloads[0].name,
@@ -77,26 +79,33 @@ def fitness_of(
         gates=standings,
         neighbours=neighbours,
         advice=tuple(_advice(record, standings, findings)),
-        unfit=tuple(_unfit(reaches, same, standings)),
+        unfit=tuple(one.text for one in unfit),
+        unfit_reasons=tuple(one.reason for one in unfit),
     )
 
 
-def _unfit(reaches: Sequence[Reach], same: SelfTest | None, standings: Sequence[GateStanding]) -> Iterator[str]:
+def _unfit(reaches: Sequence[Reach], same: SelfTest | None, standings: Sequence[GateStanding]) -> Iterator[Why]:
     """Yield the reasons why this host is not fit for measurements."""
     smallest = next(one.smallest for one in reaches if one.minutes == _MINUTES_OF_A_COMPARISON)
     if smallest is None:
-        yield "too few usable trials to tell how small a difference can be detected"
+        yield because(Reason.TOO_FEW_TRIALS)
     elif smallest > UNFIT:
-        yield f"a 5-minute comparison detects only differences of {format_share(smallest)} and more (90 % power)"
+        yield because(Reason.ONLY_LARGE_DIFFERENCES, least=format_share(smallest))
     if same is not None and same.verdict in (Verdict.BETTER, Verdict.WORSE):
-        yield "the same stack was called different from itself (A/A test)"
+        yield because(Reason.FALSE_DIFFERENCE)
     for one in standings:
         if one.invalid is not None and one.median > one.invalid:
-            yield f"most trials are invalid: {one.label}"
+            yield because(Reason.MOSTLY_INVALID, cause=one.label)
 
 
 def _self_test(comparison: Comparison) -> SelfTest:
-    return SelfTest(verdict=comparison.verdict, rounds=comparison.rounds, ratio=comparison.ratio, why=comparison.why)
+    return SelfTest(
+        verdict=comparison.verdict,
+        rounds=comparison.rounds,
+        ratio=comparison.ratio,
+        why=comparison.why,
+        reason=comparison.reason,
+    )
 
 
 def _overhead(record: StudyRecord, trials: Sequence[TrialRecord]) -> float | None:

@@ -61,5 +61,9 @@ def advice_lines(domain: str, advice: Advice, ways: Sequence[str] | None = None)
 
     ways = ways if ways is not None else [takes.value for takes, _ in advice.effects]
     turns = [(turn, way, risk) for turn, way, (_, risk) in zip(advice.turns, ways, advice.effects, strict=True)]
-    said = {"left": advice.left, "commands": advice.commands, "warnings": advice.warnings}
+    said = {
+        "left": [one.text for one in advice.left],
+        "commands": advice.commands,
+        "warnings": [one.text for one in advice.warnings],
+    }
     yield from lines(domain, turns, diff=advice.diff, **said)

@@ -13,9 +13,10 @@ from virtune.flows.domains.difference import unified
 from virtune.flows.domains.domains import FoundDomain
 from virtune.model.domain import SettingChange
 from virtune.model.errors import PlanError, UsageError
-from virtune.model.finding import Finding, Severity
+from virtune.model.finding import Finding, LeftAlone, NewFinding, Severity
 from virtune.model.knob import Change, Risk
 from virtune.model.knobs import find
+from virtune.model.reason import Reason, because
 
 TEMPLATES = (NAME,)
 
@@ -47,9 +48,9 @@ class Advice:
     effects: tuple[tuple[Change, Risk], ...]
     after: bytes
     diff: str
-    left: tuple[str, ...] = ()
+    left: tuple[LeftAlone, ...] = ()
     commands: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[NewFinding, ...] = ()
 
 
 def advise(found: FoundDomain, wish: Wish, findings: Sequence[Finding] | None = None) -> Advice:
@@ -62,13 +63,13 @@ def advise(found: FoundDomain, wish: Wish, findings: Sequence[Finding] | None = 
     if len(found.text) * (sum(map(len, groups)) + len(wish.turns)) > WORK_BYTES_MAX:
         count = sum(map(len, groups)) + len(wish.turns)
         raise PlanError(f"{count:,} changes of one domain are too many at once", hint="name some with --set")
-    after, made, unsaid = found.text, list[SettingChange](), list[str]()
+    after, made, unsaid = found.text, list[SettingChange](), list[LeftAlone]()
     names: dict[str, str] = {}
     for group in groups:
         try:
             after, changed = _changed(found, after, group, names)
         except PlanError as refusal:
-            unsaid.append(refusal.message)
+            unsaid.append(LeftAlone(why=because(Reason.NOT_WRITABLE, refusal=refusal.message)))
         else:
             made += changed
     after, changed = _changed(found, after, wish.turns, names)
@@ -89,7 +90,7 @@ def advise(found: FoundDomain, wish: Wish, findings: Sequence[Finding] | None = 
     )
 
 
-def _warnings(found: FoundDomain, after: bytes) -> tuple[str, ...]:
+def _warnings(found: FoundDomain, after: bytes) -> tuple[NewFinding, ...]:
     """Return the audit's errors and warnings in a changed configuration that were not in the old one."""
     name = found.subject.domain.name
     changed = next((one for one in found.language.domains(after) if one.name in ("", name)), None)
@@ -98,7 +99,11 @@ def _warnings(found: FoundDomain, after: bytes) -> tuple[str, ...]:
     known = {(one.rule.id, one.at) for one in audit(found.subject)}
     new = (one for one in audit(replace(found.subject, domain=replace(changed, name=name))))
     return tuple(
-        masked(f"{one.rule.id} {one.at or 'domain'}: {one.seen.seen}; {one.seen.advice}")
+        NewFinding(
+            rule=one.rule.id,
+            at=one.at,
+            text=masked(f"{one.rule.id} {one.at or 'domain'}: {one.seen.seen}; {one.seen.advice}"),
+        )
         for one in new
         if one.rule.severity is not Severity.TRY and (one.rule.id, one.at) not in known
     )
@@ -143,7 +148,7 @@ def _word(value: int | bool) -> str:  # noqa: FBT001
 
 def _wanted(
     found: FoundDomain, wish: Wish, findings: Sequence[Finding] | None
-) -> tuple[list[Sequence[SettingChange]], tuple[str, ...]]:
+) -> tuple[list[Sequence[SettingChange]], tuple[LeftAlone, ...]]:
     """Return the changes that rules or a template request, in groups that are made together; and what is left out."""
     if wish.template is not None:
         template = flash(found.subject)
@@ -155,14 +160,14 @@ def _wanted(
         if name not in known:
             raise UsageError(f"no rule {name!r}", hint="docs/reference/rules.md lists them")
     groups: list[Sequence[SettingChange]] = []
-    left: list[str] = []
+    left: list[LeftAlone] = []
     for finding in audit(found.subject) if findings is None else findings:
         asked = finding.rule.id in wish.rules if wish.rules else finding.rule.severity is not Severity.TRY
         if asked and finding.seen.turns:
             groups.append(_unsaid(finding.seen.turns, [turn for group in groups for turn in group]))
         elif asked:
-            said = f"{finding.seen.seen}; {finding.seen.advice}"
-            left.append(f"{finding.rule.id} {finding.at or 'domain'}: {masked(said)}")
+            why = because(Reason.NO_SETTING, seen=masked(finding.seen.seen), advice=masked(finding.seen.advice))
+            left.append(LeftAlone(rule=finding.rule.id, at=finding.at, why=why))
     return groups, tuple(left)
 
 

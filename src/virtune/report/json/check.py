@@ -4,6 +4,7 @@
 History of the schema:
 
 virtune/check/1   noise, autocorrelation, drift, slices, detectable difference, gates, neighbours
+virtune/check/2   the codes of the reasons: `unfit_reasons`, `same.reason`
 """
 
 from dataclasses import asdict
@@ -12,7 +13,7 @@ from typing import Any
 from virtune import __version__
 from virtune.model.fitness import Fitness
 
-SCHEMA = "virtune/check/1"
+SCHEMA = "virtune/check/2"
 
 
 def check_document(fitness: Fitness) -> dict[str, Any]:
