@@ -9,6 +9,7 @@ this host has what they need, and the stack differs afterwards.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from virtune.fio.generator import clones_of
 from virtune.model.bottleneck import Cause, Diagnosis
 from virtune.model.condition import Threshold
 from virtune.model.knobs import BY_ID
@@ -94,6 +95,13 @@ _LIGHT_BACKEND = Replacement(
     what="QEMU's null-co with the device's mean latency, which costs the thread no work of an engine",
     changes=SLOW_NULL_CO,
 )
+
+_MORE_JOBS = Replacement(
+    arm="more-jobs",
+    what="a load of twice as many jobs with half of the depth each",
+    load=(("numjobs", 2), ("iodepth", 0.5)),
+)
+"""On an export with queues for them all: jobs that share a queue share a thread too."""
 
 _OWN_LOAD = "the load is a job file, which runs as it is, or its jobs differ, or they cannot be divided"
 
@@ -230,13 +238,7 @@ INTERVENTIONS: Mapping[Cause, Row] = {
         by_hand="`direct=1` in the workload, or a `--span` larger than memory",
     ),
     Cause.LOAD: Row(
-        replacements=(
-            Replacement(
-                arm="more-jobs",
-                what="a load of twice as many jobs with half of the depth each",
-                load=(("numjobs", 2), ("iodepth", 0.5)),
-            ),
-        ),
+        replacements=(replace(_MORE_JOBS, changes=(("export.num_queues", "{clones}"),)), _MORE_JOBS),
         without=_OWN_LOAD,
         by_hand="`virtune measure` with more jobs (`numjobs=2`), or with another client (`--rig vhost-user`)",
     ),
@@ -287,13 +289,11 @@ def intervention(
     an empty value stands for all.
     """
     row = INTERVENTIONS[accused.found.cause]
-    known = _known(accused, arm.stack)
+    known = _known(accused, arm, workload)
     for one in row.replacements:
-        replaced = (
-            _changed(arm, one.arm, one.changes, known, unavailable)
-            if one.changes
-            else _loaded(arm, one.arm, one.load, workload)
-        )
+        replaced = _loaded(arm, one.arm, one.load, workload) if one.load else arm
+        if replaced is not None and one.changes:
+            replaced = _changed(replaced, one.arm, one.changes, known, unavailable)
         stand_in = _changed(arm, STAND_IN, SLOW_NULL_CO, known, unavailable) if one.stand_in else None
         if replaced is None or (one.stand_in and stand_in is None):
             continue
@@ -312,11 +312,12 @@ def knobs_of(cause: Cause) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for one in INTERVENTIONS[cause].replacements for name, _ in one.changes))
 
 
-def _known(accused: Diagnosis, stack: Stack) -> dict[str, str]:
+def _known(accused: Diagnosis, arm: Arm, workload: Workload) -> dict[str, str]:
     """Return the figures of the diagnosis that a replacement may need; an unknown one is missing."""
     found = {
-        "queues": str(max(2, stack.device.num_queues or 0)),
-        "vcpus": str(2 * (stack.machine.vcpus or 1)),
+        "clones": str(max(2 * clones_of(arm.load_of(workload)), arm.stack.queues)),
+        "queues": str(max(2, arm.stack.device.num_queues or 0)),
+        "vcpus": str(2 * (arm.stack.machine.vcpus or 1)),
     }
     device = _device_ns(accused)
     depth = accused.path.depth
@@ -366,9 +367,9 @@ def _loaded(arm: Arm, name: str, factors: tuple[tuple[str, float], ...], workloa
     """Return the arm with its load changed by these factors; None where the load does not allow that."""
     if workload.verbatim is not None:
         return None
-    options = {}
+    options = dict(arm.options)
     for word, factor in factors:
-        values = {job.get(word, "1") for job in workload}
+        values = {job.get(word, "1") for job in arm.load_of(workload)}
         value = values.pop()
         if values or not value.isdecimal() or int(value) * factor % 1:
             return None
@@ -396,4 +397,4 @@ def _changed(
         settings[knob_id] = value
     if stack == arm.stack or objections(stack):
         return None
-    return Arm(name=name, stack=stack, settings=tuple(settings.items()))
+    return replace(arm, name=name, stack=stack, settings=tuple(settings.items()))
