@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ways to choose a configuration, replayed over the same recorded seconds of real disks, of which the best is known.
 
-    python -m benchmarks.replay [--runs 200] [--slices 100] [--record FILE]
+    python -m benchmarks.replay [--runs 200] [--slices 100] [--apart SECONDS] [--record FILE]
 
 The record is `benchmarks.tune`'s truth: interleaved rounds of every configuration. Whoever replays it asks for one
 slice of a configuration after another and gets what that configuration did in the round of that moment: N slices are
 as long as a round of N configurations. Each run begins at another round, and the record goes round. So everybody sees
-the host's drift and noise as they were; only slices as long as the record's can be had.
+the host's drift and noise as they were; only slices as long as the record's can be had. `--apart` lets virtune's
+blocks begin that far apart, as `tune --spread` does.
 
 The peers: the grid as bench-fio runs it (all loops of one configuration, then the next), Optuna's TPE alone (as many
 trials as there are slices, the best value wins), mlos_core's SMAC where it is installed (`--ways mlos`).
@@ -17,6 +18,7 @@ import math
 import statistics
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -37,6 +39,10 @@ class Record:
     def __init__(self, rounds: Rounds, begin: int) -> None:
         self._rounds, self._begin, self.spent = rounds, begin, 0
 
+    def wait_until(self, slices: int) -> None:
+        """Let time go on until so many slices could have run."""
+        self.spent = max(self.spent, slices)
+
     def slice_of(self, key: Key) -> float:
         """Return ln(IOPS) of a configuration at this moment; time goes on by one slice."""
         each = len(self._rounds[0])
@@ -49,13 +55,14 @@ Chooser = Callable[[Record, list[Key], int, int], tuple[Key, float | None]]
 """(record, configurations, slices to spend, seed) -> the chosen one, and the stated distance to the best."""
 
 
-def virtune(record: Record, keys: list[Key], slices: int, seed: int) -> tuple[Key, float | None]:
-    """Race as `tune --mode quick` does."""
+def virtune(record: Record, keys: list[Key], slices: int, seed: int, *, apart: int = 0) -> tuple[Key, float | None]:
+    """Race as `tune --mode quick` does; blocks begin the time of `apart` slices apart."""
     names = {"+".join(key): key for key in keys}
     chance, race = Random(seed), Race(list(names), RaceRules(contenders_first=True, slices_max=slices))
     while race.standing.up_next:
-        order = chance.sample(race.standing.up_next, len(race.standing.up_next))
+        order, begun = chance.sample(race.standing.up_next, len(race.standing.up_next)), record.spent
         race.add({name: record.slice_of(names[name]) for name in order})
+        record.wait_until(begun + apart)
     return names[race.standing.leader or next(iter(names))], race.standing.distance
 
 
@@ -124,6 +131,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--slices", type=int, nargs="+", default=[60, 100, 200])
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=["virtune", "bench-fio", "Optuna TPE"])
+    parser.add_argument("--seed", type=int, default=0, help="of the first run")
+    parser.add_argument("--apart", type=float, default=0.0, help="seconds between the beginnings of virtune's blocks")
     parser.add_argument("--record", type=Path, help="a file that `benchmarks.tune pack` wrote, instead of its latest")
     asked = parser.parse_args()
     rounds = packed(asked.record) if asked.record else truth()
@@ -132,19 +141,22 @@ def main() -> None:
     top = max(level.values())
     near = sum(top - one <= math.log1p(NEAR) for one in level.values())
     print(f"{len(rounds)} rounds of {len(keys)} configurations; {near} of them within 3 % of the best")
+    ways = WAYS | {"virtune": partial(virtune, apart=round(asked.apart / SLICE_SECONDS))}
     for slices in asked.slices:
         for name in asked.ways:
-            gaps, said = list[float](), list[bool]()
-            for seed in range(asked.runs):
+            gaps, said, took = list[float](), list[bool](), list[float]()
+            for seed in range(asked.seed, asked.seed + asked.runs):
                 record = Record(rounds, Random(seed).randrange(len(rounds)))
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    key, distance = WAYS[name](record, keys, slices, seed)
+                    key, distance = ways[name](record, keys, slices, seed)
+                took.append(record.spent * SLICE_SECONDS)
                 gaps.append(-math.expm1(level[key] - top))
                 said.append(distance is None or math.expm1(top - level[key]) <= distance + 1e-9)
-            right = np.mean([gap <= NEAR for gap in gaps])
+            right = float(np.mean([gap <= NEAR for gap in gaps]))
             print(
-                f"{slices} slices ({slices * SLICE_SECONDS:.0f} s) {name}: within 3 % {right:.2f}, mean"
+                f"{slices} slices, {statistics.fmean(took):.0f} s, {name}: within 3 % {right:.3f} (standard error"
+                f" {math.sqrt(right * (1 - right) / asked.runs):.3f}), mean"
                 f" {100 * np.mean(gaps):.1f} % below the best"
                 + (f"; stated distance true {np.mean(said):.2f}" if name == "virtune" else "; states no distance"),
                 flush=True,

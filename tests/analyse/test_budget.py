@@ -196,11 +196,33 @@ def test_a_lost_pair_is_made_up_for_only_within_the_budget() -> None:
     assert 6 <= len(confirmed) < 12
 
 
-@pytest.mark.parametrize(("noise", "spread", "told"), [(0.3, 0.0, True), (0.3, 60.0, False), (0.05, 0.0, False)])
-def test_a_search_on_a_restless_host_is_told_to_take_its_time(noise: float, spread: float, told: bool) -> None:
+def probed(*, noise: float, patience: float = 1.0, budget: float | None = None) -> Tuning:
+    """A search of four equal arms, when its probe is over."""
     rates = {f"a{index}": 50_000.0 for index in range(4)}
-    study = study_of(list(rates), spread_seconds=spread)
+    study = study_of(list(rates), patience=patience, budget_seconds=budget)
     clock = Clock(study, World(rates, noise=noise))
     while (found := clock.step()).phase is not Phase.RACE:
         pass
-    assert ("restless" in probed_words(found)) is told
+    return found
+
+
+@pytest.mark.parametrize(("noise", "told"), [(0.3, True), (0.05, False)])
+def test_a_search_on_a_restless_host_is_told_to_take_its_time(noise: float, told: bool) -> None:
+    words = probed_words(probed(noise=noise, budget=120.0))
+    assert ("restless" in words) is told
+    assert ("larger --budget" in words) is told
+
+
+def test_without_a_budget_a_search_takes_longer_on_a_restless_host_and_only_there() -> None:
+    calm, usual, longer = (
+        probed(noise=noise, patience=patience) for noise, patience in ((0.05, 2.5), (0.3, 1.0), (0.3, 2.5))
+    )
+    assert (calm.probed.restless, usual.probed.restless, longer.probed.restless) == (False, True, True)
+    assert calm.probed.slices_max == usual.probed.slices_max  # as a search of before is judged
+    assert calm.probed.slices_max is not None
+    assert longer.probed.slices_max is not None
+    assert longer.probed.slices_max > 2.5 * calm.probed.slices_max
+    assert "so it takes longer" in probed_words(longer)
+    assert "restless" not in probed_words(calm)
+    limited = [probed(noise=0.3, patience=patience, budget=120.0) for patience in (1.0, 2.5)]
+    assert limited[0].probed.slices_max == limited[1].probed.slices_max  # a budget is kept whatever the host does

@@ -179,8 +179,8 @@ class StudyOptions:
     )  # fmt: skip
     mode: Mode | None = _row(
         takes=Takes.CHOICE, verbs=("tune",), choices=("quick", "certify"), default="quick", not_in_plan=_SEARCHES,
-        help="quick: a tenth of a full grid's time. certify: until the winner is proved to be within the margin of"
-        " the best.",
+        help="quick: a tenth of a full grid's time, a quarter on a restless host. certify: until the winner is proved"
+        " to be within the margin of the best.",
     )  # fmt: skip
     metric: str | None = _row(
         takes=Takes.METRIC, verbs=("compare",), default="iops", plan="metric",

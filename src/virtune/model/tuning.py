@@ -88,7 +88,8 @@ class Probed:
     """The probe's measurements of the baseline and what follows from them: slice length, the most slices of the race,
     forecast for a certificate.
 
-    `iops` and `flushes` are rates per second of the workload with the lowest.
+    `iops` and `flushes` are rates per second of the workload with the lowest. `restless`: neighbouring slices differ
+    so much that a search of the usual length often misses the best.
     """
 
     slices: int
@@ -98,6 +99,7 @@ class Probed:
     slice_seconds: float
     slices_max: int | None
     certificate_seconds: float | None
+    restless: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

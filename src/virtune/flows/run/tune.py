@@ -51,11 +51,6 @@ COME_UP_MAX = 200
 """Up to so many configurations are all brought up once before the race; of more, each when its turn comes."""
 
 
-RESTLESS = 0.25
-"""From this sd of neighbouring slices (ln) on a longer search is advised: on a recorded hour of 0.37 two of
-three searches chose within 3 % of the best, and nine of ten with 40 s between their blocks (benchmarks/decide.md)."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Anew:
     """Rigs that restart every stack: in a new process, or for guests with a new disk in the same machine."""
@@ -280,9 +275,11 @@ def probed_words(known: Tuning) -> str:
     if race is None:
         return words
     words += f"; this race stops after about {format_seconds(race)} at the latest"
-    if probed.sd < RESTLESS or search.spread_seconds:
+    if not probed.restless or search.mode != "quick":
         return words
-    return f"{words}. This host is restless now: choose in a quieter hour, or with blocks far apart (--spread 80s)"
+    if search.budget_seconds is None:
+        return f"{words}. This host is restless now, so it takes longer than on a quiet one (--budget: a limit)"
+    return f"{words}. This host is restless now: the best is found more often with a larger --budget"
 
 
 def _attempts(study: Study, known: Tuning, tools: Tools, store: Store, say: Callable[[Event], None]) -> Attempts:

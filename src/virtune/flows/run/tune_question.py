@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from virtune.analyse.search.pilot import BLOCKS_IN_BUDGET
+from virtune.analyse.search.pilot import BLOCKS_IN_BUDGET, PATIENCE
 from virtune.bench.qemu.machine import PROGRAM
 from virtune.flows.run.preconditions import guest_is_built
 from virtune.flows.run.question import checked_span, facts_text, read_workloads
@@ -154,6 +154,7 @@ def _search(asked: StudyOptions, goal: Goal, space: Space) -> Search:
         spread_seconds=_spread_of(asked),
         vary=asked.vary,
         tries=tries_for(len(space.ranked)),
+        patience=PATIENCE,
     )
 
 
