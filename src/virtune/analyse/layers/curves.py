@@ -145,7 +145,7 @@ def _alike(ring: RingCurve, disk: DiskCurve) -> bool:
 
 def _at(points: Sequence[Sequence[float]], t_ns: int, column: int) -> float:
     """Return a sum at a moment, straight between the points beside it."""
-    after = bisect_right([one[0] for one in points], t_ns)
+    after = bisect_right(points, float(t_ns), key=lambda one: one[0])
     if after == 0:
         return float(points[0][column])
     if after == len(points):
