@@ -10,6 +10,7 @@ from scipy.special import stdtrit
 
 from virtune.analyse.stats.arm_noise import certain, pair_noise
 from virtune.analyse.stats.planned import ALIKE_SHARE, foreseen_freedom, planned_contrasts
+from virtune.model.verdict import ROUNDS_MIN
 
 ARMS, ROUNDS, RUNS = 5, 12, 300
 
@@ -34,9 +35,11 @@ def judged(
 def test_of_equal_arms_a_pairs_noise_is_as_certain_as_is_said(arms: int, rounds: int) -> None:
     variance, df = judged(*[1.0] * arms, rounds=rounds)
     said, found = 1 / np.mean(1 / df), 2 / np.var(np.log(variance))
-    assert 0.75 < said / found < 1.25
+    # in the fewest rounds less is said than is found, since one arm that is unlike would not be seen
+    least, share = (0.75, ALIKE_SHARE - 0.1) if rounds > ROUNDS_MIN else (0.65, ALIKE_SHARE - 0.25)
+    assert least < said / found < 1.25
     assert said > (rounds - 1) * (1.5 if arms == 3 else 2)
-    assert ALIKE_SHARE - 0.1 < said / ((rounds - 1) * (arms - 1)) < ALIKE_SHARE + 0.15
+    assert share < said / ((rounds - 1) * (arms - 1)) < ALIKE_SHARE + 0.15
     assert foreseen_freedom(rounds, arms) == pytest.approx(ALIKE_SHARE * (rounds - 1) * (arms - 1))
 
 
@@ -105,6 +108,14 @@ def test_the_pairs_of_a_noisy_baseline_are_seldom_called_different(baseline: flo
     factors = np.ones((4000, arms))
     factors[:, 0] = baseline
     assert called_different(factors, rounds, 2) < 0.07
+
+
+@pytest.mark.parametrize("baseline", [2.0, 3.0])
+def test_in_the_fewest_rounds_a_noisier_baseline_that_hardly_shows_is_allowed_for(baseline: float) -> None:
+    factors = np.ones((4000, 8))
+    factors[:, 0] = baseline
+    # 0.083 and 0.084 without; means as they are, and Bonferroni, are called different more often than in a comparison
+    assert called_different(factors, ROUNDS_MIN, 2) < 0.075
 
 
 @pytest.mark.parametrize("most", [1.0, 2.0, 5.0, 20.0])
