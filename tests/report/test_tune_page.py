@@ -29,7 +29,7 @@ from virtune.model.tuning import Tuning
 from virtune.plan.codec import study_from_json, study_to_json
 from virtune.plan.space import Host
 from virtune.probe.host import host_facts
-from virtune.report.charts.race import pareto
+from virtune.report.charts.race import pareto, race
 from virtune.report.json.probe import probe_document
 from virtune.report.json.tune import tuning_document
 from virtune.report.reproduce import tune_again
@@ -233,3 +233,15 @@ def test_the_picture_of_speed_and_cost_has_the_intervals_of_the_race() -> None:
         assert rows[arm]["iops_low"] == pytest.approx(rows[leader]["iops"] * ratio.low)
     assert "iops_low" not in rows[leader]
     assert f"intervals of the differences from {leader}" in chart.reading
+
+
+def test_names_at_the_ends_of_a_race_do_not_cover_one_another() -> None:
+    rates = {"base": 40_000.0, "near": 40_010.0, "same": 40_020.0}
+    chart = race(*searched(study_of(list(rates)), World(rates, noise=0.05)))
+    assert chart is not None
+    ratios = [row["ratio"] for row in chart.spec["data"]["values"]]
+    ends = chart.spec["layer"][-1]["data"]["values"]
+    assert len(ends) == 3
+    for one, other in itertools.combinations(ends, 2):
+        if one["block"] == other["block"]:
+            assert abs(one["label"] - other["label"]) >= 0.049 * (max(ratios) - min(ratios))

@@ -83,11 +83,28 @@ def _spec(rows: list[dict[str, Any]], ends: list[dict[str, Any]], named: list[st
             {"mark": {"type": "line", "strokeWidth": 1.5}, "encoding": {"color": colour, "detail": {"field": "arm"}}},
             {"data": {"values": ends}, "mark": {"type": "point", "filled": True, "size": 40},
              "encoding": {"color": colour}},
-            {"data": {"values": [row for row in ends if row["arm"] in named]},
+            {"data": {"values": _apart([row for row in ends if row["arm"] in named], rows)},
              "mark": {"type": "text", "align": "left", "dx": 7, "fontSize": 11, "color": "currentColor"},
-             "encoding": {"text": {"field": "arm"}}},
+             "encoding": {"y": {**y, "field": "label"}, "text": {"field": "arm"}}},
         ],
     }  # fmt: skip
+
+
+def _apart(ends: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the ends of lines with places for their names, so that none covers another at its block."""
+    ratios = [row["ratio"] for row in rows]
+    gap = _LABEL_SHARE * (max(ratios) - min(ratios))
+    least: dict[int, float] = {}
+    placed = []
+    for row in sorted(ends, key=lambda row: float(row["ratio"])):
+        label = max(row["ratio"], least.get(row["block"], -math.inf))
+        least[row["block"]] = label + gap
+        placed.append({**row, "label": label})
+    return placed
+
+
+_LABEL_SHARE = 0.05
+"""The height of a name as a share of the picture's."""
 
 
 def pareto(known: Tuning, record: StudyRecord) -> Chart | None:
@@ -160,7 +177,7 @@ def _pareto_spec(rows: list[dict[str, Any]], front: list[dict[str, Any]]) -> dic
             *({"data": {"values": rows}, **one} for one in crosses()),
             {"data": {"values": rows}, "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
              "encoding": {"shape": {"field": "survives", "type": "nominal", "legend": {"title": "durability"}}}},
-            {"data": {"values": front},
+            {"data": {"values": rows if len(rows) <= _NAMED else front},
              "mark": {"type": "text", "align": "left", "dx": 8, "dy": -6, "fontSize": 11, "color": "currentColor"},
              "encoding": {"text": {"field": "arm"}}},
         ],

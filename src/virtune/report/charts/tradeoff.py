@@ -70,7 +70,7 @@ def _ends(result: Result, arm: str, workload: str) -> dict[str, float]:
     return found
 
 
-WIDEST = 10.0
+WIDEST = 4.0
 """An interval whose ends are further apart than this factor would leave no room for the marks."""
 
 
@@ -78,7 +78,7 @@ def crosses() -> list[dict[str, Any]]:
     """Return the layers that draw intervals both ways, of the rows that have them."""
     return [
         {"transform": [{"filter": f"isValid(datum.{name}_low)"}],
-         "mark": {"type": "rule", "strokeWidth": 1.2, "opacity": 0.8},
+         "mark": {"type": "rule", "strokeWidth": 1.2, "opacity": 0.8, "color": "currentColor"},
          "encoding": {axis: {**SPEED_AND_COST[axis], "field": f"{name}_low"}, f"{axis}2": {"field": f"{name}_high"}}}
         for axis, name in (("y", "iops"), ("x", "cost"))
     ]  # fmt: skip
