@@ -169,15 +169,23 @@ def _frontier(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _pareto_spec(rows: list[dict[str, Any]], front: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the specification: those on the line have their names beside them, of a few all have colours."""
     line = {"type": "line", "strokeWidth": 1.5, "color": PALETTE[0], "interpolate": "step-after"}
+    names = [row["arm"] for row in rows]
+    shape = {"field": "survives", "type": "nominal", "legend": {"title": "durability", "orient": "bottom"}}
+    colour: dict[str, Any] = {"value": PALETTE[0]}
+    if len(names) <= _NAMED:
+        colour = {"field": "arm", "type": "nominal", "legend": {"title": None, "symbolOpacity": 1},
+                  "scale": {"domain": names, "range": list(PALETTE[: len(names)])}}  # fmt: skip
+    lines = [{**one, "encoding": {**one["encoding"], "color": colour}} for one in crosses()]
     return {
         "encoding": SPEED_AND_COST,
         "layer": [
             {"data": {"values": front}, "mark": line},
-            *({"data": {"values": rows}, **one} for one in crosses()),
+            *({"data": {"values": rows}, **one} for one in lines),
             {"data": {"values": rows}, "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
-             "encoding": {"shape": {"field": "survives", "type": "nominal", "legend": {"title": "durability"}}}},
-            {"data": {"values": rows if len(rows) <= _NAMED else front},
+             "encoding": {"shape": shape, "color": colour}},
+            {"data": {"values": front},
              "mark": {"type": "text", "align": "left", "dx": 8, "dy": -6, "fontSize": 11, "color": "currentColor"},
              "encoding": {"text": {"field": "arm"}}},
         ],

@@ -86,7 +86,7 @@ def crosses() -> list[dict[str, Any]]:
 
 def _spec(result: Result, rows: list[dict[str, Any]]) -> dict[str, Any]:
     colour = {"field": "arm", "type": "nominal", "scale": arms_scale(result.study), "legend": None}
-    shape = {"field": "survives", "type": "nominal", "legend": {"title": "durability"}}
+    shape = {"field": "survives", "type": "nominal", "legend": {"title": "durability", "orient": "bottom"}}
     return {
         "data": {"values": rows},
         "encoding": SPEED_AND_COST,
