@@ -4,23 +4,28 @@ differs.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from statistics import fmean, stdev
 
+from virtune.analyse.stats.paired import interval_of
 from virtune.analyse.stats.student import two_sided
 from virtune.model.evidence import TrialRecord
-from virtune.model.result import ArmSummary, Value
+from virtune.model.result import ArmSummary
 from virtune.model.study import Study
 from virtune.model.units import format_ns, format_share
+from virtune.model.verdict import Interval
 
-BODY, TAIL = "latency.p50", "latency.p99.9"
+BODY, TAILS = "latency.p50", ("latency.p99", "latency.p99.9")
 
 APART = 1.2
 """From this ratio of their medians on, arms differ in the body of their latencies."""
 
-NARROW = 2.0
-"""An interval of the tail that is wider than this factor overlaps with anything, so it shows nothing."""
+ALIKE = 1.5
+"""Tails are alike if the interval of their ratio lies within this factor: single rounds' tails vary by as much."""
+
+OF_PAIR = 0.95
+"""The confidence of each pair's interval; every pair of arms must pass."""
 
 CONFIDENCE = 0.99
 """One study in a hundred whose first trial is like the others is told that it differs."""
@@ -34,46 +39,61 @@ OTHERS_MIN = 4
 
 def patterns_of(study: Study, arms: Sequence[ArmSummary], trials: Sequence[TrialRecord]) -> tuple[str, ...]:
     """Return what the figures show, a sentence each."""
-    found = [*_tails(study, arms)]
+    found = [*_tails(study, arms, trials)]
     if (first := _first(trials)) is not None:
         found.append(first)
     return tuple(found)
 
 
-def _tails(study: Study, arms: Sequence[ArmSummary]) -> Iterator[str]:
+def _tails(study: Study, arms: Sequence[ArmSummary], trials: Sequence[TrialRecord]) -> Iterator[str]:
     """Yield the workloads in which arms differ in the body of their latencies and not in the tail."""
     several = len(study.compared) > 1
     for workload in study.compared:
         mine = [one for one in arms if one.workload == workload.name]
-        tails = [one.get(TAIL) for one in mine]
-        bodies = [one.get(BODY) for one in mine]
-        known = [one for one in tails if one is not None and _narrow(one)]
-        if len(mine) < 2 or len(known) < len(mine) or any(one is None for one in bodies):
+        bodies = {one.arm: body.value for one in mine if (body := one.get(BODY)) is not None}
+        if len(mine) < 2 or len(bodies) < len(mine) or max(bodies.values()) < APART * min(bodies.values()):
             continue
-        if not all(_overlap(one, other) for one, other in combinations(known, 2)):
-            continue
-        middles = [one.value for one in bodies if one is not None]
-        if max(middles) < APART * min(middles):
+        here = [one for one in trials if one.trial.workload == workload.name]
+        tail = next((one for one in TAILS if _alike(one, bodies, here)), None)
+        known = [] if tail is None else [one for summary in mine if (one := summary.get(tail)) is not None]
+        if tail is None or len(known) < len(mine):
             continue
         metal = any(study.arm(one.arm).stack.kind.front == "file" for one in mine)
-        low, high = min(one.value for one in known), max(one.value for one in known)
-        of = f" under {workload.name}" if several else ""
+        low, high = (of(one.value for one in known) for of in (min, max))
+        apart = max(bodies.values()) / min(bodies.values())
+        name, of_load = tail.partition(".p")[2], f" under {workload.name}" if several else ""
         yield (
-            f"the tail is alike in all arms{', bare metal included' if metal else ''}{of}: p99.9 is"
-            f" {format_ns(low)} to {format_ns(high)}, while medians differ by a factor of"
-            f" {max(middles) / min(middles):.1f}. It comes from below them all, so percentiles from p99 on compare"
-            " this host with itself"
+            f"the tail is alike in all arms{', bare metal included' if metal else ''}{of_load}: p{name} is"
+            f" {format_ns(low)} to {format_ns(high)}, while medians differ by a factor of {apart:.1f}. It comes from"
+            f" below them all, so percentiles from p{name} on compare this host with itself"
         )
 
 
-def _narrow(one: Value) -> bool:
-    return one.resolved and one.low is not None and one.high is not None and 0 < one.high <= NARROW * one.low
-
-
-def _overlap(one: Value, other: Value) -> bool:
-    if one.low is None or one.high is None or other.low is None or other.high is None:
+def _alike(tail: str, bodies: Mapping[str, float], trials: Sequence[TrialRecord]) -> bool:
+    """Whether the rounds show that the tails of the two arms whose bodies differ most do not differ as those do, and
+    that the tails of every two arms are alike.
+    """
+    first, last = min(bodies, key=bodies.__getitem__), max(bodies, key=bodies.__getitem__)
+    body, found = (_ratio(_by_arm(metric, trials), first, last) for metric in (BODY, tail))
+    if body is None or found is None or body.low <= 1 or found.high >= body.low:
         return False
-    return one.low <= other.high and other.low <= one.high
+    rounds = _by_arm(tail, trials)
+    ratios = (_ratio(rounds, one, other) for one, other in combinations(bodies, 2))
+    return all(one is not None and one.within(ALIKE - 1) for one in ratios)
+
+
+def _ratio(rounds: Mapping[str, Mapping[int, float]], one: str, other: str) -> Interval | None:
+    """Return the ratio of two arms in the rounds that both had."""
+    first, second = rounds.get(one, {}), rounds.get(other, {})
+    return interval_of([(first[n], second[n]) for n in sorted(first.keys() & second.keys())], confidence=OF_PAIR)
+
+
+def _by_arm(metric: str, trials: Sequence[TrialRecord]) -> dict[str, dict[int, float]]:
+    found: dict[str, dict[int, float]] = {}
+    for one in trials:
+        if one.measurement is not None and (value := one.measurement.get(metric)):
+            found.setdefault(one.trial.arm, {})[one.trial.round] = value
+    return found
 
 
 def _first(trials: Sequence[TrialRecord]) -> str | None:
