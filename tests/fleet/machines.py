@@ -150,6 +150,13 @@ def _start(machine: Machine, authorized: Path, undo: contextlib.ExitStack, *, sl
     )
     if slow:
         (place / "data" / "sitecustomize.py").write_text(SLOW)
+    listen(machine, slow=slow)
+    undo.callback(_stop, machine)
+
+
+def listen(machine: Machine, *, slow: bool = False) -> None:
+    """Start the sshd of a host, also after it was killed."""
+    place = machine.place
     mounted = "-t tmpfs none" if slow else f"--bind {place}/var"
     script = f"hostname {machine.name} && mount {mounted} /var/tmp && exec /usr/sbin/sshd -D -e -f $0"
     with (place / "sshd.log").open("wb") as log:
@@ -158,7 +165,6 @@ def _start(machine: Machine, authorized: Path, undo: contextlib.ExitStack, *, sl
              str(place / "sshd_config")],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
-    undo.callback(_stop, machine)
 
 
 def _await(machine: Machine) -> None:

@@ -23,10 +23,10 @@ class Counting(Store):
 
     reads = 0
 
-    def get(self, study_id: str) -> StudyRecord:
+    def get(self, study_id: str, *, distributions: bool = True) -> StudyRecord:
         """Read a study, and count it."""
         self.reads += 1
-        return super().get(study_id)
+        return super().get(study_id, distributions=distributions)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from virtune.model.remark import Remark, Weight
 from virtune.model.stack import Disk, Stack
 from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.workload import Job, Workload
+from virtune.plan.codec import study_from_json
 from virtune.store.store import Store
 
 WORKLOAD = Workload(name="w", meaning="m", jobs=(Job(name="j", options=(("rw", "randread"),)),))
@@ -245,6 +246,26 @@ class StoreContract:
                 again.require_own(STUDY.id)
             assert again.find(STUDY.id) == STUDY.id
             again.require_own(STUDY.id)
+
+    def test_a_study_is_read_without_distributions_and_the_rest_is_the_same(self, store: Store) -> None:
+        store.add_trial(STUDY.id, record(1), ())
+        store.add_trial(STUDY.id, record(2, failure="f"), ())
+        whole, bare = store.get(STUDY.id), store.get(STUDY.id, distributions=False)
+        first, second = whole.trials
+        assert first.measurement is not None
+        without = [replace(first, measurement=replace(first.measurement, histogram=None)), second]
+        assert first.measurement == MEASURED
+        assert list(bare.trials) == without
+
+    def test_the_finished_studies_of_some_kinds_are_given_as_they_are_kept(self, store: Store) -> None:
+        assert store.finished(["compare"]) == ()
+        assert not store.is_finished(STUDY.id)
+        store.finish(STUDY.id)
+        assert store.is_finished(STUDY.id)
+        assert not store.is_finished("20260101-000000-ffff")
+        ((host, name, text),) = store.finished(["measure", "compare"], own=True)
+        assert (host, name, study_from_json(text)) == ("", STUDY.id, STUDY)
+        assert store.finished(["tune"]) == ()
 
     def test_a_host_of_no_name_that_virtune_gives_is_a_damaged_study(self, store: Store) -> None:
         self.sql(store, "update studies set id = '../' || id")

@@ -8,6 +8,7 @@ import pytest
 from tests.store.store_contract import CAPTURES, STUDY, StoreContract, record
 
 from virtune.cli import run
+from virtune.cli.list_ import NEWEST
 from virtune.model.errors import StoreError
 from virtune.store.store import Store
 
@@ -37,6 +38,28 @@ def test_what_is_written_is_on_the_disk_before_it_returns(store: Store) -> None:
     with store._backend.engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2  # FULL
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() == "wal"
+
+
+def test_a_list_shows_the_newest_studies_and_says_how_many_are_older(
+    store: Store, capfd: pytest.CaptureFixture[str]
+) -> None:
+    names = [f"20260101-000000-{number:04x}" for number in range(NEWEST)]
+    with sqlite3.connect(str(store.place)) as db:
+        columns = "created, kind, replace(study, id, ?), facts, finished"
+        copied = f"insert into studies select ?, {columns} from studies where id = ?"  # noqa: S608 - of constants
+        db.executemany(copied, [(name, name, STUDY.id) for name in names])
+    db.close()
+    place = ["--store", str(store.place)]
+    assert run(["list", *place]) == 0
+    shown = capfd.readouterr()
+    assert names[0] in shown.out
+    assert STUDY.id not in shown.out
+    assert shown.err == "1 older: `virtune list --all`\n"
+    for words in (["--all"], ["--json"]):
+        assert run(["list", *words, *place]) == 0
+        shown = capfd.readouterr()
+        assert STUDY.id in shown.out
+        assert shown.err == ""
 
 
 @pytest.mark.parametrize("content", [b"not a database, and long enough to be read as one" * 100, b""])

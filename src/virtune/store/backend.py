@@ -39,6 +39,9 @@ class Backend(Protocol):
     def has_words(self, column: sa.Column[str], words: str) -> sa.ColumnElement[bool]:
         """Return the condition that a text has these words in it, in small letters or capitals."""
 
+    def without_distributions(self, column: sa.Column[str]) -> sa.ColumnElement[str]:
+        """Return a measurement's text without its distributions, which are most of it."""
+
     def put(self, table: sa.Table, row: Mapping[str, Any], key: Sequence[str]) -> sa.Insert:
         """Return what stores a row in the place of one with the same key."""
 

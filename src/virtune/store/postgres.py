@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, insert
 
 from virtune.model.errors import MissingToolError, ReadOnlyStoreError, StoreError
 from virtune.model.store_place import DatabaseUrl
 from virtune.store.postgres_views import make_postgres_views
-from virtune.store.schema import METADATA
+from virtune.store.schema import DISTRIBUTIONS, METADATA
 
 SCHEMA = "virtune"
 
@@ -108,6 +108,11 @@ class Postgres:
         """PostgreSQL's LIKE tells small letters from capitals, ILIKE does not."""
         escaped = re.sub(r"([%_\\])", r"\\\1", words)
         return column.ilike(f"%{escaped}%", escape="\\")
+
+    def without_distributions(self, column: sa.Column[str]) -> sa.ColumnElement[str]:
+        """Return a measurement without its distributions; a damaged one ends the query."""
+        names = sa.cast(sa.literal(f"{{{','.join(DISTRIBUTIONS)}}}"), ARRAY(sa.String))
+        return sa.cast(sa.cast(column, JSONB).op("-")(names), sa.String)
 
     def put(self, table: sa.Table, row: Mapping[str, Any], key: Sequence[str]) -> sa.Insert:
         """Return what stores a row in the place of one with the same key."""

@@ -53,7 +53,7 @@ def listed_rows(*conditions: sa.ColumnElement[bool], ids: Sequence[str] | None =
     )
 
 
-def trials_of(key: str) -> sa.Select[Any]:
+def trials_of(key: str, measurement: sa.ColumnElement[str]) -> sa.Select[Any]:
     """Every attempt in order, so that a later one replaces an earlier one, with the newest method's measurement."""
     newest = (
         sa.select(MEASUREMENTS.c.trial_id, sa.func.max(MEASUREMENTS.c.method).label("method"))
@@ -63,7 +63,7 @@ def trials_of(key: str) -> sa.Select[Any]:
         .subquery()
     )
     return (
-        sa.select(TRIALS, MEASUREMENTS.c.measurement)
+        sa.select(TRIALS, measurement.label("measurement"))
         .outerjoin(newest, newest.c.trial_id == TRIALS.c.id)
         .outerjoin(
             MEASUREMENTS,

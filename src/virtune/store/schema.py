@@ -79,6 +79,9 @@ CAPTURES = Table(
     Column("content", LargeBinary, nullable=False),
 )
 
+DISTRIBUTIONS = ("histogram", "flushes", "others")
+"""The keys of a measurement that are distributions: most of its text."""
+
 MEASUREMENTS = Table(
     "measurements",
     METADATA,

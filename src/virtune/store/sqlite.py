@@ -15,7 +15,7 @@ from sqlalchemy.dialects.sqlite import insert
 
 from virtune.model.errors import ReadOnlyStoreError, StoreError
 from virtune.store.rows import text_of
-from virtune.store.schema import METADATA
+from virtune.store.schema import DISTRIBUTIONS, METADATA
 from virtune.store.views import make_sqlite_views
 
 _ROOM_BYTES = 1024**2
@@ -101,6 +101,11 @@ class SqliteFile:
     def has_words(self, column: sa.Column[str], words: str) -> sa.ColumnElement[bool]:
         """SQLite's LIKE takes small letters and capitals as the same, and reads faster than lower() writes anew."""
         return column.contains(words, autoescape=True)
+
+    def without_distributions(self, column: sa.Column[str]) -> sa.ColumnElement[str]:
+        """Return a measurement without its distributions, a damaged one as it is."""
+        bare = sa.func.json_remove(column, *(f"$.{name}" for name in DISTRIBUTIONS))
+        return sa.case((sa.func.json_valid(column) == 1, bare), else_=column)
 
     def put(self, table: sa.Table, row: Mapping[str, Any], key: Sequence[str]) -> sa.Insert:
         """Return what stores a row in the place of one with the same key."""

@@ -3,7 +3,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from statistics import fmean, stdev
 
@@ -17,11 +17,11 @@ from virtune.analyse.fleet.times import require_comparable
 from virtune.analyse.fleet.traits import traits
 from virtune.analyse.stats.anytime import LAG1_MAX
 from virtune.analyse.stats.noise import lag1_of
-from virtune.analyse.study.verdicts import evidence_of
+from virtune.analyse.study.verdicts import evidence_of, verdicts_of
 from virtune.model.errors import VirtuneError
 from virtune.model.evidence import StudyRecord
 from virtune.model.fleet import FleetEffect, FleetLevel, FleetReport, HostEstimate
-from virtune.model.result import Result
+from virtune.model.study import Study
 from virtune.model.verdict import Comparison
 
 ROUNDS_MIN = 3
@@ -30,27 +30,32 @@ ROUNDS_MIN = 3
 RANK_SEED = 1
 
 
-def answer(studies: Mapping[str, tuple[StudyRecord, Result]]) -> FleetReport:
+def answer(studies: Mapping[str, StudyRecord]) -> FleetReport:
     """Return the answer of the same study on many hosts, by their names."""
-    record, _ = next(iter(studies.values()))
-    study = record.study
+    study = next(iter(studies.values())).study
     others = [arm.name for arm in study.arms if arm.name != study.baseline]
+    # the verdicts alone: all else that a summary has takes ten times as long
+    verdicts = {host: tuple(verdicts_of(evidence_of(one))) for host, one in studies.items()}
     return FleetReport(
         hosts=tuple(studies),
         study=study,
         effects=tuple(
-            _effect(studies, workload.name, candidate) for workload in study.compared for candidate in others
+            _effect(studies, verdicts, workload.name, candidate)
+            for workload in study.compared
+            for candidate in others
         ),
         levels=tuple(_level(studies, workload.name) for workload in study.compared),
-        methods=tuple(sorted({method for one, _ in studies.values() for method in one.methods})),
+        methods=tuple(sorted({method for one in studies.values() for method in one.methods})),
     )
 
 
-def _effect(studies: Mapping[str, tuple[StudyRecord, Result]], workload: str, candidate: str) -> FleetEffect:
+def _effect(
+    studies: Mapping[str, StudyRecord], verdicts: Mapping[str, Sequence[Comparison]], workload: str, candidate: str
+) -> FleetEffect:
     found: dict[str, Comparison] = {}
     estimates, left_out = [], []
-    for host, (record, result) in studies.items():
-        one = _comparison(result, workload, candidate)
+    for host, record in studies.items():
+        one = _comparison(record.study, verdicts[host], workload, candidate)
         estimate = None if one is None else estimate_of(host, record, one)
         if one is not None:
             found[host] = one
@@ -70,11 +75,9 @@ def _effect(studies: Mapping[str, tuple[StudyRecord, Result]], workload: str, ca
     )
 
 
-def _comparison(result: Result, workload: str, candidate: str) -> Comparison | None:
-    key = (workload, candidate, result.study.baseline, result.study.metric)
-    return next(
-        (one for one in result.verdicts if (one.workload, one.candidate, one.baseline, one.metric) == key), None
-    )
+def _comparison(study: Study, verdicts: Sequence[Comparison], workload: str, candidate: str) -> Comparison | None:
+    key = (workload, candidate, study.baseline, study.metric)
+    return next((one for one in verdicts if (one.workload, one.candidate, one.baseline, one.metric) == key), None)
 
 
 def estimate_of(host: str, record: StudyRecord, one: Comparison) -> HostEstimate | None:
@@ -87,10 +90,10 @@ def estimate_of(host: str, record: StudyRecord, one: Comparison) -> HostEstimate
     return _estimate(host, record, math.log(one.ratio.estimate), one.noise / math.sqrt(one.rounds), one.rounds)
 
 
-def _level(studies: Mapping[str, tuple[StudyRecord, Result]], workload: str) -> FleetLevel:
+def _level(studies: Mapping[str, StudyRecord], workload: str) -> FleetLevel:
     """Judge the baseline's level: refused, with the reason, where hosts cannot be compared."""
-    study = next(iter(studies.values()))[0].study
-    known = {host: level_of(host, record, workload) for host, (record, _) in studies.items()}
+    study = next(iter(studies.values())).study
+    known = {host: level_of(host, record, workload) for host, record in studies.items()}
     estimates = [one for one in known.values() if one is not None]
     left_out = tuple(host for host, one in known.items() if one is None)
     try:
@@ -102,7 +105,7 @@ def _level(studies: Mapping[str, tuple[StudyRecord, Result]], workload: str) -> 
             refused=error.message,
         )  # fmt: skip
     odd = {one.host for one in points if one.odd}
-    facts = {one.host: _facts(studies[one.host][0]) for one in estimates}
+    facts = {one.host: _facts(studies[one.host]) for one in estimates}
     return FleetLevel(
         workload=workload,
         arm=study.baseline,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the studies of a fleet are kept: one store for all hosts, or a folder with a SQLite file for each."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,12 @@ class FleetFolder:
     def hosts(self) -> Sequence[str]:
         """Return the hosts that have a store."""
         return [path.stem for path in sorted(self.path.glob(f"*{SUFFIX}"))]
+
+    def finished(self, kinds: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+        """Yield the host, the id and the text of every finished study of these kinds, each host's newest first."""
+        for host in self.hosts():
+            with self.of(host, reading=True) as store:
+                yield from ((host, name, text) for _, name, text in store.finished(kinds, own=True))
 
     def of(self, host: str, *, reading: bool = False) -> Store:
         """Return the store of a host's studies."""
@@ -58,6 +64,12 @@ class FleetStore:
             return ()
         with Store(self.place, reading=True) as store:
             return store.hosts()
+
+    def finished(self, kinds: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+        """Yield the host, the id and the text of every finished study of these kinds, the newest first."""
+        if self.place.exists():
+            with Store(self.place, reading=True) as store:
+                yield from (one for one in store.finished(kinds) if one[0])
 
     def of(self, host: str, *, reading: bool = False) -> Store:
         """Return the store, in which ids mean a host's studies."""

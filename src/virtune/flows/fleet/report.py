@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report of a fleet: the same study on many hosts, read from their gathered stores."""
 
+import contextlib
+import json
 from collections.abc import Hashable, Mapping, Sequence
 
 from virtune.analyse.fleet.answer import answer
 from virtune.flows.fleet.place import FleetPlace
-from virtune.flows.stored.show import current
-from virtune.model.errors import UsageError
-from virtune.model.evidence import Listed, StudyRecord
+from virtune.flows.stored.show import derived_anew
+from virtune.model.errors import PlanError, StoreError, UsageError
+from virtune.model.evidence import StudyRecord
 from virtune.model.fleet import FleetReport
+from virtune.model.metric import BY_ID
 from virtune.model.study import Study, StudyKind
+from virtune.plan.codec import study_from_json
+from virtune.store.store import Store
 
 KINDS = (StudyKind.COMPARE, StudyKind.MEASURE)
 """The kinds of studies whose figures of many hosts can be put together."""
@@ -22,26 +27,46 @@ def fleet_report(place: FleetPlace, *, names: Sequence[str] = ()) -> FleetReport
 
     Raises UsageError where fewer than two hosts have measured the same.
     """
-    hosts = [one for one in place.hosts() if not names or one in names]
-    asked: dict[Hashable, dict[str, str]] = {}
-    newest: dict[Hashable, str] = {}
-    for host in hosts:
-        with place.of(host, reading=True) as store:
-            for listed in reversed(store.list(own=True)):
-                if isinstance(listed, Listed) and listed.finished and listed.study.kind in KINDS:
-                    question = _question(listed.study)
-                    asked.setdefault(question, {})[host] = listed.study.id
-                    newest[question] = max(newest.get(question, ""), listed.study.created)
+    asked, newest = _asked(place, names)
     if not asked or max(map(len, asked.values())) < 2:
         hint = "measure the same on each host, then `virtune fleet gather`"
         raise UsageError(f"no two hosts in {place} have measured the same", hint=hint)
     chosen = asked[max(asked, key=lambda question: (len(asked[question]), newest[question]))]
     studies = {}
-    for host, study in chosen.items():
-        with place.of(host) as store:
-            studies[host] = current(store, study)
-    _require_apart({host: record for host, (record, _) in studies.items()})
+    for host in sorted(chosen):
+        with place.of(host, reading=True) as store:
+            studies[host] = derived_anew(store, _read(store, chosen[host]))
+    _require_apart(studies)
     return answer(studies)
+
+
+def _read(store: Store, name: str) -> StudyRecord:
+    """Return a study as far as its answer needs it: only percentiles need distributions."""
+    try:
+        found = store.get(name, distributions=False)
+    except StoreError:
+        return store.get(name)  # this says what is damaged
+    return found if BY_ID[found.study.metric].percent is None else store.get(name)
+
+
+def _asked(place: FleetPlace, names: Sequence[str]) -> tuple[dict[Hashable, dict[str, str]], dict[Hashable, str]]:
+    """Return for each question the newest study of every host, by its id, and when the last of them was begun."""
+    asked: dict[Hashable, dict[str, str]] = {}
+    newest: dict[Hashable, str] = {}
+    known: dict[Hashable, Hashable] = {}
+    for host, name, text in place.finished(KINDS):
+        if names and host not in names:
+            continue
+        with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError, PlanError):
+            plain = json.loads(text)
+            # of texts that are alike in this one is read whole: defaults of an older virtune may make two texts one
+            alike = json.dumps([plain.get(one) for one in _ASKED])
+            if alike not in known:
+                known[alike] = _question(study_from_json(text))
+            question = known[alike]
+            asked.setdefault(question, {}).setdefault(host, name)
+            newest[question] = max(newest.get(question, ""), plain["created"])
+    return asked, newest
 
 
 def _require_apart(records: Mapping[str, StudyRecord]) -> None:
@@ -54,6 +79,9 @@ def _require_apart(records: Mapping[str, StudyRecord]) -> None:
                 f"{before} and {host} hold the same study {record.study.id}: one host by two names",
                 hint="remove the store of one of them",
             )
+
+
+_ASKED = ("kind", "baseline", "arms", "workloads", "metric", "seconds")
 
 
 def _question(study: Study) -> Hashable:
