@@ -5,18 +5,21 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.bench.loading import raw_job, run
 from tests.conftest import eventually
 
 from virtune import shell
 from virtune.bench.cache_state import cache_state_checks, set_cache
+from virtune.bench.metal import MetalSession
 from virtune.bench.neighbour import neighbour
 from virtune.bench.pinned import pin_check, pin_load
+from virtune.bench.port import DiskImageSpec
 from virtune.fio.exported import Clients
 from virtune.fio.job import fio_job
 from virtune.fio.workloads import parse_workload
 from virtune.model.errors import LoadError
 from virtune.model.facts import Residency
-from virtune.model.stack import CacheState
+from virtune.model.stack import CacheState, Stack
 from virtune.model.target import FileTarget
 from virtune.probe.process import Process
 from virtune.probe.residency import cachestat
@@ -87,4 +90,25 @@ def test_a_neighbour_is_loud_and_ends_with_the_trial(file: Path, kind: str) -> N
         assert not Process(loud.pid).exists
     with shell.Warden(f"quiet-{os.getpid()}") as warden, neighbour("none", warden, lambda: file) as none:
         assert (none.pid, none.check()) == (None, ())
+    file.unlink()
+
+
+@pytest.mark.real
+def test_a_load_of_a_few_requests_that_begins_late_is_excused_and_not_taken_for_another(
+    file: Path, tmp_path: Path
+) -> None:
+    slow = tmp_path / "slow-fio"
+    # it is looked at while it does nothing yet; its five requests are over before the next look
+    slow.write_text(f'#!/bin/sh\nsleep 0.4\nexec {shell.find("fio")} "$@"\n')
+    slow.chmod(0o755)
+    words = "ioengine=libaio\nrw=randread\nbs=4k\ndirect=1\nnumber_ios=5\nallow_file_create=0"
+    with shell.Warden(f"late-{os.getpid()}") as warden:
+        ground = DiskImageSpec(image=file, size_bytes=SIZE, writes=False)
+        with MetalSession(warden).up(Stack(rig="metal"), ground) as bench:
+            job = f"[each]\n{words}\nfilename={file}\nsize={SIZE}\n"
+            counted = "name=each,rw=randread,bs=4k,number_ios=5"
+            loaded = run(bench, raw_job(job, engine="libaio", workload=counted, program=str(slow)), seconds=0.2)
+    named = {check.setting: check for check in loaded.checks}
+    assert named.keys() >= {"load.engine", "load.direct"}
+    assert all(check.found is not None or check.hidden for check in loaded.checks), loaded.checks
     file.unlink()

@@ -196,8 +196,8 @@ class _Child:
             return ()
         name, process = Path(self._child.command[0]).name, Process(self._child.pid)
         over = self._child.poll() is not None
-        # a load with few requests may end before the first check
-        unlooked, self._looked = over and not self._looked, True
+        # a load with few requests may end before the first check, or be looked at only before it began
+        unlooked, self._looked = over and (self._load.workload.counted or not self._looked), True
         held, rings = opened(process, Path(self._bench.target.path)), process.rings()
         engine = "io_uring" if rings.count(IO_URING) else "libaio" if rings.count(NATIVE) else None
         seen = {
