@@ -100,10 +100,10 @@ def _worst(same: Sequence[tuple[ArmSummary, ArmRemark]]) -> str:
     if rounds < 2:
         return worst.remark.text
     if worst.worst is None or worst.median is None:
-        return f"{worst.remark.text} [one of {count_text(rounds, 'trial')}]"
+        return f"{worst.remark.text} [in {count_text(rounds, 'trial')}; this is one]"
     gate = GATE_BY_ID.get(worst.remark.id)
     middle = f", median {share_text(worst.median)}" if gate is not None and gate.unit == "share" else ""
-    return f"{worst.remark.text} [the worst of {count_text(rounds, 'trial')}{middle}]"
+    return f"{worst.remark.text} [in {count_text(rounds, 'trial')}; this is the worst{middle}]"
 
 
 def knee_notes(result: Result) -> Iterator[str]:
