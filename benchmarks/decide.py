@@ -50,6 +50,7 @@ FEW = (
     ("unlike", 1.0), ("unlike", 5.0), ("unlike", 20.0), ("noisy", 10.0), ("neighbour", 0.1), ("neighbour", 0.2),
     ("neighbour", 0.35), ("neighbour", 0.5), ("bursts", 3.0), ("bursts", 12.0), ("one-arm", 1.0), ("one-arm", 2.0),
     ("one-arm", 3.0), ("one-arm", 4.0), ("one-arm", 5.0), ("one-arm", 6.0),
+    ("noisy-base", 2.0), ("noisy-base", 3.0),
 )  # fmt: skip
 """What befalls a plan of the fewest rounds that can decide."""
 
@@ -99,8 +100,8 @@ def disturbed(chance: np.random.Generator, kind: str, size: float, shape: tuple[
     white: Rounds = sd / math.sqrt(2) * chance.standard_normal(shape)
     if kind == "unlike":
         white *= np.exp(chance.uniform(0, math.log(size), (runs, 1, arms)))
-    if kind == "noisy":
-        white[:, :, -1] *= size
+    if kind in ("noisy", "noisy-base"):
+        white[:, :, -1 if kind == "noisy" else 0] *= size
     hit = np.zeros(shape, bool)
     if kind == "neighbour":
         hit = chance.random(shape) < size

@@ -8,7 +8,8 @@ Before: an interval that holds at any time for every pair of arms, all together 
 the error spent over a plan of as many rounds as are recorded, for the pairs with the baseline. Both are the product's
 own code, on the same values, looking after every round from the sixth on. The records: a demo's comparison (bare
 metal, threads, native and io_uring) on a loaded host, and threads, writeback, native and io_uring, all on raw images,
-in the two recorded hours of `tune.py`; each in stretches of rounds.
+in the two recorded hours of `tune.py`; each in stretches of rounds. Two demos that were recorded at night are judged
+as they ran, and without their first three rounds, in which the disk was not warm.
 """
 
 import argparse
@@ -26,6 +27,10 @@ from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
 
 DATA = Path(__file__).parent / "data"
 DEMO = DATA / "demo-rounds.json"
+NIGHT = DATA / "demo-night.json"
+COLD = 3
+"""The first rounds of a night's demo: all arms did 10 to 70 % of what they did from then on."""
+
 ERROR, MARGIN = 0.05, 0.03
 STRETCHES = (13, 25)
 """Rounds of a stretch: the 150 s of the demo, and the five minutes of a default comparison, with four arms."""
@@ -56,6 +61,8 @@ def main() -> None:
     for length in STRETCHES:
         for name, rows in records():
             print(told(name, length, list(stretches(rows, length))))
+    for name, rows in nights():
+        print(told(name, len(rows["metal"]), [rows]))
 
 
 def records() -> Iterator[tuple[str, Rows]]:
@@ -68,6 +75,14 @@ def records() -> Iterator[tuple[str, Rows]]:
     for name, file in HOURS.items():
         rounds = json.loads((DATA / file).read_text(encoding="utf-8"))
         yield name, {arm: [one.get(arm, math.nan) for one in rounds] for arm in ARMS}
+
+
+def nights() -> Iterator[tuple[str, Rows]]:
+    """Yield the demos of a night, whole and warm."""
+    for name, found in json.loads(NIGHT.read_text(encoding="utf-8")).items():
+        rows = {arm: [math.nan if one is None else one for one in values] for arm, values in found.items()}
+        yield f"demo at {name}", rows
+        yield f"demo at {name} from round {COLD + 1}", {arm: values[COLD:] for arm, values in rows.items()}
 
 
 def stretches(rows: Rows, length: int) -> Iterator[Rows]:

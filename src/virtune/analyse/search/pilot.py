@@ -42,7 +42,7 @@ the usual length chose within 3 % of the best."""
 
 PATIENCE = 2.5
 """How many times as long as otherwise the mode quick may take on a restless host. Searches of that length chose
-within 3 % of the best of that hour in 97 % (benchmarks/decide.md)."""
+within 3 % of the best of that hour in 94 % (benchmarks/decide.md)."""
 
 BLOCKS_LEAST = 6
 """The fewest blocks, however small the mode's own limit is."""
