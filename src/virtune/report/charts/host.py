@@ -7,6 +7,7 @@ from typing import Any
 
 from virtune.model.fitness import Fitness
 from virtune.report.charts.chart import DASHES, PALETTE, Chart, specification
+from virtune.report.text.basis import DRIFT_TOLD
 from virtune.report.text.words import count_text
 
 _LEVEL, _NOISE, _DRIFT = "IOPS", "spread in %", "drift in % a minute"
@@ -48,7 +49,7 @@ def _rows(one: HostCheck) -> list[dict[str, Any]]:
     rows = [{**shared, "figure": _LEVEL, "value": found.iops}]
     if found.windows_cv is not None:
         rows.append({**shared, "figure": _NOISE, "value": 100 * found.windows_cv})
-    if (drift := found.drift) is not None:
+    if (drift := found.drift) is not None and drift.high - drift.low <= DRIFT_TOLD:
         ends = {"low": 100 * drift.low, "high": 100 * drift.high, "none": 0}
         rows.append({**shared, "figure": _DRIFT, "value": 100 * drift.per_minute, **ends})
     return rows
@@ -84,7 +85,7 @@ def _spec(rows: list[dict[str, Any]]) -> dict[str, Any]:
                  "encoding": {"y": y, "strokeDash": dash}},
                 {"transform": [{"filter": "datum.fit"}], "mark": {**point, "filled": True}, "encoding": {"y": y}},
                 {"transform": [{"filter": "!datum.fit"}],
-                 "mark": {**point, "filled": True, "fill": "transparent", "strokeWidth": 1.5}, "encoding": {"y": y}},
+                 "mark": {**point, "filled": False, "strokeWidth": 1.5}, "encoding": {"y": y}},
             ],
         },
     }  # fmt: skip
