@@ -61,8 +61,10 @@ def test_ctrl_c_ends_it_with_130(user: User) -> None:
 
 def is_measuring(user: User) -> bool:
     """Whether a study has begun, and its load runs."""
-    begun = user.run("list", "--json").json()["studies"]
-    return bool(begun) and any(one.endswith(" fio") for one in marked_processes())
+    if not any(one.endswith(" fio") for one in marked_processes()):
+        return False
+    listed = user.run("list", "--json", status=None)  # while the store is being made it cannot be read
+    return listed.status == 0 and bool(listed.json()["studies"])
 
 
 def test_a_check_too_short_to_say_anything_is_refused(user: User) -> None:
