@@ -50,6 +50,7 @@ def test_where_nothing_needs_linux_all_guests_are_the_load_alone() -> None:
         (study(arms=("a:", "b:device.packed=on")), "arm b: guest.system=bare has no packed rings"),
         (study("randread-4k,ioengine=libaio"), "ioengine=libaio is none"),
         (study("randread-4k,direct=0"), "direct=0 asks for a page cache"),
+        (study("name=a,rw=read,number_ios=9 + name=background,rw=read"), "ends with the one that is counted"),
         (study(read_job_file("[j]\nrw=read\n", "own")), "own is a job file"),
         (study("rw=randread,bs=4m,iodepth=100"), "more in flight than fits into the memory"),
         (study("rw=randread,iodepth=129"), "more in flight than a queue of the disk takes"),

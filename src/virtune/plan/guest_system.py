@@ -19,7 +19,7 @@ from virtune.model.option import ChosenOption, Provenance
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study
 from virtune.model.target import BareTarget
-from virtune.model.workload import Workload
+from virtune.model.workload import BACKGROUND, Workload
 from virtune.plan.guests import share_of
 
 KNOB = "guest.system"
@@ -86,6 +86,8 @@ def _of_workload(workload: Workload, stack: Stack, study: Study) -> Iterator[str
     if workload.verbatim is not None:
         yield f"{workload.name} is a job file, which fio runs as it is"
         return
+    if workload.recorded and any(job.name == BACKGROUND for job in workload):
+        yield f"the background job of {workload.name} ends with the one that is counted, which fio does"
     try:
         fio_job(
             share_of(workload, stack), BareTarget(size_bytes=study.span_bytes, bus=stack.device.bus),
