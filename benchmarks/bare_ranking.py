@@ -5,7 +5,8 @@
 
 Each run is a comparison of its own: `threads`, `native` and `io_uring`, on raw and qcow2, with an IOThread and (in a
 bare guest) without, all against threads on raw in an IOThread, in interleaved rounds. A contradiction is an arm that
-is better in one run and worse in another. `linux` is fio in a guest with Linux.
+is better in one run and worse in another. `linux` is fio in a guest with Linux. SCRATCH is where the images go; on a
+tmpfs the host's disk has no part in the figures.
 """
 
 import json
@@ -16,6 +17,9 @@ import tempfile
 from itertools import product
 from pathlib import Path
 
+CPUS = sorted(os.sched_getaffinity(0))
+"""The load has the first, what serves it the last: moved about, an IOThread that polls stops polling."""
+
 ENGINES, FORMATS, THREADS = ("threads", "native", "io_uring"), ("raw", "qcow2"), ("io", "main")
 WORKLOAD = "rw=randread,bs=4k,iodepth=8"
 
@@ -23,10 +27,12 @@ WORKLOAD = "rw=randread,bs=4k,iodepth=8"
 def arms(rig: str) -> dict[str, str]:
     """The settings of every arm by its name, the baseline first."""
     exported = rig == "vhost-user"
-    base = "rig=vhost-user" if exported else f"rig=qemu,guest.system={rig}"
+    load, work = (str(one) for one in (CPUS[0], CPUS[-1]))
+    base = f"rig=qemu,guest.system={rig},vcpu.pin={load},emulator.pin={work}"
+    base = "rig=vhost-user" if exported else base
     return {
         f"{engine}-{form}-{thread}": f"{base},disk.aio={engine},disk.format={form}"
-        + (",device.iothread=io1" if thread == "io" and not exported else "")
+        + (f",device.iothread=io1,iothread.pin={work}" if thread == "io" and not exported else "")
         for thread, form, engine in product(THREADS[: 1 if exported or rig == "linux" else 2], FORMATS, ENGINES)
     }
 
