@@ -80,7 +80,7 @@ class Inside:
     def boot(self) -> None:
         """Start the domain and wait until its agent answers. A guest of a user has its drivers by itself."""
         self.daemon.virsh("start", self.name)
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 150
         while "{}" not in self.daemon.virsh("qemu-agent-command", self.name, '{"execute":"guest-ping"}', ok=False):
             assert time.monotonic() < deadline, self.last_words()
             time.sleep(0.3)

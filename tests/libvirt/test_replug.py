@@ -114,7 +114,7 @@ def linux(daemon: Libvirtd, bridge: str | None) -> Iterator[str]:
 
 
 def until_the_agent_answers(daemon: Libvirtd) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 150
     while "return" not in daemon.virsh("qemu-agent-command", "linux", '{"execute":"guest-ping"}', ok=False):
         assert time.monotonic() < deadline, (daemon.home / "var/log/libvirt/linux-console.log").read_text()
         time.sleep(0.3)
