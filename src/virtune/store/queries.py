@@ -19,7 +19,7 @@ NEWEST_FIRST: sa.ColumnElement[int] = sa.literal_column("studies.rowid").desc()
 """SQLite numbers its rows so; in PostgreSQL the table has such a column."""
 
 
-def counted(ids: Sequence[str] | None = None) -> tuple[sa.Subquery, sa.Subquery]:
+def counted(ids: sa.Select[tuple[str]] | None = None) -> tuple[sa.Subquery, sa.Subquery]:
     """Count by study the trials that are done and the attempts that failed, of all studies or of these.
 
     Both are answered from an index alone: the rows of a million trials have gigabytes.
@@ -33,7 +33,7 @@ def counted(ids: Sequence[str] | None = None) -> tuple[sa.Subquery, sa.Subquery]
     )
 
 
-def listed_rows(*conditions: sa.ColumnElement[bool], ids: Sequence[str] | None = None) -> sa.Select[Any]:
+def listed_rows(*conditions: sa.ColumnElement[bool], ids: sa.Select[tuple[str]] | None = None) -> sa.Select[Any]:
     """Select studies with what a list shows of each, the newest first."""
     done, failed = counted(ids)
     fits = [] if ids is None else [STUDIES.c.id.in_(ids)]

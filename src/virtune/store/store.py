@@ -155,7 +155,8 @@ class Store:
         with self._transaction() as db:
             every = db.execute(fitting).scalars().all()
             kinds = db.execute(sa.select(STUDIES.c.kind).distinct().order_by(STUDIES.c.kind)).scalars().all()
-            rows = db.execute(listed_rows(ids=every[offset : offset + limit])).all()
+            # ids that are damaged cannot be given back to the database as they were read
+            rows = db.execute(listed_rows(ids=fitting.limit(limit).offset(offset))).all()
         return StudiesPage(
             rows=tuple(listed(*row) for row in rows),
             total=len(every),
