@@ -25,7 +25,7 @@ DOMAIN = """<domain type='qemu'>
     <type arch='x86_64' machine='q35'>hvm</type>
     <kernel>{kernel}</kernel>
     <initrd>{initramfs}</initrd>
-    <cmdline>console=ttyS0 quiet loglevel=3 panic=-1 tsc=reliable mitigations=off ports=1</cmdline>
+    <cmdline>console=ttyS0 quiet loglevel=3 panic=-1 tsc=reliable mitigations=off no_timer_check ports=1</cmdline>
   </os>
   <features><acpi/></features>
   <cpu mode='maximum'/>

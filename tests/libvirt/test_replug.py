@@ -34,7 +34,7 @@ LINUX = """<domain type='qemu'>
   <os>
     <type arch='x86_64' machine='q35'>hvm</type>
     <kernel>{kernel}</kernel><initrd>{initrd}</initrd>
-    <cmdline>console=ttyS0 quiet loglevel=3 panic=-1 tsc=reliable mitigations=off ports=1</cmdline>
+    <cmdline>console=ttyS0 quiet loglevel=3 panic=-1 tsc=reliable mitigations=off no_timer_check ports=1</cmdline>
   </os>
   <features><acpi/></features>
   <cpu mode='maximum'/>

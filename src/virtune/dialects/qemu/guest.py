@@ -134,10 +134,12 @@ def _linux_words(machine: GuestMachine) -> Iterator[str]:
     would else take the HPET, whose every read stops the emulation. On KVM the guest's own choice is right.
     Programs at the same addresses every time: what TCG has translated of one is of use for the next, so that fio is
     ready in 0.35 s and not in 0.40.
+    Linux counts timer interrupts while it starts, and panics ("IO-APIC + timer doesn't work") when too few came
+    in ten of its ticks, which on a busy host is chance: `no_timer_check`, which Linux sets by itself on KVM.
     """
     ports = len(machine.channels) + (machine.agent is not None)
     append = ["console=ttyS0", "quiet", "loglevel=3", "panic=-1", f"ports={ports}", *_UNNEEDED]
-    append += [] if machine.kvm else ["tsc=reliable", "mitigations=off", "norandmaps"]
+    append += [] if machine.kvm else ["tsc=reliable", "mitigations=off", "norandmaps", "no_timer_check"]
     if machine.by_pvh:
         yield from ("-bios", QBOOT)
     yield from ("-initrd", machine.initramfs, "-append", " ".join(append), "-device", "virtio-serial-pci")
