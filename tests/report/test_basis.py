@@ -9,6 +9,7 @@ from tests.report.test_documents import record, study
 from virtune.analyse.study.summarise import summarise
 from virtune.model.result import Basis, Stopped
 from virtune.model.rig import Rig
+from virtune.model.verdict import Verdict
 from virtune.plan.thresholds import parse_conditions
 from virtune.report.reproduce import command_again
 from virtune.report.text.basis import steadiness, stopped_text
@@ -33,3 +34,6 @@ def test_a_study_that_waited_for_its_conditions_says_so_and_asks_for_them_again(
     found = summarise(replace(kept, study=replace(asked, conditions=asked.conditions[:1])))
     assert found.stopped is Stopped.DECIDED
     assert stopped_text(found) == "stopped: every pair and every --fail-if condition is decided"
+    undecided = tuple(replace(one, verdict=Verdict.UNDECIDED) for one in found.verdicts)
+    # such as a percentile of trials that have too few I/Os for it: no number of rounds decides it
+    assert stopped_text(replace(found, verdicts=undecided)) == "stopped: more rounds alone would decide nothing more"

@@ -33,6 +33,8 @@ def stopped_text(result: Result) -> str:
     """Say why a study ended; empty where it has not, or its rounds were fixed beforehand."""
     if result.stopped is None:
         return ""
+    if result.stopped is Stopped.DECIDED and any(one.verdict is Verdict.UNDECIDED for one in result.verdicts):
+        return "stopped: more rounds alone would decide nothing more"
     if result.stopped is Stopped.DECIDED and result.study.conditions:
         return "stopped: every pair and every --fail-if condition is decided"
     return _STOPPED[result.stopped]
