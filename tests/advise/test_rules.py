@@ -407,6 +407,12 @@ def test_a_paused_domain_and_a_disk_that_is_only_plugged_in_are_told() -> None:
     assert found(runs(GOOD, GOOD)) == []
 
 
+def test_a_limit_that_only_the_running_vm_has_is_told_as_a_limit() -> None:
+    limited = runs(xml(inner=IOTUNE), xml())
+    (seen,) = [one.seen.seen for one in audit(limited.subject) if one.rule.id == "R80"]
+    assert seen == "limits total_iops_sec=500 now, unset after a power-off"
+
+
 def test_rules_say_why_whence_and_what_it_takes() -> None:
     for one in rules():
         assert len(one.why) > 40, one.id

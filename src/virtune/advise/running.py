@@ -40,8 +40,9 @@ def differences(next_start: DomainDisk, live: DomainDisk) -> list[str]:
 
 @rule("R80", Severity.WARNING, takes=Change.POWEROFF, source="libvirt: the live and the inactive configuration")
 def waits_for_a_power_off(subject: Subject) -> Iterator[Seen]:
-    """A change of the configuration reaches a running VM only when it is switched off and on; a reboot from
-    within is not enough, since QEMU keeps its command line.
+    """The running VM and its configuration differ. A change of the configuration reaches the VM only when it is
+    switched off and on; a reboot from within is not enough, since QEMU keeps its command line. What was set on the
+    running VM alone, such as a limit, is gone then.
     """
     if subject.running is None:
         return
@@ -99,5 +100,5 @@ def cache_not_in_force(subject: Subject) -> Iterator[Seen]:
 
 def _word(value: object) -> str:
     if isinstance(value, tuple):
-        return ",".join(map(str, value)) or "unset"
+        return ",".join("=".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in value) or "unset"
     return "unset" if value is None else str(value)
