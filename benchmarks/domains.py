@@ -73,7 +73,8 @@ def null_export(directory: Path, latency_ns: int) -> Iterator[Path]:
     """Yield the socket of an NBD export of a null-co."""
     place = directory / "nbd.sock"
     words = ["qemu-storage-daemon", "--nbd-server", f"addr.type=unix,addr.path={place},max-connections=0"]
-    words += ["--blockdev", f"null-co,node-name=n,size={64 << 20},read-zeroes=on,latency-ns={latency_ns}"]
+    # not read-zeroes=on: the NBD server would see holes, send those, and never wait for the latency
+    words += ["--blockdev", f"null-co,node-name=n,size={64 << 20},read-zeroes=off,latency-ns={latency_ns}"]
     words += ["--export", "nbd,id=e,node-name=n,name=null,writable=on"]
     with subprocess.Popen(words) as daemon:
         try:
