@@ -4,6 +4,8 @@
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,3 +60,31 @@ def test_words_that_its_shell_would_read_otherwise_do_not_reach_it() -> None:
         with pytest.raises(LibvirtRefused, match="failed to get domain"):
             kept.run("domstats", "no such; echo 'x")
         assert not children()
+
+
+KILLED = """
+import os
+from virtune.virsh import KeptVirsh
+with KeptVirsh("test:///default") as kept:
+    kept.run("list", "--uuid")
+    print(open(f"/proc/self/task/{os.getpid()}/children").read(), flush=True)
+    os._exit(0)  # as by SIGKILL: only its end of the terminal is closed
+"""
+
+
+def test_the_history_of_its_user_stays_as_it_was(tmp_path: Path) -> None:
+    """virsh writes it when its terminal is gone, at most 500 lines: `top` would have put its own in their place."""
+    history = tmp_path / "libvirt" / "virsh" / "history"
+    history.parent.mkdir(parents=True)
+    history.write_text("list --all\n")
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    ran = subprocess.run([sys.executable, "-c", KILLED], env=env, capture_output=True, check=True, timeout=60)
+    (pid,) = ran.stdout.split()
+
+    def gone() -> bool:
+        with contextlib.suppress(OSError):
+            return not Path(f"/proc/{int(pid)}/cmdline").read_bytes()  # of a zombie nothing is left
+        return True
+
+    assert eventually(gone, seconds=60)
+    assert history.read_text() == "list --all\n"

@@ -207,8 +207,12 @@ class KeptVirsh(Virsh):
         return None if re.search("^error: ", answer, re.MULTILINE) else answer
 
     def _start(self) -> shell.Terminal:
-        # a dumb terminal is not sent any control sequences
-        return self._ends.enter_context(shell.on_terminal([shell.find("env"), "TERM=dumb", *self._words]))
+        # whoever asks first begins the libvirtd of a session, which must not have the cache directory of below
+        super().run("uri")
+        # a dumb terminal is not sent any control sequences; when its terminal is gone virsh writes what was typed
+        # into the history of its user, if it finds the place
+        surroundings = ["TERM=dumb", "XDG_CACHE_HOME=/dev/null"]
+        return self._ends.enter_context(shell.on_terminal([shell.find("env"), *surroundings, *self._words]))
 
     def _give_up(self) -> None:
         self._ends.close()
