@@ -407,10 +407,29 @@ def test_a_paused_domain_and_a_disk_that_is_only_plugged_in_are_told() -> None:
     assert found(runs(GOOD, GOOD)) == []
 
 
-def test_a_limit_that_only_the_running_vm_has_is_told_as_a_limit() -> None:
-    limited = runs(xml(inner=IOTUNE), xml())
-    (seen,) = [one.seen.seen for one in audit(limited.subject) if one.rule.id == "R80"]
-    assert seen == "limits total_iops_sec=500 now, unset after a power-off"
+LIFTED = "`virsh -c qemu:///system blkdeviotune g vda --total-iops-sec {} --live` lifts it, and so does a power-off"
+
+
+@pytest.mark.parametrize(
+    ("live", "configured", "said"),
+    [
+        (IOTUNE, "", {"total_iops_sec=500 on the running VM alone": LIFTED.format(0)}),
+        ("", IOTUNE, {"total_iops_sec=500 from the next start on": ""}),
+        (IOTUNE, IOTUNE, {"total_iops_sec=500": ""}),
+        (IOTUNE, IOTUNE.replace("500", "9"), {
+            "total_iops_sec=9 from the next start on": "",
+            "total_iops_sec=500 on the running VM alone": LIFTED.format(9),
+        }),
+    ],
+)  # fmt: skip
+def test_a_limit_is_told_whether_the_running_vm_has_it_or_its_configuration(
+    live: str, configured: str, said: dict[str, str]
+) -> None:
+    subject = replace(runs(xml(inner=live), xml(inner=configured)).subject, connect="qemu:///system")
+    found = [one for one in audit(subject) if one.rule.id in ("R47", "R80")]
+    assert {one.rule.id for one in found} == {"R47"}
+    assert [one.seen.seen for one in found] == list(said)
+    assert all(advice in one.seen.advice for one, advice in zip(found, said.values(), strict=True))
 
 
 def test_rules_say_why_whence_and_what_it_takes() -> None:

@@ -9,7 +9,7 @@ from virtune.dialects.libvirt.domain import read_domain
 from virtune.flows.domains.advise import Advice, Wish, advise, read_turn
 from virtune.flows.domains.domains import FoundDomain
 from virtune.model.domain import SettingChange
-from virtune.model.finding import Finding, HostView, Seen, Subject
+from virtune.model.finding import Finding, HostView, Running, Seen, Subject
 from virtune.model.knob import Risk
 from virtune.model.reason import Reason
 
@@ -58,3 +58,15 @@ def test_what_no_setting_fixes_and_what_cannot_be_written_have_codes() -> None:
     assert one.text == "R23 vda: 5 images below; commit them"
     assert other.why.reason is Reason.NOT_WRITABLE
     assert "cannot be written into a libvirt domain" in other.text
+
+
+def test_a_limit_that_only_the_running_vm_has_is_said_where_a_change_of_the_configuration_does_not_reach_it() -> None:
+    text = XML % b"none"
+    live = read_domain(text.replace(b"<target", b"<iotune><total_iops_sec>150</total_iops_sec></iotune><target"))
+    running = Running(state="running", reason="", live=live)
+    found = FoundDomain(origin="g.xml", text=text, subject=Subject(domain=read_domain(text), running=running))
+    (left,) = advise(found, Wish(turns=(read_turn("disk.throttle_iops@vda="),))).left
+    assert (left.at, left.why.reason) == ("vda", Reason.LIMIT_IS_LIVE)
+    assert left.text.startswith("vda: total_iops_sec=150 is on the running VM alone")
+    assert advise(found, Wish(turns=(read_turn("disk.cache@vda=none"),))).left == ()
+    assert advise(found, Wish(turns=(read_turn("disk.throttle_iops@vda=9"),))).left == (), "a live change lifts it"

@@ -2,6 +2,7 @@
 """Changes made to a real libvirtd's domains: shown, journalled, made, checked, and always reversible."""
 
 import re
+import shlex
 import threading
 import time
 from collections.abc import Callable
@@ -86,6 +87,15 @@ def test_a_running_domain_gets_at_once_what_it_can_and_the_rest_later(
     assert limits(daemon, "live") == {"read_iops_sec": 150, "write_iops_sec": 200}
     user.run("undo", "live")
     assert limits(daemon, "live") == {"read_iops_sec": 100, "write_iops_sec": 200}
+    # a limit that no configuration has is said to be there, with the command that lifts it
+    ran = user.run("advise", "--connect", daemon.uri, "--domain", "live", "--set", "disk.throttle_iops_read@vda=")
+    assert "live: nothing to change" in ran.stdout
+    assert "read_iops_sec=100, write_iops_sec=200 is on the running VM alone" in ran.stdout
+    (command,) = re.findall("`(virsh .*)`", ran.stdout)
+    audited = user.run("audit", "--connect", daemon.uri, "--domain", "live", status=4).stdout
+    assert command in " ".join(audited.split())
+    daemon.virsh(*shlex.split(command)[3:])
+    assert limits(daemon, "live") == {}
 
 
 def test_the_libvirt_that_virsh_takes_is_taken_and_nothing_is_asked_where_nothing_is_changed(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
+from virtune.advise.limits import lifting, limits_now, limits_of, told
 from virtune.advise.measuring import measuring
 from virtune.advise.rule import below, rule
 from virtune.model.domain import IOTHREAD_BUSES, Domain, DomainDisk, SettingChange
@@ -283,8 +284,15 @@ def kvm_is_hidden(subject: Subject) -> Iterator[Seen]:
 
 @rule("R47", Severity.WARNING, takes=Change.LIVE, source="https://libvirt.org/formatdomain.html#elementsDisks")
 def limited_on_purpose(subject: Subject) -> Iterator[Seen]:
-    """A throttled disk is as slow as its limit; no other tuning can exceed that."""
+    """A throttled disk is as slow as its limit; no other tuning can exceed that. A limit that was set on the running
+    VM alone is in no configuration, and gone after a power-off.
+    """
     for disk in subject.disks:
-        limits = [f"{name}={value}" for name, value in disk.limits if value and name.endswith("_sec")]
-        if limits:
-            yield Seen(at=disk, seen=", ".join(limits), advice="keep it if it is meant; raise it if it is not")
+        configured, now = limits_of(disk), limits_now(subject, disk)
+        when = "" if now == configured else " from the next start on"
+        if configured:
+            advice = "keep it if it is meant; raise it if it is not"
+            yield Seen(at=disk, seen=f"{told(configured)}{when}", advice=advice)
+        if now and now != configured:
+            advice = f"keep it if it is meant; {lifting(subject, disk)}"
+            yield Seen(at=disk, seen=f"{told(now)} on the running VM alone", advice=advice)

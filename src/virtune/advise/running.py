@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules for running domains: requested settings compared with those that the process has."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from virtune.advise.rule import rule
 from virtune.model.domain import DomainDisk, cache_of
@@ -28,10 +28,10 @@ RING_OF_THE_LOOP = (10, 2)
 """Since QEMU 10.2 the event loop itself runs on io_uring, so a ring proves nothing about a disk."""
 
 
-def differences(next_start: DomainDisk, live: DomainDisk) -> list[str]:
+def differences(next_start: DomainDisk, live: DomainDisk, *, of: Sequence[str] = COMPARED) -> list[str]:
     """Return the differences of two descriptions of one disk: `cache: writeback now, none after a power-off`."""
     found = []
-    for name in COMPARED:
+    for name in of:
         now, then = getattr(live, name), getattr(next_start, name)
         if now != then and not (name == "cache" and cache_of(live) == cache_of(next_start)):
             found.append(f"{name} {_word(now)} now, {_word(then)} after a power-off")
@@ -42,14 +42,15 @@ def differences(next_start: DomainDisk, live: DomainDisk) -> list[str]:
 def waits_for_a_power_off(subject: Subject) -> Iterator[Seen]:
     """The running VM and its configuration differ. A change of the configuration reaches the VM only when it is
     switched off and on; a reboot from within is not enough, since QEMU keeps its command line. What was set on the
-    running VM alone, such as a limit, is gone then.
+    running VM alone is gone then.
     """
     if subject.running is None:
         return
+    compared = [one for one in COMPARED if one != "limits"]  # of these R47 says more
     live = {disk.target: disk for disk in subject.running.live.disks}
     for disk in subject.disks:
         now = live.get(disk.target)
-        changed = differences(disk, now) if now is not None else ["it is not plugged in now"]
+        changed = differences(disk, now, of=compared) if now is not None else ["it is not plugged in now"]
         if changed:
             yield Seen(at=disk, seen="; ".join(changed), advice="power the VM off and on when it suits")
     for target in sorted(live.keys() - {disk.target for disk in subject.domain.disks}):

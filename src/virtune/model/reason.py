@@ -63,6 +63,7 @@ class Reason(StrEnum):
     NO_FREE_CPU = "no-free-cpu"
     NO_SETTING = "no-setting"
     NOT_WRITABLE = "not-writable"
+    LIMIT_IS_LIVE = "limit-is-live"
 
 
 WORDS: Mapping[Reason, str] = {
@@ -120,6 +121,7 @@ WORDS: Mapping[Reason, str] = {
     Reason.NO_FREE_CPU: "{count} IOThreads are not pinned: every other CPU is taken by a vCPU",
     Reason.NO_SETTING: "{seen}; {advice}",
     Reason.NOT_WRITABLE: "{refusal}",
+    Reason.LIMIT_IS_LIVE: "{limits} is on the running VM alone, and not in its configuration: {how}",
 }
 """The sentence of each code, with placeholders for the facts of the case."""
 
@@ -170,6 +172,7 @@ OF_ADVICE = (
     Reason.NO_FREE_CPU,
     Reason.NO_SETTING,
     Reason.NOT_WRITABLE,
+    Reason.LIMIT_IS_LIVE,
 )
 """Why advice leaves something as it is."""
 

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Advice for one domain: the requested setting changes, and the diff of its configuration."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from virtune.advise.audit import audit, rules
 from virtune.advise.consequences import Consequences
 from virtune.advise.flash import NAME, flash
+from virtune.advise.limits import lifting, limits_now, limits_of, told
 from virtune.dialects.text.masking import masked
 from virtune.flows.domains.difference import unified
 from virtune.flows.domains.domains import FoundDomain
-from virtune.model.domain import SettingChange
+from virtune.model.domain import LIMIT_KNOBS, SettingChange
 from virtune.model.errors import PlanError, UsageError
 from virtune.model.finding import Finding, LeftAlone, NewFinding, Severity
 from virtune.model.knob import Change, Risk
@@ -84,10 +85,20 @@ def advise(found: FoundDomain, wish: Wish, findings: Sequence[Finding] | None = 
         effects=effects,
         after=after,
         diff=diff,
-        left=(*left, *unsaid),
+        left=(*left, *unsaid, *_live_alone(found, [turn for turn in wish.turns if turn not in made])),
         commands=commands,
         warnings=_warnings(found, after) if made else (),
     )
+
+
+def _live_alone(found: FoundDomain, turns: Sequence[SettingChange]) -> Iterator[LeftAlone]:
+    """Yield the limits that these changes of a configuration do not reach, since only the running VM has them."""
+    asked = {turn.at for turn in turns if turn.knob in LIMIT_KNOBS}
+    for disk in found.subject.disks:
+        now = limits_now(found.subject, disk)
+        if disk.target in asked and now and now != limits_of(disk):
+            why = because(Reason.LIMIT_IS_LIVE, limits=told(now), how=lifting(found.subject, disk))
+            yield LeftAlone(at=disk.target, why=why)
 
 
 def _warnings(found: FoundDomain, after: bytes) -> tuple[NewFinding, ...]:
