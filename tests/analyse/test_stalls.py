@@ -2,6 +2,7 @@
 """The period of stalls among single I/Os: planted ones are found, and there is none where none was planted."""
 
 import math
+import tracemalloc
 from collections.abc import Callable
 from random import Random
 
@@ -10,6 +11,7 @@ import pytest
 from virtune.analyse.trial.stalls import operation_times, period_remarks, strongest_period
 from virtune.model.remark import PERIODIC_CHANCE
 from virtune.model.remark import PERIODIC_LEVEL as LEVEL
+from virtune.model.workload import OPERATIONS_MAX
 
 SERIES = 200
 
@@ -88,3 +90,23 @@ def test_the_remark_is_read_from_fios_log_and_says_how_often_it_is_wrong() -> No
     assert "a period of 10 I/Os" in remark.text
     assert "false-alarm rate 0.1 %" in remark.text
     assert not list(period_remarks(b"broken\n1,x\n"))
+
+
+def test_of_several_clones_the_first_is_looked_at() -> None:
+    """Their logs follow one another, each from its own beginning."""
+    first, second = (series(seed, lambda index, _: 1.0) for seed in (1, 2))
+    log = b"".join(b"%d, %d, 0, 4096, 0, 0\n" % pair for one in (first, second) for pair in enumerate(one))
+    assert operation_times(log) == tuple(first)
+    assert operation_times(b"0, 5, 0, 4096, 0, 0\n1, " + b"9" * 5000 + b", 0, 4096, 0, 0\n") == (5,)
+
+
+def test_as_many_operations_as_are_recorded_fit_into_memory() -> None:
+    latencies = series(4, lambda index, _: 1.0, count=OPERATIONS_MAX)
+    tracemalloc.start()
+    try:
+        found = strongest_period(latencies)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found is not None
+    assert most < 100 * 1024**2
