@@ -8,6 +8,7 @@ import pytest
 from virtune.cli import run
 from virtune.flows.reports.report import charts, svgs
 from virtune.report.charts.chart import Chart
+from virtune.report.charts.extents import DRAWN_MAX, each_operation
 from virtune.store.store import Store
 
 KIND = "name=each,rw=randread,bs=4k,number_ios=100,randseed=7"
@@ -54,12 +55,26 @@ def test_each_operation_of_a_trial_is_drawn_against_its_index(tmp_path: Path) ->
     assert "<svg" in next(svgs([chart]))
 
 
+def test_of_thousands_of_operations_the_first_are_drawn_and_all_are_in_the_table(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    words = ("--rig", "simulated", "--seconds", "1", "--rounds", "1", *TWO, "--seed", "7", "-q")
+    place = ("--store", str(path), PLACE, str(tmp_path / "scratch"))
+    assert run(["compare", *words, "--workload", f"one: {KIND}", *place]) == 0
+    with Store(path) as store:
+        study = store.get(store.find("last")).study
+    chart = each_operation(study, "one", {"threads": range(1, 3001), "native": range(1, 101)})
+    assert chart is not None
+    assert len(chart.spec["data"]["values"]) == DRAWN_MAX + 100
+    assert chart.title.startswith("one: the first 1,000 I/Os of a trial")
+    assert chart.rows == (("threads", "3000", "1 ns", "3 us"), ("native", "100", "1 ns", "100 ns"))
+
+
 def test_offered_loads_have_iops_busy_and_cpu_in_panels(tmp_path: Path) -> None:
     found = drawn(
         tmp_path, "compare", "--rig", "simulated", "--seconds", "1", "--rounds", "2", *TWO,
-        "--workload", "randread-4k", "--at-load", "50%,100%",
+        "--workload", "two-at-once: rw=randread,bs=4k,iodepth=2", "--at-load", "50%,100%",
     )  # fmt: skip
-    chart = found["offered-randread-4k"]
+    chart = found["offered-two-at-once"]  # a name is no place to look for a load
     assert len(chart.rows) == 4, "two arms at two loads"
     values = chart.spec["data"]["values"]
     assert {row["of"] for row in values} >= {"IOPS"}

@@ -14,7 +14,7 @@ from virtune.report.charts.forest import forest
 from virtune.report.charts.heat import heat_map
 from virtune.report.charts.loads import load_curves
 from virtune.report.charts.narrowing import narrowing
-from virtune.report.charts.offered import against_offered, offered_kinds
+from virtune.report.charts.offered import against_offered
 from virtune.report.charts.percentiles import percentile_curve
 from virtune.report.charts.rounds import rounds_in_time
 from virtune.report.charts.stacked import cpu_by_thread, layer_load, layer_times
@@ -40,7 +40,7 @@ def labelled(study: Study, charts: Iterable[Chart]) -> Iterator[Chart]:
 
 def _charts(result: Result, record: StudyRecord) -> Iterator[Chart]:
     yield from load_curves(result)
-    yield from (one for kind in offered_kinds(result) if (one := against_offered(result, kind)) is not None)
+    yield from against_offered(result)
     for workload in result.study.workloads:
         if workload.probe:
             continue

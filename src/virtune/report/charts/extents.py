@@ -18,6 +18,9 @@ _LOAD = "-load"
 
 _ROW = 16
 
+DRAWN_MAX = 1_000
+"""The most I/Os of an arm that are drawn. Each is two marks: 10,000 of two arms made 3.7 MB of a page."""
+
 Series = Mapping[str, Sequence[int]]
 """The time of each I/O in ns, by arm."""
 
@@ -94,18 +97,21 @@ def _extents_spec(study: Study, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def each_operation(study: Study, workload: str, series: Series) -> Chart | None:
     """Draw the time of each I/O of a trial against its index, a panel for each arm; None without any."""
+    drawn = {arm: latencies[:DRAWN_MAX] for arm, latencies in series.items()}
     rows = [
         {"arm": arm, "index": index, "ms": latency / 1e6}
-        for arm, latencies in series.items()
+        for arm, latencies in drawn.items()
         for index, latency in enumerate(latencies, 1)
         if latency > 0
     ]
     if not rows:
         return None
-    arm, slowest = max(((arm, max(one)) for arm, one in series.items() if one), key=lambda pair: pair[1])
+    arm, slowest = max(((arm, max(one)) for arm, one in drawn.items() if one), key=lambda pair: pair[1])
+    cut = any(len(one) > DRAWN_MAX for one in series.values())
+    which = f"the first {DRAWN_MAX:,} I/Os" if cut else "every single I/O"
     return Chart(
         name=file_name("operations", workload),
-        title=f"{workload}: every single I/O of a trial; the slowest took {format_ns(slowest)}, on {arm}",
+        title=f"{workload}: {which} of a trial; the slowest took {format_ns(slowest)}, on {arm}",
         reading=(
             "Each mark is one I/O, in the order in which they were made. Peaks at equal distances have something "
             "with a period behind them: a timer, a poll, a flush. A step is another way that I/Os are served."

@@ -1,21 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Against the offered load: IOPS, how busy the device is, and the host's CPU in programs and in the kernel."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from virtune.model.metric import BY_ID
 from virtune.model.result import Result
+from virtune.model.workload import Workload
 from virtune.report.charts.chart import MOST_ARMS, Chart, arms_scale, dash_scale, file_name, specification
 from virtune.report.text.result import value_text
 
 _SHOWN = ("iops", "device.util", "cpu.host.usr", "cpu.host.sys")
-_OFFERED = "-at-"
-"""Between the name of a workload and the load that it was offered at."""
 
 
-def against_offered(result: Result, kind: str) -> Chart | None:
-    """Draw them for one workload, which was offered at several rates; None for fewer than two."""
-    loads = [one for one in result.study.compared if one.offered_iops and one.name.partition(_OFFERED)[0] == kind]
+def against_offered(result: Result) -> Iterator[Chart]:
+    """Yield a picture for each workload that was offered at several rates."""
+    for probe in (one for one in result.study.workloads if one.probe):
+        chart = _against_offered(result, probe)
+        if chart is not None:
+            yield chart
+
+
+def _against_offered(result: Result, probe: Workload) -> Chart | None:
+    loads = result.study.offered_under(probe)
     if len(loads) < 2 or len(result.study.arms) > MOST_ARMS:
         return None
     rows: list[dict[str, Any]] = []
@@ -33,8 +40,8 @@ def against_offered(result: Result, kind: str) -> Chart | None:
     if not rows:
         return None
     return Chart(
-        name=file_name("offered", kind),
-        title=f"{kind}: what {len(loads)} offered loads came to",
+        name=file_name("offered", probe.name),
+        title=f"{probe.name}: what {len(loads)} offered loads came to",
         reading=(
             "Where the curve of IOPS leaves the straight line, less is done than offered: the arm is saturated. A "
             "device that is busy all the time before that, or more CPU in the kernel than in programs, says why."
@@ -43,12 +50,6 @@ def against_offered(result: Result, kind: str) -> Chart | None:
         columns=("arm", "offered", *(BY_ID[name].label for name in _SHOWN)),
         rows=tuple(shown),
     )
-
-
-def offered_kinds(result: Result) -> list[str]:
-    """Return the names of the workloads that were offered at rates, each once."""
-    names = [one.name.partition(_OFFERED)[0] for one in result.study.compared if one.offered_iops]
-    return list(dict.fromkeys(names))
 
 
 def _spec(result: Result, rows: list[dict[str, Any]]) -> dict[str, Any]:
