@@ -11,7 +11,6 @@ from virtune.cli import run
 from virtune.fio.workloads import parse_workload
 from virtune.model.stack import Stack
 from virtune.model.study import Arm
-from virtune.plan.loads import offered_workload
 
 DEEP = Arm(name="deep", stack=Stack(rig="metal", load_depth=7))
 
@@ -23,8 +22,17 @@ def depths(text: str) -> list[str]:
 def test_an_arm_sets_the_depth_of_every_job_but_a_background() -> None:
     assert depths("randread-4k") == ["7"]
     assert depths("name=a,rw=randread + name=background,rw=randread,iodepth=2") == ["7", "2"]
-    offered = offered_workload(parse_workload("randread-4k")[0], "50%", 1000.0)
-    assert DEEP.load_of(offered) == offered, "its rate decides how deep an open loop is"
+
+
+@pytest.mark.parametrize("words", [("compare", "--vary", "workload.iodepth=4,16", "--at-load", "50%"),
+                                   ("sweep", "--set", "workload.iodepth=4")])  # fmt: skip
+def test_a_depth_is_refused_where_a_rate_decides_it(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was accepted, and the study ended when the first offered load was seen with another depth."""
+    place = ("--store", str(tmp_path / "store.sqlite"), "--scratch", str(tmp_path / "scratch"))
+    assert run([*words, "--rig", "simulated:quiet", "-q", *place]) == 2
+    assert "is as deep as that rate needs" in capsys.readouterr().err
 
 
 def test_the_depth_is_seen_in_the_loads_result() -> None:

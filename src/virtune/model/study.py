@@ -49,12 +49,11 @@ class Arm:
 
     def load_of(self, workload: Workload) -> Workload:
         """Return the workload as this arm runs it: with its own options in every job, and its own depth in all but
-        those that only make a background. An open loop is as deep as its rate needs.
+        those that only make a background.
         """
         if not self.stack.kind.made_here:
             return workload
-        own = dict(self.options)
-        depth = None if workload.offered_iops is not None else self.stack.load_depth
+        own, depth = dict(self.options), self.stack.load_depth
         if not own and depth is None:
             return workload
         deep = {} if depth is None else {"iodepth": str(depth)}

@@ -87,8 +87,21 @@ def settled(record: StudyRecord) -> Study:
     )
 
 
+def require_own_depth(study: Study) -> None:
+    """Raise PlanError where an arm has a depth of its own and I/Os are offered at a rate, which decides the depth."""
+    if any(arm.stack.load_depth is not None for arm in study.arms):
+        raise PlanError(
+            "workload.iodepth is set, and a load that is offered at a rate is as deep as that rate needs",
+            hint="write iodepth= into the workload in its place: the saturation is measured with that",
+        )
+
+
 def at_loads(study: Study, probe: Workload, saturation: float) -> tuple[Workload, ...]:
-    """Return the workloads to compare for a known saturation (IOPS): one I/O at a time, then every load."""
+    """Return the workloads to compare for a known saturation (IOPS): one I/O at a time, then every load.
+
+    Raises PlanError for what cannot be offered at a rate.
+    """
+    require_own_depth(study)
     # one I/O at a time cannot be shared among guests
     alone = () if any(arm.stack.guests > 1 for arm in study.arms) else (_one_at_a_time(probe),)
     return (*alone, *(offered_workload(probe, load, rate_of(load, saturation)) for load in study.at_load))

@@ -17,7 +17,15 @@ from virtune.model.evidence import StudyRecord
 from virtune.model.study import Study, StudyKind, Trial
 from virtune.model.sweep import LoadSweep
 from virtune.model.sweep_plan import LOADS_MAX, SweepPlan
-from virtune.plan.loads import LIKELY_SATURATION, RATE_MAX, offered_workload, rate_of, read_loads, saturation_iops
+from virtune.plan.loads import (
+    LIKELY_SATURATION,
+    RATE_MAX,
+    offered_workload,
+    rate_of,
+    read_loads,
+    require_own_depth,
+    saturation_iops,
+)
 
 ASKED_MAX = 100
 """The most loads of a readable curve."""
@@ -36,6 +44,7 @@ def sweep_study(study: Study, plan: SweepPlan) -> Study:
         raise PlanError("a sweep has one workload", hint="one sweep for each")
     (workload,) = study.workloads
     offered_workload(workload, "any", LIKELY_SATURATION)
+    require_own_depth(study)
     limit = plan.limit
     if limit is not None and (limit.sense != "<=" or ("latency" not in limit.metric and "clat" not in limit.metric)):
         raise PlanError(
