@@ -91,6 +91,7 @@ def test_the_detectable_difference_shrinks_with_time_and_grows_with_noise() -> N
     assert sentence(loud).startswith("NOT FIT: a 5-minute comparison detects only differences of ")
     assert (quiet.unfit, len(loud.unfit)) == ((), 1)
     assert (quiet.unfit_reasons, loud.unfit_reasons) == ((), (Reason.ONLY_LARGE_DIFFERENCES,))
+    assert [loud.finds(share) for share in (0.05, 0.9)] == [False, True], "whoever looks for so much may"
 
 
 def test_a_stack_that_differs_from_itself_or_trials_that_do_not_count_make_a_host_unfit() -> None:
@@ -110,6 +111,8 @@ def test_a_stack_that_differs_from_itself_or_trials_that_do_not_count_make_a_hos
     disturbed = fitness_of(host(sd=0.01, rounds=10, gates=(("clock-step", 0.2),)))
     assert [why.startswith("most trials are invalid: ") for why in disturbed.unfit] == [True]
     assert disturbed.unfit_reasons == (Reason.MOSTLY_INVALID,)
+    assert not false.finds(0.5)
+    assert not disturbed.finds(0.5), "quiet enough, and NOT FIT"
 
 
 def faster(found: Measurement) -> Measurement:

@@ -17,7 +17,7 @@ MEANINGS: dict[int, str] = {
     2: "the command line, a plan, a workload or a file to read is wrong; nothing was run",
     3: "a precondition: this host or this target does not allow it, or something else runs than was asked for",
     4: "a threshold was breached: of `--fail-if`, where the whole interval of the change lies beyond the limit, or of"
-    " `audit --fail-on`, where something at least as grave was found",
+    " `audit --fail-on`, where something at least as grave was found, or of `check --fail-if-noisier`",
     5: "a condition of `--fail-if` is undecided and none was breached: the interval of the change straddles the"
     " limit, or nothing can be concluded (one run each, too few rounds, a metric that was not measured)",
     130: "interrupted: what is finished is kept, and `virtune resume` goes on",
@@ -44,9 +44,10 @@ def _lines() -> Iterator[str]:
     yield from table(("code", "means"), ((str(number), plain(words)) for number, words in MEANINGS.items()))
     yield plain(inspect.cleandoc(errors.__doc__ or "").rpartition("\n\n")[2]) + "\n"
     yield "## Errors\n"
+    named = (kind for kind in kinds if not kind.__name__.startswith("_"))  # the others are shown as what they are of
     yield from table(
         ("error", "code", "when"),
-        ((code(kind.__name__), str(kind.exit_code), plain(_first(kind))) for kind in kinds),
+        ((code(kind.__name__), str(kind.exit_code), plain(_first(kind))) for kind in named),
     )
 
 

@@ -17,7 +17,7 @@ from virtune.model.store_place import StorePlace
 
 if TYPE_CHECKING:
     from virtune.model.evidence import StudyRecord
-    from virtune.model.fitness import Fitness, Neighbour
+    from virtune.model.fitness import Neighbour
 
 BREACHED = 4
 """The exit code when a requested limit is not kept."""
@@ -26,8 +26,8 @@ BREACHED = 4
 @click.command(name="check")
 @study_options("check")
 @click.option("--fail-if-noisier", type=click.FloatRange(0.001, 10), default=None, metavar="SHARE",
-              help="Exit 4 if a 5-minute comparison could not detect a difference of this size (0.03 is 3"
-                   " %).")  # fmt: skip
+              help="Exit 4 if a 5-minute comparison could not detect a difference of this size (0.03 is 3 %), or"
+                   " this host is NOT FIT for another reason.")  # fmt: skip
 @click.option("--quiet", "-q", is_flag=True, help="Print the result only: no progress and no notes.")
 @verbose_option
 @json_option
@@ -81,9 +81,4 @@ def command(
             study=study,
         )
     say_more(silent=as_json or verbose or quiet)
-    return 0 if fail_if_noisier is None else _breach(fitness(record), fail_if_noisier)
-
-
-def _breach(found: "Fitness", limit: float) -> int:
-    smallest = found.reach(5)
-    return BREACHED if smallest is None or smallest > limit else 0
+    return 0 if fail_if_noisier is None or fitness(record).finds(fail_if_noisier) else BREACHED

@@ -113,3 +113,9 @@ class Fitness:
     def reach(self, minutes: int) -> float | None:
         """Return the smallest difference that a comparison of so many minutes detects."""
         return next((one.smallest for one in self.reaches if one.minutes == minutes), None)
+
+    def finds(self, share: float) -> bool:
+        """Whether five minutes detect differences of that size here, and nothing but noise makes the host unfit."""
+        smallest = self.reach(5)
+        others = [one for one in self.unfit_reasons if one is not Reason.ONLY_LARGE_DIFFERENCES]
+        return smallest is not None and smallest <= share and not others
