@@ -13,6 +13,7 @@ from tests.published import schema
 
 from virtune.cli import VERBS, cli, run
 from virtune.cli.common.options import read_options
+from virtune.flows.run.check import check_study
 from virtune.flows.run.question import Question, study_for
 from virtune.model.option import Provenance, Takes
 from virtune.model.study import Study, StudyKind
@@ -160,3 +161,13 @@ def test_a_plan_may_have_every_key_at_once() -> None:
     both = read_plan("\n".join(key for _, key in SAMPLES.values() if not key.startswith("[")) + f"\n{IN_A_PLAN}")
     assert both.seconds == 0.5
     assert both.vary == ("disk.aio=threads,native",)
+
+
+def test_a_check_plans_its_rounds_with_what_a_trial_of_its_own_rig_takes(tmp_path: Path) -> None:
+    rounds = {
+        rig: check_study(StudyOptions(rig=rig, seconds=180.0, scratch=tmp_path))[0].rounds
+        for rig in ("metal", "storage-daemon")
+    }
+    # two trials a round, each 4 s after 0.5 s of warm-up, and 0.35 s (metal) or 0.4 s (a daemon) around it
+    assert rounds == {"metal": round(180 / 9.7), "storage-daemon": round(180 / 9.8)}
+    assert rounds["metal"] > rounds["storage-daemon"]

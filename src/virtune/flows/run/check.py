@@ -17,7 +17,7 @@ from virtune.model.evidence import StudyRecord
 from virtune.model.fitness import Fitness, Neighbour
 from virtune.model.option import Provenance
 from virtune.model.remark import Remark, Weight
-from virtune.model.rig import STORAGE_DAEMON
+from virtune.model.rig import METAL, read_rig
 from virtune.model.study import Study, StudyKind
 from virtune.model.study_options import OPTIONS, StudyOptions
 from virtune.plan.chosen import layered, recorded
@@ -36,11 +36,14 @@ def check_study(asked: StudyOptions) -> tuple[Study, str]:
     if not SECONDS_MIN <= seconds <= 86_400:
         raise PlanError("--seconds of a check must be between 10 s and one day", hint="`--seconds 60s`")
     each = min(TRIAL_SECONDS["check"], seconds / 8)
-    block = 2 * (each + OPTIONS["ramp"].default + STORAGE_DAEMON.beside_seconds)
+    rig = asked.rig or OPTIONS["rig"].default_for("check")
+    known = read_rig(rig)  # None where there is no such rig, which `study_for` refuses
+    beside = METAL.beside_seconds if known is None else known.kind.beside_seconds
+    block = 2 * (each + OPTIONS["ramp"].default + beside)
     study, facts = study_for(
         Question(
             kind=StudyKind.CHECK,
-            rig=asked.rig or OPTIONS["rig"].default_for("check"),
+            rig=rig,
             settings=asked.settings,
             arms=("A:", "B:"),
             workloads=asked.workloads,
