@@ -71,7 +71,7 @@ def command(
     virtune audit domains/ --sarif > audit.sarif
     """  # noqa: D301 - \b is click's mark for lines to keep
     if html is not None:
-        from virtune.cli.common.output import require_report
+        from virtune.cli.common.writing import require_report
 
         require_report(html)
     if as_json + as_sarif + brief > 1:

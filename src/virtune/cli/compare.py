@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from virtune.cli.common.options import json_option, progress_options, report_option, store_option, study_options
-from virtune.cli.common.thresholds import Thresholds, threshold_options
+from virtune.cli.common.result_output import ResultOutput, threshold_options
 from virtune.model.errors import ReadError, UsageError
 from virtune.model.study_options import OPTIONS, flag_of, options_of, was_said
 
@@ -53,14 +53,14 @@ def command(**asked: Any) -> int:
     from virtune.cli.common.run_study import StudyRequest, ask_for
     from virtune.model.study import StudyKind
 
-    thresholds = Thresholds.read(asked)
+    out = ResultOutput.read(asked)
     inputs, different_jobs = asked.pop("inputs"), asked.pop("different_jobs")
     if len(inputs) > 1 or (inputs and not _is_plan(Path(inputs[0]))):
-        return _existing(inputs, asked, thresholds, different_jobs=different_jobs)
+        return _existing(inputs, asked, out, different_jobs=different_jobs)
     if different_jobs:
         raise UsageError("--different-jobs is for results that exist already", hint="`virtune compare BEFORE AFTER`")
     plan = Path(inputs[0]) if inputs else None
-    return ask_for(StudyRequest.read(StudyKind.COMPARE, asked, thresholds=thresholds, plan=plan))
+    return ask_for(StudyRequest.read(StudyKind.COMPARE, asked, out, plan=plan))
 
 
 def _is_plan(path: Path) -> bool:
@@ -80,7 +80,7 @@ def _is_plan(path: Path) -> bool:
     return False
 
 
-def _existing(inputs: Sequence[str], asked: dict[str, Any], thresholds: Thresholds, *, different_jobs: bool) -> int:
+def _existing(inputs: Sequence[str], asked: dict[str, Any], out: ResultOutput, *, different_jobs: bool) -> int:
     from virtune.analyse.study.summarise import summarise
     from virtune.cli.common.output import show_result
     from virtune.flows.run.question import checked_metric
@@ -97,7 +97,7 @@ def _existing(inputs: Sequence[str], asked: dict[str, Any], thresholds: Threshol
         raise UsageError(f"{inputs[0]} alone has nothing to be compared with", hint="`virtune compare BEFORE AFTER`")
 
     def say(text: str) -> None:
-        if not asked["quiet"]:
+        if not out.quiet:
             click.echo(text, err=True)
 
     terms = Terms(
@@ -107,6 +107,4 @@ def _existing(inputs: Sequence[str], asked: dict[str, Any], thresholds: Threshol
         confidence=asked["confidence"] or OPTIONS["confidence"].default,
     )
     record = hold_against(inputs, asked["store"], terms, different_jobs=different_jobs, say=say)
-    return show_result(
-        summarise(record), record, as_json=asked["as_json"], report=asked["report"], thresholds=thresholds
-    )
+    return show_result(summarise(record), record, out)

@@ -17,7 +17,7 @@ from virtune.cli.common.options import (
     store_option,
     study_option,
 )
-from virtune.cli.common.thresholds import MARKDOWN_HELP
+from virtune.cli.common.result_output import MARKDOWN_HELP
 from virtune.model.bottleneck import Diagnosis
 from virtune.model.errors import UsageError
 from virtune.model.store_place import StorePlace
@@ -76,7 +76,7 @@ def command(
       virtune diagnose --run last
       virtune diagnose --run last --prove
     """  # noqa: D301 - click wants the escape itself
-    from virtune.cli.common.output import require_report
+    from virtune.cli.common.writing import require_report
 
     if (bool(vm) and qmp is None) + (qmp is not None) + (study is not None) != 1:
         raise UsageError(
@@ -124,7 +124,8 @@ def _report(found: tuple[Diagnosis, ...], path: Path) -> None:
 
 
 def _prove(study: str | None, store: StorePlace, asked: dict[str, Any], *, as_json: bool) -> None:
-    from virtune.cli.common.run_proof import ProofOutput, run_proof
+    from virtune.cli.common.result_output import ResultOutput
+    from virtune.cli.common.run_proof import run_proof
 
     if study is None:
         raise UsageError(
@@ -134,13 +135,7 @@ def _prove(study: str | None, store: StorePlace, asked: dict[str, Any], *, as_js
         )
     name, number = _trial_of(study)
     require_store(store, name)
-    out = ProofOutput(
-        as_json=as_json,
-        report=asked["report"],
-        markdown=asked["markdown"],
-        quiet=asked["quiet"],
-        verbose=asked["verbose"],
-    )
+    out = ResultOutput.read({**asked, "as_json": as_json})
     run_proof(store, name, number, read_options("compare", asked), out)
 
 

@@ -56,6 +56,7 @@ def command(
       virtune import study.zip
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.common.output import show_result
+    from virtune.cli.common.result_output import ResultOutput
     from virtune.flows.stored.find_results import find_results
     from virtune.flows.stored.import_results import keep
     from virtune.flows.stored.show import current
@@ -74,7 +75,7 @@ def command(
     with Store(store) as kept:
         kept_as = keep(found, terms, kept, say)
         record, result = current(kept, kept_as.study.id)
-    show_result(result, record, as_json=as_json, report=None)
+    show_result(result, record, ResultOutput(as_json=as_json))
 
 
 def _terms(baseline: str | None, metric: str) -> "Terms":

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from virtune.cli.common.options import json_option, progress_options, report_option, store_option, study_options
-from virtune.cli.common.thresholds import Thresholds, threshold_options
+from virtune.cli.common.result_output import ResultOutput, threshold_options
 from virtune.model.errors import UsageError
 
 
@@ -29,11 +29,11 @@ def command(**asked: Any) -> int:
     from virtune.cli.common.run_study import StudyRequest, ask_for
     from virtune.model.study import StudyKind
 
-    thresholds = Thresholds.read(asked)
-    relative = next((one for one in thresholds.conditions if one.value is None), None)
+    out = ResultOutput.read(asked)
+    relative = next((one for one in out.conditions if one.value is None), None)
     if relative is not None:
         raise UsageError(
             f"`{relative.text}` is a change against a baseline, and one stack has none",
             hint="a limit with its unit, such as `latency.p99 > 2ms`; or `virtune compare`",
         )
-    return ask_for(StudyRequest.read(StudyKind.MEASURE, asked, thresholds=thresholds))
+    return ask_for(StudyRequest.read(StudyKind.MEASURE, asked, out))

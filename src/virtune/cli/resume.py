@@ -15,7 +15,7 @@ from virtune.cli.common.options import (
     store_option,
     study_options,
 )
-from virtune.cli.common.thresholds import Thresholds, threshold_options
+from virtune.cli.common.result_output import ResultOutput, threshold_options
 from virtune.model.store_place import StorePlace
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ def command(
 
     The others run in the order of the original seed, until its conditions, or those of --fail-if, are decided.
     """
-    from virtune.cli.common.output import require_report
     from virtune.cli.common.run_study import going_on
     from virtune.cli.show import require_no_more
     from virtune.flows.run.preconditions import Leave
@@ -53,9 +52,7 @@ def command(
     from virtune.flows.stored.show import by_todays_method
     from virtune.store.store import Store
 
-    shown = {name: asked.pop(name) for name in ("quiet", "verbose")}
-    thresholds = Thresholds.read({**asked, "as_json": as_json})
-    require_report(report)
+    out = ResultOutput.read({**asked, "as_json": as_json, "report": report})
     require_store(store, study)
     with Store(store) as kept:
         name = kept.find(study)
@@ -64,22 +61,16 @@ def command(
         leave = Leave(write_to=allow_write_to, in_use=allow_in_use)
         if record.study.search is not None or record.study.sweep is not None:
             require_no_more(record.study, asked)
-            out = {"as_json": as_json, "report": report, "markdown": thresholds.markdown}
-            return _search_or_sweep(kept, record, leave, out, **shown)
+            return _search_or_sweep(kept, record, leave, out)
         return going_on(
             kept,
             record.study,
-            lambda say: resume_study(record, store=kept, say=say, leave=leave, conditions=thresholds.conditions),
-            as_json=as_json,
-            report=report,
-            **shown,
-            thresholds=replace(thresholds, conditions=thresholds.conditions or record.study.conditions),
+            lambda say: resume_study(record, store=kept, say=say, leave=leave, conditions=out.conditions),
+            replace(out, conditions=out.conditions or record.study.conditions),
         )
 
 
-def _search_or_sweep(
-    kept: "Store", record: "StudyRecord", leave: "Leave", out: dict[str, Any], *, quiet: bool, verbose: bool
-) -> int:
+def _search_or_sweep(kept: "Store", record: "StudyRecord", leave: "Leave", out: ResultOutput) -> int:
     from virtune.cli import sweep
     from virtune.cli.common import run_search
     from virtune.flows.run.sweep import resume_sweep
@@ -87,20 +78,7 @@ def _search_or_sweep(
 
     if record.study.sweep is not None:
         return sweep.going_on(
-            kept,
-            record.study,
-            lambda say: resume_sweep(record, store=kept, say=say, leave=leave),
-            as_json=out["as_json"],
-            report=out["report"],
-            quiet=quiet,
-            verbose=verbose,
+            kept, record.study, lambda say: resume_sweep(record, store=kept, say=say, leave=leave), out
         )
-    run_search.searching(
-        kept,
-        record.study,
-        lambda say: resume_tuning(record, store=kept, say=say, leave=leave),
-        out=run_search.SearchOutput.read(out),
-        quiet=quiet,
-        verbose=verbose,
-    )
+    run_search.searching(kept, record.study, lambda say: resume_tuning(record, store=kept, say=say, leave=leave), out)
     return 0

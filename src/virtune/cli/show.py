@@ -15,7 +15,7 @@ from virtune.cli.common.options import (
     store_option,
     verbose_option,
 )
-from virtune.cli.common.thresholds import Thresholds, threshold_options
+from virtune.cli.common.result_output import ResultOutput, threshold_options
 from virtune.model.errors import UsageError
 from virtune.model.store_place import StorePlace
 
@@ -72,34 +72,33 @@ def command(
     from virtune.store.store import Store
 
     _require_captures_alone(trial, capture, {"json": as_json, "report": report, "verbose": verbose, **asked})
-    thresholds = Thresholds.read({**asked, "as_json": as_json})
     require_store(store, study)
     with Store(store, reading=True) as kept:
         name = kept.find(study)
         if trial is not None:
             return _captures(kept, name, trial, capture)
+        out = ResultOutput.read({**asked, "as_json": as_json, "report": report, "verbose": verbose})
         record = kept.get(name)
         if verbose:
             say_options(record.study)
         if record.facts_damaged:
             click.echo(f"the facts of this study's host are damaged in {store}, and left out", err=True)
         if record.study.search is not None:
-            from virtune.cli.common.run_search import SearchOutput, show_tuning
+            from virtune.cli.common.run_search import show_tuning
             from virtune.flows.run.tune import finished_tuning
 
             require_no_more(record.study, asked)
-            out = SearchOutput(as_json=as_json, report=report, markdown=thresholds.markdown)
-            show_tuning(kept, finished_tuning(kept, name), out=out)
+            show_tuning(kept, finished_tuning(kept, name), out)
             return 0
         if record.study.sweep is not None:
             from virtune.cli.sweep import show_sweep
             from virtune.flows.run.sweep import finished_sweep
 
             require_no_more(record.study, asked)
-            return show_sweep(kept, finished_sweep(kept, name), as_json=as_json, report=report)
+            return show_sweep(kept, finished_sweep(kept, name), out)
         record, result = current(kept, name)
         proved = proof_shown(kept, record, result)
-    return show_result(result, record, as_json=as_json, report=report, thresholds=thresholds, proved=proved)
+    return show_result(result, record, out, proved=proved)
 
 
 def _captures(kept: "Store", name: str, trial: int, capture: str | None) -> int:

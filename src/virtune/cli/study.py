@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from virtune.cli.common.options import json_option, progress_options, report_option, store_option, study_options
-from virtune.cli.common.thresholds import Thresholds, threshold_options
+from virtune.cli.common.result_output import ResultOutput, threshold_options
 
 QUICK_TRIALS = 40
 """With `--quick` a study has so many trials, at most 10 rounds of them and at least one."""
@@ -81,9 +81,9 @@ def run(name: str, **asked: Any) -> int:
     from virtune.flows.run.builtin_studies import builtin
     from virtune.model.study_options import DEFAULT_SPAN
 
-    thresholds = Thresholds.read(asked)
+    out = ResultOutput.read(asked)
     study = builtin(name, asked["rig"])
     if asked["quick"]:
         asked["span"] = asked["span"] or DEFAULT_SPAN
         asked["rounds"] = asked["rounds"] or max(1, min(10, QUICK_TRIALS // study.cells))
-    return ask_for(StudyRequest.read(study.kind, asked, thresholds=thresholds, builtin=name))
+    return ask_for(StudyRequest.read(study.kind, asked, out, builtin=name))

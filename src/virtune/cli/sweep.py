@@ -3,7 +3,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +18,7 @@ from virtune.cli.common.options import (
 from virtune.model.study import Study, StudyKind
 
 if TYPE_CHECKING:
+    from virtune.cli.common.result_output import ResultOutput
     from virtune.model.event import Event
     from virtune.model.sweep import LoadSweep
     from virtune.store.store import Store
@@ -43,37 +43,26 @@ def command(**asked: Any) -> int:
       virtune sweep --rig vhost-user --subject-to 'latency.p99<=1ms'
       virtune sweep --rig metal --workload randwrite-4k --loads 25%,50%,75%,100%,125%
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.common.output import require_report
+    from virtune.cli.common.result_output import ResultOutput
     from virtune.cli.common.run_study import StudyRequest
     from virtune.flows.run.sweep import run_sweep, sweep_for
     from virtune.store.store import Store
 
-    request = StudyRequest.read(StudyKind.SWEEP, asked)
-    require_report(request.report)
+    request = StudyRequest.read(StudyKind.SWEEP, asked, ResultOutput.read(asked))
     study, facts = sweep_for(request.question)
-    if request.verbose:
+    if request.out.verbose:
         say_options(study)
     with Store(request.store) as store:
         return going_on(
             store,
             study,
             lambda say: run_sweep(study, store=store, say=say, leave=request.leave, facts=facts),
-            as_json=request.as_json,
-            report=request.report,
-            quiet=request.quiet,
-            verbose=request.verbose,
+            request.out,
         )
 
 
 def going_on(
-    store: "Store",
-    study: Study,
-    work: "Callable[[Callable[[Event], None]], LoadSweep]",
-    *,
-    as_json: bool,
-    report: Path | None,
-    quiet: bool,
-    verbose: bool,
+    store: "Store", study: Study, work: "Callable[[Callable[[Event], None]], LoadSweep]", out: "ResultOutput"
 ) -> int:
     """Run the loads with a progress display, then show the curve; when interrupted, the curve so far."""
     from virtune.cli.common.output import say_more
@@ -82,18 +71,18 @@ def going_on(
     from virtune.flows.run.sweep import finished_sweep
 
     code = under_face(
-        Face(quiet=quiet, verbose=verbose),
+        Face(quiet=out.quiet, verbose=out.verbose),
         work,
         lambda: finished_sweep(store, study.id),
-        lambda known: show_sweep(store, known, as_json=as_json, report=report, brief=not verbose),
+        lambda known: show_sweep(store, known, out, brief=not out.verbose),
         store=store,
         study=study,
     )
-    say_more(silent=as_json or verbose or quiet)
+    say_more(silent=out.silent)
     return code
 
 
-def show_sweep(store: "Store", known: "LoadSweep", *, as_json: bool, report: Path | None, brief: bool = False) -> int:
+def show_sweep(store: "Store", known: "LoadSweep", out: "ResultOutput", *, brief: bool = False) -> int:
     """Write the result of a sweep to stdout, and to a file if one was named.
 
     With `brief` a terminal shows one screen of it.
@@ -105,16 +94,16 @@ def show_sweep(store: "Store", known: "LoadSweep", *, as_json: bool, report: Pat
 
     record, result = current(store, known.study.id)
     text = render(known, result, record.facts)
-    if report is not None:
+    if out.report is not None:
         from virtune.flows.reports.report import report_html
 
-        write_report(report, page=lambda: report_html(store, known.study.id), plain=lambda: text)
-    if as_json:
+        write_report(out.report, page=lambda: report_html(store, known.study.id), plain=lambda: text)
+    if out.as_json:
         from virtune.report.json.sweep import sweep_document
 
         click.echo(json.dumps(sweep_document(known, result, facts=record.facts), indent=2))
     else:
         put(SweepScreen(known=known, result=result, facts=record.facts, lines=screen_lines()) if brief else text)
-    if report is not None:
-        click.echo(f"\nreport: {report}", err=True)
+    if out.report is not None:
+        click.echo(f"\nreport: {out.report}", err=True)
     return 0

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from virtune.cli.common.options import json_option, progress_options, report_option, store_option, study_options
-from virtune.cli.common.thresholds import MARKDOWN_HELP
+from virtune.cli.common.result_output import MARKDOWN_HELP
 
 
 @click.command(name="tune")

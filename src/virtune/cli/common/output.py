@@ -13,9 +13,9 @@ import click
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.segment import Segment
 
+from virtune.cli.common.result_output import STDOUT, ResultOutput, exit_code
 from virtune.cli.common.surroundings import in_ascii
-from virtune.cli.common.thresholds import STDOUT, Thresholds, exit_code
-from virtune.cli.common.writing import require_writable, write_text
+from virtune.cli.common.writing import is_page, write_text
 from virtune.model.bottleneck import Diagnosis
 from virtune.model.evidence import StudyRecord
 from virtune.model.fitness import Neighbour
@@ -80,10 +80,8 @@ def show_check(
 def show_result(
     result: Result,
     record: StudyRecord,
+    out: ResultOutput,
     *,
-    as_json: bool,
-    report: Path | None,
-    thresholds: Thresholds | None = None,
     brief: bool = False,
     proved: Diagnosis | None = None,
 ) -> int:
@@ -92,18 +90,17 @@ def show_result(
     With `brief` a terminal shows one screen of it. `proved` is what a study that tests a diagnosis says of it, which
     a terminal shows first.
     """
-    if record.study.kind is StudyKind.CHECK and report is None and thresholds in (None, Thresholds()):
-        show_check(record, as_json=as_json, brief=brief)
+    if record.study.kind is StudyKind.CHECK and out.stdout_alone:
+        show_check(record, as_json=out.as_json, brief=brief)
         return 0
-    thresholds = thresholds or Thresholds()
-    rulings = thresholds.rulings(record)
-    if report is not None:
-        _write_result(result, record, report)
-    if as_json:
+    rulings = out.rulings(record)
+    if out.report is not None:
+        _write_result(result, record, out.report)
+    if out.as_json:
         from virtune.report.json.result import result_document
 
         click.echo(json.dumps(result_document(result, record, rulings), indent=2))
-    elif thresholds.markdown != STDOUT:
+    elif out.markdown != STDOUT:
         from virtune.report.text.result import render
         from virtune.report.text.screen import Screen
         from virtune.report.text.studies import ending
@@ -117,16 +114,16 @@ def show_result(
 
             put(Group(*proof_lines(proved), ""))
         put(short if brief else Group(render(result, record.facts, first=first), *conditions(rulings)))
-    thresholds.write(result, rulings, record.facts)
-    if report is not None:
-        click.echo(f"\nreport: {report}", err=True)
+    out.write(result, rulings, record.facts)
+    if out.report is not None:
+        click.echo(f"\nreport: {out.report}", err=True)
     return exit_code(rulings)
 
 
 def say_more(*, silent: bool) -> None:
     """Say below one screen of a result where the rest of it is."""
     if not silent:
-        click.echo("\nall of it: `virtune show`; with pictures: `virtune report`", err=True)
+        click.echo("\nthe whole result: `virtune show`; with pictures: `virtune report`", err=True)
 
 
 def proof_shown(store: "Store", record: StudyRecord, result: Result) -> Diagnosis | None:
@@ -172,23 +169,9 @@ def put(renderable: RenderableType) -> None:
     console.print(Clean(renderable), crop=False, end="")
 
 
-_PAGE = (".html", ".htm")
-
-
-def require_report(path: Path | None) -> None:
-    """Raise before a run where its report could not be written: its file, or what draws its pictures."""
-    if path is None:
-        return
-    require_writable(path)
-    if path.suffix.lower() in _PAGE:
-        from virtune.flows.reports.report import require_libraries
-
-        require_libraries()
-
-
 def write_report(path: Path, *, page: Callable[[], str], plain: Callable[[], RenderableType]) -> None:
     """Write the full report of a result: as text, or with charts to a `.html`."""
-    if path.suffix.lower() in _PAGE:
+    if is_page(path):
         write_text(path, page())
     else:
         write_plain(path, plain())

@@ -3,14 +3,13 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from virtune.cli.common.output import put, require_report, screen_lines, write_report
+from virtune.cli.common.output import put, screen_lines, write_report
 from virtune.cli.common.progress import Face
-from virtune.cli.common.thresholds import STDOUT, require_outputs, write_markdown
+from virtune.cli.common.result_output import STDOUT, ResultOutput, write_markdown
 from virtune.cli.common.under_face import under_face
 from virtune.flows.reports.report import page_html
 from virtune.flows.run.preconditions import Leave
@@ -34,25 +33,8 @@ _Ran = tuple[StudyRecord, Result] | None
 """The comparison of a proof; None where nothing was measured."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProofOutput:
-    """Where the verdict goes."""
-
-    as_json: bool
-    report: Path | None
-    markdown: str | None
-    quiet: bool
-    verbose: bool
-
-    def check(self) -> None:
-        """Raise before anything runs where it could not be written."""
-        require_report(self.report)
-        require_outputs(None, self.markdown, as_json=self.as_json)
-
-
-def run_proof(path: StorePlace, study: str, number: int | None, asked: StudyOptions, out: ProofOutput) -> None:
+def run_proof(path: StorePlace, study: str, number: int | None, asked: StudyOptions, out: ResultOutput) -> None:
     """Test the accusation of a stored study and write the verdict."""
-    out.check()
     with Store(path) as store:
         name = store.find(study)
         store.require_own(name)
@@ -63,7 +45,7 @@ def run_proof(path: StorePlace, study: str, number: int | None, asked: StudyOpti
             _measured(store, planned, out)
 
 
-def _measured(store: Store, planned: PlannedProof, out: ProofOutput) -> None:
+def _measured(store: Store, planned: PlannedProof, out: ResultOutput) -> None:
     study, facts = planned.study, planned.facts
     assert study is not None  # noqa: S101 - the caller asked
 
@@ -80,7 +62,7 @@ def _measured(store: Store, planned: PlannedProof, out: ProofOutput) -> None:
     under_face(Face(quiet=out.quiet, verbose=out.verbose), work, so_far, show, store=store, study=study)
 
 
-def _show(found: Diagnosis, ran: _Ran, out: ProofOutput) -> None:
+def _show(found: Diagnosis, ran: _Ran, out: ResultOutput) -> None:
     if out.report is not None:
         _write(found, ran, out.report)
     if out.as_json:

@@ -2,9 +2,7 @@
 """From the options of `tune` to a search that runs under a live table, and its result on stdout."""
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -13,9 +11,9 @@ from rich.live import Live
 
 from virtune.cli.common.carried_study import carried_now
 from virtune.cli.common.options import read_options, say_options
-from virtune.cli.common.output import put, require_report, screen_lines, write_report
+from virtune.cli.common.output import put, screen_lines, write_report
 from virtune.cli.common.progress import Face
-from virtune.cli.common.thresholds import STDOUT, require_outputs, write_markdown
+from virtune.cli.common.result_output import STDOUT, ResultOutput, write_markdown
 from virtune.cli.common.under_face import under_face
 from virtune.flows.run.preconditions import Leave
 from virtune.flows.run.tune import beforehand, expected_seconds, finished_tuning, tune
@@ -68,13 +66,14 @@ class RaceFace(Face):
 
 def tune_for(asked: dict[str, Any]) -> None:
     """Run the search that was asked for and show what it says."""
+    out = ResultOutput.read(asked)
     study, facts = tuning_study(read_options("tune", asked))
-    if asked["verbose"]:
+    if out.verbose:
         say_options(study)
     leave = Leave(write_to=asked["allow_write_to"], in_use=asked["allow_in_use"])
     with Store(asked["store"]) as store:
         seen = seen_costs(store, study)
-        if not asked["quiet"]:
+        if not out.quiet:
             click.echo(beforehand(study, seen), err=True)
         if (carried := carried_now()) is not None:
             carried.planned(expected_seconds(study, seen))
@@ -82,9 +81,7 @@ def tune_for(asked: dict[str, Any]) -> None:
             store,
             study,
             lambda say: tune(study, store=store, say=say, leave=leave, facts=facts, seen=seen),
-            out=SearchOutput.read(asked),
-            quiet=asked["quiet"],
-            verbose=asked["verbose"],
+            out,
         )
 
 
@@ -92,10 +89,7 @@ def searching(
     store: Store,
     study: Study,
     work: Callable[[Callable[[Event], None]], Tuning],
-    *,
-    out: "SearchOutput",
-    quiet: bool,
-    verbose: bool,
+    out: ResultOutput,
 ) -> None:
     """Run a search with a progress display, then show its result; when interrupted, the result so far."""
 
@@ -104,14 +98,14 @@ def searching(
         return known if known.standing.slices else None
 
     def show(known: Tuning) -> None:
-        show_tuning(store, known, out=out, brief=not verbose)
+        show_tuning(store, known, out, brief=not out.verbose)
 
-    under_face(RaceFace(quiet=quiet, verbose=verbose), work, so_far, show, store=store, study=study)
-    if not (out.as_json or verbose or quiet):
-        click.echo("\nall of it, with the lines that put the winner to use: `virtune show`", err=True)
+    under_face(RaceFace(quiet=out.quiet, verbose=out.verbose), work, so_far, show, store=store, study=study)
+    if not out.silent:
+        click.echo("\nthe whole result, with the lines that put the winner to use: `virtune show`", err=True)
 
 
-def show_tuning(store: Store, known: Tuning, *, out: "SearchOutput", brief: bool = False) -> None:
+def show_tuning(store: Store, known: Tuning, out: ResultOutput, *, brief: bool = False) -> None:
     """Write what a search says where it was asked for. With `brief` a terminal shows one screen of it."""
     from virtune.flows.reports.render import spelled
 
@@ -148,20 +142,3 @@ def show_tuning(store: Store, known: Tuning, *, out: "SearchOutput", brief: bool
         write_markdown(out.markdown, tuning_markdown(known, facts, lines))
     if out.report is not None:
         click.echo(f"\nreport: {out.report}", err=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchOutput:
-    """Where the answer of a search goes."""
-
-    as_json: bool = False
-    report: Path | None = None
-    markdown: str | None = None
-
-    @classmethod
-    def read(cls, asked: Mapping[str, Any]) -> "SearchOutput":
-        """Take its own out of what click parsed; looks at once whether its files can be written."""
-        out = cls(as_json=asked["as_json"], report=asked.get("report"), markdown=asked.get("markdown"))
-        require_report(out.report)
-        require_outputs(None, out.markdown, as_json=out.as_json)
-        return out

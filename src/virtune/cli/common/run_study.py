@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from virtune.cli.common.options import read_options, say_options
-from virtune.cli.common.output import proof_shown, require_report, say_more, show_result
+from virtune.cli.common.output import proof_shown, say_more, show_result
 from virtune.cli.common.progress import Face
-from virtune.cli.common.thresholds import Thresholds
+from virtune.cli.common.result_output import ResultOutput
 from virtune.cli.common.under_face import under_face
 from virtune.flows.run.preconditions import Leave
 from virtune.flows.run.question import Question, study_for
@@ -25,63 +25,44 @@ from virtune.store.store import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyRequest:
-    """The options of one call, and the outputs of its result."""
+    """The options of one call, and what becomes of its result."""
 
     question: Question
     leave: Leave
     store: StorePlace
-    as_json: bool
-    report: Path | None
-    quiet: bool
-    verbose: bool = False
-    thresholds: Thresholds | None = None
+    out: ResultOutput
 
     @classmethod
     def read(
-        cls,
-        kind: StudyKind,
-        words: dict[str, Any],
-        *,
-        thresholds: Thresholds | None = None,
-        plan: Path | None = None,
-        builtin: str = "",
+        cls, kind: StudyKind, words: dict[str, Any], out: ResultOutput, *, plan: Path | None = None, builtin: str = ""
     ) -> "StudyRequest":
-        """Sort what click parsed."""
+        """Sort what click parsed, of which `out` took its part."""
         options = read_options("study" if builtin else kind, words)
         return cls(
             question=Question(
                 kind=kind,
                 plan=plan,
                 builtin=builtin,
-                conditions=() if thresholds is None else thresholds.conditions,
+                conditions=out.conditions,
                 **{one.name: getattr(options, one.name) for one in fields(options)},
             ),
             leave=Leave(write_to=options.allow_write_to, in_use=options.allow_in_use),
             store=words["store"],
-            as_json=words["as_json"],
-            report=words["report"],
-            quiet=words["quiet"],
-            verbose=words["verbose"],
-            thresholds=thresholds,
+            out=out,
         )
 
 
 def ask_for(asked: StudyRequest) -> int:
     """Run the requested study and show its result; returns the exit code."""
-    require_report(asked.report)
     study, facts = study_for(asked.question)
-    if asked.verbose:
+    if asked.out.verbose:
         say_options(study)
     with Store(asked.store) as store:
         return going_on(
             store,
             study,
             lambda say: run_study(study, store=store, say=say, leave=asked.leave, facts=facts),
-            as_json=asked.as_json,
-            report=asked.report,
-            quiet=asked.quiet,
-            verbose=asked.verbose,
-            thresholds=asked.thresholds,
+            asked.out,
         )
 
 
@@ -89,12 +70,7 @@ def going_on(
     store: Store,
     study: Study,
     work: Callable[[Callable[[Event], None]], tuple[StudyRecord, Result]],
-    *,
-    as_json: bool,
-    report: Path | None,
-    quiet: bool,
-    verbose: bool = False,
-    thresholds: Thresholds | None = None,
+    out: ResultOutput,
 ) -> int:
     """Run the trials with a progress display, then show the result; when interrupted, the result so far.
 
@@ -107,16 +83,9 @@ def going_on(
 
     def show(found: tuple[StudyRecord, Result]) -> int:
         record, result = found
-        return show_result(
-            result,
-            record,
-            as_json=as_json,
-            report=report,
-            thresholds=thresholds,
-            brief=not verbose,
-            proved=proof_shown(store, record, result),
-        )
+        return show_result(result, record, out, brief=not out.verbose, proved=proof_shown(store, record, result))
 
-    code = under_face(Face(quiet=quiet, verbose=verbose), work, so_far, show, store=store, study=study)
-    say_more(silent=as_json or verbose or quiet)
+    face = Face(quiet=out.quiet, verbose=out.verbose)
+    code = under_face(face, work, so_far, show, store=store, study=study)
+    say_more(silent=out.silent)
     return code

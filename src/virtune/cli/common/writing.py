@@ -12,6 +12,23 @@ from pathlib import Path
 from virtune.model.errors import PreconditionError
 
 _HEAD_BYTES = 4096
+_PAGE = (".html", ".htm")
+
+
+def is_page(path: Path) -> bool:
+    """Whether a report is written as a page with pictures, by its name."""
+    return path.suffix.lower() in _PAGE
+
+
+def require_report(path: Path | None) -> None:
+    """Raise before a run where its report could not be written: its file, or what draws its pictures."""
+    if path is None:
+        return
+    require_writable(path)
+    if is_page(path):
+        from virtune.flows.reports.report import require_libraries
+
+        require_libraries()
 
 
 def require_writable(path: Path) -> None:

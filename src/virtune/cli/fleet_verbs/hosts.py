@@ -97,7 +97,7 @@ def audit(
     if not paths and not connect:
         raise UsageError("nothing to audit", hint="name files or folders of the hosts, or --connect qemu:///system")
     if html is not None:
-        from virtune.cli.common.output import require_report
+        from virtune.cli.common.writing import require_report
 
         require_report(html)
     from virtune.flows.fleet.ask import ask_document

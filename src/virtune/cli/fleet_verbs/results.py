@@ -123,7 +123,7 @@ def report(
     virtune fleet report --html fleet.html
     """  # noqa: D301 - \b is click's mark for lines to keep
     if html is not None:
-        from virtune.cli.common.output import require_report
+        from virtune.cli.common.writing import require_report
 
         require_report(html)
     from virtune.flows.fleet.report import fleet_report

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options for CI: conditions with an exit code, Markdown, JUnit."""
+"""Where the result of a call goes, and the options for CI: conditions with an exit code, Markdown, JUnit."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from virtune.cli.common.options import study_option
-from virtune.cli.common.writing import require_writable, write_text
+from virtune.cli.common.writing import require_report, require_writable, write_text
 from virtune.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,27 +25,55 @@ MARKDOWN_HELP = "Write the result as Markdown, e.g. for a pull request."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Thresholds:
-    """The conditions of one call, and the files for their results."""
+class ResultOutput:
+    """What one call wants of its result: the conditions it is judged by, where it is written, and how much is said.
+
+    `quiet` says nothing of its progress; `verbose` says more of it, and shows the whole result after a run.
+    """
 
     conditions: "tuple[Threshold, ...]" = ()
+    as_json: bool = False
+    report: Path | None = None
     markdown: str | None = None
     junit: Path | None = None
+    quiet: bool = False
+    verbose: bool = False
 
     @classmethod
-    def read(cls, words: dict[str, Any]) -> "Thresholds":
-        """Take its own out of what click parsed; looks at once whether its files can be written."""
+    def read(cls, words: dict[str, Any]) -> "ResultOutput":
+        """Read it from what click parsed, and take the conditions out of that; raises where a file cannot be
+        written.
+        """
         from virtune.plan.thresholds import parse_conditions
 
-        thresholds = cls(
-            conditions=parse_conditions(_written_out(words.pop("fail_if"))),
-            markdown=words.pop("markdown"),
-            junit=words.pop("junit"),
+        out = cls(
+            conditions=parse_conditions(_written_out(words.pop("fail_if", ()))),
+            as_json=bool(words.get("as_json")),
+            report=words.get("report"),
+            markdown=words.get("markdown"),
+            junit=words.get("junit"),
+            quiet=bool(words.get("quiet")),
+            verbose=bool(words.get("verbose")),
         )
-        if thresholds.junit is not None and not thresholds.conditions:
+        if out.junit is not None and not out.conditions:
             raise UsageError("--junit needs at least one --fail-if", hint="`--fail-if 'latency.p99 > +5%'`")
-        require_outputs(thresholds.junit, thresholds.markdown, as_json=bool(words.get("as_json")))
-        return thresholds
+        if out.markdown == STDOUT and out.as_json:
+            raise UsageError("--json and --markdown - both write to stdout", hint="`--markdown FILE`")
+        require_report(out.report)
+        for one in (out.junit, None if out.markdown in (None, STDOUT) else Path(str(out.markdown))):
+            if one is not None:
+                require_writable(one)
+        return out
+
+    @property
+    def stdout_alone(self) -> bool:
+        """Whether the result goes to stdout only, and nothing is asked of it."""
+        return not self.conditions and self.report is None and self.markdown is None and self.junit is None
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing is to be said beside the result."""
+        return self.as_json or self.verbose or self.quiet
 
     def rulings(self, record: "StudyRecord") -> "tuple[ThresholdResult, ...]":
         """Judge the conditions by the measurements."""
@@ -74,15 +102,6 @@ def _written_out(words: tuple[str, ...]) -> tuple[str, ...]:
     from virtune.flows.reports.published import conditions_of
 
     return conditions_of(words)
-
-
-def require_outputs(path: Path | None, markdown: str | None, *, as_json: bool) -> None:
-    """Raise where a file cannot be written, or where two things are to be written to stdout."""
-    if markdown == STDOUT and as_json:
-        raise UsageError("--json and --markdown - both write to stdout", hint="`--markdown FILE`")
-    for one in (path, None if markdown in (None, STDOUT) else Path(str(markdown))):
-        if one is not None:
-            require_writable(one)
 
 
 def write_markdown(target: str, text: str) -> None:
