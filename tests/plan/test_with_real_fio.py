@@ -243,7 +243,8 @@ def test_every_option_that_is_allowed_is_one_of_fios(tmp_path: Path, *, in_file:
         lines += [f"[{name}]", "thread=1", "rw=randrw", f"ioengine={engine}", f"{name}={value}", "size=1m"]
     file = tmp_path / "job.fio"
     file.write_text("\n".join(lines) + "\n")
-    done = subprocess.run(["fio", "--parse-only", str(file)], capture_output=True, text=True, check=False, timeout=30)
+    words = ["fio", "--parse-only", str(file)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Bad option" not in done.stdout + done.stderr
 
