@@ -9,12 +9,17 @@ the error spent over a plan of as many rounds as are recorded, for the pairs wit
 own code, on the same values, looking after every round from the sixth on. The records: a demo's comparison (bare
 metal, threads, native and io_uring) on a loaded host, and threads, writeback, native and io_uring, all on raw images,
 in the two recorded hours of `tune.py`; each in stretches of rounds. Two demos that were recorded at night are judged
-as they ran, and without their first three rounds, in which the disk was not warm.
+as they ran, and without their first three rounds, in which the disk was not warm. Two demos of a quiet machine, which
+both judgements decide at the first look, are judged from the second round on as well, as if six were not the fewest:
+for the pairs with the baseline, and for all pairs. Last comes every stretch of the quiet hour: in how many does each
+judgement decide more, or the same sooner?
 """
 
 import argparse
+import itertools
 import json
 import math
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -28,8 +33,12 @@ from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
 DATA = Path(__file__).parent / "data"
 DEMO = DATA / "demo-rounds.json"
 NIGHT = DATA / "demo-night.json"
+QUIET = DATA / "demo-quiet.json"
 COLD = 3
 """The first rounds of a night's demo: all arms did 10 to 70 % of what they did from then on."""
+
+DEMO_ROUNDS = 11
+"""The most rounds that the 150 s of a quiet demo with five arms have room for."""
 
 ERROR, MARGIN = 0.05, 0.03
 STRETCHES = (13, 25)
@@ -47,6 +56,8 @@ Rows = dict[str, list[float]]
 
 Judge = Callable[[Rows, int], list[Comparison]]
 
+Pairs = Sequence[tuple[str, str]]
+
 
 def main() -> None:
     """Keep rounds, or judge those that are kept."""
@@ -63,6 +74,49 @@ def main() -> None:
             print(told(name, length, list(stretches(rows, length))))
     for name, rows in nights():
         print(told(name, len(rows["metal"]), [rows]))
+    print("\n| demo, quiet machine | pairs | told after | told before | told now | width before | width now |")
+    print("|---|---|---|---|---|---|---|")
+    for name, rows in demos(QUIET):
+        for line in round_by_round(name, rows):
+            print(line)
+    print("\n| quiet hour, stretches of | stretches | more or sooner now | alike | more or sooner before |")
+    print("|---|---|---|---|---|")
+    for length in STRETCHES:
+        print(sooner_or_later(length))
+
+
+def round_by_round(name: str, rows: Rows) -> Iterator[str]:
+    """Yield rows of a table: which intervals leave out "no change" after each round, and how wide they are."""
+    names = list(rows)
+    families = {
+        f"{len(names) - 1} with the baseline": [(names[0], other) for other in names[1:]],
+        f"all {len(names) * (len(names) - 1) // 2}": list(itertools.combinations(names, 2)),
+    }
+    for family, pairs in families.items():
+        for seen in range(2, len(rows[names[0]]) + 1):
+            part = {arm: values[:seen] for arm, values in rows.items()}
+            found = (before(part, DEMO_ROUNDS, pairs), by_plan(part, DEMO_ROUNDS, pairs, first=2))
+            known = [[one.ratio for one in each if one.ratio is not None] for each in found]
+            left_out = (sum(not ratio.low <= 1 <= ratio.high for ratio in each) for each in known)
+            widths = (statistics.median(ratio.high / ratio.low for ratio in each) - 1 for each in known)
+            words = " | ".join((*(f"{count}" for count in left_out), *(f"{100 * width:.0f} %" for width in widths)))
+            yield f"| {name}, {family} | {len(pairs)} | {seen} rounds | {words} |"
+
+
+def sooner_or_later(length: int) -> str:
+    """Return a row of a table: in how many stretches of the quiet hour does which judgement decide more or sooner?"""
+    counts = [0, 0, 0]
+    rows = dict(records())["quiet hour"]
+    some = list(stretches(rows, length, apart=1))
+    for one in some:
+        gains = []
+        for found in decided(one):
+            moments = [at for at, _ in found.values()]
+            gains.append(
+                (sum(at is not None for at in moments), -max(length if at is None else at for at in moments))
+            )
+        counts[0 if gains[1] > gains[0] else 1 if gains[1] == gains[0] else 2] += 1
+    return f"| {length} rounds | {len(some)} | {' | '.join(map(str, counts))} |"
 
 
 def records() -> Iterator[tuple[str, Rows]]:
@@ -79,15 +133,20 @@ def records() -> Iterator[tuple[str, Rows]]:
 
 def nights() -> Iterator[tuple[str, Rows]]:
     """Yield the demos of a night, whole and warm."""
-    for name, found in json.loads(NIGHT.read_text(encoding="utf-8")).items():
-        rows = {arm: [math.nan if one is None else one for one in values] for arm, values in found.items()}
+    for name, rows in demos(NIGHT):
         yield f"demo at {name}", rows
         yield f"demo at {name} from round {COLD + 1}", {arm: values[COLD:] for arm, values in rows.items()}
 
 
-def stretches(rows: Rows, length: int) -> Iterator[Rows]:
+def demos(file: Path) -> Iterator[tuple[str, Rows]]:
+    """Yield the demos in a file, by the time when each was begun."""
+    for name, found in json.loads(file.read_text(encoding="utf-8")).items():
+        yield name, {arm: [math.nan if one is None else one for one in values] for arm, values in found.items()}
+
+
+def stretches(rows: Rows, length: int, apart: int = APART) -> Iterator[Rows]:
     """Yield stretches of so many rounds."""
-    for begin in range(0, len(next(iter(rows.values()))) - length + 1, APART):
+    for begin in range(0, len(next(iter(rows.values()))) - length + 1, apart):
         yield {arm: found[begin : begin + length] for arm, found in rows.items()}
 
 
@@ -121,23 +180,29 @@ def _first(rows: Rows, count: int, judge: Judge) -> dict[str, tuple[int | None, 
     return found
 
 
-def before(rows: Rows, planned: int) -> list[Comparison]:  # noqa: ARG001 - as `by_plan`
-    """Judge as before plans: all pairs of arms shared the error, at any time."""
+def before(rows: Rows, planned: int, pairs: Pairs | None = None) -> list[Comparison]:  # noqa: ARG001 - as `by_plan`
+    """Judge as before plans: all pairs of arms shared the error, at any time. Without `pairs` those with the
+    baseline.
+    """
     names = list(rows)
-    pairs = len(names) * (len(names) - 1) // 2
-    against = [(names[0], name) for name in names[1:]]
+    count = len(names) * (len(names) - 1) // 2
+    against = [(names[0], name) for name in names[1:]] if pairs is None else pairs
     return compare_at_any_time(
-        BY_ID["iops"], rows, against, workload="w", margin=MARGIN, confidence=1 - ERROR / pairs
+        BY_ID["iops"], rows, against, workload="w", margin=MARGIN, confidence=1 - ERROR / count
     )
 
 
-def by_plan(rows: Rows, planned: int) -> list[Comparison]:
-    """Judge by a plan of so many rounds, looked at after each from the sixth on."""
+def by_plan(rows: Rows, planned: int, pairs: Pairs | None = None, *, first: int = ROUNDS_MIN) -> list[Comparison]:
+    """Judge by a plan of so many rounds, looked at after each from `first` on. Without `pairs` those with the
+    baseline, as by default; any others share the error by Bonferroni, as with `--pairs all`.
+    """
     names = list(rows)
-    alpha = dunnett_alpha(len(names) - 1, ERROR)
-    looks = tuple((float(n), n / planned) for n in range(ROUNDS_MIN, len(rows[names[0]]) + 1))
-    levels = Levels(alpha=alpha, level=level_of(looks, alpha))
     against = [(names[0], name) for name in names[1:]]
+    alpha = dunnett_alpha(len(names) - 1, ERROR)
+    if pairs is not None and list(pairs) != against:
+        against, alpha = list(pairs), ERROR / len(pairs)
+    looks = tuple((float(n), n / planned) for n in range(first, len(rows[names[0]]) + 1))
+    levels = Levels(alpha=alpha, level=level_of(looks, alpha))
     return compare_planned(BY_ID["iops"], rows, against, workload="w", margin=MARGIN, levels=levels)
 
 
