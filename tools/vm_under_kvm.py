@@ -21,10 +21,10 @@ def main() -> int:
         why = f"{error.message}" + (f" ({error.hint})" if error.hint else "")
     else:
         if found.kvm:
-            sys.stdout.write(f"with a VM: {found.why}\n")
+            sys.stdout.write(f"a VM is one of the arms: {found.why}\n")
             return 0
         why = f"{found.why}, tried for at most {KVM_SECONDS:g} s" if found.tried else found.why
-    sys.stderr.write(f"without a VM: {why}\n")
+    sys.stderr.write(f"no VM is among the arms: {why}\n")
     return 1
 
 

@@ -116,7 +116,9 @@ def test_tails_that_differ_as_the_bodies_do_are_seldom_called_alike() -> None:
 
 def test_a_first_trial_that_differs_is_told() -> None:
     (said,) = patterns_of(STUDY, (), trials(700, (1000, 1010, 990, 1005, 995)))
-    assert said.startswith("the first trial of all differs: metal did -30 % IOPS in it against its other 5 rounds")
+    assert said.startswith(
+        "the first trial of all differs: metal did 30 % fewer IOPS in it than in its other 5 rounds"
+    )
     assert patterns_of(STUDY, (), trials(985, (1000, 1001, 1000, 999, 1000))) == (), "too little to matter"
     assert patterns_of(STUDY, (), trials(700, (1000, 1010, 990))) == (), "too few to compare with"
 

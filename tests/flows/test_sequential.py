@@ -37,7 +37,7 @@ def test_it_stops_when_every_pair_is_decided(user: User) -> None:
     assert found["basis"]["workloads"][0]["seconds_left"] == 0
     assert "--rounds 40" in found["basis"]["command"]
     text = user.run("show").stdout
-    assert "stopped: every pair is decided" in " ".join(text.split())
+    assert "stopped: every arm against full is decided" in " ".join(text.split())
 
 
 def test_it_ends_within_its_budget_and_says_what_going_on_would_take(user: User) -> None:

@@ -101,7 +101,7 @@ def test_a_guest_that_comes_up_or_hangs_is_remembered(
     host.qemu(f'{swap}; exec {shutil.which(PROGRAM)} "$@"')
     found, starts = host.tried(seconds=90.0)  # it boots in 3 s, and in 19 s where others have the CPUs
     assert (found.name, starts) == ("kvm", 1), found.why
-    assert found.why.startswith("a guest came up on KVM in ")
+    assert found.why.startswith("a test guest started under KVM in ")
     assert host.tried() == (found, 0)
     # another program of that name is another question; its vCPUs never begin
     host.qemu(f'{swap}; exec {shutil.which(PROGRAM)} -S "$@"')
@@ -129,7 +129,9 @@ def test_the_demo_has_a_vm_where_kvm_runs_one_and_a_sentence_elsewhere(tmp_path:
     code, said = demo("echo no KVM for you >&2; exit 1")
     assert code == 1
     words = "there is no /dev/kvm" if not Path("/dev/kvm").exists() else "(no KVM for you)"
-    assert said.startswith("without a VM: ")
+    assert said.startswith("no VM is among the arms: ")
     assert words in said
     code, said = demo(f'exec {shutil.which(PROGRAM, path=os.environ["PATH"])} "$@"')
-    assert said.startswith(("without a VM: ", "with a VM: a guest came up on KVM")[code == 0])
+    assert said.startswith(
+        ("no VM is among the arms: ", "a VM is one of the arms: a test guest started under KVM")[code == 0]
+    )

@@ -33,7 +33,7 @@ def test_a_study_that_waited_for_its_conditions_says_so_and_asks_for_them_again(
     assert "--fail-if 'iops < -3%' --fail-if 'cpu_per_io > +900%'" in command_again(asked)
     found = summarise(replace(kept, study=replace(asked, conditions=asked.conditions[:1])))
     assert found.stopped is Stopped.DECIDED
-    assert stopped_text(found) == "stopped: every pair and every --fail-if condition is decided"
+    assert stopped_text(found) == "stopped: every pair of arms and every --fail-if condition is decided"
     undecided = tuple(replace(one, verdict=Verdict.UNDECIDED) for one in found.verdicts)
     # such as a percentile of trials that have too few I/Os for it: no number of rounds decides it
     assert stopped_text(replace(found, verdicts=undecided)) == "stopped: more rounds alone would decide nothing more"

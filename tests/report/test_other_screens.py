@@ -137,7 +137,7 @@ def test_without_a_terminal_a_check_and_a_sweep_say_where_the_rest_is(
     for words in (["check", *where], ["sweep", *where]):
         assert run(words) == 0
         captured = capsys.readouterr()
-        assert "all of it: `virtune show`" in captured.err
+        assert "the whole result: `virtune show`" in captured.err
         brief = captured.out.splitlines()
         assert run(["show", "--store", str(tmp_path / "s.sqlite")]) == 0
         whole = capsys.readouterr().out.splitlines()

@@ -114,7 +114,7 @@ def test_an_arm_has_a_line_for_each_workload_where_they_differ() -> None:
 
 def test_rounds_are_named_by_their_workload() -> None:
     page = text_of(summarise(of_two_workloads(("libaio", "libaio"), remark=True)))
-    assert "(rounds: metal 1/1 of each workload)" in page
+    assert "(one of 2 such trials; rounds: metal 1/1 of each workload)" in page
     kept = of_two_workloads(("libaio", "libaio"), remark=True)
     last = kept.trials[1]
     assert last.measurement is not None

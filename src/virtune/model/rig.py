@@ -70,6 +70,12 @@ class RigKind:
         """Whether the load runs inside a guest."""
         return self.front == "device"
 
+    def meaning(self, export: str | None) -> str:
+        """Say what an arm on this rig is; an export by which the rig has another name is told apart."""
+        exports = tuple((self.aliases or {}).values())
+        place = 1 + exports.index(export) if export in exports else 0
+        return self.help[place] if self.help else self.name
+
     def why_unseen(self, knob: str, value: str) -> str | None:
         """Say why a value of a knob cannot be verified here; None when it can be."""
         rows = (row for row in self.unseen if row.knob == knob and (not row.values or value in row.values))
@@ -110,7 +116,10 @@ _SILENT = (
 )
 
 METAL = RigKind(
-    name="metal", front="file", applies=frozenset({"disks.count"}) | _SURROUNDINGS | _HERE, help=("no QEMU",)
+    name="metal",
+    front="file",
+    applies=frozenset({"disks.count"}) | _SURROUNDINGS | _HERE,
+    help=("the disk itself, without QEMU",),
 )
 STORAGE_DAEMON = RigKind(
     name="storage-daemon",
@@ -126,7 +135,10 @@ STORAGE_DAEMON = RigKind(
     ),
     programs=("qemu-storage-daemon",),
     aliases={"vhost-user": "vhost-user-blk"},
-    help=("QEMU's block layer without a guest", "the same, loaded through virtio queues"),
+    help=(
+        "QEMU's block layer without a guest",
+        "QEMU's block layer without a guest, loaded through virtio queues",
+    ),
     beside_seconds=0.4,
     up_seconds=0.1,
 )
@@ -163,6 +175,7 @@ SIMULATED = RigKind(
     where="SCENARIO",
     measures=False,
     hidden=True,
+    help=("a simulation, whose figures are invented",),
 )
 UNKNOWN = RigKind(
     name="unknown",

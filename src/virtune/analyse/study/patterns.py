@@ -115,6 +115,7 @@ def _first(trials: Sequence[TrialRecord]) -> str | None:
     if abs(away) <= max(reach, LEAST):
         return None
     return (
-        f"the first trial of all differs: {key[0]} did {format_share(math.expm1(away), signed=True)} IOPS in it"
-        f" against its other {len(others)} rounds. The host, its caches or the disk were not warm yet"
+        f"the first trial of all differs: {key[0]} did {format_share(abs(math.expm1(away)))}"
+        f" {'fewer' if away < 0 else 'more'} IOPS in it than in its other {len(others)} rounds. The host, its caches"
+        " or the disk were not warm yet"
     )

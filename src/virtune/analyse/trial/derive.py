@@ -272,8 +272,8 @@ def _without_hardware(parts: Mapping[str, bytes]) -> Iterator[Remark]:
     said = parts.get("accelerator.txt", b"")
     if said.startswith(b"kvm") and KVM_WITHOUT_HARDWARE.encode() in said:
         yield WITHOUT_HARDWARE.remark(
-            text="the guest ran on KVM without hardware virtualization, which emulates its kernel instructions and "
-            "makes exits to QEMU slow: latencies at depth 1 are those of this KVM",
+            text="the guest ran under a KVM without hardware virtualization, so every exit from the guest to QEMU is "
+            "slow: at iodepth=1 the latency is mostly that of this KVM",
         )
 
 

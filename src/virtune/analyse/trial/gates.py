@@ -118,13 +118,13 @@ def _of_cpu(used: Use) -> Iterator[Reading]:
             f"CPU steal {used.cpu.steal_percent:.1f} % (other VMs on the physical host)",
         )
         if (waiting := _waiting(used)) is not None:
-            waited, foreign_cpus, share = waiting
+            waited, share = waiting
             yield _reading(
                 "cpu-wait",
                 waited * share,
-                f"CPU contention: QEMU and the load were runnable but waiting {format_share(waited)} of the"
-                " time; other"
-                f" processes used {foreign_cpus:.2g} CPUs",
+                f"CPU contention {format_share(waited * share)}: QEMU and the load waited {format_share(waited)} of"
+                f" the time in which they wanted a CPU, and other processes had {format_share(share)} of the CPU time"
+                " that was used",
             )
     if used.throttled_seconds is not None:
         share = min(1.0, used.throttled_seconds / used.seconds)
@@ -138,9 +138,8 @@ def _of_cpu(used: Use) -> Iterator[Reading]:
         yield _reading("frequency", max(0.0, 1 - used.frequency_ratio), text)
 
 
-def _waiting(used: Use) -> tuple[float, float, float] | None:
-    """Return the share of runnable time that our threads waited, the CPUs that others used, and their part of the
-    busy time.
+def _waiting(used: Use) -> tuple[float, float] | None:
+    """Return the share of runnable time that our threads waited, and the part of others in the busy time.
 
     Without schedstat the PSI share of time in which some task waited is used, which is never less.
     """
@@ -155,7 +154,7 @@ def _waiting(used: Use) -> tuple[float, float, float] | None:
         if some is None:
             return None
         waited = some / 100
-    return waited, foreign, foreign * used.seconds / used.cpu.busy_seconds
+    return waited, foreign * used.seconds / used.cpu.busy_seconds
 
 
 def pressure_percent(used: Use) -> float | None:
@@ -168,7 +167,8 @@ def own_pressure(used: Use) -> Iterator[Remark]:
     some = pressure_percent(used)
     if some is not None and some > PRESSURE_PERCENT:
         yield CPU_PRESSURE.remark(
-            text=f"CPU pressure {some:.0f} %, mostly from QEMU and the load themselves: the CPU is part of the limit",
+            text=f"the CPU is part of the limit: {some:.0f} % of the time a thread waited for one (CPU pressure),"
+            " mostly of QEMU and the load themselves",
         )
 
 

@@ -131,8 +131,10 @@ def _try(boot: Boot, cpus: Sequence[str] = HOST_CPUS) -> tuple[Accelerator, bool
     cpu, *others = cpus
     try:
         with boot(host_cpu=cpu) as vm:
-            exits = "" if vm.exit_ns is None else f", an exit to QEMU took {vm.exit_ns / 1e3:.0f} us"
-            why = f"a guest came up on KVM in {vm.boot_seconds:.1f} s ({kvm_kind()}{exits})"
+            exits = (
+                "" if vm.exit_ns is None else f", and an exit from the guest to QEMU took {vm.exit_ns / 1e3:.0f} us"
+            )
+            why = f"a test guest started under KVM in {vm.boot_seconds:.1f} s ({kvm_kind()}{exits})"
             return Accelerator(kvm=True, why=why, tried=True, host_cpu=cpu), True
     except RigError as error:
         if others and isinstance(error, EndedError) and error.status == -signal.SIGABRT:

@@ -86,6 +86,10 @@ class RingOwners:
         return {ring for loop in loops for ring in self.brought.get(loop, ())}
 
 
+_A_RING = {IO_URING: "an io_uring", NATIVE: "a kernel AIO context"}
+"""What completes the requests of each engine, in words."""
+
+
 def loops_of(stack: Stack) -> tuple[str, ...]:
     """Return the event loops that serve a guest's disk."""
     return stack.device.iothreads or ("main",)
@@ -97,22 +101,22 @@ def engine_check(asked: str, came: Collection[Ring], now: Rings) -> Check:
     found: str | None = None
     if len(kinds) == 1:
         found = kinds.pop()
-        proof = f"a ring of {found} came with the image"
+        proof = f"{_A_RING.get(found, found)} appeared when the image was opened"
     elif not now.places and not now.hidden and asked == "threads":
         found, proof = "threads", "the process holds neither an io_uring nor a kernel AIO context"
     else:
-        proof = "no ring came with the image that tells; the load will"
+        proof = "no ring appeared when the image was opened that tells the engine; the load will"
     return Check(setting="disk.aio", asked=asked, found=found, proof=proof)
 
 
 def engine_check_under_load(asked: str, activity: Activity) -> Check:
     """Check which engine does the I/O now, by moved rings and CPU time; without evidence nothing is found."""
     found = _engine_seen(asked, activity)
-    words = [f"the ring of {kind} moved {UNDER_LOAD}" for kind in sorted(_worked(activity))]
+    words = [f"{_A_RING.get(kind, kind)} completed requests {UNDER_LOAD}" for kind in sorted(_worked(activity))]
     words.append(f"worker threads used {activity.workers_ns / 1e6:.0f} ms of CPU time {UNDER_LOAD}")
     veiled = _veiled(asked, activity)
     if found is None and veiled:
-        words.append(f"whether a ring of {veiled[0]} moved is not shown to us")
+        words.append(f"whether {_A_RING.get(veiled[0], veiled[0])} completed requests is not shown to us")
     excused = _untellable(asked, veiled, activity)
     return Check(setting="disk.aio", asked=asked, found=found, proof="; ".join(words), hidden=excused)
 

@@ -34,7 +34,10 @@ def opened(process: Process, image: Path) -> Opened:
         return Opened(direct=None, proof="the process's descriptors are not shown to us", hidden=True)
     if not flags:
         return Opened(direct=None, proof="the process does not hold the file open")
-    proof = ", ".join(f"fdinfo/{number} flags 0{value:o}" for number, value in sorted(flags.items()))
+    proof = ", ".join(
+        f"opened with{'' if value & os.O_DIRECT else 'out'} O_DIRECT (fdinfo/{number}: flags 0{value:o})"
+        for number, value in sorted(flags.items())
+    )
     answers = {bool(value & os.O_DIRECT) for value in flags.values()}
     return Opened(direct=on_off(answers.pop()) if len(answers) == 1 else None, proof=proof)
 

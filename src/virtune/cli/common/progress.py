@@ -33,10 +33,13 @@ from virtune.model.units import format_seconds
 from virtune.model.verdict import Comparison, Verdict
 from virtune.report.text.words import count_text, difference_text
 
+_NAMED = 8
+"""The most arms that are named before a comparison begins."""
+
 
 def pair_text(found: Comparison) -> str:
     """Write a pair with its interval so far."""
-    difference = "" if found.ratio is None else f": {difference_text(found.ratio)}"
+    difference = "" if found.ratio is None else f", {difference_text(found.ratio)}"
     return f"{found.candidate} against {found.baseline}{difference}"
 
 
@@ -53,7 +56,22 @@ def round_line(number: int, verdicts: Sequence[Comparison], rulings: Sequence[Th
     if not open_:
         return line
     last = max(open_, key=lambda found: found.rounds_left or 0)
-    return f"{line}; {pair_text(last)}{whose(last, verdicts)}, {rounds_left_text(last)}"
+    return f"{line}; furthest from it: {pair_text(last)}{whose(last, verdicts)}, {rounds_left_text(last)}"
+
+
+def plan_text(study: Study) -> str:
+    """Say what is compared, what a round is, and which pairs are to be decided."""
+    others = len(study.arms) - 1
+    of_all = "each arm with each other" if study.pairs == "all" else f"each of the others with {study.baseline}"
+    each = of_all if others > 1 else " and ".join(arm.name for arm in study.arms)
+    pairs = others if study.pairs == "baseline" else others * (others + 1) // 2
+    names = ", ".join(arm.name for arm in study.arms[:_NAMED])
+    more = f" and {others + 1 - _NAMED} more" if others >= _NAMED else ""
+    under = f" under {len(study.workloads)} workloads" if len(study.workloads) > 1 else ""
+    return (
+        f"{others + 1} arms (what is compared): {names}{more}; a round measures each of them once{under} for "
+        f"{format_seconds(study.seconds)}, in random order; {count_text(pairs, 'pair')} to decide: {each}"
+    )
 
 
 def place_text(trial: Trial, place: TrialPlace, most: str) -> str:
@@ -133,6 +151,8 @@ class Face:
             case StepStarted(what=what):
                 self._line(what)
             case StudyPlanned(study=study, seconds=seconds):
+                if study.sequential and len(study.arms) > 1:
+                    self._line(plan_text(study))
                 self._line(f"{most_text(study)}{format_seconds(seconds)}, set-up included")
             case StudyStarted(done=done, seconds_left=left):
                 kept = f"{count_text(done, 'trial')} already stored, " if done else ""

@@ -116,11 +116,11 @@ def shows(study: Study) -> str:
     smallest = smallest_shown if study.looks is None else smallest_planned
     found = [(noise, smallest(rounds, sd=noise, alpha=alpha, arms=len(study.arms))) for noise in _NOISES]
     known = [
-        f"{format_share(least, 1)} if rounds vary by {format_share(noise)}"
-        for noise, least in found
+        f"{format_share(least, 1)} if rounds vary by {format_share(noise)}{' (standard deviation)' if first else ''}"
+        for first, (noise, least) in zip((True, *(False for _ in found)), found, strict=False)
         if least is not None
     ]
-    words = f"with {rounds} round{'' if rounds == 1 else 's'} you can detect"
+    words = f"{rounds} round{' detects' if rounds == 1 else 's detect'} a difference of"
     return f"{words} {', '.join(known)}" if known else f"too few rounds to show a difference: {rounds}"
 
 

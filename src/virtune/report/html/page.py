@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from virtune.model.evidence import Check, StudyRecord
 from virtune.model.result import Result
-from virtune.model.units import format_bytes, format_seconds
+from virtune.model.units import format_bytes, format_seconds, format_share
 from virtune.model.verdict import Comparison
 from virtune.report.charts import charts_of
 from virtune.report.charts.chart import Chart
 from virtune.report.reproduce import command_again, question_of
-from virtune.report.text.answer import change_text
+from virtune.report.text.answer import change_text, legend
+from virtune.report.text.arms import arm_lines
 from virtune.report.text.header import host_line
 from virtune.report.text.notes import note_lines, warning_lines
 from virtune.report.text.result import value_text
@@ -110,12 +111,24 @@ def _facts(result: Result, record: StudyRecord) -> Iterator[tuple[str, str]]:
     study = result.study
     yield "study", study.id
     yield "begun", study.created
+    for line in arm_lines(study):
+        what, _, words = line.partition(" ")
+        yield what, words
     yield "trials", f"{result.trials_done} of {len(study.trials)}"
     if not study.imported:
-        yield "each", f"{format_seconds(study.seconds)} after {format_seconds(study.ramp_seconds)} of warm-up"
+        yield (
+            "each trial",
+            (
+                f"one arm under one workload for {format_seconds(study.seconds)}, after"
+                f" {format_seconds(study.ramp_seconds)} of warm-up"
+            ),
+        )
         yield "load on", study.target or f"a scratch image of {format_bytes(study.span_bytes)} in {study.scratch}"
     yield "host", host_line(study, record.facts)
-    yield "derived by", methods_text(record.methods)
+    yield "derived by", f"virtune's {methods_text(record.methods)}"
+    if legend(result):
+        together = ", for all verdicts together" if len(result.verdicts) > 1 else ""
+        yield "[low, high]", f"{format_share(study.confidence)} confidence interval of the difference{together}"
 
 
 def host_text(facts: str) -> str:
@@ -164,7 +177,8 @@ def _tables(view: ResultView, baseline: str) -> Iterator[Table]:
         )
         if any(row.changes for row in one.rows):
             yield Table(
-                caption=f"{workload.name}: against {baseline}; each metric by itself, but those of the verdicts",
+                caption=f"{workload.name}: difference from {baseline}; the intervals of verdicts hold together, those"
+                " of all other metrics each by itself",
                 columns=("", *view.arms[1:]),
                 rows=tuple(
                     (row.label, *(_change(cell.change) for cell in row.cells[1:])) for row in one.rows if row.changes

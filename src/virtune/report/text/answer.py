@@ -8,10 +8,11 @@ from rich.text import Text
 
 from virtune.model.metric import BY_ID
 from virtune.model.result import Result
+from virtune.model.units import format_share
 from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
 from virtune.report.text.forest import axis, bar, reach_of
-from virtune.report.text.layout import Column, FirstThatFits, Records
+from virtune.report.text.layout import Column, FirstThatFits, Paragraph, Records
 from virtune.report.text.words import HOPELESS, TOO_FEW, change_words, difference_text
 
 ROUNDS_TOLD = 6
@@ -31,7 +32,18 @@ def answer(result: Result) -> list[RenderableType]:
     several = len(study.compared) > 1
     where = "" if several else f"{study.compared[0].name}: "
     title = Text(f"\n{where}{judged_label(result)} against {study.baseline}", style="bold")
-    return [title, matrix(result) if several else forest(result, study.compared[0])]
+    return [title, matrix(result)] if several else [title, forest(result, study.compared[0]), *legend(result)]
+
+
+def legend(result: Result) -> list[RenderableType]:
+    """Say what the brackets and the drawn bars are; empty where no interval is shown."""
+    study = result.study
+    found = [one for one in result.verdicts if (one.metric, one.baseline) == (study.metric, study.baseline)]
+    if not any(has_interval(one) for one in found):
+        return []
+    together = ", for all verdicts together" if len(result.verdicts) > 1 else ""
+    words = f"[low, high] and the bar: {format_share(study.confidence)} confidence interval of the change from"
+    return [Paragraph(Text(f"{words} {study.baseline}{together}", style="dim"), indent=2, hanging=2)]
 
 
 def judged_label(result: Result) -> str:

@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from virtune.model.fitness import Drift
 from virtune.model.result import Basis, Result, Stopped
 from virtune.model.study import Study
-from virtune.model.units import format_seconds
+from virtune.model.units import format_seconds, format_share
 from virtune.model.verdict import Verdict
 from virtune.model.workload import Workload
 from virtune.report.text.words import TOO_FEW, count_text, share_text
 
 _STOPPED = {
-    Stopped.DECIDED: "stopped: every pair is decided",
     Stopped.ROUNDS: "stopped: --rounds reached",
     Stopped.BUDGET: "stopped: time budget reached",
 }
@@ -35,8 +34,9 @@ def stopped_text(result: Result) -> str:
         return ""
     if result.stopped is Stopped.DECIDED and any(one.verdict is Verdict.UNDECIDED for one in result.verdicts):
         return "stopped: more rounds alone would decide nothing more"
-    if result.stopped is Stopped.DECIDED and result.study.conditions:
-        return "stopped: every pair and every --fail-if condition is decided"
+    if result.stopped is Stopped.DECIDED:
+        pairs = "every pair of arms" if result.study.pairs == "all" else f"every arm against {result.study.baseline}"
+        return f"stopped: {pairs}{' and every --fail-if condition' if result.study.conditions else ''} is decided"
     return _STOPPED[result.stopped]
 
 
@@ -44,8 +44,8 @@ def resting_on(result: Result, workload: Workload) -> Iterator[str]:
     """Yield the lines on the evidence behind one workload's verdicts."""
     found = [one for one in result.verdicts if one.workload == workload.name]
     if any(one.verdict is not Verdict.UNDECIDED for one in found):
-        looks = ", interim analyses included" if result.study.sequential else ""
-        yield f"all these verdicts hold together at {result.study.confidence:.3g} confidence{looks}"
+        looks = ", though it was looked at after every round" if result.study.sequential else ""
+        yield f"{format_share(result.study.confidence)} confidence that all these verdicts are right together{looks}"
     for basis in (one for one in result.basis if one.workload == workload.name):
         yield _noise(basis)
         if said := "; ".join(steadiness(basis, result.study)):
@@ -59,7 +59,7 @@ def _noise(basis: Basis) -> str:
     if basis.noise is not None:
         parts.append(f"spread of paired differences: sd {share_text(basis.noise)}")
     if basis.lag1:
-        parts.append(f"lag-1 autocorrelation {basis.lag1:.2f}")
+        parts.append(f"lag-1 autocorrelation {basis.lag1:.2f} (how alike neighbouring rounds are)")
     return "; ".join(parts)
 
 
@@ -72,7 +72,7 @@ def steadiness(basis: Basis, study: Study) -> Iterator[str]:
         yield f"effective sample size: {basis.effective:.0f} of {count_text(basis.rounds, 'round')}"
     if basis.correlation_seconds is not None and not few:
         least = ">=" if basis.correlation_open else ""
-        yield f"autocorrelation time {least}{format_seconds(basis.correlation_seconds)}"
+        yield (f"autocorrelation time {least}{format_seconds(basis.correlation_seconds)} (closer values are alike)")
     if basis.drift is not None:
         yield drift_text(basis.drift)
     if basis.start_spread is not None:
@@ -81,7 +81,7 @@ def steadiness(basis: Basis, study: Study) -> Iterator[str]:
         # an existing VM is never restarted
         own = all(arm.stack.kind.users_guest for arm in study.arms)
         includes = "" if own else " (--restart includes it)"
-        yield f"one QEMU process throughout: variation between starts is not included{includes}"
+        yield f"one QEMU process throughout: how starts of QEMU differ is not included{includes}"
 
 
 def drift_text(drift: Drift) -> str:

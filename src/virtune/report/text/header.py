@@ -43,9 +43,13 @@ def _qemu(study: Study, qemu: dict[str, Any]) -> Iterator[str]:
     bare = {arm.stack.machine.is_bare for arm in study.arms if arm.stack.kind.own_guest}
     if bare:
         yield (
-            "guests with and without an operating system"
+            "test guests with Linux and without an operating system"
             if len(bare) > 1
-            else ("guests without an operating system" if bare.pop() else "guests with Linux")
+            else (
+                "test guests that only run the load, without an operating system"
+                if bare.pop()
+                else "test guests with Linux"
+            )
         )
 
 

@@ -62,13 +62,13 @@ def warnings(result: Result, weight: Weight) -> Iterator[str]:
     often.
     """
     for same in _by_kind(result, weight).values():
-        yield f"{_worst(same)} (rounds: {_whose(result, same)})"
+        yield _worst(same, f"rounds: {_whose(result, same)}")
 
 
 def short_warnings(result: Result, weight: Weight) -> Iterator[str]:
     """Yield the same without counts: the worst of each kind, and a few of the arms that it was said of."""
     for same in _by_kind(result, weight).values():
-        yield f"{_worst(same)} ({names_text([summary.arm for summary, _ in same], 3)})"
+        yield _worst(same, names_text([summary.arm for summary, _ in same], 3))
 
 
 def names_text(names: Sequence[str], most: int) -> str:
@@ -93,17 +93,19 @@ def _whose(result: Result, same: Sequence[tuple[ArmSummary, ArmRemark]]) -> str:
     return ", ".join(words)
 
 
-def _worst(same: Sequence[tuple[ArmSummary, ArmRemark]]) -> str:
-    """Return the remark of the worst round, marked as the worst, with the median, if it was made of several."""
+def _worst(same: Sequence[tuple[ArmSummary, ArmRemark]], whose: str) -> str:
+    """Return the remark of the worst trial, and behind it whose it is; of several trials that it is the worst, and
+    the median.
+    """
     rounds = sum(one.rounds for _, one in same)
     _, worst = max(same, key=lambda pair: pair[1].worst if pair[1].worst is not None else float("-inf"))
     if rounds < 2:
-        return worst.remark.text
+        return f"{worst.remark.text} ({whose})"
     if worst.worst is None or worst.median is None:
-        return f"{worst.remark.text} [in {count_text(rounds, 'trial')}; this is one]"
+        return f"{worst.remark.text} (one of {count_text(rounds, 'such trial')}; {whose})"
     gate = GATE_BY_ID.get(worst.remark.id)
     middle = f", median {share_text(worst.median)}" if gate is not None and gate.unit == "share" else ""
-    return f"{worst.remark.text} [in {count_text(rounds, 'trial')}; this is the worst{middle}]"
+    return f"{worst.remark.text} (the worst of {count_text(rounds, 'such trial')}{middle}; {whose})"
 
 
 def knee_notes(result: Result) -> Iterator[str]:

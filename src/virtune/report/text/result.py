@@ -8,12 +8,14 @@ from rich.text import Text
 
 from virtune.model.metric import BY_ID, Metric
 from virtune.model.result import ArmSummary, Result, Value
+from virtune.model.study import Study
 from virtune.model.units import format_bytes, format_seconds, format_share
 from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
 from virtune.report.reproduce import command_again
 from virtune.report.text import imported
-from virtune.report.text.answer import STYLE, answer, change_cell, change_text, forest, judged_label
+from virtune.report.text.answer import STYLE, answer, change_cell, change_text, forest, judged_label, legend
+from virtune.report.text.arms import arm_lines
 from virtune.report.text.basis import resting_on, stopped_text
 from virtune.report.text.columns import SideBySide
 from virtune.report.text.header import host_line
@@ -59,18 +61,26 @@ def about(result: Result, facts: str) -> Iterator[str]:
     """Yield how long, in which order and on which host a study was measured."""
     study = result.study
     if not study.imported:
-        span = f"target {study.target}" if study.target else f"span {format_bytes(study.span_bytes)}"
-        rounds = count_text(study.rounds_begun or study.rounds, "round")
+        span = f"target {study.target}" if study.target else f"{format_bytes(study.span_bytes)} of disk"
+        times_run = " x ".join(_times_run(study))
         took = "" if result.elapsed_seconds is None else f", {format_seconds(result.elapsed_seconds)} in all"
         times = f"{format_seconds(study.seconds)} (+ {format_seconds(study.ramp_seconds)} warm-up)"
         ended = f"; {said}" if (said := stopped_text(result)) else ""
-        yield f"{rounds} x {times}, in random order (seed {study.seed}), {span}{took}{ended}"
+        yield f"{times_run} x {times}, in random order (seed {study.seed}), {span}{took}{ended}"
     yield host_line(study, facts)
+
+
+def _times_run(study: Study) -> Iterator[str]:
+    yield count_text(study.rounds_begun or study.rounds, "round")
+    for many, word in ((study.arms, "arm"), (study.workloads, "workload")):
+        if len(many) > 1:
+            yield count_text(len(many), word)
 
 
 def _about(result: Result, facts: str) -> Iterator[RenderableType]:
     yield Text("")
-    yield from (Paragraph(Text(line, style="dim"), hanging=2) for line in about(result, facts))
+    said = (*arm_lines(result.study), *about(result, facts))
+    yield from (Paragraph(Text(line, style="dim"), hanging=2) for line in said)
     if count := warning_count(result):
         yield Text(f"{count_text(count, 'warning')}, see below", style="yellow")
 
@@ -119,6 +129,7 @@ def _workload(result: Result, workload: Workload) -> list[RenderableType]:
     parts: list[RenderableType] = [Paragraph(title)]
     if len(study.compared) > 1 and len(study.arms) > 1:
         parts += [Text(f"{judged_label(result)} against {study.baseline}"), forest(result, workload)]
+        parts += legend(result) if workload == study.compared[0] else []
     view = workload_view(result, workload)
     base, others = study.baseline, [arm.name for arm in study.arms if arm.name != study.baseline]
     parts.append(SideBySide(lambda arms: _values(result, view, [base, *arms]), others))
@@ -169,7 +180,10 @@ def _differences(result: Result, view: WorkloadView, arms: Sequence[str]) -> Rec
         if row.changes:
             if judged and not row.judged:  # the rows above are the verdicts, which hold together
                 rows.append(
-                    (Text(f"each by itself, {format_share(study.confidence)}", style="dim"), *("" for _ in arms))
+                    (
+                        Text(f"each by itself, {format_share(study.confidence)} confidence", style="dim"),
+                        *("" for _ in arms),
+                    )
                 )
                 judged = []
             rows.append((row.label, *(change_cell(cell.change) for cell in _cells(row, arms))))

@@ -16,7 +16,8 @@ from virtune.model.result import Result
 from virtune.model.tuning import Tuning
 from virtune.model.verdict import Comparison, Verdict
 from virtune.report.text import imported, tune
-from virtune.report.text.answer import STYLE, change_cell, is_told, matrix
+from virtune.report.text.answer import STYLE, change_cell, is_told, legend, matrix
+from virtune.report.text.arms import arm_lines
 from virtune.report.text.basis import what_deciding_takes
 from virtune.report.text.forest import axis, bar, reach_of
 from virtune.report.text.layout import Column, FirstThatFits, Paragraph, Records
@@ -78,8 +79,13 @@ class Screen:
         with_authors, own = ending(result, self.authors, self.facts), ending(result)
         choices = ([*with_authors, *table], with_authors, [*own, *table], own) if own else ()
         table = next((one for one in choices if left is None or height(one) <= left), table)
-        rest = None if self.lines is None else self.lines - height([*head, *table, *below])
-        for part in (*head, *table, *below, *fitting(said, rest, height)):
+        meaning = _meaning(result)
+        spare = None if left is None else left - height(table)
+        while meaning and spare is not None and height(meaning) > spare:
+            meaning.pop()
+        shown = [*head, *table, *meaning, *below]
+        rest = None if self.lines is None else self.lines - height(shown)
+        for part in (*shown, *fitting(said, rest, height)):
             for line in console.render_lines(part, options, pad=False):
                 yield from line
                 yield Segment.line()
@@ -142,6 +148,12 @@ def _by_verdict(found: Sequence[Comparison]) -> Iterator[tuple[Verdict, list[Com
     for verdict in _ORDER:
         if same := [one for one in found if one.verdict is verdict]:
             yield verdict, same
+
+
+def _meaning(result: Result) -> list[RenderableType]:
+    """Say what the intervals and the arms of the table are; `virtune show` has it where a screen has no room."""
+    intervals = legend(result) if len(result.study.compared) == 1 else []
+    return [*intervals, *(Paragraph(Text(line, style="dim"), hanging=2) for line in arm_lines(result.study))]
 
 
 def _table(result: Result, view: ResultView, most: int | None) -> list[RenderableType]:
@@ -229,7 +241,11 @@ def verified_line(result: Result) -> Paragraph:
         whose = f" of {names_text(unknown, NAMES)}" if unknown else ""
         return Paragraph(Text(f"settings{whose} cannot be verified", style="yellow"), hanging=2)
     arms = "all arms" if len(found) > 1 else "the arm"
-    return Paragraph(Text(f"settings of {arms} verified in what ran", style="green"), hanging=2)
+    if result.study.simulated:
+        return Paragraph(Text(f"settings of {arms} taken by the simulation", style="green"), hanging=2)
+    return Paragraph(
+        Text(f"settings of {arms} verified: read back from the running processes", style="green"), hanging=2
+    )
 
 
 def screen_warnings(result: Result) -> Iterator[Paragraph]:
