@@ -18,14 +18,18 @@ from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason
 from virtune.model.remark import Remark, Weight
 from virtune.model.result import Basis, Value
+from virtune.model.study import Study
 from virtune.model.verdict import Comparison, Interval, Verdict
-from virtune.plan.arms import arms_from_vary, base_stack
+from virtune.plan.arms import arms_from_vary, base_stack, make_arm
 from virtune.probe.host import host_facts
 from virtune.report.json.probe import probe_document
 from virtune.report.markdown import markdown
+from virtune.report.text.arms import arm_lines
 from virtune.report.text.basis import resting_on, steadiness
 from virtune.report.text.header import host_line
+from virtune.report.text.plain import plain_report
 from virtune.report.text.result import render, value_text, verdict_sentence
+from virtune.report.text.screen import Screen
 
 WIDTHS = (40, 60, 80, 100, 160)
 
@@ -135,7 +139,7 @@ def test_a_report_says_where_and_how_it_was_measured(tmp_path: Path) -> None:
         assert part in host, part
     found = summarise(kept)
     for text in (page(render(found, kept.facts), 300), markdown(found, (), kept.facts)):
-        for part in ("Which engine?", "virtune compare --arm threads:", "12 rounds x 4.0 s", "--seed 1"):
+        for part in ("Which engine?", "virtune compare --arm threads:", "12 rounds x 2 arms x 4.0 s", "--seed 1"):
             assert part in text, part
     assert host in page(render(found, kept.facts), 300)
     assert "host not recorded" in host_line(kept.study, "")
@@ -153,7 +157,7 @@ def test_the_worst_trial_is_quoted_as_the_worst() -> None:
             replace(one, measurement=replace(one.measurement, remarks=(remark,), gates=(("steal", share),)))
         )
     text = " ".join(shown(replace(kept, trials=tuple(trials))).split())
-    assert "warning: CPU steal 4% [in 6 trials; this is the worst, median 2.0 %] (rounds: " in text
+    assert "warning: CPU steal 4% (the worst of 6 such trials, median 2.0 %; rounds: " in text
     assert "1 warning, see below" in text
 
 
@@ -178,3 +182,39 @@ def test_a_basis_of_too_few_rounds_gives_no_absurd_number() -> None:
     assert "17 h" not in rests
     soon = replace(result, basis=(replace(basis, seconds_left=30.0),))
     assert "needs about 30 s more at this noise (90 % likely)" in " ".join(resting_on(soon, asked.workloads[0]))
+
+
+def test_the_method_of_a_report_is_that_of_its_plan() -> None:
+    kept = record(12)
+
+    def told(study: Study) -> str:
+        one = replace(kept, study=study)
+        return " ".join(page(plain_report(summarise(one), one), 110).split())
+
+    planned = replace(kept.study, sequential=True, pairs="baseline", looks=((6, 0.5), (12, 1.0)))
+    said = told(planned)
+    assert "Dunnett: every arm against threads" in said
+    assert "the allowed error is spread over these looks" in said
+    assert "hold at any time" not in said
+    assert "Bonferroni over all pairs" in told(replace(planned, pairs="all"))
+    assert "the intervals hold at any time (mixture t test)" in told(replace(planned, looks=None))
+    assert "The number of rounds was fixed beforehand" in told(replace(planned, sequential=False, looks=None))
+
+
+def test_what_an_arm_is_stands_below_the_answer() -> None:
+    found = summarise(record(12))
+    words = "arms threads (disk.aio=threads), native (disk.aio=native) are QEMU's block layer without a guest"
+    assert words in page(render(found), 300)
+    assert words in page(Screen(result=found, facts=""), 300)
+    arms = (make_arm("a", ["rig=metal"]), make_arm("b", ["rig=vhost-user", "disk.aio=native"]))
+    assert list(arm_lines(replace(record(12).study, arms=arms))) == [
+        "arm a is the disk itself, without QEMU",
+        "arm b (disk.aio=native) is QEMU's block layer without a guest, loaded through virtio queues",
+    ]
+
+
+def test_an_interval_is_named_where_one_is_shown() -> None:
+    named = "[low, high] and the bar: 95 % confidence interval of the change from threads"
+    kept = record(12)
+    assert named in page(render(summarise(replace(kept, study=replace(kept.study, confidence=0.95)))), 300)
+    assert "[low, high]" not in page(render(summarise(record(3))), 300)

@@ -90,17 +90,29 @@ def _method(result: Result, record: StudyRecord) -> Iterator[str]:
     yield from _changeovers(record)
     yield "A difference is a mean of the logarithms of the ratios within rounds, never computed from the number of"
     yield f"I/Os. 'same' means: the whole interval lies within a factor of {1 + study.margin:g}, up or down."
-    yield f"Verdicts on {BY_ID[study.metric].label} hold together at {format_share(study.confidence)} "
-    yield "(Bonferroni over all pairs and workloads), and a sign test must agree; the intervals of all other metrics"
-    yield f"hold at {format_share(study.confidence)} each. "
-    if study.sequential:
-        yield "There was an interim analysis after every round. The intervals hold at any time (mixture t test),"
-        yield "with Huber's weights against single dips, a variance that borrows from the other pairs while rounds"
-        yield "are few, and wider where consecutive rounds are correlated."
-    else:
-        yield "The number of rounds was fixed beforehand, so the intervals are Student's t."
+    if len(study.arms) > 1:
+        yield from _decided(study)
     yield "Latency percentiles come from fio's histograms, added over rounds;"
     yield "~ marks one with fewer than 100 I/Os beyond it. Rates and means over rounds are geometric means."
+
+
+def _decided(study: Study) -> Iterator[str]:
+    """Say how its verdicts come about; docs/method.md has it at length."""
+    shared = "Bonferroni over all pairs" if study.pairs == "all" else f"Dunnett: every arm against {study.baseline}"
+    metrics = ", ".join(BY_ID[metric].label for metric in study.judged)
+    yield f"Verdicts on {metrics} hold together at {format_share(study.confidence)} ({shared},"
+    yield "and Bonferroni over workloads and metrics), and a sign test must agree; the intervals of all other metrics"
+    yield f"hold at {format_share(study.confidence)} each."
+    if not study.sequential:
+        yield "The number of rounds was fixed beforehand, so the intervals are Student's t."
+        return
+    if study.looks is None:
+        yield "The verdicts were looked at after every round: the intervals hold at any time (mixture t test),"
+    else:
+        yield "The verdicts were looked at after every round from the sixth on, and the allowed error is spread over"
+        yield "these looks up to the planned end (Lan and DeMets), so that all looks together keep it. Intervals are"
+    yield "robust against single dips (Huber's weights), take the noise of each arm from all pairs, and are wider"
+    yield "where consecutive rounds are correlated. docs/method.md has the sources."
 
 
 def _changeovers(record: StudyRecord) -> Iterator[str]:
