@@ -51,27 +51,31 @@ class _Counts:
 
 def pardons(attempts: Sequence[TrialRecord]) -> tuple[Waiver, ...]:
     """Return the causes that no longer reject trials, judged by all attempts of all arms so far."""
-    measured = [(one.trial.arm, one.measurement.causes) for one in attempts if one.measurement is not None]
-    causes = sorted({cause for _, found in measured for cause in found} & PARDONABLE)
+    measured = [(one.trial.arm, one.measurement) for one in attempts if one.measurement is not None]
+    causes = sorted({cause for _, one in measured for cause in one.causes} & PARDONABLE)
     return tuple(pardon for cause in causes for pardon in _of_cause(cause, measured))
 
 
-def _of_cause(cause: str, measured: Sequence[tuple[str, tuple[str, ...]]]) -> Iterator[Waiver]:
-    rejected = sum(cause in found for _, found in measured)
-    label = GATE_BY_ID[cause].label
-    if len(measured) >= USUALLY_ATTEMPTS and rejected > USUALLY * len(measured):
+def _of_cause(cause: str, measured: Sequence[tuple[str, Measurement]]) -> Iterator[Waiver]:
+    # an arm that uses the page cache does not show who else uses the disk: that it shows nobody says nothing
+    seen = [(arm, cause in one.causes) for arm, one in measured if _reads(one, cause)]
+    rejected, label = sum(found for _, found in seen), GATE_BY_ID[cause].label
+    if len(seen) >= USUALLY_ATTEMPTS and rejected > USUALLY * len(seen):
+        shown = list(dict.fromkeys(arm for arm, _ in seen))
+        blind = len({arm for arm, _ in measured}) > len(shown)
+        of = f" of {', '.join(shown)} (others do not show it)" if blind else ""
         text = (
-            f"{label}: {rejected} of {len(measured)} trials disturbed, in every arm alike, so these trials are kept"
-            " and the intervals include it"
+            f"{label}: {rejected} of {len(seen)} trials{of} disturbed, more than half, so these trials are kept and"
+            " the intervals include it"
         )
         yield Waiver(cause=cause, arm=None, text=text)
         return
-    for arm in dict.fromkeys(arm for arm, _ in measured):
-        mine = [cause in found for name, found in measured if name == arm]
+    for arm in dict.fromkeys(arm for arm, _ in seen):
+        mine = [found for name, found in seen if name == arm]
         counts = _Counts(
             tried=len(mine),
             rejected=sum(mine),
-            others_tried=len(measured) - len(mine),
+            others_tried=len(seen) - len(mine),
             others_rejected=rejected - sum(mine),
         )
         p = _fisher(counts)
@@ -82,6 +86,11 @@ def _of_cause(cause: str, measured: Sequence[tuple[str, tuple[str, ...]]]) -> It
                 f" {p:.2g}): the arm itself causes it, so these trials are kept"
             )
             yield Waiver(cause=cause, arm=arm, text=text)
+
+
+def _reads(measurement: Measurement, cause: str) -> bool:
+    """Whether a trial can show a cause: its gate was read. Without any reading, nobody knows which could be."""
+    return not measurement.gates or cause in measurement.causes or cause in dict(measurement.gates)
 
 
 def _fisher(counts: _Counts) -> float:
