@@ -20,7 +20,8 @@ from virtune.model.verdict import Comparison
 class Value:
     """One metric of one arm over its rounds. `spread` is the relative standard deviation of the rounds.
 
-    `resolved` is False for a percentile with too few I/Os beyond it to mean anything. `low` and `high` are the ends
+    `resolved` is False for a percentile with too few I/Os beyond it to mean anything, and for the middle one of
+    several results that have no distributions to add. `low` and `high` are the ends
     of a percentile's own 95 % interval, over sections of the rounds; `low` alone is a lower bound. `measured_as` is
     the metric of completion latency that was measured instead of `metric`, if one was.
     """

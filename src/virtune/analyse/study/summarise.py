@@ -134,7 +134,8 @@ def _over_rounds(
     seconds: float,
 ) -> Value | None:
     """Rates and means: the geometric mean over rounds, which is what the ratios compare. Shares: the plain mean.
-    Percentiles: from the merged histogram, with an interval over sections of the rounds, `seconds` together.
+    Percentiles: from the merged histogram, with an interval over sections of the rounds, `seconds` together; of
+    several imported results without distributions the middle one's, which is marked.
     """
     found = [value for m in measured if (value := m.get(metric.id)) is not None and math.isfinite(value)]
     if metric.percent is not None and merged is not None:
@@ -151,8 +152,10 @@ def _over_rounds(
             low=low,
             high=high,
         )
-    if not found or (metric.percent is not None and len(found) > 1):
+    if not found:
         return None
+    if metric.percent is not None and len(found) > 1:
+        return Value(metric=metric.id, value=median(found), rounds=len(found), spread=_spread(found), resolved=False)
     if metric.over != "mean":
         center = min(found) if metric.over == "min" else max(found)
         return Value(metric=metric.id, value=center, rounds=len(found), spread=_spread(found))

@@ -60,7 +60,11 @@ class ValuePart(TypedDict):
     ]
     rounds: Annotated[int, "Rounds that it rests on.", AT_LEAST_ONE]
     spread: Annotated[float | None, "Relative standard deviation of the rounds (0.03 is 3 %); null without one."]
-    resolved: Annotated[bool, "False for a percentile with fewer than 100 I/Os beyond it."]
+    resolved: Annotated[
+        bool,
+        "False for a percentile with fewer than 100 I/Os beyond it, and for the middle one of imported results that"
+        " have no distributions to add.",
+    ]
     low: Annotated[
         float | None,
         "The lower end of a percentile's own 95 % interval, over sections of the rounds; null for other metrics and"
