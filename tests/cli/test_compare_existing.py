@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from statistics import median
 from typing import Any
 
 import pytest
@@ -394,7 +395,18 @@ def test_a_percentile_that_too_few_ios_lie_beyond_says_how_many_it_needs(kept: K
         clat["bins"] = {"1000": 300, "2000": 100}
         path.write_text(json.dumps(document))
     shown = " ".join(kept("compare", *map(str, folders), "--fail-if", "latency.p99 > +5%", status=5).split())
-    assert "p99 needs 2,000 I/Os a run, and these have 400 at most: let each run 5 times as long" in shown
+    assert "p99 needs 2,000 I/Os a run, and these have 400 at most: let each run 5 times as long (--seconds," in shown
+
+
+def test_percentiles_of_results_without_distributions_are_shown_as_those_of_the_middle_one(kept: Kept) -> None:
+    """A condition on p99 was judged, and the table above it had no p99 at all: fio's JSON has no bins to add."""
+    folders = [EXAMPLES / name for name in ("before", "after")]
+    (arm, _) = strictly(kept("compare", *map(str, folders), "--json"))["arms"]
+    value = arm["workloads"][0]["values"]["latency.p99"]
+    each = [json.loads(path.read_text())["jobs"][0]["read"]["lat_ns"] for path in folders[0].iterdir()]
+    assert value["value"] == median(one["percentile"]["99.000000"] for one in each)
+    assert (value["rounds"], value["resolved"], value["low"]) == (len(each), False, None)
+    assert "| latency p99 | ~" in kept("compare", *map(str, folders), "--markdown", "-")
 
 
 def test_copies_are_no_second_run(kept: Kept, before: Path, tmp_path: Path) -> None:

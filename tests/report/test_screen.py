@@ -9,6 +9,7 @@ from tests.report.test_documents import record
 
 from virtune.analyse.study.summarise import summarise
 from virtune.model.evidence import Check, StudyRecord, TrialRecord
+from virtune.model.measurement import Histogram
 from virtune.model.remark import Remark, Weight
 from virtune.model.study import StudyKind
 from virtune.report.text.layout import set_at
@@ -71,6 +72,20 @@ def test_the_verdict_comes_first_and_its_interval_is_drawn() -> None:
         assert part in row
     assert any(line.split()[:2] == ["threads", "baseline"] for line in lines)
     assert not any("latency p99" in line for line in lines), "it was not measured"
+
+
+def test_why_a_percentile_stays_undecided_is_said_and_not_only_that_it_is() -> None:
+    """The table had a dash, and the reason was in `virtune show` alone."""
+    kept = record(8)
+    few = Histogram(bins=((1000, 300), (2000, 100)))
+    trials = [
+        replace(one, measurement=replace(one.measurement, values=(("latency.p99", 2000.0),), histogram=few))
+        for one in kept.trials
+        if one.measurement is not None
+    ]
+    lines = screen(replace(kept, study=replace(kept.study, metric="latency.p99"), trials=tuple(trials)), 160)
+    (line,) = [one for one in lines if one.startswith("undecided: native: p99 needs 2,000 I/Os a run")]
+    assert line.endswith("let each run 5 times as long (--seconds, fio's runtime)")
 
 
 def test_several_workloads_are_a_row_each_and_a_single_stack_is_its_figures() -> None:

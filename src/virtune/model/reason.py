@@ -79,7 +79,7 @@ WORDS: Mapping[Reason, str] = {
     Reason.NO_INTERVAL: "the {units} vary too much for an interval",
     Reason.NO_NOISE: "every {unit} gave exactly the same {what}{so}",
     Reason.TOO_FEW_IOS: "p{percent} needs {needed} I/Os a run, and these have {had} at most: let each run {times} as"
-    " long",
+    " long (--seconds, fio's runtime)",
     Reason.SATURATED: "{arms} {are} saturated at this load: latency not comparable",
     Reason.ARM_LOST: "{arm} gave no measurement in {rounds} rounds: {failure}",
     Reason.BEYOND_LIMIT: "the whole interval is beyond the limit",

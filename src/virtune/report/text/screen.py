@@ -70,7 +70,7 @@ class Screen:
         below: list[RenderableType] = [*conditions(self.rulings), Text("")]
         below += [Paragraph(Text(line, style="dim"), hanging=2) for line in about(result, self.facts)]
         going_on = dict.fromkeys(line for basis in result.basis for line in what_deciding_takes(result, basis))
-        below += [Paragraph(Text(line, style="yellow"), hanging=2) for line in list(going_on)[:1]]
+        below += [Paragraph(Text(line, style="yellow"), hanging=2) for line in [*left_open(result), *going_on][:1]]
         below.append(verified_line(result))
         said = list(screen_warnings(result))
         # the first warning is always there, whatever the table needs
@@ -139,6 +139,16 @@ def verdict_lines(result: Result, view: ResultView) -> list[RenderableType]:
         text.append(", " if text else f"{count_text(len(every), 'pair')} against {study.baseline}: ")
         text.append(f"{len(same)} {verdict.value}", style=f"bold {STYLE[verdict]}")
     return [Paragraph(text, hanging=2)]
+
+
+def left_open(result: Result) -> Iterator[str]:
+    """Yield why pairs are undecided that more rounds will not decide, each reason once."""
+    why: dict[str, list[str]] = {}
+    for one in result.verdicts:
+        if one.verdict is Verdict.UNDECIDED and one.closed:
+            why.setdefault(one.why, []).append(one.candidate)
+    for text, arms in why.items():
+        yield f"undecided: {names_text(list(dict.fromkeys(arms)), NAMES)}: {text}"
 
 
 _TOLD = {Verdict.BETTER: "better than {}", Verdict.WORSE: "worse than {}", Verdict.SAME: "same as {}"}
