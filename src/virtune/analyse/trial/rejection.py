@@ -89,7 +89,7 @@ def _of_cause(cause: str, measured: Sequence[tuple[str, Measurement]]) -> Iterat
 
 
 def _reads(measurement: Measurement, cause: str) -> bool:
-    """Whether a trial can show a cause: its gate was read. Without any reading, nobody knows which could be."""
+    """Whether a trial can show a cause: its gate was read. Without any reading at all it is taken to be so."""
     return not measurement.gates or cause in measurement.causes or cause in dict(measurement.gates)
 
 
