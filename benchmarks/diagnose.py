@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does `virtune diagnose` change the IOPS of the VM that it looks at? On and off in turns, within one run of a load.
 
-    python benchmarks/diagnose.py [PAIRS] [SECONDS] [qmp|libvirt]
+    python benchmarks/diagnose.py [PAIRS] [SECONDS] [qmp|libvirt] [SHARES]
 
 A guest under load (the one without an operating system, depth 4 on a null-co of 500 us) runs all the time: a QEMU
 started by hand, or a domain of a real libvirtd, which reaches the null-co over NBD. In a period of SECONDS `virtune
 diagnose` looks at it, as a process of its own with its start; in the next one nothing does, the order of the two
 drawn for each pair. QEMU's own count of requests, asked at the borders through a second monitor, gives the IOPS.
 Prints the ratio on/off with its 95 % interval over pairs, which files the diagnosis left or changed in its home and
-beside the VM, and whether the domain's configuration, live and inactive, is what it was.
+beside the VM, and whether the domain's configuration, live and inactive, is what it was. With SHARES the VM, its
+disk and the diagnosis have so many CPU shares (everybody has 1024), on a machine with other work.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ import math
 import os
 import random
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.domains import domains
+from benchmarks.layers import group
 from benchmarks.top import running
 from virtune.analyse.stats.student import mean_and_radius
 
@@ -53,6 +56,11 @@ class Counter:
         while "return" not in (said := json.loads(self._file.readline())):
             pass
         return said["return"]
+
+    @property
+    def pid(self) -> int:
+        """The process of QEMU."""
+        return int(struct.unpack("3i", self._connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
 
     def rate_over(self, seconds: float) -> float:
         """Wait, and return the requests a second."""
@@ -88,8 +96,33 @@ def under_load(directory: Path, way: str) -> Iterator[tuple[list[str], Path, Cal
         yield words, directory / "vm0.load", lambda: (daemon.xml("vm0"), daemon.xml("vm0", live=True))
 
 
+@contextlib.contextmanager
+def favoured(pid: int, shares: int) -> Iterator[None]:
+    """Give the control groups of a process so many CPU shares while the block runs: libvirt has groups of its own."""
+    root = Path("/sys/fs/cgroup/cpu")
+    lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    place = root / next(line.split(":")[2] for line in lines if "cpu" in line.split(":")[1].split(",")).lstrip("/")
+    files = [one / "cpu.shares" for one in (place, *place.parents) if one.is_relative_to(root) and one != root]
+    before = [file.read_text() for file in files]
+    try:
+        for file in files:
+            file.write_text(str(shares))
+        yield
+    finally:
+        for file, text in zip(files, before, strict=True):
+            with contextlib.suppress(OSError):
+                file.write_text(text)
+
+
 def main() -> None:
     """Measure pairs of periods."""
+    shares = int(sys.argv[4]) if len(sys.argv) > 4 else 0
+    with group("cpu", {"cpu.shares": str(shares)}) if shares else contextlib.nullcontext():
+        measured(shares)
+
+
+def measured(shares: int) -> None:
+    """Measure them, with these CPU shares."""
     pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 5.0
     way = sys.argv[3] if len(sys.argv) > 3 else "qmp"
@@ -104,7 +137,8 @@ def main() -> None:
             counter = Counter(monitor)
             counter.rate_over(3)
             before, asked = files_of(Path(name)), configuration()
-            compared(counter, words, surroundings, pairs, seconds)
+            with favoured(counter.pid, shares) if shares else contextlib.nullcontext():
+                compared(counter, words, surroundings, pairs, seconds)
             after = files_of(Path(name))
             changed = sorted(str(path.relative_to(name)) for path in after if before.get(path) != after[path])
             print(f"files left or changed: {changed or 'none'}")

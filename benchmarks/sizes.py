@@ -1,28 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does a layer grow by the delay that is planted in it? With and without it in turns, and the device measured alone.
 
-    python benchmarks/sizes.py DIRECTORY [ROUNDS] [ONLY]
+    python benchmarks/sizes.py DIRECTORY [ROUNDS] [ONLY] [--shares SHARES]
 
 The delay of QEMU's null-co is a timer, and a request also waits for the thread that the timer wakes. Nobody knows
 that wait beforehand, but it is the same for a longer delay. So each kind has two arms that differ by a known delay,
 and the layer's difference within a round is compared with it. A limit on IOPS is known by Little's law: a load with
 a fixed number of requests in flight takes that number divided by the limit for each. The last rows show the wait
 itself: the time of one request at a time, with the delay and without it, in QEMU's block layer below a guest, and
-through a storage daemon without a guest, as its client measures it. These must agree. Prints the difference with its
-95 % interval over rounds, and whether the planted delay is in it. Needs root. With ONLY the kinds that begin with
-it.
+through a storage daemon without a guest, as its client measures it.
+
+What the device itself takes is measured beside each trial, without any of virtune's parts and without a guest: by
+`qemu-img bench` on a null-co of that delay with as many requests in flight, of a loop device by fio on the FUSE file
+below it. The layer must agree with that.
+
+Prints the layer's difference with its 95 % interval over rounds, whether the planted delay is in it, the difference
+of the device itself, and whether the two agree: whether their difference within a round may be 0. Needs root. With
+ONLY the kinds that begin with it. SHARES: so many CPU shares for all of it (everybody has 1024).
 """
 
+import argparse
 import contextlib
 import json
 import random
-import sys
+import re
+import subprocess
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
-from benchmarks.layers import DAEMON_FILE, EXPORT, GUEST, latency, loop_device, reads
+from benchmarks.layers import DAEMON_FILE, EXPORT, GUEST, group, latency, loop_device, reads
 from virtune.analyse.stats.student import mean_and_radius
 from virtune.fio.workloads import parse_workload
 from virtune.flows.run.preconditions import Leave
@@ -34,6 +43,8 @@ from virtune.plan.arms import base_stack, make_arm
 
 SPAN = 256 << 20
 SECONDS = 0.6
+PLACES, NAMES = ("first", "second"), ("without", "with")
+BACKEND = "below.backend"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,16 +53,18 @@ class Kind:
 
     `target_ns` are the latencies of the loop devices that the two arms load, where they do. `below` are the metrics
     of the boundaries at which the layer begins and ends, the end empty for all that is below. `limit` is the limit
-    on requests a second of the second arm, which makes a request take `depth / limit` altogether.
+    on requests a second of the second arm, which makes a request take `depth / limit` altogether. `null_us` are the
+    delays of the arms' null-co, in us.
     """
 
     name: str
     arms: tuple[tuple[str, ...], tuple[str, ...]]
     depth: int
-    below: tuple[str, str] = ("below.backend", "")
+    below: tuple[str, str] = (BACKEND, "")
     planted_ns: float = 0.0
     target_ns: tuple[int, int] | None = None
     limit: int | None = None
+    null_us: tuple[int, int] | None = None
 
     def size(self, measured: Measurement) -> float | None:
         """The layer's time, in ns."""
@@ -63,18 +76,46 @@ class Kind:
         whole = without.get("latency.mean")
         return self.planted_ns if self.limit is None or whole is None else self.depth / self.limit * 1e9 - whole
 
+    def device(self, number: int, directory: Path) -> float | None:
+        """What the device of an arm takes for a request, in ns, as its own client measures it; None for a limit."""
+        if self.null_us is not None:
+            return alone(self.null_us[number] * 1000, self.depth)
+        return None if self.target_ns is None else fuse_alone(directory / PLACES[number] / "slow", self.depth)
 
-def null_co(base: Sequence[str], first: int, second: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The arms with these latencies, in us."""
-    return (*base, latency(first)), (*base, latency(second))
+
+def alone(latency_ns: int, depth: int) -> float:
+    """The mean time of a request on a null-co, in ns, by qemu-img with so many in flight."""
+    count = max(200, int(SECONDS * 1e9 / max(latency_ns, 20_000) * depth))
+    node = f"driver=null-co,size={SPAN},latency-ns={latency_ns}"
+    words = ["qemu-img", "bench", "-c", str(count), "-d", str(depth), "-s", "4096", "--image-opts", node]
+    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    (seconds,) = re.findall(r"Run completed in ([0-9.]+) seconds", said)
+    return float(seconds) / count * depth * 1e9
+
+
+def fuse_alone(file: Path, depth: int) -> float:
+    """The mean time of a request on a FUSE file, in ns, by fio with so many jobs."""
+    words = ["fio", "--name=alone", f"--filename={file}", "--ioengine=psync", "--direct=1", f"--numjobs={depth}"]
+    words += ["--thread", "--rw=randread", "--bs=4k", "--time_based", f"--runtime={int(SECONDS * 1000)}ms"]
+    words += ["--group_reporting", "--output-format=json"]
+    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    (job,) = json.loads(said[said.index("{") :])["jobs"]
+    return float(job["read"]["lat_ns"]["mean"])
+
+
+def null_co(name: str, base: Sequence[str], first: int, second: int, *, depth: int, below: str = BACKEND) -> Kind:
+    """A kind whose arms have a null-co of these delays, in us."""
+    arms = (*base, latency(first)), (*base, latency(second))
+    planted = (second - first) * 1e3
+    return Kind(name=name, arms=arms, depth=depth, null_us=(first, second), planted_ns=planted, below=(below, ""))
 
 
 METAL = ("rig=metal",)
 KINDS = (
-    Kind(name="guest, null-co 500 us more", arms=null_co(GUEST, 500, 1000), depth=4, planted_ns=5e5),
-    Kind(name="guest, null-co 5 ms more", arms=null_co(GUEST, 500, 5500), depth=8, planted_ns=5e6),
-    Kind(name="export, null-co 500 us more", arms=null_co(EXPORT, 500, 1000), depth=4, planted_ns=5e5),
-    Kind(name="export, null-co 5 ms more", arms=null_co(EXPORT, 500, 5500), depth=8, planted_ns=5e6),
+    null_co("guest, null-co 500 us more", GUEST, 500, 1000, depth=4),
+    null_co("guest, null-co 5 ms more", GUEST, 500, 5500, depth=8),
+    null_co("export, null-co 500 us more", EXPORT, 500, 1000, depth=4),
+    null_co("export, null-co 5 ms more", EXPORT, 500, 5500, depth=8),
     Kind(
         name="guest, limited to 2,000 IOPS", depth=16, limit=2000,
         arms=((*GUEST, latency(500)), (*GUEST, latency(500), "disk.throttle_iops=2000")),
@@ -87,20 +128,10 @@ KINDS = (
         name="daemon, loop device 5 ms slower", arms=(DAEMON_FILE, DAEMON_FILE), depth=4, below=("below.device", ""),
         planted_ns=5e6, target_ns=(1_000_000, 6_000_000),
     ),
-    Kind(
-        name="guest, one at a time, null-co 500 us", arms=null_co(GUEST, 0, 500), depth=1, planted_ns=5e5,
-    ),
-    Kind(
-        name="guest, one at a time, null-co 5 ms", arms=null_co(GUEST, 0, 5000), depth=1, planted_ns=5e6,
-    ),
-    Kind(
-        name="device alone: export, one at a time, null-co 500 us", arms=null_co(EXPORT, 0, 500), depth=1,
-        below=("latency.mean", ""), planted_ns=5e5,
-    ),
-    Kind(
-        name="device alone: export, one at a time, null-co 5 ms", arms=null_co(EXPORT, 0, 5000), depth=1,
-        below=("latency.mean", ""), planted_ns=5e6,
-    ),
+    null_co("guest, one at a time, null-co 500 us", GUEST, 0, 500, depth=1),
+    null_co("guest, one at a time, null-co 5 ms", GUEST, 0, 5000, depth=1),
+    null_co("client of an export, one at a time, null-co 500 us", EXPORT, 0, 500, depth=1, below="latency.mean"),
+    null_co("client of an export, one at a time, null-co 5 ms", EXPORT, 0, 5000, depth=1, below="latency.mean"),
 )  # fmt: skip
 
 
@@ -109,7 +140,7 @@ def study_of(kind: Kind, directory: Path, arms: Sequence[int], rounds: int, targ
     made = []
     for number in arms:
         stack, settings = base_stack([one for one in kind.arms[number] if not one.endswith("latency_ns=0")])
-        made.append(make_arm(("without", "with")[number], (), stack, settings=settings))
+        made.append(make_arm(NAMES[number], (), stack, settings=settings))
     return new_study(
         Study(
             id="",
@@ -139,57 +170,100 @@ def trials(study: Study) -> Iterator[tuple[str, int, Measurement]]:
                 yield trial.arm, trial.round, record.measurement
 
 
-def measured(kind: Kind, directory: Path, rounds: int) -> Iterator[Mapping[str, Measurement]]:
-    """Run a kind; yields both arms of every round in which both were measured."""
-    found: dict[int, dict[str, Measurement]] = defaultdict(dict)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A trial, and what its device took for a request alone, in ns, right after it."""
+
+    trial: Measurement
+    device_ns: float | None
+
+
+def measured(kind: Kind, directory: Path, rounds: int) -> Iterator[tuple[Seen, Seen]]:
+    """Run a kind; yields the trials without and with the delay of every round in which both were measured."""
+    found: dict[int, dict[str, Seen]] = defaultdict(dict)
+
+    def keep(number: int, arm: str, one: Measurement) -> None:
+        found[number][arm] = Seen(trial=one, device_ns=kind.device(NAMES.index(arm), directory))
+
     if kind.target_ns is None:
         for arm, number, one in trials(study_of(kind, directory, (0, 1), rounds, None)):
-            found[number][arm] = one
+            keep(number, arm, one)
     else:
         with contextlib.ExitStack() as ends:
-            for place in ("first", "second"):
+            for place in PLACES:
                 (directory / place).mkdir(exist_ok=True)
             devices = [
                 ends.enter_context(loop_device(directory / place, one))
-                for place, one in zip(("first", "second"), kind.target_ns, strict=True)
+                for place, one in zip(PLACES, kind.target_ns, strict=True)
             ]
             for number in range(rounds):
                 for index in random.sample((0, 1), 2):
                     for name, _, one in trials(study_of(kind, directory, (index,), 1, devices[index])):
-                        found[number][name] = one
-    yield from (one for one in found.values() if len(one) == 2)
+                        keep(number, name, one)
+    yield from ((one[NAMES[0]], one[NAMES[1]]) for one in found.values() if len(one) == 2)
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """The 95 % interval of a mean."""
+    mean, radius = mean_and_radius(values, 0.95)
+    assert radius is not None
+    return mean - radius, mean + radius
+
+
+def written(values: Sequence[float]) -> str:
+    """The 95 % interval of a mean in us; empty without two values."""
+    return "[{:.0f}, {:.0f}] us".format(*(end / 1e3 for end in interval(values))) if len(values) > 1 else ""
+
+
+def row(kind: Kind, directory: Path, rounds: int) -> str:
+    """Measure a kind, keep its rounds, and return its line of the table."""
+    layer, planted, whole, device = [], [], [], []
+    for without, beside in measured(kind, directory, rounds):
+        first, second = kind.size(without.trial), kind.size(beside.trial)
+        if first is None or second is None:
+            continue
+        layer.append(second - first)
+        whole.append(second)
+        planted.append(kind.planted(without.trial))
+        if without.device_ns is not None and beside.device_ns is not None:
+            device.append(beside.device_ns - without.device_ns)
+    with (directory / "sizes.jsonl").open("a") as kept:
+        line = {"kind": kind.name, "planted": planted, "layer": layer, "whole": whole, "device": device}
+        print(json.dumps(line), file=kept)
+    if len(layer) < 2:
+        return f"| {kind.name} | | not measured | {len(layer)} | | | | |"
+    apart = [one - other for one, other in zip(layer, planted, strict=True)]
+    beyond = [one - other for one, other in zip(layer, device, strict=True)] if device else []
+    cells = [f"{fmean(planted) / 1e3:.0f} us", written(layer), str(len(layer)), held(apart), written(whole)]
+    return f"| {kind.name} | {' | '.join((*cells, written(device), held(beyond), written(beyond)))} |"
+
+
+def held(values: Sequence[float]) -> str:
+    """Whether differences may be 0."""
+    if len(values) < 2:
+        return ""
+    low, high = interval(values)
+    return "yes" if low <= 0 <= high else "no"
 
 
 def main() -> None:
     """Measure all kinds."""
-    directory, rounds = Path(sys.argv[1]).absolute(), int(sys.argv[2]) if len(sys.argv) > 2 else 12
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("rounds", type=int, nargs="?", default=12)
+    parser.add_argument("only", nargs="?", default="")
+    parser.add_argument("--shares", type=int, default=0)
+    asked = parser.parse_args()
+    directory: Path = asked.directory.absolute()
     (directory / "scratch").mkdir(parents=True, exist_ok=True)
-    print("| what grows | planted | measured, 95 % interval | rounds | planted is in it | whole layer |")
-    print("|---|---|---|---|---|---|", flush=True)
-    only = sys.argv[3] if len(sys.argv) > 3 else ""
-    for kind in (one for one in KINDS if one.name.startswith(only)):
-        differences, planted, whole = [], [], []
-        for one in measured(kind, directory, rounds):
-            first, second = kind.size(one["without"]), kind.size(one["with"])
-            if first is not None and second is not None:
-                planted.append(kind.planted(one["without"]))
-                differences.append(second - first - planted[-1])
-                whole.append(second)
-        with (directory / "sizes.jsonl").open("a") as kept:
-            print(json.dumps({"kind": kind.name, "planted": planted, "too_large": differences}), file=kept)
-        if len(differences) < 2:
-            print(f"| {kind.name} | | not measured | {len(differences)} | | |", flush=True)
-            continue
-        (wrong, radius), (meant, _), (size, size_radius) = (
-            mean_and_radius(values, 0.95) for values in (differences, planted, whole)
-        )
-        assert radius is not None
-        assert size_radius is not None
-        low, high = ((meant + wrong + sign * radius) / 1e3 for sign in (-1, 1))
-        held = "yes" if abs(wrong) <= radius else "no"
-        layer = f"[{(size - size_radius) / 1e3:.0f}, {(size + size_radius) / 1e3:.0f}] us"
-        said = f"{meant / 1e3:.0f} us | [{low:.0f}, {high:.0f}] us"
-        print(f"| {kind.name} | {said} | {len(differences)} | {held} | {layer} |", flush=True)
+    print(f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}", flush=True)
+    with group("cpu", {"cpu.shares": str(asked.shares)}) if asked.shares else contextlib.nullcontext():
+        for kind in (one for one in KINDS if one.name.startswith(asked.only)):
+            print(row(kind, directory, asked.rounds), flush=True)
+
+
+HEADS = ("what grows", "planted", "the layer, 95 % interval", "rounds", "planted is in it", "whole layer",
+         "the device itself", "they agree", "the layer takes longer by")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 """The guidelines of the study nvme-scaling: every leaf is reached, its own figures give its own leaves."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
-from virtune.advise.guidelines import CONFIGURATION, TUNING, requirements
-from virtune.analyse.layers.tuning import answers_of
-from virtune.model.bottleneck import DataPath
+from virtune.advise.guidelines import CONFIGURATION, TUNING, leaf_for, requirements
+from virtune.analyse.layers.tuning import answers_of, not_applicable
+from virtune.model.bottleneck import Cause, DataPath
 from virtune.model.guideline import Fork, Guideline, Leaf, walk
 
 
@@ -41,6 +42,26 @@ def test_the_configuration_guideline_ends_in_the_study_s_structures(words: str, 
     assert found.leaf.expected
     assert found.leaf.cost
     assert not any(step.assumed for step in found.steps)
+
+
+def test_its_advice_can_be_called_for_a_libvirt_s_domain() -> None:
+    leaf = TUNING.nodes["use-iothreads"]
+    assert isinstance(leaf, Leaf)
+    told = leaf_for(leaf, uri="qemu:///system", vm="my vm", disk="vdb").written
+    assert told == (
+        "virtune advise --connect qemu:///system --domain 'my vm' --set iothread.count=1 --set device.iothread@vdb=1"
+    )
+    assert leaf_for(leaf, uri="", vm="x", disk="vdb").written == "", "a QEMU started by hand has no configuration"
+    spread = TUNING.nodes["spread"]
+    assert isinstance(spread, Leaf)
+    assert leaf_for(spread, uri="qemu:///system", vm="x", disk="vdb") == spread
+
+
+def test_it_is_for_disks_without_a_limit_and_for_guests_on_kvm() -> None:
+    path = published()
+    assert not_applicable(path, Cause.DEVICE) == ""
+    assert "a limit was set" in not_applicable(path, Cause.THROTTLE)
+    assert "emulated (TCG)" in not_applicable(replace(path, emulated=True), Cause.DEVICE)
 
 
 def test_what_is_no_requirement_is_said() -> None:

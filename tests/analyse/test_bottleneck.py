@@ -61,6 +61,9 @@ STARVED = thread("iothread", "IO iothread0", busy=0.3, stalled=0.3)
 SPINNING = thread("vcpu", "CPU 0/KVM", busy=0.99)
 WORKER = thread("worker", "worker", busy=0.25)
 
+NEAR = {"iops": (12_500.0, 10_000.0)}
+"""A limit of which 80 % are done: a main loop without a CPU lets the next request go too late."""
+
 PLANTED: tuple[tuple[Cause, DataPath], ...] = (
     (Cause.DEVICE, path(mostly("device", 0.55))),
     (Cause.DEVICE, path(mostly("device", 0.9), device_busy=1.0)),
@@ -80,6 +83,18 @@ PLANTED: tuple[tuple[Cause, DataPath], ...] = (
     (Cause.THROTTLE, path(limits={"iops": (10_200.0, 10_000.0)})),
     (Cause.THROTTLE, path(limits={"iops": (99_000.0, 10_000.0), "read.bps": (42e6, 41e6)})),
     (Cause.THROTTLE, path(throttled=0.4)),
+    (
+        Cause.THROTTLE,
+        replace(
+            path(
+                mostly("backend", 0.9),
+                limits=NEAR,
+                device_ns=20_000.0,
+                threads={"main": thread("main", "qemu", busy=0.3, stalled=0.4)},
+            ),
+            serving="main",
+        ),
+    ),
     (Cause.HOST_CPU, path(threads={"iothread": thread("iothread", "IO iothread0", busy=0.3, stalled=0.25)})),
     (Cause.HOST_CPU, path(threads={"vcpu": thread("vcpu", "CPU 0/KVM", busy=0.5, stalled=0.5)}, foreign_cpus=1.0)),
     (Cause.PAGE_CACHE, path(served=0.3)),
@@ -158,6 +173,34 @@ def test_a_thread_that_polls_while_the_device_works_is_not_the_limit() -> None:
     spinning = {"iothread": thread("iothread", "IO iothread0", busy=0.99)}
     assert judge(path(mostly("device", 0.8), threads=spinning, polling=True)).cause is Cause.DEVICE
     assert judge(path(mostly("ring", 0.8), threads=spinning, polling=True)).cause is Cause.IOTHREAD
+
+
+def test_near_a_limit_requests_must_wait_for_it_in_qemu() -> None:
+    starved = {"iothread": STARVED}
+    waiting = judge(path(mostly("backend", 0.9), limits=NEAR, device_ns=20_000.0, threads=starved))
+    assert waiting.evidence[0] == "10k of the 12.5k that are allowed (iops)"
+    assert waiting.evidence[1] == "7.2 requests waited in QEMU at a time"
+    assert waiting.evidence[2].startswith("thread 'IO iothread0' could have run and had no CPU"), "the other reason"
+    for other, cause in (
+        (path(mostly("backend", 0.9), limits={"iops": (20_000.0, 10_000.0)}, device_ns=20_000.0), Cause.BACKEND),
+        (path(mostly("backend", 0.9), limits=NEAR, device_ns=700_000.0), Cause.DEVICE),
+        (path(mostly("device", 0.9), limits=NEAR), Cause.DEVICE),
+        (path(limits=NEAR, threads=starved), Cause.HOST_CPU),
+        (replace(path(mostly("backend", 0.9), limits=NEAR), layers=layers({"backend": 1.0})), Cause.BACKEND),
+    ):
+        found = judge(other)
+        assert found.cause is cause
+        assert any("that are allowed (iops)" in line for line in found.evidence), "what is allowed is always said"
+
+
+def test_what_removes_a_limit_is_told_as_a_command_where_it_is_known() -> None:
+    limits = {"iops": (10_200.0, 10_000.0)}
+    assert "`virsh blkdeviotune`" in judge(path(limits=limits)).experiment
+    known = judge(path(limits=limits, lifts={"iops": "virsh -c x blkdeviotune vm vda --total-iops-sec 0 --live"}))
+    assert "`virsh -c x blkdeviotune vm vda --total-iops-sec 0 --live`" in known.experiment
+    group = judge(path(limits={"control group, iops": (10_200.0, 10_000.0)}))
+    assert "io.max" in group.experiment
+    assert "virsh" not in group.experiment
 
 
 def test_of_several_threads_without_a_cpu_the_one_that_waits_longest_is_named() -> None:

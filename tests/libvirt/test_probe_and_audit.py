@@ -88,6 +88,7 @@ def test_a_setting_that_somebody_changed_behind_libvirt_is_found(user: User, dae
 def test_the_probe_neither_writes_nor_taints(user: User, daemon: Libvirtd, make: Make) -> None:
     make("quiet")
     daemon.virsh("start", "quiet")
+    daemon.virsh("blkdeviotune", "quiet", "vda", "--total-iops-sec", "150", "--live")
     before = (daemon.xml("quiet"), daemon.xml("quiet", live=True), daemon.virsh("dominfo", "quiet"))
     user.run("probe", "--connect", daemon.uri)
     user.run("audit", "--connect", daemon.uri, "--fail-on", "never")
@@ -95,9 +96,13 @@ def test_the_probe_neither_writes_nor_taints(user: User, daemon: Libvirtd, make:
     (disk,) = strictly(ran.stdout)["disks"]
     assert (disk["disk"], disk["iops"], disk["bottleneck"]["cause"]) == ("quiet:vda", 0, "undecidable")
     assert {one["role"] for one in disk["threads"]} >= {"vcpu", "main"}
+    assert disk["emulated"], "its figures are labelled"
+    assert "emulated (TCG)" in disk["no_guideline"]
     seen = strictly(user.run("top", "--once", "--json", "--connect", daemon.uri).stdout)
     (vm,) = [one for one in seen["vms"] if one["vm"] == "quiet"]
     assert [(one["disk"], one["iops"]) for one in vm["disks"]] == [("vda", 0)]
+    assert vm["disks"][0]["limits"] == [{"unit": "iops", "allowed": 150, "done": 0}], "set on the running VM alone"
+    assert vm["emulated"]
     assert {one["role"] for one in vm["threads"]} >= {"vcpu", "main"}
     assert len([line for line in seen["missing"] if "taint" in line]) == 1, "said once for all disks"
     refused = user.run("diagnose", "quiet:vdz", "--connect", daemon.uri, "--seconds", "1", status=2).stderr

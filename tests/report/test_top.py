@@ -3,6 +3,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 from jsonschema import Draft202012Validator
 from rich.console import Console
@@ -11,6 +12,7 @@ from tests.published import schema
 
 from virtune.analyse.layers.frame import frame
 from virtune.cli.common.output import Clean
+from virtune.model.bottleneck import EMULATED_WORDS
 from virtune.model.frame import TopFrame
 from virtune.report.json.top import top_document
 from virtune.report.text.top import TopText
@@ -35,14 +37,37 @@ def test_one_interval_as_text_fits_80_columns_and_needs_no_colour() -> None:
     assert lines[0] == "3 disks of 2 running VMs, seen for 2.0 s; host CPUs 60 % busy, others than these"
     table_ = [line for line in lines if line.startswith((" DISK", " sql1", " mail"))]
     assert table_ == [
-        " DISK                  IOPS   MB/s LATENCY BY LAYER      CPU/IO  FLY LIMITED BY",
-        " sql1:vda             13.5k   55.3  400 us qqqddddddddd 14.8 us 5.40 device",
-        " mail:disk0           2,000   16.4 1.50 ms vvvv========   50 us 3.00 throttle",
-        " sql1:vdb                 0    0.0       -                    -    - idle",
+        " DISK            IOPS   MB/s LATENCY BY LAYER      CPU/IO  FLY LIMITED BY    CAP",
+        " sql1:vda       13.5k   55.3  400 us qqqddddddddd 14.8 us 5.40 device",
+        " mail:disk0     2,000   16.4 1.50 ms vvvv========   50 us 3.00 throttle    100 %",
+        " sql1:vdb           0    0.0       -                    -    - idle",
     ]
     assert all(len(line) <= 80 for line in table_)
     assert any("v wait in the virtqueue, q QEMU" in line for line in lines)
     assert sum("not seen: the wait in the virtqueue" in line for line in lines) == 1
+
+
+def test_each_disk_says_by_what_it_is_limited_and_how_far() -> None:
+    told = [line.strip() for line in text(seen(), 100).splitlines()]
+    assert "limited by a limit that was set: 2,000 of the 2,000 that are allowed (write.iops)" in told
+    assert any(line.startswith("limited by the device: 75 % of an I/O's time") for line in told)
+    before, after = (
+        replace(one, vms=(one.vms[0], replace(one.vms[1], emulated=True, disks=(half,))))
+        for one in (live(2), live(4))
+        for half in (replace(one.vms[1].disks[0], limits={"write.iops": 4_000.0}),)
+    )
+    found = frame(before, after)
+    assert found is not None
+    told = [line.strip() for line in text(found, 100).splitlines()]
+    assert "2,000 of the 4,000 that are allowed (write.iops)" in told, "also where it is not what limits it"
+    assert f"mail: {EMULATED_WORDS}" in told
+    assert not any(line.startswith("mail") for line in text(seen(), 100).splitlines())
+
+
+def test_the_share_of_its_limit_is_a_column_where_a_disk_has_one() -> None:
+    assert [one.title for one in table("disks", seen().disks, sort=0).columns][-1] == "CAP"
+    free = [one for one in seen().disks if not one.path.limits]
+    assert "CAP" not in [one.title for one in table("disks", free, sort=8).columns], "and the order is another's"
 
 
 def test_the_document_is_as_its_schema_says() -> None:
@@ -68,7 +93,7 @@ def test_every_table_fits_80_columns_in_every_unit() -> None:
 def test_each_column_has_a_letter_of_its_own_that_no_other_key_has() -> None:
     for kind in TABLE_KINDS:
         for units in UNITS:
-            letters = [one.letter for one in columns_of(kind, units)]
+            letters = [one.letter for one in columns_of(kind, units, limits=True)]
             assert len(set(letters)) == len(letters), kind
             assert not {"T", "J"} & set(letters), "these move in time"
             assert all(one.isupper() for one in letters)
@@ -88,4 +113,4 @@ def test_rows_are_filtered_by_words_and_by_whether_they_do_anything() -> None:
 def test_the_letter_of_a_column_stands_in_its_title() -> None:
     for kind in TABLE_KINDS:
         for units in UNITS:
-            assert all(one.letter in one.title for one in columns_of(kind, units)), (kind, units)
+            assert all(one.letter in one.title for one in columns_of(kind, units, limits=True)), (kind, units)

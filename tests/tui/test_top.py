@@ -52,10 +52,10 @@ def names(lines: Sequence[str]) -> list[str]:
 
 DISKS = """\
 virtune top  2 VMs, 3 disks  22:13:22  over 1.0 s  sample 2 of 70  PAUSED
- DISK                  IOPS   MB/s LATENCY BY LAYER      CPU/IO  FLY LIMITED BY
->sql1:vda               12k   49.2  400 us qqqddddddddd 16.7 us 4.80 device
- mail:disk0           2,000   16.4 1.50 ms vvvv========   50 us 3.00 throttle
- sql1:vdb                 0    0.0       -                    -    - idle"""
+ DISK            IOPS   MB/s LATENCY BY LAYER      CPU/IO  FLY LIMITED BY    CAP
+>sql1:vda         12k   49.2  400 us qqqddddddddd 16.7 us 4.80 device
+ mail:disk0     2,000   16.4 1.50 ms vvvv========   50 us 3.00 throttle    100 %
+ sql1:vdb           0    0.0       -                    -    - idle"""
 
 DISK = """\
  sql1:vda  12k IOPS (12k reads), 49.2 MB/s, 400 us, 4.80 in flight

@@ -5,11 +5,17 @@ operation.
 Shares are relative to the drive's IOPS on bare metal, as its authors measured: 438k reads and 90k writes a second.
 """
 
+import shlex
 from collections.abc import Iterable
+from dataclasses import replace
 
 from virtune.model.guideline import Fork, Guideline, Leaf
 
 _SOURCE = "study nvme-scaling (Hitachi, about 2016): KVM, virtio-blk, O_DIRECT, 4 KiB random, two NVMe drives"
+
+
+_ADVISE, _DISK = "virtune advise ", "@vda="
+_IOTHREAD = f"{_ADVISE}--set iothread.count=1 --set device.iothread{_DISK}1"
 
 
 def _nodes(*nodes: Fork | Leaf) -> dict[str, Fork | Leaf]:
@@ -51,7 +57,7 @@ CONFIGURATION = Guideline(
             text="structure 4: one VM, an IOThread for each disk",
             expected="0.78 of bare metal's reads (342k), 0.99 of its writes (89k)",
             cost="a setting for each disk, and a CPU for each IOThread",
-            written="virtune advise --set iothread.count=1 --set device.iothread@vda=1",
+            written=_IOTHREAD,
         ),
     ),
 )
@@ -81,7 +87,7 @@ TUNING = Guideline(
             id="use-iothreads",
             text="give each disk an IOThread",
             expected="from 0.21 to 0.78 of bare metal's reads",
-            written="virtune advise --set iothread.count=1 --set device.iothread@vda=1",
+            written=_IOTHREAD,
         ),
         Leaf(id="iothread-limit", text="this is the limit of one VM with IOThreads", limit=True),
         Leaf(id="scale-writes", text="more VMs do more writes: CPU time goes to the guests, not to the drive"),
@@ -91,6 +97,17 @@ TUNING = Guideline(
         Leaf(id="scale-reads", text="more VMs do more reads: the drive has time left"),
     ),
 )  # fmt: skip
+
+
+def leaf_for(leaf: Leaf, *, uri: str, vm: str, disk: str) -> Leaf:
+    """Return a leaf whose command is for this disk of a libvirt's domain; without a libvirt there is no command."""
+    if not leaf.written.startswith(_ADVISE):
+        return leaf
+    if not uri:
+        return replace(leaf, written="")
+    where = shlex.join(["--connect", uri, "--domain", vm])
+    return replace(leaf, written=f"{_ADVISE}{where} {leaf.written.removeprefix(_ADVISE).replace(_DISK, f'@{disk}=')}")
+
 
 _WORDS = {"yes": True, "no": False}
 

@@ -9,6 +9,7 @@ from virtune.model.guideline import Walk
 from virtune.model.layers import HostQueue, Layers, VarianceShare
 from virtune.model.proof import Proof
 from virtune.model.threads import ThreadCost
+from virtune.model.units import format_bandwidth, format_count
 
 
 class Cause(StrEnum):
@@ -61,14 +62,16 @@ class DataPath:
     were not submitted, `latency_ns` the load's latency. `threads` are those that carry the I/O, `serving` is the role
     of those that serve the disk: `iothread` or `main`; `polling`: they poll. `workers_max` bounds the pool of worker
     threads where it does the I/O. `limits` are the configured limits by unit (`iops`, `read.bps`), each with the
-    measured rate in the same unit; `throttled` is the share of time in which a control group held the CPU back.
-    `stands_in_ns` is the response time of QEMU's null-co driver, where that replaces the device. `served` is the
-    share of reads that reached the device (above 1 where QEMU reads more than it was asked for), `device_busy` the
-    share of time that it had a request. `foreign_cpus` is how many CPUs others used.
+    measured rate in the same unit, `lifts` the command that removes one, where it is known; `throttled` is the share
+    of time in which a control group held the CPU back. `stands_in_ns` is the response time of QEMU's null-co driver,
+    where that replaces the device. `served` is the share of reads that reached the device (above 1 where QEMU reads
+    more than it was asked for), `device_busy` the share of time that it had a request. `foreign_cpus` is how many
+    CPUs others used.
 
     `device_ns` is the mean time of all requests at the device, others' too, and `others_share` the share of its
     bytes that others caused. `tables`: the image's format has tables that QEMU reads (qcow2). `guest_polls`: the
     guest looks for completions without a pause, so that its vCPUs are always busy, `load_polls` the same of the load.
+    `emulated`: the guest runs without KVM (TCG).
     """
 
     iops: float
@@ -82,6 +85,7 @@ class DataPath:
     polling: bool = False
     workers_max: int | None = None
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    lifts: Mapping[str, str] = field(default_factory=dict)
     throttled: float | None = None
     latency_ns: float | None = None
     stands_in_ns: float | None = None
@@ -94,6 +98,25 @@ class DataPath:
     tables: bool = False
     guest_polls: bool = False
     load_polls: bool = False
+    emulated: bool = False
+
+    @property
+    def limit_used(self) -> float | None:
+        """How much of its nearest limit the disk uses (1 is all of it); None without a limit."""
+        return max((done / limit for limit, done in self.limits.values() if limit > 0), default=None)
+
+
+def limit_text(unit: str, limit: float, done: float) -> str:
+    """Return a limit with what was done of it: `149 of the 150 that are allowed (iops)`."""
+    write = format_bandwidth if unit.endswith("bps") else format_count
+    return f"{write(done)} of the {write(limit)} that are allowed ({unit})"
+
+
+CONTROL_GROUP = "control group, "
+"""How the unit of a limit begins that a control group sets."""
+
+EMULATED_WORDS = "the guest runs without KVM (TCG): its latencies and CPU times are the emulator's"
+"""What is said of every figure of such a guest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +141,9 @@ class Diagnosis:
     live disk what was seen of it, in fio's words; `rate` is then the rate at which its I/Os came, in the same words.
     `queue` splits the time at the host's disk, None where the kernel does not tell; `variance` are the layers' shares
     of the variance of a request's time, none where too little was seen. `exits_per_io` is how often KVM left the
-    guest for each I/O, None if unknown. `guideline` is the path through the published tuning guideline, for a
-    disk that QEMU serves. `proof` is what replacing the accused layer said of it, None where nobody asked.
+    guest for each I/O, None if unknown. `guideline` is the path through the published tuning guideline, for a disk
+    that QEMU serves; where it does not apply it is None, and `no_guideline` says why. `proof` is what replacing the
+    accused layer said of it, None where nobody asked.
     """
 
     disk: str
@@ -134,4 +158,5 @@ class Diagnosis:
     variance: tuple[VarianceShare, ...] = ()
     exits_per_io: float | None = None
     guideline: Walk | None = None
+    no_guideline: str = ""
     proof: Proof | None = None

@@ -53,12 +53,15 @@ class ThreadFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VmFrame:
-    """A running VM: its disks together, and its QEMU's threads. `seen` says that these are visible."""
+    """A running VM: its disks together, and its QEMU's threads. `seen` says that these are visible, `emulated` that
+    it runs without KVM (TCG).
+    """
 
     vm: str
     disks: tuple[DiskFrame, ...]
     threads: tuple[ThreadFrame, ...]
     seen: bool
+    emulated: bool = False
 
     @property
     def iops(self) -> float:
@@ -102,6 +105,11 @@ class TopFrame:
     vms: tuple[VmFrame, ...]
     host: Use
     missing: tuple[str, ...] = ()
+
+    @property
+    def emulated(self) -> tuple[str, ...]:
+        """The names of the VMs that run without KVM (TCG)."""
+        return tuple(vm.vm for vm in self.vms if vm.emulated)
 
     @property
     def disks(self) -> tuple[DiskFrame, ...]:

@@ -46,8 +46,9 @@ class DiskCount:
 class LiveDisk:
     """A disk of a running VM. `path` is its image on this host, None where it has none. `threads` are the names of
     the IOThreads that serve it, empty for the main loop; `limits` are those of QEMU's throttle, by unit
-    (`read.iops`), `group_limits` those of QEMU's control groups on the disk's devices. `devices` are the host's block
-    devices below it, from the top of the chain down.
+    (`read.iops`), `group_limits` those of QEMU's control groups on the disk's devices, `lifts` the command that
+    removes a limit, by unit, where it is known. `devices` are the host's block devices below it, from the top of the
+    chain down.
     """
 
     target: str
@@ -56,6 +57,7 @@ class LiveDisk:
     polling: bool = False
     limits: Mapping[str, float] = field(default_factory=dict)
     group_limits: Mapping[str, float] = field(default_factory=dict)
+    lifts: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     direct: bool = False
     tables: bool = False
@@ -63,12 +65,16 @@ class LiveDisk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveVm:
-    """A running VM; `pid` is None where its process is not visible. `missing` names what cannot be observed."""
+    """A running VM; `pid` is None where its process is not visible. `missing` names what cannot be observed. `uri` is
+    the libvirt that it belongs to, empty for a QEMU behind a monitor. `emulated`: it runs without KVM (TCG).
+    """
 
     name: str
     pid: int | None
     disks: tuple[LiveDisk, ...]
     missing: tuple[str, ...] = ()
+    uri: str = ""
+    emulated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from datetime import datetime
 from rich.text import Text
 
 from virtune.analyse.layers.frame import disk_series
-from virtune.model.bottleneck import CAUSE_WORDS, Cause
+from virtune.model.bottleneck import CAUSE_WORDS, EMULATED_WORDS, Cause
 from virtune.model.frame import DiskFrame, TopFrame
 from virtune.model.layers import RequestLayer
 from virtune.model.text import printable
@@ -133,6 +133,8 @@ def _disk(session: TopSession, width: int) -> Iterator[Text]:
         f" {format_bandwidth(path.bandwidth)}, {latency}, {row.in_flight:.2f} in flight", style="not bold",
     )  # fmt: skip
     yield title
+    if path.emulated:
+        yield from wrap(Text(f" {EMULATED_WORDS}", style="yellow"), width)
     undecided = row.found.cause is Cause.UNDECIDED
     yield Text(
         " what limits it is undecidable" if undecided else f" limited by {CAUSE_WORDS[row.found.cause]}", "bold"
@@ -203,5 +205,6 @@ def _help(found: TopFrame | None, width: int) -> Iterator[Text]:
     yield Text("")
     yield from wrap(Text(" bar: ").append_text(legend()), width)
     yield from wrap(Text(" CPU/IO: QEMU's CPU time for each I/O, vCPUs not included; FLY: I/Os in flight"), width)
+    yield from wrap(Text(" CAP: how much of its limit a disk uses; (TCG): a VM without KVM"), width)
     for words in () if found is None else found.missing:
         yield from wrap(Text(f" not seen: {words}", style="yellow"), width)

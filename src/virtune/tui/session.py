@@ -15,7 +15,6 @@ from virtune.report.top.tables import (
     Row,
     TableKind,
     TopTable,
-    columns_of,
     name_of_row,
     rows_of,
     table,
@@ -146,7 +145,7 @@ class TopSession:
         elif key in _MOVES and self.disk is None:
             self._move(_MOVES[key])
         elif self.disk is None:
-            letters = [one.letter for one in columns_of(self.kind, UNITS[self.units])]
+            letters = [one.letter for one in self.table().columns]
             if key in letters:
                 self._sort(letters.index(key))
 
@@ -190,7 +189,7 @@ class TopSession:
             self.cursor = name_of_row(shown.rows[place])
 
     def _sort(self, column: int) -> None:
-        self.sorts[self.kind] = column % len(columns_of(self.kind))
+        self.sorts[self.kind] = column % len(self.table().columns)
 
     def sort_beside(self, by: int) -> None:
         """Sort by the column so many to the right."""

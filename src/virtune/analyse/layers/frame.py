@@ -89,7 +89,7 @@ def _vm(vm: LiveVm, before: LiveSample, after: LiveSample, used: Use) -> VmFrame
     own = replace(used, roles=() if role is None else (replace(role, role="guest"),))
     then, now = before.counts.get(vm.name, {}), after.counts.get(vm.name, {})
     rings = dict(_rings(before.rings.get(vm.name, {}), after.rings.get(vm.name, {}), then, now))
-    paths = list(live_paths(vm.disks, (then, now), own, rings))
+    paths = list(live_paths(vm, vm.disks, (then, now), own, rings))
     costs = thread_costs({}, own)
     served: dict[tuple[str, ...], float] = {}
     for one in paths:
@@ -110,6 +110,7 @@ def _vm(vm: LiveVm, before: LiveSample, after: LiveSample, used: Use) -> VmFrame
         ),
         threads=tuple(ThreadFrame(vm=vm.name, cost=one, iops=iops) for one in costs),
         seen=bool(costs),
+        emulated=vm.emulated,
     )
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from virtune.analyse.layers.split import split
 from virtune.analyse.trial.boundaries import Timed, timed_disk
 from virtune.analyse.trial.thread_costs import thread_costs
-from virtune.model.bottleneck import DataPath
+from virtune.model.bottleneck import CONTROL_GROUP, DataPath
 from virtune.model.counters import Use
 from virtune.model.layers import BOUNDARIES, Boundary, Layers
-from virtune.model.live import DiskCount, DiskRates, LiveDisk, RingRates, rates_between
+from virtune.model.live import DiskCount, DiskRates, LiveDisk, LiveVm, RingRates, rates_between
 from virtune.model.threads import ThreadCost
 
 _ENOUGH_SEEN = 30
@@ -31,13 +31,14 @@ class LivePath:
 
 
 def live_paths(
+    vm: LiveVm,
     disks: Sequence[LiveDisk],
     counts: tuple[Mapping[str, DiskCount], Mapping[str, DiskCount]],
     used: Use | None,
     rings: Mapping[str, Sequence[RingRates]],
 ) -> Iterator[LivePath]:
-    """Yield what each disk of a VM did between two counts. `used` has the VM's process under the role `guest`. A disk
-    that is not in both counts, or whose counters began anew, is left out.
+    """Yield what each of these disks of a VM did between two counts. `used` has the VM's process under the role
+    `guest`. A disk that is not in both counts, or whose counters began anew, is left out.
     """
     before, after = counts
     both = [name for name in after if name in before]
@@ -50,7 +51,7 @@ def live_paths(
             continue
         mine = None if used is None else _of_disk(used, disk.devices)
         path = live_path(disk, rates, mine, rings=rings.get(disk.target, ()), all_read=all_read)
-        yield LivePath(disk=disk, rates=rates, path=path)
+        yield LivePath(disk=disk, rates=rates, path=replace(path, emulated=vm.emulated))
 
 
 def _of_disk(used: Use, devices: Sequence[str]) -> Use:
@@ -86,8 +87,9 @@ def live_path(
         limits={
             **{unit: (limit, done[unit]) for unit, limit in disk.limits.items()},
             # of the whole group: that of several disks may be reached before one of them alone is near it
-            **{f"control group, {unit}": (limit, done[unit]) for unit, limit in disk.group_limits.items()},
+            **{f"{CONTROL_GROUP}{unit}": (limit, done[unit]) for unit, limit in disk.group_limits.items()},
         },
+        lifts=disk.lifts,
         served=None if used is None else _served(used, all_read),
         device_busy=used.disks[0].busy_percent / 100 if used is not None and used.disks else None,
         foreign_cpus=None if used is None else used.foreign_cpus,

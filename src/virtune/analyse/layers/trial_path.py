@@ -10,7 +10,7 @@ from virtune.analyse.trial.boundaries import device_of
 from virtune.analyse.trial.derive import used_by
 from virtune.analyse.trial.gates import is_direct, medium
 from virtune.analyse.trial.thread_costs import thread_costs
-from virtune.model.bottleneck import Bottleneck, Cause, DataPath
+from virtune.model.bottleneck import CONTROL_GROUP, Bottleneck, Cause, DataPath
 from virtune.model.counters import Use, group_limits
 from virtune.model.measurement import Measurement
 from virtune.model.stack import LIMITS, Stack
@@ -50,6 +50,7 @@ def path_of(parts: Mapping[str, bytes], measured: Measurement, stack: Stack, wor
         tables=stack.disk.format == "qcow2" and stack.disk.backend == "file",
         guest_polls=stack.machine.is_bare and stack.kind.own_guest and not _said(parts, "hipri=0"),
         load_polls=_said(parts, "hipri=1") or _said(parts, "hipri"),
+        emulated=parts.get("accelerator.txt", b"").startswith(b"tcg"),
     )
 
 
@@ -108,7 +109,7 @@ def _group_limits(used: Use | None, measured: Measurement) -> dict[str, tuple[fl
     for unit, limit in group_limits(used.io_limits, numbers).items():
         done = measured.get(unit.replace("bps", "bandwidth"))
         if done is not None:
-            found[f"control group, {unit}"] = (limit, done)
+            found[f"{CONTROL_GROUP}{unit}"] = (limit, done)
     return found
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers to the tuning guideline's questions from the measurements of a running disk, with their evidence."""
 
-from virtune.model.bottleneck import DataPath
+from virtune.model.bottleneck import Cause, DataPath
 from virtune.model.units import format_share
 
 BUSY = 0.95
@@ -10,6 +10,13 @@ BUSY = 0.95
 
 SEVERAL = 1.5
 """From this mean number of requests in flight on, the load counts as parallel."""
+
+
+def not_applicable(path: DataPath, cause: Cause) -> str:
+    """Return why the guideline says nothing of a disk; empty if it does."""
+    if cause is Cause.THROTTLE:
+        return "a limit was set on the disk, and no other setting exceeds it"
+    return "its figures are of guests on KVM, and this one is emulated (TCG)" if path.emulated else ""
 
 
 def answers_of(

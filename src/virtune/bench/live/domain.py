@@ -2,6 +2,7 @@
 """A running libvirt domain, over a read-only connection."""
 
 import re
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 
@@ -44,7 +45,8 @@ class LiveDomain:
                 f"{name} does not run", hint=f"`virsh -c {virsh.uri} list` shows those that do; it needs its own load"
             )
         local = virsh.facts().local
-        self.vm = _vm(found[0].live, process_of_domain(self.uuid) if local else None, local=local)
+        process = process_of_domain(self.uuid) if local else None
+        self.vm = _vm(found[0].live, process, uri=virsh.uri, local=local)
 
     def counts(self) -> Mapping[str, DiskCount]:
         """Return QEMU's counters of each disk, by its target."""
@@ -96,18 +98,20 @@ class LiveDomains:
         processes = processes_of_domains() if self._local else {}
         for one in self._virsh.dump(running):
             if one.live is not None:
-                vm = _vm(one.live, processes.get(one.uuid), local=self._local)
+                vm = _vm(one.live, processes.get(one.uuid), uri=self._virsh.uri, local=self._local)
                 yield vm.name, vm
 
 
-def _vm(xml: str, process: Process | None, *, local: bool) -> LiveVm:
+def _vm(xml: str, process: Process | None, *, uri: str, local: bool) -> LiveVm:
     domain = read_domain(xml.encode())
     unseen = f"threads and the host's device: no QEMU of {domain.name} is seen here; call virtune on its host"
     return LiveVm(
         name=domain.name,
         pid=None if process is None else process.pid,
-        disks=tuple(_disk(domain, one, local=local) for one in domain.disks if one.holds_data),
+        disks=tuple(_disk(domain, one, uri=uri, local=local) for one in domain.disks if one.holds_data),
         missing=() if process is not None else (unseen,),
+        uri=uri,
+        emulated=domain.kind == "qemu",
     )
 
 
@@ -132,9 +136,11 @@ def counts_of(said: str, t_ns: int) -> dict[str, DiskCount]:
     return found
 
 
-def _disk(domain: Domain, disk: DomainDisk, *, local: bool) -> LiveDisk:
+def _disk(domain: Domain, disk: DomainDisk, *, uri: str, local: bool) -> LiveDisk:
     numbers = domain.threads_of(disk)
     asked = dict(disk.limits)
+    limits = {limit.unit: (limit.libvirt, float(value)) for limit in LIMITS if (value := asked.get(limit.libvirt))}
+    lift = ["virsh", "-c", uri, "blkdeviotune", domain.name, disk.target]
     polls = {one.number: one.poll_max_ns for one in domain.threads if one.poll_max_ns is not None}
     return LiveDisk(
         target=disk.target,
@@ -143,5 +149,9 @@ def _disk(domain: Domain, disk: DomainDisk, *, local: bool) -> LiveDisk:
         polling=any(polls.get(number, POLL_DEFAULT_NS) > 0 for number in numbers),
         direct=disk.cache in ("none", "directsync"),
         tables=disk.format == "qcow2",
-        limits={limit.unit: float(value) for limit in LIMITS if (value := asked.get(limit.libvirt))},
+        limits={unit: value for unit, (_, value) in limits.items()},
+        lifts={
+            unit: shlex.join([*lift, f"--{name.replace('_', '-')}", "0", "--live"])
+            for unit, (name, _) in limits.items()
+        },
     )

@@ -4,14 +4,14 @@
 import contextlib
 import socket
 import struct
-import time
+from asyncio import AbstractEventLoop
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from virtune.bench.live.rings import RingReader
-from virtune.bench.qmp import Monitor
+from virtune.bench.qmp import Monitor, MonitorAnswer, execute_all
 from virtune.model.errors import PreconditionError, RigError
 from virtune.model.live import DiskCount, LiveDisk, LiveVm
 
@@ -41,18 +41,20 @@ class LiveMonitor:
         if not status.get("running") and not paused_too:
             raise PreconditionError(f"this QEMU does not run its guest: it is {status.get('status')}")
         name = dict(monitor.execute("query-name")).get("name") or (f"qemu {pid}" if pid else "qemu")
-        self.vm = LiveVm(name=name, pid=pid, disks=tuple(self._disks()))
+        kvm = dict(monitor.execute("query-kvm")).get("enabled")
+        self.vm = LiveVm(name=name, pid=pid, disks=tuple(self._disks()), emulated=kvm is False)
+
+    @property
+    def monitor(self) -> Monitor:
+        """Its monitor."""
+        return self._monitor
 
     def counts(self) -> Mapping[str, DiskCount]:
         """Return QEMU's counters of each disk, by its name."""
-        begun = time.monotonic_ns()
-        shown = self._monitor.execute("query-blockstats")
-        now = (begun + time.monotonic_ns()) // 2
-        return {
-            name: DiskCount(t_ns=now, **{ours: int(one["stats"].get(theirs, 0)) for ours, theirs in FIELDS.items()})
-            for one in shown
-            if (name := name_of(one))
-        }
+        (found,) = counts_of([self])
+        if isinstance(found, RigError):
+            raise found
+        return found
 
     def rings(self, target: str) -> RingReader | str:
         """Return the virtqueues of a disk, or why they are not readable."""
@@ -68,9 +70,8 @@ class LiveMonitor:
 
     def exits(self) -> int | str:
         """Return how often KVM has left the guest for the host, or why that is not known."""
-        with contextlib.suppress(RigError):
-            if not self._monitor.execute("query-kvm").get("enabled"):
-                return "KVM exits: the guest runs without KVM"
+        if self.vm.emulated:
+            return "KVM exits: the guest runs without KVM"
         found = exits_of(self._monitor)
         return "KVM exits: this QEMU does not count them (7.1 and later do)" if found is None else found
 
@@ -116,8 +117,28 @@ def exits_of(monitor: Monitor) -> int | None:
     return None
 
 
+def counts_of(views: Sequence[LiveMonitor]) -> list[dict[str, DiskCount] | RigError]:
+    """Return QEMU's counters of each disk by its name, or what went wrong, for each of these QEMUs. All of them are
+    asked at once, since each answers when its main loop gets a CPU.
+    """
+    answers = execute_all([one.monitor for one in views], "query-blockstats")
+    return [one if isinstance(one, RigError) else _counts(one) for one in answers]
+
+
+def _counts(answer: MonitorAnswer) -> dict[str, DiskCount]:
+    return {
+        name: DiskCount(
+            t_ns=answer.t_ns, **{ours: int(one["stats"].get(theirs, 0)) for ours, theirs in FIELDS.items()}
+        )
+        for one in answer.said
+        if (name := name_of(one))
+    }
+
+
 class LiveMonitors:
-    """QEMUs behind QMP sockets, one connection each. One that ends is left out from then on."""
+    """QEMUs behind QMP sockets, one connection each, which share an event loop. One that ends is left out from then
+    on.
+    """
 
     def __init__(self, views: Sequence[LiveMonitor]) -> None:
         self._views = {_free(views[:index], one.vm): one for index, one in enumerate(views)}
@@ -130,15 +151,17 @@ class LiveMonitors:
     def counts(self) -> Mapping[str, Mapping[str, DiskCount]]:
         """Return QEMU's counters of each disk, by VM and target. A disk that came or went is looked at."""
         found: dict[str, Mapping[str, DiskCount]] = {}
-        for name, one in list(self._views.items()):
+        asked = dict(self._views)
+        for (name, one), counts in zip(asked.items(), counts_of(list(asked.values())), strict=True):
             try:
-                found[name] = counts = one.counts()
+                if isinstance(counts, RigError):
+                    raise counts
                 if self._seen.setdefault(name, frozenset(counts)) != frozenset(counts):
                     one.look_again()
                     self._seen[name] = frozenset(counts)
+                found[name] = counts
             except RigError:  # its QEMU is gone
                 del self._views[name]
-                found.pop(name, None)
         return found
 
     def rings(self, vm: str, target: str) -> RingReader | str:
@@ -162,8 +185,12 @@ def name_of(shown: Mapping[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def monitored(path: Path, *, paused_too: bool = False) -> Iterator[LiveMonitor]:
-    """Yield the QEMU whose monitor listens on a socket; raises PreconditionError when none answers there."""
+def monitored(
+    path: Path, *, paused_too: bool = False, loop: AbstractEventLoop | None = None
+) -> Iterator[LiveMonitor]:
+    """Yield the QEMU whose monitor listens on a socket; raises PreconditionError when none answers there. Those that
+    share an event loop can be asked at once.
+    """
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_CONNECT_SECONDS)
         try:
@@ -176,7 +203,7 @@ def monitored(path: Path, *, paused_too: bool = False) -> Iterator[LiveMonitor]:
         pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         connection.setblocking(False)  # noqa: FBT003 - the socket's own word
         try:
-            with Monitor(connection) as monitor:
+            with Monitor(connection, loop) as monitor:
                 yield LiveMonitor(monitor, pid or None, paused_too=paused_too)
         except RigError as error:
             raise PreconditionError(

@@ -9,7 +9,7 @@ from virtune.analyse.layers.bottleneck import judge
 from virtune.analyse.layers.curves import curves_of, queue_of, variance_shares
 from virtune.analyse.layers.measured import layers_of
 from virtune.analyse.layers.trial_path import bottleneck_of, path_of
-from virtune.analyse.layers.tuning import answers_of
+from virtune.analyse.layers.tuning import answers_of, not_applicable
 from virtune.analyse.trial.derive import derive
 from virtune.model.bottleneck import DataPath, Diagnosis
 from virtune.model.errors import LoadError, StoreError
@@ -57,13 +57,15 @@ def _diagnoses(store: Store, study: Study, done: list[TrialRecord]) -> Iterator[
             if found is None:
                 continue
             index = next((i for i, one in enumerate(judged) if one.cause is found.cause), 0)
+            why = not_applicable(paths[index], found.cause) if arm.stack.kind.in_guest else ""
             yield Diagnosis(
                 disk=arm.name,
                 workload=workload.name,
                 seconds=study.seconds,  # of the one round whose figures and threads are shown
                 path=paths[index],
                 found=found,
-                guideline=_guideline([measured for _, measured in rounds], paths[index], arm.stack),
+                guideline=None if why else _guideline([one for _, one in rounds], paths[index], arm.stack),
+                no_guideline=why,
                 layers=layers_of([measured for _, measured in rounds], arm.stack, load),
                 queue=_queue([parts for parts, _ in rounds]),
                 variance=variance_shares(*zip(*(curves_of(parts) for parts, _ in rounds), strict=True)),

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from virtune.advise.guidelines import TUNING
+from virtune.advise.guidelines import TUNING, leaf_for
 from virtune.analyse.layers.bottleneck import judge
 from virtune.analyse.layers.curves import host_queue, variance_shares
 from virtune.analyse.layers.live_path import live_paths, throttled_share
 from virtune.analyse.layers.profile import rate_words, workload_words
-from virtune.analyse.layers.tuning import answers_of
+from virtune.analyse.layers.tuning import answers_of, not_applicable
 from virtune.analyse.trial.counters import read_counters
 from virtune.analyse.trial.usage import use
 from virtune.bench.counters import Sampler
@@ -21,10 +21,10 @@ from virtune.bench.live.domain import LiveDomain
 from virtune.bench.live.monitor import monitored
 from virtune.bench.live.rings import sampled
 from virtune.bench.live.view import LiveView
-from virtune.model.bottleneck import Diagnosis
+from virtune.model.bottleneck import DataPath, Diagnosis
 from virtune.model.counters import Use
 from virtune.model.errors import PreconditionError, UsageError
-from virtune.model.guideline import walk
+from virtune.model.guideline import Walk, walk
 from virtune.model.live import DiskCount, DiskCurve, DiskRates, LiveDisk, LiveVm, RingRates
 from virtune.probe.devices import backing_of
 from virtune.probe.limits import disk_limits
@@ -86,9 +86,11 @@ def _diagnoses(
     curves: Mapping[str, DiskCurve],
 ) -> Iterator[Diagnosis]:
     seen = {name: () if isinstance(one, str) else one for name, one in rings.items()}
-    for found in live_paths(chosen, counts, used, seen):
+    for found in live_paths(vm, chosen, counts, used, seen):
         disk, rates, ring = found.disk, found.rates, rings[found.disk.target]
         path = replace(found.path, throttled=throttled_share(used))
+        judged = judge(path)
+        why = not_applicable(path, judged.cause)
         unseen = tuple(one for one in (ring, exits) if isinstance(one, str))
         curve = curves.get(disk.target, DiskCurve(points=()))
         points = [one.points for one in seen[disk.target]]
@@ -99,22 +101,31 @@ def _diagnoses(
             rate=rate_words(rates) if rates.requests > 0 else "",
             seconds=rates.seconds,
             path=path,
-            found=judge(path),
+            found=judged,
             layers=path.layers,
             queue=host_queue(curve),
             variance=variance_shares(points, [curve] * len(points)),
             exits_per_io=exits / done if isinstance(exits, int) and done > 0 else None,
-            guideline=walk(
-                TUNING,
-                answers_of(
-                    path,
-                    write_share=rates.writes / rates.requests if rates.requests > 0 else None,
-                    host_usr=None if used.cpu is None else used.cpu.user_percent,
-                    host_sys=None if used.cpu is None else used.cpu.system_percent,
-                ),
-            ),
+            guideline=None
+            if (why := not_applicable(path, judged.cause))
+            else _guideline(vm, disk, path, rates, used),
+            no_guideline=why,
             missing=(*vm.missing, *_missing(vm, disk, used, rates), *unseen, _IN_GUEST),
         )
+
+
+def _guideline(vm: LiveVm, disk: LiveDisk, path: DataPath, rates: DiskRates, used: Use) -> Walk:
+    """Walk through the tuning guideline; its advice is written so that it can be called for this disk."""
+    found = walk(
+        TUNING,
+        answers_of(
+            path,
+            write_share=rates.writes / rates.requests if rates.requests > 0 else None,
+            host_usr=None if used.cpu is None else used.cpu.user_percent,
+            host_sys=None if used.cpu is None else used.cpu.system_percent,
+        ),
+    )
+    return replace(found, leaf=leaf_for(found.leaf, uri=vm.uri, vm=vm.name, disk=disk.target))
 
 
 def _pairs(counts: tuple[Mapping[str, DiskCount], Mapping[str, DiskCount]]) -> Iterator[tuple[DiskCount, DiskCount]]:

@@ -14,6 +14,7 @@ from virtune.bench.live.domain import LiveDomains
 from virtune.bench.live.monitor import LiveMonitors, monitored
 from virtune.bench.live.rings import RingReader, RingWatch
 from virtune.bench.live.view import LiveSource
+from virtune.bench.qmp import event_loop
 from virtune.flows.live.diagnose_live import with_devices
 from virtune.model.errors import PreconditionError
 from virtune.model.live import DiskCount, LiveSample, LiveVm, RingCount
@@ -114,8 +115,9 @@ def watching(uri: str | None, sockets: Sequence[Path]) -> Iterator[Watch]:
                     f"{uri} is not the libvirt of QEMU on this host", hint="call `virtune top` on the host of the VMs"
                 )
             sources.append(LiveDomains(virsh))
-        views = [ends.enter_context(monitored(path, paused_too=True)) for path in sockets]
-        if views:
+        if sockets:
+            loop = ends.enter_context(event_loop())
+            views = [ends.enter_context(monitored(path, paused_too=True, loop=loop)) for path in sockets]
             sources.append(LiveMonitors(views))
         yield ends.enter_context(Watch(sources))
 

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from virtune.model.bottleneck import CAUSE_WORDS, Cause, Diagnosis
+from virtune.model.bottleneck import CAUSE_WORDS, EMULATED_WORDS, Cause, Diagnosis
 from virtune.model.units import format_bandwidth, format_count, format_ns, format_seconds, format_share
 from virtune.report.charts.chart import Chart
 from virtune.report.charts.stacked import in_flight_of, times_of
@@ -27,7 +27,7 @@ def diagnosis_page(found: Sequence[Diagnosis]) -> ReportPage:
         verdicts=tuple(line for one in found for line in _lines(one)),
         settings=None,
         unsettled="A diagnosis looks at a disk as it is, and verifies no settings.",
-        warnings=tuple(("not seen", f"{one.disk}: {line}") for one in found for line in one.missing),
+        warnings=tuple(warning for one in found for warning in _warnings(one)),
         notes=tuple(f"{one.disk}: {line}" for one in found for line in _notes(one)),
         charts=tuple(_charts(found)),
         tables=tuple(table for one in found for table in _tables(one)),
@@ -54,7 +54,15 @@ def _lines(one: Diagnosis) -> Iterator[VerdictLine]:
         yield VerdictLine(verdict="", mark="", sentence=line)
 
 
+def _warnings(one: Diagnosis) -> Iterator[tuple[str, str]]:
+    if one.path.emulated:
+        yield "emulated", f"{one.disk}: {EMULATED_WORDS}"
+    yield from (("not seen", f"{one.disk}: {line}") for line in one.missing)
+
+
 def _notes(one: Diagnosis) -> Iterator[str]:
+    if one.no_guideline:
+        yield f"no tuning guideline here: {one.no_guideline}"
     yield from varies(one)
     if one.exits_per_io is not None:
         yield exits_text(one.exits_per_io)

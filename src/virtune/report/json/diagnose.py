@@ -21,7 +21,7 @@ from virtune.report.json.document import (
 )
 from virtune.report.json.layers import LayersPart, layers_document
 
-SCHEMA = "virtune/diagnose/3"
+SCHEMA = "virtune/diagnose/4"
 
 
 class _Thread(TypedDict):
@@ -60,7 +60,7 @@ class _Step(TypedDict):
 
 
 class _Guideline(TypedDict):
-    """The way through the published tuning guideline; null where QEMU does not serve the disk."""
+    """The way through the published tuning guideline; null where it does not apply."""
 
     id: Annotated[str, "Which guideline."]
     source: Annotated[str, "Where it comes from."]
@@ -143,6 +143,8 @@ class _Disk(TypedDict):
     variance: Annotated[list[_Variance], "The layers' shares of its variance, which add up to 1; empty if unknown."]
     exits_per_io: Annotated[float | None, "How often KVM left the guest for each I/O; null if unknown.", NOT_NEGATIVE]
     guideline: _Guideline | None
+    no_guideline: Annotated[str, "Why the guideline does not apply; empty where it does, or QEMU serves no guest."]
+    emulated: Annotated[bool, "Whether the guest runs without KVM (TCG), so that its figures are the emulator's."]
     missing: Annotated[list[Sentence], "What could not be seen, and what it would add."]
     proof: _Proof | None
 
@@ -188,6 +190,8 @@ def _disk(one: Diagnosis) -> _Disk:
         ],
         "exits_per_io": one.exits_per_io,
         "guideline": _guideline(one.guideline),
+        "no_guideline": one.no_guideline,
+        "emulated": path.emulated,
         "missing": list(one.missing),
         "proof": None if one.proof is None else _proof(one.proof),
     }

@@ -11,7 +11,7 @@ from virtune.model.threads import THREAD_ROLES
 from virtune.report.json.document import IDENTITY, NOT_NEGATIVE, POSITIVE, ProgramVersion, Sentence
 from virtune.report.json.layers import LayersPart, layers_document
 
-SCHEMA = "virtune/top/1"
+SCHEMA = "virtune/top/2"
 
 
 class _Way(TypedDict):
@@ -28,6 +28,14 @@ class _Bottleneck(TypedDict):
     text: Annotated[str, "The cause in words."]
     evidence: Annotated[list[Sentence], "By what it was seen."]
     experiment: Annotated[str, "What to try next."]
+
+
+class _Limit(TypedDict):
+    """A limit that is set on a disk."""
+
+    unit: Annotated[str, "What it limits: `iops`, `read.bps`; that of a control group begins with `control group, `."]
+    allowed: Annotated[float, "What it allows in a second.", NOT_NEGATIVE]
+    done: Annotated[float, "What was done in a second.", NOT_NEGATIVE]
 
 
 class _Disk(TypedDict):
@@ -52,6 +60,7 @@ class _Disk(TypedDict):
         NOT_NEGATIVE,
     ]
     layers: LayersPart | None
+    limits: Annotated[list[_Limit], "The limits that are set on it."]
     bottleneck: _Bottleneck
 
 
@@ -71,6 +80,7 @@ class _Vm(TypedDict):
     """A running VM."""
 
     vm: Annotated[str, "Its name."]
+    emulated: Annotated[bool, "Whether it runs without KVM (TCG), so that its figures are the emulator's."]
     disks: Annotated[list[_Disk], "Its disks."]
     threads: Annotated[list[_Thread], "The threads of its QEMU; none where they are not visible."]
 
@@ -136,6 +146,7 @@ def top_document(frame: TopFrame) -> TopDocument:
 def _vm(one: VmFrame) -> _Vm:
     return {
         "vm": one.vm,
+        "emulated": one.emulated,
         "disks": [_disk(disk) for disk in one.disks],
         "threads": [_thread(thread) for thread in one.threads],
     }
@@ -155,6 +166,9 @@ def _disk(one: DiskFrame) -> _Disk:
         "in_flight": one.in_flight,
         "cpu_per_io_ns": one.cpu_per_io_ns,
         "layers": layers_document(one.path.layers),
+        "limits": [
+            {"unit": unit, "allowed": allowed, "done": done} for unit, (allowed, done) in one.path.limits.items()
+        ],
         "bottleneck": {
             "cause": one.found.cause,
             "text": CAUSE_WORDS[one.found.cause],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from virtune.model.bottleneck import CAUSE_WORDS, Cause, Diagnosis
+from virtune.model.bottleneck import CAUSE_WORDS, EMULATED_WORDS, Cause, Diagnosis
 from virtune.model.threads import ThreadCost
 from virtune.model.units import format_bandwidth, format_count, format_ns, format_seconds, format_share
 from virtune.report.text.guideline import guideline_lines
@@ -71,6 +71,8 @@ def _one(one: Diagnosis) -> Iterator[tuple[str, RenderableType]]:
     rates = f"{format_count(path.iops)} IOPS, {format_bandwidth(path.bandwidth)}"
     which = f" in one of {one.found.of} rounds" if one.found.of > 1 else ""
     yield "", Text(f"{rates}, seen for {format_seconds(one.seconds)}{which}", style="dim")
+    if path.emulated:
+        yield "", Paragraph(Text(EMULATED_WORDS, style="yellow"), hanging=2)
     proved = list(proof_lines(one))
     yield from (("", part) for part in proved)
     yield ("accused" if proved else ""), _verdict(one)
@@ -90,6 +92,8 @@ def _one(one: Diagnosis) -> Iterator[tuple[str, RenderableType]]:
         yield "threads", Text(f"  {exits_text(one.exits_per_io)}")
     if one.guideline is not None:
         yield from (("guideline", part) for part in guideline_lines(one.guideline))
+    elif one.no_guideline:
+        yield "guideline", Paragraph(Text(f"no tuning guideline here: {one.no_guideline}", style="dim"), hanging=2)
     if one.rate:
         yield from (("load", part) for part in _load(one))
     for line in one.missing:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from virtune.model.frame import TopFrame
+from virtune.model.bottleneck import CAUSE_WORDS, EMULATED_WORDS, Cause, limit_text
+from virtune.model.frame import DiskFrame, TopFrame
 from virtune.model.units import format_seconds, format_share
 from virtune.report.text.layout import Paragraph
 from virtune.report.text.words import count_text
@@ -28,13 +29,27 @@ class TopText:
             yield _whole(head_line(shown, options.max_width))
         for row in shown.rows:
             yield _whole(row_line(shown, row, options.max_width))
+            yield from (Paragraph(Text(line, style="dim"), indent=3, hanging=2) for line in _why(row))
         if any(bar_of(row.path.layers, 1).plain for row in shown.rows):
             yield Paragraph(legend(), indent=1, hanging=1)
+        if frame.emulated:
+            yield Paragraph(Text(f"{', '.join(frame.emulated)}: {EMULATED_WORDS}", style="yellow"), hanging=2)
         for line in frame.missing:
             yield Paragraph(Text(f"not seen: {line}", style="yellow"), hanging=2)
 
     def _disks(self) -> str:
         return f"{count_text(len(self.frame.disks), 'disk')} of {count_text(len(self.frame.vms), 'running VM')}"
+
+
+def _why(row: DiskFrame) -> Iterator[str]:
+    """Yield what limits a disk with its first evidence, and the limits that are set."""
+    if row.path.iops <= 0:
+        return
+    cause = row.found.cause
+    if cause.accuses:
+        yield f"limited by {CAUSE_WORDS[cause]}: {row.found.evidence[0]}"
+    if cause is not Cause.THROTTLE:
+        yield from (limit_text(unit, *values) for unit, values in row.path.limits.items())
 
 
 def legend() -> Text:

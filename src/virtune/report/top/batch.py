@@ -14,7 +14,7 @@ LAYERS = {"v": "virtqueue_ns", "q": "qemu_ns", "d": "device_ns", "=": "joined_ns
 
 CSV_COLUMNS = (
     "time", "seconds", "vm", "disk", "iops", "read_iops", "write_iops", "flushes_per_second", "bandwidth_bps",
-    "read_bps", "write_bps", "latency_ns", *LAYERS.values(), "in_flight", "cpu_per_io_ns", "cause",
+    "read_bps", "write_bps", "latency_ns", *LAYERS.values(), "in_flight", "cpu_per_io_ns", "cause", "limit_used",
 )  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def _cells(frame: TopFrame, one: DiskFrame) -> Iterator[object]:
     for letter in LAYERS:
         mine = [layer.mean_ns for layer in layers if letter_of(layer) == letter]
         yield sum(mine) if mine else None
-    yield from (one.in_flight, one.cpu_per_io_ns, one.found.cause.value)
+    yield from (one.in_flight, one.cpu_per_io_ns, one.found.cause.value, one.path.limit_used)
 
 
 def _line(cells: object) -> str:

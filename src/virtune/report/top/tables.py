@@ -80,9 +80,11 @@ def bar_of(layers: Layers | None, width: int) -> Text:
     return bar
 
 
-def columns_of(kind: TableKind, units: Units = "both") -> tuple[TopColumn, ...]:
-    """Return the columns of a table."""
+def columns_of(kind: TableKind, units: Units = "both", *, limits: bool = False) -> tuple[TopColumn, ...]:
+    """Return the columns of a table; `limits`: a disk has one, and a column shows how much of it is used."""
     columns = {"disks": DISKS, "vms": VMS, "threads": THREADS, "host": DEVICES}[kind]
+    if kind == "disks" and limits:
+        columns = (*columns, LIMIT_USED)
     if kind != "disks" or units == "both":
         return columns
     return tuple(_SPLIT[one.title][units] if one.title in _SPLIT else one for one in columns)
@@ -134,7 +136,8 @@ def table(
     """Return a table: rows whose name has the words, in the order of a column. Numbers begin with the greatest, names
     with the first; rows without a value come last either way.
     """
-    columns = columns_of(kind, units)
+    limits = kind == "disks" and any(one.path.limits for one in rows)
+    columns = columns_of(kind, units, limits=limits)
     sort %= len(columns)
     value = columns[sort].value
     kept = [one for one in rows if words.lower() in name_of_row(one).lower() and (is_active(one) or not active)]
@@ -238,7 +241,7 @@ def _moved(disk: DiskUse) -> float:
 
 
 DISKS: tuple[TopColumn, ...] = (
-    TopColumn(title="DISK", letter="D", width=15, value=lambda row: row.name, cell=lambda row: row.name, right=False),
+    TopColumn(title="DISK", letter="D", width=13, value=lambda row: row.name, cell=lambda row: row.name, right=False),
     TopColumn(title="IOPS", letter="I", width=6, value=lambda row: row.path.iops,
               cell=lambda row: format_count(row.path.iops)),
     TopColumn(title="MB/s", letter="M", width=6, value=lambda row: row.path.bandwidth,
@@ -254,6 +257,12 @@ DISKS: tuple[TopColumn, ...] = (
     TopColumn(title="LIMITED BY", letter="B", width=11, value=lambda row: verdict_cell(row).plain,
               cell=verdict_cell, right=False),
 )  # fmt: skip
+
+LIMIT_USED = TopColumn(
+    title="CAP", letter="A", width=5, value=lambda row: row.path.limit_used,
+    cell=lambda row: "" if row.path.limit_used is None else format_share(row.path.limit_used),
+)  # fmt: skip
+"""How much of its nearest limit a disk uses; shown where any disk has one."""
 
 _SPLIT: Mapping[str, Mapping[str, TopColumn]] = {
     "IOPS": {
@@ -271,7 +280,8 @@ _SPLIT: Mapping[str, Mapping[str, TopColumn]] = {
 }  # fmt: skip
 
 VMS: tuple[TopColumn, ...] = (
-    TopColumn(title="VM", letter="V", width=16, value=lambda row: row.vm, cell=lambda row: row.vm, right=False),
+    TopColumn(title="VM", letter="V", width=16, value=lambda row: row.vm,
+              cell=lambda row: f"{row.vm} (TCG)" if row.emulated else row.vm, right=False),
     TopColumn(title="DISKS", letter="D", width=5, value=lambda row: len(row.disks),
               cell=lambda row: str(len(row.disks))),
     TopColumn(title="IOPS", letter="I", width=6, value=lambda row: row.iops, cell=lambda row: format_count(row.iops)),
