@@ -171,6 +171,9 @@ def sums(trials: list[Kept]) -> None:
         told = "; ".join(f"{why}: {count}" for why, count in reasons.most_common())
         cells = [group, str(len(mine)), str(len(added)), spread(ratios), within(ratios), within(means), told]
         print(f"| {' | '.join(cells)} |", flush=True)
+        for (name, some), mean in zip(doses.items(), means, strict=True):
+            if abs(mean - 1) > DEVIATION:
+                print(f"| {name.partition(':')[2]} | {len(some)} | | {mean - 1:+.1%} | | | |", flush=True)
 
 
 PAIRS: tuple[tuple[str, Callable[[Kept], float]], ...] = (
@@ -178,8 +181,10 @@ PAIRS: tuple[tuple[str, Callable[[Kept], float]], ...] = (
     ("requests: QEMU's accounting, load", lambda one: of(one, "requests.backend") / 100),
     ("requests: guest's block layer, load", lambda one: of(one, "requests.guest") / 100),
     ("requests: host's disk, load", lambda one: of(one, "requests.device") / 100),
-    ("time: taken in the virtqueue, QEMU's accounting",
-     lambda one: one.taken_ns / of(one, "below.backend") if one.own_accounting else math.nan),
+    ("time, of the load's mean: taken in the virtqueue, QEMU's accounting",
+     lambda one: 1 + (one.taken_ns - of(one, "below.backend")) / one.mean_ns if one.own_accounting else math.nan),
+    ("time: depth by the virtqueue's rate, mean of the load",
+     lambda one: (one.depth or math.nan) / one.rate * 1e9 / one.mean_ns),
     ("time: slat + clat, lat of the load",
      lambda one: (of(one, "slat.mean") + of(one, "clat.mean")) / one.mean_ns),
     ("time: guest's block layer, clat of the load", lambda one: of(one, "below.guest") / of(one, "clat.mean")),
@@ -216,6 +221,8 @@ def refusals(trials: list[Kept]) -> None:
 def short(reason: str) -> str:
     """A reason without its figures."""
     head, _, tail = reason.partition(": ")
+    if not tail:
+        return head
     if "which does not differ from 0" in reason:
         return f"{reason.split(' is ', maxsplit=1)[0]} does not differ from 0"
     who = head.split(" counted ")[0]
