@@ -28,7 +28,7 @@ from pathlib import Path
 from virtune.analyse.stats.group_sequential import dunnett_alpha, level_of
 from virtune.analyse.stats.paired import Levels, compare_at_any_time, compare_planned
 from virtune.model.metric import BY_ID
-from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
+from virtune.model.verdict import ROUNDS_MIN, Comparison, Interval, Verdict
 
 DATA = Path(__file__).parent / "data"
 DEMO = DATA / "demo-rounds.json"
@@ -97,10 +97,17 @@ def round_by_round(name: str, rows: Rows) -> Iterator[str]:
             part = {arm: values[:seen] for arm, values in rows.items()}
             found = (before(part, DEMO_ROUNDS, pairs), by_plan(part, DEMO_ROUNDS, pairs, first=2))
             known = [[one.ratio for one in each if one.ratio is not None] for each in found]
-            left_out = (sum(not ratio.low <= 1 <= ratio.high for ratio in each) for each in known)
-            widths = (statistics.median(ratio.high / ratio.low for ratio in each) - 1 for each in known)
-            words = " | ".join((*(f"{count}" for count in left_out), *(f"{100 * width:.0f} %" for width in widths)))
+            left_out = [f"{sum(not ratio.low <= 1 <= ratio.high for ratio in each)}" for each in known]
+            words = " | ".join((*left_out, *map(_width, known)))
             yield f"| {name}, {family} | {len(pairs)} | {seen} rounds | {words} |"
+
+
+def _width(ratios: Sequence[Interval]) -> str:
+    """Return the middle width of intervals, as a share of their lower ends."""
+    if not ratios:
+        return "-"
+    width = statistics.median(ratio.high / ratio.low for ratio in ratios) - 1
+    return f"{100 * width:.0f} %" if width < 9 else "x10 or more"
 
 
 def sooner_or_later(length: int) -> str:
