@@ -57,6 +57,14 @@ def test_every_layer_is_found_and_they_add_up() -> None:
     assert found.reasons == ()
 
 
+def test_as_many_requests_are_in_flight_as_the_load_keeps_however_unlike_the_rounds_are() -> None:
+    seen: dict[Boundary, list[float]] = {"application": [320e3, 3.2e6], "device": [160e3, 2.4e6]}
+    counted: dict[Boundary, list[float]] = {"device": [1.0, 1.0]}
+    found = split("file", seen, counted, [100e3, 10e3], depth=32.0)  # a cold first round, or a neighbour in one
+    assert found.in_flight == pytest.approx(32.0)
+    assert found.idle == pytest.approx(0.0)
+
+
 def test_what_does_not_differ_from_nothing_is_joined_and_never_negative() -> None:
     seen = below(0.05)
     seen["ring"] = [value * (0.97 if index % 2 else 1.03) for index, value in enumerate(seen["guest"])]

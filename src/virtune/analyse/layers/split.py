@@ -32,9 +32,10 @@ Passed = Mapping[Boundary, Sequence[float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """The layer between a boundary and the next one that is kept."""
+    """The layer between a boundary and the next one that is kept; `each` is its time in every round."""
 
     over: tuple[Boundary, ...]
+    each: tuple[float, ...]
     mean: float
     low: float | None
     high: float | None
@@ -61,7 +62,7 @@ def split(way: Way, below_ns: Passed, requests: Passed, iops: Sequence[float], *
     stands = [one for one in BOUNDARIES if one == top or _counts_the_same(one, top, below_ns, requests, reasons)]
     esxtop = _esxtop({one: fmean(below_ns[one]) for one in stands})  # joining leaves boundaries out
     parts = _joined(way, stands, below_ns, reasons)
-    rate, mean = fmean(iops), fmean(total)
+    mean = fmean(total)
     return Layers(
         way=way,
         rounds=len(total),
@@ -73,16 +74,23 @@ def split(way: Way, below_ns: Passed, requests: Passed, iops: Sequence[float], *
                 mean_ns=part.mean,
                 low_ns=part.low,
                 high_ns=part.high,
-                in_flight=rate * part.mean / 1e9,
+                in_flight=_in_flight(iops, part.each),
                 share=part.mean / mean,
             )
             for part in parts
         ),
-        idle=None if depth is None else max(0.0, depth - rate * mean / 1e9),
+        idle=None if depth is None else max(0.0, depth - _in_flight(iops, total)),
         reasons=tuple(reasons),
         top=top,
         **esxtop,
     )
+
+
+def _in_flight(iops: Sequence[float], times_ns: Sequence[float]) -> float:
+    """Return how many requests were in a layer on average, by Little's law in every round: it does not hold for means
+    over rounds, since slow rounds do few I/Os that take long.
+    """
+    return fmean(rate * time / 1e9 for rate, time in zip(iops, times_ns, strict=True))
 
 
 def _counts_the_same(one: Boundary, top: Boundary, below_ns: Passed, requests: Passed, reasons: list[str]) -> bool:
@@ -132,9 +140,10 @@ def _parts(way: Way, stands: Sequence[Boundary], below_ns: Passed) -> list[_Part
         lower = [0.0] * len(below_ns[one]) if last else below_ns[stands[index + 1]]
         begin = BOUNDARIES.index(one)
         end = len(BOUNDARIES) if last else BOUNDARIES.index(stands[index + 1])
-        mean, low, high = _interval([upper - under for upper, under in zip(below_ns[one], lower, strict=True)])
+        each = tuple(upper - under for upper, under in zip(below_ns[one], lower, strict=True))
+        mean, low, high = _interval(each)
         over = tuple(between for between in BOUNDARIES[begin:end] if between == one or BELOW[way][between])
-        parts.append(_Part(over=over, mean=mean, low=low, high=high))
+        parts.append(_Part(over=over, each=each, mean=mean, low=low, high=high))
     return parts
 
 

@@ -56,8 +56,9 @@ def times_of(found: Mapping[str, Layers], workload: str) -> Chart | None:
         name=file_name("layers", workload),
         title=f"{workload}: {said}",
         reading=(
-            "Each bar is the mean latency of one arm, cut into the layers that a request passes, from the load on "
-            "the left to the device on the right. The line at the end of a piece is its 95 % interval over rounds."
+            "Each bar is the mean latency of one arm over its rounds, cut into the layers that a request passes,"
+            " from the load on the left to the device on the right. The line at the end of a piece is its 95 %"
+            " interval over rounds. Layers add up to an arithmetic mean; the tables' means over rounds are geometric."
         ),
         spec=specification(_spec(parts, "mean time of a request in us, lower is better"), height=_height(parts)),
         columns=("arm", "layer", "mean", "95 % interval", "share"),
