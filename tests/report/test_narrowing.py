@@ -192,3 +192,17 @@ def test_a_single_arm_s_curve_says_what_half_and_nearly_all_of_its_i_os_take() -
     bare = percentile_curve(replace(result, arms=(one,), study=limited), one.workload)
     assert bare is not None
     assert len(bare.spec["layer"]) == 2
+
+
+def test_intervals_in_the_numbers_of_pictures_are_what_they_can_tell() -> None:
+    kept = record(12)
+    found = summarise(replace(kept, study=replace(kept.study, confidence=0.95)))
+    (one,) = found.verdicts
+    assert one.ratio is not None
+    wide = replace(one, ratio=replace(one.ratio, low=0.2, high=1940.0))
+    drawn = narrowing(replace(found, looked=((6, (wide,)), (12, (one,)))), WORKLOAD)
+    assert drawn is not None
+    assert drawn.rows[0][2:5] == ("-80.0 %", "+10.0 %", "x10 or more")
+    alone = forest(replace(found, verdicts=(replace(one, ratio=replace(one.ratio, confidence=0.983)),)), WORKLOAD)
+    assert alone is not None
+    assert "confidence interval (98.3 % by itself, so that all verdicts hold together at 95 %)" in alone.reading

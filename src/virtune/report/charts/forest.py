@@ -47,10 +47,10 @@ def forest(result: Result, workload: str) -> Chart | None:
         name=file_name(FOREST, workload),
         title=_title([one for one in pairs if one.metric == metric.id], metric.label, workload),
         reading=(
-            f"Each row is one pair: the mark is the estimated difference in {metric.label} ({better}), the line its "
-            f"{format_share(confidence)} interval. Inside the grey band (±{format_share(result.study.margin)})"
-            " a difference is too small "
-            "to matter. An arrow says that the interval goes on."
+            f"Each row is one pair of arms: the mark is the estimated difference in {metric.label} ({better}), the"
+            f" line its {_interval_words(confidence, result.study.confidence)}. Inside the grey band"
+            f" (±{format_share(result.study.margin)}) a difference is too small to matter. An arrow says that the"
+            " interval goes on."
         ),
         spec=specification(
             forest_spec(rows, reach, margin, f"difference in {metric.label}, {better}"), height=ROW * len(rows)
@@ -66,6 +66,16 @@ def forest(result: Result, workload: str) -> Chart | None:
             for one in found
             if one.ratio is not None
         ),
+    )
+
+
+def _interval_words(alone: float, together: float) -> str:
+    """Name an interval that is wider by itself, so that all of them hold together."""
+    if format_share(alone) == format_share(together):
+        return f"{format_share(together)} confidence interval"
+    return (
+        f"confidence interval ({format_share(alone, 1)} by itself, so that all verdicts hold together at"
+        f" {format_share(together)})"
     )
 
 

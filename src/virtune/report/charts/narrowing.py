@@ -11,7 +11,7 @@ from virtune.model.units import format_share
 from virtune.model.verdict import Comparison, Interval, Verdict
 from virtune.report.charts.chart import Chart, arms_scale, dash_scale, file_name, specification
 from virtune.report.charts.forest import LABEL, TICKS
-from virtune.report.text.words import change_words, count_text
+from virtune.report.text.words import change_words, count_text, end_words
 
 PAIRS_MAX = 6
 """More bands than these cover one another."""
@@ -65,8 +65,8 @@ def narrowing(result: Result, workload: str) -> Chart | None:
         spec=specification(_spec(result, rows, reach, f"difference in {metric.label}"), height=260),
         columns=("round", "pair", "low", "difference", "high", "verdict"),
         rows=tuple(
-            (str(number), f"{one.candidate} against {one.baseline}", change_words(ratio.low),
-             change_words(ratio.estimate), change_words(ratio.high), one.verdict.value)
+            (str(number), f"{one.candidate} against {one.baseline}", end_words(ratio.low, ratio.estimate),
+             change_words(ratio.estimate), end_words(ratio.high, ratio.estimate), one.verdict.value)
             for number, one, ratio in found
         ),
     )  # fmt: skip

@@ -28,6 +28,12 @@ def difference_text(ratio: Interval) -> str:
     return f"{change_words(ratio.estimate)} [{_end(ratio.low, ratio.estimate)}, {_end(ratio.high, ratio.estimate)}]"
 
 
+def end_words(end: float, estimate: float) -> str:
+    """Write an end of an interval by itself: `+12.3 %`, or `x10 or more`."""
+    words = _end(end, estimate)
+    return words if words.startswith("x") else f"{words} %"
+
+
 def change_words(ratio: float) -> str:
     """Write a ratio as a change: `-12.3 %`, or `x12` where it is ten times as much or more."""
     return f"x{ratio:,.3g}" if ratio >= TENFOLD else f"{percent_text(ratio)} %"
