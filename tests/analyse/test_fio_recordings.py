@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real fio results, in every form that fio gives them."""
 
+import json
+import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.analyse.recordings import BOTH, recorded, text_of
 
 from virtune.analyse.trial.measure import measurement_of
-from virtune.fio.results import read_result
+from virtune.fio.results import read_result, read_runs
 from virtune.fio.results_json import read_json
 from virtune.fio.results_text import read_text
 from virtune.model.errors import ReadError
@@ -198,11 +201,73 @@ def test_a_run_without_io_is_a_result_in_json_and_none_in_text() -> None:
         read_text(text_of("missing.both"))
 
 
-def test_two_runs_in_one_file_are_refused() -> None:
-    with pytest.raises(ReadError, match="holds 2 fio results"):
-        read_result(recorded("randread.both") + recorded("randwrite.both"))
-    with pytest.raises(ReadError, match="holds 2 fio runs"):
-        read_result(text_of("randread.both") + text_of("randwrite.both"))
+SEVERAL = (
+    ("study1-before.txt", "study1-after.txt"),
+    ("randread.both", "randwrite.both", "randread.both"),
+    ("sections.both", "sections-group.both"),
+    ("two-clients.txt", "two-clients.txt"),
+    ("status-interval.txt", "terminal.txt"),
+    ("clones.both", "clones.both"),
+)
+
+
+@pytest.mark.parametrize("names", SEVERAL, ids="+".join)
+def test_runs_in_one_text_are_read_one_by_one(names: tuple[str, ...]) -> None:
+    texts = [text_of(name) if name.endswith(".both") else recorded(name) for name in names]
+    together = "\nThe next one, with fio from the same machine:\n\n".join(texts)
+    assert [run.result for run in read_runs(together)] == [read_text(text) for text in texts]
+    with pytest.raises(ReadError, match=f"holds {len(names)} fio runs"):
+        read_result(together)
+
+
+def test_runs_whose_json_was_appended_to_one_file_are_read_one_by_one() -> None:
+    names = ("randread.both", "plain.json", "randread.both", "two-clients.json")
+    runs = read_runs("\n".join(map(recorded, names)))
+    assert [run.result for run in runs] == [read_result(recorded(name)) for name in names]
+    assert [read_result(run.text) for run in runs] == [run.result for run in runs]
+    with pytest.raises(ReadError, match="holds 4 fio runs"):
+        read_result("".join(map(recorded, names)))
+
+
+def later(document: dict[str, Any], seconds: float, factor: float) -> dict[str, Any]:
+    """The same result as fio would have written it that much later, with so many times the I/Os and the time."""
+    document = json.loads(json.dumps(document))
+    document["timestamp_ms"] += round(seconds * 1000)
+    for job in document["jobs"]:
+        job["elapsed"] = math.ceil(job["read"]["runtime"] * factor / 1000)
+        for direction in ("read", "write"):
+            for key in ("total_ios", "io_bytes", "runtime"):
+                job[direction][key] = round(job[direction][key] * factor)
+            job[direction]["lat_ns"]["N"] = round(job[direction]["lat_ns"]["N"] * factor)
+    return document
+
+
+def test_states_of_one_run_are_not_taken_for_runs() -> None:
+    first = json.loads("{\n" + recorded("randread.both").partition("\n{\n")[2].partition("\n}\n")[0] + "\n}")
+    took = first["jobs"][0]["read"]["runtime"] / 1000
+    states = [later(first, took * (n - 1), n) for n in (1, 2, 3)]
+    (run,) = read_runs("\n".join(map(json.dumps, states)))
+    assert (run.states, run.result) == (3, read_result(json.dumps(states[-1])))
+    # the same job again, begun when the first was over
+    again = later(states[-1], took * 3 + 1, 1)
+    assert [one.states for one in read_runs("\n".join(map(json.dumps, [*states, again])))] == [3, 1]
+
+
+def test_a_fio_that_says_when_a_job_began_tells_runs_from_states() -> None:
+    document = json.loads(recorded("plain.json"))
+    for job in document["jobs"]:
+        job["job_start"] = 1_795_000_000_000
+    another = json.loads(json.dumps(document))
+    another["jobs"][0]["job_start"] += 1
+    same, other = json.dumps(document), json.dumps(another)
+    assert [run.states for run in read_runs(f"{same}\n{same}\n{other}")] == [2, 1]
+
+
+def test_of_several_runs_a_bad_one_is_named() -> None:
+    bad = json.loads(recorded("plain.json"))
+    bad["jobs"][0]["read"]["bw_bytes"] *= 1000
+    with pytest.raises(ReadError, match="run 2 of 2: this fio result contradicts itself"):
+        read_runs(recorded("randread.both") + json.dumps(bad))
 
 
 def test_means_of_several_jobs_are_weighted_and_counts_add_up() -> None:

@@ -77,6 +77,31 @@ def test_a_planted_tenth_breaches_what_it_breaches_and_holds_the_rest(kept: Kept
     ]
 
 
+def test_runs_appended_to_one_file_are_repeats_and_two_of_them_are_two_arms(
+    kept: Kept, before: Path, slower: Path, tmp_path: Path
+) -> None:
+    files = []
+    for folder in (before, slower):
+        runs = sorted(folder.iterdir())
+        files.append(tmp_path / f"{folder.name}.json")
+        # each run as fio writes it when it begins after the one before
+        parts = [json.loads(one.read_text()) for one in runs]
+        for number, part in enumerate(parts):
+            part["timestamp_ms"] += number * 60_000
+        files[-1].write_text("\n".join(map(json.dumps, parts)))
+    found = strictly(kept("compare", *map(str, files), "--json"))
+    assert "6 runs, taken as repeats" in kept.err
+    (verdict,) = found["comparisons"]
+    assert (verdict["verdict"], verdict["rounds"]) == ("worse", 6)
+    found = strictly(kept("compare", f"{files[0]}:2", f"{files[0]}:5", "--json"))
+    assert [arm["name"] for arm in found["arms"]] == ["before.json:2", "before.json:5"]
+    assert found["comparisons"][0]["rounds"] == 1
+    kept("compare", str(files[0]), status=2)
+    assert "FILE:1 FILE:2" in kept.err
+    kept("import", *map(str, files), "--quiet")
+    assert len(kept.document("last")["arms"][1]["rounds"]) == 6
+
+
 def test_conditions_hold_together_so_their_intervals_are_wider(kept: Kept, before: Path, slower: Path) -> None:
     words = ("compare", str(before), str(slower), "--json", "--fail-if", "iops < -20%")
     one = strictly(kept(*words))["conditions"]

@@ -51,6 +51,22 @@ def test_study_1_side_by_side_shows_what_was_published(capsys: Capture) -> None:
     assert "this shows no difference" in flat
 
 
+def test_runs_of_one_file_are_shown_side_by_side_and_each_by_its_number(capsys: Capture, tmp_path: Path) -> None:
+    article = tmp_path / "article.txt"
+    article.write_text(f"Before:\n\n{recorded('study1-before.txt')}\nAfter:\n\n{recorded('study1-after.txt')}\n")
+    out = show(capsys, str(article))
+    assert figures(out, "IOPS") == ["8,213", "9,425"]
+    assert "What article.txt:2 says" in out
+    assert "this shows no difference" in " ".join(out.split())
+    assert figures(show(capsys, f"{article}:2"), "IOPS") == ["9,425"]
+    assert run(["explain", f"{article}:3"]) == 2
+    assert "article.txt: there is no run 3 in it" in capsys.readouterr().err
+    # a file of such a name is that file
+    named = tmp_path / "article.txt:2"
+    named.write_text(recorded("study2.txt"))
+    assert figures(show(capsys, str(named)), "IOPS") == ["934k"]
+
+
 def test_study_2_shows_what_was_published_and_what_of_it_is_the_drive_s(capsys: Capture) -> None:
     out = show(capsys, str(FOLDER / "study2.txt"))
     assert figures(out, "IOPS") == ["934k"]

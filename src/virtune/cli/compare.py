@@ -35,9 +35,9 @@ def command(**asked: Any) -> int:
     against the baseline (--pairs all: for every pair): better, worse, same or undecided.
 
     BEFORE and AFTER are fio results, folders of them, or runs in the store (STUDY or STUDY:ARM): each is an arm, and
-    what a folder holds of one job are repeats. Arms of one study are compared within its rounds. All others did not
-    run in turn: with four repeats and more of each there is a verdict by Welch's interval and a rank test, and one
-    run each cannot decide.
+    what a folder or a file holds of one job are repeats (FILE:NUMBER is one run of a file). Arms of one study are
+    compared within its rounds. All others did not run in turn: with four repeats and more of each there is a verdict
+    by Welch's interval and a rank test, and one run each cannot decide.
 
     \b
     Examples:
@@ -70,11 +70,11 @@ def _is_plan(path: Path) -> bool:
     """
     if path.is_dir() or path.is_fifo():
         return path.is_fifo()
-    from virtune.fio.results import LIMIT, read_result, text_of
+    from virtune.fio.results import LIMIT, read_runs, text_of
     from virtune.probe.reading import read_up_to
 
     try:
-        read_result(text_of(read_up_to(path, LIMIT)))
+        read_runs(text_of(read_up_to(path, LIMIT)))
     except (OSError, ReadError):
         return True  # the plan reader reports what is wrong with it
     return False
@@ -94,7 +94,8 @@ def _existing(inputs: Sequence[str], asked: dict[str, Any], out: ResultOutput, *
                 hint="`virtune compare BEFORE AFTER`, or a plan alone",
             )
     if len(inputs) == 1:
-        raise UsageError(f"{inputs[0]} alone has nothing to be compared with", hint="`virtune compare BEFORE AFTER`")
+        hint = "`virtune compare BEFORE AFTER`; of two runs in one file `virtune compare FILE:1 FILE:2`"
+        raise UsageError(f"{inputs[0]} alone has nothing to be compared with", hint=hint)
 
     def say(text: str) -> None:
         if not out.quiet:

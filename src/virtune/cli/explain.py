@@ -14,7 +14,8 @@ from virtune.analyse.trial.explain import explain
 from virtune.analyse.trial.measure import measurement_of, phases_of
 from virtune.cli.common.options import json_option, store_option
 from virtune.cli.common.output import put
-from virtune.fio.results import LIMIT, read_result, refuse_length, text_of
+from virtune.fio.results import LIMIT, read_runs, refuse_length, run_of, text_of
+from virtune.flows.stored.find_results import file_and_run
 from virtune.model.errors import ReadError, UsageError
 from virtune.model.measurement import FioResult
 from virtune.model.remark import Remark
@@ -35,16 +36,18 @@ def command(inputs: tuple[str, ...], *, as_json: bool, store: StorePlace) -> Non
     FILE is what any fio wrote: JSON, JSON+ or its normal text, with or without a terminal's or a log's lines around
     it. `-` reads standard input. RUN is a study in the store (an id, the beginning of one, or `last`): the first
     trial of each of its arms, or the one trial that `RUN:NUMBER` names. Several are shown side by side, and so are
-    jobs of one FILE that ran one after another: their figures are not added.
+    jobs of one FILE that ran one after another, and runs that stand one after another in it: their figures are not
+    added. `FILE:NUMBER` is one run of a FILE.
 
     \b
     Examples:
       virtune explain result.json
       fio job.fio | virtune explain -
       virtune explain before.txt after.txt
+      virtune explain article.txt:2
       virtune explain last:3
     """  # noqa: D301 - click wants the escape itself
-    explained = [_explain(one) for name in inputs for one in load_input(name, store)]
+    explained = [one for name in inputs for given in load_input(name, store) for one in _explain(given)]
     together = tuple(remark for other in explained[1:] for remark in beside_each_other(explained[0], other))
     if as_json:
         click.echo(json.dumps(explained_document(explained, together), indent=2))
@@ -54,28 +57,33 @@ def command(inputs: tuple[str, ...], *, as_json: bool, store: StorePlace) -> Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """The input behind a name. `at_once`: a trial of virtune, whose jobs all ran together."""
+    """The input behind a name. `at_once`: a trial of virtune, whose jobs all ran together. `only` is the one of its
+    runs that is wanted; None for all.
+    """
 
     shown: str
     text: str
     at_once: bool = False
+    only: int | None = None
 
 
 def load_input(name: str, store: StorePlace) -> list[Input]:
-    """Return the input of a name: `-` is standard input, then a file, then a study."""
+    """Return the input of a name: `-` is standard input, then a file or one run of it, then a study."""
+    only = None
     try:
         if name == "-":
             content, shown = sys.stdin.buffer.read(LIMIT + 1), "standard input"
         else:
-            shown = printable(Path(name).name)
-            content = read_up_to(Path(name), LIMIT + 1)
+            path, only = file_and_run(Path(name))
+            shown = printable(path.name)
+            content = read_up_to(path, LIMIT + 1)
     except FileNotFoundError:
         return _from_store(name, store)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError(f"cannot read {name!r}: {reason}", hint="give the path of a fio result") from None
     refuse_length(len(content))
-    return [Input(shown=shown, text=text_of(content))]
+    return [Input(shown=shown, text=text_of(content), only=only)]
 
 
 def _from_store(name: str, store: StorePlace) -> list[Input]:
@@ -96,12 +104,18 @@ def _from_store(name: str, store: StorePlace) -> list[Input]:
     return [Input(shown=label, text=text_of(content), at_once=own) for label, content in outputs]
 
 
-def _explain(given: Input) -> Explained:
+def _explain(given: Input) -> Iterator[Explained]:
     try:
-        result = read_result(given.text)
+        runs = read_runs(given.text)
+        only = None if given.only is None else run_of(runs, given.only)
     except ReadError as error:
         raise ReadError(f"{given.shown}: {error.message}", hint=error.hint) from None
-    return explained(given.shown, result, at_once=given.at_once)
+    for number, run in enumerate(runs, 1):
+        name = given.shown if len(runs) == 1 else f"{given.shown}:{number}"
+        if run.states > 1:
+            click.echo(f"{name}: {run.states} states of one run (--status-interval); the last is read", err=True)
+        if only is None or only is run:
+            yield explained(name, run.result, at_once=given.at_once)
 
 
 def explained(name: str, result: FioResult, *, at_once: bool = False) -> Explained:

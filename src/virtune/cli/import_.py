@@ -41,8 +41,9 @@ def command(
 
     FILE is what fio wrote: JSON, JSON+ or its text. Of a FOLDER every result in it is read, bench-fio's folders too.
     A file is an arm; files (and folders) whose names differ by a counter only, such as before-1.json and
-    before-2.json, are repeats of one. Subfolders of a single FOLDER are arms where they hold the same jobs. Each
-    fio job (each reporting group, where a file has several) is a workload. Files are kept byte for byte.
+    before-2.json, are repeats of one, and so are several runs in one file (FILE:NUMBER is one of them). Subfolders
+    of a single FOLDER are arms where they hold the same jobs. Each fio job (each reporting group, where a file has
+    several) is a workload. Files are kept byte for byte.
 
     A FILE.zip is a bundle of `virtune export --bundle`: its study is stored as it was, once however often it is
     imported. Of one that has gone on since, the new trials are added.

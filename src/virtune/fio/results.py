@@ -3,10 +3,14 @@
 
 import codecs
 import re
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from virtune.fio.consistency import require_consistent
-from virtune.fio.results_json import holds_json, read_json
+from virtune.fio.json_runs import MOST_RUNS, FioRun, json_runs
+from virtune.fio.results_json import holds_json
 from virtune.fio.results_text import read_text
+from virtune.fio.text_runs import split_runs
 from virtune.model.errors import ReadError
 from virtune.model.measurement import FioResult
 from virtune.model.units import format_bytes
@@ -14,6 +18,8 @@ from virtune.model.units import format_bytes
 LIMIT = 32 * 1024**2
 """The longest text accepted, in bytes or characters. fio's JSON+ takes about 50 kB a job, so this is some 600
 jobs; parsing a longer one would take gigabytes of memory, and it is not one fio result."""
+
+_T = TypeVar("_T")
 
 _TERSE = re.compile(r"^(?:\d;fio-\d|[2-5];[^;\n]{1,200};\d)", re.MULTILINE)
 
@@ -25,18 +31,52 @@ def text_of(content: bytes) -> str:
 
 
 def read_result(text: str) -> FioResult:
-    """Read one fio result, choosing the form by its content; raises ReadError with one sentence and a hint."""
+    """Read the fio result of one run; raises ReadError with one sentence and a hint, also where there are several."""
+    runs = read_runs(text)
+    if len(runs) > 1:
+        raise ReadError(f"this holds {len(runs)} fio runs", hint="give each run a file of its own")
+    return runs[0].result
+
+
+def read_runs(text: str) -> list[FioRun]:
+    """Read every run in a text, choosing the form by its content; raises ReadError with one sentence and a hint."""
     refuse_length(len(text))
     if not text.strip():
         raise ReadError("this is empty", hint="fio --output-format=json+ --output=result.json ... writes a result")
     if holds_json(text):
-        return require_consistent(read_json(text))
+        runs = json_runs(text)
+        for number, run in enumerate(runs, 1):
+            _of_run(number, len(runs), require_consistent, run.result)
+        return runs
     if _TERSE.search(text):
         raise ReadError(
             "fio's terse format is not supported: its fields have no names",
             hint="run fio with --output-format=json+, or read its normal output",
         )
-    return read_text(text)
+    parts = split_runs(text)
+    if len(parts) > MOST_RUNS:
+        raise ReadError(f"this holds more than {MOST_RUNS:,} fio runs", hint="give a part of it")
+    return [
+        FioRun(text=part, result=_of_run(number, len(parts), read_text, part)) for number, part in enumerate(parts, 1)
+    ]
+
+
+def run_of(runs: Sequence[FioRun], number: int) -> FioRun:
+    """Return the run with that number, from 1; raises ReadError when there is none."""
+    if not 1 <= number <= len(runs):
+        count = f"{len(runs)} runs" if len(runs) > 1 else "one run"
+        raise ReadError(f"there is no run {number} in it", hint=f"it holds {count}")
+    return runs[number - 1]
+
+
+def _of_run(number: int, count: int, read: Callable[[_T], FioResult], given: _T) -> FioResult:
+    """Read one of several runs; a ReadError says which."""
+    try:
+        return read(given)
+    except ReadError as error:
+        if count == 1:
+            raise
+        raise ReadError(f"run {number} of {count}: {error.message}", hint=error.hint) from None
 
 
 def refuse_length(length: int) -> None:

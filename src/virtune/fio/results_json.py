@@ -38,9 +38,9 @@ MOST_FAILURES = 1000
 _LEVEL = re.compile(r"(?:>=)?[0-9]{1,5}", re.ASCII)
 _START = re.compile(r"^[ \t]*+\{", re.MULTILINE)
 _NOT_A_NUMBER = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|-?\b(?:nan|inf|infinity)\b', re.IGNORECASE | re.DOTALL)
-_AGAIN = "let fio write it again: fio --output-format=json+ --output=result.json ..."
+AGAIN = "let fio write it again: fio --output-format=json+ --output=result.json ..."
 
-_Object = Mapping[str, Any]
+FioObject = Mapping[str, Any]
 
 
 def holds_json(text: str) -> bool:
@@ -51,19 +51,16 @@ def holds_json(text: str) -> bool:
 
 def read_json(text: str) -> FioResult:
     """Read fio's JSON or JSON+ out of a text; raises ReadError when there is none, or more than one result."""
-    found = list(_objects(text))
+    found = [document for _, document in objects(text)]
     if len(found) > 1:
-        raise ReadError(
-            f"this holds {len(found)} fio results, and one is read at a time",
-            hint="give each run a file of its own; of a run with --status-interval keep the last result",
-        )
+        raise ReadError(f"this holds {len(found)} fio results", hint="give each a file of its own")
     if not found:
-        raise ReadError("there is no complete fio JSON in this", hint=_AGAIN)
-    return _result(found[0])
+        raise ReadError("there is no complete fio JSON in this", hint=AGAIN)
+    return result_of(found[0])
 
 
-def _objects(text: str) -> Iterator[_Object]:
-    """Every fio result in the text: from a line that begins with `{` to the brace that closes it.
+def objects(text: str) -> Iterator[tuple[str, FioObject]]:
+    """Every fio result in the text, with its own text: from a line that begins with `{` to the brace that closes it.
 
     A start that leads nowhere is followed up where it broke, not one line later: no text is read more than twice.
     """
@@ -71,7 +68,8 @@ def _objects(text: str) -> Iterator[_Object]:
     broken: json.JSONDecodeError | None = None
     while failures < MOST_FAILURES and (start := _START.search(text, position)):
         try:
-            value, position = json.JSONDecoder(strict=False).raw_decode(text, start.end() - 1)
+            begin = start.end() - 1
+            value, position = json.JSONDecoder(strict=False).raw_decode(text, begin)
         except json.JSONDecodeError as error:
             if not mended and _NOT_A_NUMBER.match(text, error.pos):
                 # fio wrote a number that JSON does not have. Only now, because repairing copies the text.
@@ -80,13 +78,13 @@ def _objects(text: str) -> Iterator[_Object]:
             broken, failures = broken or error, failures + 1
             position = max(start.end(), error.pos)
         except (ValueError, RecursionError) as error:
-            raise ReadError(f"the JSON is broken: {_why(error)}", hint=_AGAIN) from None
+            raise ReadError(f"the JSON is broken: {_why(error)}", hint=AGAIN) from None
         else:
             if isinstance(value, dict) and ("jobs" in value or "client_stats" in value):
                 found += 1
-                yield value
+                yield text[begin:position], value
     if broken and not found:
-        raise ReadError(f"the JSON is broken: {_why(broken)}", hint=_AGAIN)
+        raise ReadError(f"the JSON is broken: {_why(broken)}", hint=AGAIN)
 
 
 def _mend(text: str) -> str:
@@ -102,7 +100,8 @@ def _why(error: ValueError | RecursionError) -> str:
     return "a number in it is too long"
 
 
-def _result(document: _Object) -> FioResult:
+def result_of(document: FioObject) -> FioResult:
+    """Return what one result says; raises ReadError where fio cannot have written it."""
     version = document.get("fio version")
     entries = _entries(document)
     names = Counter(_name(entry) for entry in entries)
@@ -121,12 +120,12 @@ def _result(document: _Object) -> FioResult:
     )
 
 
-def _name(entry: _Object) -> tuple[str, ...]:
+def _name(entry: FioObject) -> tuple[str, ...]:
     """What the clones of one job have in common."""
     return _text(entry, "jobname"), *(str(_int(entry, key, "jobs")) for key in ("groupid", "port"))
 
 
-def _entries(document: _Object) -> list[_Object]:
+def _entries(document: FioObject) -> list[FioObject]:
     """The jobs, those of `fio --client` too; what "All clients" sums is not counted again."""
     entries = [*_array(document, "jobs"), *_array(document, "client_stats")]
     single = [entry for entry in entries if entry.get("jobname") != ALL_CLIENTS]
@@ -135,7 +134,7 @@ def _entries(document: _Object) -> list[_Object]:
     return single or entries
 
 
-def _options(document: _Object, entry: _Object) -> dict[str, str] | None:
+def _options(document: FioObject, entry: FioObject) -> dict[str, str] | None:
     """The options of a job over the global ones; None when fio did not echo any."""
     own = entry.get("job options")
     if not isinstance(own, dict):
@@ -143,7 +142,7 @@ def _options(document: _Object, entry: _Object) -> dict[str, str] | None:
     return _shared(document) | canonical((name, value) for name, value in own.items() if isinstance(value, str))
 
 
-def _shared(document: _Object) -> dict[str, str]:
+def _shared(document: FioObject) -> dict[str, str]:
     """The options of the [global] section, which hold for every job that does not say otherwise."""
     shared = document.get("global options")
     items = shared.items() if isinstance(shared, dict) else ()
@@ -151,7 +150,7 @@ def _shared(document: _Object) -> dict[str, str]:
 
 
 def _load(
-    entry: _Object, options: dict[str, str] | None, shared: dict[str, str], alike: int, where: str
+    entry: FioObject, options: dict[str, str] | None, shared: dict[str, str], alike: int, where: str
 ) -> LoadResult:
     streams = _flows(entry, where)
     facts = facts_of(options) if options is not None else None
@@ -205,7 +204,7 @@ def _in_their_place(stream: Stream) -> Stream:
     )
 
 
-def _jobs(entry: _Object, facts: JobFacts | None, streams: tuple[Stream, ...], alike: int) -> tuple[int, bool]:
+def _jobs(entry: FioObject, facts: JobFacts | None, streams: tuple[Stream, ...], alike: int) -> tuple[int, bool]:
     """How many jobs the entry stands for, and whether they are of several kinds.
 
     fio does not say. Without group reporting every clone has an entry; with it the entry's `job_runtime` is the sum
@@ -238,7 +237,7 @@ def _contradicts(stream: Stream, facts: JobFacts) -> bool:
     return facts.block_size is not None and size is not None and abs(size / facts.block_size - 1) > SAME_SIZE
 
 
-def _flows(entry: _Object, where: str) -> tuple[Stream, ...]:
+def _flows(entry: FioObject, where: str) -> tuple[Stream, ...]:
     """The directions with I/O. `mixed` is the sum of the others, and is used only where it is alone."""
     found = [
         _flow(direction, _object(entry, direction, where), f"{where}.{direction}")
@@ -249,7 +248,7 @@ def _flows(entry: _Object, where: str) -> tuple[Stream, ...]:
     return tuple(stream for stream in streams if stream.direction != "mixed") or streams
 
 
-def _flow(direction: str, data: _Object, where: str) -> Stream | None:
+def _flow(direction: str, data: FioObject, where: str) -> Stream | None:
     """One direction; None for one without I/O."""
     ios, size = _int(data, "total_ios", where), _int(data, "io_bytes", where)
     iops = _float(data, "iops", where)
@@ -283,7 +282,7 @@ def _flow(direction: str, data: _Object, where: str) -> Stream | None:
     )
 
 
-def _latency(data: _Object, kind: str, where: str) -> Latency | None:
+def _latency(data: FioObject, kind: str, where: str) -> Latency | None:
     """One kind of latency, in ns; None without measurements (fio then writes zeros)."""
     key, scale = (f"{kind}_ns", 1) if f"{kind}_ns" in data else (kind, 1000)
     if key not in data:
@@ -312,7 +311,7 @@ def _scaled(value: float, scale: int) -> float:
     return value if scale == 1 else round(value * scale, 6)
 
 
-def _histogram(bins: _Object, where: str, scale: int) -> Histogram | None:
+def _histogram(bins: FioObject, where: str, scale: int) -> Histogram | None:
     """The bins; early fio 3 lists empty ones and its own constants among them."""
     counted = {}
     for key in bins:
@@ -323,7 +322,7 @@ def _histogram(bins: _Object, where: str, scale: int) -> Histogram | None:
     return Histogram(bins=tuple(sorted(counted.items()))) if counted else None
 
 
-def _percentiles(percentiles: _Object, where: str, scale: int) -> Iterator[tuple[float, float]]:
+def _percentiles(percentiles: FioObject, where: str, scale: int) -> Iterator[tuple[float, float]]:
     for key in percentiles:
         if re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,12})?", key) and 0 < float(key) <= 100:
             value = _float(percentiles, key, where)
@@ -331,14 +330,14 @@ def _percentiles(percentiles: _Object, where: str, scale: int) -> Iterator[tuple
                 yield float(key), value * scale
 
 
-def _levels(entry: _Object, of: str, where: str) -> tuple[tuple[str, float], ...]:
+def _levels(entry: FioObject, of: str, where: str) -> tuple[tuple[str, float], ...]:
     levels = _object(entry, f"iodepth_{of}", where) if f"iodepth_{of}" in entry else {}
     known = (key for key in levels if _LEVEL.fullmatch(key))
     shares = ((key, _float(levels, key, f"{where}.iodepth_level")) for key in known)
     return tuple((key, share / 100) for key, share in shares if share is not None)
 
 
-def _devices(document: _Object) -> Iterator[DeviceUse]:
+def _devices(document: FioObject) -> Iterator[DeviceUse]:
     for number, disk in enumerate(_array(document, "disk_util")):
         where = f"disk_util[{number}]"
         reads, writes = _int(disk, "read_ios", where), _int(disk, "write_ios", where)
@@ -361,39 +360,39 @@ def _devices(document: _Object) -> Iterator[DeviceUse]:
         )
 
 
-def _array(data: _Object, key: str) -> list[_Object]:
+def _array(data: FioObject, key: str) -> list[FioObject]:
     value = data.get(key, [])
     if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
-        raise ReadError(f"`{key}` in the JSON is not a list of objects", hint=_AGAIN)
+        raise ReadError(f"`{key}` in the JSON is not a list of objects", hint=AGAIN)
     if len(value) > MOST_JOBS:
-        raise ReadError(f"`{key}` in the JSON has more entries ({len(value):,}) than fio writes", hint=_AGAIN)
+        raise ReadError(f"`{key}` in the JSON has more entries ({len(value):,}) than fio writes", hint=AGAIN)
     return value
 
 
-def _object(data: _Object, key: str, where: str) -> _Object:
+def _object(data: FioObject, key: str, where: str) -> FioObject:
     value = data[key]
     if not isinstance(value, dict):
-        raise ReadError(f"`{where}.{key}` in the JSON is not an object", hint=_AGAIN)
+        raise ReadError(f"`{where}.{key}` in the JSON is not an object", hint=AGAIN)
     return value
 
 
-def _text(data: _Object, key: str) -> str:
+def _text(data: FioObject, key: str) -> str:
     value = data.get(key, "")
     return shown(value) if isinstance(value, str) else ""
 
 
-def _float(data: _Object, key: str, where: str) -> float | None:
+def _float(data: FioObject, key: str, where: str) -> float | None:
     """A number that fio wrote; None when it is absent or fio's way to say that there is none (nan, inf, null)."""
     value = data.get(key)
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ReadError(f"`{where}.{key}` in the JSON is not a number", hint=_AGAIN)
+        raise ReadError(f"`{where}.{key}` in the JSON is not a number", hint=AGAIN)
     if not 0 <= value <= _LARGEST:
-        raise ReadError(f"`{where}.{key}` in the JSON is not a number that fio can write", hint=_AGAIN)
+        raise ReadError(f"`{where}.{key}` in the JSON is not a number that fio can write", hint=AGAIN)
     return float(value)
 
 
-def _int(data: _Object, key: str, where: str) -> int | None:
+def _int(data: FioObject, key: str, where: str) -> int | None:
     value = _float(data, key, where)
     return None if value is None else int(data[key])

@@ -15,10 +15,10 @@ from virtune.fio import text_lines as fio_lines
 from virtune.fio.job_options import MOST_JOBS, shown
 from virtune.fio.text_groups import Definition, Group, load_of
 from virtune.fio.text_lines import amount, nanoseconds, size
+from virtune.fio.text_runs import ALL_CLIENTS
 from virtune.model.errors import ReadError
 from virtune.model.measurement import DeviceUse, FioResult, Latency, LoadResult, Stream
 
-ALL_CLIENTS = "All clients"
 SECTOR = 512
 _MOST_PERCENTILES = 20
 """fio's own limit of a percentile list (FIO_IO_U_LIST_MAX_LEN)."""
@@ -28,7 +28,7 @@ _Match = re.Match[str]
 
 
 def read_text(text: str) -> FioResult:
-    """Read fio's normal output out of a text; raises ReadError when there is none, or more than one run."""
+    """Read fio's normal output out of the text of one run; raises ReadError when there is none."""
     reader = _Reader()
     for line in fio_lines.lines_of(text):
         reader.read(line)
@@ -49,8 +49,6 @@ class _Reader:
         self._group: Group | None = None
         self._table: tuple[str, str] | None = None
         self._closed: set[str] = set()
-        self._runs = 1
-        self._clients = 0
         self._results: Counter[str] = Counter()
 
     def read(self, line: str) -> None:
@@ -79,10 +77,8 @@ class _Reader:
         return True
 
     def take_version(self, match: _Match) -> None:
-        """`fio-3.33`: a run begins."""
+        """`fio-3.33`."""
         self.version = match["version"]
-        if self.groups:
-            self._closed |= {group for _, group, _ in self.groups}
 
     def take_definition(self, match: _Match) -> None:
         """`rr: (g=0): rw=randread, bs=(R) 4096B-4096B, ..., ioengine=libaio, iodepth=32`."""
@@ -107,8 +103,6 @@ class _Reader:
     def take_header(self, match: _Match) -> None:
         """`rr: (groupid=0, jobs=1): err= 0: pid=7299: ...`. The same again comes of --status-interval."""
         key = (shown(match["name"]), match["group"], match["pid"])
-        if match["group"] in self._closed and key not in self.groups and match["name"] != ALL_CLIENTS:
-            self._runs += 1
         self._group = self.groups[key] = Group(key=key, jobs=int(match["jobs"]) or 1, error=int(match["error"]))
         self._table = None
         if len(self.groups) > MOST_JOBS:
@@ -254,10 +248,6 @@ class _Reader:
             busy_percent=float(match["util"]),
         )
 
-    def take_client(self, match: _Match) -> None:  # noqa: ARG002
-        """`hostname=vm, be=0, 64-bit, os=Linux, ...`: fio --client, where every machine reports a group 0."""
-        self._clients += 1
-
     def take_failure(self, match: _Match) -> None:
         """`fio: pid=0, err=2/file:..., func=open, error=No such file or directory`: why there may be no result."""
         self.failure = self.failure or match["why"].strip()
@@ -276,10 +266,6 @@ class _Reader:
             raise ReadError(
                 "there is no fio result in this",
                 hint="virtune reads fio's JSON, JSON+ and its normal text; JSON+ tells most: --output-format=json+",
-            )
-        if self._runs > max(1, self._clients):
-            raise ReadError(
-                f"this holds {self._runs} fio runs, and one is read at a time", hint="give each run a file of its own"
             )
         self._results = Counter(number for _, number, _ in self.groups)
         return FioResult(
@@ -316,7 +302,6 @@ _TAKERS: tuple[tuple[re.Pattern[str], Callable[[_Reader, _Match], None]], ...] =
     (fio_lines.STATUS, _Reader.take_status),
     (fio_lines.DEVICE, _Reader.take_device),
     (fio_lines.VERSION, _Reader.take_version),
-    (fio_lines.CLIENT, _Reader.take_client),
     (fio_lines.FAILURE, _Reader.take_failure),
 )
 

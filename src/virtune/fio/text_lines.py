@@ -86,6 +86,11 @@ def lines_of(text: str) -> Iterator[str]:
 
     A status line rewrites itself with carriage returns; each state of it counts as a line.
     """
+    return (line for _, line in placed_lines(text))
+
+
+def placed_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Every line that may mean something, as in `lines_of`, with where it begins in the text."""
     if text.count("\n") + text.count("\r") > MOST_LINES:
         raise ReadError(
             f"this has more than {MOST_LINES:,} lines", hint="give fio's own output, without logs around it"
@@ -93,7 +98,8 @@ def lines_of(text: str) -> Iterator[str]:
     for match in _LINE.finditer(text):
         if match.end() - match.start() <= LONGEST_LINE:
             line = _ESCAPE.sub("", match[0]) if "\x1b" in match[0] else match[0]
-            yield _HOST.sub("", line.strip(), count=1) if line.startswith("<") else line.strip()
+            bare = _HOST.sub("", line.strip(), count=1) if line.startswith("<") else line.strip()
+            yield match.start(), bare
 
 
 def amount(text: str) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 
 from virtune.analyse.study.verdicts import pairs_of
 from virtune.analyse.trial.imported import differing, shape_of
-from virtune.flows.stored.find_results import find_results
+from virtune.flows.stored.find_results import file_and_run, find_results
 from virtune.flows.stored.import_results import Run, Terms, record_of, runs_of, workload_names
 from virtune.flows.stored.show import current
 from virtune.model.errors import UsageError
@@ -39,7 +39,7 @@ def hold_against(
     A run is `STUDY` (an id, the beginning of one, `last`) or `STUDY:ARM`. Raises UsageError for results that cannot
     be compared: unknown names, a simulated study with any other, different jobs unless `different_jobs` allows them.
     """
-    stored = {name: _from_store(name, store) for name in names if not Path(name).exists()}
+    stored = {name: _from_store(name, store) for name in names if not file_and_run(Path(name))[0].exists()}
     runs_named = {(one.record.study.id, one.arm) for one in stored.values()}
     if len(set(names)) < len(names) or len(runs_named) < len(stored):
         raise UsageError("the same run is given twice", hint="a run is not a repeat of itself")

@@ -2,7 +2,7 @@
 """Find fio results in files and folders, and assign them to arms.
 
 By default each file is its own arm; files and folders whose names differ by a counter only (`run-1`, `before_2`,
-bench-fio's `run-3`) are repeats of one arm.
+bench-fio's `run-3`) are repeats of one arm, and so are the runs of one file. `FILE:NUMBER` is one of its runs alone.
 """
 
 import os
@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 
 from virtune.analyse.trial.imported import Part, differing, parts_of
-from virtune.fio.results import LIMIT, read_result, refuse_length, text_of
+from virtune.fio.results import LIMIT, read_runs, refuse_length, run_of, text_of
 from virtune.model.errors import ReadError, UsageError
 from virtune.model.measurement import FioResult
 from virtune.model.text import printable
@@ -29,11 +29,12 @@ _REPEAT_STEM = re.compile(
 )
 _DIGITS = re.compile(r"(\d+)")
 _LONGEST_ARM = 64
+_LONGEST_NUMBER = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundResult:
-    """One file with a fio result. `place` is its folder below the named one."""
+    """One run in a file. `place` is the file's folder below the named one."""
 
     arm: str
     shown: str
@@ -78,17 +79,30 @@ def _names(paths: Sequence[Path]) -> list[str]:
     raise UsageError("the same file is given twice", hint="a run is not a repeat of itself")
 
 
+def file_and_run(path: Path) -> tuple[Path, int | None]:
+    """Tell a file (`results.json`) from one of its runs (`results.json:2`): its path, and the number of the run."""
+    name, _, number = path.name.rpartition(":")
+    named = path.with_name(name) if name else path
+    if number.isdecimal() and len(number) < _LONGEST_NUMBER and not path.exists() and named.is_file():
+        return named, int(number)
+    return path, None
+
+
 def _results(path: Path, arm: str, say: Callable[[str], None]) -> Iterator[FoundResult]:
     if not path.is_dir():
-        content = _content(path)
-        yield _found(path, Path(path.name), arm, content)
+        file, only = file_and_run(path)
+        found = _found(file, Path(file.name), arm, _content(file), only=only)
+        if len(found) > 1:
+            say(f"{path}: {len(found)} runs, taken as repeats; `{path}:1` is the first of them alone")
+        yield from found
         return
     seen, others = 0, 0
     for file in _files(path):
         content = _content(file)
         try:
-            yield _found(file, file.relative_to(path), arm, content)
-            seen += 1
+            found = _found(file, file.relative_to(path), arm, content)
+            seen += len(found)
+            yield from found
         except ReadError as error:
             if b'"fio version"' in content[:4096]:
                 say(f"left out {error.message}")
@@ -122,22 +136,29 @@ def _content(path: Path) -> bytes:
         raise UsageError(f"cannot read {str(path)!r}: {reason}", hint="name fio results or folders of them") from None
 
 
-def _found(path: Path, relative: Path, arm: str, content: bytes) -> FoundResult:
+def _found(path: Path, relative: Path, arm: str, content: bytes, *, only: int | None = None) -> list[FoundResult]:
+    """Return the runs in a file, each with what of the content is its own; `only` is the one that is wanted."""
     shown = printable(str(path), most=100)
     try:
         refuse_length(len(content))
-        result = read_result(text_of(content))
+        runs = read_runs(text_of(content))
+        wanted = runs if only is None else [run_of(runs, only)]
     except ReadError as error:
         raise ReadError(f"{shown}: {error.message}", hint=error.hint) from None
-    return FoundResult(
-        arm=arm,
-        shown=shown,
-        place=relative.parts[:-1],
-        stem=relative.stem,
-        content=content,
-        result=result,
-        parts=parts_of(result),
-    )
+    alone = len(runs) == 1
+    return [
+        FoundResult(
+            arm=arm,
+            shown=shown if alone else f"{shown}:{number}",
+            place=relative.parts[:-1],
+            stem=relative.stem,
+            content=content if alone else run.text.encode(),
+            result=run.result,
+            parts=parts_of(run.result),
+        )
+        for number, run in enumerate(runs, 1)
+        if any(run is one for one in wanted)
+    ]
 
 
 def _arms_in_folder(found: list[FoundResult]) -> list[FoundResult]:
