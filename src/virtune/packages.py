@@ -10,6 +10,7 @@ PACKAGES: Mapping[str, str] = {
     "qemu-system-x86_64": "qemu-system-x86",
     "mke2fs": "e2fsprogs",
     "debugfs": "e2fsprogs",
+    "mkfs.xfs": "xfsprogs",
     "virsh": "libvirt-clients",
     "ping": "iputils-ping",
     "ssh": "openssh-client",

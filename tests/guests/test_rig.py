@@ -31,7 +31,7 @@ from virtune.fio.workloads import parse_workload
 from virtune.model.errors import RigError
 from virtune.model.evidence import Check
 from virtune.model.machine import Machine
-from virtune.model.stack import Device, Disk, Stack
+from virtune.model.stack import Device, Disk, Filesystem, Stack
 from virtune.model.target import GuestTarget
 from virtune.model.units import Bytes
 
@@ -220,27 +220,27 @@ def test_several_disks_of_one_guest_have_their_own_settings_and_are_told_apart(
         assert bench.target.more == ()  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("rw", ["randread", "randwrite"])
+@pytest.mark.parametrize(("kind", "rw"), [("ext4", "randread"), ("ext4", "randwrite"), ("xfs", "randwrite")])
 def test_a_file_in_the_guests_filesystem_is_loaded_beside_the_disk_itself(
-    rig: GuestSession, one_warden: shell.Warden, tmp_path: Path, rw: str
+    rig: GuestSession, one_warden: shell.Warden, tmp_path: Path, kind: Filesystem, rw: str
 ) -> None:
-    disk = Disk(filesystem="ext4", cache="writeback")
+    disk = Disk(filesystem=kind, cache="writeback")
     with Scratch(tmp_path, span_bytes=SPAN, say=lambda _: None) as scratch:
         made = scratch.image_for(disk, one_warden)
         plain = scratch.image_for(Disk(), one_warden)
         assert scratch.image_for(disk, one_warden).stat().st_ino == made.stat().st_ino
-    on_ext4 = DiskImageSpec(image=made, size_bytes=image_bytes(disk, SPAN), writes=rw == "randwrite")
-    with rig.up(replace(GUEST, disk=disk), on_ext4) as bench:
+    on_it = DiskImageSpec(image=made, size_bytes=image_bytes(disk, SPAN), writes=rw == "randwrite")
+    with rig.up(replace(GUEST, disk=disk), on_it) as bench:
         assert bench.target == GuestTarget(path="/mnt/vda/load", size_bytes=SPAN)
         mounted = next(check for check in bench.in_force.checks if check.setting == "disk.filesystem")
         assert mounted.agrees is True
-        assert f"/mnt/vda ext4 {'rw' if on_ext4.writes else 'ro'}," in mounted.proof
-        if not on_ext4.writes:
-            first = bench.vm.guest.look.run("head -c 65536 /mnt/vda/load | md5sum", timeout_seconds=30).stdout
-            assert first.split()[0].decode() == md5(plain.read_bytes()[:65536], usedforsecurity=False).hexdigest()
+        assert f"/mnt/vda {kind} {'rw' if on_it.writes else 'ro'}," in mounted.proof
+        first = bench.vm.guest.look.run("head -c 65536 /mnt/vda/load | md5sum", timeout_seconds=30).stdout
+        assert first.split()[0].decode() == md5(plain.read_bytes()[:65536], usedforsecurity=False).hexdigest()
         result = read_result(load(bench, rw=rw, seconds=0.5).output.decode())
         assert result.loads[0].streams[0].iops
     with rig.up(GUEST, ground(plain)) as bench:
         assert bench.target == GuestTarget(path="/dev/vda", size_bytes=SPAN)
     # what the guest unmounted is whole
-    assert subprocess.run(["e2fsck", "-fn", made], capture_output=True).returncode == 0
+    check = ["e2fsck", "-fn"] if kind == "ext4" else ["xfs_repair", "-n", "-f"]
+    assert subprocess.run([*check, made], capture_output=True).returncode == 0

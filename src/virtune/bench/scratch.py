@@ -9,6 +9,7 @@ witness is reused, written to, or removed.
 import contextlib
 import errno
 import fcntl
+import functools
 import json
 import os
 import re
@@ -22,7 +23,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from virtune import shell
-from virtune.bench.filesystem import image_bytes, make_ext4
+from virtune.bench.filesystem import image_bytes, make_filesystem, patience_of
 from virtune.bench.scratch_place import made_place, scratch_place
 from virtune.bounded import read_bounded
 from virtune.model.errors import PreconditionError, RigError
@@ -45,9 +46,6 @@ _OURS = re.compile(r"virtune-\d+(-[a-z0-9-]+)?\.(raw|qcow2)(\.partial|\.virtune\
 """The names of virtune's files in a scratch directory; no other file is ever read or removed."""
 _SPARE_BYTES = 64 * 1024**2
 """Left free beside an image, so that filling a scratch directory never takes the last block of a filesystem."""
-
-_PATIENCE_SECONDS = 60.0
-"""For a program that makes one image of another, beside the time to write it at 20 MB/s."""
 
 _WITNESS_BYTES, _OUTPUT_BYTES = 4096, 64 * 1024
 """The most that is read of a witness, which has some hundred bytes, and of what fio printed while it filled."""
@@ -121,11 +119,11 @@ class Scratch:
         raw, size = self._made(f"{plain}.raw", lambda _, file: self._fill(file, warden)), self.span_bytes
         if disk.filesystem != "none":
             filled, size = raw, image_bytes(disk, self.span_bytes)
-            raw = self._made(f"{stem}.raw", lambda path, file: self._format(filled, path, file, size, warden), size)
+            raw = self._made(f"{stem}.raw", functools.partial(self._format, disk, filled, warden), size)
         if disk.format == "raw":
             return raw
-        options = qcow2_options(disk)
-        return self._made(_qcow2_name(stem, disk), lambda path, _: self._convert(raw, path, options, warden), size)
+        convert = functools.partial(self._convert, raw, qcow2_options(disk), warden)
+        return self._made(_qcow2_name(stem, disk), convert, size)
 
     def _made(self, name: str, make: Callable[[Path, int], None], size: int | None = None) -> Path:
         """Return an image of this name, where there is no valid one made by `make(its path, its open descriptor)`. It
@@ -214,21 +212,21 @@ class Scratch:
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         raise RigError(f"fio {how} while it filled the scratch image", hint=words or shell.last_line(said))
 
-    def _format(self, plain: Path, path: Path, file: int, size: int, warden: shell.Warden) -> None:
-        what = f"making an ext4 filesystem with a file of {format_bytes(self.span_bytes)}"
+    def _format(self, disk: Disk, plain: Path, warden: shell.Warden, path: Path, file: int) -> None:
+        what = f"making a filesystem ({disk.filesystem}) with a file of {format_bytes(self.span_bytes)}"
         self._say(StepStarted(what=what))
-        os.ftruncate(file, size)
+        os.ftruncate(file, image_bytes(disk, self.span_bytes))
         with plain.open("rb") as source:
-            make_ext4(path, source.fileno(), warden, patience_seconds=_PATIENCE_SECONDS + self.span_bytes / 20e6)
+            make_filesystem(disk.filesystem, path, source.fileno(), warden, self.span_bytes)
         self._say(StepEnded(what=what))
 
-    def _convert(self, raw: Path, path: Path, options: dict[str, str], warden: shell.Warden) -> None:
+    def _convert(self, raw: Path, options: dict[str, str], warden: shell.Warden, path: Path, _: int) -> None:
         what = f"converting the scratch image to {path.name.removesuffix(_PARTIAL)}"
         self._say(StepStarted(what=what))
         command = [shell.find("qemu-img"), "convert", "-f", "raw", "-O", "qcow2", "-t", "writeback", "-W"]
         for key, value in options.items():
             command += ["-o", f"{key}={value}"]
-        patience_seconds = _PATIENCE_SECONDS + self.span_bytes / 20e6
+        patience_seconds = patience_of(self.span_bytes)
         with warden.running([*command, str(raw), str(path)], name="convert") as convert:
             status = convert.wait(patience_seconds)
         if status is None:

@@ -24,7 +24,7 @@ Discard = Literal["ignore", "unmap"]
 DetectZeroes = Literal["off", "on", "unmap"]
 Bus = Literal["virtio-blk", "virtio-scsi", "nvme", "ahci", "ide", "usb"]
 
-Filesystem = Literal["none", "ext4"]
+Filesystem = Literal["none", "ext4", "xfs"]
 """The filesystem on a guest's disk; with none the load is on the disk itself."""
 
 CacheState = Literal["cold", "warm", "as-found"]

@@ -15,7 +15,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,9 @@ MODULES = (
     "crc32c_generic", "ext4",
 )  # fmt: skip
 """The kernel modules that a guest may need, unless built in; their dependencies are added."""
+
+BESIDES = frozenset({"xfs"})
+"""Modules that are in an appliance only where an arm needs them: with this one it is half as large again."""
 
 AT_BOOT = ("virtio_pci", "virtio_console")
 """The modules that the agent needs. A disk's modules are loaded when there is such a disk: each costs boot time."""
@@ -71,9 +74,12 @@ class Appliance:
         return module in self.modules | self.built_in
 
 
-def appliance_for(sources: Sources, home: Path) -> tuple[Appliance, bool]:
-    """Return the appliance made from these sources, and whether it was built now."""
-    entries = _entries(sources)
+def appliance_for(sources: Sources, home: Path, *, besides: frozenset[str] = frozenset()) -> tuple[Appliance, bool]:
+    """Return the appliance made from these sources, and whether it was built now. `besides` are the modules of
+    `BESIDES` that are to be in it.
+    """
+    modules = (*MODULES, *sorted(besides))
+    entries = _entries(sources, modules)
     content = archive(entries, directories=_EMPTY)
     kernel = sources.kernel.read_bytes()
     key = hashlib.sha256(hashlib.sha256(kernel).digest() + hashlib.sha256(content).digest()).hexdigest()[:16]
@@ -90,7 +96,8 @@ def appliance_for(sources: Sources, home: Path) -> tuple[Appliance, bool]:
         (work / _PACKED).write_bytes(kernel)
         _unpack(work, kernel)
         (work / "initramfs").write_bytes(content)
-        (work / _DESCRIPTION).write_text(json.dumps(_description(sources, entries, len(content))) + "\n")
+        described = _description(sources, modules, entries, len(content))
+        (work / _DESCRIPTION).write_text(json.dumps(described) + "\n")
         # the remains of a killed build under this name have no description, and are removed
         shutil.rmtree(place, ignore_errors=True)
         work.rename(place)
@@ -169,14 +176,16 @@ def _unpack(place: Path, kernel: bytes) -> None:
             work.unlink()
 
 
-def _description(sources: Sources, entries: list[ArchiveEntry], size: int) -> dict[str, object]:
+def _description(
+    sources: Sources, modules: Sequence[str], entries: list[ArchiveEntry], size: int
+) -> dict[str, object]:
     return {
         "format": _FORMAT,
         "release": sources.release,
         "modules": [
             Path(e.name).stem for e in entries if e.name.startswith("lib/modules/") and e.name.endswith(".ko")
         ],
-        "built_in": sorted(_built_in(sources.modules) & set(MODULES)),
+        "built_in": sorted(_built_in(sources.modules) & {*modules, *BESIDES}),
         "agent": sources.agent is not None,
         "size_bytes": size,
         "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -187,7 +196,7 @@ def _description(sources: Sources, entries: list[ArchiveEntry], size: int) -> di
     }
 
 
-def _entries(sources: Sources) -> list[ArchiveEntry]:
+def _entries(sources: Sources, modules: Sequence[str]) -> list[ArchiveEntry]:
     entries = [file("bin/busybox", sources.busybox.read_bytes(), program=True)]
     entries += [
         link(f"bin/{applet}", "busybox")
@@ -203,7 +212,7 @@ def _entries(sources: Sources) -> list[ArchiveEntry]:
     if sources.agent is not None:
         entries.append(file("bin/qemu-ga", sources.agent.read_bytes(), program=True))
         entries += [_library(path) for path in libraries(sources.agent).values()]
-    return [*entries, *_modules(sources)]
+    return [*entries, *_modules(sources, modules)]
 
 
 def _fio_libraries(fio: Path) -> Iterator[ArchiveEntry]:
@@ -220,7 +229,7 @@ def _library(path: Path) -> ArchiveEntry:
     return file(str(path).lstrip("/"), path.read_bytes(), program=True)
 
 
-def _modules(sources: Sources) -> Iterator[ArchiveEntry]:
+def _modules(sources: Sources, modules: Sequence[str]) -> Iterator[ArchiveEntry]:
     """Yield the wanted modules with their dependencies, and the lists of their loading order."""
     at_hand = {path.name.partition(".")[0].replace("-", "_"): path for path in sources.modules.rglob("*.ko*")}
     contents: dict[str, bytes] = {}
@@ -234,7 +243,7 @@ def _modules(sources: Sources) -> Iterator[ArchiveEntry]:
         depends = found[1].decode().replace("-", "_").split(",") if found and found[1] else []
         return [*(inner for outer in depends for inner in ordered(outer)), name]
 
-    orders = {name: list(dict.fromkeys(ordered(name))) for name in MODULES}
+    orders = {name: list(dict.fromkeys(ordered(name))) for name in modules}
     boot = dict.fromkeys(name for wanted in AT_BOOT for name in orders[wanted])
     lacking = [name for name in AT_BOOT if not orders[name] and name not in _built_in(sources.modules)]
     if lacking:

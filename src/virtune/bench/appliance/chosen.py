@@ -77,7 +77,13 @@ def chosen_appliance(cache: Path) -> Appliance:
     return found
 
 
-def general_appliance(cache: Path, *, module: str) -> Appliance:
+def appliance_besides(cache: Path, besides: frozenset[str]) -> Appliance:
+    """Return the appliance that the rig boots with further modules in it."""
+    sources = _sources(chosen(cache), cache, KERNEL_PACKAGE)
+    return appliance_for(sources, cache / "appliances", besides=besides)[0]
+
+
+def general_appliance(cache: Path, *, module: str, besides: frozenset[str] = frozenset()) -> Appliance:
     """Return an appliance with the distribution's general kernel, for a driver that the cloud kernel lacks.
 
     Raises PreconditionError where the user chose a kernel, which is never replaced.
@@ -87,7 +93,7 @@ def general_appliance(cache: Path, *, module: str) -> Appliance:
         raise PreconditionError(
             f"the kernel {what.kernel} that you chose has no {module}, which this bus needs", hint=BACK
         )
-    return appliance_for(_sources(what, cache, GENERAL_KERNEL), cache / "appliances")[0]
+    return appliance_for(_sources(what, cache, GENERAL_KERNEL), cache / "appliances", besides=besides)[0]
 
 
 def _sources(what: Chosen, cache: Path, package: str) -> Sources:

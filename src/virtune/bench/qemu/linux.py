@@ -29,6 +29,10 @@ class Linux:
         self._mounted: Mounted | None = None
         self.drives = vm.vcpus
 
+    def drives_module(self, module: str) -> bool:
+        """Whether it has this kernel module, or has it built in."""
+        return self._appliance.drives(module)
+
     def prepare(self, bus: str) -> None:
         """Load the drivers of a bus; raises RigError when the guest's kernel lacks them."""
         for module in DRIVERS[bus]:

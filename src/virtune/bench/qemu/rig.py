@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from virtune import shell
-from virtune.bench.appliance.build import Appliance
-from virtune.bench.appliance.chosen import general_appliance
+from virtune.bench.appliance.build import BESIDES, Appliance
+from virtune.bench.appliance.chosen import appliance_besides, general_appliance
 from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Window
 from virtune.bench.qemu.accelerator import Accelerator, accelerator_for, bare_accelerator
 from virtune.bench.qemu.bare import KVM_SECONDS, Bare, BareVm, running_bare
@@ -152,6 +152,10 @@ class MachineSession(abc.ABC, Generic[B]):
     def _target(self, carried: Carried, stack: Stack, ground: DiskImageSpec) -> tuple[Target, tuple[Check, ...]]:
         """Return where the load in the guest lands, and what was checked on the way there."""
 
+    def _lacks(self, stack: Stack) -> str:  # noqa: ARG002 - most machines lack nothing
+        """Say what of the stack the running system cannot do, empty for nothing."""
+        return ""
+
     def _leave(self) -> None:
         """Let go of the disk in the guest, before it is taken away."""
 
@@ -211,7 +215,7 @@ class MachineSession(abc.ABC, Generic[B]):
         if self._machine is not None:
             trouble = self._machine.vm.trouble()
             why = f"the one before is gone: {trouble}" if trouble else self._machine.unfit(stack, ground, anew=anew)
-            why = why or self._woken(self._machine)
+            why = why or self._lacks(stack) or self._woken(self._machine)
             if not why:
                 return self._machine, ""
             self.give_up()
@@ -298,11 +302,16 @@ class GuestSession(MachineSession[GuestBench]):
         return Carried(vm, self._linux, accelerator, ends, stack, ground), why
 
     def _appliance_for(self, stack: Stack) -> Appliance:
-        """Return an appliance whose kernel has the driver of the stack's bus: the cloud kernel lacks AHCI, the
-        general one has it.
+        """Return an appliance with the driver of the stack's bus (the cloud kernel lacks AHCI, the general one has
+        it) and its filesystem.
         """
+        cache, besides = shell.cache_directory(), BESIDES & {stack.disk.filesystem}
         lacking = [module for module in DRIVERS[stack.device.bus] if not self._appliance.drives(module)]
-        return general_appliance(shell.cache_directory(), module=lacking[0]) if lacking else self._appliance
+        if lacking:
+            return general_appliance(cache, module=lacking[0], besides=besides)
+        if all(self._appliance.drives(module) for module in besides):
+            return self._appliance
+        return appliance_besides(cache, besides)
 
     def _accelerator_for(self, stack: Stack, appliance: Appliance) -> Accelerator:
         """Return this machine's accelerator; a QEMU or kernel other than the one tested with KVM is tested too."""
@@ -322,6 +331,12 @@ class GuestSession(MachineSession[GuestBench]):
         first, *more = mounted.files
         target = GuestTarget(path=first, size_bytes=mounted.size_bytes, more=tuple(more))
         return target, (mounted.check(kind),)
+
+    def _lacks(self, stack: Stack) -> str:
+        kind = stack.disk.filesystem
+        if kind not in BESIDES or self._linux is None or self._linux.drives_module(kind):
+            return ""
+        return f"{kind} is not in the guest that runs"
 
     def _leave(self) -> None:
         if self._linux is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from virtune import shell
-from virtune.bench.filesystem import PROGRAMS
+from virtune.bench import filesystem
 from virtune.bench.permission import Held, admit
 from virtune.bench.scratch_place import why_exchangeable
 from virtune.flows.run.appliance import ready_appliance
@@ -47,9 +47,9 @@ def require_programs(study: Study, say: Callable[[Event], None]) -> None:
         shell.find(program)
     if any(arm.stack.disk.format == "qcow2" for arm in study.arms):
         shell.find("qemu-img")
-    if any(arm.stack.disk.filesystem != "none" for arm in study.arms):
-        for program in PROGRAMS:
-            shell.find(program)
+    for kind in sorted({arm.stack.disk.filesystem for arm in study.arms} - {"none"}):
+        for program in filesystem.PROGRAMS[kind]:
+            filesystem.find(program)
     machines = {arm.stack.machine for arm in study.arms if arm.stack.kind.own_guest}
     for emulator in {machine.emulator for machine in machines}:
         program = shell.find(emulator or "qemu-system-x86_64")

@@ -25,19 +25,20 @@ KNOBS: tuple[Knob, ...] = (
     _knob(
         id="disk.filesystem",
         number="K15",
-        domain=Choice(values=("none", "ext4")),
+        domain=Choice(values=("none", "ext4", "xfs")),
         default="none",
         change=Change.REPLUG,
         what=(
             "The filesystem that a test guest mounts from its disk, to load a file in it; with none it loads the "
-            "disk itself. It is made on scratch images only."
+            "disk itself. It is made on scratch images only: ext4 by mke2fs, xfs by mkfs.xfs, which has the file in "
+            "memory twice meanwhile, and before xfsprogs 6.13 takes none of 2 GiB or more."
         ),
         why=(
             "Applications use files. A filesystem divides and merges requests, keeps a journal and has locks of its "
             "own; a raw disk shows what is below it."
         ),
-        spelled={"linux": "mke2fs -t ext4 on the image, mount in the guest"},
-        source=(tried("a file on ext4 and the disk itself, by turns"),),
+        spelled={"linux": "mke2fs -t ext4 or mkfs.xfs on the image, mount in the guest"},
+        source=(tried("a file on ext4, on xfs and the disk itself, by turns"),),
         place=("disk", "filesystem"),
     ),
     _knob(
