@@ -12,6 +12,7 @@ from tests.published import complaints
 
 from virtune.cli import run
 from virtune.fleet.inventory import HOSTS_MAX, chosen, is_ssh_config, read_inventory
+from virtune.fleet.ssh_settings import address_of
 from virtune.model.errors import UsageError
 
 LIST = """\
@@ -159,6 +160,25 @@ def test_the_addresses_are_those_that_ssh_says(tmp_path: Path, capfd: pytest.Cap
     ]
     assert found["hosts"][2]["labels"] == {"rack": "9"}
     assert (found["hosts"][3]["address"], found["hosts"][3]["labels"]) == ("192.0.2.4", {"libvirt": "qemu:///system"})
+
+
+@pytest.mark.parametrize(
+    ("line", "user", "port"),
+    [
+        ("six ssh=ops@[2001:db8::7]:2200", "ops", 2200),
+        ("six ssh=ssh://ops@[2001:db8::7]:2200", "ops", 2200),
+        ("six ssh=ops@[2001:db8::7]", "ops", 22),
+        ('uri_aliases = ["six=qemu+ssh://ops@[2001:db8::7]:2200/system"]', "ops", 2200),
+        ('uri_aliases = ["six=qemu+ssh://ops@[2001:db8::7]/system"]', "ops", 22),
+        (json.dumps({"all": {"hosts": ["six"]}, "_meta": {"hostvars": {"six": {
+            "ansible_host": "2001:db8::7", "ansible_user": "ops", "ansible_port": 2200}}}}), "ops", 2200),
+    ],
+)  # fmt: skip
+def test_an_ipv6_address_is_given_to_ssh_as_it_takes_it(line: str, user: str, port: int) -> None:
+    """As a URI writes it, ssh looked for a name with brackets, or ended with its usage."""
+    (host,) = read_inventory(line, source="hosts")
+    found = address_of(host)
+    assert (found.user, found.host, found.port) == (user, "2001:db8::7", port)
 
 
 def test_any_source_of_ansible_is_read_by_its_own_program(

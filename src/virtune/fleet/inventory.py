@@ -162,7 +162,9 @@ def _ansible_target(name: str, variables: Mapping[str, Any]) -> str:
 
 
 def _target(address: str, user: object, port: object) -> str:
-    """Write what ssh is called with."""
+    """Write what ssh is called with; an IPv6 address with a port is told from it by brackets."""
+    if port is not None and ":" in address and not address.startswith("["):
+        address = f"[{address}]"
     whole = address if user is None else f"{user}@{address}"
     return whole if port is None else f"ssh://{whole}:{port}"
 

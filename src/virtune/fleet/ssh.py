@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from virtune.bounded import read_bounded
-from virtune.fleet.ssh_settings import config_words
+from virtune.fleet.ssh_settings import config_words, destination
 from virtune.model.errors import VirtuneError
 from virtune.model.fleet import FleetHost
 from virtune.model.text import printable
@@ -61,7 +61,7 @@ class Connection:
 
     def command(self, command: Sequence[str]) -> list[str]:
         """Return what runs a command there."""
-        return [*self.words, "--", self.host.target, shlex.join(command)]
+        return [*self.words, *destination(self.host), shlex.join(command)]
 
     def run(
         self,
@@ -106,7 +106,7 @@ def connected(
     """
     socket = warden.directory / f"{name}.s"
     words = (find("ssh"), *config_words(host), "-T", *_options(connect_seconds))
-    master = [*words, "-M", "-N", "-S", str(socket), "--", host.target]
+    master = [*words, "-M", "-N", "-S", str(socket), *destination(host)]
     with warden.running(master, name=name) as child:
         _await(child, socket, connect_seconds + _SPARE_SECONDS)
         yield Connection(host=host, words=(*words, "-o", "ControlMaster=no", "-S", str(socket)))
