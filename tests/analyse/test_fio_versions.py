@@ -17,7 +17,7 @@ from virtune.fio.results_text import read_text
 from virtune.model.measurement import FioResult, Latency
 from virtune.model.metric import BY_ID
 from virtune.report.json.explain import explained_document
-from virtune.report.text.explain import render
+from virtune.report.text.study.explain import render
 from virtune.report.text.words import quantity
 
 FOLDER = Path(__file__).parents[1] / "captures" / "fio-versions"

@@ -18,7 +18,7 @@ from virtune.flows.domains.audit import audit_all
 from virtune.flows.domains.domains import everywhere
 from virtune.model.finding import Audited, Unread
 from virtune.report.sarif import sarif
-from virtune.report.text.audit import page
+from virtune.report.text.vm.audit import page
 
 DOMAINS = Path(__file__).parents[1] / "captures" / "domains"
 

@@ -11,7 +11,7 @@ from virtune.fleet.ssh import HostError
 from virtune.flows.fleet.ask import read_document
 from virtune.flows.fleet.audit import audits_of
 from virtune.model.fleet import FleetHost, HostAnswer, Unreached
-from virtune.report.text.fleet import audit_lines, names
+from virtune.report.text.fleet.hosts import audit_lines, names
 
 FINDING: dict[str, Any] = {
     "rule": "R1",

@@ -12,7 +12,7 @@ from virtune.model.rig import Rig
 from virtune.model.verdict import Verdict
 from virtune.plan.thresholds import parse_conditions
 from virtune.report.reproduce import command_again
-from virtune.report.text.basis import steadiness, stopped_text
+from virtune.report.text.study.basis import steadiness, stopped_text
 
 
 @pytest.mark.parametrize(("rig", "names"), [("storage-daemon", True), ("qemu", True), ("libvirt", False)])

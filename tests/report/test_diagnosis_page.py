@@ -20,7 +20,7 @@ from virtune.model.guideline import walk
 from virtune.model.layers import HostQueue, VarianceShare
 from virtune.model.threads import ThreadCost
 from virtune.report.html.diagnosis_page import diagnosis_page
-from virtune.report.text.diagnose import render
+from virtune.report.text.vm.diagnose import render
 from virtune.store.store import Store
 
 KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"

@@ -37,7 +37,7 @@ from virtune.report.json.knobs import knobs_document
 from virtune.report.json.listing import listing_document
 from virtune.report.json.probe import probe_document
 from virtune.report.json.result import result_document
-from virtune.report.text.explain import Explained
+from virtune.report.text.study.explain import Explained
 
 MACHINES = sorted(path.parent.name for path in CAPTURES.glob("*/tree.json"))
 WHEN = "2026-01-02T03:04:05+00:00"

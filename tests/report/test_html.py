@@ -28,7 +28,7 @@ from virtune.model.verdict import Interval
 from virtune.report.charts.loads import sweep_curve
 from virtune.report.charts.tradeoff import speed_against_cost
 from virtune.report.html.page import ReportPage, Table
-from virtune.report.text.tune import recommendation_line
+from virtune.report.text.search.tune import recommendation_line
 from virtune.store.store import Store
 
 KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"

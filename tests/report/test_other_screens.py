@@ -21,8 +21,8 @@ from virtune.model.remark import Remark, Weight
 from virtune.model.study import StudyKind
 from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
 from virtune.model.units import format_count
-from virtune.report.text.diagnose import DiagnosisScreen, render
-from virtune.report.text.other_screens import CheckScreen, SweepScreen
+from virtune.report.text.vm.diagnose import DiagnosisScreen, render
+from virtune.report.text.whole.other_screens import CheckScreen, SweepScreen
 from virtune.store.store import Store
 
 ROOM = 20

@@ -24,12 +24,12 @@ from virtune.plan.arms import arms_from_vary, base_stack, make_arm
 from virtune.probe.host import host_facts
 from virtune.report.json.probe import probe_document
 from virtune.report.markdown import markdown
-from virtune.report.text.arms import arm_lines
-from virtune.report.text.basis import resting_on, steadiness
-from virtune.report.text.header import host_line
-from virtune.report.text.plain import plain_report
-from virtune.report.text.result import render, value_text, verdict_sentence
-from virtune.report.text.screen import Screen
+from virtune.report.text.study.arms import arm_lines
+from virtune.report.text.study.basis import resting_on, steadiness
+from virtune.report.text.study.header import host_line
+from virtune.report.text.study.result import render, value_text, verdict_sentence
+from virtune.report.text.whole.plain import plain_report
+from virtune.report.text.whole.screen import Screen
 
 WIDTHS = (40, 60, 80, 100, 160)
 

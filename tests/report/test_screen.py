@@ -13,8 +13,8 @@ from virtune.model.measurement import Histogram
 from virtune.model.remark import Remark, Weight
 from virtune.model.study import StudyKind
 from virtune.report.text.layout import set_at
-from virtune.report.text.result import render
-from virtune.report.text.screen import Screen
+from virtune.report.text.study.result import render
+from virtune.report.text.whole.screen import Screen
 
 ROOM = 20
 

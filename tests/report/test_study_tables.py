@@ -10,8 +10,8 @@ from rich.console import Console
 
 from virtune.analyse.study.summarise import summarise
 from virtune.cli import run
-from virtune.report.text.sign_words import sign_probability
-from virtune.report.text.studies import ending as study_ending
+from virtune.report.text.builtin.sign_words import sign_probability
+from virtune.report.text.builtin.studies import ending as study_ending
 from virtune.store.store import Store
 
 

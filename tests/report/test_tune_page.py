@@ -33,8 +33,8 @@ from virtune.report.charts.race import pareto, race
 from virtune.report.json.probe import probe_document
 from virtune.report.json.tune import tuning_document
 from virtune.report.reproduce import tune_again
-from virtune.report.text.tune import render
-from virtune.report.text.tune_arms import arms_table, runner_rows, short_names
+from virtune.report.text.search.tune import render
+from virtune.report.text.search.tune_arms import arms_table, runner_rows, short_names
 from virtune.report.tune_markdown import tuning_markdown
 
 RATES = {"base": 40_000.0, "fast": 80_000.0}

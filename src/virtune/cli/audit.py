@@ -78,7 +78,7 @@ def command(
         raise UsageError("--json, --sarif and --brief cannot be together: each is all that is written to stdout")
     _require_something(paths, connect, domains)
     from virtune.flows.stored.earlier_studies import Past
-    from virtune.report.text.audit import SHOWN_IN_FULL
+    from virtune.report.text.vm.audit import SHOWN_IN_FULL
 
     past = Past(store) if here or connect else None
     each = as_json or as_sarif
@@ -128,7 +128,7 @@ def _show(audited: list[Audited], unread: list[Unread], *, as_json: bool, as_sar
 
         click.echo(json.dumps(audit_document(audited, unread), indent=2))
     else:
-        from virtune.report.text import audit
+        from virtune.report.text.vm import audit
 
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else audit.WIDTH
         lines = audit.brief(audited, unread) if brief else audit.page(audited, unread, width=width)

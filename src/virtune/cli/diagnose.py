@@ -96,7 +96,7 @@ def command(
 def _write(found: tuple[Diagnosis, ...], report: Path | None, *, as_json: bool, verbose: bool) -> None:
     from virtune.cli.common.output import put, screen_lines
     from virtune.report.json.diagnose import diagnose_document
-    from virtune.report.text.diagnose import DiagnosisScreen, render
+    from virtune.report.text.vm.diagnose import DiagnosisScreen, render
 
     if report is not None:
         _report(found, report)
@@ -111,7 +111,7 @@ _OF_PROOF = ("rounds", "budget", "scratch", "seed", "markdown", "quiet")
 
 def _report(found: tuple[Diagnosis, ...], path: Path) -> None:
     from virtune.cli.common.output import write_report
-    from virtune.report.text.diagnose import render
+    from virtune.report.text.vm.diagnose import render
 
     def page() -> str:
         from virtune.flows.reports.report import page_html

@@ -89,8 +89,8 @@ def show_sweep(store: "Store", known: "LoadSweep", out: "ResultOutput", *, brief
     """
     from virtune.cli.common.output import put, screen_lines, write_report
     from virtune.flows.stored.show import current
-    from virtune.report.text.other_screens import SweepScreen
-    from virtune.report.text.sweep import render
+    from virtune.report.text.search.sweep import render
+    from virtune.report.text.whole.other_screens import SweepScreen
 
     record, result = current(store, known.study.id)
     text = render(known, result, record.facts)

@@ -218,7 +218,7 @@ def _print(found: "TopFrame", *, as_json: bool) -> None:
         click.echo(json.dumps(top_document(found), indent=2))
         return
     from virtune.cli.common.output import put
-    from virtune.report.text.top import TopText
+    from virtune.report.text.vm.top import TopText
 
     put(TopText(found))
 

@@ -11,8 +11,8 @@ from xml.etree import ElementTree as ET
 from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.result import Result
 from virtune.report.reproduce import command_again
-from virtune.report.text.header import host_line
-from virtune.report.text.thresholds import sentence
+from virtune.report.text.study.header import host_line
+from virtune.report.text.study.thresholds import sentence
 from virtune.report.view import worth
 
 

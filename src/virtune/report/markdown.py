@@ -12,17 +12,17 @@ from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.result import Result
 from virtune.model.text import printable
 from virtune.report.reproduce import command_again
-from virtune.report.text.answer import answer, change_cell
 from virtune.report.text.layout import set_at
-from virtune.report.text.notes import note_lines, warning_lines
-from virtune.report.text.result import (
+from virtune.report.text.study.answer import answer, change_cell
+from virtune.report.text.study.notes import note_lines, warning_lines
+from virtune.report.text.study.result import (
     about,
     headline,
     value_text,
     verdict_sentence,
 )
-from virtune.report.text.thresholds import arms_text, change_text
-from virtune.report.text.verified import settings_of
+from virtune.report.text.study.thresholds import arms_text, change_text
+from virtune.report.text.study.verified import settings_of
 from virtune.report.view import WorkloadView, view_of, worth
 
 _ALWAYS = re.compile(r"([\\`*|$#])")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from virtune.model.bottleneck import Diagnosis
 from virtune.model.result import Result
 from virtune.report.markdown import markdown, plain
-from virtune.report.text.proof import headline, proof_sentences
+from virtune.report.text.vm.proof import headline, proof_sentences
 
 
 def proof_markdown(one: Diagnosis, result: Result | None, facts: str = "") -> str:

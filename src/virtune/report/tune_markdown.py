@@ -7,8 +7,8 @@ from virtune.model.tuning import Tuning
 from virtune.report.markdown import code, plain
 from virtune.report.reproduce import tune_again
 from virtune.report.text.layout import set_at
-from virtune.report.text.tune import answer_lines, headline, sections
-from virtune.report.text.tune_arms import arms_table
+from virtune.report.text.search.tune import answer_lines, headline, sections
+from virtune.report.text.search.tune_arms import arms_table
 
 COLUMNS = 110
 """The width of the table of arms: wide enough for names of three settings beside their intervals."""

@@ -26,7 +26,7 @@ from virtune.model.evidence import Damaged, Listed
 from virtune.model.store_place import StorePlace
 from virtune.model.text import printable
 from virtune.report.json.listing import listing_document
-from virtune.report.text.listing import arms_text, workloads_text
+from virtune.report.text.study.listing import arms_text, workloads_text
 from virtune.store.progress import run_of, runs_of
 from virtune.store.store import Store
 from virtune.web.guard import Guard

@@ -9,9 +9,9 @@ from virtune.model.study import StudyKind
 from virtune.model.units import format_count
 from virtune.report.charts.chart import Chart
 from virtune.report.charts.host import HostCheck, host_over_time
-from virtune.report.text.basis import drift_text
-from virtune.report.text.check import sentence
-from virtune.report.text.header import host_line
+from virtune.report.text.host.check import sentence
+from virtune.report.text.study.basis import drift_text
+from virtune.report.text.study.header import host_line
 from virtune.report.text.words import share_text
 from virtune.store.store import Store
 

@@ -4,8 +4,8 @@
 from dataclasses import dataclass
 
 from virtune.model.result import Result
-from virtune.report.text.answer import change_text
-from virtune.report.text.result import value_text, verdict_sentence
+from virtune.report.text.study.answer import change_text
+from virtune.report.text.study.result import value_text, verdict_sentence
 from virtune.report.view import ResultView, view_of
 
 

@@ -14,9 +14,9 @@ from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.text import printable
 from virtune.model.units import format_seconds, format_share
 from virtune.model.verdict import Comparison, Verdict
-from virtune.report.text.answer import STYLE
 from virtune.report.text.forest import bar, reach_of
-from virtune.report.text.thresholds import arms_text
+from virtune.report.text.study.answer import STYLE
+from virtune.report.text.study.thresholds import arms_text
 from virtune.report.text.words import HOPELESS, count_text, difference_text
 
 ROUNDS_FORESEEN = 500

@@ -26,7 +26,7 @@ from virtune.model.study_options import StudyOptions
 from virtune.report.html.proof_page import proof_page
 from virtune.report.json.diagnose import diagnose_document
 from virtune.report.proof_markdown import proof_markdown
-from virtune.report.text.diagnose import DiagnosisScreen, render
+from virtune.report.text.vm.diagnose import DiagnosisScreen, render
 from virtune.store.store import Store
 
 _Ran = tuple[StudyRecord, Result] | None

@@ -50,7 +50,7 @@ def probe(*, as_json: bool, **words: Any) -> int:
 
         click.echo(json.dumps(probe_document(facts, differing, lost), indent=2))
     else:
-        from virtune.report.text.fleet import probe_lines
+        from virtune.report.text.fleet.hosts import probe_lines
 
         click.echo("\n".join(probe_lines([(one.host, mine) for one, mine in facts], differing, lost)))
     return FAILED if lost else 0
@@ -104,7 +104,7 @@ def audit(
     from virtune.flows.fleet.audit import audits_of
     from virtune.flows.fleet.inventory import hosts_of
     from virtune.report.json.audit import SCHEMA
-    from virtune.report.text.fleet import together
+    from virtune.report.text.fleet.hosts import together
 
     hosts, asked = hosts_of(fleet_of(words)), _words(paths, connect, ignore, here=here)
     answers = ask_document(hosts, access_of(words), asked, schema=SCHEMA, ok=(0, UNREADABLE), say=progress(words))
@@ -117,7 +117,7 @@ def audit(
 
         click.echo(json.dumps(audit_document(audits, lost), indent=2))
     else:
-        from virtune.report.text.fleet import audit_lines
+        from virtune.report.text.fleet.hosts import audit_lines
 
         click.echo("\n".join(audit_lines(audits, lost)))
     limit = None if fail_on == "never" else Severity(fail_on).rank

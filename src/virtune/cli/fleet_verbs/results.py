@@ -76,7 +76,7 @@ def gather(studies: tuple[str, ...], *, folder: Path, store: "StorePlace | None"
     from virtune.flows.fleet.inventory import hosts_of
     from virtune.model.fleet import Unreached
     from virtune.report.json.fleet_gather import GatheredHost, gather_document
-    from virtune.report.text.fleet import lost_lines
+    from virtune.report.text.fleet.hosts import lost_lines
 
     hosts = hosts_of(fleet_of(words))
     found = fleet_gather.gather(
@@ -141,6 +141,6 @@ def report(
 
         click.echo(json.dumps(report_document(found), indent=2))
         return
-    from virtune.report.text.fleet_report import report_lines
+    from virtune.report.text.fleet.report import report_lines
 
     click.echo("\n".join(report_lines(found)))

@@ -27,7 +27,7 @@ from virtune.report.charts.chart import Chart, standing_alone
 from virtune.report.html.check_page import check_page
 from virtune.report.html.other_pages import search_page, sweep_page
 from virtune.report.html.page import ReportPage, page_of
-from virtune.report.text.header import host_line
+from virtune.report.text.study.header import host_line
 from virtune.store.store import Store
 
 _TEMPLATE = Path(__file__).parents[2] / "report" / "html" / "page.html"

@@ -14,7 +14,7 @@ from virtune.report.charts.audit_map import SEVERITY_COLOURS
 from virtune.report.charts.chart import SHAPES, Chart, file_name, specification
 from virtune.report.charts.forest import FOREST, LABEL, ROW, forest_row, forest_spec, reach_of
 from virtune.report.fleet_audit import rule_rows
-from virtune.report.text.fleet_report import verdict_words
+from virtune.report.text.fleet.report import verdict_words
 from virtune.report.text.words import change_words, count_text, difference_text
 
 HOSTS_SHOWN = 60

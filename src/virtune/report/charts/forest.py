@@ -10,7 +10,7 @@ from virtune.model.result import Result
 from virtune.model.units import format_share
 from virtune.model.verdict import Comparison, Interval
 from virtune.report.charts.chart import MOST_ARMS, SHAPES, Chart, file_name, specification
-from virtune.report.text.answer import change_text
+from virtune.report.text.study.answer import change_text
 
 FOREST = "forest"
 """How the name of a forest plot begins."""

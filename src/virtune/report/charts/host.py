@@ -7,7 +7,7 @@ from typing import Any
 
 from virtune.model.fitness import Fitness
 from virtune.report.charts.chart import DASHES, PALETTE, Chart, specification
-from virtune.report.text.basis import DRIFT_TOLD
+from virtune.report.text.study.basis import DRIFT_TOLD
 from virtune.report.text.words import count_text
 
 _LEVEL, _NOISE, _DRIFT = "IOPS", "spread in %", "drift in % a minute"

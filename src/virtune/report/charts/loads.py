@@ -19,7 +19,7 @@ from virtune.report.charts.chart import (
     latency_limits,
     specification,
 )
-from virtune.report.text.result import value_text
+from virtune.report.text.study.result import value_text
 from virtune.report.text.words import estimate_text, quantity
 
 

@@ -12,7 +12,7 @@ from virtune.model.standing import Place
 from virtune.model.tuning import Tuning
 from virtune.report.charts.chart import PALETTE, Chart, file_name, specification
 from virtune.report.charts.tradeoff import SPEED_AND_COST, WIDEST, crosses
-from virtune.report.text.tune_arms import runner_rows
+from virtune.report.text.search.tune_arms import runner_rows
 from virtune.report.text.words import quantity
 
 _NAMED = 7

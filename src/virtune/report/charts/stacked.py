@@ -11,7 +11,7 @@ from virtune.model.layers import Layers
 from virtune.model.result import Result
 from virtune.model.units import format_ns, format_share
 from virtune.report.charts.chart import MOST_ARMS, PALETTE, Chart, file_name, specification
-from virtune.report.text.layers import in_flight_text
+from virtune.report.text.vm.layers import in_flight_text
 
 _THREADS = {
     "load": "load generator", "vcpu": "vCPUs", "iothread": "IOThreads", "main": "QEMU main loop",

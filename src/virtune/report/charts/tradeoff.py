@@ -9,7 +9,7 @@ from virtune.model.metric import BY_ID
 from virtune.model.result import Result
 from virtune.model.units import format_ns
 from virtune.report.charts.chart import Chart, arms_scale, file_name, specification
-from virtune.report.text.result import value_text
+from virtune.report.text.study.result import value_text
 
 SPEED_AND_COST: Mapping[str, Any] = {
     "x": {"field": "cost", "type": "quantitative", "scale": {"zero": True},

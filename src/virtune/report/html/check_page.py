@@ -8,7 +8,7 @@ from virtune.model.fitness import Fitness
 from virtune.model.result import Result
 from virtune.report.charts.forest import FOREST
 from virtune.report.html.page import MARKS, ReportPage, Table, VerdictLine, page_of
-from virtune.report.text.check import confidence_text, noise_rows, reach_rows, sentence
+from virtune.report.text.host.check import confidence_text, noise_rows, reach_rows, sentence
 
 
 def check_page(fitness: Fitness, result: Result, record: StudyRecord) -> ReportPage:

@@ -8,9 +8,9 @@ from virtune.model.units import format_bandwidth, format_count, format_ns, forma
 from virtune.report.charts.chart import Chart
 from virtune.report.charts.stacked import in_flight_of, times_of
 from virtune.report.html.page import MARKS, ReportPage, Table, VerdictLine
-from virtune.report.text.diagnose import exits_text, load_again, load_known, shown_threads, sleeps_text, varies
-from virtune.report.text.guideline import answers, published_of
-from virtune.report.text.layers import in_flight_text
+from virtune.report.text.vm.diagnose import exits_text, load_again, load_known, shown_threads, sleeps_text, varies
+from virtune.report.text.vm.guideline import answers, published_of
+from virtune.report.text.vm.layers import in_flight_text
 from virtune.report.text.words import count_text
 
 _MARKS = {Cause.UNDECIDED: "undecided", Cause.NOT_BOUND: "same"}

@@ -15,8 +15,8 @@ from virtune.report.fleet_audit import rule_rows
 from virtune.report.html.other_pages import audit_page
 from virtune.report.html.page import MARKS, ReportPage, Table, VerdictLine
 from virtune.report.reproduce import command_again, question_of
-from virtune.report.text.fleet import names, together
-from virtune.report.text.fleet_report import effect_lines, level_lines, odd_words, rank_rows
+from virtune.report.text.fleet.hosts import names, together
+from virtune.report.text.fleet.report import effect_lines, level_lines, odd_words, rank_rows
 from virtune.report.text.words import change_words, count_text, methods_text
 from virtune.report.view import SIMULATED_ONLY
 

@@ -17,11 +17,11 @@ from virtune.report.charts.loads import sweep_curve
 from virtune.report.charts.race import pareto, race
 from virtune.report.html.page import MARKS, ReportPage, Table, VerdictLine, host_text, page_of
 from virtune.report.reproduce import tune_again
-from virtune.report.text import sweep as sweep_text
-from virtune.report.text import tune as tune_text
-from virtune.report.text.header import host_line
-from virtune.report.text.notes import reading_notes
-from virtune.report.text.tune_arms import STATE, standing_rows
+from virtune.report.text.search import sweep as sweep_text
+from virtune.report.text.search import tune as tune_text
+from virtune.report.text.search.tune_arms import STATE, standing_rows
+from virtune.report.text.study.header import host_line
+from virtune.report.text.study.notes import reading_notes
 from virtune.report.text.words import count_text, methods_text
 from virtune.report.view import SIMULATED_ONLY
 

@@ -12,12 +12,12 @@ from virtune.model.verdict import Comparison
 from virtune.report.charts import charts_of
 from virtune.report.charts.chart import Chart
 from virtune.report.reproduce import command_again, question_of
-from virtune.report.text.answer import change_text, legend
-from virtune.report.text.arms import arm_lines
-from virtune.report.text.header import host_line
-from virtune.report.text.notes import note_lines, warning_lines
-from virtune.report.text.result import value_text
-from virtune.report.text.result import verdict_sentence as sentence_of
+from virtune.report.text.study.answer import change_text, legend
+from virtune.report.text.study.arms import arm_lines
+from virtune.report.text.study.header import host_line
+from virtune.report.text.study.notes import note_lines, warning_lines
+from virtune.report.text.study.result import value_text
+from virtune.report.text.study.result import verdict_sentence as sentence_of
 from virtune.report.text.words import methods_text
 from virtune.report.view import ResultView, view_of
 

@@ -8,7 +8,7 @@ from virtune.model.evidence import StudyRecord
 from virtune.model.proof import ProofOutcome
 from virtune.model.result import Result
 from virtune.report.html.page import MARKS, ReportPage, VerdictLine, page_of
-from virtune.report.text.proof import headline, proof_sentences
+from virtune.report.text.vm.proof import headline, proof_sentences
 
 _MARKS = {ProofOutcome.CONFIRMED: "better", ProofOutcome.REFUTED: "worse"}
 

@@ -7,7 +7,7 @@ from virtune.model.finding import Audited, Unread
 from virtune.model.fleet import Difference, FleetHost, HostAudit, Unreached
 from virtune.model.text import printable
 from virtune.report.fleet_audit import RuleRow, rule_rows
-from virtune.report.text.audit import brief
+from virtune.report.text.vm.audit import brief
 from virtune.report.text.words import count_text
 
 NAMES_SHOWN = 6

@@ -11,8 +11,8 @@ from virtune.model.remark import Weight
 from virtune.model.remark_kinds import SIMULATED
 from virtune.model.units import format_bandwidth, format_count, format_ns, format_seconds, format_share
 from virtune.model.verdict import Verdict
-from virtune.report.text.basis import drift_text
 from virtune.report.text.layout import Column, Paragraph, Records
+from virtune.report.text.study.basis import drift_text
 from virtune.report.text.words import difference_text, share_text
 
 _STYLE = {"invalid": "red", "warns": "yellow", "near": "cyan", "clear": "green"}

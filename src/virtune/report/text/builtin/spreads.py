@@ -7,7 +7,7 @@ from virtune.model.measurement import Histogram
 from virtune.model.metric import BY_ID
 from virtune.model.result import ArmSummary
 from virtune.report.text.layout import Column, Records
-from virtune.report.text.result import value_text
+from virtune.report.text.study.result import value_text
 from virtune.report.text.words import quantity
 
 PERCENTILES: tuple[float, ...] = (

@@ -10,7 +10,7 @@ from virtune.model.metric import BY_ID
 from virtune.model.text import printable
 from virtune.model.units import format_share
 from virtune.model.verdict import Verdict
-from virtune.report.text.fleet import columns, names
+from virtune.report.text.fleet.hosts import columns, names
 from virtune.report.text.words import count_text
 from virtune.report.view import SIMULATED_ONLY
 

@@ -13,10 +13,10 @@ from virtune.model.result import ArmSummary, Result
 from virtune.model.sweep import LoadSweep
 from virtune.model.units import format_bytes, format_count, format_ns, format_seconds
 from virtune.report.reproduce import sweep_again
-from virtune.report.text.header import host_line
 from virtune.report.text.layout import Column, Paragraph, Records
-from virtune.report.text.notes import notes
-from virtune.report.text.result import value_text
+from virtune.report.text.study.header import host_line
+from virtune.report.text.study.notes import notes
+from virtune.report.text.study.result import value_text
 from virtune.report.text.words import estimate_text
 
 BAR = 14

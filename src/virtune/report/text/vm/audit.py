@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from virtune.model.finding import Audited, Finding, Severity, Unread
 from virtune.model.text import printable
-from virtune.report.text.advice import IN_FILES, tag
+from virtune.report.text.vm.advice import IN_FILES, tag
 from virtune.report.text.words import count_text
 
 WIDTH = 100

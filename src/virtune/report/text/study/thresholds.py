@@ -8,8 +8,8 @@ from rich.text import Text
 
 from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.verdict import Comparison
-from virtune.report.text import answer
 from virtune.report.text.layout import Paragraph
+from virtune.report.text.study import answer
 from virtune.report.text.words import quantity
 
 _STYLE = {Outcome.BREACHED: "red", Outcome.HELD: "green", Outcome.UNDECIDED: "yellow"}

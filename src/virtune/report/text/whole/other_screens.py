@@ -11,10 +11,11 @@ from virtune.model.fitness import Fitness
 from virtune.model.result import Result
 from virtune.model.sweep import LoadSweep
 from virtune.model.units import format_bandwidth
-from virtune.report.text import check, sweep
+from virtune.report.text.host import check
 from virtune.report.text.layout import Paragraph
-from virtune.report.text.notes import names_text
-from virtune.report.text.screen import NAMES, ROWS_LEAST, fitting, item, screen_warnings, verified_line
+from virtune.report.text.search import sweep
+from virtune.report.text.study.notes import names_text
+from virtune.report.text.whole.screen import NAMES, ROWS_LEAST, fitting, item, screen_warnings, verified_line
 from virtune.report.text.words import count_text
 
 _Height = Callable[[Sequence[RenderableType]], int]

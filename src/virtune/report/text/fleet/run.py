@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from virtune.model.fleet_task import FleetRun, HostDrift, TaskProgress, TaskState
 from virtune.model.text import printable
 from virtune.model.units import format_seconds
-from virtune.report.text.fleet import columns
+from virtune.report.text.fleet.hosts import columns
 from virtune.report.text.words import change_words, count_text
 
 SAID_MAX = 120

@@ -15,18 +15,19 @@ from virtune.model.remark import Weight
 from virtune.model.result import Result
 from virtune.model.tuning import Tuning
 from virtune.model.verdict import Comparison, Verdict
-from virtune.report.text import imported, tune
-from virtune.report.text.answer import STYLE, change_cell, is_told, legend, matrix
-from virtune.report.text.arms import arm_lines
-from virtune.report.text.basis import what_deciding_takes
+from virtune.report.text.builtin.studies import ending
 from virtune.report.text.forest import axis, bar, reach_of
 from virtune.report.text.layout import Column, FirstThatFits, Paragraph, Records
-from virtune.report.text.notes import WARNING_STYLE, WORD, names_text, rejections, short_warnings
-from virtune.report.text.result import about, headline, standing, value_text
-from virtune.report.text.studies import ending
-from virtune.report.text.thresholds import conditions
-from virtune.report.text.tune_arms import arms_table
-from virtune.report.text.verified import not_verified, settings_of
+from virtune.report.text.search import tune
+from virtune.report.text.search.tune_arms import arms_table
+from virtune.report.text.study import imported
+from virtune.report.text.study.answer import STYLE, change_cell, is_told, legend, matrix
+from virtune.report.text.study.arms import arm_lines
+from virtune.report.text.study.basis import what_deciding_takes
+from virtune.report.text.study.notes import WARNING_STYLE, WORD, names_text, rejections, short_warnings
+from virtune.report.text.study.result import about, headline, standing, value_text
+from virtune.report.text.study.thresholds import conditions
+from virtune.report.text.study.verified import not_verified, settings_of
 from virtune.report.text.words import HOPELESS, count_text
 from virtune.report.view import ResultView, WorkloadView, view_of
 

@@ -10,7 +10,7 @@ from virtune.model.remark import PERIODIC_CHANCE
 from virtune.model.remark_kinds import PERIODIC
 from virtune.model.result import Result
 from virtune.model.study import Arm
-from virtune.report.text.sign_words import LEVEL
+from virtune.report.text.builtin.sign_words import LEVEL
 
 
 def at_least(count: int, trials: int, share: float) -> float:

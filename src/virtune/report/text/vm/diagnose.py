@@ -10,10 +10,10 @@ from rich.text import Text
 from virtune.model.bottleneck import CAUSE_WORDS, EMULATED_WORDS, Cause, Diagnosis
 from virtune.model.threads import ThreadCost
 from virtune.model.units import format_bandwidth, format_count, format_ns, format_seconds, format_share
-from virtune.report.text.guideline import guideline_lines
-from virtune.report.text.layers import layers_table
 from virtune.report.text.layout import Column, Paragraph, Records
-from virtune.report.text.proof import proof_lines
+from virtune.report.text.vm.guideline import guideline_lines
+from virtune.report.text.vm.layers import layers_table
+from virtune.report.text.vm.proof import proof_lines
 
 _SHOWN = 0.005
 """Threads that used less of a CPU than this, and waited for one for less than this share of the time, are left out.

@@ -13,15 +13,15 @@ from virtune.model.units import format_bytes, format_seconds, format_share
 from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
 from virtune.report.reproduce import command_again
-from virtune.report.text import imported
-from virtune.report.text.answer import STYLE, answer, change_cell, change_text, forest, judged_label, legend
-from virtune.report.text.arms import arm_lines
-from virtune.report.text.basis import resting_on, stopped_text
 from virtune.report.text.columns import SideBySide
-from virtune.report.text.header import host_line
 from virtune.report.text.layout import Column, Paragraph, Records
-from virtune.report.text.notes import notes, warning_count
-from virtune.report.text.verified import verified
+from virtune.report.text.study import imported
+from virtune.report.text.study.answer import STYLE, answer, change_cell, change_text, forest, judged_label, legend
+from virtune.report.text.study.arms import arm_lines
+from virtune.report.text.study.basis import resting_on, stopped_text
+from virtune.report.text.study.header import host_line
+from virtune.report.text.study.notes import notes, warning_count
+from virtune.report.text.study.verified import verified
 from virtune.report.text.words import count_text, quantity, share_text
 from virtune.report.view import ViewCell, ViewRow, WorkloadView, workload_view, worth
 

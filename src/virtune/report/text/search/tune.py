@@ -14,11 +14,11 @@ from virtune.model.tuning import Confirmation, LimitState, Recommendation, Tunin
 from virtune.model.units import format_bytes, format_seconds, format_share
 from virtune.model.verdict import Verdict
 from virtune.report.reproduce import tune_again
-from virtune.report.text.basis import checked_text, steadiness
-from virtune.report.text.header import host_line
 from virtune.report.text.layout import Paragraph
-from virtune.report.text.notes import label_of, reading_notes
-from virtune.report.text.tune_arms import arms_table
+from virtune.report.text.search.tune_arms import arms_table
+from virtune.report.text.study.basis import checked_text, steadiness
+from virtune.report.text.study.header import host_line
+from virtune.report.text.study.notes import label_of, reading_notes
 from virtune.report.text.words import count_text, difference_text, quantity, share_text
 from virtune.report.view import SIMULATED_ONLY
 

@@ -20,15 +20,15 @@ from virtune.model.threads import THREAD_ROLES
 from virtune.model.units import format_ns, format_seconds, format_share
 from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
-from virtune.report.text.answer import change_cell
+from virtune.report.text.builtin.engine_words import ENGINE_WORDS
+from virtune.report.text.builtin.period_words import period_findings
+from virtune.report.text.builtin.published import beside
+from virtune.report.text.builtin.sign_words import operation_findings
+from virtune.report.text.builtin.spreads import extremes, percentiles
 from virtune.report.text.columns import SideBySide
-from virtune.report.text.engine_words import ENGINE_WORDS
 from virtune.report.text.layout import Column, Paragraph, Records
-from virtune.report.text.period_words import period_findings
-from virtune.report.text.published import beside
-from virtune.report.text.result import standing, value_text
-from virtune.report.text.sign_words import operation_findings
-from virtune.report.text.spreads import extremes, percentiles
+from virtune.report.text.study.answer import change_cell
+from virtune.report.text.study.result import standing, value_text
 from virtune.report.text.words import difference_text, quantity
 
 Row = tuple[str, str]

@@ -17,12 +17,13 @@ from virtune.model.result import Result
 from virtune.model.study import Arm, Study
 from virtune.model.tuning import Tuning
 from virtune.model.units import format_ns, format_seconds, format_share
-from virtune.report.text import imported, tune
-from virtune.report.text.chosen_options import option_lines
+from virtune.report.text.builtin.studies import ending
 from virtune.report.text.layout import Column, Records
-from virtune.report.text.result import render
-from virtune.report.text.studies import ending
-from virtune.report.text.verified import all_checks
+from virtune.report.text.search import tune
+from virtune.report.text.study import imported
+from virtune.report.text.study.chosen_options import option_lines
+from virtune.report.text.study.result import render
+from virtune.report.text.study.verified import all_checks
 from virtune.report.text.words import methods_text, quantity
 
 

@@ -11,9 +11,9 @@ from virtune.model.published import AuthorsValue, PublishedFigure, PublishedStud
 from virtune.model.remark_kinds import EMULATED, SIMULATED
 from virtune.model.result import Result
 from virtune.model.workload import Workload
-from virtune.report.text.header import host_line
 from virtune.report.text.layout import Column, Paragraph, Records
-from virtune.report.text.result import value_text
+from virtune.report.text.study.header import host_line
+from virtune.report.text.study.result import value_text
 from virtune.report.text.words import quantity
 
 

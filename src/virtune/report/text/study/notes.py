@@ -12,9 +12,9 @@ from virtune.model.remark import Weight
 from virtune.model.result import ArmRemark, ArmSummary, Result
 from virtune.model.study import Study
 from virtune.model.units import format_bytes
-from virtune.report.text import imported
-from virtune.report.text.clients import loaded_by
 from virtune.report.text.layout import Paragraph
+from virtune.report.text.study import imported
+from virtune.report.text.study.clients import loaded_by
 from virtune.report.text.words import count_text, estimate_text, share_text
 
 WORD = {Weight.INVALID: "disturbed", Weight.WARNING: "warning"}

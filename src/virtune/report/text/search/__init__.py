@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Searches and sweeps for a terminal."""
