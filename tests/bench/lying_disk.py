@@ -45,28 +45,39 @@ class LyingDisk:
         self._thread.join()
         os.close(self._stop)
         self._listener.close()
-        for *_, memory in self._regions:
-            memory.close()
 
     def _serve(self) -> None:
+        """Serve one QEMU after another: one that lost its back end comes back where it was told to reconnect."""
         waited: list[Any] = [self._listener, self._stop]
-        if self._listener in select.select(waited, [], [])[0]:
+        while self._stop not in select.select(waited, [], [])[0]:
             with self._listener.accept()[0] as peer, contextlib.suppress(OSError, EOFError):
-                while True:
-                    waited = [peer, self._stop, *([self._kick] if self._kick >= 0 else [])]
-                    ready = select.select(waited, [], [])[0]
-                    if self._stop in ready:
-                        break
-                    if self._kick in ready:
-                        os.read(self._kick, 8)
-                        if self.lie == "gone":
-                            break
-                        self._work()
-                    if peer in ready:
-                        self._answer(peer)
+                self._serve_one(peer)
+            self._forget()
+
+    def _serve_one(self, peer: socket.socket) -> None:
+        while True:
+            waited: list[Any] = [peer, self._stop, *([self._kick] if self._kick >= 0 else [])]
+            ready = select.select(waited, [], [])[0]
+            if self._stop in ready:
+                return
+            if self._kick in ready:
+                os.read(self._kick, 8)
+                if self.lie == "gone":
+                    return
+                self._work()
+            if peer in ready:
+                self._answer(peer)
+
+    def _forget(self) -> None:
+        """Forget all that the other side told, as a back end that starts anew."""
         for fd in (self._kick, self._call):
             if fd >= 0:
                 os.close(fd)
+        for *_, memory in self._regions:
+            memory.close()
+        self._kick = self._call = -1
+        self._regions.clear()
+        self._ring.clear()
 
     def _answer(self, peer: socket.socket) -> None:
         head, fds, _, _ = socket.recv_fds(peer, 12, 8)

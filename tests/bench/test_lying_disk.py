@@ -7,8 +7,9 @@ import mmap
 import socket
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.bench.lying_disk import LyingDisk
@@ -24,6 +25,9 @@ from virtune.shell import Warden, find
 pytestmark = pytest.mark.real
 
 SECTORS = 8192
+
+STATUS = 20
+"""Where the status of a virtio device lies in its common registers on PCI."""
 
 
 @contextlib.contextmanager
@@ -54,7 +58,7 @@ def guest(place: Path, memory: str, words: Sequence[str]) -> Iterator[tuple[Line
 @contextlib.contextmanager
 def lying(place: Path) -> Iterator[tuple[Line, LyingDisk]]:
     """A guest whose disk is a vhost-user export of ours."""
-    words = ["-chardev", f"socket,id=disk,path={place}/disk"]
+    words = ["-chardev", f"socket,id=disk,path={place}/disk,reconnect=1"]
     words += ["-device", "vhost-user-blk-pci,chardev=disk,num-queues=1,bus=slot0"]
     with (
         LyingDisk(place / "disk", sectors=SECTORS) as disk,
@@ -127,12 +131,44 @@ def test_a_request_that_ends_twice_is_noticed(lied_to: tuple[Line, LyingDisk]) -
     assert "which it did not have" in str(found["message"]) or "status 255" in str(found["message"])
 
 
-def test_a_disk_whose_back_end_goes_away_in_mid_run_ends_the_load(tmp_path: Path) -> None:
+def test_a_disk_whose_back_end_starts_anew_in_mid_run_ends_the_load(tmp_path: Path) -> None:
     with lying(tmp_path) as (line, disk):
         assert load(line)["ended_by"] == "complete"
         disk.lie = "gone"
         found = load(line)
-    assert (found["ended_by"], found["message"]) == ("error", "the disk completed nothing for 0.3 s: it is stuck")
+        disk.lie = ""
+        assert (found["ended_by"], found["message"]) == ("error", "the disk completed nothing for 0.3 s: it is stuck")
+        begin(line, b"number_ios=40\n", b"60000 0")
+        assert end(line)["ended_by"] == "complete", "QEMU tries once a second to connect again, and the disk is reset"
+
+
+def test_a_disk_that_is_reset_in_mid_run_ends_the_load_and_the_next_one_runs(tmp_path: Path) -> None:
+    # by the board's test port, which writes into the registers of a device as a guest does
+    words = ["-blockdev", "null-co,node-name=null,size=4194304,read-zeroes=off"]
+    words += ["-device", "virtio-blk-pci,id=disk0,drive=null,bus=slot0"]
+    words += ["-qtest", f"unix:{tmp_path}/board,server=on,wait=off", "-qtest-log", "none"]
+    with (
+        guest(tmp_path, "memory-backend-memfd", words) as (line, monitor),
+        socket.socket(socket.AF_UNIX) as board,
+    ):
+        board.connect(f"{tmp_path}/board")
+        begin(line, b"runtime=9999\ntime_based=1\n", b"60000 0")
+        registers = common_registers(monitor.execute("query-pci"))
+        board.sendall(f"writeb {registers + STATUS:#x} 0\n".encode())
+        found = end(line)
+        assert (found["ended_by"], found["message"]) == ("error", "the disk was reset while it had requests")
+        assert load(line)["ended_by"] == "complete"
+
+
+def common_registers(buses: Sequence[Mapping[str, Any]]) -> int:
+    """Return where the guest has put the registers of the disk, which QEMU has in its fifth region."""
+    devices = [device for bus in buses for device in bus["devices"]]
+    while devices:
+        device = devices.pop()
+        devices += device.get("pci_bridge", {}).get("devices", [])
+        if device["qdev_id"] == "disk0":
+            return next(int(region["address"]) for region in device["regions"] if region["bar"] == 4)
+    raise AssertionError("the board has no such disk")
 
 
 def test_a_disk_that_needs_a_reset_in_mid_run_says_so_and_gets_it(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 """What surrounds a load on this host: its CPUs, the page cache, a loud neighbour."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,12 @@ from virtune.probe.process import Process
 from virtune.probe.residency import cachestat
 
 SIZE = 4 * 1024**2
+
+THREADS = """
+import threading, time
+for _ in range(3):
+    threading.Thread(target=time.sleep, args=(60,)).start()
+"""
 
 
 @pytest.fixture
@@ -69,7 +76,9 @@ def test_fio_drops_only_a_cache_that_is_to_be_cold(state: CacheState, invalidate
 @pytest.mark.real
 def test_a_load_is_pinned_with_all_its_threads() -> None:
     mine = min(os.sched_getaffinity(0))
-    with shell.Warden(f"pinned-{os.getpid()}") as warden, warden.running(["sleep", "60"], name="load") as child:
+    words = [sys.executable, "-c", THREADS]
+    with shell.Warden(f"pinned-{os.getpid()}") as warden, warden.running(words, name="load") as child:
+        assert eventually(lambda: len(list(Process(child.pid).threads())) == 4, seconds=60)
         assert pin_check(child.pid, None) == ()
         pin_load(child.pid, str(mine))
         (check,) = pin_check(child.pid, str(mine))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A load of this host on some of its CPUs only."""
 
+import contextlib
 import os
 
 from virtune.model.errors import LoadError
@@ -10,15 +11,20 @@ from virtune.probe.process import Process
 
 
 def pin_load(pid: int, cpus: str | None) -> None:
-    """Pin a load that has just been started, and so all threads that it starts; raises LoadError for CPUs that are
-    not there for us.
+    """Pin all threads of a load that has just been started, and so those that they start; raises LoadError for CPUs
+    that are not there for us. A load that has ended already is noticed by whoever waits for it.
     """
     if cpus is None:
         return
+    process, pinned = Process(pid), set[int]()
     try:
-        os.sched_setaffinity(pid, parse_list(cpus))
-    except ProcessLookupError:
-        return  # it has ended already, which is noticed by whoever waits for it
+        wanted = parse_list(cpus)
+        # a thread that is not pinned yet may start another meanwhile
+        while new := {thread.tid for thread in process.threads()} - pinned:
+            for tid in new:
+                with contextlib.suppress(ProcessLookupError):
+                    os.sched_setaffinity(tid, wanted)
+            pinned |= new
     except (OSError, ValueError, OverflowError):
         there = ",".join(map(str, sorted(os.sched_getaffinity(0))))
         raise LoadError(
