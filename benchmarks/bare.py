@@ -2,7 +2,7 @@
 """From exec to the first I/O of a guest without an operating system, and the cost of the virtio path.
 
     python -m benchmarks.bare start [TIMES]      exec to first I/O, with QEMU's own start told apart; KVM and TCG
-    python -m benchmarks.bare linux [TIMES]      the same for virtune's guest with Linux, under TCG
+    python -m benchmarks.bare linux [TIMES]      the same for a guest with Linux, under TCG: booted, and resumed
     python -m benchmarks.bare path [TIMES]       QD1 on a disk that answers at once, each in a new process
 
 `start` counts from the exec of QEMU until this host knows that the guest's first read has ended. QEMU's own start is
@@ -53,13 +53,20 @@ def cpu_of(pid: int) -> float:
     return sum(int(one.read_text().split()[0]) for one in files) / 1e9
 
 
-def first_io_in_linux(warden: Warden) -> tuple[float, float]:
-    """Return the seconds from exec to the end of the first read in Linux under TCG, and QEMU's of CPU."""
+def first_io_in_linux(warden: Warden, *, boots: bool) -> tuple[float, float]:
+    """Return the seconds from exec to the end of the first read in Linux under TCG, and QEMU's of CPU.
+
+    It boots with its disk, or goes on from a saved state and gets its disk then.
+    """
     appliance = chosen_appliance(cache_directory())
     disk = (parked_command(SIZE, read_only=True), *device_commands(Stack(rig="qemu"), PARKED))
     begun = time.monotonic()
-    with running(appliance, warden, kvm=False, asked=Machine(), first=disk) as vm:
+    with running(appliance, warden, kvm=False, asked=Machine(), first=disk if boots else ()) as vm:
+        if not boots:
+            for command in disk:
+                vm.monitor.execute(command.execute, command.arguments)
         words = "for m in $(cat /lib/modules/virtio_blk.order); do insmod /lib/modules/$m.ko; done 2>/dev/null; "
+        words = words if boots else ""
         words += "until [ -b /dev/vda ]; do :; done; dd if=/dev/vda of=/dev/null bs=4k count=1 2>/dev/null; echo read"
         assert "read" in str(vm.guest.look.run(words, timeout_seconds=60))
         return time.monotonic() - begun, cpu_of(vm.child.pid)
@@ -177,9 +184,11 @@ def main() -> None:
             elif what == "linux":
                 if accelerator.kvm:
                     continue
-                whole = [first_io_in_linux(warden) for _ in range(times)]
-                told("Linux under TCG, exec to first I/O", [seconds for seconds, _ in whole], "s")
-                told("Linux under TCG, QEMU's CPU until then", [cpu for _, cpu in whole], "s")
+                first_io_in_linux(warden, boots=False)  # saves the state where there is none
+                for how, boots in (("booted", True), ("resumed", False)):
+                    whole = [first_io_in_linux(warden, boots=boots) for _ in range(times)]
+                    told(f"Linux under TCG, {how}, exec to first I/O", [seconds for seconds, _ in whole], "s")
+                    told(f"Linux under TCG, {how}, QEMU's CPU until then", [cpu for _, cpu in whole], "s")
             else:
                 told(f"{accelerator.name} QD1 path", [path_cost(accelerator, warden) for _ in range(times)], "us")
 

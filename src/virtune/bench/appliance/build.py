@@ -50,7 +50,9 @@ _EMPTY = ("dev", "proc", "run", "sys", "tmp")
 _DESCRIPTION = "appliance.json"
 _PACKED, _PLAIN = "vmlinuz", "vmlinux"
 _FORMAT = 1
-_PARTIAL = ".partial"
+PARTIAL = ".partial"
+"""What the name of a directory ends in that is being filled, after the number of the process."""
+
 _UNPACK_SECONDS = 20.0
 _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
@@ -89,7 +91,7 @@ def appliance_for(sources: Sources, home: Path, *, besides: frozenset[str] = fro
         if known.kernel == place / _PACKED:
             _unpack(place, kernel)  # made by an older virtune, or before there was a program that unpacks it
         return _read(place) or known, False
-    work = home / f"{key}.{os.getpid()}{_PARTIAL}"
+    work = home / f"{key}.{os.getpid()}{PARTIAL}"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     try:
@@ -126,9 +128,10 @@ def remove(home: Path, keys: frozenset[str] | None = None) -> list[str]:
 def remove_halves(home: Path) -> list[Path]:
     """Remove the remains of killed builds; returns what was removed."""
     places = (home, home.parent / "packages")
-    halves = [path for place in places if place.is_dir() for path in place.glob(f"*{_PARTIAL}") if _ended(path)]
-    hidden = [path for path in (home.parent / "packages").glob(f".*{_PARTIAL}") if _ended(path)]
-    found = sorted({*halves, *hidden})
+    halves = [path for place in places if place.is_dir() for path in place.glob(f"*{PARTIAL}") if _ended(path)]
+    hidden = [path for path in (home.parent / "packages").glob(f".*{PARTIAL}") if _ended(path)]
+    states = [path for path in home.glob(f"*/booted/*{PARTIAL}") if _ended(path)]
+    found = sorted({*halves, *hidden, *states})
     for path in found:
         shutil.rmtree(path, ignore_errors=True)
     return found
@@ -136,7 +139,7 @@ def remove_halves(home: Path) -> list[Path]:
 
 def _ended(path: Path) -> bool:
     """Whether the process that makes this is gone; its number is in the name."""
-    pid = path.name.removesuffix(_PARTIAL).rpartition(".")[2]
+    pid = path.name.removesuffix(PARTIAL).rpartition(".")[2]
     return not (pid.isdigit() and Path(f"/proc/{pid}").exists())
 
 

@@ -177,6 +177,15 @@ class ShellGuest:
         channels = (self.load, self.look)
         return all(channel.greet(timeout_seconds=max(0.0, deadline - time.monotonic())) for channel in channels)
 
+    def resume(self, *, timeout_seconds: float) -> None:
+        """Set the clock of a guest that goes on from a saved state, in which it has greeted.
+
+        Raises GuestError when it does not answer in time.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        self.look.run(f"date -s @{time.time():.0f}", timeout_seconds=timeout_seconds)
+        self.load.run("true", timeout_seconds=max(0.0, deadline - time.monotonic()))
+
     def run(self, argv: Sequence[str], *, timeout_seconds: float) -> GuestOutput:
         """Run a short program to its end; raises GuestError when there is none in time."""
         return self.look.run(words_of(argv), timeout_seconds=timeout_seconds)

@@ -25,7 +25,7 @@ class Linux:
 
     def __init__(self, vm: Vm, appliance: Appliance) -> None:
         self._vm, self._appliance = vm, appliance
-        self._drivers: set[str] = set()
+        self._drivers = set(vm.drivers)
         self._mounted: Mounted | None = None
         self.drives = vm.vcpus
 

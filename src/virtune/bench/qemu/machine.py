@@ -6,13 +6,14 @@ import itertools
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from virtune import shell
 from virtune.bench.appliance.build import Appliance
@@ -20,6 +21,7 @@ from virtune.bench.guest.agent import AgentGuest, SocketLine
 from virtune.bench.guest.channel import GuestError
 from virtune.bench.guest.shell import CHANNELS, ShellGuest
 from virtune.bench.live.monitor import exits_of
+from virtune.bench.qemu import booted
 from virtune.bench.qmp import Monitor
 from virtune.bounded import read_bounded
 from virtune.dialects.qemu.guest import GuestMachine, machine_argv
@@ -45,6 +47,19 @@ _DYING_SECONDS = 2.0
 _CONSOLE_BYTES = 4000
 _DISK = re.compile(r"(^|/)disk\d/")
 """The test disks among the devices of a guest, by the ids that they have."""
+
+_DRIVERS = frozenset({"virtio_blk", "virtio_scsi", "sd_mod"})
+_BEFORE_SAVING = f"""
+for name in {" ".join(sorted(_DRIVERS))}; do
+    for m in $(cat /lib/modules/$name.order); do insmod /lib/modules/$m.ko; done
+done 2>/dev/null; sleep 1
+""".replace("\n", " ")
+"""The drivers of most disks, and time for what a kernel does after its start."""
+
+_MEMORY_IS_SHARED = {"capabilities": [{"capability": "x-ignore-shared", "state": True}]}
+"""A state without the memory, which is a file of its own."""
+
+_LOOK_SECONDS = 0.01
 
 NUMBERS = itertools.count()
 """Numbers the guests of this run, for the names of their files."""
@@ -121,10 +136,11 @@ class QemuGuest:
 
 @dataclass(slots=True, kw_only=True)
 class Vm(QemuGuest):
-    """A guest with Linux that is up."""
+    """A guest with Linux that is up. `drivers` are the kernel modules of disks that it has loaded already."""
 
     guest: ShellGuest
     agent: AgentGuest | None
+    drivers: frozenset[str] = frozenset()
 
 
 def console_end(console: Path) -> str:
@@ -152,44 +168,149 @@ def running(
 ) -> Iterator[Vm]:
     """Boot a guest and yield it when its agent answers; it ends with the block.
 
-    `asked` is the requested machine, `first` the disk that it must have from its start. Raises RigError when it
-    is not ready in time, with the end of its console as hint.
+    Under TCG it goes on from the state of an earlier boot, which is saved first where there is none. `asked` is the
+    requested machine, `first` the disk that it must have from its start. Raises RigError when it is not ready in
+    time, with the end of its console as hint.
     """
     asked = asked or Machine()
-    program = shell.find(asked.emulator or PROGRAM)
-    name = f"guest{next(NUMBERS)}"
-    console = warden.directory / f"{name}.console"
+    start = _Start(appliance, warden, kvm, host_cpu, asked, first)
     with contextlib.ExitStack() as ends:
-        pairs = [socket.socketpair() for _ in (*CHANNELS, *(["agent"] if appliance.agent else []), "monitor")]
+        vm = None
+        if not kvm and not first and asked.hugepages is None:
+            vm = _resumed(start, ends, boot_seconds)
+        yield vm or ends.enter_context(_booted(start, boot_seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What a guest is started with."""
+
+    appliance: Appliance
+    warden: shell.Warden
+    kvm: bool
+    host_cpu: str
+    asked: Machine
+    first: Sequence[Command]
+
+    @property
+    def program(self) -> str:
+        return shell.find(self.asked.emulator or PROGRAM)
+
+    def machine(self, ends: Sequence[int], console: Path, memory: int | None, *, resumes: bool) -> GuestMachine:
+        """Return the machine with the descriptors of its ports: channels, agent if any, monitor."""
+        return GuestMachine(
+            kernel=str(self.appliance.kernel), initramfs=str(self.appliance.initramfs), console=str(console),
+            channels=tuple(ends[: len(CHANNELS)]), agent=ends[len(CHANNELS)] if self.appliance.agent else None,
+            monitor=ends[-1], kvm=self.kvm, host_cpu=self.host_cpu, vcpus=self.asked.vcpus or guest_vcpus(),
+            asked=self.asked, first=self.first, memory_file=memory, resumes=resumes,
+        )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _started(start: _Start, memory: IO[bytes] | None = None, *, resumes: bool = False) -> Iterator[tuple[Vm, float]]:
+    """Start QEMU and yield its guest, which is not ready yet, and when that was."""
+    name = f"guest{next(NUMBERS)}"
+    console = start.warden.directory / f"{name}.console"
+    with contextlib.ExitStack() as ends:
+        kinds = [*CHANNELS, *(["agent"] if start.appliance.agent else []), "monitor"]
+        pairs = [socket.socketpair() for _ in kinds]
         for ours, _ in pairs:
             ends.enter_context(ours)
         theirs = [pair[1].fileno() for pair in pairs]
-        vcpus = asked.vcpus or guest_vcpus()
-        machine = GuestMachine(
-            kernel=str(appliance.kernel), initramfs=str(appliance.initramfs), console=str(console),
-            channels=tuple(theirs[: len(CHANNELS)]), agent=theirs[len(CHANNELS)] if appliance.agent else None,
-            monitor=theirs[-1], kvm=kvm, host_cpu=host_cpu, vcpus=vcpus, asked=asked, first=first,
-        )  # fmt: skip
+        file = None if memory is None else memory.fileno()
+        machine = start.machine(theirs, console, file, resumes=resumes)
+        keep = (*theirs, *(() if file is None else (file,)))
         begun = time.monotonic()
         try:
-            child = ends.enter_context(warden.running(machine_argv(program, machine), name=name, keep=tuple(theirs)))
+            child = ends.enter_context(
+                start.warden.running(machine_argv(start.program, machine), name=name, keep=keep)
+            )
         finally:
             for _, end in pairs:
                 end.close()
         monitor = ends.enter_context(monitored(pairs[-1][0], child))
-        guest = ShellGuest([pair[0] for pair in pairs[: len(CHANNELS)]])
-        _until_ready(guest, child, console, begun, boot_seconds)
-        yield Vm(
-            child=child,
-            monitor=monitor,
-            guest=guest,
-            agent=AgentGuest(SocketLine(pairs[len(CHANNELS)][0])) if appliance.agent else None,
-            console=console,
-            kvm=kvm,
-            vcpus=vcpus,
-            version=version_of(monitor.execute("query-version")),
-            boot_seconds=time.monotonic() - begun,
+        yield (
+            Vm(
+                child=child,
+                monitor=monitor,
+                guest=ShellGuest([pair[0] for pair in pairs[: len(CHANNELS)]]),
+                agent=AgentGuest(SocketLine(pairs[len(CHANNELS)][0])) if start.appliance.agent else None,
+                console=console,
+                kvm=start.kvm,
+                vcpus=machine.vcpus,
+                version="",
+                boot_seconds=0.0,
+            ),
+            begun,
         )
+
+
+@contextlib.contextmanager
+def _booted(start: _Start, seconds: float, memory: IO[bytes] | None = None) -> Iterator[Vm]:
+    """Boot a guest and yield it when it is ready."""
+    with _started(start, memory) as (vm, begun):
+        _until_ready(vm.guest, vm.child, vm.console, begun, seconds)
+        yield _ready(vm, begun)
+
+
+def _ready(vm: Vm, begun: float) -> Vm:
+    vm.version = version_of(vm.monitor.execute("query-version"))
+    vm.boot_seconds = time.monotonic() - begun
+    return vm
+
+
+def _resumed(start: _Start, ends: contextlib.ExitStack, seconds: float) -> Vm | None:
+    """Return a guest that goes on from a saved state and ends with `ends`; None where there is none that can."""
+    machine = start.machine([-1] * (len(CHANNELS) + 2), Path(), None, resumes=False)
+    place = booted.place_of(start.appliance, start.program, machine)
+    try:
+        with booted.to_save(place, machine) as work:
+            if work is not None:
+                _save(start, work, seconds)
+    except HungError:
+        raise
+    except (RigError, OSError):
+        booted.refuse(place)
+    if booted.is_saved(place):
+        try:
+            return ends.enter_context(_going_on(start, place, seconds))
+        except (RigError, OSError):
+            if booted.is_saved(place):  # and was not removed meanwhile
+                booted.refuse(place)
+    return None
+
+
+def _save(start: _Start, work: Path, seconds: float) -> None:
+    """Boot a guest whose memory is a file, and save the rest of its state when it rests."""
+    part, whole = (shlex.quote(str(work / name)) for name in ("part", booted.DEVICES_FILE))
+    with (work / booted.MEMORY_FILE).open("wb+") as memory, _booted(start, seconds, memory) as vm:
+        vm.guest.look.run(_BEFORE_SAVING, timeout_seconds=seconds)
+        vm.monitor.execute("migrate-set-capabilities", _MEMORY_IS_SHARED)
+        vm.monitor.execute("migrate", {"uri": f"exec:cat >{part} && mv {part} {whole}"})
+        deadline = time.monotonic() + seconds
+        while not (work / booted.DEVICES_FILE).exists():
+            if vm.monitor.execute("query-migrate").get("status") == "failed" or time.monotonic() > deadline:
+                raise RigError("the state of the guest could not be saved")
+            time.sleep(_LOOK_SECONDS)
+
+
+@contextlib.contextmanager
+def _going_on(start: _Start, place: Path, seconds: float) -> Iterator[Vm]:
+    """Yield a guest that goes on from a saved state."""
+    with (
+        (place / booted.MEMORY_FILE).open("rb+") as memory,
+        _started(start, memory, resumes=True) as (vm, begun),
+    ):
+        vm.monitor.execute("migrate-set-capabilities", _MEMORY_IS_SHARED)
+        devices = shlex.quote(str(place / booted.DEVICES_FILE))
+        vm.monitor.execute("migrate-incoming", {"uri": f"exec:cat {devices}"})
+        while (status := vm.monitor.execute("query-migrate").get("status")) != "completed":
+            if status == "failed" or time.monotonic() > begun + seconds:
+                raise RigError("the guest did not go on from its saved state")
+            time.sleep(_LOOK_SECONDS)
+        vm.guest.resume(timeout_seconds=max(0.0, begun + seconds - time.monotonic()))
+        vm.drivers = _DRIVERS
+        yield _ready(vm, begun)
 
 
 @contextlib.contextmanager

@@ -90,7 +90,8 @@ class GuestMachine:
 
     `asked` are the stack's settings of the machine. `first` are the commands of a disk that must exist from the
     start: its node, and its devices. `agent` is the descriptor of the QEMU guest agent's port, None for a guest
-    without one.
+    without one. `memory_file` is the descriptor of a file that is the guest's memory. A guest that `resumes` waits
+    for the state that it goes on from, and keeps what it writes to itself.
     """
 
     kernel: str
@@ -104,6 +105,8 @@ class GuestMachine:
     vcpus: int = 2
     asked: Machine = field(default_factory=Machine)
     first: Sequence[Command] = ()
+    memory_file: int | None = None
+    resumes: bool = False
 
     @property
     def by_pvh(self) -> bool:
@@ -167,10 +170,19 @@ def _board(machine: GuestMachine) -> list[str]:
     asked, memory = machine.asked, machine.asked.memory or MEMORY
     cpu = asked.cpu or (machine.host_cpu if machine.kvm else "max")
     options = [asked.type or "q35", *(["hpet=off"] if asked.has_pci else _MICROVM)]
-    options += [MEMORY_BACKEND] if asked.hugepages is not None else []
+    options += [MEMORY_BACKEND] if asked.hugepages is not None or machine.memory_file is not None else []
     words = ["-cpu", cpu, "-smp", str(machine.vcpus), "-m", f"{memory}B"]
     words += [] if asked.has_pci else ["-global", "virtio-mmio.force-legacy=off"]
-    return ["-M", ",".join(options), *words, *hugepage_words(asked)]
+    return ["-M", ",".join(options), *words, *hugepage_words(asked), *_file_words(machine, memory)]
+
+
+def _file_words(machine: GuestMachine, size: int) -> tuple[str, ...]:
+    """Write the memory of a machine that is a file; nothing for any other."""
+    if machine.memory_file is None:
+        return ()
+    share = "off" if machine.resumes else "on"
+    memory = f"memory-backend-file,id=memory0,size={size},mem-path=/dev/fd/{machine.memory_file},share={share}"
+    return ("-object", memory, *(("-incoming", "defer") if machine.resumes else ()))
 
 
 def hugepage_words(machine: Machine) -> tuple[str, ...]:

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the states of booted guests lie: by all that they depend on, one process at a time, and not for ever."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from virtune.bench.appliance.build import Appliance, remove_halves
+from virtune.bench.qemu.booted import DEVICES_FILE, is_saved, place_of, refuse, to_save
+from virtune.dialects.qemu.guest import GuestMachine
+from virtune.model.machine import Machine
+from virtune.model.units import Bytes
+
+MACHINE = GuestMachine(
+    kernel="/k/vmlinux", initramfs="/k/initramfs", console="/c", channels=(5, 6), monitor=7, kvm=False
+)
+
+
+@pytest.fixture
+def appliance(tmp_path: Path) -> Appliance:
+    home = tmp_path / "appliances" / "0123"
+    home.mkdir(parents=True)
+    (home / "vmlinux").touch()
+    return Appliance(
+        key="0123", kernel=home / "vmlinux", initramfs=home / "initramfs", release="6.1", modules=frozenset(),
+        built_in=frozenset(), agent=False, size_bytes=0, made="",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def place(appliance: Appliance) -> Path:
+    return place_of(appliance, "/bin/true", MACHINE)
+
+
+def save(place: Path) -> bool:
+    """Save a state unless there is one; whether it was saved now."""
+    with to_save(place, MACHINE) as work:
+        if work is not None:
+            (work / DEVICES_FILE).touch()
+        return work is not None
+
+
+def test_a_state_is_of_one_machine_of_one_qemu(appliance: Appliance, place: Path) -> None:
+    others = [
+        replace(MACHINE, vcpus=3),
+        replace(MACHINE, agent=8),
+        replace(MACHINE, asked=Machine(cpu="qemu64")),
+        replace(MACHINE, asked=Machine(memory=Bytes(2**30))),
+        replace(MACHINE, asked=Machine(type="pc")),
+    ]
+    places = {place_of(appliance, "/bin/true", one) for one in (MACHINE, *others)}
+    places |= {
+        place_of(appliance, "/bin/false", MACHINE),
+        place_of(replace(appliance, key="4567"), "/bin/true", MACHINE),
+    }
+    assert len(places) == 8
+    same = replace(MACHINE, channels=(15, 16), monitor=17, console="/d")
+    assert place_of(appliance, "/bin/true", same) == place, "descriptors are of one run"
+
+
+def test_a_state_is_saved_once(place: Path) -> None:
+    assert not is_saved(place)
+    assert save(place)
+    assert is_saved(place)
+    assert not save(place)
+
+
+def test_one_process_saves_while_others_do_without(place: Path) -> None:
+    with to_save(place, MACHINE) as work:
+        assert work is not None
+        assert not save(place)
+
+
+def test_a_state_that_could_not_be_saved_leaves_nothing_and_is_tried_again(place: Path) -> None:
+    with pytest.raises(RuntimeError), to_save(place, MACHINE):
+        raise RuntimeError
+    assert [path.name for path in place.parent.iterdir()] == [f"{place.name}.lock"]
+    assert save(place)
+
+
+def test_a_refused_state_is_not_tried_again(place: Path) -> None:
+    assert save(place)
+    refuse(place)
+    assert not is_saved(place)
+    assert not save(place)
+
+
+def test_without_room_for_the_whole_memory_nothing_is_saved(place: Path) -> None:
+    with to_save(place, replace(MACHINE, asked=Machine(memory=Bytes(2**60)))) as work:
+        assert work is None
+
+
+def test_states_of_earlier_boots_go_and_of_this_one_the_last_used_stay(appliance: Appliance) -> None:
+    places = [place_of(appliance, "/bin/true", replace(MACHINE, vcpus=count)) for count in range(1, 9)]
+    earlier = places[0].with_name("ffffffff-0123")
+    earlier.mkdir(parents=True)
+    for index, place in enumerate(places):
+        assert save(place)
+        os.utime(place, (1e9 - index, 1e9 - index))  # the later it was saved, the longer it was not used
+    assert not earlier.exists()
+    assert [is_saved(place) for place in places] == [True] * 5 + [False] * 2 + [True]
+
+
+def test_the_remains_of_a_killed_save_are_removed(appliance: Appliance, place: Path) -> None:
+    half = place.with_name(f"{place.name}.999999999.partial")
+    half.mkdir(parents=True)
+    assert remove_halves(appliance.kernel.parent.parent) == [half]
+    assert not half.exists()

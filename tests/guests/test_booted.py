@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guests under TCG go on from the state of an earlier boot, each for itself."""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from virtune.bench.appliance.build import Appliance
+from virtune.bench.qemu.booted import DEVICES_FILE, MEMORY_FILE
+from virtune.bench.qemu.machine import HungError, Vm, running
+from virtune.shell import Warden
+
+pytestmark = pytest.mark.real
+
+TRIES = 20
+
+
+@contextlib.contextmanager
+def resumed(appliance: Appliance, warden: Warden) -> Iterator[Vm]:
+    """A guest that went on; while another test saves the state, guests boot."""
+    for _ in range(TRIES):
+        with running(appliance, warden, kvm=False) as vm:
+            if "-incoming" in vm.child.command:
+                yield vm
+                return
+    raise AssertionError("no guest went on from a state")
+
+
+def test_each_guest_has_memory_and_the_time_of_its_own(appliance: Appliance, one_warden: Warden) -> None:
+    with resumed(appliance, one_warden) as one, resumed(appliance, one_warden) as other:
+        one.guest.put("/run/mine", b"one's own", timeout_seconds=30)
+        assert one.guest.get("/run/mine", timeout_seconds=30) == b"one's own"
+        assert other.guest.run(["ls", "/run/mine"], timeout_seconds=30).status != 0
+        now = float(other.guest.run(["date", "+%s"], timeout_seconds=30).stdout)
+        assert abs(now - time.time()) < 60
+    with resumed(appliance, one_warden) as later:
+        assert later.guest.run(["ls", "/run/mine"], timeout_seconds=30).status != 0, "the state is as it was"
+
+
+def test_a_damaged_state_is_refused_and_the_guest_boots(
+    appliance: Appliance, one_warden: Warden, tmp_path: Path
+) -> None:
+    with resumed(appliance, one_warden) as vm:
+        state = Path(os.readlink(f"/proc/{vm.child.pid}/fd/{descriptor(vm)}")).parent
+    home = tmp_path / appliance.key
+    damaged = home / state.parent.name / state.name
+    damaged.mkdir(parents=True)
+    (home / "vmlinux").symlink_to(appliance.kernel)
+    (damaged / DEVICES_FILE).write_bytes(b"QEMU or not")
+    with (damaged / MEMORY_FILE).open("wb") as file:
+        file.truncate((state / MEMORY_FILE).stat().st_size)
+    copy = replace(appliance, kernel=home / "vmlinux")
+    # no time to boot: what follows the refusal is the usual way, which other tests go
+    with pytest.raises(HungError), running(copy, one_warden, kvm=False, boot_seconds=0.0):
+        pass
+    assert [path.name for path in damaged.iterdir()] == ["refused"]
+
+
+def descriptor(vm: Vm) -> str:
+    """Return the descriptor of the file that is a guest's memory."""
+    (memory,) = [word for word in vm.child.command if "mem-path=" in word]
+    return memory.partition("/dev/fd/")[2].partition(",")[0]
