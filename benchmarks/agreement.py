@@ -139,7 +139,7 @@ def group_of(stack: Stack) -> str:
     if stack.kind.in_guest:
         system = "without a system" if stack.machine.is_bare else "with Linux"
         return f"guest {system} ({stack.rig})"
-    return f"{stack.rig}"
+    return {"export": "virtqueues of an export", "file": "no virtqueue"}.get(stack.kind.front, "") + f" ({stack.rig})"
 
 
 def spread(values: list[float]) -> str:

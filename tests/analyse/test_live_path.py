@@ -9,7 +9,7 @@ from tests.analyse.test_gates import HEADER, sample
 
 from virtune.analyse.layers.bottleneck import judge
 from virtune.analyse.layers.live_path import live_path, throttled_share
-from virtune.analyse.layers.profile import rate_words, workload_words
+from virtune.analyse.layers.profile import rate_words, sequential_share, workload_words
 from virtune.analyse.trial.counters import read_counters
 from virtune.analyse.trial.usage import use
 from virtune.bench.live.domain import counts_of
@@ -18,7 +18,7 @@ from virtune.bench.live.rings import RingSeen, add, ring_rates
 from virtune.fio.workloads import parse_workload
 from virtune.model.bottleneck import Cause
 from virtune.model.counters import Use
-from virtune.model.live import DiskCount, DiskRates, LiveDisk, RingRates, rates_between
+from virtune.model.live import DiskCount, DiskRates, LiveDisk, Move, RingRates, rates_between
 
 STATS = """Domain: 'sql1'
   block.count=2
@@ -130,6 +130,32 @@ def test_a_live_load_is_a_workload_that_compare_takes(seen: DiskRates, words: st
     if words:
         (read,) = parse_workload(f"{words},{rate_words(seen)}")
         assert read.reads or read.writes
+
+
+@pytest.mark.parametrize(
+    ("near", "words"),
+    [
+        (1.0, "rw=rw,rwmixread=70,bs=8k,iodepth=4"),
+        (0.0, "rw=randrw,rwmixread=70,bs=8k,iodepth=4"),
+        (0.25, "rw=randrw,percentage_random=75,rwmixread=70,bs=8k,iodepth=4"),
+    ],
+)
+def test_requests_that_follow_one_another_are_a_sequential_load(near: float, words: str) -> None:
+    follows, jumps = Move(requests=3, sectors=3 * 16), Move(requests=3, sectors=-(10**6))
+    moves = [follows] * round(40 * near) + [jumps] * round(40 * (1 - near))
+    share = sequential_share(moves, rates())
+    assert share == near
+    assert workload_words(rates(), share) == words
+    assert parse_workload(words)
+
+
+def test_of_places_nothing_is_said_without_enough_to_say_it_of() -> None:
+    follows = Move(requests=1, sectors=16)
+    assert sequential_share([follows] * 29, rates()) is None
+    assert sequential_share([Move(requests=1, sectors=0)] * 99, rates()) is None, "memory of zeros looks like that"
+    assert sequential_share([follows] * 99, rates(reads=0, writes=0)) is None
+    far = [Move(requests=1, sectors=16 * 3)] * 99
+    assert sequential_share(far, rates()) == 0.0, "a request of 8 KiB ends before that"
 
 
 def test_a_disk_is_called_by_its_device() -> None:

@@ -1,44 +1,97 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a process's threads may run: all of them count but those that the kernel alone places."""
+"""Which places of a disk are asked for, read from a virtqueue: here one that lies in this test's own memory."""
 
+import ctypes
 import os
-import subprocess
-import sys
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import pytest
+from tests.conftest import eventually
 
-from virtune.bench.qemu.placement import place_checks
-from virtune.model.machine import Pins
-from virtune.model.stack import Stack
-from virtune.probe.process import Process
+from virtune.bench.live.places import PlaceReader, QueuePlace, watched_moves
 
-THREADS = """
-import os, sys, threading
-first, everywhere = min(os.sched_getaffinity(0)), os.sched_getaffinity(0)
-ready = threading.Event()
-def run():
-    with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as comm:
-        comm.write(sys.argv[1])
-    os.sched_setaffinity(0, everywhere)
-    ready.set()
-    threading.Event().wait()
-threading.Thread(target=run, daemon=True).start()
-ready.wait()
-os.sched_setaffinity(0, {first})
-print(first, flush=True)
-sys.stdin.read()
-"""
-"""A process whose main thread runs on the first CPU, and another thread, of a name that is given, on all."""
+SIZE = 8
+AVAIL, DESCRIPTORS, HEADERS, TABLES = 0, 64, 512, 1024
+READ, WRITE, FLUSH = 0, 1, 4
 
 
-@pytest.mark.parametrize(("name", "held"), [("iou-wrk-4711", True), ("iou-sqp-4711", True), ("worker", False)])
-def test_only_the_kernels_own_workers_may_run_elsewhere(name: str, *, held: bool) -> None:
-    words = [sys.executable, "-c", THREADS, name]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        first = child.stdout.readline().strip()
-        (check,) = place_checks(Stack(rig="qemu", pins=Pins(emulator=first)), Process(child.pid))
-        child.communicate("")
-    assert check.setting == "emulator.pin"
-    assert check.agrees is (held or len(os.sched_getaffinity(0)) == 1)
-    assert check.proof.startswith(f"Cpus_allowed_list of {1 if held else 2} threads")
+@dataclass
+class Driver:
+    """A guest's driver: it offers requests in a split ring, each with a header of its own."""
+
+    memory: ctypes.Array[ctypes.c_char] = field(default_factory=lambda: ctypes.create_string_buffer(4096))
+    offered: int = 0
+
+    @property
+    def base(self) -> int:
+        return ctypes.addressof(self.memory)
+
+    def reader(self, *, pid: int | None = None) -> PlaceReader:
+        queue = QueuePlace(offered=self.base + AVAIL, descriptors=self.base + DESCRIPTORS, size=SIZE)
+        return PlaceReader(os.getpid() if pid is None else pid, [queue], low=self.base, high=None)
+
+    def put(self, place: int, content: bytes) -> None:
+        ctypes.memmove(self.base + place, content, len(content))
+
+    def offer(self, sector: int, *, kind: int = READ, indirect: bool = False, header: int | None = None) -> None:
+        slot = self.offered % SIZE
+        where = HEADERS + 16 * slot if header is None else header
+        if header is None:
+            self.put(where, struct.pack("<IIQ", kind, 0, sector))
+        if indirect:
+            table = TABLES + 16 * slot
+            self.put(table, struct.pack("<QIHH", where, 16, 1, 1))
+            self.put(DESCRIPTORS + 16 * slot, struct.pack("<QIHH", table, 48, 4, 0))
+        else:
+            self.put(DESCRIPTORS + 16 * slot, struct.pack("<QIHH", where, 16, 1, 1))
+        self.put(AVAIL + 4 + 2 * slot, struct.pack("<H", slot))
+        self.offered = (self.offered + 1) % 2**16
+        self.put(AVAIL + 2, struct.pack("<H", self.offered))
+
+
+@pytest.mark.parametrize("indirect", [False, True])
+def test_the_newest_request_is_read_with_its_place(*, indirect: bool) -> None:
+    driver = Driver()
+    reader = driver.reader()
+    for number, sector in enumerate((8, 16, 2**40, 7), 1):
+        driver.offer(sector, kind=WRITE if number % 2 else READ, indirect=indirect)
+        assert reader.newest(0) == (number, sector)
+
+
+def test_indices_wrap() -> None:
+    driver = Driver(offered=2**16 - 1)
+    driver.offer(24)
+    assert driver.reader().newest(0) == (0, 24)
+
+
+def test_what_is_no_read_or_write_and_what_cannot_be_read_is_not_seen() -> None:
+    driver = Driver()
+    reader = driver.reader()
+    driver.offer(0, kind=FLUSH)
+    assert reader.newest(0) is None
+    driver.offer(8, header=2**40)
+    assert reader.newest(0) is None, "a place that is not mapped"
+    driver.offer(8, header=2**33)
+    assert reader.newest(0) is None, "beyond 4 GiB, where this guest has no memory"
+    driver.offer(8)
+    assert reader.newest(0) == (4, 8)
+    assert driver.reader(pid=2**22 + 1).newest(0) is None, "no such process"
+
+
+def sectors() -> Iterator[int]:
+    yield from range(0, 8 * 10**6, 8)
+
+
+def test_moves_are_from_one_look_to_the_next() -> None:
+    driver, places = Driver(), sectors()
+    driver.offer(next(places))
+    with watched_moves(driver.reader(), interval_seconds=0.001) as moves:
+
+        def enough() -> bool:
+            driver.offer(next(places))
+            return len(moves) >= 20
+
+        assert eventually(enough, seconds=60)
+    assert all(one.requests > 0 and one.sectors == 8 * one.requests for one in moves), moves

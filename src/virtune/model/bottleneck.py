@@ -138,7 +138,8 @@ class Diagnosis:
     """The diagnosis of one disk under one load: where the time goes, what its threads cost, what limits it.
 
     `missing` names evidence that could not be had and what it would add. `workload` is the load: its name, or of a
-    live disk what was seen of it, in fio's words; `rate` is then the rate at which its I/Os came, in the same words.
+    live disk what was seen of it, in fio's words; `rate` is then the rate at which its I/Os came, in the same words,
+    and `sequential` the share of requests that follow those before them on the disk, None if unknown.
     `queue` splits the time at the host's disk, None where the kernel does not tell; `variance` are the layers' shares
     of the variance of a request's time, none where too little was seen. `exits_per_io` is how often KVM left the
     guest for each I/O, None if unknown. `guideline` is the path through the published tuning guideline, for a disk
@@ -159,4 +160,5 @@ class Diagnosis:
     exits_per_io: float | None = None
     guideline: Walk | None = None
     no_guideline: str = ""
+    sequential: float | None = None
     proof: Proof | None = None

@@ -78,6 +78,16 @@ class LiveVm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """From one request of a virtqueue to a later one: how many requests later it was offered, and how many sectors of
+    512 bytes its first one lies beyond.
+    """
+
+    requests: int
+    sectors: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DiskRates:
     """What a disk did between two counts, in requests, bytes and I/Os in flight."""
 

@@ -6,6 +6,7 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping
 
+from virtune.bench.live.places import PlaceReader
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.model.domain import Domain, DomainDisk
 from virtune.model.errors import PreconditionError
@@ -23,8 +24,8 @@ _NO_EXITS = "KVM exits: libvirt reports none; it does from 9.0 on, of guests tha
 _DOMAIN = re.compile(r"^Domain: '(.*)'$", re.MULTILINE)
 
 _NO_RINGS = (
-    "the wait in the virtqueue: asking where it lies would taint a domain of libvirt's; of a QEMU started by hand"
-    " `--qmp` shows it"
+    "the wait in the virtqueue, and whether requests follow one another on the disk: asking where it lies would taint"
+    " a domain of libvirt's; of a QEMU started by hand `--qmp` shows both"
 )
 
 _FIELDS = {
@@ -58,6 +59,10 @@ class LiveDomain:
     def rings(self, target: str) -> str:  # noqa: ARG002 - a domain's monitor is libvirt's
         """A command to the monitor would taint the domain."""
         return _NO_RINGS
+
+    def places(self, target: str) -> PlaceReader | None:  # noqa: ARG002 - a domain's monitor is libvirt's
+        """A command to the monitor would taint the domain."""
+        return None
 
     def exits(self) -> int | str:
         """Return how often KVM has left the guest for the host, as libvirt knows it, or why that is not known."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from virtune.bench.live.places import PlaceReader, place_reader
 from virtune.bench.live.rings import RingReader
 from virtune.bench.qmp import Monitor, MonitorAnswer, execute_all
 from virtune.model.errors import PreconditionError, RigError
@@ -67,6 +68,10 @@ class LiveMonitor:
         if not len(found):
             return "the wait in the virtqueue: it is no split ring of virtio, or QEMU is older than 7.2"
         return found
+
+    def places(self, target: str) -> PlaceReader | None:
+        """Return what sees which places of a disk are asked for; None where they are not readable."""
+        return None if self.vm.pid is None else place_reader(self._monitor, self.vm.pid, target)
 
     def exits(self) -> int | str:
         """Return how often KVM has left the guest for the host, or why that is not known."""

@@ -35,7 +35,9 @@ _POINT_SECONDS = 0.05
 TRIAL_INTERVAL_SECONDS = 0.01
 """How often they are read in a trial, whose figures must not be affected: one ring takes 5 us, 16 take 27."""
 
-_WRAP = 2**16
+WRAP = 2**16
+"""The indices of a ring have 16 bits."""
+
 _QUEUES_MAX = 64
 
 _HOST_ADDRESS = re.compile(r" is (0x[0-9a-f]+)")
@@ -213,11 +215,11 @@ def sampled(reader: RingMemory, *, interval_seconds: float = INTERVAL_SECONDS) -
 def add(seen: RingSeen, value: tuple[int, int, int], seconds: float, *, size: int) -> None:
     """Add a sample of one ring, with its weight in seconds."""
     offered, taken, completed = value
-    seen.completed += (completed - seen.last[2]) % _WRAP
+    seen.completed += (completed - seen.last[2]) % WRAP
     seen.last = value
     seen.samples += 1
     seen.seconds += seconds
-    inside, at_work = (offered - completed) % _WRAP, (taken - completed) % _WRAP
+    inside, at_work = (offered - completed) % WRAP, (taken - completed) % WRAP
     if inside > size:  # read between two of the device's steps
         seen.torn += 1
         seen.seconds -= seconds
@@ -234,30 +236,47 @@ def ring_rates(seen: Sequence[RingSeen]) -> RingRates | None:
     return ring_rates_between((), [one.count() for one in seen])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueAddresses:
+    """A split ring by its addresses in the guest's memory; `kind` is the device (`virtio-blk`)."""
+
+    kind: str
+    size: int
+    desc: int
+    avail: int
+    used: int
+
+
 def _rings(monitor: Monitor, device: str) -> Iterator[_Ring]:
     """Yield the split rings of a virtio disk; none for another device, a packed ring, or an older QEMU."""
+    for one in queues_of(monitor, device):
+        here = address_of(monitor, one.avail), address_of(monitor, one.used)
+        yield _Ring(here[0] + 2, here[1] + 4 + 8 * one.size, here[1] + 2, one.size)
+
+
+def queues_of(monitor: Monitor, device: str) -> list[QueueAddresses]:
+    """Return the split rings of a virtio disk; none for another device, a packed ring, or an older QEMU."""
     on_pci = f"/machine/peripheral/{device}/virtio-backend"
     for path in (on_pci, on_pci.removesuffix("/virtio-backend")):  # the second is a device of virtio-mmio
-        found = list(_rings_at(monitor, path))
-        if found:
-            yield from found
-            return
+        with contextlib.suppress(RigError, KeyError, ValueError, TypeError):
+            if found := list(_queues_at(monitor, path)):
+                return found
+    return []
 
 
-def _rings_at(monitor: Monitor, path: str) -> Iterator[_Ring]:
-    with contextlib.suppress(RigError, KeyError, ValueError, TypeError):
-        status = monitor.execute("x-query-virtio-status", {"path": path})
-        if "PACKED" in str(status.get("guest-features", {}).get("transports")):
-            return
-        for number in range(min(int(status["num-vqs"]), _QUEUES_MAX)):
-            ring = monitor.execute("x-query-virtio-queue-status", {"path": path, "queue": number})
-            size, avail, used = (int(ring[name]) for name in ("vring-num", "vring-avail", "vring-used"))
-            if size and avail and used:
-                here = _address(monitor, avail), _address(monitor, used)
-                yield _Ring(here[0] + 2, here[1] + 4 + 8 * size, here[1] + 2, size)
+def _queues_at(monitor: Monitor, path: str) -> Iterator[QueueAddresses]:
+    status = monitor.execute("x-query-virtio-status", {"path": path})
+    if "PACKED" in str(status.get("guest-features", {}).get("transports")):
+        return
+    for number in range(min(int(status["num-vqs"]), _QUEUES_MAX)):
+        ring = monitor.execute("x-query-virtio-queue-status", {"path": path, "queue": number})
+        size, desc, avail, used = (int(ring[f"vring-{name}"]) for name in ("num", "desc", "avail", "used"))
+        if size and avail and used:
+            yield QueueAddresses(kind=str(status.get("name")), size=size, desc=desc, avail=avail, used=used)
 
 
-def _address(monitor: Monitor, physical: int) -> int:
+def address_of(monitor: Monitor, physical: int) -> int:
+    """Return where an address of the guest's memory is in QEMU's; raises ValueError where it is not."""
     said = monitor.execute("human-monitor-command", {"command-line": f"gpa2hva {physical:#x}"})
     shown = _HOST_ADDRESS.search(str(said))
     if shown is None:

@@ -4,6 +4,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
+from virtune.bench.live.places import PlaceReader
 from virtune.bench.live.rings import RingReader
 from virtune.model.live import DiskCount, LiveVm
 
@@ -19,6 +20,10 @@ class LiveView(Protocol):
 
     def rings(self, target: str) -> RingReader | str:
         """Return the virtqueues of a disk, or say why they cannot be seen."""
+        ...
+
+    def places(self, target: str) -> PlaceReader | None:
+        """Return what sees which places of a disk are asked for; None where they cannot be seen."""
         ...
 
     def exits(self) -> int | str:

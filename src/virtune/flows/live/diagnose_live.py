@@ -11,7 +11,7 @@ from virtune.advise.guidelines import TUNING, leaf_for
 from virtune.analyse.layers.bottleneck import judge
 from virtune.analyse.layers.curves import host_queue, variance_shares
 from virtune.analyse.layers.live_path import live_paths, throttled_share
-from virtune.analyse.layers.profile import rate_words, workload_words
+from virtune.analyse.layers.profile import rate_words, sequential_share, workload_words
 from virtune.analyse.layers.tuning import answers_of, not_applicable
 from virtune.analyse.trial.counters import read_counters
 from virtune.analyse.trial.usage import use
@@ -19,13 +19,14 @@ from virtune.bench.counters import Sampler
 from virtune.bench.disk_queue import DiskQueue
 from virtune.bench.live.domain import LiveDomain
 from virtune.bench.live.monitor import monitored
+from virtune.bench.live.places import watched_moves
 from virtune.bench.live.rings import sampled
 from virtune.bench.live.view import LiveView
 from virtune.model.bottleneck import DataPath, Diagnosis
 from virtune.model.counters import Use
 from virtune.model.errors import PreconditionError, UsageError
 from virtune.model.guideline import Walk, walk
-from virtune.model.live import DiskCount, DiskCurve, DiskRates, LiveDisk, LiveVm, RingRates
+from virtune.model.live import DiskCount, DiskCurve, DiskRates, LiveDisk, LiveVm, Move, RingRates
 from virtune.probe.devices import backing_of
 from virtune.probe.limits import disk_limits
 from virtune.virsh import Virsh
@@ -57,12 +58,14 @@ def look(view: LiveView, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
     after: Mapping[str, DiskCount] = {}
     pid = view.vm.pid
     readers = {one.target: view.rings(one.target) for one in chosen}
+    places = {one.target: found for one in chosen if (found := view.places(one.target)) is not None}
     with contextlib.ExitStack() as ends:
         sampler = ends.enter_context(
             Sampler(devices=names, processes={} if pid is None else {"guest": pid}, throttled=pid)
         )
         queues = {one.target: ends.enter_context(DiskQueue(one.devices[0])) for one in chosen if one.devices}
         seen = {name: ends.enter_context(sampled(one)) for name, one in readers.items() if not isinstance(one, str)}
+        moves = {name: ends.enter_context(watched_moves(one)) for name, one in places.items()}
         sampler.sample(mark="begin")
         before, left = view.counts(), view.exits()
         time.sleep(seconds)
@@ -73,7 +76,7 @@ def look(view: LiveView, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
     rings = {name: one if isinstance(one, str) else seen[name] for name, one in readers.items()}
     exits = left if isinstance(left, str) else left_now if isinstance(left_now, str) else left_now - left
     curves = {name: one.curve() for name, one in queues.items()}
-    return tuple(_diagnoses(view.vm, chosen, (before, after), used, rings, exits, curves))
+    return tuple(_diagnoses(view.vm, chosen, (before, after), used, rings, exits, curves, moves))
 
 
 def _diagnoses(
@@ -84,6 +87,7 @@ def _diagnoses(
     rings: Mapping[str, Sequence[RingRates] | str],
     exits: int | str,
     curves: Mapping[str, DiskCurve],
+    moves: Mapping[str, Sequence[Move]],
 ) -> Iterator[Diagnosis]:
     seen = {name: () if isinstance(one, str) else one for name, one in rings.items()}
     for found in live_paths(vm, chosen, counts, used, seen):
@@ -95,9 +99,11 @@ def _diagnoses(
         curve = curves.get(disk.target, DiskCurve(points=()))
         points = [one.points for one in seen[disk.target]]
         done = sum(after.reads + after.writes - before.reads - before.writes for before, after in _pairs(counts))
+        sequential = sequential_share(moves.get(disk.target, ()), rates)
         yield Diagnosis(
             disk=f"{vm.name}:{disk.target}",
-            workload=workload_words(rates),
+            workload=workload_words(rates, sequential),
+            sequential=sequential,
             rate=rate_words(rates) if rates.requests > 0 else "",
             seconds=rates.seconds,
             path=path,

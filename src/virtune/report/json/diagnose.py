@@ -21,7 +21,7 @@ from virtune.report.json.document import (
 )
 from virtune.report.json.layers import LayersPart, layers_document
 
-SCHEMA = "virtune/diagnose/4"
+SCHEMA = "virtune/diagnose/5"
 
 
 class _Thread(TypedDict):
@@ -129,6 +129,11 @@ class _Disk(TypedDict):
     disk: Annotated[str, "The disk: VM and target, or the arm of a study."]
     workload: Annotated[str, "The load: its name, or what was seen of it in fio's words."]
     rate: Annotated[str, "Of a live disk the rate of its I/Os, in fio's words; empty for a stored study."]
+    sequential_share: Annotated[
+        float | None,
+        "Of a live disk the share of requests that follow those before them on it; null if unknown.",
+        NOT_NEGATIVE,
+    ]
     seconds: Annotated[
         float,
         "How long it was looked at; of a stored study the round that the figures and threads are of.",
@@ -168,6 +173,7 @@ def _disk(one: Diagnosis) -> _Disk:
         "disk": one.disk,
         "workload": one.workload,
         "rate": one.rate,
+        "sequential_share": one.sequential,
         "seconds": one.seconds,
         "iops": path.iops,
         "bandwidth_bps": path.bandwidth,

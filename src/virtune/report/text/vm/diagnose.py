@@ -116,7 +116,10 @@ def load_again(one: Diagnosis) -> str:
 
 def load_known(one: Diagnosis) -> str:
     """Say how well that load is known."""
-    return f"with `,{one.rate}` at its rate; from counters: sizes are means, and random places are assumed"
+    places = "random places are assumed"
+    if one.sequential is not None:
+        places = f"by its virtqueue {format_share(one.sequential)} of requests follow those before them on the disk"
+    return f"with `,{one.rate}` at its rate; from counters: sizes are means; {places}"
 
 
 def exits_text(each: float) -> str:
