@@ -33,7 +33,11 @@ def test_a_study_that_waited_for_its_conditions_says_so_and_asks_for_them_again(
     assert "--fail-if 'iops < -3%' --fail-if 'cpu_per_io > +900%'" in command_again(asked)
     found = summarise(replace(kept, study=replace(asked, conditions=asked.conditions[:1])))
     assert found.stopped is Stopped.DECIDED
-    assert stopped_text(found) == "stopped: every pair of arms and every --fail-if condition is decided"
+    said = "stopped: every pair of arms is decided, and every --fail-if condition that more rounds can decide"
+    assert stopped_text(found) == said
+    few = replace(asked, conditions=parse_conditions(["latency.p99 > +10%"]))  # of which nothing was measured
+    found = summarise(replace(kept, study=few))
+    assert (found.stopped, stopped_text(found)) == (Stopped.DECIDED, said), "said of a condition that is undecided"
     undecided = tuple(replace(one, verdict=Verdict.UNDECIDED) for one in found.verdicts)
     # such as a percentile of trials that have too few I/Os for it: no number of rounds decides it
     assert stopped_text(replace(found, verdicts=undecided)) == "stopped: more rounds alone would decide nothing more"

@@ -36,7 +36,9 @@ def stopped_text(result: Result) -> str:
         return "stopped: more rounds alone would decide nothing more"
     if result.stopped is Stopped.DECIDED:
         pairs = "every pair of arms" if result.study.pairs == "all" else f"every arm against {result.study.baseline}"
-        return f"stopped: {pairs}{' and every --fail-if condition' if result.study.conditions else ''} is decided"
+        # one whose percentile has too few I/Os stays undecided however many rounds there are
+        others = ", and every --fail-if condition that more rounds can decide" if result.study.conditions else ""
+        return f"stopped: {pairs} is decided{others}"
     return _STOPPED[result.stopped]
 
 
