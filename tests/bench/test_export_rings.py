@@ -43,6 +43,13 @@ def test_every_queue_is_read_where_its_driver_put_it(ring_file: int, size: int) 
     assert rings.read()[0] == (9, 5, 3), "it is the memory itself that is read"
 
 
+def test_a_load_that_has_only_begun_to_make_its_queues_has_none_yet(ring_file: int) -> None:
+    """The file is there before it has a size, and a trial is valid without its rings."""
+    assert os.fstat(ring_file).st_size == 0
+    with pytest.raises(OSError, match="unknown layout"):
+        ExportRings(os.getpid())
+
+
 def test_another_layout_is_not_guessed(ring_file: int) -> None:
     os.write(ring_file, memory_of(128, [(7, 5, 3)]) + bytes(16))
     with pytest.raises(OSError, match="unknown layout"):

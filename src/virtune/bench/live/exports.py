@@ -7,6 +7,7 @@ look costs no system call.
 """
 
 import mmap
+import os
 import struct
 
 from virtune.probe.process import Process
@@ -29,8 +30,9 @@ class ExportRings:
         if found is None:
             raise FileNotFoundError(f"process {pid} drives no export")
         with found:
-            self._memory = mmap.mmap(found.fileno(), 0, prot=mmap.PROT_READ)
-        self._size, count = _shape(len(self._memory))
+            whole = os.fstat(found.fileno()).st_size
+            self._size, count = _shape(whole)  # of a file that has no size yet, too
+            self._memory = mmap.mmap(found.fileno(), whole, prot=mmap.PROT_READ)
         stride = _bytes_of(self._size)
         self._begins = [number * stride for number in range(count)]
 
