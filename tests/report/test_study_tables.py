@@ -10,6 +10,9 @@ from rich.console import Console
 
 from virtune.analyse.study.summarise import summarise
 from virtune.cli import run
+from virtune.flows.reports.published import published_study
+from virtune.flows.reports.report import page_html
+from virtune.report.html.page import page_of
 from virtune.report.text.builtin.sign_words import sign_probability
 from virtune.report.text.builtin.studies import ending as study_ending
 from virtune.store.store import Store
@@ -75,10 +78,34 @@ def test_single_operations_are_judged_by_a_test_and_not_by_a_count(
 ) -> None:
     said = " ".join(ending("vmm-latency", tmp_path, capsys, "--rounds", "1").split())
     assert "bare: maximum higher beside the most background load in 6 of 6 kinds of I/O (sign test: p = 0.03)" in said
-    assert "virtio is faster in the mean than the emulated disk in 18 of 18 cells (sign test: p = 0.00)" in said
+    assert "virtio is faster in the mean than the emulated disk in 18 of 18 cells (sign test: p < 0.01)" in said
     _, found, rest = said.partition("one vCPU is faster in the mean than two in ")
     assert found
     assert "so chance may do it" in rest[:80], "vCPUs change nothing on this disk"
+
+
+def test_the_page_of_a_study_begins_with_its_own_table_and_pictures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ending("vmm-latency", tmp_path, capsys, "--rounds", "1")
+    with Store(tmp_path / "store.sqlite") as store:
+        record = store.get(store.find("last"))
+    result, authors = summarise(record), published_study("vmm-latency")
+    page = page_of(result, record, published=authors)
+    assert page.question == record.study.title
+    table = page.own[0].table
+    assert table is not None
+    assert table.columns == ("", *(arm.name for arm in record.study.arms))
+    assert len(table.rows) == 18
+    assert any("Okayama" in line for block in page.own for line in block.lines)
+    assert page.foremost_pictures == ("extents-load-0", "extents-load-2", "extents-load-4")
+    assert len(page.further_pictures) > 18
+    text = page_html(replace(page, charts=()))
+    places = [text.index(f'id="{name}"') for name in ("study", "pictures", "verdicts", "settings")]
+    assert places == sorted(places)
+    assert page.counts == "144 verdicts: 144 undecided"
+    shown, _, folded = text[places[2] :].partition("<details>")
+    assert (shown.count("<li"), folded.partition("</details>")[0].count("<li")) == (0, 144)
 
 
 def test_engines_have_extremes_and_a_word_on_what_each_is_for(

@@ -14,7 +14,9 @@ from virtune.model.workload import INLINE, Workload
 
 
 def question_of(study: Study) -> str:
-    """Return the study's question in a sentence."""
+    """Return the study's question in a sentence: a built-in study has its own."""
+    if study.builtin and study.title:
+        return study.title
     metric = BY_ID[study.metric].label
     workloads = ", ".join(workload.name for workload in study.workloads)
     if len(study.arms) < 2:

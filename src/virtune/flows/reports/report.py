@@ -15,6 +15,7 @@ from types import ModuleType
 from virtune.analyse.study.looking_back import looked_back
 from virtune.analyse.study.summarise import summarise
 from virtune.flows.reports.interactive import live_parts
+from virtune.flows.reports.published import published_study
 from virtune.flows.reports.single_operations import single_operations
 from virtune.flows.stored.show import by_todays_method
 from virtune.model.errors import MissingToolError, PreconditionError
@@ -83,12 +84,13 @@ def _page(store: Store, record: StudyRecord) -> ReportPage:
         if (proved := proof_of(store, record, result)) is not None:
             return proof_page(proved, result, record)
     drawn = labelled(record.study, single_operations(store, record))
-    return page_of(result, record, [*charts_of(result, record), *drawn])
+    return page_of(result, record, [*charts_of(result, record), *drawn], published_study(record.study.builtin))
 
 
 def page_text(result: Result, record: StudyRecord) -> str:
     """Return the page of a result as HTML."""
-    return page_html(page_of(replace(result, looked=looked_back(record)), record))
+    published = published_study(record.study.builtin)
+    return page_html(page_of(replace(result, looked=looked_back(record)), record, published=published))
 
 
 def page_html(page: ReportPage, *, home: str = "", interactive: bool = False) -> str:

@@ -7,7 +7,8 @@ from virtune.model.evidence import StudyRecord
 from virtune.model.fitness import Fitness
 from virtune.model.result import Result
 from virtune.report.charts.forest import FOREST
-from virtune.report.html.page import MARKS, ReportPage, Table, VerdictLine, page_of
+from virtune.report.html.page import MARKS, ReportPage, VerdictLine, page_of
+from virtune.report.html.table import Table
 from virtune.report.text.host.check import confidence_text, noise_rows, reach_rows, sentence
 
 

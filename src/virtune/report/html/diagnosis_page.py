@@ -7,7 +7,8 @@ from virtune.model.bottleneck import CAUSE_WORDS, EMULATED_WORDS, Cause, Diagnos
 from virtune.model.units import format_bandwidth, format_count, format_ns, format_seconds, format_share
 from virtune.report.charts.chart import Chart
 from virtune.report.charts.stacked import in_flight_of, times_of
-from virtune.report.html.page import MARKS, ReportPage, Table, VerdictLine
+from virtune.report.html.page import MARKS, ReportPage, VerdictLine
+from virtune.report.html.table import Table
 from virtune.report.text.vm.diagnose import exits_text, load_again, load_known, shown_threads, sleeps_text, varies
 from virtune.report.text.vm.guideline import answers, published_of
 from virtune.report.text.vm.layers import in_flight_text

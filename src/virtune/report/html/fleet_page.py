@@ -13,7 +13,8 @@ from virtune.report.charts import labelled
 from virtune.report.charts.fleet import fleet_charts, rule_map
 from virtune.report.fleet_audit import rule_rows
 from virtune.report.html.other_pages import audit_page
-from virtune.report.html.page import MARKS, ReportPage, Table, VerdictLine
+from virtune.report.html.page import MARKS, ReportPage, VerdictLine
+from virtune.report.html.table import Table
 from virtune.report.reproduce import command_again, question_of
 from virtune.report.text.fleet.hosts import names, together
 from virtune.report.text.fleet.report import effect_lines, level_lines, odd_words, rank_rows

@@ -15,7 +15,8 @@ from virtune.report.charts.audit_map import audit_map
 from virtune.report.charts.chart import Chart
 from virtune.report.charts.loads import sweep_curve
 from virtune.report.charts.race import pareto, race
-from virtune.report.html.page import MARKS, ReportPage, Table, VerdictLine, host_text, page_of
+from virtune.report.html.page import MARKS, ReportPage, VerdictLine, host_text, page_of
+from virtune.report.html.table import Table
 from virtune.report.reproduce import tune_again
 from virtune.report.text.search import sweep as sweep_text
 from virtune.report.text.search import tune as tune_text

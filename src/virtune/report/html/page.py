@@ -2,15 +2,19 @@
 """The content of a study's page, as plain values: the template lays them out and computes nothing."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from virtune.model.evidence import Check, StudyRecord
+from virtune.model.published import PublishedStudy
 from virtune.model.result import Result
 from virtune.model.units import format_bytes, format_seconds, format_share
-from virtune.model.verdict import Comparison
+from virtune.model.verdict import Comparison, Verdict
 from virtune.report.charts import charts_of
 from virtune.report.charts.chart import Chart
+from virtune.report.html.study_part import Block, study_part
+from virtune.report.html.table import Table
 from virtune.report.reproduce import command_again, question_of
 from virtune.report.text.study.answer import change_text, legend
 from virtune.report.text.study.arms import arm_lines
@@ -24,35 +28,14 @@ from virtune.report.view import ResultView, view_of
 MARKS = {"better": "▲", "worse": "▼", "same": "■", "undecided": "○"}
 """The symbol of a verdict, so that it can be read without colour."""
 
+_OWN_PICTURES = ("bars", "extents", "loads", "offered", "operations")
+"""How the names of the pictures begin that the authors of the studies drew."""
+
+_VERDICTS_MAX = 12
+"""The most verdicts that are shown at once; of more the others are folded away."""
+
 _WORST_LAST = (True, None, False)
 """The result of verifying a setting: verified, unverified, another value than requested."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A table: a caption, the heads of its columns (the first names the rows), and its rows as text."""
-
-    caption: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """How each column is set: figures, words that need room, or short texts that stay on a line; else empty."""
-        return tuple(_kind([row[place] for row in self.rows]) for place in range(len(self.columns)))
-
-
-_SHORT, _LONG = 32, 40
-"""Characters of a text that stays on its line, and of one whose column needs room."""
-
-
-def _kind(cells: Sequence[str]) -> str:
-    longest = max(map(len, cells), default=0)
-    if longest > _LONG:
-        return "words"
-    if all(cell[:1] in "0123456789+-~>" for cell in cells):  # an empty one too
-        return "number"
-    return "short" if longest <= _SHORT else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +50,8 @@ class VerdictLine:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportPage:
     """A whole page. `charts` are in the order of the page; `label` is shown where figures are not comparable,
-    `unsettled` where there are no settings to show, `unrepeated` where no command repeats it.
+    `unsettled` where there are no settings to show, `unrepeated` where no command repeats it. `own` is what
+    a built-in study begins with.
     """
 
     title: str
@@ -84,10 +68,43 @@ class ReportPage:
     again: str
     unrepeated: str = "Nothing was measured by virtune."
     host: str
+    own: tuple[Block, ...] = ()
+
+    @property
+    def foremost(self) -> tuple[VerdictLine, ...]:
+        """The verdicts that are shown at once: all, or of many those that are decided."""
+        if len(self.verdicts) <= _VERDICTS_MAX:
+            return self.verdicts
+        return tuple(one for one in self.verdicts if one.verdict != Verdict.UNDECIDED)[:_VERDICTS_MAX]
+
+    @property
+    def foremost_pictures(self) -> tuple[str, ...]:
+        """The names of the pictures that are shown at once: all, or those of a built-in study's own."""
+        names = tuple(one.name for one in self.charts if not one.name.startswith("forest"))
+        return (self.own and tuple(name for name in names if name.startswith(_OWN_PICTURES))) or names
+
+    @property
+    def further_pictures(self) -> tuple[str, ...]:
+        """The names of those that are folded away."""
+        shown = self.foremost_pictures
+        return tuple(one.name for one in self.charts if not one.name.startswith("forest") and one.name not in shown)
+
+    @property
+    def counts(self) -> str:
+        """How many verdicts there are of each kind."""
+        found = Counter(one.verdict for one in self.verdicts)
+        return f"{len(self.verdicts)} verdicts: {', '.join(f'{found[word]} {word}' for word in MARKS if found[word])}"
 
 
-def page_of(result: Result, record: StudyRecord, charts: Sequence[Chart] | None = None) -> ReportPage:
-    """Return the page of a comparison, a single stack, a check or an import."""
+def page_of(
+    result: Result,
+    record: StudyRecord,
+    charts: Sequence[Chart] | None = None,
+    published: PublishedStudy | None = None,
+) -> ReportPage:
+    """Return the page of a comparison, a single stack, a check or an import; `published` are the figures of a
+    built-in study's authors.
+    """
     study = result.study
     view = view_of(result)
     limits = [one.worth for one in view.workloads if one.worth]
@@ -104,6 +121,7 @@ def page_of(result: Result, record: StudyRecord, charts: Sequence[Chart] | None 
         tables=tuple(_tables(view, study.baseline)),
         again=command_again(study),
         host=host_text(record.facts),
+        own=study_part(result, published, record.facts),
     )
 
 

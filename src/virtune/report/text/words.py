@@ -17,6 +17,9 @@ TENFOLD = 10.0
 HOPELESS = 100.0
 """An interval whose ends are further apart than this factor only shows that the rounds are too few."""
 
+_CHANCE_LEAST = 0.01
+"""A chance below it is said to be below it: no test here is so exact that more digits would tell more."""
+
 TOO_FEW = "too few rounds to tell"
 """The text in the place of an interval that is too wide."""
 
@@ -94,3 +97,8 @@ def estimate_text(found: LoadEstimate) -> str:
     low = "open" if found.low is None else format_count(found.low)
     high = "open" if found.high is None else format_count(found.high)
     return f"{format_count(found.iops)} IOPS [{low} to {high}]"
+
+
+def chance_text(chance: float) -> str:
+    """Write the probability of a result by chance alone."""
+    return "p < 0.01" if chance < _CHANCE_LEAST else f"p = {chance:.2f}"

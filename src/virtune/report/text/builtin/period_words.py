@@ -11,6 +11,7 @@ from virtune.model.remark_kinds import PERIODIC
 from virtune.model.result import Result
 from virtune.model.study import Arm
 from virtune.report.text.builtin.sign_words import LEVEL
+from virtune.report.text.words import chance_text
 
 
 def at_least(count: int, trials: int, share: float) -> float:
@@ -34,4 +35,4 @@ def period_findings(result: Result, arms: Sequence[Arm]) -> Iterator[str]:
         else:
             summary, remark = max(found, key=lambda pair: pair[1].rounds)
             told = f"more than by chance; under {summary.workload} {remark.remark.text}"
-        yield f"{arm.name}: the latencies of {count} of {trials} trials have a period (p = {chance:.2f}), {told}"
+        yield f"{arm.name}: the latencies of {count} of {trials} trials have a period ({chance_text(chance)}), {told}"

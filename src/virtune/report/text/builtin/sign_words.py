@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from virtune.model.result import Result
 from virtune.model.study import Arm
 from virtune.model.workload import Workload
+from virtune.report.text.words import chance_text
 
 LEVEL = 0.05
 """The two-sided significance level."""
@@ -68,7 +69,7 @@ def _count(pairs: Sequence[Cell], of: str) -> str:
     apart = [pair for pair in pairs if pair[0] != pair[1]]
     greater, count = sum(one > other for one, other in apart), len(apart)
     chance = sign_probability(greater, count)
-    said = f"{greater} of {count} {of} (sign test: p = {chance:.2f}"
+    said = f"{greater} of {count} {of} (sign test: {chance_text(chance)}"
     if chance >= LEVEL:
         return f"{said}, so chance may do it)"
     return f"{said})" if greater > count / 2 else f"{said}: the opposite is so)"
