@@ -174,6 +174,9 @@ def _import_all() -> None:
             importlib.import_module(module.name)
     for name in ("scipy.special", "numpy"):
         importlib.import_module(name)
+    from virtune.probe.host import host_facts
+
+    host_facts("/tmp")  # so that the installed programs have said which they are
 
 
 def _serve(stream: socket.socket) -> list[str]:

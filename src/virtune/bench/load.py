@@ -21,6 +21,7 @@ from virtune.model.errors import LoadError
 from virtune.model.evidence import RINGS, Check
 from virtune.model.stack import Stack
 from virtune.model.target import FileTarget, Target
+from virtune.probe.about import said_of_itself
 from virtune.probe.fio import read_engines
 from virtune.probe.process import IO_URING, NATIVE, Process
 
@@ -66,7 +67,7 @@ class Here(Protocol):
 def fio_engines(fio: str) -> frozenset[str]:
     """Return the engines of this fio; raises LoadError if it does not list them."""
     try:
-        return frozenset(read_engines(shell.run([fio, "--enghelp"], timeout_seconds=20).stdout))
+        return frozenset(read_engines(said_of_itself(fio, "--enghelp", timeout_seconds=20)))
     except shell.CommandError as error:
         hint = f"`{fio} --enghelp` must list its engines at once; is that fio, and is it whole?"
         raise LoadError(f"fio does not say which engines it has: {error.message}", hint=hint) from None

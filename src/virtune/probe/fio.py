@@ -4,8 +4,7 @@
 from virtune import shell
 from virtune.model.errors import MissingToolError, VirtuneError
 from virtune.model.facts import FioFacts, Program, Unknown
-
-_PATIENCE_SECONDS = 5.0
+from virtune.probe.about import said_of_itself
 
 
 def fio_facts() -> FioFacts:
@@ -15,8 +14,8 @@ def fio_facts() -> FioFacts:
     except MissingToolError:
         return FioFacts(program=Unknown("not installed"), engines=Unknown("not installed"))
     try:
-        banner = shell.run([path, "--version"], timeout_seconds=_PATIENCE_SECONDS).stdout.strip()
-        engines = read_engines(shell.run([path, "--enghelp"], timeout_seconds=_PATIENCE_SECONDS).stdout)
+        banner = said_of_itself(path, "--version").strip()
+        engines = read_engines(said_of_itself(path, "--enghelp"))
     except VirtuneError as error:
         return FioFacts(program=Unknown(error.message), engines=Unknown(error.message))
     found = Program(

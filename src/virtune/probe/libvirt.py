@@ -6,6 +6,7 @@ import re
 from virtune import shell
 from virtune.model.errors import MissingToolError, VirtuneError
 from virtune.model.facts import LibvirtFacts, Program, Unknown
+from virtune.probe.about import said_of_itself
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)+")
 
@@ -21,7 +22,7 @@ def libvirt_facts() -> LibvirtFacts:
 def _program(name: str) -> Program | Unknown:
     try:
         path = shell.find(name)
-        text = shell.run([path, "--version"], timeout_seconds=5).stdout
+        text = said_of_itself(path, "--version")
     except MissingToolError:
         return Unknown("not installed")
     except VirtuneError as error:

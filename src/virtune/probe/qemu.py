@@ -7,6 +7,7 @@ from collections.abc import Callable
 from virtune import shell
 from virtune.model.errors import MissingToolError, VirtuneError
 from virtune.model.facts import Program, QemuFacts, Unknown
+from virtune.probe.about import said_of_itself
 
 _EMULATORS = (
     "qemu-system-x86_64",
@@ -18,7 +19,6 @@ _EMULATORS = (
     "/usr/libexec/qemu-kvm",
 )
 """Debian, Fedora and SUSE name the emulator by its target; Enterprise Linux hides it as qemu-kvm."""
-_PATIENCE_SECONDS = 5.0
 _VERSION = re.compile(r"\bversion (?P<version>\d+(?:\.\d+)+\S*)(?: \((?P<package>[^)]+)\))?")
 _EXPORT = re.compile(r"--export \[type=\]([a-z0-9-]+)")
 _DRIVERS = re.compile(r"^Supported formats:(.*)$", re.MULTILINE)
@@ -41,7 +41,7 @@ def program(name: str) -> Program | Unknown:
     """Return a QEMU program with its version; unknown when it is not installed."""
     try:
         path = shell.find(name)
-        banner = shell.run([path, "--version"], timeout_seconds=_PATIENCE_SECONDS).stdout
+        banner = said_of_itself(path, "--version")
     except MissingToolError:
         return Unknown("not installed")
     except VirtuneError as error:
@@ -79,17 +79,17 @@ def _accelerators(emulators: tuple[Program, ...]) -> tuple[str, ...] | Unknown:
     if not emulators:
         return Unknown("no qemu-system-* is installed")
     try:
-        answer = shell.run([emulators[0].path, "-accel", "help"], timeout_seconds=_PATIENCE_SECONDS)
+        answer = said_of_itself(emulators[0].path, "-accel", "help")
     except VirtuneError as error:
         return Unknown(error.message)
-    return read_accelerators(answer.stdout)
+    return read_accelerators(answer)
 
 
 def _words_of(name: str, read: Callable[[str], tuple[str, ...]]) -> tuple[str, ...] | Unknown:
     try:
-        answer = shell.run([shell.find(name), "--help"], timeout_seconds=_PATIENCE_SECONDS)
+        answer = said_of_itself(shell.find(name), "--help")
     except MissingToolError:
         return Unknown("not installed")
     except VirtuneError as error:
         return Unknown(error.message)
-    return read(answer.stdout) or Unknown(f"`{name} --help` lists none")
+    return read(answer) or Unknown(f"`{name} --help` lists none")

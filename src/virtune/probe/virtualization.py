@@ -7,6 +7,7 @@ from virtune import shell
 from virtune.model.errors import VirtuneError
 from virtune.model.facts import Unknown, VirtualizationFacts
 from virtune.probe import tree
+from virtune.probe.about import said_of_itself
 
 _DMI = (
     ("QEMU", "qemu"),
@@ -38,10 +39,10 @@ def virtualization_facts(root: Path = tree.ROOT) -> VirtualizationFacts:
 def _detect(kind: str) -> str | None:
     try:
         # it exits with 1 when it found none, and prints that
-        answer = shell.run([shell.find("systemd-detect-virt"), kind], timeout_seconds=5, ok=(0, 1))
+        answer = said_of_itself(shell.find("systemd-detect-virt"), kind, ok=(0, 1))
     except VirtuneError:
         return None
-    return answer.stdout.strip() or None
+    return answer.strip() or None
 
 
 def _hypervisor(root: Path) -> str | Unknown:
