@@ -67,14 +67,15 @@ def test_looking_without_the_plan_is_wrong_far_too_often() -> None:
     assert wrong > 4
 
 
-def test_a_difference_is_found_nearly_as_often_as_by_a_test_that_looks_once() -> None:
+@pytest.mark.parametrize(("plans", "least"), [(30, 23), pytest.param(100, 84, marks=pytest.mark.long)])
+def test_a_difference_is_found_nearly_as_often_as_by_a_test_that_looks_once(plans: int, least: int) -> None:
     """One arm of four is 4.5 % better at a round sd of 5 %: Dunnett's test at the end finds it in 93 %."""
     found = 0
-    for seed in range(100):
+    for seed in range(plans):
         values = rounds(seed)
         values[:, 3] += 0.045
         found += any(judged(values, n)[2].verdict is Verdict.BETTER for n in range(ROUNDS_MIN, PLANNED + 1))
-    assert found >= 84
+    assert found >= least
 
 
 def test_what_is_plain_is_decided_after_the_fewest_rounds_and_the_rest_later() -> None:
@@ -123,7 +124,8 @@ def test_what_was_measured_of_autocorrelation_widens_the_interval_and_few_rounds
     assert plain[-1] == pytest.approx(2.576, rel=0.02)
     assert mixed_quantile(0.01, 1e6, 0.4, 1000, 2) == pytest.approx(2.576 * math.sqrt(1.4 / 0.6), rel=0.03)
     assert mixed_quantile(0.01, 20, 0.4, 20, 4) > 1.2 * mixed_quantile(0.01, 20, 0.0, 20, 4)
-    assert mixed_quantile(0.0, 20, 0.0, 20, 4) == math.inf
+    assert [mixed_quantile(level, 6, 0.1, 6, 3) for level in (0.0, 5e-324, 1e-300)] == [math.inf] * 3
+    assert math.isfinite(mixed_quantile(1e-17, 6, 0.1, 6, 3))
 
 
 def test_a_pair_turned_round_is_the_same_turned_round() -> None:

@@ -93,15 +93,19 @@ def foreseen_freedom(rounds: int, arms: int) -> float:
     return (rounds - 1.0) * max(1.0, ALIKE_SHARE * (arms - 1))
 
 
+_LEAST_LEVEL = 1e-200
+"""Below it a quantile of few degrees of freedom is no finite number any more."""
+
+
 @lru_cache(maxsize=8192)
 def mixed_quantile(level: float, df: float, lag1: float, rounds: int, arms: int) -> float:
     """Return the two-sided quantile at `level`, in standard errors of independent rounds.
 
     `lag1` is the autocorrelation measured over `rounds` rounds of `arms` arms. For each possible autocorrelation r,
     the true standard error is larger and the measured variance too small by known factors; r is weighted by the
-    likelihood of the measured value. Infinite for level 0.
+    likelihood of the measured value. Infinite for a level below 1e-200, where scipy's quantile overflows.
     """
-    if level / 2 <= 0 or rounds < 3:  # half of the least double is none
+    if level < _LEAST_LEVEL or rounds < 3:
         return math.inf
     from scipy.special import stdtr, stdtrit
 
