@@ -4,7 +4,7 @@ ALONE := tests/bench tests/flows tests/truth  # where tests marked `alone` lie: 
 
 unexport PYTHONDONTWRITEBYTECODE  # where bytecode is not kept, every worker compiles all that it imports
 
-.PHONY: help demo test test-long check load fast lock docs site clean
+.PHONY: help ready demo test test-long check style types contracts load fast lock docs site clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -13,42 +13,43 @@ demo:  ## Install what is needed, then compare threads, native, io_uring, a VM a
 	@tools/setup run
 	@tools/demo
 
-test:  ## Everything: style, types, house rules, tests on real fio and QEMU
+ready:
 	@tools/setup dev
-	$(MAKE) --no-print-directory -j 2 --output-sync check load  # not beside the tests: the generator's measure, too
-	$(VENV)/pytest -m 'not alone and not long' -n 3 --dist loadgroup  # three, since the real ones wait more than they work
+
+test: ready  ## Everything: style, types, house rules, tests on real fio and QEMU
+	$(MAKE) --no-print-directory -j 4 --output-sync check load  # not beside the tests: the generator's measure, too
+	$(VENV)/pytest -m 'not alone and not long' -n 4 --dist loadgroup  # four, since the real ones wait more than they work
 	$(VENV)/pytest -m 'alone and not long' $(ALONE)
 
-test-long:  ## What is long and rare: kills by the hundred, soaks, large simulations; before a release
-	@tools/setup dev
+test-long: ready  ## What is long and rare: kills by the hundred, soaks, large simulations; before a release
 	$(VENV)/pytest -m long
 
-check:  ## Style, types and house rules only
-	@tools/setup dev
+check: types contracts style  ## Style, types and import contracts only
+
+types: ready
+	nice -n 10 $(VENV)/mypy
+
+contracts: ready
+	nice -n 10 $(VENV)/lint-imports
+
+style: ready
 	$(VENV)/ruff check .
 	$(VENV)/ruff format --check .
-	$(VENV)/mypy
-	$(VENV)/lint-imports
 
-load:  ## The load generator's own tests only
-	@tools/setup dev
+load: ready  ## The load generator's own tests only
 	tools/test-load
 
-fast:  ## The tests that start no fio and no QEMU
-	@tools/setup dev
+fast: ready  ## The tests that start no fio and no QEMU
 	$(VENV)/pytest -m 'not real' -n auto
 
-lock:  ## Renew the locked requirements
-	@tools/setup dev
+lock: ready  ## Renew the locked requirements
 	$(VENV)/uv -q pip compile --universal --generate-hashes --no-header --no-annotate --python-version 3.11 --group dev pyproject.toml -o requirements/dev.txt
 	$(VENV)/uv -q pip compile --universal --generate-hashes --no-header --no-annotate --python-version 3.11 --group build --group report --group serve --group top --group postgres pyproject.toml -o requirements/run.txt
 
-docs:  ## Write the generated reference pages again
-	@tools/setup dev
+docs: ready  ## Write the generated reference pages again
 	$(VENV)/python -m tools.reference
 
-site:  ## Build the guide and the reference as a site, into site/
-	@tools/setup dev
+site: ready  ## Build the guide and the reference as a site, into site/
 	$(VENV)/zensical build --strict
 
 clean:  ## Remove what was built here

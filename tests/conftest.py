@@ -5,6 +5,7 @@ import atexit
 import contextlib
 import filecmp
 import functools
+import gc
 import json
 import os
 import shutil
@@ -28,8 +29,10 @@ from virtune.model.errors import MissingToolError
 from virtune.model.event import Event
 from virtune.shell import GENERATOR, GENERATOR_PLACES, Warden, find_generator
 
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any machine")  # how fast examples are drawn depends on who else uses the CPUs
+# how fast examples are drawn depends on who else uses the CPUs, and which they are should not be left to chance
+any_machine = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, database=None)
+settings.register_profile("any machine", any_machine)
+settings.load_profile("any machine")
 
 # Who starts the tests in the background of a shell has them ignore Ctrl-C, and so would everything that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -43,6 +46,9 @@ TEMPORARY = tempfile.mkdtemp(prefix="vt", dir="/tmp")
 
 os.environ["TMPDIR"] = tempfile.tempdir = TEMPORARY
 atexit.register(shutil.rmtree, TEMPORARY, ignore_errors=True)
+
+CALM = ("--workload", "rw=randread,bs=4k,iodepth=4,rate_iops=500")
+"""A load that waits nearly all the time, for what is asked of a study whatever its load is."""
 
 SPAN = 64 * 1024**2
 """Scratch images of tests: filled in a blink, large enough for random reads to be random."""
@@ -62,6 +68,17 @@ class Ran:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SuiteRules(), "suite-rules")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep what is collected out of the way of the garbage collector: it lives until the end, and each look costs."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 ID_MAX = 60

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The period of stalls among single I/Os: planted ones are found, and there is none where none was planted."""
 
+import functools
 import math
 import tracemalloc
 from collections.abc import Callable
@@ -42,15 +43,18 @@ def test_a_wave_of_a_period_is_found_too() -> None:
     assert found.chance <= LEVEL
 
 
+seldom = functools.partial(pytest.param, marks=pytest.mark.long)
+
+
 @pytest.mark.parametrize(
     ("what", "shape"),
     [
         ("nothing", lambda index, chance: 1.0),
         ("stalls by chance", lambda index, chance: 10.0 if chance.random() < 0.1 else 1.0),
-        ("three stalls", lambda index, chance: 30.0 if index in (11, 40, 87) else 1.0),
+        seldom("three stalls", lambda index, chance: 30.0 if index in (11, 40, 87) else 1.0),
         ("drift", lambda index, chance: 1 + index / 50),
-        ("a slow half", lambda index, chance: 3.0 if index > 50 else 1.0),
-        ("a slow start", lambda index, chance: 1 + 10 * math.exp(-index / 5)),
+        seldom("a slow half", lambda index, chance: 3.0 if index > 50 else 1.0),
+        seldom("a slow start", lambda index, chance: 1 + 10 * math.exp(-index / 5)),
     ],
 )
 def test_without_a_period_there_are_no_more_alarms_than_announced(

@@ -64,7 +64,7 @@ def test_a_stack_comes_up_carries_load_and_shows_its_settings(
 ) -> None:
     stack = STACKS[name]
     with rigs.up(stack, ground(stack, scratch, warden)) as bench:
-        output = load(bench, warden, seconds=0.4)
+        output = load(bench, warden, seconds=0.25)
         if stack.in_iothread and not stack.disk.throttle_iops and "export.iothread" not in shown_by(bench):
             load_until_seen("export.iothread", bench, warden)
     assert b'"total_ios"' in output
@@ -207,7 +207,7 @@ def test_a_fuse_mount_is_gone_even_when_its_daemon_is_killed(scratch: Scratch, w
     assert str(warden.directory) not in Path("/proc/self/mounts").read_text()
 
 
-@pytest.mark.parametrize("seconds", [0.3, 2.0])
+@pytest.mark.parametrize("seconds", [0.3, pytest.param(2.0, marks=pytest.mark.long)])
 def test_a_daemon_that_lies_is_found_out_however_short_its_load_is(
     seconds: float, lying_path: str, user: User
 ) -> None:

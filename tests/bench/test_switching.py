@@ -63,13 +63,14 @@ def changeover(bench: object) -> Changeover:
 
 
 @pytest.mark.alone
-def test_200_switches_in_one_process_are_quick_and_leave_nothing(
-    scratch: Scratch, warden: Warden, rigs: Session
+@pytest.mark.parametrize("switches", [80, pytest.param(200, marks=pytest.mark.long)])
+def test_many_switches_in_one_process_are_quick_and_leave_nothing(
+    switches: int, scratch: Scratch, warden: Warden, rigs: Session
 ) -> None:
     grounds = {name: ground(stack, scratch, warden) for name, stack in ARMS.items()}
     ways: list[Changeover] = []
     open_files, memory, seconds = [], [], []
-    for _ in range(200 // len(ARMS)):
+    for _ in range(switches // len(ARMS)):
         for name, stack in ARMS.items():
             before = waits(ways[-1].process) if ways else {}
             with rigs.up(stack, grounds[name]) as bench:
@@ -86,8 +87,8 @@ def test_200_switches_in_one_process_are_quick_and_leave_nothing(
                     open_files.append(len(list((place / "fd").iterdir())))
                     memory.append(int((place / "statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE"))
     assert {way.why for way in ways[1:]} == {""}
-    assert [way.swapped for way in ways] == [None, *["export"] * 199]
-    assert (ways[-1].carried, len({way.process for way in ways})) == (199, 1)
+    assert [way.swapped for way in ways] == [None, *["export"] * (switches - 1)]
+    assert (ways[-1].carried, len({way.process for way in ways})) == (switches - 1, 1)
     # 15 ms is the median on an idle machine; beside two busy loops it is 55 ms, and less the waits for a CPU 27 ms
     assert statistics.median(seconds[1:]) <= 0.05
     assert open_files[-1] == open_files[1]

@@ -200,9 +200,9 @@ def test_what_cannot_be_audited_is_said_in_a_sentence(
 
 
 def test_thousands_of_disks_and_threads_cost_little(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Work in proportion takes a second for so many; work that grows by the square takes a minute."""
+    """Work in proportion takes half a second for so many; work that grows by the square takes 15 s."""
     disk = "<disk type='file'><driver type='raw'/><source file='/d/{0}'/><target dev='vd{0}'/></disk>"
-    disks = "".join(disk.format(number) for number in range(4_000))
+    disks = "".join(disk.format(number) for number in range(2_000))
     path = tmp_path / "many.xml"
     head = "<domain type='kvm'><name>d</name><vcpu>2</vcpu>"
     for threads in ("", "<iothreads>9999</iothreads>"):
@@ -210,7 +210,7 @@ def test_thousands_of_disks_and_threads_cost_little(tmp_path: Path, capsys: pyte
         for words in (("audit", "--fail-on", "never", "--json"), ("probe",)):
             begun = time.process_time()
             assert run([words[0], str(path), *words[1:]]) == 0
-            assert time.process_time() - begun < 8, words
+            assert time.process_time() - begun < 5, words
         assert run(["advise", "--template", "flash", str(path)]) == 2
         assert "too many at once" in capsys.readouterr().err
 

@@ -92,12 +92,22 @@ def test_every_option_is_a_key_of_plan_files_or_its_row_says_why_not() -> None:
     assert both == SAMPLES.keys() | {"vary", "arms", "connect"}, "each is tried below, or in a libvirt domain"
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("options")
+
+
+@pytest.fixture(scope="module")
+def nothing(place: Path) -> Study:
+    """The study for which no option is given."""
+    return asked(place, ARMS)
+
+
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_flag_and_its_key_ask_the_same_and_are_told_apart(name: str, tmp_path: Path) -> None:
+def test_a_flag_and_its_key_ask_the_same_and_are_told_apart(name: str, place: Path, nothing: Study) -> None:
     words, key = SAMPLES[name]
     plan = f"{key}\n{IN_A_PLAN}" if "[" not in key.split("=")[0] else f"{IN_A_PLAN}\n{key}"
-    flag, file = asked(tmp_path, [*ARMS, *words]), asked(tmp_path, [], plan)
-    nothing = asked(tmp_path, ARMS)
+    flag, file = asked(place, [*ARMS, *words]), asked(place, [], plan)
     assert without_chance(flag) == without_chance(file)
     if name == "seed":
         assert (flag.seed, file.seed) == (77, 77)

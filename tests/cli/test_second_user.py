@@ -41,10 +41,19 @@ def test_each_user_has_a_scratch_directory_of_their_own_by_default(home: Path) -
     assert list(place.iterdir()) == []
 
 
-def test_another_user_s_scratch_directory_is_refused_in_one_sentence(home: Path, tmp_path: Path) -> None:
+SEARCHED, HIDDEN, READ = (0o711, ()), (0o700, (("probe", 0), ("clean", 1))), (0o755, ())
+"""What others may do in a directory, and what else is asked for there."""
+
+
+@pytest.mark.parametrize(
+    "modes", [(HIDDEN,), pytest.param((SEARCHED, HIDDEN, READ), marks=pytest.mark.long)], ids=len
+)
+def test_another_user_s_scratch_directory_is_refused_in_one_sentence(
+    modes: Sequence[tuple[int, Sequence[tuple[str, int]]]], home: Path, tmp_path: Path
+) -> None:
     theirs = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="vu"))
     try:
-        for mode, more in ((0o711, ()), (0o700, (("probe", 0), ("clean", 1))), (0o755, ())):
+        for mode, more in modes:
             theirs.chmod(mode)
             place = ("--scratch", str(theirs))
             asked: dict[Sequence[str], int] = {(*MEASURE, *place): 3}

@@ -92,6 +92,12 @@ class TestGuest(OnThisHost):
     def session(self, machines: Guests[GuestBench]) -> Session:
         return machines
 
+    @pytest.mark.long  # the bare guest has this in each run
+    def test_after_a_job_that_its_program_refuses_the_first_stack_comes_up_again(
+        self, session: Session, image_of: Image
+    ) -> None:
+        super().test_after_a_job_that_its_program_refuses_the_first_stack_comes_up_again(session, image_of)
+
 
 @pytest.mark.real
 class TestBareGuest(OnThisHost):

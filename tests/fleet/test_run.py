@@ -65,7 +65,9 @@ def test_hosts_are_measured_and_gathered_and_a_slow_one_is_named(
         found = document(asked, capfd, status=1)
         assert complaints("fleet-run", found) == []
         states = {one["host"]: one["state"] for one in found["tasks"]}
-        assert states == {name: "failed" if name == "twin" else "finished" for name in [*names, "twin"]}, found
+        assert states == {name: "failed" if name == "twin" else "finished" for name in [*names, "twin"]}, [
+            (one["host"], one["because"]) for one in found["tasks"]
+        ]
         (twin,) = [one for one in found["tasks"] if one["host"] == "twin"]
         assert "calls itself 'a', as a does: one host twice" in twin["because"]
         done = [one for one in found["tasks"] if one["host"] != "twin"]
@@ -143,6 +145,7 @@ def test_a_connection_that_is_cut_and_a_study_that_is_killed_cost_no_trial(
         assert len(store.get(one["study"]).attempts) == 12
 
 
+@pytest.mark.long  # that a host may still be measuring is known to the next call in each run (test_schedule.py)
 def test_a_controller_that_is_killed_finds_the_study_again_and_measures_nothing_beside_it(
     fleet: Machines, tmp_path: Path, capfd: Capture
 ) -> None:
@@ -180,6 +183,7 @@ def states_of(found: dict[str, Any]) -> dict[str, str]:
     return {one["host"]: one["state"] for one in found["tasks"]}
 
 
+@pytest.mark.long  # a connection that is cut is in each run, above
 def test_a_link_that_is_down_in_mid_run_costs_no_trial(fleet: Machines, tmp_path: Path, capfd: Capture) -> None:
     machine = fleet.by_name["a"]
     new_task(machine)
@@ -231,9 +235,15 @@ def test_a_full_disk_and_an_unknown_option_are_one_sentence_each(
     (one,) = document([*asked, "--json", *STUDY, "--no-such-option"], capfd, status=1)["tasks"]
     assert (one["state"], one["code"]) == ("failed", 2)
     assert "no such option" in one["because"]
+
+
+@pytest.mark.long  # gathering is in each run, above and in test_hosts.py
+def test_what_cannot_be_kept_here_is_gathered_later(fleet: Machines, tmp_path: Path, capfd: Capture) -> None:
+    machine = fleet.by_name["d"]
+    new_task(machine)
+    asked = ["fleet", "run", "--ssh-config", str(fleet.config), "--host", "d", "--into", str(tmp_path / "all")]
     blocked = tmp_path / "all" / "d.sqlite"
-    blocked.unlink(missing_ok=True)
-    blocked.mkdir()
+    blocked.mkdir(parents=True)
     (one,) = document([*asked, "--patience", "1s", "--json", *STUDY], capfd, status=1)["tasks"]
     assert one["state"] == "failed"
     assert "finished there, and not gathered: cannot write to the store" in one["because"]

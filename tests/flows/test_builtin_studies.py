@@ -40,16 +40,23 @@ def test_an_unknown_one_is_refused_with_the_one_that_was_meant() -> None:
     assert "nvme-scaling" in str(caught.value.hint)
 
 
+PLACE = ("--span", "64M", "-q", "--rounds", "1", "--seconds", "300ms", "--ramp", "100ms", "-v")
+
+
 @pytest.mark.real
-def test_two_of_them_end_in_their_tables_without_a_guest(user: User) -> None:
-    place = ("--scratch", str(user.scratch), "--span", "64M", "-q")
-    short = ("--rounds", "1", "--seconds", "300ms", "--ramp", "100ms", "-v")
-    said = user.run("study", "run", "fio-engines", *short, *place).stdout
+@pytest.mark.long  # report/test_study_tables.py has its table in each run, on a simulated rig
+def test_engines_end_in_their_table(user: User) -> None:
+    said = user.run("study", "run", "fio-engines", "--scratch", str(user.scratch), *PLACE).stdout
     ending = said.partition("study fio-engines")[2]
     assert ending.split()[:6] == ["sync", "psync", "libaio", "mmap", "splice", "io_uring"]
     assert "slat mean" in ending
     assert "page cache" in said, "the author took it for the drive"
-    said = user.run("study", "run", "io-engine", "--rig", "storage-daemon", *short, *place).stdout
+
+
+@pytest.mark.real
+def test_one_of_them_ends_in_its_table_without_a_guest(user: User) -> None:
+    place = ("--scratch", str(user.scratch), *PLACE)
+    said = user.run("study", "run", "io-engine", "--rig", "storage-daemon", *place).stdout
     ending = said.partition("study io-engine")[2]
     assert [line.split()[0] for line in ending.splitlines()[2:5]] == ["IOPS", "bandwidth", "latency"]
     assert "too few rounds to compare" in ending, "one round decides nothing"

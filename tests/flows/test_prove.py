@@ -12,8 +12,11 @@ SHORT = ("--rounds", "1", "--seconds", "200ms", "--ramp", "0", "-q")
 
 @pytest.mark.parametrize(
     ("planted", "cause", "arm"),
-    [("disk.throttle_iops=100", "throttle", "no-limit"), ("disk.null_latency_ns=50000000", "device", "no-delay")],
-)  # fmt: skip
+    [
+        ("disk.throttle_iops=100", "throttle", "no-limit"),
+        pytest.param("disk.null_latency_ns=50000000", "device", "no-delay", marks=pytest.mark.long),
+    ],
+)
 def test_what_is_planted_is_confirmed(user: User, planted: str, cause: str, arm: str) -> None:
     # threads that wait nearly all the time have a CPU when they need one, however busy the host is
     user.run("measure", *NULL, "--set", planted, "--workload", "rw=randread,bs=4k,iodepth=4", *SHORT)

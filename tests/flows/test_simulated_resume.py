@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What becomes of trials that are over, on a simulated rig: a failed one runs again, a finished one does not."""
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,39 @@ def test_a_load_that_failed_runs_once_more(tmp_path: Path, capsys: pytest.Captur
     failed = [one for one in found.attempts if one.failure is not None and one.attempt == 1]
     assert failed, "this scenario has loads fail"
     assert {one.trial.number for one in failed} == {one.trial.number for one in found.attempts if one.attempt == 2}
+
+
+def stopped_after(trials: int, path: Path) -> None:
+    """Leave of a finished study what a kill after so many trials leaves."""
+    with sqlite3.connect(path) as store:
+        store.execute("PRAGMA foreign_keys = ON")
+        store.execute("DELETE FROM trials WHERE number > ?", (trials,))
+        store.execute("UPDATE studies SET finished = 0")
+
+
+SEQUENTIAL = ("compare", "--arm", "a:", "--arm", "b:", "--rounds", "12", "--margin", "0.001", "--confidence", "0.999")
+SEARCH = ("tune", "--vary", "disk.aio=threads,native,io_uring", "--confirm", "2", "--budget", "60s")
+
+
+@pytest.mark.parametrize(
+    ("words", "trials"),
+    [(SEQUENTIAL, (5, 17)), (SEARCH, (4, 11))],  # in the midst of a round or a block, early and late
+    ids=["compare", "tune"],
+)
+def test_a_killed_study_goes_on_in_the_order_that_it_would_have_had(
+    words: tuple[str, ...], trials: tuple[int, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "store.sqlite"
+    assert run([*words, "--rig", "simulated", "--seed", "11", "-q", "--store", str(path)]) == 0
+    whole = order(path)
+    assert len(whole) > max(trials)
+    for last in trials:
+        stopped_after(last, path)
+        assert order(path) == whole[:last]
+        assert run(["resume", "last", "-q", "--store", str(path)]) == 0
+        assert order(path) == whole, last
+
+
+def order(path: Path) -> list[tuple[int, int, str]]:
+    trials = (one.trial for one in kept(path).trials)
+    return sorted((one.number, one.round, one.arm) for one in trials)

@@ -15,9 +15,9 @@ from tests.conftest import User, generator
 import virtune
 from virtune.fio.results import read_result
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("vhost-user")]
+pytestmark = [pytest.mark.real, pytest.mark.once, pytest.mark.xdist_group("vhost-user")]
 
-SHORT = ("--rounds", "2", "--seconds", "0.7", "--ramp", "0.1", "--json", "-q")
+SHORT = ("--rounds", "1", "--seconds", "0.6", "--ramp", "0.1", "--json", "-q")
 
 
 def test_metal_nbd_and_vhost_user_in_one_study(user: User) -> None:

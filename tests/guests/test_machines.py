@@ -50,6 +50,7 @@ def test_the_rings_and_the_threads_of_a_device(rig: GuestSession, image: Path) -
         rig.up(nowhere, ground(image)).__enter__()
 
 
+@pytest.mark.long  # the pins of all other threads are verified in each run, above
 def test_a_pin_holds_where_the_kernel_writes_in_threads_of_its_own(rig: GuestSession, tmp_path: Path) -> None:
     own = tmp_path / "own.raw"
     own.write_bytes(bytes(SPAN))

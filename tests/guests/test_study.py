@@ -102,6 +102,7 @@ def test_one_load_in_one_guest_and_shared_by_two_beside_bare_metal(user: User) -
     assert "cannot share evenly" in user.run(*words, *SHORT, status=2).stderr
 
 
+@pytest.mark.long  # each I/O on metal is in each run (plan/test_with_real_fio.py), several guests are above
 def test_each_io_is_kept_at_the_same_places_everywhere_beside_others_that_count_nothing(user: User) -> None:
     each = "each: name=each,rw=randread,bs=4k,number_ios=100,randseed=7 + name=background,rw=randread,bs=4k,numjobs=2"
     words = ("compare", "--arm", "bare:rig=metal", "--arm", "guest:guests.idle=1", "--workload", each)

@@ -83,7 +83,7 @@ def test_two_arms_are_compared_in_a_domain_that_is_left_as_it_was(user: User, gu
     before, data = guest1.configurations(), guest1.image.read_bytes()
     words = asked(guest1, "--vary", "disk.aio=threads,io_uring", "--rounds", "1", "--json")
     # an engine is seen at work only while the guest gets its CPU, and some thousand requests show it
-    load = ("--workload", "rw=randread,bs=4k,iodepth=4,rate_iops=1500", "--seconds", "3")
+    load = ("--workload", "rw=randread,bs=4k,iodepth=4,rate_iops=1500", "--seconds", "2")
     found = user.run(*words, *load).json()
     assert guest1.configurations() == before
     assert guest1.image.read_bytes() == data
@@ -128,6 +128,7 @@ def test_a_killed_run_is_found_in_the_domain_and_taken_out(user: User, guest1: I
     assert not left_over(user, guest1)
 
 
+@pytest.mark.long  # killed, it leaves more: that is in each run, above
 def test_interrupted_it_leaves_the_domain_as_it_was(user: User, guest1: Inside) -> None:
     before = guest1.configurations()
     child = user.start(*asked(guest1), *LONG)
@@ -211,6 +212,7 @@ def test_a_domain_without_agent_or_off_is_told_what(user: User, daemon: Libvirtd
     daemon.virsh("undefine", "mute")
 
 
+@pytest.mark.long  # the same agent over its own socket is held to this in each run (guests/test_guest.py)
 class TestTheAgentThroughLibvirt(AgentContract):
     """What the way through a domain's libvirt promises."""
 
@@ -237,7 +239,14 @@ class TestContract(RigContract):
         with session(Surroundings(warden=warden, scratch=scratch.directory, access=access)) as found:
             yield found
 
+    @pytest.mark.long  # the other rigs have this in each run (contract/test_rigs.py)
+    def test_after_a_job_that_its_program_refuses_the_first_stack_comes_up_again(
+        self, session: Session, image_of: Image
+    ) -> None:
+        super().test_after_a_job_that_its_program_refuses_the_first_stack_comes_up_again(session, image_of)
 
+
+@pytest.mark.long  # a guest is killed under its load in each run (guests/test_stall.py)
 def test_a_guest_that_dies_under_its_load_is_said_to_be_gone_and_what_was_kept_is_found(
     user: User, guest1: Inside
 ) -> None:

@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -172,24 +172,35 @@ def test_what_cannot_be_plugged_in_now_is_plugged_in_later(user: User, daemon: L
     assert plain(daemon.xml(linux, live=True)) == plain(live)
 
 
-def test_killed_at_any_step_undo_plugs_it_in_as_it_was(user: User, daemon: Libvirtd, linux: str) -> None:
+INSTANTS = range(4, 10)
+"""Before and after each step of its own; what comes before is the same in every change, see test_apply.py."""
+
+
+@pytest.mark.parametrize("instants", [(6, 8), pytest.param(INSTANTS, marks=pytest.mark.long)], ids=str)
+def test_killed_at_any_step_undo_plugs_it_in_as_it_was(
+    instants: Sequence[int], user: User, daemon: Libvirtd, linux: str
+) -> None:
     before, live = daemon.xml(linux), plain(daemon.xml(linux, live=True))
-    instant = 4  # what comes before is the same in every change, see test_apply.py
     place = user.home / "virtune" / "journal"
     means = Means(replug=("vdb",), replug_seconds=20.0)
-    while killed_at(instant, daemon.uri, linux, ["disk.aio@vdb=io_uring"], journal=place, means=means):
+
+    def killed(instant: int) -> bool:
+        return killed_at(instant, daemon.uri, linux, ["disk.aio@vdb=io_uring"], journal=place, means=means)
+
+    for instant in instants:
+        assert killed(instant), instant
         for entry in Journal(place).entries()[-1:]:
             back = Back(replug=True)
             undo(Virsh(daemon.uri, write=True), entry, journal=Journal(place), anyway=False, back=back)
         assert daemon.xml(linux) == before, instant
         assert plain(daemon.xml(linux, live=True)) == live, instant
-        instant += 1
-    assert instant == 10  # before and after each of five steps
+    assert not killed(INSTANTS.stop), "before and after each of five steps"
     assert "io='io_uring'" in daemon.xml(linux, live=True)
     user.run("undo", "last", "--replug")
     assert plain(daemon.xml(linux, live=True)) == live
 
 
+@pytest.mark.long  # a restart that the console vouches for is in each run (test_restart.py)
 def test_a_restart_that_agent_and_address_vouch_for(
     user: User, daemon: Libvirtd, linux: str, bridge: str | None
 ) -> None:

@@ -144,7 +144,7 @@ INSTANTS = range(6, 14)
 """Before and after each step of a restart; what comes before is the same in every change, see test_apply.py."""
 
 
-@pytest.mark.parametrize("instants", [(7, *DONE_NOT_NOTED), pytest.param(INSTANTS, marks=pytest.mark.long)], ids=str)
+@pytest.mark.parametrize("instants", [DONE_NOT_NOTED[:2], pytest.param(INSTANTS, marks=pytest.mark.long)], ids=str)
 def test_killed_at_any_step_undo_lets_it_run_as_it_did(
     instants: Sequence[int], user: User, daemon: Libvirtd, boot: Boot
 ) -> None:
@@ -166,7 +166,7 @@ def test_killed_at_any_step_undo_lets_it_run_as_it_did(
         assert daemon.virsh("domstate", "cycled").strip() == "running", instant
         assert "cache='writeback'" in daemon.xml("cycled", live=True), instant
     assert not killed(INSTANTS.stop), "before and after each of seven steps"
-    assert seen == {"running", "shut off", "paused"}
+    assert seen == {"shut off", "paused"} | ({"running"} if DONE_NOT_NOTED[2] in instants else set())
     assert "cache='none'" in daemon.xml("cycled", live=True)
 
 

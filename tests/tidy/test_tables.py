@@ -28,9 +28,16 @@ def long_marks(source: str) -> int:
     return sum(ast.unparse(node) == "pytest.mark.long" for node in ast.walk(ast.parse(source)))
 
 
+def long_files(cell: str) -> list[str]:
+    """The files that a cell ends with, in brackets, each as often as it says."""
+    one = r"`([\w/]+\.py)`(?: x (\d+))?"
+    found = re.search(rf"\(({one}(?:, {one})*)\)$", cell)
+    return [file for file, times in re.findall(one, found[1] if found else "") for _ in range(int(times or 1))]
+
+
 def test_every_long_test_is_in_the_table_of_what_runs_before_a_release() -> None:
     table = page("CONTRIBUTING.md").partition("### What only")[2].partition("\n## ")[0]
-    told = Counter(found[1] for row in rows(table) if (found := re.search(r"\(`([\w/]+\.py)`\)$", row[0])))
+    told = Counter(file for row in rows(table) for file in long_files(row[0]))
     tests = sorted((ROOT / "tests").rglob("test_*.py"))
     marked = {str(path.relative_to(ROOT / "tests")): long_marks(path.read_text()) for path in tests}
     assert told == +Counter(marked)
@@ -39,6 +46,12 @@ def test_every_long_test_is_in_the_table_of_what_runs_before_a_release() -> None
 def test_a_long_case_is_counted_as_a_long_test_is() -> None:
     case = "@pytest.mark.parametrize('n', [1, pytest.param(2, marks=pytest.mark.long)])\ndef test(n): ...\n"
     assert long_marks(case + "@pytest.mark.long\ndef test_more(): ...\n") == 2
+
+
+def test_a_row_names_files_and_how_many_of_their_tests_it_is_about() -> None:
+    assert long_files("kills (`a/b.py`)") == ["a/b.py"]
+    assert long_files("kills (`a.py`), more (`b.py` x 2, `c.py`)") == ["b.py", "b.py", "c.py"]
+    assert long_files("kills (`a.py`) and more") == []
 
 
 def test_every_target_that_is_named_can_be_made() -> None:

@@ -108,7 +108,7 @@ def test_rate_a_throttle_of_5000_over_vhost_user_gives_its_arithmetic(user: User
 
 
 @alone
-@pytest.mark.parametrize("iothread", ["on", "off"])
+@pytest.mark.parametrize("iothread", ["on", pytest.param("off", marks=pytest.mark.long)])
 def test_latency_a_device_of_2_ms_takes_2_ms_over_vhost_user(iothread: str, user: User) -> None:
     generator()
     words = ("--set", "disk.null_latency_ns=2000000", "--set", f"export.iothread={iothread}")
@@ -131,7 +131,7 @@ def test_latency_of_an_offered_rate_counts_from_when_a_request_was_due(user: Use
 
 
 @alone
-@pytest.mark.parametrize("queues", ["1", "2"])
+@pytest.mark.parametrize("queues", ["2", pytest.param("1", marks=pytest.mark.long)])
 def test_little_s_law_holds_of_two_clones_on_two_queues_and_on_one(queues: str, user: User) -> None:
     generator()
     words = ("--set", "disk.null_latency_ns=500000", "--set", f"export.num_queues={queues}")
@@ -140,7 +140,7 @@ def test_little_s_law_holds_of_two_clones_on_two_queues_and_on_one(queues: str, 
 
 
 @alone
-@pytest.mark.parametrize("depth", [1, 8])
+@pytest.mark.parametrize("depth", [8, pytest.param(1, marks=pytest.mark.long)])
 def test_little_s_law_holds_of_a_closed_loop(depth: int, user: User) -> None:
     ran = measure(user, *NULL, "--set", "disk.null_latency_ns=2000000", workload=f"rw=randread,bs=4k,iodepth={depth}")
     found = values(ran)
@@ -151,7 +151,7 @@ def test_little_s_law_holds_of_a_closed_loop(depth: int, user: User) -> None:
 @alone
 def test_sum_the_device_sees_the_requests_that_fio_made(user: User) -> None:
     ran = user.run("measure", "--rig", "metal", "--workload", "rw=randread,bs=4k,iodepth=4", "--rounds", "1",
-                   "--seconds", "2", "--json", "-q")  # fmt: skip
+                   "--seconds", "1", "--json", "-q")  # fmt: skip
     used = json.loads(user.run("show", "last", "--json").stdout)["arms"][0]["rounds"][0]["measurement"]["values"]
     assert used["iops"] == pytest.approx(values(ran)["iops"])
     lines = user.run("show", "last", "--trial", "1", "--capture", "counters.jsonl").stdout.splitlines()
@@ -168,7 +168,7 @@ def test_a_planted_tenth_is_found_and_the_same_stack_twice_is_the_same(user: Use
     """At a throttle's rate rounds differ by little, so that "undecided" would be no answer."""
     rates = {"full": 5000, "again": 5000, "less": 4500}
     arms = [word for arm, iops in rates.items() for word in ("--arm", f"{arm}:disk.throttle_iops={iops}")]
-    words = ("--workload", "rw=randread,bs=4k,iodepth=16", "--rounds", "20", "--seconds", "0.6", "--ramp", "0.2")
+    words = ("--workload", "rw=randread,bs=4k,iodepth=16", "--rounds", "20", "--seconds", "0.5", "--ramp", "0.1")
     # it stops when every pair is decided, six valid rounds at the earliest
     ran = user.run("compare", *NULL, *arms, *words, "--pairs", "all", "--json", "-q", timeout=170)
     verdicts = {(c["baseline"], c["candidate"]): c for c in ran.json()["comparisons"]}
@@ -178,6 +178,7 @@ def test_a_planted_tenth_is_found_and_the_same_stack_twice_is_the_same(user: Use
     assert verdicts["full", "again"]["verdict"] == "same"
 
 
+@pytest.mark.once  # each trial is invalid
 @pytest.mark.xdist_group("loop devices")
 def test_a_loop_device_over_a_cached_file_is_no_disk(user: User) -> None:
     if not backing_of(user.home).devices:
