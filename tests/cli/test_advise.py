@@ -88,5 +88,10 @@ def test_the_structure_for_requirements_is_told_question_by_question(user: User)
     assert "does the guest use virtio-blk? yes" in said
     assert "structure 4: one VM, an IOThread for each disk" in said
     assert "0.78 of bare metal's reads" in said
+    rows = said.partition("\nall of them\n")[2].split("\nstructure ")[1:]
+    assert [row.split(":")[0] for row in rows] == ["1", "3", "4", "2"]
+    ways = ("scale-out=yes", "own=yes", "virtio=yes", "virtio=no")
+    assert all(way in row for row, way in zip(rows, ways, strict=True))
+    assert "be moved live" in rows[1]
     assert "not a requirement" in user.run("advise", "--for-requirements", "fast=yes", status=2).stderr
     assert "question of its own" in user.run("advise", "--for-requirements", "own=yes", "x.xml", status=2).stderr

@@ -89,7 +89,7 @@ def _structure(needs: str, store: StorePlace, *, alone: bool) -> None:
     from virtune.cli.common.output import put
     from virtune.flows.stored.structures import own_shares
     from virtune.model.guideline import walk
-    from virtune.report.text.vm.guideline import guideline_lines
+    from virtune.report.text.vm.guideline import every_end, guideline_lines
 
     if not alone:
         raise UsageError("--for-requirements is a question of its own", hint="leave out files, --connect and --json")
@@ -98,7 +98,7 @@ def _structure(needs: str, store: StorePlace, *, alone: bool) -> None:
     except ValueError as error:
         raise UsageError(str(error)) from None
     found = walk(CONFIGURATION, answers)
-    put(Group(*guideline_lines(found, own_shares(store, found.leaf.id))))
+    put(Group(*guideline_lines(found, own_shares(store, found.leaf.id)), *every_end(CONFIGURATION)))
 
 
 def _part(found: FoundDomain, advice: Advice) -> AdvisedDomain:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from virtune.model.guideline import OwnShare, Walk
-from virtune.report.text.layout import Paragraph
+from virtune.model.guideline import Guideline, Leaf, OwnShare, Walk
+from virtune.report.text.layout import Column, Paragraph, Records
 
 
 def guideline_lines(found: Walk, own: Sequence[OwnShare] = ()) -> Iterator[RenderableType]:
@@ -28,6 +28,30 @@ def guideline_lines(found: Walk, own: Sequence[OwnShare] = ()) -> Iterator[Rende
         source = f"{one.rounds} rounds, arm {one.arm} of study {one.study}"
         without = "; its guests ran without KVM, so this is the emulator's share" if one.emulated else ""
         yield Paragraph(Text(f"measured here: {text} ({source}){without}"), indent=4, hanging=2)
+
+
+def every_end(guideline: Guideline) -> Iterator[RenderableType]:
+    """Yield a table of all ends of a guideline: the answers that lead to each, what was published of it, and what
+    there is to manage.
+    """
+    yield Text("\nall of them", style="bold")
+    table = Records([
+        Column(title="structure", wraps=True, least=18), Column(title="where", wraps=True, least=16),
+        Column(title="published", wraps=True, least=16), Column(title="to manage", wraps=True, least=18),
+    ])  # fmt: skip
+    for leaf, path in _paths(guideline, guideline.root, ()):
+        table.add_row(leaf.text, ", ".join(path), leaf.expected, leaf.cost)
+    yield table
+
+
+def _paths(guideline: Guideline, node: str, path: tuple[str, ...]) -> Iterator[tuple[Leaf, tuple[str, ...]]]:
+    """Yield each end below a node, with the answers that lead there."""
+    here = guideline.nodes[node]
+    if isinstance(here, Leaf):
+        yield here, path
+        return
+    for to, answer in ((here.yes, "yes"), (here.no, "no")):
+        yield from _paths(guideline, to, (*path, f"{here.id}={answer}"))
 
 
 def answers(found: Walk) -> Iterator[tuple[str, str, str]]:
