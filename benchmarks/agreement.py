@@ -178,7 +178,8 @@ def sums(trials: list[Kept]) -> None:
 
 PAIRS: tuple[tuple[str, Callable[[Kept], float]], ...] = (
     ("requests: virtqueue, load", lambda one: one.rate / (one.measured.get("iops") or math.nan)),
-    ("requests: QEMU's accounting, load", lambda one: of(one, "requests.backend") / 100),
+    ("requests: QEMU's accounting, load",
+     lambda one: of(one, "requests.backend") / 100 if one.own_accounting else math.nan),
     ("requests: guest's block layer, load", lambda one: of(one, "requests.guest") / 100),
     ("requests: host's disk, load", lambda one: of(one, "requests.device") / 100),
     ("time, of the load's mean: taken in the virtqueue, QEMU's accounting",
@@ -187,7 +188,6 @@ PAIRS: tuple[tuple[str, Callable[[Kept], float]], ...] = (
      lambda one: (one.depth or math.nan) / one.rate * 1e9 / one.mean_ns),
     ("time: slat + clat, lat of the load",
      lambda one: (of(one, "slat.mean") + of(one, "clat.mean")) / one.mean_ns),
-    ("time: guest's block layer, clat of the load", lambda one: of(one, "below.guest") / of(one, "clat.mean")),
     ("I/Os: rate x mean of the load, depth of its job",
      lambda one: (one.measured.get("iops") or math.nan) * one.mean_ns / 1e9 / (one.depth or math.nan)),
 )  # fmt: skip

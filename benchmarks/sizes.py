@@ -10,9 +10,10 @@ a fixed number of requests in flight takes that number divided by the limit for 
 itself: the time of one request at a time, with the delay and without it, in QEMU's block layer below a guest, and
 through a storage daemon without a guest, as its client measures it.
 
-What the device itself takes is measured beside each trial, without any of virtune's parts and without a guest: by
-`qemu-img bench` on a null-co of that delay with as many requests in flight, of a loop device by fio on the FUSE file
-below it. The layer must agree with that.
+What the device itself takes is measured after each trial, without any of virtune's parts and without a guest. Of a
+null-co it is how long a thread sleeps that asks for the same delay, with the timer slack that QEMU gives itself
+(`qemu-img bench` is no measure: its main loop waits for whole milliseconds, an IOThread does not). Of a loop device
+it is what fio measures on the FUSE file below it. The layer must agree with that.
 
 Prints the layer's difference with its 95 % interval over rounds, whether the planted delay is in it, the difference
 of the device itself, and whether the two agree: whether their difference within a round may be 0. Needs root. With
@@ -21,10 +22,12 @@ ONLY the kinds that begin with it. SHARES: so many CPU shares for all of it (eve
 
 import argparse
 import contextlib
+import ctypes
 import json
 import random
-import re
 import subprocess
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -43,6 +46,7 @@ from virtune.plan.arms import base_stack, make_arm
 
 SPAN = 256 << 20
 SECONDS = 0.6
+PR_SET_TIMERSLACK = 29
 PLACES, NAMES = ("first", "second"), ("without", "with")
 BACKEND = "below.backend"
 
@@ -79,18 +83,27 @@ class Kind:
     def device(self, number: int, directory: Path) -> float | None:
         """What the device of an arm takes for a request, in ns, as its own client measures it; None for a limit."""
         if self.null_us is not None:
-            return alone(self.null_us[number] * 1000, self.depth)
+            return slept(self.null_us[number] * 1000)
         return None if self.target_ns is None else fuse_alone(directory / PLACES[number] / "slow", self.depth)
 
 
-def alone(latency_ns: int, depth: int) -> float:
-    """The mean time of a request on a null-co, in ns, by qemu-img with so many in flight."""
-    count = max(200, int(SECONDS * 1e9 / max(latency_ns, 20_000) * depth))
-    node = f"driver=null-co,size={SPAN},latency-ns={latency_ns}"
-    words = ["qemu-img", "bench", "-c", str(count), "-d", str(depth), "-s", "4096", "--image-opts", node]
-    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-    (seconds,) = re.findall(r"Run completed in ([0-9.]+) seconds", said)
-    return float(seconds) / count * depth * 1e9
+def slept(latency_ns: int) -> float:
+    """The mean time, in ns, that a thread sleeps which asks for so long; 0 for none."""
+    found: list[float] = []
+
+    def sleep() -> None:
+        if ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0):
+            raise OSError("no timer slack can be set")
+        for _ in range(int(SECONDS * 1e9 / latency_ns)):
+            begun = time.perf_counter_ns()
+            time.sleep(latency_ns / 1e9)
+            found.append(time.perf_counter_ns() - begun)
+
+    if latency_ns:
+        thread = threading.Thread(target=sleep)  # the slack is a thread's own
+        thread.start()
+        thread.join()
+    return fmean(found) if found else 0.0
 
 
 def fuse_alone(file: Path, depth: int) -> float:

@@ -57,10 +57,11 @@ def test_its_advice_can_be_called_for_a_libvirt_s_domain() -> None:
     assert leaf_for(spread, uri="qemu:///system", vm="x", disk="vdb") == spread
 
 
-def test_it_is_for_disks_without_a_limit_and_for_guests_on_kvm() -> None:
+def test_it_is_for_disks_at_work_without_a_limit_and_for_guests_on_kvm() -> None:
     path = published()
     assert not_applicable(path, Cause.DEVICE) == ""
     assert "a limit was set" in not_applicable(path, Cause.THROTTLE)
+    assert not_applicable(replace(path, iops=0.0), Cause.UNDECIDED) == "no I/O was completed"
     assert "emulated (TCG)" in not_applicable(replace(path, emulated=True), Cause.DEVICE)
 
 

@@ -12,7 +12,7 @@ from virtune.analyse.layers.live_path import live_path, throttled_share
 from virtune.analyse.layers.profile import rate_words, sequential_share, workload_words
 from virtune.analyse.trial.counters import read_counters
 from virtune.analyse.trial.usage import use
-from virtune.bench.live.domain import counts_of
+from virtune.bench.live.domain import counts_of, exits_in
 from virtune.bench.live.monitor import name_of
 from virtune.bench.live.rings import RingSeen, add, ring_rates
 from virtune.fio.workloads import parse_workload
@@ -75,6 +75,14 @@ def test_what_libvirt_counts_is_the_layers_of_a_live_disk() -> None:
     assert path.layers.top == "backend"
     assert {one.name for one in path.threads} == {"qemu-system-x86", "IO iothread1"}, "the other disk's is left out"
     assert judge(path).cause is Cause.DEVICE
+
+
+def test_kvm_exits_are_those_of_all_vcpus_and_of_no_other_kind() -> None:
+    said = (
+        "Domain: 'vm0'\n  vcpu.0.state=1\n  vcpu.0.exits.sum=954\n  vcpu.0.halt_exits.sum=7\n  vcpu.1.exits.sum=46\n"
+    )
+    assert exits_in(said) == 1000
+    assert exits_in("Domain: 'vm0'\n  vcpu.0.state=1\n  vcpu.0.halt_exits.sum=7\n") is None, "a guest without KVM"
 
 
 def test_limits_of_the_disk_are_compared_with_what_it_did() -> None:

@@ -14,6 +14,8 @@ SEVERAL = 1.5
 
 def not_applicable(path: DataPath, cause: Cause) -> str:
     """Return why the guideline says nothing of a disk; empty if it does."""
+    if path.iops <= 0:
+        return "no I/O was completed"
     if cause is Cause.THROTTLE:
         return "a limit was set on the disk, and no other setting exceeds it"
     return "its figures are of guests on KVM, and this one is emulated (TCG)" if path.emulated else ""

@@ -91,6 +91,10 @@ class LoadedDomain(Protocol):
         """Return QEMU's counters of the disk, by QEMU's names."""
         ...
 
+    def exits(self) -> int | None:
+        """Return how often KVM has left the guest for the host; None where libvirt does not report it."""
+        ...
+
     def trouble(self) -> str | None:
         """Say that the domain's process is gone, None while it runs."""
         ...
@@ -117,7 +121,7 @@ def run_in_domain(bench: LoadedDomain, load: LoadJob, window: Window, keep: Keep
     keep.capture("guest.json", json.dumps(dict(bench.seen)) + "\n")
     keep.capture("domain.xml", bench.xml)
     marks: list[tuple[str, float]] = []
-    looks: dict[str, object] = {}
+    looks: dict[str, dict[str, object]] = {}
     counters = b""
     with keep.host(processes=bench.processes, image=bench.image) as host:
         try:
@@ -214,7 +218,7 @@ def _moments(
     host: HostCounters,
     marks: list[tuple[str, float]],
     bench: LoadedDomain,
-    looks: dict[str, object],
+    looks: dict[str, dict[str, object]],
 ) -> Moments:
     """Return when the counters are to be read, and record when they were, by the host's clock."""
 
@@ -223,8 +227,9 @@ def _moments(
         marks.append((mark, time.monotonic()))
         begun = time.monotonic_ns()
         with contextlib.suppress(VirtuneError):  # without these only one layer is missing
-            stats = bench.block_statistics()
+            stats, exits = bench.block_statistics(), bench.exits()
             looks[mark] = {"t": (begun + time.monotonic_ns()) // 2, "stats": stats}
+            looks[mark] |= {} if exits is None else {"exits": exits}
 
     return Moments(
         begin_seconds=window.begins(_SETTLE_SECONDS),

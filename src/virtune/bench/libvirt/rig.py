@@ -21,7 +21,7 @@ from virtune.bench.libvirt.attached import Plugged, alone_in, strike_out, write_
 from virtune.bench.libvirt.detach import sweep_guest, take_out, unplug
 from virtune.bench.libvirt.load import run_in_domain
 from virtune.bench.libvirt.settings import accelerator_of, cache_check, disk_checks, image_checks, serving
-from virtune.bench.live.domain import counts_of
+from virtune.bench.live.domain import counts_of, exits_in
 from virtune.bench.live.monitor import FIELDS
 from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Surroundings, Window
 from virtune.bench.verify.engine import (
@@ -127,6 +127,10 @@ class DomainBench:
         """Return what QEMU has counted of the disk, by QEMU's names."""
         found = counts_of(self.way.virsh.run("domstats", "--block", self.way.uuid), 0).get(self.disk)
         return {} if found is None else {theirs: getattr(found, ours) for ours, theirs in FIELDS.items()}
+
+    def exits(self) -> int | None:
+        """Return how often KVM has left the guest for the host; None where libvirt does not report it."""
+        return exits_in(self.way.virsh.run("domstats", "--vcpu", self.way.uuid))
 
     def trouble(self) -> str | None:
         """Say that the domain's process is gone, None while it runs."""

@@ -66,8 +66,8 @@ class LiveDomain:
 
     def exits(self) -> int | str:
         """Return how often KVM has left the guest for the host, as libvirt knows it, or why that is not known."""
-        found = [int(count) for count in _EXITS.findall(self._virsh.run("domstats", "--vcpu", self.uuid))]
-        return sum(found) if found else _NO_EXITS
+        found = exits_in(self._virsh.run("domstats", "--vcpu", self.uuid))
+        return _NO_EXITS if found is None else found
 
 
 class LiveDomains:
@@ -126,6 +126,12 @@ def _domains_of(said: str) -> Iterator[tuple[str, str]]:
     for index, head in enumerate(heads):
         end = heads[index + 1].start() if index + 1 < len(heads) else len(said)
         yield head[1], said[head.end() : end]
+
+
+def exits_in(said: str) -> int | None:
+    """Read the exits of all vCPUs in an answer of `virsh domstats --vcpu`; None where it has none."""
+    found = [int(count) for count in _EXITS.findall(said)]
+    return sum(found) if found else None
 
 
 def counts_of(said: str, t_ns: int) -> dict[str, DiskCount]:
