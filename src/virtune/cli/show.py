@@ -2,6 +2,7 @@
 """`virtune show`: a stored study."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,16 +69,19 @@ def command(
 ) -> int:
     """Show STUDY (an id, the beginning of one, or `last`): table, verdicts, verified settings."""
     from virtune.cli.common.output import proof_shown, show_result
+    from virtune.cli.common.writing import require_report
     from virtune.flows.stored.show import current
     from virtune.store.store import Store
 
     _require_captures_alone(trial, capture, {"json": as_json, "report": report, "verbose": verbose, **asked})
+    out = ResultOutput.read({**asked, "as_json": as_json, "verbose": verbose})
     require_store(store, study)
     with Store(store, reading=True) as kept:
         name = kept.find(study)
         if trial is not None:
             return _captures(kept, name, trial, capture)
-        out = ResultOutput.read({**asked, "as_json": as_json, "report": report, "verbose": verbose})
+        require_report(report)  # only now: where there is no such study, no empty report is left
+        out = replace(out, report=report)
         record = kept.get(name)
         if verbose:
             say_options(record.study)
