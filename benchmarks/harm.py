@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.another_user import as_user
-from tests.bench.test_scratch_place import NAMES
+from tests.bench.place_names import NAMES
 
 MIB = 1024**2
 LOAD = ("--rounds", "1", "--seconds", "200ms", "--ramp", "0s", "-q")

@@ -33,7 +33,7 @@ def start(run_id: str, then: str) -> "subprocess.Popen[str]":
 
 
 def marked(run_id: str) -> list[int]:
-    return [pid for pid, _ in warden._marked(run_id, warden.run_directory(run_id))]
+    return [pid for pid, _ in warden.marked(run_id, warden.run_directory(run_id))]
 
 
 @pytest.mark.parametrize(

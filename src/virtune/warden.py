@@ -129,7 +129,7 @@ def _owner_lives(directory: Path) -> bool:
     return start_time(pid) == started != 0
 
 
-def _marked(run_id: str, directory: Path) -> Iterator[tuple[int, str]]:
+def marked(run_id: str, directory: Path) -> Iterator[tuple[int, str]]:
     mark = f"{MARK}={run_id}".encode()
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
@@ -152,14 +152,14 @@ def _is_being_started(pid: str, directory: Path, environ: bytes) -> bool:
 
 
 def _end_marked(run_id: str, directory: Path) -> list[tuple[int, str]]:
-    ended = dict(_marked(run_id, directory))
+    ended = dict(marked(run_id, directory))
     for number in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        for pid, name in _marked(run_id, directory):
+        for pid, name in marked(run_id, directory):
             ended[pid] = name
             with contextlib.suppress(OSError):
                 os.kill(pid, number)
-        while time.monotonic() < deadline and any(_marked(run_id, directory)):
+        while time.monotonic() < deadline and any(marked(run_id, directory)):
             time.sleep(0.02)
     return sorted(ended.items())
 

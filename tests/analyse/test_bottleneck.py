@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.analyse.edited_trials import HEADER, STACK, WORKLOAD, sample
 from tests.analyse.recordings import recorded
-from tests.analyse.test_gates import HEADER, STACK, WORKLOAD, sample
 
 from virtune.analyse.layers.bottleneck import judge
 from virtune.analyse.layers.split import split

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.analyse.test_tuning import World, landscape, study_of
+from tests.analyse.search_worlds import World, landscape, study_of
 
 from virtune.analyse.search.pilot import seconds_of
 from virtune.analyse.search.tuning import tuning

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.analyse.attempts import attempt
+from tests.analyse.edited_trials import BANDWIDTH, STACK, WORKLOAD, Edit, at, edited, said, trial
 from tests.analyse.recordings import recorded
-from tests.analyse.test_gates import BANDWIDTH, STACK, WORKLOAD, Edit, at, edited, said, trial
-from tests.analyse.test_rejection import attempt
-from tests.report.test_documents import study
+from tests.report.records import study
 
 from virtune.analyse.study.offered_load import unmet_rounds
 from virtune.analyse.study.verdicts import evidence_of, judge

@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 from tests.published import complaints
-from tests.report.test_documents import as_read, study
+from tests.report.records import as_read, study
 
 from virtune.analyse.stats.group_sequential import final_level
 from virtune.analyse.stats.planned import planned_contrasts

@@ -7,42 +7,17 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from tests.analyse.interim_studies import Disk, measured, study, workload
 
 from virtune.analyse.study.interim_analysis import InterimAnalysis, look
 from virtune.analyse.study.lost_arms import LOST_ROUNDS, require_measured
 from virtune.model.condition import Outcome
 from virtune.model.errors import LoadError
-from virtune.model.evidence import InForce, StudyRecord, TrialRecord
-from virtune.model.measurement import Measurement
-from virtune.model.stack import Stack
-from virtune.model.study import Arm, Study, StudyKind, Trial
+from virtune.model.evidence import StudyRecord
+from virtune.model.study import Study, Trial
 from virtune.model.verdict import ROUNDS_MIN, Verdict
-from virtune.model.workload import Job, Workload
 from virtune.plan.interleave import propose
 from virtune.plan.thresholds import parse_conditions
-
-Disk = Callable[[Trial], dict[str, float] | str]
-"""What a trial gives: values by metric, or why it failed."""
-
-
-def workload(name: str, offered: float | None = None) -> Workload:
-    return Workload(name=name, meaning="", jobs=(Job(name="j", options=()),), offered_iops=offered)
-
-
-def study(*workloads: Workload, arms: str = "ab", metric: str = "iops", rounds: int = 100) -> Study:
-    return Study(
-        id="s", created="", kind=StudyKind.COMPARE, arms=tuple(Arm(name=name, stack=Stack()) for name in arms),
-        baseline="a", workloads=workloads, rounds=rounds, seconds=2.0, ramp_seconds=0.0, seed=1, scratch="",
-        span_bytes=1, metric=metric, confidence=0.95, sequential=True,
-    )  # fmt: skip
-
-
-def measured(trial: Trial, disk: Disk) -> TrialRecord:
-    found = disk(trial)
-    if isinstance(found, str):
-        return TrialRecord(trial=trial, ended="", in_force=InForce(), failure=found)
-    values = tuple(found.items())
-    return TrialRecord(trial=trial, ended="", in_force=InForce(), measurement=Measurement(values=values))
 
 
 def run(asked: Study, disk: Disk) -> tuple[StudyRecord, InterimAnalysis]:

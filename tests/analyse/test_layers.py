@@ -6,8 +6,8 @@ import random
 from typing import Any
 
 import pytest
+from tests.analyse.edited_trials import HEADER, WORKLOAD, sample
 from tests.analyse.recordings import recorded
-from tests.analyse.test_gates import HEADER, WORKLOAD, sample
 
 from virtune.analyse.layers.measured import depth_of, layers_of
 from virtune.analyse.layers.split import split

@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from tests.analyse.test_gates import HEADER, sample
+from tests.analyse.edited_trials import HEADER, sample
 
 from virtune.analyse.layers.bottleneck import judge
 from virtune.analyse.layers.live_path import live_path, throttled_share

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.report.test_documents import study
+from tests.analyse.attempts import attempt, attempts
+from tests.report.records import study
 
 from virtune.analyse.study.summarise import summarise
 from virtune.analyse.trial.rejection import (
-    _Counts,
-    _fisher,
+    RejectionCounts,
+    fisher,
     pardons,
     rejected_for,
     unsettled,
@@ -21,29 +22,7 @@ from virtune.analyse.trial.rejection import (
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
 from virtune.model.remark import Remark, Weight
-from virtune.model.study import Trial
 from virtune.model.study_options import ATTEMPTS
-
-
-def attempt(
-    number: int, arm: str, *causes: str, number_of_attempt: int = 1, failure: str | None = None
-) -> TrialRecord:
-    remarks = tuple(Remark(id=cause, weight=Weight.INVALID, text=f"{cause} disturbed it") for cause in causes)
-    return TrialRecord(
-        trial=Trial(number=number, round=1 + (number - 1) // 2, arm=arm, workload="randread-4k"),
-        attempt=number_of_attempt,
-        ended=f"2026-01-01T00:00:{number:02}+00:00",
-        in_force=InForce(),
-        measurement=None if failure else Measurement(values=(("iops", 1000.0 + number),), remarks=remarks),
-        failure=failure,
-    )
-
-
-def attempts(*, rejected: dict[str, int], tried: dict[str, int], cause: str = "cpu-wait") -> list[TrialRecord]:
-    found: list[TrialRecord] = []
-    for arm, count in tried.items():
-        found += [attempt(len(found) + n + 1, arm, *([cause] if n < rejected[arm] else [])) for n in range(count)]
-    return found
 
 
 def again_after(made: Sequence[TrialRecord]) -> str | None:
@@ -204,6 +183,6 @@ def test_the_exact_test_is_the_one_of_scipy(tried: int, others: int, rejected: f
     from scipy.stats import fisher_exact  # it takes seconds to load, and no other test of this module needs it
 
     mine, theirs = round(rejected * tried), round(others_rejected * others)
-    counts = _Counts(tried=tried, rejected=mine, others_tried=others, others_rejected=theirs)
+    counts = RejectionCounts(tried=tried, rejected=mine, others_tried=others, others_rejected=theirs)
     table = [[mine, tried - mine], [theirs, others - theirs]]
-    assert _fisher(counts) == pytest.approx(float(fisher_exact(table, alternative="greater").pvalue), rel=1e-9)
+    assert fisher(counts) == pytest.approx(float(fisher_exact(table, alternative="greater").pvalue), rel=1e-9)

@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from tests.analyse.test_tuning import World, searched, study_of
+from tests.analyse.search_worlds import World, searched, study_of
 
 from virtune.analyse.search.budget import block_fits, spent_by
 from virtune.analyse.search.confirm import confirmed

@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from tests.analyse.test_thresholds import study as two_arms
+from tests.analyse.threshold_studies import study as two_arms
 
 from virtune.analyse.study.thresholds import rule
 from virtune.analyse.study.verdicts import confidence_of_one

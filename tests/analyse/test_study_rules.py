@@ -8,12 +8,12 @@ from statistics import geometric_mean
 
 import numpy as np
 import pytest
-from tests.analyse.test_interim_analysis import study, workload
-from tests.analyse.test_rejection import attempts
-from tests.analyse.test_unpaired import compared
-from tests.analyse.test_verdicts import asked_of, run
-from tests.analyse.test_warm_up import noisy
-from tests.report.test_documents import study as two_arms
+from tests.analyse.attempts import attempts
+from tests.analyse.interim_studies import study, workload
+from tests.analyse.noisy_trials import noisy
+from tests.analyse.unpaired_runs import compared
+from tests.analyse.verdict_runs import asked_of, run
+from tests.report.records import study as two_arms
 
 from virtune.analyse.stats.anytime import blocks_to_decide, contrasts
 from virtune.analyse.stats.paired import Levels, compare_at_any_time, compare_planned

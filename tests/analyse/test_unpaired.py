@@ -7,16 +7,10 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.analyse.unpaired_runs import compared
 
-from virtune.analyse.stats.unpaired import REPEATS_MIN, compare_unpaired, rank_test, welch
-from virtune.model.metric import BY_ID
-from virtune.model.verdict import Comparison, Verdict
-
-
-def compared(base: list[float], other: list[float], *, metric: str = "iops", confidence: float = 0.99) -> Comparison:
-    return compare_unpaired(
-        BY_ID[metric], ("a", base), ("b", other), workload="w", margin=0.03, confidence=confidence
-    )
+from virtune.analyse.stats.unpaired import REPEATS_MIN, rank_test, welch
+from virtune.model.verdict import Verdict
 
 
 def test_welch_is_the_interval_of_the_textbook() -> None:

@@ -3,10 +3,10 @@
 
 import math
 from dataclasses import replace
-from random import Random
 
 import pytest
-from tests.analyse.test_interim_analysis import measured, study, workload
+from tests.analyse.interim_studies import workload
+from tests.analyse.verdict_runs import asked_of, run
 
 from virtune.analyse.stats.group_sequential import dunnett_alpha, level_of
 from virtune.analyse.study.interim_analysis import look
@@ -15,30 +15,8 @@ from virtune.analyse.study.thresholds import rule
 from virtune.analyse.study.verdicts import confidence_of_one, judge, looks_of, pairs_of
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.remark import Remark, Weight
-from virtune.model.study import Study
-from virtune.model.study_options import Pairs
 from virtune.model.verdict import ROUNDS_MIN, Verdict
-from virtune.plan.interleave import propose
-from virtune.plan.looks import looked_at
 from virtune.plan.thresholds import parse_conditions
-
-
-def run(asked: Study, count: int, *, better: float = 1.0, noise: float = 0.05, seed: int = 1) -> StudyRecord:
-    """So many rounds of a study, looked at after each; the last arm is better by a factor."""
-    chance, made = Random(seed), tuple[TrialRecord, ...]()
-    for number in range(1, count + 1):
-        trials = propose(asked, rounds=1, workloads={one.name for one in asked.workloads})
-        asked = replace(asked, trials=(*asked.trials, *trials))
-        asked = looked_at(asked, number / asked.rounds)
-        for trial in trials:
-            level = better if trial.arm == asked.arms[-1].name else 1.0
-            iops, p99 = (1e4 * level * math.exp(chance.gauss(0, noise / math.sqrt(2))) for _ in range(2))
-            made = (*made, measured(trial, lambda _, found={"iops": iops, "latency.p99": 1e10 / p99}: found))  # type: ignore[misc]
-    return StudyRecord(study=asked, facts="", finished=True, trials=made)
-
-
-def asked_of(arms: str = "abcd", *, pairs: Pairs = "baseline", rounds: int = 20) -> Study:
-    return replace(study(workload("w"), arms=arms, rounds=rounds), pairs=pairs, looks=())
 
 
 def test_verdicts_share_their_error_among_pairs_workloads_and_metrics() -> None:

@@ -2,20 +2,14 @@
 """The ramp found: a start-up is found on simulated rounds as noisy as real ones, a steady load is left alone."""
 
 import math
-from collections.abc import Callable
-from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.report.test_documents import study
+from tests.analyse.noisy_trials import noisy
+from tests.report.records import study
 
 from virtune.analyse.trial.warm_up import halves, ramp_of, read_profile
-from virtune.model.evidence import InForce, TrialRecord
-from virtune.model.measurement import Measurement
-from virtune.model.study import Study
-
-Shape = Callable[[str, int], float]
 
 
 def steady(arm: str, slice_: int) -> float:
@@ -29,20 +23,6 @@ def burst(arm: str, slice_: int) -> float:
 
 def slow_start(arm: str, slice_: int) -> float:
     return 1 - 0.3 * math.exp(-slice_ * 0.25 / 0.7)
-
-
-def noisy(asked: Study, shape: Shape, *, seed: int, sd: float = 0.06, rho: float = 0.7) -> tuple[TrialRecord, ...]:
-    """Trials of 4 s in slices of 250 ms that remember their neighbours, as this project's recorded series do."""
-    chance = Random(seed)
-    found, level = [], 0.0
-    for trial in asked.trials:
-        profile = []
-        for slice_ in range(16):
-            level = rho * level + math.sqrt(1 - rho**2) * chance.gauss(0, sd)
-            profile.append(50_000 * shape(trial.arm, slice_) * math.exp(level))
-        measurement = Measurement(values=(), profile=tuple(profile), profile_seconds=0.25)
-        found.append(TrialRecord(trial=trial, ended="", in_force=InForce(), measurement=measurement))
-    return tuple(found)
 
 
 def test_a_start_that_is_faster_doubles_the_ramp_and_says_of_whom() -> None:

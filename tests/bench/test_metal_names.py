@@ -4,7 +4,7 @@
 from pathlib import Path
 
 import pytest
-from tests.bench.test_scratch_place import NAMES
+from tests.bench.place_names import NAMES
 
 from virtune.bench.metal import MetalSession
 from virtune.bench.port import DiskImageSpec

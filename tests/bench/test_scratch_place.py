@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.bench.place_names import NAMES
 
 from virtune.bench.scratch import Scratch, drop_cache, scratch_files
 from virtune.bench.scratch_place import require_safe, scratch_place
@@ -18,15 +19,6 @@ from virtune.shell import Warden
 
 MIB = 1024**2
 STRANGER = 65534
-
-NAMES = {
-    "hash": "foo#1", "only a hash": "#hash", "semicolon": "bar;x", "backslash": "back\\slash", "colon": "a:b",
-    "escaped colon": "a\\:b", "comma": "a,b", "quote": "it's", "double quote": 'say "x"', "newline": "two\nlines",
-    "space": "a b", "space at the end": "end ", "unicode": "größe-体", "percent": "50%d%s", "command": "$(touch x)",
-    "variable": "${HOME}", "backtick": "`id`", "dash": "-rf", "option": "--rw=trim", "star": "*", "tab": "a\tb",
-    "long": "x" * 200, "brackets": "[global]", "equals": "filename=foo", "ampersand": "a&b|c", "control": "a\x07b",
-    "not text": os.fsdecode(b"\xff\xfe"),
-}  # fmt: skip
 
 
 @pytest.mark.real

@@ -4,7 +4,7 @@
 import shlex
 
 import pytest
-from tests.advise.test_rules import CASES
+from tests.advise.cases import CASES
 
 from virtune.advise.audit import audit
 from virtune.cli.compare import command

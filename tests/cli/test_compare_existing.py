@@ -13,7 +13,7 @@ import pytest
 from junitparser import Error, Failure, JUnitXml, Skipped, TestSuite
 from markdown_it import MarkdownIt
 from tests.analyse.recordings import FOLDER
-from tests.cli.test_import import BENCH, Capture, Kept, result
+from tests.cli.kept_results import BENCH, Capture, Kept, result
 from tests.guide import EXAMPLES
 from tests.published import complaints, strictly
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
-from tests.report.test_documents import record
+from tests.report.records import record
 
 from virtune.analyse.study.thresholds import rule
 from virtune.analyse.study.verdicts import judge

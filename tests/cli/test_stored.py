@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.cli.test_import import Capture, Kept, result
+from tests.cli.kept_results import Capture, Kept, result
 from tests.published import complaints, strictly
 
 from virtune.cli import run

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from tests.analyse.test_tuning import study_of
+from tests.analyse.search_worlds import study_of
 
 from virtune.bench.port import Bench, DiskImageSpec, Keep, LoadJob, LoadOutput, Window
 from virtune.bench.scratch import Scratch

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.analyse.test_thresholds import study
+from tests.analyse.threshold_studies import study
 
 from virtune.advise.audit import audit
 from virtune.dialects.libvirt.domain import read_domain

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.store.test_earlier_formats import COMPARE, KEPT
+from tests.store.kept import COMPARE, KEPT
 
 from virtune.advise.audit import audit
 from virtune.dialects.libvirt.domain import read_domain

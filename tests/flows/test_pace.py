@@ -2,7 +2,7 @@
 """What is left is learnt from the trials that ran, arm by arm."""
 
 import pytest
-from tests.plan.test_forecast import DAEMON, GUEST, METAL, study_on
+from tests.plan.forecast_studies import DAEMON, GUEST, METAL, study_on
 
 from virtune.flows.run.pace import Pace
 from virtune.model.study import Trial

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.analyse.test_thresholds import study
+from tests.analyse.threshold_studies import study
 
 from virtune.flows.run.preconditions import require_programs
 from virtune.model.errors import PreconditionError

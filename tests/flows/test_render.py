@@ -4,7 +4,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.analyse.test_tuning import World, searched, study_of
+from tests.analyse.search_worlds import World, searched, study_of
 
 from virtune.flows.reports.render import Spelled, spelled
 from virtune.model.stack import Stack

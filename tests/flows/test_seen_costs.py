@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.plan.test_forecast import DAEMON, GUEST, METAL, study_on
+from tests.plan.forecast_studies import DAEMON, GUEST, METAL, study_on
 
 from virtune.flows.run.pace import Pace
 from virtune.flows.stored.seen_costs import seen_costs

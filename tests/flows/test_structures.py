@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.analyse.test_thresholds import study
+from tests.analyse.threshold_studies import study
 
 from virtune.analyse.study.structures import structure_of
 from virtune.cli import run

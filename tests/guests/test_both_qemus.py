@@ -11,7 +11,7 @@ from tests.bench.loading import raw_job, run
 from tests.beside import qemu_beside
 from tests.conftest import SPAN
 from tests.guests.conftest import TCG
-from tests.guests.test_rig import found, ground
+from tests.guests.rig_parts import found, ground
 
 from virtune import shell
 from virtune.bench.appliance.build import Appliance

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import SPAN, eventually
 from tests.guests.conftest import TCG
-from tests.guests.test_rig import GUEST, engine_at_work, ground
+from tests.guests.rig_parts import GUEST, engine_at_work, ground
 
 from virtune import shell
 from virtune.bench.appliance.build import Appliance

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import SPAN
-from tests.guests.test_rig import GUEST, MIB, OF_OLDER, OLDER, engine_at_work, found, ground, load
+from tests.guests.rig_parts import GUEST, MIB, OF_OLDER, OLDER, engine_at_work, found, ground, load
 
 from virtune.bench.port import DiskImageSpec
 from virtune.bench.qemu.rig import GuestSession

@@ -11,62 +11,30 @@ from hashlib import md5
 from pathlib import Path
 
 import pytest
-from tests.bench.loading import raw_job, run
+from tests.bench.loading import run
 from tests.conftest import SPAN, bare_guest, eventually
 from tests.guests.conftest import TCG
+from tests.guests.rig_parts import GUEST, OF_OLDER, OLDER, engine_at_work, found, ground, load
 
 from virtune import shell
 from virtune.analyse.trial.disks import disk_values, unlike_disks
 from virtune.bench.appliance.build import Appliance
 from virtune.bench.filesystem import image_bytes
-from virtune.bench.port import DiskImageSpec, LoadJob, LoadOutput
+from virtune.bench.port import DiskImageSpec, LoadJob
 from virtune.bench.qemu.guests import Guests
 from virtune.bench.qemu.machine import PROGRAM
-from virtune.bench.qemu.rig import BareSession, GuestBench, GuestSession
+from virtune.bench.qemu.rig import BareSession, GuestSession
 from virtune.bench.scratch import Scratch
 from virtune.fio.exported import Clients
 from virtune.fio.job import fio_job
 from virtune.fio.results import read_result
 from virtune.fio.workloads import parse_workload
 from virtune.model.errors import RigError
-from virtune.model.evidence import Check
 from virtune.model.machine import Machine
-from virtune.model.stack import Device, Disk, Filesystem, Stack
+from virtune.model.stack import Device, Disk, Filesystem
 from virtune.model.target import GuestTarget
-from virtune.model.units import Bytes
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
-
-GUEST = Stack(rig="qemu")
-
-MIB = 1024**2
-OLDER = Machine(type="pc", cpu="Nehalem", vcpus=1, memory=Bytes(256 * MIB))
-OF_OLDER = {
-    "machine.type": "pc", "machine.cpu": "Nehalem", "machine.vcpus": "1", "guest.vcpus": "1",
-    "machine.memory": str(256 * MIB), "guest.queue_depth": "1",
-}  # fmt: skip
-"""What is seen of such a guest that has its disk on IDE."""
-
-
-def ground(image: Path, *, writes: bool = False) -> DiskImageSpec:
-    return DiskImageSpec(image=image, size_bytes=SPAN, writes=writes)
-
-
-def found(checks: tuple[Check, ...]) -> dict[str, str | None]:
-    assert not [c for c in checks if c.agrees is False]
-    return {check.setting: check.found for check in checks if check.found is not None}
-
-
-def load(bench: GuestBench, *, rw: str = "randread", seconds: float = 1.0) -> LoadOutput:
-    text = f"[x]\nioengine=libaio\ndirect=1\niodepth=16\nbs=4k\nrw={rw}\nfilename={bench.target.path}\n"  # type: ignore[union-attr]
-    text += f"size={SPAN}\ntime_based=1\nruntime={int(seconds * 1000)}ms\nallow_file_create=0\n"
-    return run(bench, raw_job(text, engine="libaio"), seconds=seconds)
-
-
-def engine_at_work(bench: GuestBench) -> str | None:
-    """On a host that is busy it takes a longer load until it shows."""
-    seen = found((*bench.in_force.checks, *load(bench, seconds=0.5).checks))
-    return seen["disk.aio"] if "disk.aio" in seen else found(load(bench, seconds=4.0).checks)["disk.aio"]
 
 
 @pytest.mark.long  # test_study.py exchanges two in each run, and the contract verifies those of two stacks

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.plan.sections import sections
 
 from virtune.fio.exported import Clients
 from virtune.fio.job import COUNTED_SECONDS, FioJob, fio_job
@@ -25,17 +26,6 @@ ALL = frozenset({"io_uring", "libaio", "psync", "sync", "mmap", "splice", "nbd",
 def written(text: str, target: Target = FILE, *, engines: frozenset[str] = ALL, seed: int = 7) -> FioJob:
     (workload,) = parse_workload(text)
     return fio_job(workload, target, seconds=1.5, ramp_seconds=0.25, seed=seed, clients=Clients(engines=engines))
-
-
-def sections(job: FioJob) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
-    for line in job.text.splitlines():
-        if line.startswith("["):
-            found[line[1:-1]] = {}
-        elif line and not line.startswith("#"):
-            key, _, value = line.partition("=")
-            list(found.values())[-1][key] = value
-    return found
 
 
 def options(text: str, target: Target = FILE, *, engines: frozenset[str] = ALL) -> dict[str, str]:

@@ -4,31 +4,11 @@
 from dataclasses import replace
 
 import pytest
+from tests.plan.forecast_studies import DAEMON, GUEST, METAL, study_on
 
 from virtune.model.stack import Disk, Stack
-from virtune.model.study import Arm, Study, StudyKind
 from virtune.model.workload import Workload
 from virtune.plan.forecast import attempts_for, beside_seconds, round_seconds, setup_seconds
-
-
-def study_on(*stacks: Stack) -> Study:
-    return Study(
-        id="s",
-        created="2026-01-01T00:00:00Z",
-        kind=StudyKind.COMPARE,
-        arms=tuple(Arm(name=f"arm{number}", stack=stack) for number, stack in enumerate(stacks)),
-        baseline="arm0",
-        workloads=(Workload(name="w", meaning="", jobs=()),),
-        rounds=10,
-        seconds=2,
-        ramp_seconds=1,
-        seed=1,
-        scratch="/s",
-        span_bytes=1,
-    )
-
-
-METAL, DAEMON, GUEST = Stack(rig="metal"), Stack(), Stack(rig="qemu")
 
 
 def test_a_round_takes_what_is_asked_for_and_what_each_rig_costs_besides() -> None:

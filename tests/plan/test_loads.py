@@ -4,23 +4,14 @@
 from collections.abc import Collection
 
 import pytest
+from tests.plan.load_studies import study
 
-from virtune.fio.workloads import parse_workload
 from virtune.model.errors import PlanError
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
 from virtune.model.remark import Remark, Weight
-from virtune.model.stack import Stack
-from virtune.model.study import Arm, Study, StudyKind
+from virtune.model.study import Study
 from virtune.plan.loads import disturbed_probes, read_loads, settled, with_loads
-
-
-def study(workload: str, *loads: str) -> Study:
-    return Study(
-        id="x", created="", kind=StudyKind.COMPARE, arms=(Arm(name="a", stack=Stack()), Arm(name="b", stack=Stack())),
-        baseline="a", workloads=parse_workload(workload), rounds=6, seconds=1, ramp_seconds=0, seed=1, scratch="/",
-        span_bytes=1 << 26, at_load=read_loads(loads),
-    )  # fmt: skip
 
 
 def after(begun: Study, *iops: float) -> Study:

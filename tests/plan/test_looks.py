@@ -4,7 +4,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.analyse.test_interim_analysis import study, workload
+from tests.analyse.interim_studies import study, workload
 
 from virtune.model.study import Study, Trial
 from virtune.plan.looks import looked_at, plan_done

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import generator
-from tests.plan.test_fio_job import sections
-from tests.plan.test_with_real_fio import SAMPLES
+from tests.plan.option_samples import SAMPLES
+from tests.plan.sections import sections
 
 from virtune.fio.exported import Clients
 from virtune.fio.job import FioJob, fio_job

@@ -4,7 +4,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.report.test_documents import record, study
+from tests.report.records import record, study
 
 from virtune.analyse.study.summarise import summarise
 from virtune.model.result import Basis, Stopped

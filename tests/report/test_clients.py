@@ -4,7 +4,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.analyse.test_thresholds import study
+from tests.analyse.threshold_studies import study
 
 from virtune.analyse.study.summarise import summarise
 from virtune.model.evidence import Check, InForce

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.report.test_stacked import LAYERS
+from tests.report.layer_parts import LAYERS
 
 from virtune.advise.guidelines import TUNING
 from virtune.cli import run

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.analyse.recordings import RESULTS, recorded
 from tests.probe.machines import CAPTURES, unpack
-from tests.published import complaints, invalid_variants, strictly, validator
+from tests.published import complaints, invalid_variants, validator
+from tests.report.records import as_read, record, study
 
 from virtune.advise.audit import audit
 from virtune.analyse.study.host_rules import judge_host
@@ -18,17 +19,12 @@ from virtune.analyse.trial.compare_results import beside
 from virtune.cli.explain import explained as explained_result
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.fio.results import read_result
-from virtune.fio.workloads import parse_workload
 from virtune.model.domain import SettingChange
 from virtune.model.errors import ReadError
-from virtune.model.evidence import Check, InForce, Listed, StudyRecord, TrialRecord
+from virtune.model.evidence import Listed, StudyRecord
 from virtune.model.finding import LeftAlone, NewFinding, ProcessDisk, Running, Subject, Unread
 from virtune.model.knobs import KNOBS
-from virtune.model.measurement import Measurement
 from virtune.model.reason import Reason, because
-from virtune.model.remark import Remark, Weight
-from virtune.model.study import Study, StudyKind, Trial
-from virtune.plan.arms import arms_from_vary, base_stack
 from virtune.probe.host import host_facts
 from virtune.report.json.advice import advice_document, advised_domain
 from virtune.report.json.domains import domains_document
@@ -40,58 +36,6 @@ from virtune.report.json.result import result_document
 from virtune.report.text.study.explain import Explained
 
 MACHINES = sorted(path.parent.name for path in CAPTURES.glob("*/tree.json"))
-WHEN = "2026-01-02T03:04:05+00:00"
-
-
-def as_read(document: object) -> Any:
-    """A document as another program reads it."""
-    return strictly(json.dumps(document))
-
-
-def study(rounds: int) -> Study:
-    names = ("threads", "native")
-    return Study(
-        id="20260102-030405-abcd",
-        created=WHEN,
-        kind=StudyKind.COMPARE,
-        arms=arms_from_vary(base_stack(())[0], ["disk.aio=threads,native"]),
-        baseline="threads",
-        workloads=parse_workload("randread-4k"),
-        rounds=rounds,
-        seconds=4.0,
-        ramp_seconds=0.5,
-        seed=1,
-        scratch="/var/tmp/virtune",
-        span_bytes=2**30,
-        trials=tuple(
-            Trial(number=2 * number + index + 1, round=number + 1, arm=arm, workload="randread-4k")
-            for number in range(rounds)
-            for index, arm in enumerate(names)
-        ),
-    )
-
-
-def record(rounds: int, *, facts: str = "", failing: bool = False) -> StudyRecord:
-    """A study with a known result; of a failing one the last trial gave nothing."""
-    asked = study(rounds)
-    remark = Remark(id="depth", weight=Weight.WARNING, text="the queue never filled", advice="more jobs")
-    check = Check(setting="disk.aio", asked="threads", found="threads", proof="no ring")
-    unseen = Check(setting="disk.discard", asked="unmap", found=None, proof="QEMU does not show it")
-    trials = tuple(
-        TrialRecord(
-            trial=trial,
-            ended=WHEN,
-            in_force=InForce(checks=(check, unseen)),
-            measurement=Measurement(
-                values=(("iops", 1000.0 + trial.number % 5 + 100 * (trial.arm == "native")), ("cpu_per_io", 1e-6)),
-                remarks=(remark,),
-            ),
-        )
-        for trial in asked.trials
-    )
-    if failing:
-        trials = (*trials[:-1], replace(trials[-1], measurement=None, failure="fio went away", attempt=2))
-    return StudyRecord(study=asked, facts=facts, finished=not failing, trials=trials)
 
 
 def result(kept: StudyRecord) -> Any:

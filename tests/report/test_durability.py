@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 from tests.published import complaints
-from tests.report.test_documents import as_read, record
+from tests.report.records import as_read, record
 
 from virtune.analyse.study.summarise import summarise
 from virtune.model.evidence import StudyRecord

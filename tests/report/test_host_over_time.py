@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from tests.report.test_documents import record
+from tests.report.records import record
 
 from virtune.analyse.study.host_fitness import fitness_of
 from virtune.flows.reports.report import svgs

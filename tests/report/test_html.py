@@ -15,7 +15,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from tests.report.test_documents import study
+from tests.report.records import study
 
 from virtune.cli import run
 from virtune.flows.reports.interactive import live_parts

@@ -4,7 +4,7 @@
 from dataclasses import replace
 
 from junitparser import JUnitXml
-from tests.report.test_documents import record
+from tests.report.records import record
 
 from virtune.analyse.study.summarise import summarise
 from virtune.analyse.study.thresholds import rule

@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import cache
 from random import Random
 
-from tests.plan.test_loads import study
+from tests.plan.load_studies import study
 from tests.published import complaints
-from tests.report.test_documents import record
+from tests.report.records import record
 
 from virtune.analyse.study.summarise import summarise
 from virtune.bench.simulated import ALONE_NS, CAPACITY_IOPS, open_loop_ns

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from markdown_it import MarkdownIt
-from tests.report.test_documents import record
+from tests.report.records import record
 
 from virtune.analyse.study.summarise import summarise
 from virtune.report.markdown import code, markdown, plain

@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from tests.report.test_documents import record
+from tests.report.records import record
 
 from virtune.analyse.study.looking_back import LOOKS_MAX, looked_back
 from virtune.analyse.study.summarise import summarise

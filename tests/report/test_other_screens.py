@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console, RenderableType
-from tests.report.test_documents import record
-from tests.report.test_screen import with_warnings
+from tests.report.records import record
+from tests.report.warned import with_warnings
 
 from virtune.analyse.study.summarise import summarise
 from virtune.cli import run

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 from tests.probe.machines import unpack
-from tests.report.test_documents import record
+from tests.report.records import record
 
 from virtune.analyse.study.host_rules import judge_host
 from virtune.analyse.study.summarise import summarise

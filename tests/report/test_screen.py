@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
-from tests.report.test_documents import record
+from tests.report.records import record
+from tests.report.warned import with_warnings
 
 from virtune.analyse.study.summarise import summarise
 from virtune.model.evidence import Check, StudyRecord, TrialRecord
 from virtune.model.measurement import Histogram
-from virtune.model.remark import Remark, Weight
 from virtune.model.study import StudyKind
 from virtune.report.text.layout import set_at
 from virtune.report.text.study.result import render
@@ -38,16 +38,6 @@ def with_arms(kept: StudyRecord, count: int) -> StudyRecord:
             trials.append(replace(each, trial=replace(each.trial, number=number, arm=name)))
     study = replace(kept.study, arms=arms, trials=tuple(one.trial for one in trials))
     return replace(kept, study=study, trials=tuple(trials))
-
-
-def with_warnings(kept: StudyRecord, count: int) -> StudyRecord:
-    text = "a warning of some length that needs more than one line of a terminal that is 80 columns wide"
-    remarks = tuple(Remark(id=f"w{n}", weight=Weight.WARNING, text=f"{text} {n}", advice="") for n in range(count))
-    trials = [
-        replace(one, measurement=None if one.measurement is None else replace(one.measurement, remarks=remarks))
-        for one in kept.trials
-    ]
-    return replace(kept, trials=tuple(trials))
 
 
 @pytest.mark.parametrize("arms", [2, 5, 40])

@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.report.layer_parts import LAYERS
 
 from virtune.flows.reports.report import svgs
 from virtune.flows.stored.show import current
 from virtune.model.evidence import StudyRecord
-from virtune.model.layers import Layers, RequestLayer
 from virtune.model.result import Result
 from virtune.report.charts import charts_of
 from virtune.report.charts.stacked import cpu_by_thread, layer_load, layer_times
@@ -19,19 +19,6 @@ from virtune.store.store import Store
 KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
 COMPARE = "20261122-184255-3883"
 WORKLOAD = "randread-4k"
-
-LAYERS = Layers(
-    way="export",
-    rounds=3,
-    total_ns=100_000.0,
-    layers=(
-        RequestLayer(boundary="application", label="load generator", mean_ns=20_000.0, low_ns=18_000.0,
-                     high_ns=22_000.0, in_flight=4.0, share=0.2),
-        RequestLayer(boundary="device", label="host block layer and device", mean_ns=80_000.0, low_ns=None,
-                     high_ns=None, in_flight=16.0, share=0.8),
-    ),
-    idle=12.0,
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

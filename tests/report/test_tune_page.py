@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.analyse.test_tuning import World, searched, study_of
+from tests.analyse.search_worlds import World, searched, study_of
 from tests.probe.machines import unpack
 from tests.published import complaints, invalid_variants, validator
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console, Group
-from tests.report.test_documents import record
+from tests.report.records import record
 
 from virtune.analyse.study.summarise import summarise
 from virtune.fio.workloads import parse_workload

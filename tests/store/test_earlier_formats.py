@@ -11,16 +11,14 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from tests.store.kept import COMPARE, DATA, IMPORT, KEPT
 
 from virtune.flows.stored.show import current
 from virtune.model.evidence import Listed
 from virtune.store.schema import FORMAT, METADATA
 from virtune.store.store import Store
 
-DATA = Path(__file__).with_name("data")
-KEPT = DATA / "format-1-method-7.sqlite.gz"
 SAID: dict[str, Any] = json.loads((DATA / "format-1-method-7.json").read_text())
-COMPARE, IMPORT = "20261122-184255-3883", "20261122-184327-e877"
 CHECK, TUNE = "20261122-184338-7540", "20261122-184358-4b1a"
 
 

@@ -113,6 +113,34 @@ def test_what_is_mocked_patched_or_skipped_is_found() -> None:
         assert len(list(fakes(ast.parse(source.format(word))))) == 1
 
 
+def borrowed(tree: ast.AST) -> Iterator[str]:
+    """What a test takes from where it should not: builders from another test, private names from the product."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module=str(module), names=names):
+                words = [*module.split("."), *(one.name for one in names)]
+                if words[0] == "tests" and any(word.startswith("test_") for word in words):
+                    yield ast.unparse(node)
+                if words[0] == "virtune" and any(
+                    word.startswith("_") and not word.startswith("__") for word in words
+                ):
+                    yield ast.unparse(node)
+            case _:
+                pass
+
+
+@pytest.mark.parametrize("room", by_room(TESTS, ROOT / "tests"))
+def test_builders_lie_beside_tests_and_private_names_are_not_tested(room: str) -> None:
+    found = {name_of(path): [*borrowed(ast.parse(path.read_text()))] for path in by_room(TESTS, ROOT / "tests")[room]}
+    assert {name: said for name, said in found.items() if said} == {}
+
+
+def test_what_is_borrowed_from_a_test_or_private_is_found() -> None:
+    wrong = ("from tests.report.test_documents import record", "from virtune.model.units import _SIZE")
+    assert all([*borrowed(ast.parse(source))] for source in wrong)
+    assert not [*borrowed(ast.parse("from tests.report.records import record\nfrom virtune import __version__"))]
+
+
 def test_todo_has_an_issue_and_fixme_is_not() -> None:
     for path in [*MODULES, *TESTS]:
         if path == Path(__file__):

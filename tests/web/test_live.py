@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.web.pages import HOSTILE, Page, served
 from tests.web.paused_run import run_until, simulated
-from tests.web.test_serve import HOSTILE, Page, served
 
-from virtune.cli.common.progress_file import PAIRS_MAX, POINTS_MAX, _with
+from virtune.cli.common.progress_file import PAIRS_MAX, POINTS_MAX, with_point
 from virtune.model.verdict import Interval
 from virtune.store.progress import ProgressFile, RunProgress, run_of, runs_of
 
@@ -218,11 +218,11 @@ def replace_study(run: RunProgress, study: str) -> RunProgress:
 
 @pytest.mark.parametrize("ends", [(0.0, math.inf), (math.nan, math.nan), (0.9, 1.1)])
 def test_a_history_stays_small_and_holds_numbers_that_can_be_drawn(ends: tuple[float, float]) -> None:
-    points = _with((), 1, None)
+    points = with_point((), 1, None)
     assert points == ()
     for number in range(6, 1_000):
         ratio = Interval(low=ends[0], estimate=1.0, high=ends[1], confidence=0.95)
-        points = _with(points, number, ratio)
+        points = with_point(points, number, ratio)
     assert len(points) <= POINTS_MAX
     assert points[-1].round == 999
     assert all(0 < one.low <= one.estimate <= one.high < math.inf for one in points)

@@ -1,22 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The local page, asked over a real socket: every route, who is refused, hostile names, and Prometheus' text."""
 
-import contextlib
 import gzip
-import http.client
 import json
 import re
 import socket
 import sqlite3
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 from tests.published import complaints
+from tests.web.pages import HOSTILE, Page, served
 from tests.web.paused_run import simulated
 
 from virtune.cli import run
@@ -24,46 +21,11 @@ from virtune.cli.serve import listening_on
 from virtune.flows.reports.metrics import DESCRIPTIONS
 from virtune.model.errors import PreconditionError
 from virtune.store.store import Store
-from virtune.web.app import application
 from virtune.web.guard import refusal
 
 KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
 COMPARE, SEARCH = "20261122-184255-3883", "20261122-184358-4b1a"
-HOSTILE = "<script>alert(1)</script>\"'\x1b[31m{{7*7}}"
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana-dashboard.json"
-
-
-class Page:
-    """A running page, and how to ask it."""
-
-    def __init__(self, port: int, store: Path) -> None:
-        self.port, self.store = port, store
-
-    def get(self, path: str, method: str = "GET", **headers: str) -> tuple[int, str, dict[str, str]]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        connection.request(method, path, headers=named)
-        answer = connection.getresponse()
-        text = answer.read().decode()
-        connection.close()
-        return answer.status, text, {name.lower(): value for name, value in answer.getheaders()}
-
-
-@contextlib.contextmanager
-def served(store: Path) -> Iterator[Page]:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        port = listening.getsockname()[1]
-        server = uvicorn.Server(uvicorn.Config(application(store), log_level="error", access_log=False))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        try:
-            yield Page(port, store)
-        finally:
-            server.should_exit = True
-            thread.join(30)
-            assert not thread.is_alive()
 
 
 @pytest.fixture(scope="module")

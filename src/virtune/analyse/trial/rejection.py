@@ -40,7 +40,7 @@ measured are never pardoned.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Counts:
+class RejectionCounts:
     """The attempts, and the rejections for one cause, of one arm and of all others."""
 
     tried: int
@@ -72,13 +72,13 @@ def _of_cause(cause: str, measured: Sequence[tuple[str, Measurement]]) -> Iterat
         return
     for arm in dict.fromkeys(arm for arm, _ in seen):
         mine = [found for name, found in seen if name == arm]
-        counts = _Counts(
+        counts = RejectionCounts(
             tried=len(mine),
             rejected=sum(mine),
             others_tried=len(seen) - len(mine),
             others_rejected=rejected - sum(mine),
         )
-        p = _fisher(counts)
+        p = fisher(counts)
         if p < CLEARLY:
             text = (
                 f"{label}: {counts.rejected} of {counts.tried} trials of {arm} disturbed, against"
@@ -93,7 +93,7 @@ def _reads(measurement: Measurement, cause: str) -> bool:
     return not measurement.gates or cause in measurement.causes or cause in dict(measurement.gates)
 
 
-def _fisher(counts: _Counts) -> float:
+def fisher(counts: RejectionCounts) -> float:
     """Return the one-sided p of Fisher's exact test that the arm is not rejected more often than the others."""
     if not counts.rejected or not counts.others_tried:
         return 1.0

@@ -98,7 +98,7 @@ def _judged(run: RunProgress, event: RoundJudged, now: float) -> RunProgress:
     pairs = []
     for one in event.verdicts[:PAIRS_MAX]:
         found = _pair(one)
-        pairs.append(replace(found, rounds=_with(earlier.get(_key(found), ()), event.round, one.ratio)))
+        pairs.append(replace(found, rounds=with_point(earlier.get(_key(found), ()), event.round, one.ratio)))
     return replace(
         run,
         pairs=tuple(pairs),
@@ -125,7 +125,7 @@ def _pair(one: Comparison) -> PairProgress:
     )
 
 
-def _with(points: Sequence[RoundInterval], number: int, ratio: Interval | None) -> tuple[RoundInterval, ...]:
+def with_point(points: Sequence[RoundInterval], number: int, ratio: Interval | None) -> tuple[RoundInterval, ...]:
     """Return a history with one round more."""
     if ratio is None:
         return tuple(points)
@@ -153,7 +153,7 @@ def _moved(run: RunProgress, known: Tuning, until: float | None) -> RunProgress:
         PairProgress(
             candidate=arm[:NAME_MAX], baseline=leader, workload=known.study.workloads[0].name[:NAME_MAX],
             metric=known.study.metric, verdict=state, difference=told, left="",
-            rounds=_with(earlier.get(arm[:NAME_MAX], ()) if same else (), known.standing.blocks, ratio),
+            rounds=with_point(earlier.get(arm[:NAME_MAX], ()) if same else (), known.standing.blocks, ratio),
         )
         for arm, state, told, ratio in runner_rows(known)[:PAIRS_MAX]
     ]  # fmt: skip
