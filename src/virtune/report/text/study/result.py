@@ -181,7 +181,7 @@ def _differences(result: Result, view: WorkloadView, arms: Sequence[str]) -> Rec
             if judged and not row.judged:  # the rows above are the verdicts, which hold together
                 rows.append(
                     (
-                        Text(f"each by itself, {format_share(study.confidence)} confidence", style="dim"),
+                        Text(f"each by itself, {format_share(study.confidence)}", style="dim"),
                         *("" for _ in arms),
                     )
                 )
