@@ -75,3 +75,5 @@ def test_tune_finds_the_most_iops_that_keep_a_latency(tmp_path: Path, capsys: py
     dense = max(depth / (80e-6 + depth / 50e3) for depth in range(1, 33) if 2.1 * (80e-6 + depth / 50e3) <= 1e-3)
     found = 16 / (80e-6 + 16 / 50e3)
     assert found > 0.9 * dense
+    sweep_seconds = 2 * 32 * 6 * (2 + 0.5)  # both engines at each of those depths, six rounds of a default trial
+    assert document["cost"]["measured_seconds"] < 0.25 * sweep_seconds
