@@ -11,10 +11,20 @@ from virtune.cli import run
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("cli")]
 
 
+@pytest.mark.parametrize("rig", ["simulated", pytest.param("storage-daemon", marks=pytest.mark.long)])
 def test_a_throttled_arm_breaches_and_is_paired_by_rounds_ever_after(
-    user: User, capsys: pytest.CaptureFixture[str]
+    rig: str, user: User, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arms = ("--arm", "free:", "--arm", "slow:disk.throttle_iops=500", "--workload", "rw=randread,bs=4k,iodepth=4")
+    arms = (
+        "--rig",
+        rig,
+        "--arm",
+        "free:",
+        "--arm",
+        "slow:disk.throttle_iops=500",
+        "--workload",
+        "rw=randread,bs=4k,iodepth=4",
+    )
     short = ("--rounds", "6", "--seconds", "200ms", "--ramp", "100ms", "--json")
     ran = user.run("compare", *arms, *short, "--fail-if", "iops < -50%", "--junit", "junit.xml", status=4)
     found = strictly(ran.stdout)

@@ -82,6 +82,7 @@ def machines() -> Iterator[Guests[GuestBench]]:
 
 @pytest.mark.real
 @pytest.mark.xdist_group("guests")
+@pytest.mark.long  # the bare guest keeps it in each run, and guests/test_study.py compares engines in Linux
 class TestGuest(OnThisHost):
     stacks = (
         Stack(rig="qemu", disk=Disk(aio="io_uring")),
@@ -91,12 +92,6 @@ class TestGuest(OnThisHost):
     @pytest.fixture
     def session(self, machines: Guests[GuestBench]) -> Session:
         return machines
-
-    @pytest.mark.long  # the bare guest has this in each run
-    def test_after_a_job_that_its_program_refuses_the_first_stack_comes_up_again(
-        self, session: Session, image_of: Image
-    ) -> None:
-        super().test_after_a_job_that_its_program_refuses_the_first_stack_comes_up_again(session, image_of)
 
 
 @pytest.mark.real

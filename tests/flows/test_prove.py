@@ -10,11 +10,12 @@ NULL = ("--set", "disk.backend=null-co")
 SHORT = ("--rounds", "1", "--seconds", "200ms", "--ramp", "0", "-q")
 
 
+@pytest.mark.long  # the guide proves such a throttle in each run (cli/test_guide.py)
 @pytest.mark.parametrize(
     ("planted", "cause", "arm"),
     [
         ("disk.throttle_iops=100", "throttle", "no-limit"),
-        pytest.param("disk.null_latency_ns=50000000", "device", "no-delay", marks=pytest.mark.long),
+        ("disk.null_latency_ns=50000000", "device", "no-delay"),
     ],
 )
 def test_what_is_planted_is_confirmed(user: User, planted: str, cause: str, arm: str) -> None:

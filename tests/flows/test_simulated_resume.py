@@ -47,13 +47,15 @@ def stopped_after(trials: int, path: Path) -> None:
 
 
 SEQUENTIAL = ("compare", "--arm", "a:", "--arm", "b:", "--rounds", "12", "--margin", "0.001", "--confidence", "0.999")
+AT_LOAD = ("compare", "--arm", "a:", "--arm", "b:", "--at-load", "50%", "--rounds", "6", "--margin", "0.001")
 SEARCH = ("tune", "--vary", "disk.aio=threads,native,io_uring", "--confirm", "2", "--budget", "60s")
 
 
 @pytest.mark.parametrize(
     ("words", "trials"),
-    [(SEQUENTIAL, (5, 17)), (SEARCH, (4, 11))],  # in the midst of a round or a block, early and late
-    ids=["compare", "tune"],
+    # in the midst of a round or a block, early and late; while the saturation is measured, and afterwards
+    [(SEQUENTIAL, (5, 17)), (AT_LOAD, (1, 13)), (SEARCH, (4, 11))],
+    ids=["compare", "at a load", "tune"],
 )
 def test_a_killed_study_goes_on_in_the_order_that_it_would_have_had(
     words: tuple[str, ...], trials: tuple[int, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]

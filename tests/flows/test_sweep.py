@@ -87,17 +87,30 @@ def test_what_cannot_be_swept_is_refused(
     assert said in capsys.readouterr().err
 
 
+LIMITED = (
+    "sweep", "--rig", "vhost-user", "--set", "disk.backend=null-co", "--set", "disk.throttle_iops=3000",
+    "--set", "disk.null_latency_ns=20000000", "--workload", "rw=randread,bs=4k,iodepth=128", "--json", "-q",
+)  # fmt: skip
+"""A disk of 20 ms: what waits after a stall, at a load close to the limit, must not double the latency."""
+
+
+@pytest.mark.real
+@pytest.mark.once
+def test_a_limit_of_the_daemon_is_found(user: User) -> None:
+    generator()
+    found = user.run(*LIMITED, "--loads", "1000iops,5000iops", "--rounds", "1", "--seconds", "500ms").json()
+    assert [one["met"] for one in found["points"]] == [True, False]
+    assert found["points"][0]["offered_iops"] == 1000
+    assert 2000 < found["saturation"]["iops"] < 4000, "a bucket of 300 for a short load"
+
+
 @pytest.mark.real
 @pytest.mark.alone
+@pytest.mark.long  # where exactly it bends takes twelve loads
 def test_a_limit_of_the_daemon_is_where_the_curve_bends(user: User) -> None:
-    """A disk of 20 ms: what waits after a stall, at a load close to the limit, must not double the latency."""
     generator()
-    ran = user.run(
-        "sweep", "--rig", "vhost-user", "--set", "disk.backend=null-co", "--set", "disk.throttle_iops=3000",
-        "--set", "disk.null_latency_ns=20000000", "--workload", "rw=randread,bs=4k,iodepth=128",
-        "--loads", "1500iops,2850iops,3600iops,4500iops", "--rounds", "2", "--seconds", "1s", "--json", "-q",
-    )  # fmt: skip
-    found = ran.json()
+    loads = ("--loads", "1500iops,2850iops,3600iops,4500iops")
+    found = user.run(*LIMITED, *loads, "--rounds", "3", "--seconds", "1s").json()
     assert found["saturation"]["iops"] == pytest.approx(3000, rel=0.05)
     assert found["knee"]["iops"] == pytest.approx(3000, rel=0.055)
     assert found["knee"]["high"] is None or found["knee"]["high"] >= 3000 * 0.95

@@ -181,8 +181,8 @@ def test_several_disks_of_one_guest_have_their_own_settings_and_are_told_apart(
         assert (seen["disks.count"], seen["disks.iothreads"]) == ("2", "on")
         assert seen["disks.second"] == second
         clients = Clients(engines=frozenset({"libaio"}), installed=False)
-        job = fio_job(workload, bench.target, seconds=2, ramp_seconds=0, seed=1, clients=clients)
-        output = run(bench, LoadJob(job=job, workload=workload, program="fio"), seconds=2).output
+        job = fio_job(workload, bench.target, seconds=1.5, ramp_seconds=0, seed=1, clients=clients)
+        output = run(bench, LoadJob(job=job, workload=workload, program="fio"), seconds=1.5).output
     measured = dict(disk_values(read_result(output.decode()), stack))
     # 60 a second and the bucket of a tenth of a second
     assert 15 <= measured["disk.2.iops"] <= 75

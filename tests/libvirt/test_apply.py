@@ -149,7 +149,7 @@ INSTANTS = range(10)
 """Before and after each of five steps."""
 
 
-@pytest.mark.parametrize("instants", [range(0, 10, 2), pytest.param(INSTANTS, marks=pytest.mark.long)], ids=str)
+@pytest.mark.parametrize("instants", [(4, 6, 8), pytest.param(INSTANTS, marks=pytest.mark.long)], ids=str)
 def test_killed_at_any_step_undo_returns_every_byte(
     instants: Sequence[int], user: User, daemon: Libvirtd, make: Make
 ) -> None:
