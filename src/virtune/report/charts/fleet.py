@@ -2,6 +2,7 @@
 """The pictures of a fleet: a forest over hosts, a funnel, the ranks, and verdicts by hosts and questions."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from virtune.report.text.fleet.report import verdict_words
 from virtune.report.text.words import change_words, count_text, difference_text
 
 HOSTS_SHOWN = 60
-"""The most rows that are readable: of more hosts the lowest and the highest; the tables have all."""
+"""The most rows that are readable: of more hosts the lowest and the highest, or the worst; the tables have all."""
 
 _MEAN, _NEXT = "mean over hosts", "the next host"
 _MARKS = {**SHAPES, _MEAN: "diamond", _NEXT: "stroke"}
@@ -150,28 +151,29 @@ def rank_intervals(level: FleetLevel) -> Chart:
 
 def matrix(effects: Sequence[FleetEffect]) -> Chart:
     """Draw the verdicts as a table: a row for each host, a column for each candidate under each workload."""
-    hosts = list(dict.fromkeys(host for effect in effects for host, _ in effect.verdicts))[:HOSTS_SHOWN]
     rows: list[dict[str, str]] = []
     for effect in effects:
         ratios = dict(effect.ratios)
         rows += [
             {"host": host, "question": f"{effect.candidate}, {effect.workload}", "verdict": verdict.value,
              "text": change_words(ratios[host].estimate) if host in ratios else ""}
-            for host, verdict in effect.verdicts if host in hosts
+            for host, verdict in effect.verdicts
         ]  # fmt: skip
-    words = [one.value for one in Verdict if any(row["verdict"] == one.value for row in rows)]
-    worse = sum(row["verdict"] == Verdict.WORSE.value for row in rows)
+    worse = Counter(row["host"] for row in rows if row["verdict"] == Verdict.WORSE.value)
+    drawn, left_out = _worst(rows, worse)
+    words = [one.value for one in Verdict if any(row["verdict"] == one.value for row in drawn)]
     return Chart(
         name="hosts",
-        title=f"{count_text(len(rows), 'verdict')}, {worse} of them worse" if worse else
+        title=f"{count_text(len(rows), 'verdict')}, {worse.total()} of them worse" if worse else
               f"none of {count_text(len(rows), 'verdict')} is worse",
-        reading="A row is a host, a column a candidate under a workload: the verdict and the difference there.",
+        reading="A row is a host, a column a candidate under a workload: the verdict and the difference there."
+        + left_out,
         spec=specification(
             _table_spec(
-                rows, x="question", columns=list(dict.fromkeys(row["question"] for row in rows)), text="text",
+                drawn, x="question", columns=list(dict.fromkeys(row["question"] for row in rows)), text="text",
                 colour="verdict", colours={one: _COLOURS[one] for one in words},
             ),
-            height=_CELL * len(hosts),
+            height=_CELL * _hosts_in(drawn),
         ),
         columns=("host", "question", "verdict", "difference"),
         rows=tuple((row["host"], row["question"], row["verdict"], row["text"]) for row in rows),
@@ -181,27 +183,26 @@ def matrix(effects: Sequence[FleetEffect]) -> Chart:
 def rule_map(audits: Sequence[HostAudit]) -> Chart | None:
     """Draw hosts by rules, with the number of VMs concerned; None where fewer than two hosts have findings."""
     rows = rule_rows(audits)
-    hosts = [one.host.name for one in audits if any(vm.findings for vm in one.audited)][:HOSTS_SHOWN]
-    if len(hosts) < 2:
-        return None
     cells = [
         {"host": one.host.name, "rule": row.rule.id, "severity": row.rule.severity.value, "count": str(count)}
-        for one in audits if one.host.name in hosts for row in rows
+        for one in audits for row in rows
         if (count := sum(any(each.rule.id == row.rule.id for each in vm.findings) for vm in one.audited))
     ]  # fmt: skip
+    if _hosts_in(cells) < 2:
+        return None
+    drawn, left_out = _worst(cells, Counter(one["host"] for one in cells))
     severities = [one for one in SEVERITY_COLOURS if any(row.rule.severity is one for row in rows)]
     worst = rows[0]
     return Chart(
         name="rules-by-hosts",
         title=f"{worst.rule.id} ({worst.rule.name}) is found on {len(worst.hosts)} of {len(audits)} hosts",
-        reading="A row is a host, a column a rule, the number how many of its VMs are concerned."
-        + _left_out(sum(any(vm.findings for vm in one.audited) for one in audits) - len(hosts)),
+        reading="A row is a host, a column a rule, the number how many of its VMs are concerned." + left_out,
         spec=specification(
             _table_spec(
-                cells, x="rule", columns=[row.rule.id for row in rows], text="count", colour="severity",
+                drawn, x="rule", columns=[row.rule.id for row in rows], text="count", colour="severity",
                 colours={one.value: SEVERITY_COLOURS[one] for one in severities},
             ),
-            height=_CELL * len(hosts),
+            height=_CELL * _hosts_in(drawn),
         ),
         columns=("host", "rule", "severity", "VMs"),
         rows=tuple((one["host"], one["rule"], one["severity"], one["count"]) for one in cells),
@@ -239,6 +240,22 @@ def _outermost(rows: Sequence[Any]) -> Sequence[Any]:
     """Return all of few rows, of many the first and the last."""
     half = HOSTS_SHOWN // 2
     return rows if len(rows) <= HOSTS_SHOWN else [*rows[:half], *rows[-half:]]
+
+
+Cell = dict[str, str]
+
+
+def _worst(cells: Sequence[Cell], counts: Mapping[str, int]) -> tuple[list[Cell], str]:
+    """Return the cells of the hosts that count most, the order of hosts kept, and what is said of the others."""
+    hosts = list(dict.fromkeys(one["host"] for one in cells))
+    shown = set(sorted(hosts, key=lambda host: -counts.get(host, 0))[:HOSTS_SHOWN])
+    others = len(hosts) - len(shown)
+    said = f" {count_text(others, 'more host')} in the table only." if others else ""
+    return [one for one in cells if one["host"] in shown], said
+
+
+def _hosts_in(cells: Sequence[Cell]) -> int:
+    return len({one["host"] for one in cells})
 
 
 def _left_out(count: int) -> str:
