@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 import pytest
+from pydantic_core import SchemaError, SchemaSerializer, core_schema
 
 from virtune.cli import VERBS, run
 from virtune.cli.common.failures import failure_of
@@ -45,6 +46,25 @@ def test_every_exception_is_a_sentence(error: BaseException, message: str, hint:
         raise AssertionError(failure.message)
     assert hint in str(failure.hint)
     assert failure.code == code
+
+
+class _Interrupted(type):
+    """A class that is asked for its name when Ctrl-C comes."""
+
+    def __getattribute__(cls, name: str) -> Any:
+        if name == "__name__":
+            raise KeyboardInterrupt
+        return super().__getattribute__(name)
+
+
+def test_an_interruption_while_a_schema_is_built_is_one() -> None:
+    interrupted = _Interrupted("interrupted", (), {})
+    model = core_schema.model_schema(interrupted, core_schema.model_fields_schema({}))
+    with pytest.raises(SchemaError, match="KeyboardInterrupt") as raised:
+        SchemaSerializer(core_schema.tuple_schema([model]))
+    failure = failure_of(raised.value)
+    assert failure is not None
+    assert (failure.message, failure.code) == ("interrupted", 130)
 
 
 def test_a_reader_that_went_away_is_no_failure() -> None:

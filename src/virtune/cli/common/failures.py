@@ -32,6 +32,9 @@ _OF_OUTPUT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errn
 _NO_MEMORY = re.compile(r"failed to map segment|[Cc]annot allocate memory|static TLS block")
 """The loader's messages when a library does not fit into memory."""
 
+_INTERRUPTED = re.compile(r"^\s*KeyboardInterrupt:", re.MULTILINE)
+"""The end of pydantic's message when Ctrl-C came while it built a schema, raised as an error of the schema."""
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -68,6 +71,8 @@ def failure_of(error: BaseException) -> Failure | None:
             return Failure(*_LIMITS[errno.ENOMEM], 1)
         case RecursionError():
             return Failure("the input is nested too deeply to be read", None, 1)
+    if type(error).__name__ == "SchemaError" and _INTERRUPTED.search(str(error)):
+        return failure_of(KeyboardInterrupt())
     said = " ".join(str(error).split())
     return Failure(f"internal error: {type(error).__name__}{said and ': '}{printable(said)[:300]}", _REPORT, 1)
 
