@@ -48,7 +48,7 @@ def test_where_nothing_needs_linux_all_guests_are_the_load_alone() -> None:
         (study(arms=("a:", "b:device.bus=ahci")), "guest.system=bare drives nvme, virtio-blk, virtio-scsi, and"),
         (study("rw=randread,bs=1m", arms=("a:", "b:device.bus=nvme")), "larger blocks than an NVMe disk takes"),
         (study(arms=("a:", "b:device.packed=on")), "arm b: guest.system=bare has no packed rings"),
-        (study("randread-4k,ioengine=libaio"), "ioengine=libaio is none"),
+        (study("randread-4k,ioengine=libaio"), "ioengine=libaio does not exist in it"),
         (study("randread-4k,direct=0"), "direct=0 asks for a page cache"),
         (study("name=a,rw=read,number_ios=9 + name=background,rw=read"), "ends with the one that is counted"),
         (study(read_job_file("[j]\nrw=read\n", "own")), "own is a job file"),

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from virtune.cli.common.change_options import journal_option
-from virtune.cli.common.failures import Failure, printable, say
+from virtune.cli.common.failures import Failure, say
 from virtune.model.errors import VirtuneError
+from virtune.model.text import printable
 
 if TYPE_CHECKING:
     from virtune.apply.journal import Entry, Journal

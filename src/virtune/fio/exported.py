@@ -158,7 +158,8 @@ def on_bare(options: dict[str, str], bus: str, chosen: list[Chosen]) -> dict[str
     engine, hint = options.pop("ioengine", bus), "`--set guest.system=linux` runs fio in the guest"
     if engine != bus:
         raise PreconditionError(
-            f"a guest without an operating system has its own driver, and ioengine={engine} is none", hint=hint
+            f"a guest without an operating system has its own driver: ioengine={engine} does not exist in it",
+            hint=hint,
         )
     if options.get("direct") == "0":
         raise PreconditionError("direct=0 asks for a page cache, and a guest without a system has none", hint=hint)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convert studies, stacks and workloads to JSON and back without loss, refusing unknown fields.
+"""Convert studies to JSON and back without loss, refusing unknown fields.
 
 A later virtune must be able to read the store: a field added since gets its default, while an unknown field was
 written by a newer virtune and is refused instead of dropped.
@@ -7,15 +7,13 @@ written by a newer virtune and is refused instead of dropped.
 
 import json
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from virtune.model.errors import PlanError
-from virtune.model.stack import Stack
 from virtune.model.study import Study
-from virtune.model.workload import Workload
 
 
 def study_to_json(study: Study) -> str:
@@ -23,68 +21,41 @@ def study_to_json(study: Study) -> str:
 
     Raises PlanError for text that JSON cannot carry (a path that is not UTF-8, a number that is not finite).
     """
-    return _write(Study, study)
+    try:
+        plain = _studies().dump_python(study, mode="json")
+        text = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text.encode()
+    except (PydanticSerializationError, ValueError) as error:
+        raise PlanError(f"this study cannot be written as JSON: {error}") from error
+    return text
 
 
 def study_from_json(text: str) -> Study:
     """Read a study back; raises PlanError with the place and the reason."""
-    return cast("Study", _read(Study, text))
-
-
-def stack_to_json(stack: Stack) -> str:
-    """Write a stack as one line of JSON."""
-    return _write(Stack, stack)
-
-
-def stack_from_json(text: str) -> Stack:
-    """Read a stack back; raises PlanError with the place and the reason."""
-    return cast("Stack", _read(Stack, text))
-
-
-def workload_to_json(workload: Workload) -> str:
-    """Write a workload as one line of JSON."""
-    return _write(Workload, workload)
-
-
-def workload_from_json(text: str) -> Workload:
-    """Read a workload back; raises PlanError with the place and the reason."""
-    return cast("Workload", _read(Workload, text))
-
-
-@cache
-def _adapter(kind: type) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
-
-
-def _write(kind: type, value: object) -> str:
+    adapter = _studies()
     try:
-        plain = _adapter(kind).dump_python(value, mode="json")
-        text = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        text.encode()
-    except (PydanticSerializationError, ValueError) as error:
-        raise PlanError(f"this {kind.__name__} cannot be written as JSON: {error}") from error
-    return text
-
-
-def _read(kind: type, text: str) -> object:
-    adapter = _adapter(kind)
-    try:
-        value: object = adapter.validate_json(text, strict=True)
+        study = adapter.validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(step) for step in first["loc"]) or "the text"
-        raise PlanError(f"not a {kind.__name__} as virtune writes it: {place}: {first['msg']}") from error
+        raise PlanError(f"not a study as virtune writes it: {place}: {first['msg']}") from error
     except ValueError as error:  # lone surrogates never reach the JSON reader
-        raise PlanError(f"not a {kind.__name__} as virtune writes it: {error}") from error
-    if adapter.dump_json(value) == text.encode():
-        return value  # as it is written today, so nothing in it is unknown; the rest takes four times as long
-    strange = _stranger(json.loads(text), adapter.dump_python(value, mode="json"), ())
+        raise PlanError(f"not a study as virtune writes it: {error}") from error
+    if adapter.dump_json(study) == text.encode():
+        return study  # as it is written today, so nothing in it is unknown; the rest takes four times as long
+    strange = _stranger(json.loads(text), adapter.dump_python(study, mode="json"), ())
     if strange:
         raise PlanError(
-            f"{'.'.join(strange)} of this {kind.__name__} is unknown here",
+            f"{'.'.join(strange)} of this study is unknown here",
             hint="it was written by a newer virtune; read it with that version",
         )
-    return value
+    return study
+
+
+@cache
+def _studies() -> TypeAdapter[Study]:
+    """Return what reads and writes studies; it is made once."""
+    return TypeAdapter(Study)
 
 
 def _stranger(given: Any, kept: Any, place: tuple[str, ...]) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ def require_sound(study: Study, name: object, *, host: str = "") -> None:
     if study.id != name:
         raise ValueError(f"it says that it is study {study.id[:80]!r}")
     if not _ID.fullmatch(study.id):
-        raise ValueError("its id is none that virtune makes")
+        raise ValueError("its id is not one that virtune makes")
     datetime.fromisoformat(study.created)
 
 

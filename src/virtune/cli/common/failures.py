@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import click
 
 from virtune.model.errors import VirtuneError
+from virtune.model.text import printable
 
 _REPORT = "VIRTUNE_DEBUG=1 shows where it happened; please report it with that"
 
@@ -124,11 +125,6 @@ def say(failure: Failure) -> int:
         if failure.hint:
             click.echo(f"\n{click.style('hint:', fg='cyan')} {failure.hint}", err=True, color=colour)
     return failure.code
-
-
-def printable(text: str) -> str:
-    """Return text that does nothing to a terminal."""
-    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def _sentence(text: str) -> str:

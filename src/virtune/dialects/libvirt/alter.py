@@ -242,7 +242,7 @@ def _require_numbered(turn: SettingChange, kind: str) -> None:
         what = "a vCPU" if kind == "vcpu" else "an IOThread"
         example = "vcpu:0" if kind == "vcpu" else "iothread:1"
         raise PlanError(
-            f"{turn.knob} is of {what}, and {turn.at[:60]!r} is none",
+            f"{turn.knob} is a setting of {what}, and {turn.at[:60]!r} names none",
             hint=f"write {turn.knob}@{example}={turn.value or ''}",
         )
 
