@@ -198,9 +198,11 @@ fn a_stack_that_ignores_flushes_is_found_out() {
         return;
     }
     let reports = power_cuts(",cache.no-flush=on");
+    let lost: u64 = reports.iter().map(|report| count(report, "lost_flushed")).sum();
+    assert!(lost > 100, "a busy host may give one of the loads few turns, and not all of them: {reports:#?}");
     for report in &reports {
         assert_eq!(report["ok"], false);
-        assert!(count(report, "lost_flushed") > 100, "{report:#}");
+        assert!(count(report, "lost_flushed") > 0, "{report:#}");
         let finding = &report["findings"][0];
         assert_eq!(finding["what"], "lost_flushed");
         assert!(
