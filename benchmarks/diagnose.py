@@ -8,8 +8,8 @@ started by hand, or a domain of a real libvirtd, which reaches the null-co over 
 diagnose` looks at it, as a process of its own with its start; in the next one nothing does, the order of the two
 drawn for each pair. QEMU's own count of requests, asked at the borders through a second monitor, gives the IOPS.
 Prints the ratio on/off with its 95 % interval over pairs, which files the diagnosis left or changed in its home and
-beside the VM, and whether the domain's configuration, live and inactive, is what it was. With SHARES the VM, its
-disk and the diagnosis have so many CPU shares (everybody has 1024), on a machine with other work.
+beside the VM, and whether the domain's configuration, live and inactive, is what it was. With SHARES the VM and its
+disk have so many CPU shares (everybody has 1024, the diagnosis too), on a machine with other work.
 """
 
 import contextlib
@@ -138,20 +138,24 @@ def measured(shares: int) -> None:
             counter.rate_over(3)
             before, asked = files_of(Path(name)), configuration()
             with favoured(counter.pid, shares) if shares else contextlib.nullcontext():
-                compared(counter, words, surroundings, pairs, seconds)
+                compared(counter, words, surroundings, pairs, seconds, apart=bool(shares))
             after = files_of(Path(name))
             changed = sorted(str(path.relative_to(name)) for path in after if before.get(path) != after[path])
             print(f"files left or changed: {changed or 'none'}")
             print(f"configuration as before: {'yes' if configuration() == asked else 'no'}")
 
 
-def compared(counter: Counter, words: list[str], surroundings: dict[str, str], pairs: int, seconds: float) -> None:
-    """Measure and print the pairs."""
+def compared(
+    counter: Counter, words: list[str], surroundings: dict[str, str], pairs: int, seconds: float, *, apart: bool
+) -> None:
+    """Measure and print the pairs; `apart`: the diagnosis is in no control group."""
     logs: list[float] = []
     for pair in range(pairs):
         rates = {}
         for watched in random.Random(pair).sample((True, False), 2):
             child = subprocess.Popen(words, env=surroundings, stdout=subprocess.DEVNULL) if watched else None
+            if child is not None and apart:
+                Path("/sys/fs/cgroup/cpu/cgroup.procs").write_text(str(child.pid))
             rates[watched] = counter.rate_over(seconds)
             if child is not None and child.wait() != 0:
                 sys.exit("diagnose failed")

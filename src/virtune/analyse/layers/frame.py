@@ -128,8 +128,12 @@ def _rings(
 
 
 def _moved(found: RingRates, then: DiskCount, now: DiskCount) -> bool:
-    requests = rates_between(then, now).requests
-    return abs(found.completed - requests) > max(_FEW, _APART * requests)
+    rates = rates_between(then, now)
+    if rates.seconds <= 0:
+        return False
+    # the two are read one after the other, on a busy host seconds apart: their rates are compared
+    expected = rates.requests * found.seconds / rates.seconds
+    return abs(found.completed - expected) > max(_FEW, _APART * expected)
 
 
 def _cpu_per_io_ns(
