@@ -235,8 +235,8 @@ def table(rows: dict[str, Row]) -> Iterator[str]:
     yield f"| all | {ended} | {sum(row.alone for row in rows.values())} | | | | {wrong} |"
 
 
-def main() -> None:
-    """Kill, look, clean, resume; print the table."""
+def main() -> int:
+    """Kill, look, clean, resume; print the table; returns 1 when anything was wrong."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 25
     chance = Random(int(sys.argv[2]) if len(sys.argv) > 2 else 20)
     how = sys.argv[3] if len(sys.argv) > 3 else "kill"
@@ -261,9 +261,10 @@ def main() -> None:
         for name, row in killer.rows.items():
             for wrong in row.wrong:
                 print(f"{name}: {wrong}")
+        return 1 if any(row.wrong for row in killer.rows.values()) else 0
 
 
 if __name__ == "__main__":
     # set before NumPy is loaded: no thread may live where a child is forked
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    main()
+    sys.exit(main())
