@@ -100,7 +100,7 @@ def test_an_event_loop_that_runs_on_io_uring_moves_its_ring_for_itself() -> None
     assert seen("native", replace(loop, moved={URING: 900, CONTEXT: 4}))[0] == "native"
 
 
-def test_what_came_with_the_image_is_a_first_sign() -> None:
+def test_a_ring_that_appears_with_the_image_is_a_first_sign() -> None:
     both = Rings(places={URING: 0, CONTEXT: 0})
     assert engine_check("native", {CONTEXT}, both).found == "native"
     assert engine_check("native", {URING}, both).agrees is False

@@ -11,6 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 GONE = {
     r"to beware of": "warnings",
+    r"\(method, \d": "the page by its name: docs/method.md has no numbers",
+    r"came with the image|ring of \w+ moved|this is (one|the worst)\]": "what was seen; one of N such trials",
     r"\bin force\b": "verified, active",
     r"taken to be alike|alike for at least|worth \d+ independent": "lag-1 autocorrelation, effective sample size",
     r"hypervisor below": "CPU steal",

@@ -29,7 +29,7 @@ _CAUSE_SECONDS = 0.2
 """A load may notice the end of its rig before we do, so we wait this long for the rig's end."""
 
 LOG_MS = 250
-"""The interval of the log of IOPS over time: no shorter start-up transient was ever observed (method, 1)."""
+"""The interval of the log of IOPS over time: no shorter start-up transient was ever observed."""
 
 _MAX_OUTPUT_BYTES = 64 * 1024**2
 

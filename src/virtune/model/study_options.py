@@ -40,7 +40,9 @@ ATTEMPTS, ATTEMPTS_MAX = 3, 10
 """A disturbance of three attempts in a row is not temporary, so by default an invalid trial is repeated twice."""
 
 BUDGET_SECONDS = 300.0
-"""Five minutes of trials: two arms then have 50 rounds, which show 3 % under a noise of 5 % (method, 4.2)."""
+"""Five minutes of trials: two arms then have 50 rounds, which show 3 % under a noise of 5 %
+(benchmarks/decide.md).
+"""
 
 BUDGET_ROUNDS = 8
 """Where trials are long or many, the default budget has room for these: two more than the fewest that can decide."""
@@ -194,12 +196,12 @@ class StudyOptions:
     margin: float | None = _row(
         takes=Takes.SHARE, verbs=("compare", "tune"), low=MARGIN_MIN, high=MARGIN_MAX, default=0.03, plan="margin",
         help="The smallest relevant difference; 0.03 is 3 %.",
-        why="a difference of less than 3 % is not worth a restart (method, 5)",
+        why="a difference of less than 3 % is not worth a restart",
     )  # fmt: skip
     confidence: float | None = _row(
         takes=Takes.SHARE, verbs=("compare",), low=CONFIDENCE_MIN, high=CONFIDENCE_BELOW, below=True, default=0.95,
         plan="confidence", help="Confidence of all verdicts together, at every interim analysis.",
-        why="of all verdicts together, however often one looks (method, 5)",
+        why="of all verdicts together, however often one looks (docs/method.md)",
     )  # fmt: skip
     at_load: Words = _row(
         takes=Takes.LOADS, verbs=("compare", "study"), many=True, plan="at_load",
@@ -229,7 +231,7 @@ class StudyOptions:
             "": f"{BUDGET_SECONDS / 60:g}m or {BUDGET_ROUNDS} rounds, whichever is longer; no limit with --rounds",
             "tune": "",
         },
-        why="two arms then have 50 rounds, which show 3 % under a noise of 5 % (method, 4.2)",
+        why="two arms then have 50 rounds, which show 3 % under a noise of 5 % (benchmarks/decide.md)",
     )  # fmt: skip
     confirm: int | None = _row(
         takes=Takes.WHOLE, verbs=("tune",), low=0, high=100, default=6, not_in_plan=_SEARCHES,
@@ -270,14 +272,14 @@ class StudyOptions:
             "study": "as the study says",
             "tune": "1s and more, so that it holds 2,000 I/Os, or those that a percentile needs",
         },
-        why="short and interleaved beats long: with 0.4 s to bring a stack and fio up, 1 to 2 s is the best slice"
-        " under every noise that was simulated (method, 4.2); a single stack is not compared, so its start and end"
+        why="short and interleaved beats long: with 0.4 s to bring a stack and fio up, 1 to 2 s is the best length"
+        " under every noise that was simulated; a single stack is not compared, so its start and end"
         " should weigh less",
     )  # fmt: skip
     ramp: float | None = _row(
         takes=Takes.TIME, verbs=(*LIVE, "tune"), low=0.0, high=RAMP_MAX, default=0.5, plan="ramp",
         help="Warm-up before each trial, not measured.",
-        why="no start-up transient was seen beyond the first 250 ms of a load (method, 1)",
+        why="no start-up transient was seen beyond the first 250 ms of a load",
     )  # fmt: skip
     attempts: int | None = _row(
         takes=Takes.WHOLE, verbs=(*LIVE, "tune"), low=1, high=ATTEMPTS_MAX, default=ATTEMPTS,

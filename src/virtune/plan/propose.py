@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 TRIES_FROM = 100
-"""Of spaces with more configurations than this not all are raced (method, 5.7)."""
+"""Of spaces with more configurations than this not all are raced."""
 
 TRIES = 64
-"""The number that is raced: 64 are decided in half an hour on a noisy host (method, 4.1)."""
+"""The number that is raced: 64 are decided in half an hour on a noisy host."""
 
 ASKS_MAX = 50
 """After so many proposals that are impossible or were tried already, one is drawn at random."""

@@ -25,7 +25,7 @@ OVERHEAD_SECONDS = 0.45
 """The overhead of a slice besides ramp and run: the swap, and fio's start and end (0.3 s)."""
 
 IOS_OF_A_SLICE = 2_000
-"""The fewest I/Os that a slice should hold, so that its rate is not random (method, 5)."""
+"""The fewest I/Os that a slice should hold, so that its rate is not random."""
 
 IOS_FOR_A_TAIL = 10_000
 """The same where a percentile from the 99th on is raced: a hundred beyond it."""

@@ -26,7 +26,7 @@ SECTIONED_MAX = 99.0
 """The highest percentile beyond which a section still holds enough I/Os."""
 
 TAIL_SECONDS = 600.0
-"""From this total time on there is an upper bound, with nearly the stated confidence (method, 4.4: 92 % for 95 %)."""
+"""From this total time on there is an upper bound, with nearly the stated confidence (92 % for 95 %)."""
 
 CONFIDENCE = 0.95
 

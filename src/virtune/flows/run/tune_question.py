@@ -41,7 +41,7 @@ SPREAD_BLOCKS = 20
 SPREAD_MAX = 3600.0
 
 ERROR = 0.05
-"""The probability that any statement on the race is wrong (method, 5)."""
+"""The probability that any statement on the race is wrong."""
 
 
 def tuning_study(asked: StudyOptions) -> tuple[Study, str]:

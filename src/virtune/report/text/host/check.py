@@ -113,7 +113,10 @@ def slice_rows(fitness: Fitness, *, others: bool = True) -> Iterator[tuple[str, 
     )
     sd, pairs = next((one.sd, one.pairs) for one in fitness.slices if one.seconds == best)
     told = f"; longer for the same precision: {costs}" if costs and others else ""
-    yield "best slice", Text(f"--seconds {best:g} (sd of paired differences {share_text(sd)}, {pairs} pairs){told}")
+    yield (
+        "best length of a trial",
+        Text(f"--seconds {best:g} (sd of paired differences {share_text(sd)}, {pairs} pairs){told}"),
+    )
 
 
 def _reach(reach: Reach) -> Text:
