@@ -117,6 +117,7 @@ def run(
     place: Path | None = None,
     most_bytes: int = _OUTPUT_MAX,
     encoding: str = "utf-8",
+    locale: str = "C",
 ) -> Output:
     """Run a short command to its end and return its output; raises CommandError with a line the user can paste."""
     with tempfile.TemporaryFile() as words:
@@ -129,7 +130,7 @@ def run(
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd=place,
-                env=_plain_environment(),
+                env=_plain_environment(locale),
             )
         except FileNotFoundError:
             raise MissingToolError(f"`{command[0]}` is not installed") from None
@@ -394,6 +395,6 @@ class Warden:
             raise CommandError(f"`{command[0]}` did not start: {error.strerror}") from None
 
 
-def _plain_environment() -> dict[str, str]:
+def _plain_environment(locale: str = "C") -> dict[str, str]:
     """Our environment with the C locale, so that numbers and messages can be parsed."""
-    return dict(os.environ) | {"LC_ALL": "C", "LANG": "C"}
+    return dict(os.environ) | {"LC_ALL": locale, "LANG": locale}

@@ -44,7 +44,7 @@ def bcg() -> list[HostEstimate]:
 
 def planted(chance: Random, *, hosts: int, tau: float, error: float, slow: float = 0.0) -> list[HostEstimate]:
     values = [chance.gauss(9.0, tau) + chance.gauss(0.0, error) for _ in range(hosts)]
-    values[3] += slow
+    values[min(3, hosts - 1)] += slow
     return [host(f"h{number}", value, error) for number, value in enumerate(values)]
 
 
@@ -138,7 +138,7 @@ def test_an_error_of_few_rounds_counts_for_less() -> None:
 
 def test_too_few_hosts_and_unusable_errors_are_refused() -> None:
     few = planted(Random(1), hosts=HOSTS_MIN - 1, tau=0.01, error=0.01)
-    with pytest.raises(UsageError, match="4 hosts cannot tell"):
+    with pytest.raises(UsageError, match="2 hosts cannot tell"):
         funnel(few)
     with pytest.raises(UsageError, match="one host has no mean"):
         pooled(few[:1])
@@ -211,3 +211,14 @@ def test_equal_hosts_have_no_variation_and_no_odd_one() -> None:
     assert (found.tau, found.i_squared) == (0.0, 0.0)
     assert found.q == pytest.approx(0.0, abs=1e-12)
     assert not any(one.odd for one in funnel(estimates_of([9.0] * 6)))
+
+
+def test_of_three_hosts_only_one_that_is_far_from_two_alike_is_odd() -> None:
+    def of(values: Sequence[float], errors: Sequence[float]) -> list[str]:
+        known = [host(*one, df=5) for one in zip("abc", values, errors, strict=True)]
+        return [one.host for one in funnel(known) if one.odd]
+
+    alike = (0.001, 0.001, 0.001)
+    assert of((9.0, 9.002, 8.3), alike) == ["c"]
+    assert of((9.0, 9.002, 8.3), (0.001, 0.001, 0.0001)) == ["c"], "also where it is quieter than the others"
+    assert of((9.0, 9.05, 8.9), alike) == [], "hosts that are this unlike may have a third at that distance"

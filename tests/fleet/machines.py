@@ -11,15 +11,15 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from virtune import __version__
 
 BIN = Path(sys.executable).parent
-SLOW = "import virtune.bench.simulated as one\none.CAPACITY_IOPS *= 0.7\n"
-"""What every Python of a slow host runs first."""
+DISK_MIB = 400
+"""The disk that hosts with a limit share; loads of 8 MiB and what virtune leaves free fit into it."""
 
 UP_SECONDS = 60
 """How long an sshd may take to listen; it takes some milliseconds."""
@@ -41,6 +41,9 @@ class Machine:
     namespace: str
     middle: str
     sshd: "subprocess.Popen[bytes] | None" = None
+    var: Path = Path("/nonexistent")
+    group: Path | None = None
+    """What is its /var/tmp, and the control group of all that runs on it."""
 
     @property
     def address(self) -> str:
@@ -94,16 +97,16 @@ class Machines:
         lines += ["Host *", "  User root", "  IdentitiesOnly yes", f"  UserKnownHostsFile {self.place}/known",
                   "  GlobalKnownHostsFile /dev/null"]  # fmt: skip
         self.config.write_text("\n".join(lines) + "\n")
-        wrong = self.known("b").split()
+        wrong = (self.place / "other_key.pub").read_text().split()
         every = "".join(self.known(name) for name in self.by_name)
-        (self.place / "known").write_text(f"{every}wrongkey {wrong[1]} {wrong[2]}\n")
+        (self.place / "known").write_text(f"{every}wrongkey {wrong[0]} {wrong[1]}\n")
 
 
 @contextlib.contextmanager
-def machines(place: Path, *names: str, slow: str = "") -> Iterator[Machines]:
+def machines(place: Path, *names: str, reads: Mapping[str, int] | None = None) -> Iterator[Machines]:
     """Make hosts of these names; everything that was made is removed, whatever happens.
 
-    The host `slow` has its /var/tmp on a tmpfs, and its simulated disks have 0.7 of the others' capacity.
+    With `reads` their /var/tmp are on one real disk, and each host's control group lets it read so often a second.
     """
     unique = f"vt{os.getpid()}"
     every = Machines(place=place, middle=f"{unique}m")
@@ -111,18 +114,59 @@ def machines(place: Path, *names: str, slow: str = "") -> Iterator[Machines]:
         for key in ("key", "other_key"):
             call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(place / key))
         shutil.copy(place / "key.pub", place / "authorized")
-        Path("/run/sshd").mkdir(
-            mode=0o755, exist_ok=True
-        )  # sshd wants it, and Debian's service makes it at its start
+        # sshd wants it, and Debian's service makes it at its start
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         _namespace(every.middle, undo)
+        disk = _disk(place, undo) if reads else place
         for number, name in enumerate(names, 1):
             machine = Machine(name, number, place / name, f"{unique}h{number}", every.middle)
             every.by_name[name] = machine
-            _start(machine, place / "authorized", undo, slow=name == slow)
+            machine.var = disk / f"{name}.var"
+            if reads:
+                machine.group = _limited(f"{unique}{name}", disk, reads[name], undo)
+            _start(machine, place / "authorized", undo)
         every.write_config()
         for machine in every.by_name.values():
             _await(machine)
         yield every
+
+
+def _disk(place: Path, undo: contextlib.ExitStack) -> Path:
+    """Make a filesystem on a loop device and mount it."""
+    image, disk = place / "disk.raw", place / "disk"
+    with image.open("wb") as file:
+        file.truncate(DISK_MIB * 1024**2)
+    call("mkfs.ext4", "-q", "-O", "^has_journal", "-E", "lazy_itable_init=0", str(image))
+    disk.mkdir()
+    call("mount", "-o", "loop", str(image), str(disk))
+    undo.callback(call, "umount", "-l", str(disk), check=False)
+    return disk
+
+
+def _limited(name: str, disk: Path, reads: int, undo: contextlib.ExitStack) -> Path:
+    """Make a control group that may read from a disk so often a second."""
+    number = disk.stat().st_dev
+    device = f"{os.major(number)}:{os.minor(number)}"
+    blkio = Path("/sys/fs/cgroup/blkio")
+    group = (blkio if blkio.is_dir() else blkio.parent) / name
+    group.mkdir()
+    undo.callback(_remove, group)
+    if blkio.is_dir():
+        (group / "blkio.throttle.read_iops_device").write_text(f"{device} {reads}")
+    else:
+        (group.parent / "cgroup.subtree_control").write_text("+io")
+        (group / "io.max").write_text(f"{device} riops={reads}")
+    return group
+
+
+def _remove(group: Path) -> None:
+    """Remove a control group when its last process is gone."""
+    deadline = time.monotonic() + UP_SECONDS
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            group.rmdir()
+            return
+        time.sleep(0.05)
 
 
 def _namespace(name: str, undo: contextlib.ExitStack) -> None:
@@ -131,16 +175,17 @@ def _namespace(name: str, undo: contextlib.ExitStack) -> None:
     call("ip", "-n", name, "link", "set", "lo", "up")
 
 
-def _start(machine: Machine, authorized: Path, undo: contextlib.ExitStack, *, slow: bool) -> None:
+def _start(machine: Machine, authorized: Path, undo: contextlib.ExitStack) -> None:
     _namespace(machine.namespace, undo)
     place, link = machine.place, f"v{machine.number}"
-    for folder in ("bin", "var", "data", "tmp", "home"):
+    for folder in ("bin", "data", "tmp", "home"):
         (place / folder).mkdir(parents=True)
     # which version it is, every call asks first: that needs no Python (test_install.py asks a real one)
     program = place / "bin" / "virtune"
     program.write_text(f'#!/bin/sh\n[ "$1" != --version ] || exec echo virtune, version {__version__}\n'
                        f'exec {BIN}/virtune "$@"\n')  # fmt: skip
     program.chmod(0o755)
+    machine.var.mkdir()
     call("ip", "-n", machine.middle, "link", "add", link, "type", "veth", "peer", "name", "eth0",
          "netns", machine.namespace)  # fmt: skip
     call("ip", "-n", machine.middle, "addr", "add", f"10.99.{machine.number}.1/24", "dev", link)
@@ -152,23 +197,24 @@ def _start(machine: Machine, authorized: Path, undo: contextlib.ExitStack, *, sl
         f"HostKey {place}/host_key\nAuthorizedKeysFile {authorized}\nStrictModes no\nUsePAM no\nPidFile none\n"
         "PermitRootLogin yes\nPasswordAuthentication no\nUseDNS no\n"
         f"SetEnv PATH={place}/bin:/usr/sbin:/usr/bin:/sbin:/bin XDG_DATA_HOME={place}/data TMPDIR={place}/tmp "
-        f"PYTHONPATH={place}/data HOME={place}/home\n"
+        f"HOME={place}/home\n"
     )
-    if slow:
-        (place / "data" / "sitecustomize.py").write_text(SLOW)
-    listen(machine, slow=slow)
+    listen(machine)
     undo.callback(_stop, machine)
 
 
-def listen(machine: Machine, *, slow: bool = False) -> None:
+def listen(machine: Machine) -> None:
     """Start the sshd of a host, also after it was killed."""
     place = machine.place
-    mounted = "-t tmpfs none" if slow else f"--bind {place}/var"
-    script = f"hostname {machine.name} && mount {mounted} /var/tmp && exec /usr/sbin/sshd -D -e -f $0"
+    join = "" if machine.group is None else f"echo $$ > {machine.group}/cgroup.procs && "
+    script = (
+        f"{join}hostname {machine.name} && mount --bind {machine.var} /var/tmp && exec /usr/sbin/sshd -D -e -f $0"
+    )
+    # not by `ip netns exec`, which mounts /sys anew without the control groups
+    inside = ["nsenter", f"--net=/run/netns/{machine.namespace}", "unshare", "--mount", "--uts"]
     with (place / "sshd.log").open("wb") as log:
         machine.sshd = subprocess.Popen(
-            ["ip", "netns", "exec", machine.namespace, "unshare", "--mount", "--uts", "sh", "-c", script,
-             str(place / "sshd_config")],
+            [*inside, "sh", "-c", script, str(place / "sshd_config")],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
 

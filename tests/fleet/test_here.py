@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A task of a fleet on this host, where it does not come to running."""
 
+import fcntl
 import os
+import time
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
-from virtune.flows.fleet.here import begin, place_of
+from virtune.flows.fleet.here import begin, place_of, progress_of
 from virtune.model.errors import PreconditionError
+from virtune.model.fleet_task import TaskState
 
 
 def test_a_task_that_is_begun_again_forgets_the_process_that_carried_it(
@@ -21,3 +25,42 @@ def test_a_task_that_is_begun_again_forgets_the_process_that_carried_it(
     with pytest.raises(PreconditionError, match="cannot begin run-0"):
         begin("run-0", ["check"])
     assert place.carrier.read_text().strip() == ""
+
+
+def test_a_task_that_is_about_to_begin_waits_and_was_not_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks between the task's words and its lock is told so, and not that it was killed."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    place = place_of("run-0")
+    place.path.mkdir(parents=True)
+    place.words.write_text('["check"]')
+    assert progress_of("run-0").state is TaskState.WAITING
+    place.carrier.write_text("1234")
+    assert progress_of("run-0").state is TaskState.KILLED
+
+
+def test_two_that_begin_a_task_while_somebody_asks_do_not_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    place = place_of("run-0")
+    place.log.mkdir(parents=True)  # so that it cannot start
+    said: list[str] = []
+
+    def try_it() -> None:
+        try:
+            begin("run-0", ["check"])
+        except PreconditionError as error:
+            said.append(error.message)
+
+    both = [Thread(target=try_it, daemon=True) for _ in range(2)]
+    with place.lock.open("w") as asker:
+        fcntl.flock(asker, fcntl.LOCK_SH)
+        for one in both:
+            one.start()
+        time.sleep(0.1)  # both have met it, as a rule; whether they did changes nothing in what must come out
+    for one in both:
+        one.join(60)
+    assert not any(one.is_alive() for one in both)
+    assert "cannot begin run-0" in said[0], "one of them had the lock"

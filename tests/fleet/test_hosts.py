@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts and audits of several hosts over real ssh, and every way in which a host can fail."""
+"""Audits of several hosts over real ssh, and every way in which a host can fail."""
 
 import json
 import os
@@ -15,7 +15,6 @@ from tests.published import complaints
 
 from virtune import __version__
 from virtune.cli import run
-from virtune.store.store import Store
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("fleet")]
 
@@ -26,26 +25,15 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     with machines(tmp_path_factory.mktemp("fleet"), "a", "b", "c") as found:
         vm = (EXAMPLES / "web1.xml").read_text()
         for name in ("a", "b"):
-            vms = found.by_name[name].place / "var" / "vms"
+            vms = found.by_name[name].var / "vms"
             vms.mkdir()
             (vms / "web1.xml").write_text(vm if name == "a" else vm.replace("cache='unsafe'", "cache='none'"))
-        (found.by_name["b"].place / "var" / "vms" / "broken.xml").write_text("<domain><name>x</name>")
+        (found.by_name["b"].var / "vms" / "broken.xml").write_text("<domain><name>x</name>")
         old = found.by_name["c"].place / "bin" / "virtune"
         old.unlink()
         old.write_text("#!/bin/sh\necho virtune, version 0.0.9\n")
         old.chmod(0o755)
         yield found
-
-
-def test_the_facts_of_two_hosts_are_gathered(fleet: Machines, capfd: pytest.CaptureFixture[str]) -> None:
-    asked = ["fleet", "probe", "--ssh-config", str(fleet.config), "--host", "a", "--host", "b"]
-    assert run([*asked, "--json"]) == 0
-    found = json.loads(capfd.readouterr().out)
-    assert complaints("fleet-probe", found) == []
-    assert [(one["name"], one["calls_itself"]) for one in found["hosts"]] == [("a", "a"), ("b", "b")]
-    assert found["hosts"][0]["facts"]["kernel.release"] == os.uname().release
-    assert found["failed"] == []
-    assert not [one for one in found["differences"] if one["key"].startswith("kernel.")], "one machine, one kernel"
 
 
 def test_an_audit_shows_which_rule_found_what_on_which_host(
@@ -72,28 +60,6 @@ def test_an_audit_shows_which_rule_found_what_on_which_host(
     both = (fleet.by_name["a"], fleet.by_name["b"])
     assert eventually(lambda: not any(one.sessions() for one in both), seconds=60), "a connection is left open"
     assert not [kept for one in both for kept in (one.place / "data").iterdir()], "an audit of files keeps nothing"
-
-
-def test_studies_are_gathered_once_into_a_store_for_each_host(
-    fleet: Machines, capfd: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    words = ["--arm", "x:rig=simulated", "--arm", "y:rig=simulated,disk.aio=io_uring", "--rounds", "2", "--quiet"]
-    place = fleet.by_name["a"].place / "data" / "virtune"
-    place.mkdir()
-    assert run(["compare", *words, "--scratch", str(tmp_path), "--store", str(place / "virtune.sqlite")]) == 0
-    capfd.readouterr()
-    asked = ["fleet", "gather", "--ssh-config", str(fleet.config), "--host", "a", "--into", str(tmp_path / "all")]
-    assert run([*asked, "--json"]) == 0
-    found = json.loads(capfd.readouterr().out)
-    assert complaints("fleet-gather", found) == []
-    (study,) = found["hosts"][0]["studies"]
-    assert (study["attempts"], study["new"]) == (4, True)
-    with Store(place / "virtune.sqlite", reading=True) as there, Store(tmp_path / "all" / "a.sqlite") as here:
-        assert here.get(study["id"]) == there.get(study["id"])
-    assert run([*asked, "--host", "twin"]) == 1
-    said = capfd.readouterr().out.splitlines()
-    assert (said[0], said[-1]) == ("a: nothing new", "1 host answered, 1 failed")
-    assert not (tmp_path / "all" / "twin.sqlite").exists(), "one host by two names would count twice"
 
 
 def test_every_failure_is_one_line_and_concerns_its_host_only(

@@ -184,10 +184,9 @@ def test_an_ipv6_address_is_given_to_ssh_as_it_takes_it(line: str, user: str, po
 def test_any_source_of_ansible_is_read_by_its_own_program(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "ansible-inventory"  # one that answers as the real one does, and is not here
-    program.write_text(
-        f"#!/bin/sh\n[ \"$*\" = '-i prod.yml --list' ] || exit 3\ncat <<'E'\n{json.dumps(ANSIBLE)}\nE\n"
-    )
+    program = tmp_path / "ansible-inventory"  # answers as the real one does; test_ansible.py has that
+    asked = "[ \"$LC_ALL $*\" = 'C.UTF-8 -i prod.yml --list' ] || exit 3"
+    program.write_text(f"#!/bin/sh\n{asked}\ncat <<'E'\n{json.dumps(ANSIBLE)}\nE\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert run(["fleet", "inventory", "--ansible", "prod.yml", "--label", "rack=7"]) == 0

@@ -66,3 +66,21 @@ def test_a_damaged_study_is_named_and_the_others_are_derived(place: Path, capfd:
     assert sum(one["derived"] for one in found.values()) > 0
     assert run(["derive", "--store", str(place)]) == 1
     assert f"{COMPARE}: study {COMPARE} in {place} is damaged" in capfd.readouterr().out
+
+
+def test_the_studies_of_a_fleet_are_derived_by_several_processes(place: Path, tmp_path: Path, capfd: Capture) -> None:
+    together = tmp_path / "fleet.sqlite"
+    with Store(place, reading=True) as one:
+        records = [one.get(name) for name in (listed.name for listed in one.methods())]
+        captures = [[one.captures(each.study.id, trial.trial.number) for trial in each.trials] for each in records]
+    for host in ("h1", "h2", "h3"):
+        with Store(together, host=host) as store:
+            for record, mine in zip(records, captures, strict=True):
+                store.add_whole(record, mine)
+    found = document(["--store", str(together), "--parallel", "2"], capfd)
+    assert next(iter(found)).startswith("h3/"), "the newest first"
+    each = [{name.partition("/")[2]: one for name, one in found.items() if name.startswith(host)} for host in
+            ("h1", "h2", "h3")]  # fmt: skip
+    assert each[0][COMPARE]["derived"] == 16
+    counts = [[(row["derived"], row["unreadable"]) for row in mine.values()] for mine in each]
+    assert counts == [counts[0]] * 3

@@ -184,6 +184,15 @@ class Damaged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StudyMethods:
+    """How many measurements of a study are of today's method, and how many of an older one; `name` finds it."""
+
+    name: str
+    current: int
+    older: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StudiesPage:
     """One page of the studies in a store, with the number of all studies and their kinds."""
 

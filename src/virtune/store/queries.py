@@ -74,6 +74,29 @@ def trials_of(key: str, measurement: sa.ColumnElement[str]) -> sa.Select[Any]:
     )
 
 
+def by_method() -> sa.Select[Any]:
+    """Select of every study, the newest first, how many measurements are of today's method and of an older one."""
+    newest = (
+        sa.select(MEASUREMENTS.c.trial_id, sa.func.max(MEASUREMENTS.c.method).label("method"))
+        .where(MEASUREMENTS.c.method <= METHOD)
+        .group_by(MEASUREMENTS.c.trial_id)
+        .subquery()
+    )
+    older = sa.func.sum(sa.case((newest.c.method < METHOD, 1), else_=0)).label("older")
+    counts = (
+        sa.select(TRIALS.c.study_id, sa.func.count().label("all"), older)
+        .join(newest, newest.c.trial_id == TRIALS.c.id)
+        .group_by(TRIALS.c.study_id)
+        .subquery()
+    )
+    zero = sa.literal(0)
+    return (
+        sa.select(STUDIES.c.id, sa.func.coalesce(counts.c.all, zero), sa.func.coalesce(counts.c.older, zero))
+        .outerjoin(counts, counts.c.study_id == STUDIES.c.id)
+        .order_by(NEWEST_FIRST)
+    )
+
+
 def attempt_of(key: str, number: int, attempt: int | None) -> sa.Select[int]:
     """Select the row of an attempt at a trial; None is the last one."""
     wanted = [TRIALS.c.study_id == key, TRIALS.c.number == number]

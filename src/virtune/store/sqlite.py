@@ -5,6 +5,7 @@ import contextlib
 import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,11 @@ from virtune.model.errors import ReadOnlyStoreError, StoreError
 from virtune.store.rows import text_of
 from virtune.store.schema import DISTRIBUTIONS, METADATA
 from virtune.store.views import make_sqlite_views
+
+_MADE_SECONDS = 5.0
+"""How long the making of a store may take; it takes some milliseconds."""
+
+_LOOK_SECONDS = 0.05
 
 _ROOM_BYTES = 1024**2
 """With less free space than this, a disk error is reported as a full disk."""
@@ -36,7 +42,11 @@ class SqliteFile:
         """Open the file for writing or reading and return the number of its format."""
         self._reading = reading
         if reading:
-            return self._opened_for_reading()
+            found, deadline = self._opened_for_reading(), time.monotonic() + _MADE_SECONDS
+            while not found and _is_being_made(self.path) and time.monotonic() < deadline:
+                time.sleep(_LOOK_SECONDS)
+                found = self._opened_for_reading()
+            return found
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with contextlib.suppress(OSError):
@@ -143,6 +153,14 @@ def _prepare(connection: Any, _: object) -> None:
     for pragma in ("busy_timeout=10000", "synchronous=FULL", "foreign_keys=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
+
+
+def _is_being_made(path: Path) -> bool:
+    """Whether a file without a store was made just now: another virtune may be about to fill it."""
+    try:
+        return time.time() - path.stat().st_mtime < _MADE_SECONDS
+    except OSError:
+        return False
 
 
 def _size(path: Path) -> int:

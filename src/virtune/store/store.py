@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from virtune.model.errors import StoreError, UsageError
-from virtune.model.evidence import Capture, Damaged, Listed, StudiesPage, StudyRecord, TrialRecord
+from virtune.model.evidence import Capture, Damaged, Listed, StudiesPage, StudyMethods, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
 from virtune.model.store_place import DatabaseUrl, StorePlace
 from virtune.model.study import Study
@@ -24,6 +24,7 @@ from virtune.store.backend import Backend, is_ours
 from virtune.store.queries import (
     NEWEST_FIRST,
     attempt_of,
+    by_method,
     listed_rows,
     put_measurement,
     put_study,
@@ -142,6 +143,18 @@ class Store:
         with self._transaction() as db:
             rows = db.execute(asked).all()
         return tuple((*own_id(str(row.id)), str(row.study)) for row in rows)
+
+    def methods(self) -> tuple[StudyMethods, ...]:
+        """Return of every study how many of its measurements are of today's method, the newest study first. Studies
+        are not read.
+        """
+        with self._transaction() as db:
+            rows = db.execute(by_method()).all()
+        return tuple(
+            StudyMethods(name=name, current=every - older, older=older)
+            for name, every, older in rows
+            if isinstance(name, str)
+        )
 
     def page(self, *, words: str, kind: str, limit: int, offset: int, own: bool = False) -> StudiesPage:
         """Return the newest studies from `offset` on that have these words in them and are of that kind; empty

@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from virtune.analyse.fleet.pooled import Values, arrays, restricted_likelihood
+from virtune.analyse.fleet.pooled import Values, arrays, restricted_likelihood, typical_variance
 from virtune.analyse.stats.student import two_sided
 from virtune.model.errors import UsageError
 from virtune.model.fleet import FunnelPoint, HostEstimate
 
-HOSTS_MIN = 5
-"""Fewer than four others give their own variation so roughly that no real distance would be beyond chance: at five
-hosts t has 3 degrees of freedom, and a host must be 5.8 standard deviations away (p = 0.05 / 5)."""
+HOSTS_MIN = 3
+"""Of two hosts neither is the odd one. Of three, the two others tell with one degree of freedom how unlike hosts are,
+so that only a host is named which is some forty times as far away (t at p = 0.05 / 3) as they are from each other; of
+five it must be six standard deviations away."""
 
 FALSE_DISCOVERY = 0.05
 """Of the hosts called odd, at most this share is not odd, in the long run. Where no host is odd, this is the chance
@@ -25,7 +26,8 @@ def funnel(estimates: Sequence[HostEstimate], *, rate: float = FALSE_DISCOVERY) 
 
     Each host is compared with the mean of the others, so that it cannot hide itself in the variation that it makes
     (deleted residuals: Viechtbauer and Cheung 2010). Limits widen with a host's own noise and with the variation
-    between hosts (funnel plot with additive over-dispersion: Spiegelhalter 2005). Degrees of freedom of the two by
+    between hosts (funnel plot with additive over-dispersion: Spiegelhalter 2005); no host counts as quieter than a
+    typical one. Degrees of freedom of the two by
     Welch and Satterthwaite; false discoveries over all hosts by Benjamini and Hochberg (1995). Several hosts that are
     odd in the same way widen the limits for one another. Raises UsageError for fewer than HOSTS_MIN hosts.
     """
@@ -37,11 +39,15 @@ def funnel(estimates: Sequence[HostEstimate], *, rate: float = FALSE_DISCOVERY) 
             f"{len(estimates)} hosts cannot tell which one is odd", hint=f"gather a study of at least {HOSTS_MIN}"
         )
     values, variances = arrays(estimates)
-    found = deleted_residuals(values, variances)
-    typical = float(variances.mean())
+    # by few rounds a host may look quieter than it is, and then everything would be beyond its noise
+    owns = np.maximum(variances, typical_variance(variances))
+    residuals = deleted_residuals(values, variances)
+    found = [
+        (distance, together + more) for (distance, together), more in zip(residuals, owns - variances, strict=True)
+    ]
     freedom = [
-        _freedom(own, one.df, together - own, typical, len(values) - 2)
-        for own, one, (_, together) in zip(variances, estimates, found, strict=True)
+        _freedom(own, one.df, together - own, float(variances.mean()), len(values) - 2)
+        for own, one, (_, together) in zip(owns, estimates, found, strict=True)
     ]
     chances = [
         float(2 * stdtr(df, -abs(distance) / math.sqrt(together)))

@@ -162,7 +162,11 @@ def progress_of(task: str) -> TaskProgress:
     if not _is_held(place.lock):
         # it may have ended between the two looks
         again = _ended(place)
-        return again if again and not _may_go_on(again) else TaskProgress(state=TaskState.KILLED, study=study)
+        if again and not _may_go_on(again):
+            return again
+        # without a word of its process it is about to begin, or was killed before it did
+        began = bool(study or end or _text(place.carrier).strip())
+        return TaskProgress(state=TaskState.KILLED if began else TaskState.WAITING, study=study)
     return TaskProgress(
         state=TaskState.RUNNING,
         study=study,
@@ -297,7 +301,9 @@ def _taken(descriptor: int) -> bool:
         except BlockingIOError:
             if _is_exclusive(descriptor):
                 return False
-            time.sleep(_ASKED_SECONDS)  # somebody only asks, and is taken for no carrier
+            # somebody only asks. Two who begin at once would wait for each other if they kept what they asked with
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            time.sleep(_ASKED_SECONDS)
         else:
             return True
 

@@ -55,7 +55,8 @@ def _all(fleet: Fleet, files: Sequence[Path]) -> Iterator[FleetHost]:
         named = read_inventory("\n".join(fleet.libvirt), source="--libvirt")
         yield from (replace(host, config=given) for host in named)
     for source in fleet.ansible:
-        printed = run([find("ansible-inventory"), "-i", source, "--list"], timeout_seconds=_ANSIBLE_SECONDS)
+        listed = [find("ansible-inventory"), "-i", source, "--list"]
+        printed = run(listed, timeout_seconds=_ANSIBLE_SECONDS, locale="C.UTF-8")  # it refuses every other encoding
         yield from (replace(host, config=given) for host in read_inventory(printed.stdout, source=source))
 
 

@@ -35,6 +35,12 @@ class FleetFolder:
             with self.of(host, reading=True) as store:
                 yield from ((host, name, text) for _, name, text in store.finished(kinds, own=True))
 
+    def each(self, hosts: Sequence[str]) -> Iterator[tuple[str, Store]]:
+        """Yield each host with its store, open for reading."""
+        for host in hosts:
+            with self.of(host, reading=True) as store:
+                yield host, store
+
     def of(self, host: str, *, reading: bool = False) -> Store:
         """Return the store of a host's studies."""
         return Store(self.place_of(host), reading=reading)
@@ -70,6 +76,12 @@ class FleetStore:
         if self.place.exists():
             with Store(self.place, reading=True) as store:
                 yield from (one for one in store.finished(kinds) if one[0])
+
+    def each(self, hosts: Sequence[str]) -> Iterator[tuple[str, Store]]:
+        """Yield each host with the store, open for reading, in which ids mean that host's studies."""
+        with Store(self.place, reading=True) as store:
+            for store.host in hosts:
+                yield store.host, store
 
     def of(self, host: str, *, reading: bool = False) -> Store:
         """Return the store, in which ids mean a host's studies."""

@@ -32,10 +32,7 @@ def fleet_report(place: FleetPlace, *, names: Sequence[str] = ()) -> FleetReport
         hint = "measure the same on each host, then `virtune fleet gather`"
         raise UsageError(f"no two hosts in {place} have measured the same", hint=hint)
     chosen = asked[max(asked, key=lambda question: (len(asked[question]), newest[question]))]
-    studies = {}
-    for host in sorted(chosen):
-        with place.of(host, reading=True) as store:
-            studies[host] = derived_anew(store, _read(store, chosen[host]))
+    studies = {host: derived_anew(store, _read(store, chosen[host])) for host, store in place.each(sorted(chosen))}
     _require_apart(studies)
     return answer(studies)
 

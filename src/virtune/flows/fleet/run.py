@@ -171,7 +171,7 @@ class _Follower:
                 for found in _lines(child, self.over):
                     if found.state is TaskState.RUNNING:
                         yield found
-            if found.state is TaskState.KILLED:
+            if found.state in (TaskState.KILLED, TaskState.WAITING):
                 raise HostError("its study was killed there")
             if found.state is TaskState.FINISHED:
                 self._gather(ready, found.study)

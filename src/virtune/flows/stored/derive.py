@@ -1,14 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Derive the figures of stored studies again from their raw captures, by today's method."""
+"""Derive the figures of stored studies again from their raw captures, by today's method, on all CPUs."""
 
+import os
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from virtune.flows.stored.show import derived_anew
 from virtune.model.errors import StoreError
-from virtune.model.evidence import Damaged
 from virtune.model.measurement import METHOD
+from virtune.model.store_place import DatabaseUrl, StorePlace
+from virtune.store.rows import SEPARATOR
 from virtune.store.store import Store
+from virtune.workers import divided
+
+ATTEMPTS_EACH = 100
+"""Attempts for which another process is worth its start: to derive one takes some 5 ms, to start Python half a
+second."""
+
+STUDIES_MAX = 20
+"""Studies that a process takes at once: few enough that all end at about the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,25 +37,57 @@ class DerivedStudy:
     because: str = ""
 
 
-def derive_studies(store: Store, names: Sequence[str]) -> Iterator[DerivedStudy]:
+def derive_studies(place: StorePlace, names: Sequence[str], *, processes: int) -> Iterator[DerivedStudy]:
     """Derive studies anew and yield what was done of each; no names mean all. Older figures are kept beside the new.
 
-    Each attempt is stored by itself, so that what is interrupted has lost nothing and goes on where it was.
+    Each attempt is stored by itself, so that what is interrupted has lost nothing and goes on where it was. Several
+    machines may do this to one database at once: each begins at a study of its own, and what another one has derived
+    meanwhile is not derived again. Raises UsageError for a name that means no study.
     """
-    for name in names or [one.id if isinstance(one, Damaged) else one.name for one in store.list()]:
-        try:
-            found = store.find(name)
-            yield _derived(store, found)
-        except StoreError as error:
-            yield DerivedStudy(name=name, because=error.message)
+    with Store(place) as store:
+        counted = {one.name: one for one in store.methods()}
+        wanted = [_key(store, name) for name in names] or _from_here(place, [*counted])
+    left = [name for name in wanted if counted[name].older]
+    attempts = sum(counted[name].older for name in left)
+    found = _derived_by(place, left, processes=min(processes, 1 + attempts // ATTEMPTS_EACH))
+    for name in wanted:
+        yield next(found) if counted[name].older else DerivedStudy(name=name, current=counted[name].current)
 
 
-def _derived(store: Store, study: str) -> DerivedStudy:
-    before = store.get(study)
-    after = derived_anew(store, before)
+def _key(store: Store, name: str) -> str:
+    study = store.find(name)
+    return f"{store.host}{SEPARATOR}{study}" if store.host else study
+
+
+def _from_here(place: StorePlace, names: Sequence[str]) -> list[str]:
+    """Let each machine begin elsewhere in a database that others may derive, too."""
+    if not isinstance(place, DatabaseUrl) or not names:
+        return list(names)
+    first = zlib.crc32(os.uname().nodename.encode()) % len(names)
+    return [*names[first:], *names[:first]]
+
+
+def _derived_by(place: StorePlace, names: Sequence[str], *, processes: int) -> Iterator[DerivedStudy]:
+    each = max(1, min(STUDIES_MAX, len(names) // (4 * processes)))
+    parts = [names[begin : begin + each] for begin in range(0, len(names), each)]
+    for part in divided(partial(_derived_of, place), parts, processes=processes):
+        yield from part
+
+
+def _derived_of(place: StorePlace, names: Sequence[str]) -> list[DerivedStudy]:
+    """Derive some studies, in whichever process this is."""
+    with Store(place) as store:
+        return [_derived(store, name) for name in names]
+
+
+def _derived(store: Store, name: str) -> DerivedStudy:
+    try:
+        before = store.get(store.find(name))
+        after = derived_anew(store, before)
+    except StoreError as error:
+        return DerivedStudy(name=name, because=error.message)
     old = [one.measurement.method for one in before.attempts if one.measurement is not None]
     new = [one.measurement.method for one in after.attempts if one.measurement is not None]
-    name = f"{store.host}/{study}" if store.host else study
     current = sum(one == METHOD for one in old)
     derived = sum(one == METHOD for one in new) - current
     return DerivedStudy(name=name, derived=derived, current=current, unreadable=len(new) - derived - current)

@@ -30,6 +30,9 @@ from virtune.store.store import Store
 SAID_MAX = 3
 """The most verdicts quoted on one change; older ones are in the store."""
 
+NEWEST = 1000
+"""How many of the newest studies are looked at; what is older may be of another QEMU and kernel."""
+
 RULES = ("R18", "R26", "R30", "R34")
 """The rules whose advice is a setting that studies vary. Other rules are about images that a study does not have (a
 sparse file, a chain of overlays).
@@ -81,7 +84,8 @@ class Past:
             if self._path.exists():
                 # without a readable store an audit only lacks these results
                 with contextlib.suppress(StoreError), Store(self._path, reading=True) as store:
-                    kept = [one for one in store.list(own=True) if isinstance(one, Listed) and one.finished]
+                    newest = store.page(words="", kind="", limit=NEWEST, offset=0, own=True).rows
+                    kept = [one for one in newest if isinstance(one, Listed) and one.finished]
                     studies = (one.study for one in kept if one.study.paired and one.study.search is None)
                     self._listed = tuple(one for one in studies if not one.simulated)
         return self._listed

@@ -12,15 +12,18 @@ from virtune.store.store import Store
 LATEST = timedelta(days=1)
 """The greatest age of a check that still describes the host."""
 
+NEWEST = 100
+"""How many checks are looked at: no more fit into a day."""
+
 
 def last_check(store: Store, study: Study) -> Checked | None:
     """Return the last finished check in the store within 24 hours before a study; None without one."""
     if study.simulated:
         return None
     begun = datetime.fromisoformat(study.created)
-    known = [one for one in store.list(own=True) if isinstance(one, Listed) and one.finished]
-    checks = [one for one in known if one.study.kind is StudyKind.CHECK and not one.study.simulated]
-    recent = [one.study for one in checks if timedelta() <= begun - _begun(one.study) <= LATEST]
+    newest = store.page(words="", kind=StudyKind.CHECK, limit=NEWEST, offset=0, own=True).rows
+    checks = [one.study for one in newest if isinstance(one, Listed) and one.finished and not one.study.simulated]
+    recent = [one for one in checks if timedelta() <= begun - _begun(one) <= LATEST]
     if not recent:
         return None
     found = max(recent, key=_begun)

@@ -17,6 +17,9 @@ from virtune.store.store import Store
 STUDIES_MAX = 8
 """How many of the newest studies with stacks of the same kinds are read."""
 
+NEWEST = 200
+"""Among how many of the newest studies these are looked for: the store of a host that CI uses has thousands."""
+
 
 def seen_costs(store: Store, study: Study) -> SeenCosts:
     """Return the overhead of a study's stacks in the newest studies of this host; empty if unknown."""
@@ -24,7 +27,8 @@ def seen_costs(store: Store, study: Study) -> SeenCosts:
         return NOTHING_SEEN
     wanted = {kind_of(arm.stack) for arm in study.arms}
     with contextlib.suppress(StoreError):  # a forecast must not cause an error
-        known = [one.study for one in store.list(own=True) if isinstance(one, Listed) and one.done]
+        newest = store.page(words="", kind="", limit=NEWEST, offset=0, own=True).rows
+        known = [one.study for one in newest if isinstance(one, Listed) and one.done]
         past = [one for one in known if not one.simulated and not one.imported and one.id != study.id]
         alike = [one for one in past if wanted & {kind_of(arm.stack) for arm in one.arms}]
         return seen_of([found for one in alike[:STUDIES_MAX] if (found := _past(store, one, past)) is not None])

@@ -14,6 +14,9 @@ from virtune.model.store_place import StorePlace
 from virtune.probe.cpu import cpu_facts
 from virtune.store.store import Store
 
+NEWEST = 1000
+"""Among how many of the newest studies one of the structure is looked for."""
+
 
 def own_shares(place: StorePlace, structure: str) -> tuple[OwnShare, ...]:
     """Return the shares of a structure under each workload, from the newest study of this host that has it; empty
@@ -23,7 +26,8 @@ def own_shares(place: StorePlace, structure: str) -> tuple[OwnShare, ...]:
     cpu = cpu_facts().model
     if place.exists():
         with contextlib.suppress(StoreError), Store(place, reading=True) as store:
-            for study in (one.study for one in store.list(own=True) if isinstance(one, Listed)):
+            newest = store.page(words="", kind="", limit=NEWEST, offset=0, own=True).rows
+            for study in (one.study for one in newest if isinstance(one, Listed)):
                 wanted = not study.simulated and any(structure_of(arm.stack) == structure for arm in study.arms)
                 if not wanted or metal_of(study) is None:
                     continue

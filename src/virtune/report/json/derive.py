@@ -27,7 +27,11 @@ class DeriveDocument(TypedDict):
     schema: Annotated[str, IDENTITY, {"const": SCHEMA}]
     virtune: ProgramVersion
     method: Annotated[int, "The method by which was derived.", AT_LEAST_ONE]
-    studies: Annotated[list[_Study], "The studies, the newest first, or as they were named."]
+    studies: Annotated[
+        list[_Study],
+        "The studies, the newest first, or as they were named; of a database, which several machines may derive at "
+        "once, from some study on.",
+    ]
 
 
 def derive_document(rows: Sequence[tuple[str, int, int, int, str]]) -> DeriveDocument:

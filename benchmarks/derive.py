@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long `virtune derive` takes by one process and by several, in a SQLite file or a PostgreSQL database.
+
+    python -m benchmarks.derive [--studies 100] [--rounds 12] [--processes 1,2] [--postgres]
+
+The studies are those of a fleet, copies of one simulated comparison with all its captures, whose figures say that an
+older method made them. Each row begins with the same store. The results are in fleet.md.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from virtune.cli import run
+from virtune.model.measurement import METHOD
+from virtune.model.store_place import StorePlace, database_url
+from virtune.store.store import Store
+
+HOSTS = 20
+
+
+def fill(place: StorePlace, folder: Path, studies: int, rounds: int) -> None:
+    """Make a store of so many studies that an older method measured."""
+    words = ["--arm", "a:rig=simulated", "--arm", "b:rig=simulated,disk.aio=io_uring", "--seed", "1", "--quiet"]
+    one = folder / "one.sqlite"
+    more = ["--rounds", str(rounds), "--json", "--scratch", str(folder), "--store", str(one)]
+    with contextlib.redirect_stdout(None):
+        assert run(["compare", *words, *more]) == 0
+    with Store(one) as kept:
+        record = kept.get(kept.find("last"))
+        captures = [kept.captures(record.study.id, each.trial.number) for each in record.trials]
+    trials = tuple(
+        replace(each, measurement=each.measurement and replace(each.measurement, method=METHOD - 1))
+        for each in record.trials
+    )
+    for host in range(HOSTS):
+        with Store(place, host=f"host{host:02d}") as store:
+            for number in range(studies // HOSTS):
+                study = replace(record.study, id=f"20260101-{number:06d}-{host:04x}")
+                store.add_whole(replace(record, study=study, trials=trials, attempts=trials), captures)
+
+
+@contextlib.contextmanager
+def stores(folder: Path, studies: int, rounds: int, *, postgres: bool) -> Iterator[Iterator[StorePlace]]:
+    """Yield the same store again and again."""
+    if postgres:
+        from tests.postgres import server
+
+        with server() as database:
+            named = ((one, database_url(database.new_database(f"n{one}").text)) for one in range(100))
+            yield (_filled(place, folder / str(one), studies, rounds) for one, place in named)
+        return
+    first = folder / "first.sqlite"
+    fill(first, folder, studies, rounds)
+    yield (Path(shutil.copy(first, folder / f"{number}.sqlite")) for number in range(100))
+
+
+def _filled(place: StorePlace, folder: Path, studies: int, rounds: int) -> StorePlace:
+    folder.mkdir()
+    fill(place, folder, studies, rounds)
+    return place
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--studies", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--processes", default="1,2")
+    parser.add_argument("--postgres", action="store_true")
+    asked = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory(prefix="vtderive") as folder,
+        stores(Path(folder), asked.studies, asked.rounds, postgres=asked.postgres) as every,
+    ):
+        print("| processes | trials | time | CPU |\n|---|---|---|---|", flush=True)
+        for processes in asked.processes.split(","):
+            place = next(every)
+            words = ["derive", "--parallel", processes, "--json", "--store", str(place)]
+            before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+            done = subprocess.run(
+                [sys.executable, "-m", "virtune", *words], capture_output=True, check=True, env=os.environ
+            )
+            took, after = time.monotonic() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+            cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            derived = sum(one["derived"] for one in json.loads(done.stdout)["studies"])
+            print(f"| {processes} | {derived} | {took:.1f} s | {cpu:.1f} s |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A fleet from nothing to its answer: install, probe, run, gather, report; the host that was planted odd is named.
+
+Three hosts on one real disk, of which `c` may read from it only an eighth as often: its control group says so, as an
+administrator's limit would. All are measured by fio, and their studies are gathered into PostgreSQL.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fleet.machines import Machine, Machines, machines
+from tests.fleet.wheels import make_wheelhouse
+from tests.postgres import server
+from tests.published import complaints
+
+from virtune import __version__
+from virtune.cli import run
+from virtune.model.store_place import DatabaseUrl
+from virtune.store.store import Store
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("fleet")]
+
+READS = {"a": 800, "b": 800, "c": 100}
+"""How often a second each host may read: far less than the disk and a busy CPU can, so that the figures are known."""
+
+STUDY = ["measure", "--rig", "metal", "--workload", "rw=randread,bs=4k,iodepth=8", "--rounds", "6",
+         "--seconds", "300ms", "--ramp", "0", "--attempts", "1", "--span", "8M"]  # fmt: skip
+Document = dict[str, Any]
+
+
+@dataclass
+class Chain:
+    """The fleet, and how its verbs are called."""
+
+    fleet: Machines
+    hosts: list[str]
+    capfd: pytest.CaptureFixture[str]
+
+    def says(self, verb: str, *words: str, status: int = 0) -> Document:
+        """Return the document of a verb."""
+        self.capfd.readouterr()
+        assert run(["fleet", verb, "--json", *words]) == status, self.capfd.readouterr().out[-1500:]
+        found: Document = json.loads(self.capfd.readouterr().out)
+        assert complaints(f"fleet-{verb}", found) == []
+        return found
+
+
+@pytest.fixture
+def chain(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Chain]:
+    """Three hosts without a virtune, of which `b` has an older one."""
+    place = tmp_path_factory.mktemp("chain")
+    monkeypatch.setenv("XDG_DATA_HOME", str(place / "home"))
+    with machines(place, *READS, reads=READS) as fleet:
+        for one in fleet.by_name.values():
+            (one.place / "bin" / "virtune").unlink()
+        (place / "hosts").write_text("".join(f"{name} shares=disk\n" for name in READS))
+        yield Chain(fleet, ["-i", str(place / "hosts"), "--ssh-config", str(fleet.config)], capfd)
+
+
+def made(machine: Machine) -> list[str]:
+    """What is there of an install."""
+    base = machine.place / "data" / "virtune-fleet"
+    return sorted(one.name for one in base.iterdir()) if base.exists() else []
+
+
+def older(machine: Machine) -> Path:
+    """Make what an install of version 0.0.9 left; returns the command."""
+    base = machine.place / "data" / "virtune-fleet"
+    program = base / "0.0.9" / "bin" / "virtune"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho virtune, version 0.0.9\n")
+    program.chmod(0o755)
+    (base / "made-by-virtune-fleet-install").touch()
+    (base / "current").symlink_to("0.0.9")
+    command = machine.place / "home" / ".local" / "bin" / "virtune"
+    command.parent.mkdir(parents=True)
+    command.symlink_to(base / "current" / "bin" / "virtune")
+    return command
+
+
+def test_three_hosts_from_nothing_to_the_odd_one_and_its_reason(chain: Chain, tmp_path: Path) -> None:
+    wheels, b = make_wheelhouse(tmp_path), chain.fleet.by_name["b"]
+    command = older(b)
+    install_everywhere(chain, wheels, command)
+    facts = chain.says("probe", *chain.hosts)
+    assert [one["calls_itself"] for one in facts["hosts"]] == ["a", "b", "c"]
+    assert facts["hosts"][0]["facts"]["kernel.release"] == os.uname().release
+    assert not [one for one in facts["differences"] if one["key"].startswith("kernel.")], "one machine, one kernel"
+    with server() as database:
+        store = ["--store", database.new_database("fleet").text]
+        found = chain.says("run", *chain.hosts, *store, *STUDY)
+        assert {one["host"]: one["state"] for one in found["tasks"]} == dict.fromkeys(READS, "finished")
+        gathered_once(chain, store[1], found["tasks"])
+        (level,) = chain.says("report", *store)["levels"]
+        assert [one["host"] for one in level["hosts"] if one["odd"]] == ["c"], json.dumps(level["hosts"])
+        assert level["ranks"][-1]["host"] == "c"
+        reasons = {one["key"]: (one["value"], one["usual"]) for one in level["traits"]}
+        value, usual = reasons["limits.io"]
+        assert ("=100" in value, "=800" in usual) == (True, True)
+        assert run(["fleet", "report", *store]) == 0
+        assert "odd: c is -8" in chain.capfd.readouterr().out
+    take_it_away(chain, wheels, command, tmp_path)
+
+
+def install_everywhere(chain: Chain, wheels: Path, command: Path) -> None:
+    """Install on hosts without a network; an older version is replaced only when that is asked."""
+    asked = ["install", *chain.hosts, "--wheelhouse", str(wheels)]
+    (lost,) = chain.says(*asked, "--host", "b", status=1)["failed"]
+    assert lost["because"] == "has virtune 0.0.9 already"
+    done = chain.says(*asked, "--upgrade")["hosts"]
+    assert [(one["state"], one["before"], one["version"]) for one in done] == [
+        ("installed", "0.0.9" if name == "b" else None, __version__) for name in READS
+    ]
+    b = chain.fleet.by_name["b"]
+    assert made(b) == ["0.0.9", __version__, "current", "made-by-virtune-fleet-install", "previous"]
+    assert str(command.resolve()).startswith(str(b.place / "data" / "virtune-fleet" / __version__))
+
+
+def gathered_once(chain: Chain, url: str, tasks: list[Document]) -> None:
+    """What a run has brought here is what the host has, and is brought no second time."""
+    (study,) = [one["study"] for one in tasks if one["host"] == "a"]
+    there = chain.fleet.by_name["a"].place / "data" / "virtune" / "virtune.sqlite"
+    with Store(there, reading=True) as theirs, Store(DatabaseUrl(url), reading=True, host="a") as ours:
+        assert ours.get(study) == theirs.get(study)
+    gathered = chain.says("gather", *chain.hosts, "--host", "a", "--store", url)
+    assert gathered["hosts"][0]["studies"] == []
+
+
+def take_it_away(chain: Chain, wheels: Path, command: Path, tmp_path: Path) -> None:
+    """A failed install leaves what runs; the older version comes back; what is in use is not removed."""
+    b, poor = chain.fleet.by_name["b"], tmp_path / "poor"
+    poor.mkdir()
+    (pip,) = wheels.glob("pip-*")
+    (poor / pip.name).symlink_to(pip)
+    asked = ["install", *chain.hosts, "--host", "b"]
+    (lost,) = chain.says(*asked, "--wheelhouse", str(poor), "--upgrade", status=1)["failed"]
+    assert "No matching distribution found for" in lost["because"]
+    said = subprocess.run([command, "--version"], capture_output=True, text=True, check=True).stdout
+    assert said.split()[-1] == __version__
+    assert chain.says(*asked, "--back")["hosts"][0]["version"] == "0.0.9"
+    assert made(b) == ["0.0.9", "current", "made-by-virtune-fleet-install"]
+    (lost,) = chain.says(*asked, "--back", status=1)["failed"]
+    assert lost["because"] == "no earlier version is kept here"
+    program = b.place / "data" / "virtune-fleet" / "0.0.9" / "bin" / "sleep"
+    shutil.copy("/bin/sleep", program)
+    with running(program):  # as a study does
+        (lost,) = chain.says(*asked, "--remove", status=1)["failed"]
+    assert lost["because"] == "its virtune is running"
+    assert chain.says(*asked, "--remove")["hosts"][0]["version"] is None
+    assert made(b) == []
+    assert not command.is_symlink()
+
+
+@contextlib.contextmanager
+def running(program: Path) -> Iterator[None]:
+    """Have a program run."""
+    with subprocess.Popen([program, "600"]) as process:
+        try:
+            yield
+        finally:
+            process.kill()
