@@ -9,6 +9,7 @@ older method made them. Each row begins with the same store. The results are in 
 
 import argparse
 import contextlib
+import io
 import json
 import os
 import resource
@@ -34,7 +35,7 @@ def fill(place: StorePlace, folder: Path, studies: int, rounds: int) -> None:
     words = ["--arm", "a:rig=simulated", "--arm", "b:rig=simulated,disk.aio=io_uring", "--seed", "1", "--quiet"]
     one = folder / "one.sqlite"
     more = ["--rounds", str(rounds), "--json", "--scratch", str(folder), "--store", str(one)]
-    with contextlib.redirect_stdout(None):
+    with contextlib.redirect_stdout(io.StringIO()):
         assert run(["compare", *words, *more]) == 0
     with Store(one) as kept:
         record = kept.get(kept.find("last"))
