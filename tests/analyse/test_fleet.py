@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtune.analyse.fleet.odd import HOSTS_MIN, deleted_residuals, funnel
+from virtune.analyse.fleet.odd import HOSTS_MIN, deleted_residuals, false_discoveries, funnel
 from virtune.analyse.fleet.pooled import Values, arrays, everyone, pooled, restricted_likelihood
 from virtune.analyse.fleet.ranks import ranks
 from virtune.analyse.fleet.times import require_comparable
-from virtune.analyse.fleet.traits import traits
+from virtune.analyse.fleet.traits import split_by_chance, traits
 from virtune.model.errors import PreconditionError, UsageError
 from virtune.model.fleet import HostEstimate
 
@@ -222,3 +222,14 @@ def test_of_three_hosts_only_one_that_is_far_from_two_alike_is_odd() -> None:
     assert of((9.0, 9.002, 8.3), alike) == ["c"]
     assert of((9.0, 9.002, 8.3), (0.001, 0.001, 0.0001)) == ["c"], "also where it is quieter than the others"
     assert of((9.0, 9.05, 8.9), alike) == [], "hosts that are this unlike may have a third at that distance"
+
+
+def test_what_is_written_here_is_what_scipy_says() -> None:
+    from scipy.stats import false_discovery_control, fisher_exact
+
+    chances = [0.02, 0.5, 0.001, 0.02, 0.9]
+    assert false_discoveries(chances).tolist() == pytest.approx(false_discovery_control(chances).tolist())
+    for having, odd, others_having, others in ((1, 1, 0, 2), (2, 3, 1, 9), (3, 3, 9, 9)):
+        table = [[having, odd - having], [others_having, others - others_having]]
+        exact = fisher_exact(table, alternative="greater").pvalue
+        assert split_by_chance(having, odd, others_having, others) == pytest.approx(exact)

@@ -1,39 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune fleet`: the same verbs on many hosts, over the system's SSH."""
 
+import importlib
 import json
 from typing import Any
 
 import click
 
 from virtune.cli.common.options import json_option
-from virtune.cli.fleet_verbs.apply import apply, undo
-from virtune.cli.fleet_verbs.here import here
-from virtune.cli.fleet_verbs.hosts import audit, probe
-from virtune.cli.fleet_verbs.install import install
 from virtune.cli.fleet_verbs.options import fleet_of, inventory_options
-from virtune.cli.fleet_verbs.results import gather, report
-from virtune.cli.fleet_verbs.run import run, status
+
+VERBS = {
+    "apply": "apply",
+    "audit": "hosts",
+    "gather": "results",
+    "here": "here",
+    "install": "install",
+    "probe": "hosts",
+    "report": "results",
+    "run": "run",
+    "status": "run",
+    "undo": "apply",
+}
+"""The module of each verb below `fleet_verbs`."""
 
 
-@click.group(name="fleet")
+class FleetGroup(click.Group):
+    """Imports a verb's module only when it is asked for: `here` runs on a host that is being measured, and what
+    `apply` needs would be half a second of its CPU each time.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *VERBS])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return super().get_command(ctx, cmd_name)
+        found = getattr(importlib.import_module(f"virtune.cli.fleet_verbs.{VERBS[cmd_name]}"), cmd_name)
+        assert isinstance(found, click.Command)  # noqa: S101 - a verb without a command is our own mistake
+        return found
+
+
+@click.group(name="fleet", cls=FleetGroup)
 def command() -> None:
     """Many hosts at once, over the system's SSH and its configuration.
 
     Each host has a virtune of its own. Nothing stays behind on a host but what that virtune keeps.
     """
-
-
-command.add_command(here)
-command.add_command(install)
-command.add_command(probe)
-command.add_command(audit)
-command.add_command(run)
-command.add_command(status)
-command.add_command(gather)
-command.add_command(report)
-command.add_command(apply)
-command.add_command(undo)
 
 
 @command.command(name="inventory")

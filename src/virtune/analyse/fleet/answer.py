@@ -17,7 +17,7 @@ from virtune.analyse.fleet.times import require_comparable
 from virtune.analyse.fleet.traits import traits
 from virtune.analyse.stats.anytime import LAG1_MAX
 from virtune.analyse.stats.noise import lag1_of
-from virtune.analyse.study.verdicts import evidence_of, verdicts_of
+from virtune.analyse.study.verdicts import Evidence, evidence_of, verdicts_of
 from virtune.model.errors import VirtuneError
 from virtune.model.evidence import StudyRecord
 from virtune.model.fleet import FleetEffect, FleetLevel, FleetReport, HostEstimate
@@ -35,7 +35,8 @@ def answer(studies: Mapping[str, StudyRecord]) -> FleetReport:
     study = next(iter(studies.values())).study
     others = [arm.name for arm in study.arms if arm.name != study.baseline]
     # the verdicts alone: all else that a summary has takes ten times as long
-    verdicts = {host: tuple(verdicts_of(evidence_of(one))) for host, one in studies.items()}
+    evidence = {host: evidence_of(one) for host, one in studies.items()}
+    verdicts = {host: tuple(verdicts_of(one)) for host, one in evidence.items()}
     return FleetReport(
         hosts=tuple(studies),
         study=study,
@@ -44,7 +45,7 @@ def answer(studies: Mapping[str, StudyRecord]) -> FleetReport:
             for workload in study.compared
             for candidate in others
         ),
-        levels=tuple(_level(studies, workload.name) for workload in study.compared),
+        levels=tuple(_level(studies, evidence, workload.name) for workload in study.compared),
         methods=tuple(sorted({method for one in studies.values() for method in one.methods})),
     )
 
@@ -90,10 +91,10 @@ def estimate_of(host: str, record: StudyRecord, one: Comparison) -> HostEstimate
     return _estimate(host, record, math.log(one.ratio.estimate), one.noise / math.sqrt(one.rounds), one.rounds)
 
 
-def _level(studies: Mapping[str, StudyRecord], workload: str) -> FleetLevel:
+def _level(studies: Mapping[str, StudyRecord], evidence: Mapping[str, Evidence], workload: str) -> FleetLevel:
     """Judge the baseline's level: refused, with the reason, where hosts cannot be compared."""
     study = next(iter(studies.values())).study
-    known = {host: level_of(host, record, workload) for host, record in studies.items()}
+    known = {host: level_of(host, record, workload, evidence[host]) for host, record in studies.items()}
     estimates = [one for one in known.values() if one is not None]
     left_out = tuple(host for host, one in known.items() if one is None)
     try:
@@ -105,7 +106,7 @@ def _level(studies: Mapping[str, StudyRecord], workload: str) -> FleetLevel:
             refused=error.message,
         )  # fmt: skip
     odd = {one.host for one in points if one.odd}
-    facts = {one.host: _facts(studies[one.host]) for one in estimates}
+    facts = {one.host: _facts(studies[one.host]) for one in estimates} if odd else {}
     return FleetLevel(
         workload=workload,
         arm=study.baseline,
@@ -117,10 +118,13 @@ def _level(studies: Mapping[str, StudyRecord], workload: str) -> FleetLevel:
     )
 
 
-def level_of(host: str, record: StudyRecord, workload: str) -> HostEstimate | None:
-    """Return the logarithm of the baseline's main metric over the rounds of a host; None for too few rounds."""
+def level_of(host: str, record: StudyRecord, workload: str, evidence: Evidence | None = None) -> HostEstimate | None:
+    """Return the logarithm of the baseline's main metric over the rounds of a host; None for too few rounds.
+
+    `evidence` is the study's, where it is known already.
+    """
     study = record.study
-    rounds = evidence_of(record).rows.get((study.baseline, workload), {})
+    rounds = (evidence or evidence_of(record)).rows.get((study.baseline, workload), {})
     values = [row.get(study.metric, math.nan) for _, row in sorted(rounds.items())]
     logs = [math.log(value) for value in values if math.isfinite(value) and value > 0]
     if len(logs) < ROUNDS_MIN or (spread := stdev(logs)) == 0:

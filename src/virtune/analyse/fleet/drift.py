@@ -3,6 +3,7 @@
 
 import math
 
+from virtune.analyse.stats.student import two_sided
 from virtune.model.fleet import HostEstimate
 from virtune.model.fleet_task import HostDrift
 
@@ -12,13 +13,11 @@ _HOUR_SECONDS = 3600.0
 
 def drift_between(before: HostEstimate, after: HostEstimate, *, workload: str, metric: str) -> HostDrift:
     """Return the ratio of a host's later level to its earlier one, with its 95 % interval."""
-    from scipy.stats import t
-
     squares = (before.error**2, after.error**2)
     error = math.sqrt(sum(squares))
     # Welch and Satterthwaite: the two studies need not be alike in noise
     df = sum(squares) ** 2 / (squares[0] ** 2 / before.df + squares[1] ** 2 / after.df) if error else before.df
-    reach = float(t.ppf((1 + CONFIDENCE) / 2, df)) * error
+    reach = two_sided(CONFIDENCE, df) * error
     change = after.value - before.value
     return HostDrift(
         workload=workload,

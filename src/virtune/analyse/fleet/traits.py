@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What odd hosts have that the others have not: facts and settings, the most telling first."""
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
@@ -28,8 +29,6 @@ def traits(facts: Mapping[str, Mapping[str, str]], odd: Collection[str]) -> tupl
 def _of_key(
     key: str, facts: Mapping[str, Mapping[str, str]], odd: Collection[str], others: Collection[str]
 ) -> Iterator[Trait]:
-    from scipy.stats import fisher_exact
-
     theirs = Counter(facts[host].get(key, "absent") for host in others)
     usual, most = theirs.most_common(1)[0]
     if len(others) > 1 and most == 1:  # another value on each host
@@ -37,7 +36,6 @@ def _of_key(
     for value, count in Counter(facts[host].get(key, "absent") for host in odd).items():
         if theirs[value] / len(others) >= SHARE_MAX:
             continue
-        table = [[count, len(odd) - count], [theirs[value], len(others) - theirs[value]]]
         yield Trait(
             key=key,
             value=value,
@@ -46,8 +44,19 @@ def _of_key(
             odd=len(odd),
             others_with=theirs[value],
             others=len(others),
-            p=float(fisher_exact(table, alternative="greater").pvalue),
+            p=split_by_chance(count, len(odd), theirs[value], len(others)),
         )
+
+
+def split_by_chance(odd_with: int, odd: int, others_with: int, others: int) -> float:
+    """Return Fisher's exact one-sided p that so many of the odd ones or more have it, were it spread by chance."""
+    # exact, as scipy.stats.fisher_exact, which takes a second to load
+    having = odd_with + others_with
+    as_many = (
+        math.comb(having, mine) * math.comb(odd + others - having, odd - mine)
+        for mine in range(odd_with, min(having, odd) + 1)
+    )
+    return sum(as_many) / math.comb(odd + others, odd)
 
 
 def _agreeing(one: Trait, facts: Mapping[str, Mapping[str, str]], others: Collection[str]) -> int:

@@ -46,6 +46,8 @@ def measured_in_place(found: StandIns, workload: str, metric: Metric) -> Metric:
 
 def counts_of(measurement: Measurement) -> dict[Distribution, int]:
     """Return the number of latencies in each distribution of a trial."""
+    if not (measurement.histogram or measurement.flushes or measurement.others):
+        return {}  # as of a study that was read without them
     found = {kind: measurement.histogram_of(kind) for kind in DISTRIBUTIONS}
     return {kind: histogram.count for kind, histogram in found.items() if histogram is not None}
 

@@ -170,7 +170,7 @@ def comparable(measurement: Measurement) -> dict[str, float]:
     """
     values = dict(measurement.values)
     counts = counts_of(measurement)
-    for metric in _PERCENTILES:
+    for metric in _PERCENTILES if counts else ():
         if metric.id in values and not enough_for(metric, counts.get(metric.of, math.inf)):
             del values[metric.id]
     if any(remark.id == "rate-unmet" for remark in measurement.remarks):
