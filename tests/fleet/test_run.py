@@ -203,7 +203,7 @@ def test_a_full_disk_and_an_unknown_option_are_one_sentence_each(
     assert "no such option" in one["because"]
 
 
-@pytest.mark.long  # gathering is in each run, above and in test_hosts.py
+@pytest.mark.long  # gathering is in each run, in test_chain.py
 def test_what_cannot_be_kept_here_is_gathered_later(fleet: Machines, tmp_path: Path, capfd: Capture) -> None:
     machine = fleet.by_name["d"]
     new_task(machine)

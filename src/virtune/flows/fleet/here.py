@@ -55,8 +55,9 @@ _INTERRUPTED = 130
 _ASKED_SECONDS = 0.01
 """How long one who asks holds the lock at most; it takes some microseconds."""
 
-LOOK_SECONDS = 1.0
-"""How often a task is looked at while it is followed: a small file is read, which costs some 100 microseconds."""
+LOOK_SECONDS = 2.0
+"""How often a task is looked at while it is followed. With many more processes than CPUs a look cost 9 ms of CPU, by
+cold caches (benchmarks/fleet_idle.py), and following may cost a host that is measured 0.5 % at most."""
 
 SILENT_SECONDS = 10.0
 """A followed task says at least so often that it is there: else nobody would notice a connection that is gone."""
