@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from virtune.analyse.fleet.pooled import Values, arrays, restricted_likelihood, typical_variance
+from virtune.analyse.fleet.pooled import Values, arrays, restricted_likelihood
 from virtune.analyse.stats.student import two_sided
 from virtune.model.errors import UsageError
 from virtune.model.fleet import FunnelPoint, HostEstimate
@@ -39,13 +39,14 @@ def funnel(estimates: Sequence[HostEstimate], *, rate: float = FALSE_DISCOVERY) 
         )
     values, variances = arrays(estimates)
     # by few rounds a host may look quieter than it is, and then everything would be beyond its noise
-    owns = np.maximum(variances, typical_variance(variances))
+    typical = float(np.median(variances))
+    owns = np.maximum(variances, typical)
     residuals = deleted_residuals(values, variances)
     found = [
         (distance, together + more) for (distance, together), more in zip(residuals, owns - variances, strict=True)
     ]
     freedom = [
-        _freedom(own, one.df, together - own, float(variances.mean()), len(values) - 2)
+        _freedom(own, one.df, together - own, typical, len(values) - 2)
         for own, one, (_, together) in zip(owns, estimates, found, strict=True)
     ]
     chances = [

@@ -111,12 +111,8 @@ def _spread_ratio(values: Values, variances: Values, between: float, mean: float
     return float(((values - mean) ** 2 / (variances + between)).sum() / (len(values) - 1))
 
 
-def typical_variance(variances: Values) -> float:
-    """Return Higgins and Thompson's (2002) typical variance of a host's noise."""
-    weights = 1 / variances
-    return float((len(variances) - 1) * weights.sum() / (weights.sum() ** 2 - (weights**2).sum()))
-
-
 def _i_squared(variances: Values, between: float) -> float:
-    """Return Higgins and Thompson's (2002) I squared."""
-    return between / (between + typical_variance(variances))
+    """Return Higgins and Thompson's (2002) I squared, with their typical variance of a host's noise."""
+    weights = 1 / variances
+    typical = (len(variances) - 1) * weights.sum() / (weights.sum() ** 2 - (weights**2).sum())
+    return float(between / (between + typical))
