@@ -4,7 +4,7 @@ ALONE := tests/bench tests/flows tests/truth  # where tests marked `alone` lie: 
 
 unexport PYTHONDONTWRITEBYTECODE  # where bytecode is not kept, every worker compiles all that it imports
 
-.PHONY: help ready demo test test-long check style types contracts load fast lock docs site clean
+.PHONY: help ready demo test test-long check style types contracts together load fast lock docs site clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -17,8 +17,8 @@ ready:
 	@tools/setup dev
 
 test: ready  ## Everything: style, types, house rules, tests on real fio and QEMU
-	$(MAKE) --no-print-directory -j 4 --output-sync check load  # not beside the tests: the generator's measure, too
-	$(VENV)/pytest -m 'not alone and not long' -n 4 --dist loadgroup  # four, since the real ones wait more than they work
+	$(MAKE) --no-print-directory -j 2 --output-sync style load  # the generator's tests measure, so not beside the others
+	$(MAKE) --no-print-directory -j 3 types contracts together
 	$(VENV)/pytest -m 'alone and not long' $(ALONE)
 
 test-long: ready  ## What is long and rare: kills by the hundred, soaks, large simulations; before a release
@@ -26,7 +26,10 @@ test-long: ready  ## What is long and rare: kills by the hundred, soaks, large s
 
 check: types contracts style  ## Style, types and import contracts only
 
-types: ready
+together: ready  # four at a time, since the real ones wait more than they work
+	$(VENV)/pytest -m 'not alone and not long' -n 4 --dist loadgroup
+
+types: ready  # niced, as the next: they take what the tests beside them leave
 	nice -n 10 $(VENV)/mypy
 
 contracts: ready
