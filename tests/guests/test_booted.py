@@ -12,6 +12,7 @@ import pytest
 
 from virtune.bench.appliance.build import Appliance
 from virtune.bench.qemu.booted import DEVICES_FILE, MEMORY_FILE
+from virtune.bench.qemu.clock import WAIT_SECONDS, read_clock, wrong_speed
 from virtune.bench.qemu.machine import Vm, running
 from virtune.shell import Warden
 
@@ -65,3 +66,17 @@ def descriptor(vm: Vm) -> str:
     """Return the descriptor of the file that is a guest's memory."""
     (memory,) = [word for word in vm.child.command if "mem-path=" in word]
     return memory.partition("/dev/fd/")[2].partition(",")[0]
+
+
+def test_a_clock_that_does_not_keep_the_host_s_time_is_seen(appliance: Appliance, one_warden: Warden) -> None:
+    with resumed(appliance, one_warden) as vm:
+        first = read_clock(vm.guest, timeout_seconds=30)
+        time.sleep(WAIT_SECONDS)
+        right = read_clock(vm.guest, timeout_seconds=30)
+        assert wrong_speed(first, right) is None
+        vm.monitor.execute("stop")
+        time.sleep(1)
+        vm.monitor.execute("cont")
+        speed = wrong_speed(right, read_clock(vm.guest, timeout_seconds=30))
+        assert speed is not None
+        assert speed < 0.5

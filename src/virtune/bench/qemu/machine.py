@@ -22,6 +22,7 @@ from virtune.bench.guest.channel import GuestError
 from virtune.bench.guest.shell import CHANNELS, ShellGuest
 from virtune.bench.live.monitor import exits_of
 from virtune.bench.qemu import booted
+from virtune.bench.qemu.clock import WAIT_SECONDS, read_clock, wrong_speed
 from virtune.bench.qmp import Monitor
 from virtune.bounded import read_bounded
 from virtune.dialects.qemu.guest import GuestMachine, machine_argv
@@ -61,12 +62,15 @@ _MEMORY_IS_SHARED = {"capabilities": [{"capability": "x-ignore-shared", "state":
 
 _LOOK_SECONDS = 0.01
 
+_BOOTS = 3
+"""How often a guest is booted whose clock is wrong."""
+
 NUMBERS = itertools.count()
 """Numbers the guests of this run, for the names of their files."""
 
 
 class HungError(RigError):
-    """A guest was not ready in time."""
+    """A guest was not ready in time, or with a clock that is wrong."""
 
 
 class EndedError(RigError):
@@ -247,10 +251,29 @@ def _started(start: _Start, memory: IO[bytes] | None = None, *, resumes: bool = 
 
 @contextlib.contextmanager
 def _booted(start: _Start, seconds: float, memory: IO[bytes] | None = None) -> Iterator[Vm]:
-    """Boot a guest and yield it when it is ready."""
-    with _started(start, memory) as (vm, begun):
-        _until_ready(vm.guest, vm.child, vm.console, begun, seconds)
-        yield _ready(vm, begun)
+    """Boot a guest and yield it when it is ready; boots again where its clock is wrong, and raises HungError where it
+    is so each time.
+    """
+    speed: float | None = None
+    for _ in range(_BOOTS):
+        if memory is not None:
+            memory.truncate(0)
+        with _started(start, memory) as (vm, begun):
+            _until_ready(vm.guest, vm.child, vm.console, begun, seconds)
+            speed = None if start.kvm else _wrong_speed(vm.guest, seconds)
+            if speed is None:
+                yield _ready(vm, begun)
+                return
+    raise HungError(
+        f"the guest's clock runs {speed:.2g} times as fast as the host's",
+        hint="its kernel measured it while the host's CPUs were busy; try again on a quiet host",
+    )
+
+
+def _wrong_speed(guest: ShellGuest, seconds: float) -> float | None:
+    first = read_clock(guest, timeout_seconds=seconds)
+    time.sleep(WAIT_SECONDS)
+    return wrong_speed(first, read_clock(guest, timeout_seconds=seconds))
 
 
 def _ready(vm: Vm, begun: float) -> Vm:

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does the clock of a guest with Linux run as fast as the host's?
+
+Linux finds the frequency of its time-stamp counter while it boots, by counting against an emulated timer. On a busy
+host that went wrong under TCG ("PIT calibration deviates from PMTIMER: 335686 2593141"): a second of the guest took
+0.13 s, so that all it measured was wrong by that factor.
+"""
+
+import re
+import time
+from dataclasses import dataclass
+
+from virtune.bench.guest.channel import GuestError
+from virtune.bench.guest.shell import ShellGuest
+
+WAIT_SECONDS = 0.3
+"""How long lies between two readings: the errors that were seen are factors."""
+
+_OFF = 0.1
+_RESOLUTION_SECONDS = 0.02
+"""/proc/uptime has hundredths of a second, twice."""
+
+
+_UPTIME = re.compile(rb"[0-9]{1,10}\.[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A guest's seconds since its boot, read between two moments of the host's clock, in seconds."""
+
+    uptime: float
+    earliest: float
+    latest: float
+
+
+def read_clock(guest: ShellGuest, *, timeout_seconds: float) -> Reading:
+    """Read the clock of a guest; raises GuestError when it does not answer in time, or with no number."""
+    earliest = time.monotonic()
+    shown = guest.run(["cat", "/proc/uptime"], timeout_seconds=timeout_seconds).stdout
+    found = _UPTIME.match(shown)
+    if found is None:
+        raise GuestError("the guest does not say how long it runs", hint=f"/proc/uptime: {shown[:40]!r}")
+    return Reading(float(found[0]), earliest, time.monotonic())
+
+
+def wrong_speed(first: Reading, last: Reading) -> float | None:
+    """Return how many times as fast as the host's the guest's clock ran, where that is certainly off by more than a
+    tenth; None where it may be right, however late the answers came.
+    """
+    passed = last.uptime - first.uptime
+    least, most = last.earliest - first.latest, last.latest - first.earliest
+    if passed > most * (1 + _OFF) + _RESOLUTION_SECONDS:
+        return passed / most
+    if passed < least * (1 - _OFF) - _RESOLUTION_SECONDS:
+        return passed / least
+    return None
