@@ -26,8 +26,8 @@ test-long: ready  ## What is long and rare: kills by the hundred, soaks, large s
 
 check: types contracts style  ## Style, types and import contracts only
 
-together: ready  # four at a time, since the real ones wait more than they work
-	$(VENV)/pytest -m 'not alone and not long' -n 4 --dist loadgroup
+together: ready  # five at a time, since the real ones wait more than they work
+	$(VENV)/pytest -m 'not alone and not long' -n 5 --dist loadgroup
 
 types: ready  # niced, as the next: they take what the tests beside them leave
 	nice -n 10 $(VENV)/mypy
