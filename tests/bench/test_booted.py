@@ -9,7 +9,7 @@ import pytest
 
 from virtune.bench.appliance.build import Appliance, remove_halves
 from virtune.bench.qemu.booted import DEVICES_FILE, is_saved, place_of, refuse, to_save
-from virtune.bench.qemu.clock import Reading, wrong_speed
+from virtune.bench.qemu.clock import ClockReading, wrong_speed
 from virtune.dialects.qemu.guest import GuestMachine
 from virtune.model.machine import Machine
 from virtune.model.units import Bytes
@@ -114,14 +114,14 @@ def test_the_remains_of_a_killed_save_are_removed(appliance: Appliance, place: P
 @pytest.mark.parametrize(
     ("first", "last", "speed"),
     [
-        (Reading(5.0, 100.0, 100.02), Reading(5.32, 100.31, 100.33), None),
-        (Reading(5.0, 100.0, 104.0), Reading(9.0, 104.3, 104.4), None),  # answered late, once
-        (Reading(5.0, 100.0, 100.02), Reading(7.5, 100.31, 100.33), 7.6),
-        (Reading(5.0, 100.0, 100.02), Reading(5.1, 100.52, 100.55), 0.2),
+        (ClockReading(5.0, 100.0, 100.02), ClockReading(5.32, 100.31, 100.33), None),
+        (ClockReading(5.0, 100.0, 104.0), ClockReading(9.0, 104.3, 104.4), None),  # answered late, once
+        (ClockReading(5.0, 100.0, 100.02), ClockReading(7.5, 100.31, 100.33), 7.6),
+        (ClockReading(5.0, 100.0, 100.02), ClockReading(5.1, 100.52, 100.55), 0.2),
     ],
 )
 def test_a_clock_is_wrong_where_no_delay_of_an_answer_explains_it(
-    first: Reading, last: Reading, speed: float | None
+    first: ClockReading, last: ClockReading, speed: float | None
 ) -> None:
     found = wrong_speed(first, last)
     assert found == (None if speed is None else pytest.approx(speed, rel=0.02))

@@ -25,7 +25,7 @@ _UPTIME = re.compile(rb"[0-9]{1,10}\.[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ClockReading:
     """A guest's seconds since its boot, read between two moments of the host's clock, in seconds."""
 
     uptime: float
@@ -33,17 +33,17 @@ class Reading:
     latest: float
 
 
-def read_clock(guest: ShellGuest, *, timeout_seconds: float) -> Reading:
+def read_clock(guest: ShellGuest, *, timeout_seconds: float) -> ClockReading:
     """Read the clock of a guest; raises GuestError when it does not answer in time, or with no number."""
     earliest = time.monotonic()
     shown = guest.run(["cat", "/proc/uptime"], timeout_seconds=timeout_seconds).stdout
     found = _UPTIME.match(shown)
     if found is None:
         raise GuestError("the guest does not say how long it runs", hint=f"/proc/uptime: {shown[:40]!r}")
-    return Reading(float(found[0]), earliest, time.monotonic())
+    return ClockReading(float(found[0]), earliest, time.monotonic())
 
 
-def wrong_speed(first: Reading, last: Reading) -> float | None:
+def wrong_speed(first: ClockReading, last: ClockReading) -> float | None:
     """Return how many times as fast as the host's the guest's clock ran, where that is certainly off by more than a
     tenth; None where it may be right, however late the answers came.
     """
