@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from virtune.bench.appliance.build import Appliance, remove_halves
+from virtune.bench.guest.clock import ClockReading, wrong_speed
 from virtune.bench.qemu.booted import DEVICES_FILE, is_saved, place_of, refuse, to_save
-from virtune.bench.qemu.clock import ClockReading, wrong_speed
 from virtune.dialects.qemu.guest import GuestMachine
 from virtune.model.machine import Machine
 from virtune.model.units import Bytes

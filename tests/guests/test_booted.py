@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from virtune.bench.appliance.build import Appliance
+from virtune.bench.guest.clock import WAIT_SECONDS, read_clock, wrong_speed
 from virtune.bench.qemu.booted import DEVICES_FILE, MEMORY_FILE
-from virtune.bench.qemu.clock import WAIT_SECONDS, read_clock, wrong_speed
 from virtune.bench.qemu.machine import Vm, running
 from virtune.shell import Warden
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measuring in a running domain: a disk is attached for each trial, verified, and detached without a trace."""
 
+import contextlib
 import json
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,17 +18,16 @@ from tests.libvirt.inside import Inside, inside
 from tests.libvirtd import Libvirtd
 
 from virtune.bench.guest.agent import AgentGuest
-from virtune.bench.libvirt.access import LibvirtLine, find_way
+from virtune.bench.libvirt.access import find_way
 from virtune.bench.port import Session, Surroundings
 from virtune.bench.rigs import session
 from virtune.bench.scratch import Scratch
 from virtune.flows.run.question import Question, study_for
-from virtune.model.errors import PlanError, PreconditionError
+from virtune.model.errors import LoadError, PlanError, PreconditionError
 from virtune.model.stack import Disk, Stack
 from virtune.model.study import StudyKind
 from virtune.model.units import Bytes
 from virtune.shell import Warden
-from virtune.virsh import Virsh
 
 pytestmark = [pytest.mark.real, pytest.mark.once, pytest.mark.xdist_group("domains")]
 
@@ -60,8 +61,27 @@ def guest1(booted: Inside) -> Inside:
 
 @pytest.fixture
 def guest(guest1: Inside) -> AgentGuest:
-    virsh = Virsh(guest1.daemon.uri, write=True)
-    return AgentGuest(LibvirtLine(virsh, virsh.uuid("guest1")))
+    return guest1.agent()
+
+
+FAST = """while read -r now rest </run/p/uptime && [ -e /run/fast ]; do
+    printf %010d.00 $((${now%.*}${now#*.} * 8 / 100)) 1<>/run/fast
+    sleep 0.02
+done
+"""
+"""Writes over the file, so that who reads meanwhile finds it whole."""
+
+
+@contextlib.contextmanager
+def clock_eight_times_as_fast(guest1: Inside) -> Iterator[None]:
+    """In the guest another file lies over /proc/uptime, which counts the seconds of the real one eight times."""
+    guest1.sh("mkdir -p /run/p && mount -t proc proc /run/p && cp /proc/uptime /run/fast")
+    guest1.ask("guest-exec", path="sh", arg=["-c", FAST])
+    guest1.sh("mount --bind /run/fast /proc/uptime")
+    try:
+        yield
+    finally:
+        guest1.sh("umount /proc/uptime; rm -f /run/fast; umount /run/p")
 
 
 def asked(guest1: Inside, *words: str) -> tuple[str, ...]:
@@ -190,6 +210,15 @@ def test_a_way_that_is_none_is_said(guest1: Inside) -> None:
     guest1.daemon.virsh("resume", "guest1")
 
 
+def test_a_guest_whose_clock_is_wrong_is_refused_before_a_disk_is_attached(guest1: Inside) -> None:
+    with clock_eight_times_as_fast(guest1), pytest.raises(PreconditionError) as refused:
+        find_way(guest1.daemon.uri, "guest1")
+    speed = re.fullmatch(r"the clock of guest1 runs (\S+) times as fast as this host's", refused.value.message)
+    assert speed is not None, refused.value.message
+    assert 1.1 < float(speed[1]) <= 8.2
+    assert "boot it again" in (refused.value.hint or "")
+
+
 def test_a_guest_that_lacks_something_is_told_what(user: User, guest1: Inside) -> None:
     daemon = guest1.daemon
     words = ("--vary", "disk.aio=threads,native")
@@ -243,6 +272,18 @@ class TestContract(RigContract):
         access = {"guest1": find_way(guest1.daemon.uri, "guest1")}
         with session(Surroundings(warden=warden, scratch=scratch.directory, access=access)) as found:
             yield found
+
+    @pytest.mark.long  # one whose clock is wrong before a disk is attached is refused in each run
+    def test_what_a_guest_measured_by_a_clock_that_is_wrong_is_refused(
+        self, session: Session, image_of: Image, guest1: Inside
+    ) -> None:
+        stack = self.stacks[0]
+        with (
+            session.up(stack, self.spec(stack, image_of)) as bench,
+            clock_eight_times_as_fast(guest1),
+            pytest.raises(LoadError, match="the clock of guest1 runs"),
+        ):
+            self.load(bench, seconds=0.3)
 
     @pytest.mark.long  # the other rigs have this in each run (contract/test_rigs.py)
     def test_after_a_job_that_its_program_refuses_the_first_stack_comes_up_again(

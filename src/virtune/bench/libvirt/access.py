@@ -12,6 +12,7 @@ from typing import Any
 
 from virtune.bench.guest.agent import AgentGuest, Refused
 from virtune.bench.guest.channel import GuestError
+from virtune.bench.guest.clock import SPEED_HINT, read_clock, speed_words, wrong_speed
 from virtune.dialects.libvirt.attach import has_agent_channel
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.model.errors import PreconditionError, ReadError
@@ -96,8 +97,12 @@ def find_way(uri: str, domain: str) -> DomainAccess:
         )
     guest = AgentGuest(LibvirtLine(virsh, uuid))
     _require_agent(guest, domain)
+    clock = read_clock(guest, timeout_seconds=_PING_SECONDS)
     engines = _engines(guest, domain)
     cpus = guest.run(["grep", "-c", "^processor", "/proc/cpuinfo"], timeout_seconds=_PING_SECONDS).stdout.strip()
+    speed = wrong_speed(clock, read_clock(guest, timeout_seconds=_PING_SECONDS))
+    if speed is not None:
+        raise PreconditionError(speed_words(domain, speed), hint=SPEED_HINT)
     return DomainAccess(
         virsh=virsh,
         uuid=uuid,

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from virtune.bench.guest.agent import AgentGuest, AgentProcess
 from virtune.bench.guest.channel import GuestError, GuestOutput, must
+from virtune.bench.guest.clock import SPEED_HINT, ClockReading, read_clock, speed_words, wrong_speed
 from virtune.bench.guest.counters import SCHEMA
 from virtune.bench.libvirt.access import DomainAccess
 from virtune.bench.load import LOG_MS
@@ -46,7 +47,7 @@ a file: an answer of more than libvirt's 10 MiB would disconnect the domain's ag
 """
 
 _ARM = """place=$1; export place
-sh "$2/armed" "$3" "$4" "$5" && cat /proc/uptime
+sh "$2/armed" "$3" "$4" "$5"
 """
 
 _COLLECT = f"""cd "$1" || exit 1
@@ -109,7 +110,7 @@ class _Running:
     bench: LoadedDomain
     process: AgentProcess
     command: str
-    clock: float
+    clock: ClockReading
     progress: Progress
 
 
@@ -135,8 +136,9 @@ def run_in_domain(bench: LoadedDomain, load: LoadJob, window: Window, keep: Keep
             watched = _Watched(running, started, flushes=load.flushes)
             checks = watch(watched, _moments(window, host, marks, bench, looks), started=started)
             _require_success(bench, watched.output)
+            _require_right_clock(bench, running.clock)
             result, log, each, counted = _collected(bench)
-            counters = _counters(counted, running.clock, marks)
+            counters = _counters(counted, running.clock.boot, marks)
             operations = (each,) if each else ()
             return LoadOutput(output=result, log=log, command=running.command, checks=checks, operations=operations)
         except (LoadError, GuestError) as error:
@@ -162,7 +164,6 @@ def _armed(load: LoadJob, bench: LoadedDomain) -> _Running:
     process = guest.start(words, timeout_seconds=_ANSWER_SECONDS, stdin=job.text.encode())
     waiting = ["sh", bench.place, bench.scripts, str(load.clones), str(int(_ARM_SECONDS)), str(process.pid)]
     held = guest.run(["sh", "-c", _ARM, *waiting], timeout_seconds=_ARM_SECONDS + _ANSWER_SECONDS)
-    answered = time.monotonic()
     if held.status != 0:
         ended = process.wait(1.0)
         if ended is None:
@@ -171,8 +172,7 @@ def _armed(load: LoadJob, bench: LoadedDomain) -> _Running:
         raise LoadError(
             f"fio in the guest ended before it began: status {ended.status}", hint=_complaint(bench, ended)
         )
-    uptime = held.stdout.split()[:1]
-    clock = answered - (float(uptime[0]) if uptime else 0.0)
+    clock = read_clock(guest, timeout_seconds=_ANSWER_SECONDS)
     return _Running(bench, process, " ".join(argv), clock, Progress(direct=load.workload.direct))
 
 
@@ -277,6 +277,13 @@ def _samples(text: str, clock: float) -> Iterator[dict[str, object]]:
 def _require_success(bench: LoadedDomain, output: GuestOutput | None) -> None:
     if output is not None and output.status != 0:
         raise LoadError(f"fio in the guest ended with status {output.status}", hint=_complaint(bench, output))
+
+
+def _require_right_clock(bench: LoadedDomain, begun: ClockReading) -> None:
+    """Raise LoadError where the guest's clock, by which fio measured, did not keep the host's time meanwhile."""
+    speed = wrong_speed(begun, read_clock(bench.guest, timeout_seconds=_ANSWER_SECONDS))
+    if speed is not None:
+        raise LoadError(speed_words(bench.way.domain, speed), hint=SPEED_HINT)
 
 
 def _complaint(bench: LoadedDomain, output: GuestOutput) -> str | None:

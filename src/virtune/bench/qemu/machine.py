@@ -19,10 +19,10 @@ from virtune import shell
 from virtune.bench.appliance.build import Appliance
 from virtune.bench.guest.agent import AgentGuest, SocketLine
 from virtune.bench.guest.channel import GuestError
+from virtune.bench.guest.clock import WAIT_SECONDS, read_clock, speed_words, wrong_speed
 from virtune.bench.guest.shell import CHANNELS, ShellGuest
 from virtune.bench.live.monitor import exits_of
 from virtune.bench.qemu import booted
-from virtune.bench.qemu.clock import WAIT_SECONDS, read_clock, wrong_speed
 from virtune.bench.qmp import Monitor
 from virtune.bounded import read_bounded
 from virtune.dialects.qemu.guest import GuestMachine, machine_argv
@@ -254,7 +254,7 @@ def _booted(start: _Start, seconds: float, memory: IO[bytes] | None = None) -> I
     """Boot a guest and yield it when it is ready; boots again where its clock is wrong, and raises HungError where it
     is so each time.
     """
-    speed: float | None = None
+    wrong = 0.0
     for _ in range(_BOOTS):
         if memory is not None:
             memory.truncate(0)
@@ -264,8 +264,9 @@ def _booted(start: _Start, seconds: float, memory: IO[bytes] | None = None) -> I
             if speed is None:
                 yield _ready(vm, begun)
                 return
+            wrong = speed
     raise HungError(
-        f"the guest's clock runs {speed:.2g} times as fast as the host's",
+        speed_words("the guest", wrong),
         hint="its kernel measured it while the host's CPUs were busy; try again on a quiet host",
     )
 

@@ -10,8 +10,7 @@ import re
 import time
 from dataclasses import dataclass
 
-from virtune.bench.guest.channel import GuestError
-from virtune.bench.guest.shell import ShellGuest
+from virtune.bench.guest.channel import Guest, GuestError
 
 WAIT_SECONDS = 0.3
 """How long lies between two readings: the errors that were seen are factors."""
@@ -32,8 +31,13 @@ class ClockReading:
     earliest: float
     latest: float
 
+    @property
+    def boot(self) -> float:
+        """The host's clock at the guest's boot, as late as it may have been."""
+        return self.latest - self.uptime
 
-def read_clock(guest: ShellGuest, *, timeout_seconds: float) -> ClockReading:
+
+def read_clock(guest: Guest, *, timeout_seconds: float) -> ClockReading:
     """Read the clock of a guest; raises GuestError when it does not answer in time, or with no number."""
     earliest = time.monotonic()
     shown = guest.run(["cat", "/proc/uptime"], timeout_seconds=timeout_seconds).stdout
@@ -54,3 +58,15 @@ def wrong_speed(first: ClockReading, last: ClockReading) -> float | None:
     if passed < least * (1 - _OFF) - _RESOLUTION_SECONDS:
         return passed / least
     return None
+
+
+def speed_words(name: str, speed: float) -> str:
+    """Say how fast a guest's clock runs."""
+    return f"the clock of {name} runs {speed:.2g} times as fast as this host's"
+
+
+SPEED_HINT = (
+    "what fio measures in it would be wrong by that: its kernel measured its clock while this host was busy, so boot"
+    " it again (`dmesg | grep -i tsc` there tells), or it was paused meanwhile"
+)
+"""What to do about a user's guest with a clock that is wrong."""
