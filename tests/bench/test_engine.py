@@ -158,6 +158,14 @@ def test_the_thread_that_serves_is_told_from_the_one_that_is_only_there() -> Non
         check = iothread_check_under_load(with_thread, spent)
         assert check is not None
         assert check.found == found
+    for requests, found in ((40, None), (40_000, "none")):  # a guest without a CPU, and one whose disk is elsewhere
+        spent = Spent(by_role={"iothread": 0, "main": 43_000_000}, requests=requests)
+        check = iothread_check_under_load(with_thread, spent)
+        assert check is not None
+        assert check.found == found
+    check = iothread_check_under_load(Stack(rig="qemu"), Spent(by_role={"main": 43_000_000}, requests=40))
+    assert check is not None
+    assert check.found == "none", "the main loop that was asked for is busy"
     check = iothread_check_under_load(Stack(rig="qemu"), Spent(by_role={"iothread": 30_000_000}))
     assert check is not None
     assert (check.asked, check.found) == ("none", "an IOThread")

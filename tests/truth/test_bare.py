@@ -20,7 +20,7 @@ from virtune.analyse.trial.derive import derive
 from virtune.bench.guest.channel import GuestError
 from virtune.bench.port import DiskImageSpec, LoadOutput, Window
 from virtune.bench.qemu.accelerator import Accelerator
-from virtune.bench.qemu.bare_load import miscounted, wrong_clock
+from virtune.bench.qemu.bare_load import least_seconds, miscounted, wrong_clock
 from virtune.bench.qemu.rig import BareSession
 from virtune.fio.results import read_result
 from virtune.fio.workloads import parse_workload
@@ -275,6 +275,18 @@ def test_a_job_that_cannot_be_is_refused_and_the_guest_goes_on(guests: BareSessi
             with pytest.raises(GuestError, match=words):
                 line.ask("job", text, expect="armed", timeout_seconds=9)
         assert json.loads(line.ask("look", expect="seen", timeout_seconds=9))["sectors"] == SIZE // 512
+
+
+def test_how_long_a_guest_ran_is_known_but_for_the_time_that_its_word_was_on_its_way() -> None:
+    quiet = [(5.0, 0), (5.2, 0), (5.4, 0), (5.6, 0), (5.65, 0)]
+    assert least_seconds(quiet) == pytest.approx(0.5)
+    # its word of the end came 0.3 s late, for which time QEMU waited for a CPU, as it turned out at the end
+    late = [*quiet[:-1], (5.8, 0), (5.9, 300_000_000)]
+    assert least_seconds(late) == pytest.approx(0.4)
+    # a wait long before the end takes nothing away
+    early = [(5.0, 0), (5.2, 9_000_000_000), *((at, 9_000_000_000) for at, _ in quiet[2:])]
+    assert least_seconds(early) == pytest.approx(0.5)
+    assert least_seconds([(5.0, 0), (5.05, 0)]) == 0.0
 
 
 def test_a_clock_that_is_wrong_is_not_trusted_nor_are_counts() -> None:

@@ -21,7 +21,7 @@ logging.getLogger("qemu.qmp").addHandler(logging.NullHandler())
 _DEADLINE_SECONDS = 10.0
 """Block nodes open in milliseconds; a monitor that is silent for this long hangs."""
 
-_START_SECONDS = 20.0
+START_SECONDS = 20.0
 """A monitor answers within 20 ms on an idle machine; on a busy one it may take seconds."""
 
 
@@ -46,7 +46,14 @@ class Monitor:
     Monitors that are to be asked at once share an event loop, which whoever made it closes.
     """
 
-    def __init__(self, connection: socket.socket, loop: asyncio.AbstractEventLoop | None = None) -> None:
+    def __init__(
+        self,
+        connection: socket.socket,
+        loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        start_seconds: float = START_SECONDS,
+    ) -> None:
+        self._start_seconds = start_seconds
         self._connection = connection
         self._ends = contextlib.ExitStack()
         self._loop = loop or self._ends.enter_context(event_loop())
@@ -55,11 +62,11 @@ class Monitor:
     def __enter__(self) -> Self:
         try:
             connecting = self._client.connect(self._connection)
-            self._loop.run_until_complete(asyncio.wait_for(connecting, _START_SECONDS))
+            self._loop.run_until_complete(asyncio.wait_for(connecting, self._start_seconds))
         except (QMPError, OSError, EOFError) as error:
             self._ends.close()
             late = isinstance(error, TimeoutError)
-            why = f"did not answer within {_START_SECONDS:g} s" if late else f"never answered: {_reasons(error)}"
+            why = f"did not answer within {self._start_seconds:g} s" if late else f"never answered: {_reasons(error)}"
             raise RigError(f"QEMU's monitor {why}") from None
         except BaseException:
             self._ends.close()

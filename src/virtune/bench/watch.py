@@ -22,7 +22,10 @@ STUCK_SECONDS = 15.0
 hundred requests in that time.
 """
 
-STUCK = f"the guest's disk completed nothing for {STUCK_SECONDS:g} s: it is stuck"
+NOTHING_DONE = "completed nothing"
+"""The words of every failure of a disk that stands still."""
+
+STUCK = f"the guest's disk {NOTHING_DONE} for {STUCK_SECONDS:g} s: it is stuck"
 
 _LOOK_SECONDS = 0.1
 """The interval of repeated checks of unverified settings; a check costs about 1 ms of CPU."""

@@ -151,6 +151,15 @@ class Process:
                     spent = int((task / "schedstat").read_text().split()[0])
                     yield Thread(tid=int(tid), name=(task / "comm").read_text().strip(), cpu_ns=spent)
 
+    def waited_ns(self) -> int:
+        """Return how long its threads have waited for a CPU, all of them together."""
+        waited = 0
+        with contextlib.suppress(OSError):
+            for tid in os.listdir(self._path("task")):
+                with contextlib.suppress(OSError, ValueError, IndexError):
+                    waited += int((self._path("task", tid) / "schedstat").read_text().split()[1])
+        return waited
+
     def cpus_of(self, tid: int) -> str | None:
         """Return the CPUs that a thread may run on (`0-1,4`); None when it is gone."""
         shown = _ALLOWED.search(self._text("task", str(tid), "status") or "")

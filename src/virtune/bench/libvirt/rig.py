@@ -103,8 +103,8 @@ class DomainBench:
                 for name, value in asked.items()
                 if value is not None
             )
-        spent = self._spent(process)
         requests = self.operations() - self.requests_before
+        spent = replace(self._spent(process), requests=requests)
         rings = serving(self.rings_before, process.rings(), self.brought, requests)
         activity = replace(
             moved_since(process, self.rings_before, rings),

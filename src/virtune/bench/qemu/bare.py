@@ -27,6 +27,7 @@ from virtune.bench.qemu.machine import (
     monitored,
     version_of,
 )
+from virtune.bench.qmp import START_SECONDS
 from virtune.dialects.qemu.guest import DEVICE, GuestMachine, machine_argv
 from virtune.dialects.qemu.qmp import Command
 from virtune.model.errors import MissingToolError, RigError
@@ -131,7 +132,7 @@ def running_bare(
         finally:
             for _, end in pairs:
                 end.close()
-        monitor = ends.enter_context(monitored(pairs[1][0], child))
+        monitor = ends.enter_context(monitored(pairs[1][0], child, start_seconds=max(START_SECONDS, boot_seconds)))
         line = Line(pairs[0][0])
         hello = _hello(line, child, console, boot_seconds)
         yield BareVm(

@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Protocol
 
 from virtune.bench.guest.channel import GuestError
@@ -18,6 +19,7 @@ from virtune.bench.qemu.loaded import Counted, GuestLoad, Loaded, Together, coun
 from virtune.bench.watch import STUCK_SECONDS, Moments, Progress, watch
 from virtune.model.errors import LoadError
 from virtune.model.evidence import BARRIER, of_guest
+from virtune.probe.process import Process
 
 _SETTLE_SECONDS, _END_SECONDS = 0.05, 0.05
 _ARM_SECONDS = 60.0
@@ -27,7 +29,10 @@ CLOCK_TOLERANCE = 0.005
 """The allowed difference of a guest's clock; its fallback timer is calibrated to 0.5 %."""
 
 _CLOCK_SLACK_SECONDS = 0.1
-"""How late this host may receive a guest's message, besides the time of a check."""
+"""How late this host may receive a guest's message where QEMU waits for no CPU."""
+
+_CLOCK_LOOK_SECONDS = 0.1
+"""The interval at which it is noted that a load still runs."""
 
 _COUNTED = ("reads", "writes", "read_bytes", "written_bytes")
 """The counters that both the guest and QEMU have."""
@@ -44,14 +49,17 @@ class LoadedBare(Loaded, Protocol):
 
 @dataclass(slots=True)
 class _Running(GuestLoad):
-    """A load in one guest, and its messages so far. `went` and `seen_running` are times of our monotonic clock."""
+    """A load in one guest, and its messages so far. `asked_to_go`, `went` and `ended` are times of our monotonic
+    clock. `looks` are those at which it had not said that it ended, and the ns that QEMU's threads had waited for a
+    CPU until then.
+    """
 
     bench: LoadedBare
     before: Mapping[str, Any]
     said: dict[str, bytes] = field(default_factory=dict)
     asked_to_go: float = 0.0
     went: float = 0.0
-    seen_running: float = 0.0
+    looks: list[tuple[float, int]] = field(default_factory=list)
     ended: float = 0.0
     failed: bool = False
 
@@ -124,7 +132,8 @@ def _let_go(running: Sequence[_Running], keep: Keep) -> None:
         frame = one.bench.vm.line.receive(_ANSWER_SECONDS)
         if frame is None or frame.kind != "began":
             raise LoadError("the guest did not begin")
-        one.went = one.seen_running = time.monotonic()
+        one.went = time.monotonic()
+        one.looks.append((one.went, Process(one.bench.vm.child.pid).waited_ns()))
     if len(running) > 1:
         began = {"guests": len(running), "skew_seconds": max(o.went for o in running) - min(o.went for o in running)}
         keep.capture(BARRIER, json.dumps(began) + "\n")
@@ -139,15 +148,16 @@ def _told(one: _Running, seconds: float) -> bool:
     """Receive a guest's messages for a moment; returns whether the result was among them. Raises LoadError when it
     failed.
     """
+    begun = time.monotonic()
     frame = one.bench.vm.line.receive(seconds)
-    now = time.monotonic()
     if frame is None:
-        if not one.ended:
-            one.seen_running = now - seconds
+        if not one.ended and begun - one.looks[-1][0] >= _CLOCK_LOOK_SECONDS:
+            one.looks.append((begun, Process(one.bench.vm.child.pid).waited_ns()))
         return False
     one.said[frame.kind] = frame.body
     if frame.kind == "ended":
-        one.ended = now
+        one.ended = time.monotonic()
+        one.looks.append((one.ended, Process(one.bench.vm.child.pid).waited_ns()))
     if frame.kind == "failed":
         raise LoadError(f"the load in the guest failed: {frame.body.decode(errors='replace')[:300]}")
     if frame.kind == "result":
@@ -161,13 +171,27 @@ def _told(one: _Running, seconds: float) -> bool:
 def _require_truth(one: _Running) -> None:
     """Raise LoadError when a guest's clock or counts differ from this host's."""
     seconds = int(one.said["ended"]) / 1e9
-    most, least = one.ended - one.asked_to_go, one.seen_running - one.went - _CLOCK_SLACK_SECONDS
+    most, least = one.ended - one.asked_to_go, least_seconds(one.looks)
     if (wrong := wrong_clock(seconds, least=least, most=most)) is not None:
         hint = f"its clock is {one.bench.seen.get('clock')} at {one.bench.seen.get('tsc_hz')} Hz"
         raise LoadError(wrong, hint=hint)
     counted = json.loads(one.said["counts"])["completed"]
     if (wrong := miscounted(counted, one.before, one.bench.vm.block_statistics())) is not None:
         raise LoadError(wrong)
+
+
+def least_seconds(looks: Sequence[tuple[float, int]]) -> float:
+    """Return how long a load ran at least: until the last look at which it had not said that it ended, but for the
+    time that this word may have been on its way, while QEMU's threads waited for a CPU.
+
+    Of each look there is the time and how many ns these threads had waited. The first is when the load began, the
+    last when its end was heard of.
+    """
+    begun, waited = looks[0][0], looks[-1][1]
+    bounds = (
+        at - begun - _CLOCK_SLACK_SECONDS - (waited - before) / 1e9 for (_, before), (at, _) in pairwise(looks[:-1])
+    )
+    return max(bounds, default=0.0)
 
 
 def wrong_clock(seconds: float, *, least: float, most: float) -> str | None:

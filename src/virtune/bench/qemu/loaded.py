@@ -15,14 +15,20 @@ from virtune.bench.live.rings import RingReader, TrialRings
 from virtune.bench.port import HostCounters, Keep, LoadJob
 from virtune.bench.qemu.machine import QemuGuest, console_end
 from virtune.bench.verify.threads import Spent
-from virtune.bench.watch import STUCK, TICK_SECONDS, Progress
+from virtune.bench.watch import NOTHING_DONE, STUCK, TICK_SECONDS, Progress
 from virtune.dialects.qemu.guest import DEVICE
 from virtune.model.errors import LoadError, RigError
 from virtune.model.evidence import RINGS, Check, of_guest
+from virtune.model.facts import BusyFacts, Unknown
+from virtune.probe.host import busy_facts
 from virtune.shell import last_line
 
 _LOOK_SECONDS = 1.0
 """The interval of checks whether a guest's disk completes any request."""
+
+
+_BUSY_PERCENT = 50.0
+"""On a host that is less busy no thread waits for 15 s."""
 
 
 class Loaded(Protocol):
@@ -54,6 +60,23 @@ class Loaded(Protocol):
         ...
 
 
+def busy_words(facts: BusyFacts) -> str | None:
+    """Say what a host was waiting for while a disk stood still; None where it waited for little, or does not tell.
+
+    A disk that is stuck, and one that a busy host gives neither a CPU nor its own disk, look alike from a guest.
+    """
+    waits = {"cpu": "a CPU", "io": "the host's disks"}
+    pressure = () if isinstance(facts.pressure, Unknown) else facts.pressure
+    shares = [
+        f"{one.some_percent:.0f} % of the time for {waits[one.resource]}"
+        for one in pressure
+        if one.resource in waits and not isinstance(one.some_percent, Unknown) and one.some_percent >= _BUSY_PERCENT
+    ]
+    if not shares:
+        return None
+    return f"in the last 10 s processes of this host waited {' and '.join(shares)}: it may be that, and not this disk"
+
+
 @contextlib.contextmanager
 def counted(
     guests: Sequence[Loaded], keep: Keep, *, idle: Sequence[int], last_words: bool = False
@@ -76,6 +99,8 @@ def counted(
         except (LoadError, RigError) as error:
             keep.capture("trouble.txt", "".join(guest.vm.evidence() for guest in guests))
             if isinstance(error, LoadError):
+                if error.hint is None and NOTHING_DONE in error.message:
+                    raise LoadError(error.message, hint=busy_words(busy_facts())) from None
                 raise
             ended = next((how for guest in guests if (how := guest.trouble()) is not None), None)
             consoles = [console_end(guest.vm.console) for guest in guests] if last_words else []

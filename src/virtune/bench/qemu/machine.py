@@ -23,7 +23,7 @@ from virtune.bench.guest.clock import WAIT_SECONDS, read_clock, speed_words, wro
 from virtune.bench.guest.shell import CHANNELS, ShellGuest
 from virtune.bench.live.monitor import exits_of
 from virtune.bench.qemu import booted
-from virtune.bench.qmp import Monitor
+from virtune.bench.qmp import START_SECONDS, Monitor
 from virtune.bounded import read_bounded
 from virtune.dialects.qemu.guest import GuestMachine, machine_argv
 from virtune.dialects.qemu.qmp import Command
@@ -177,7 +177,7 @@ def running(
     time, with the end of its console as hint.
     """
     asked = asked or Machine()
-    start = _Start(appliance, warden, kvm, host_cpu, asked, first)
+    start = _Start(appliance, warden, kvm, host_cpu, asked, first, max(START_SECONDS, boot_seconds / 2))
     with contextlib.ExitStack() as ends:
         vm = None
         if not kvm and not first and asked.hugepages is None:
@@ -195,6 +195,7 @@ class _Start:
     host_cpu: str
     asked: Machine
     first: Sequence[Command]
+    patience_seconds: float
 
     @property
     def program(self) -> str:
@@ -232,7 +233,7 @@ def _started(start: _Start, memory: IO[bytes] | None = None, *, resumes: bool = 
         finally:
             for _, end in pairs:
                 end.close()
-        monitor = ends.enter_context(monitored(pairs[-1][0], child))
+        monitor = ends.enter_context(monitored(pairs[-1][0], child, start_seconds=start.patience_seconds))
         yield (
             Vm(
                 child=child,
@@ -338,11 +339,16 @@ def _going_on(start: _Start, place: Path, seconds: float) -> Iterator[Vm]:
 
 
 @contextlib.contextmanager
-def monitored(connection: socket.socket, child: shell.Child) -> Iterator[Monitor]:
-    """Yield the monitor of a QEMU that has just been started; raises RigError with the end of its log."""
+def monitored(
+    connection: socket.socket, child: shell.Child, *, start_seconds: float = START_SECONDS
+) -> Iterator[Monitor]:
+    """Yield the monitor of a QEMU that has just been started, which answers when all devices are made.
+
+    Raises RigError with the end of its log.
+    """
     with contextlib.ExitStack() as ends:
         try:
-            monitor = ends.enter_context(Monitor(connection))
+            monitor = ends.enter_context(Monitor(connection, start_seconds=start_seconds))
         except RigError as error:
             status = child.wait(_END_SECONDS)
             words = child.last_words()

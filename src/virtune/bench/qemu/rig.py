@@ -64,6 +64,7 @@ class CarriedBench(abc.ABC):
     beside: tuple["CarriedBench", ...] = ()
     idle: tuple[int, ...] = ()
     rings_before: Rings = field(default_factory=Rings)
+    requests_before: int = 0
     spent_before: Mapping[int, int] = field(default_factory=dict)
 
     @property
@@ -82,7 +83,7 @@ class CarriedBench(abc.ABC):
 
     def begin(self) -> None:
         """Note how far everything has come when the load begins."""
-        self.rings_before = self.process.rings()
+        self.rings_before, self.requests_before = self.process.rings(), self.vm.operations()
         self.spent_before = cpu_of(self.process)
 
     def spent(self) -> Spent:
@@ -91,7 +92,7 @@ class CarriedBench(abc.ABC):
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
         """Look who does the I/O now."""
-        spent = self.spent()
+        spent = replace(self.spent(), requests=self.vm.operations() - self.requests_before)
         checks = [iothread_check_under_load(self.stack, spent), mapping_check_under_load(self.stack, spent)]
         if self.stack.disk.backend == "file":
             self.engines.add(loops_of(self.stack), set(self.process.rings().places) - self.held)
@@ -220,7 +221,9 @@ class MachineSession(abc.ABC, Generic[B]):
                 return self._machine, ""
             self.give_up()
         require_pages(stack.machine)
-        self._machine, why = self._booted(stack, ground, contextlib.ExitStack(), why)
+        with contextlib.ExitStack() as ends:
+            self._machine, why = self._booted(stack, ground, ends, why)
+            self._machine.ends = ends.pop_all()
         return self._machine, why
 
     def _bench(self, carried: Carried, stack: Stack, ground: DiskImageSpec, changeover: Changeover) -> B:
