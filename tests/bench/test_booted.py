@@ -32,7 +32,11 @@ def appliance(tmp_path: Path) -> Appliance:
 
 @pytest.fixture
 def place(appliance: Appliance) -> Path:
-    return place_of(appliance, "/bin/true", MACHINE)
+    return where(appliance, MACHINE)
+
+
+def where(appliance: Appliance, machine: GuestMachine, *, program: str = "/bin/true", prepared: str = "") -> Path:
+    return place_of(appliance, program, machine, prepared=prepared)
 
 
 def save(place: Path) -> bool:
@@ -51,14 +55,15 @@ def test_a_state_is_of_one_machine_of_one_qemu(appliance: Appliance, place: Path
         replace(MACHINE, asked=Machine(memory=Bytes(2**30))),
         replace(MACHINE, asked=Machine(type="pc")),
     ]
-    places = {place_of(appliance, "/bin/true", one) for one in (MACHINE, *others)}
+    places = {where(appliance, one) for one in (MACHINE, *others)}
     places |= {
-        place_of(appliance, "/bin/false", MACHINE),
-        place_of(replace(appliance, key="4567"), "/bin/true", MACHINE),
+        where(appliance, MACHINE, program="/bin/false"),
+        where(appliance, MACHINE, prepared="insmod /lib/modules/virtio_blk.ko"),
+        where(replace(appliance, key="4567"), MACHINE),
     }
-    assert len(places) == 8
+    assert len(places) == 9
     same = replace(MACHINE, channels=(15, 16), monitor=17, console="/d")
-    assert place_of(appliance, "/bin/true", same) == place, "descriptors are of one run"
+    assert where(appliance, same) == place, "descriptors are of one run"
 
 
 def test_a_state_is_saved_once(place: Path) -> None:
@@ -77,8 +82,9 @@ def test_one_process_saves_while_others_do_without(place: Path) -> None:
 def test_a_state_that_could_not_be_saved_leaves_nothing_and_is_tried_again(place: Path) -> None:
     with pytest.raises(RuntimeError), to_save(place, MACHINE):
         raise RuntimeError
-    assert [path.name for path in place.parent.iterdir()] == [f"{place.name}.lock"]
+    assert list(place.parent.iterdir()) == []
     assert save(place)
+    assert list(place.parent.iterdir()) == [place], "nor is the lock left"
 
 
 def test_a_refused_state_is_not_tried_again(place: Path) -> None:
@@ -93,15 +99,33 @@ def test_without_room_for_the_whole_memory_nothing_is_saved(place: Path) -> None
         assert work is None
 
 
-def test_states_of_earlier_boots_go_and_of_this_one_the_last_used_stay(appliance: Appliance) -> None:
-    places = [place_of(appliance, "/bin/true", replace(MACHINE, vcpus=count)) for count in range(1, 9)]
-    earlier = places[0].with_name("ffffffff-0123")
-    earlier.mkdir(parents=True)
+def test_the_states_that_were_not_used_for_the_longest_time_go(appliance: Appliance) -> None:
+    places = [where(appliance, replace(MACHINE, vcpus=count)) for count in range(1, 9)]
     for index, place in enumerate(places):
         assert save(place)
         os.utime(place, (1e9 - index, 1e9 - index))  # the later it was saved, the longer it was not used
-    assert not earlier.exists()
     assert [is_saved(place) for place in places] == [True] * 5 + [False] * 2 + [True]
+
+
+def test_what_other_boots_left_with_any_appliance_goes_after_a_day(appliance: Appliance, place: Path) -> None:
+    other = appliance.kernel.parent.parent / "89ab" / "booted"
+    left = [place.with_name("ffffffff-0123"), other / "ffffffff-4567", other / "ffffffff-4567.7.partial"]
+    in_use = other / "eeeeeeee-4567"  # of another host, where several have one home directory
+    for path in (*left, in_use):
+        path.mkdir(parents=True)
+    lock = other / "ffffffff-4567.lock"
+    lock.touch()
+    for path in (*left, lock):
+        os.utime(path, (1e9, 1e9))
+    assert save(place)
+    assert [path for path in (*left, lock, in_use) if path.exists()] == [in_use]
+
+
+def test_the_next_save_removes_what_a_killed_one_left(place: Path) -> None:
+    half = place.with_name(f"{place.name}.999999999.partial")
+    half.mkdir(parents=True)
+    assert save(place)
+    assert not half.exists()
 
 
 def test_the_remains_of_a_killed_save_are_removed(appliance: Appliance, place: Path) -> None:

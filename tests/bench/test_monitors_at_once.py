@@ -2,7 +2,10 @@
 """Several monitors are asked at once: none waits for another's answer, and the others answer where one is gone."""
 
 import contextlib
+import gc
 import json
+import os
+import signal
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -67,6 +70,8 @@ class Speaker:
                         self._end()
                         return
                     self._say({"return": {"name": f"vm{self.number}"}}, asked)
+                elif asked["execute"] == "interrupted":
+                    os.kill(os.getpid(), signal.SIGINT)
                 elif asked["execute"] == "refused":
                     self._say({"error": {"class": "GenericError", "desc": "no"}}, asked)
                 else:
@@ -107,3 +112,14 @@ def test_one_that_goes_away_or_refuses_is_an_error_in_its_place() -> None:
 def test_a_monitor_alone_has_a_loop_of_its_own() -> None:
     with monitors(1) as some, pytest.raises(RigError, match="refused"):
         some[0].execute("refused")
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.filterwarnings("error")
+def test_an_interrupt_leaves_nothing_that_fails_when_the_monitor_is_closed(
+    caplog: pytest.LogCaptureFixture, *, at_once: bool
+) -> None:
+    with pytest.raises(KeyboardInterrupt), monitors(1) as (one,):
+        execute_all([one], "interrupted") if at_once else one.execute("interrupted")
+    gc.collect()  # asyncio logs what was left when it goes
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []

@@ -195,6 +195,16 @@ def test_what_is_in_the_store_is_compared_too_and_arms_of_one_import_stay_unpair
     assert "--rounds is for what is measured now" in kept.err
 
 
+def test_another_name_of_a_run_is_not_another_run(kept: Kept, before: Path) -> None:
+    runs = sorted(before.iterdir())
+    link = before / "latest.json"
+    link.symlink_to(runs[0].name)
+    for other in (f"{runs[0]}:1", str(link), str(before)):
+        kept("compare", str(runs[0]), other, status=2)
+        assert "the same run is given twice" in kept.err, other
+    assert f"{len(runs)} of {len(runs)} results" in kept("import", str(before)), "a link is none of its own"
+
+
 def test_a_run_is_compared_with_another_one_only(kept: Kept, before: Path, slower: Path) -> None:
     kept("import", str(before), str(slower), "--quiet")
     for twice in (("last:before", "last:before"), ("last:before", "last:before", str(slower)), (str(slower),) * 2):

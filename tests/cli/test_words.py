@@ -126,10 +126,11 @@ def test_no_locale_costs_a_result(words: str, user: User) -> None:
     assert ran.status in (0, 2), ran.stderr
 
 
-@pytest.mark.parametrize("option", ["--scratch", "--target"])
+@pytest.mark.parametrize("option", ["--scratch", "--store", "--target"])
 def test_a_name_that_is_not_text_is_refused_before_anything_is_made(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["measure", option, os.fsdecode(os.fsencode(tmp_path) + b"/\xff")]) == 2
+    words = ["--rig", "simulated"] if option == "--store" else []
+    assert run(["measure", *words, option, os.fsdecode(os.fsencode(tmp_path) + b"/\xff")]) == 2
     assert r"\udcff' is not text in UTF-8" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

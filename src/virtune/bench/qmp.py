@@ -6,10 +6,10 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from qemu.qmp import ExecuteError, Message, QMPClient, QMPError
 
@@ -23,6 +23,11 @@ _DEADLINE_SECONDS = 10.0
 
 START_SECONDS = 20.0
 """A monitor answers within 20 ms on an idle machine; on a busy one it may take seconds."""
+
+_END_SECONDS = 1.0
+"""What is told to end needs no answer of anybody's."""
+
+T = TypeVar("T")
 
 
 class _Client(QMPClient):
@@ -62,7 +67,7 @@ class Monitor:
     def __enter__(self) -> Self:
         try:
             connecting = self._client.connect(self._connection)
-            self._loop.run_until_complete(asyncio.wait_for(connecting, self._start_seconds))
+            _completed(self._loop, asyncio.wait_for(connecting, self._start_seconds))
         except (QMPError, OSError, EOFError) as error:
             self._ends.close()
             late = isinstance(error, TimeoutError)
@@ -108,7 +113,7 @@ class Monitor:
 
     def _run(self, work: Any) -> Any:
         try:
-            return self._loop.run_until_complete(asyncio.wait_for(work, _DEADLINE_SECONDS))
+            return _completed(self._loop, asyncio.wait_for(work, _DEADLINE_SECONDS))
         except ExecuteError:
             raise
         except (QMPError, OSError, EOFError) as error:
@@ -143,7 +148,11 @@ class MonitorAnswer:
 def event_loop() -> Iterator[asyncio.AbstractEventLoop]:
     """Yield an event loop for monitors, and close it."""
     with contextlib.closing(asyncio.new_event_loop()) as loop:
-        yield loop
+        try:
+            yield loop
+        finally:
+            for task in asyncio.all_tasks(loop):  # where a Ctrl-C came before a task took its first step
+                _end(loop, task)
 
 
 def execute_all(monitors: Sequence[Monitor], command: str) -> list[MonitorAnswer | RigError]:
@@ -155,7 +164,28 @@ def execute_all(monitors: Sequence[Monitor], command: str) -> list[MonitorAnswer
     async def work() -> list[MonitorAnswer | RigError]:
         return await asyncio.gather(*(one.answer(command) for one in monitors))
 
-    return loop.run_until_complete(work())
+    return _completed(loop, work())
+
+
+def _completed(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    """Run some work to its end. Where a Ctrl-C interrupts it, it is ended too: what is left in a loop fails when the
+    connection is closed, and asyncio would print that failure.
+    """
+    task = loop.create_task(work)
+    try:
+        return loop.run_until_complete(task)
+    finally:
+        _end(loop, task)
+
+
+def _end(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
+    """End a task that is not done, and take its error."""
+    if not task.done():
+        task.cancel()
+        with contextlib.suppress(BaseException):
+            loop.run_until_complete(asyncio.wait([task], timeout=_END_SECONDS))
+    if task.done() and not task.cancelled():
+        task.exception()
 
 
 def _gone(error: BaseException) -> RigError:

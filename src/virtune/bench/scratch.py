@@ -178,10 +178,8 @@ class Scratch:
         free = shutil.disk_usage(self.directory).free
         if free < size + _SPARE_BYTES:
             hint = "`--span SIZE` makes the image smaller, `--scratch DIR` puts it elsewhere"
-            message = (
-                f"{self.directory} has {format_bytes(free)} free, and the scratch image needs {format_bytes(size)}"
-            )
-            raise PreconditionError(message, hint=hint)
+            needed = f"the scratch image needs {format_bytes(size)}, and {format_bytes(_SPARE_BYTES)} stay free"
+            raise PreconditionError(f"{self.directory} has {format_bytes(free)} free: {needed}", hint=hint)
 
     def _fill(self, file: int, warden: shell.Warden) -> None:
         """Write a new file in full. fio gets it by descriptor only: in `--filename` it takes `#`, `;` and `:` for

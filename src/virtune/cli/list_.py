@@ -34,7 +34,7 @@ def command(*, every: bool, as_json: bool, store: StorePlace) -> None:
                 page = kept.page(words="", kind="", limit=NEWEST, offset=0)
                 studies, older = page.rows, page.total - len(page.rows)
     if as_json:
-        # not pydantic's writer: an id that is no text ends it
+        # the standard library's writer: pydantic's fails on the id of a damaged study that is not text
         click.echo(json.dumps(listing_document(studies), indent=2))
     elif studies:
         put(listing(studies, store=str(store)))

@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -31,14 +32,21 @@ _REFUSED = "refused"
 _ROOM_BYTES = 256 * 1024**2
 """The room that must be left on the disk, beside the guest's whole memory."""
 
+_UNUSED_SECONDS = 24 * 3600
+"""States of another boot are removed when they were not used for so long: a home directory may be that of several
+hosts, and a guest whose memory is taken away by another host dies.
+"""
 
-def place_of(appliance: Appliance, program: str, machine: GuestMachine) -> Path:
-    """Return where the state of a machine after its boot belongs, by everything that it depends on."""
+
+def place_of(appliance: Appliance, program: str, machine: GuestMachine, *, prepared: str) -> Path:
+    """Return where the state of a machine after its boot belongs, by everything that it depends on; `prepared` is
+    what was run in the guest before it was saved.
+    """
     path = Path(program).resolve()
     about = path.stat()
     plain = replace(machine, kernel=appliance.kernel.name, initramfs="", console="", monitor=-1, agent=None)
     words = machine_argv(str(path), replace(plain, channels=(-1,) * len(machine.channels)))
-    parts = (appliance.key, machine.agent is not None, words, about.st_size, about.st_mtime_ns)
+    parts = (appliance.key, machine.agent is not None, words, about.st_size, about.st_mtime_ns, prepared)
     key = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
     return appliance.kernel.parent / "booted" / f"{_boot()}-{key}"
 
@@ -61,8 +69,9 @@ def to_save(place: Path, machine: GuestMachine) -> Iterator[Path | None]:
         work = None
         with contextlib.suppress(OSError):
             if not place.exists() and _is_first(place, ends) and _has_room(place.parent, machine):
+                for left in place.parent.glob(f"{place.name}.*{PARTIAL}"):  # by a process that was killed
+                    shutil.rmtree(left, ignore_errors=True)
                 work = place.with_name(f"{place.name}.{os.getpid()}{PARTIAL}")
-                shutil.rmtree(work, ignore_errors=True)
                 work.mkdir()
         if work is None:
             yield None
@@ -83,13 +92,18 @@ def refuse(place: Path) -> None:
 
 
 def _is_first(place: Path, ends: contextlib.ExitStack) -> bool:
-    """Whether no other process saves this state now; if so, none does until the end."""
+    """Whether no other process saves this state now; if so, none does until the end, which removes the lock."""
     place.parent.mkdir(exist_ok=True)
-    lock = ends.enter_context(place.with_name(f"{place.name}.lock").open("w"))
+    name = place.with_name(f"{place.name}.lock")
+    lock = ends.enter_context(name.open("w"))
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    # who had it may have removed it since we opened it, and the next one has a file of its own
+    if not name.exists() or not os.path.samestat(os.fstat(lock.fileno()), name.stat()):
+        return False
+    ends.callback(name.unlink, missing_ok=True)
     return not place.exists()
 
 
@@ -99,13 +113,20 @@ def _has_room(directory: Path, machine: GuestMachine) -> bool:
 
 
 def _remove_old(place: Path) -> None:
-    """Remove the states of earlier boots of this host, and those that were not used for the longest time."""
+    """Remove what other boots left, with any appliance, and of this boot what was not used for the longest time."""
+    home, now = place.parent.parent.parent, time.time()
     with contextlib.suppress(OSError):
-        states = [path for path in place.parent.iterdir() if path.is_dir() and not path.name.endswith(PARTIAL)]
-        ours = [path for path in states if path.name.startswith(f"{_boot()}-")]
-        newest = sorted(ours, key=lambda path: path.stat().st_mtime)[-_KEPT:]
-        for path in set(states) - set(newest):
-            shutil.rmtree(path, ignore_errors=True)
+        every = {path: path.stat().st_mtime for path in home.glob("*/booted/*")}
+        boot, oldest = f"{_boot()}-", now - _UNUSED_SECONDS
+        old = [path for path, used in every.items() if not path.name.startswith(boot) and used < oldest]
+        ours = [path for path in every if path.parent == place.parent and path.name.startswith(boot)]
+        states = [path for path in ours if path.is_dir() and not path.name.endswith(PARTIAL)]
+        old += sorted(states, key=lambda path: every[path])[:-_KEPT]
+        for path in old:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def _boot() -> str:

@@ -287,7 +287,7 @@ def _ready(vm: Vm, begun: float) -> Vm:
 def _resumed(start: _Start, ends: contextlib.ExitStack, seconds: float) -> Vm | None:
     """Return a guest that goes on from a saved state and ends with `ends`; None where there is none that can."""
     machine = start.machine([-1] * (len(CHANNELS) + 2), Path(), None, resumes=False)
-    place = booted.place_of(start.appliance, start.program, machine)
+    place = booted.place_of(start.appliance, start.program, machine, prepared=_BEFORE_SAVING)
     try:
         with booted.to_save(place, machine) as work:
             if work is not None:

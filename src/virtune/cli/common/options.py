@@ -28,11 +28,16 @@ class PlaceType(click.Path):
         super().__init__(path_type=Path, readable=False)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            str(value).encode()
-        except UnicodeEncodeError:
-            self.fail(f"the name {str(value)!r} is not text in UTF-8", param, ctx)
+        require_utf8(self, value, param, ctx)
         return super().convert(value, param, ctx)
+
+
+def require_utf8(kind: click.Path, value: object, param: click.Parameter | None, ctx: click.Context | None) -> None:
+    """Fail for a name that cannot be written into a study, or given to SQLite."""
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        kind.fail(f"the name {str(value)!r} is not text in UTF-8", param, ctx)
 
 
 class SizeType(click.ParamType[int]):
@@ -111,6 +116,7 @@ class StoreType(click.Path):
             return value
         if isinstance(value, str) and is_database(value):
             return database_url(value)
+        require_utf8(self, value, param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -34,7 +34,9 @@ _LONGEST_NUMBER = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundResult:
-    """One run in a file. `place` is the file's folder below the named one."""
+    """One run in a file. `place` is the file's folder below the named one; `run` tells the run from every other: the
+    file's device and inode, and its number there.
+    """
 
     arm: str
     shown: str
@@ -43,6 +45,7 @@ class FoundResult:
     content: bytes
     result: FioResult
     parts: tuple[Part, ...]
+    run: tuple[int, int, int]
 
 
 def find_results(
@@ -60,6 +63,8 @@ def find_results(
         )
     names = list(arms) * (len(paths) if len(arms) == 1 else 1) if arms else _names(paths)
     found = [one for path, name in zip(paths, names, strict=True) for one in _results(path, name, say)]
+    if len({one.run for one in found}) < len(found):
+        raise UsageError("the same run is given twice", hint="a run is not a repeat of itself")
     if not arms and not each:
         if len(paths) == 1 and paths[0].is_dir():
             found = _arms_in_folder(found)
@@ -110,18 +115,29 @@ def _results(path: Path, arm: str, say: Callable[[str], None]) -> Iterator[Found
     if not seen:
         raise ReadError(f"{path}: no file in it holds a fio result", hint="virtune reads fio's JSON and its text")
     if others:
-        say(f"{path}: {seen} results, and {others} other file{'' if others == 1 else 's'} that hold none")
+        without = "other file that holds none" if others == 1 else "other files that hold none"
+        say(f"{path}: {seen} result{'' if seen == 1 else 's'}, and {others} {without}")
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Every regular file below a folder, in natural order: run-2 before run-10."""
+    """Every regular file below a folder, in natural order: run-2 before run-10. A link to one of them is none of its
+    own.
+    """
     found: list[Path] = []
     for directory, folders, files in os.walk(folder):
         folders.sort()
         found += [Path(directory) / name for name in files if (Path(directory) / name).is_file()]
         if len(found) > FILES_MAX:
             raise ReadError(f"{folder} has more than {FILES_MAX:,} files", hint="name the folder of the results")
-    return iter(sorted(found, key=lambda file: _counted(str(file))))
+    links = {file for file in found if file.is_symlink()}
+    named = {_identity(file) for file in found if file not in links}
+    kept = [file for file in found if file not in links or _identity(file) not in named]
+    return iter(sorted(kept, key=lambda file: _counted(str(file))))
+
+
+def _identity(file: Path) -> tuple[int, int]:
+    about = file.stat()
+    return about.st_dev, about.st_ino
 
 
 def _counted(text: str) -> list[tuple[int, str]]:
@@ -142,7 +158,8 @@ def _found(path: Path, relative: Path, arm: str, content: bytes, *, only: int | 
     try:
         refuse_length(len(content))
         runs = read_runs(text_of(content))
-        wanted = runs if only is None else [run_of(runs, only)]
+        if only is not None:
+            run_of(runs, only)  # raises where there is no such run
     except ReadError as error:
         raise ReadError(f"{shown}: {error.message}", hint=error.hint) from None
     alone = len(runs) == 1
@@ -155,9 +172,10 @@ def _found(path: Path, relative: Path, arm: str, content: bytes, *, only: int | 
             content=content if alone else run.text.encode(),
             result=run.result,
             parts=parts_of(run.result),
+            run=(*_identity(path), number),
         )
         for number, run in enumerate(runs, 1)
-        if any(run is one for one in wanted)
+        if only in (None, number)
     ]
 
 
