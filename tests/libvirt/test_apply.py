@@ -14,6 +14,9 @@ from tests.libvirt.conftest import STUDY, STUDY_THREADS
 from tests.libvirt.dying import killed_at
 from tests.libvirtd import Libvirtd
 
+from virtune.bench.live.domain import LiveDomain
+from virtune.virsh import Virsh
+
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("libvirt")]
 Make = Callable[..., str]
 
@@ -95,6 +98,10 @@ def test_a_running_domain_gets_at_once_what_it_can_and_the_rest_later(
     (command,) = re.findall("`(virsh .*)`", ran.stdout)
     audited = user.run("audit", "--connect", daemon.uri, "--domain", "live", status=4).stdout
     assert command in " ".join(audited.split())
+    # a diagnosis names the command that lifts the one that is reached, and leaves the other
+    (disk,) = LiveDomain(Virsh(daemon.uri), "live").vm.disks
+    daemon.virsh(*shlex.split(disk.lifts["write.iops"])[3:])
+    assert limits(daemon, "live") == {"read_iops_sec": 100}
     daemon.virsh(*shlex.split(command)[3:])
     assert limits(daemon, "live") == {}
 

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The limits of a disk: those of its configuration, and those that only its running VM has."""
 
-import shlex
-
-from virtune.dialects.libvirt.domain import FILTERED
+from virtune.dialects.libvirt.limits import limits_command
 from virtune.model.domain import DomainDisk
 from virtune.model.finding import Subject
 
-_LIMITS, _BURSTS = "_sec", "_sec_max"
+_LIMITS = "_sec"
 _SIZE = "size_iops_sec"
 """How large a request may be to count as one; no limit by itself."""
 
@@ -27,15 +25,10 @@ def lifting(subject: Subject, disk: DomainDisk) -> str:
     words.
     """
     live = _live(subject, disk)
-    if subject.connect is None or live is None or FILTERED in live.options:
-        return "a power-off lifts it"
-    # virsh resets what it is not told of a kind of limit, and a burst cannot be without its limit
-    wanted, now = (
-        {name: value for name, value in one.limits if name.endswith((_LIMITS, _BURSTS))} for one in (disk, live)
-    )
-    words = [word for name in {**now, **wanted} for word in (f"--{name.replace('_', '-')}", str(wanted.get(name, 0)))]
-    command = ["virsh", "-c", subject.connect, "blkdeviotune", subject.domain.name, disk.target, *words, "--live"]
-    return f"`{shlex.join(command)}` lifts it, and so does a power-off"
+    command = None
+    if subject.connect is not None and live is not None:
+        command = limits_command(subject.connect, subject.domain.name, live, dict(disk.limits))
+    return "a power-off lifts it" if command is None else f"`{command}` lifts it, and so does a power-off"
 
 
 def told(limits: dict[str, int]) -> str:

@@ -2,12 +2,12 @@
 """A running libvirt domain, over a read-only connection."""
 
 import re
-import shlex
 import time
 from collections.abc import Iterator, Mapping
 
 from virtune.bench.live.places import PlaceReader
 from virtune.dialects.libvirt.domain import read_domain
+from virtune.dialects.libvirt.limits import limits_command, without
 from virtune.model.domain import Domain, DomainDisk
 from virtune.model.errors import PreconditionError
 from virtune.model.live import DiskCount, LiveDisk, LiveVm
@@ -151,7 +151,6 @@ def _disk(domain: Domain, disk: DomainDisk, *, uri: str, local: bool) -> LiveDis
     numbers = domain.threads_of(disk)
     asked = dict(disk.limits)
     limits = {limit.unit: (limit.libvirt, float(value)) for limit in LIMITS if (value := asked.get(limit.libvirt))}
-    lift = ["virsh", "-c", uri, "blkdeviotune", domain.name, disk.target]
     polls = {one.number: one.poll_max_ns for one in domain.threads if one.poll_max_ns is not None}
     return LiveDisk(
         target=disk.target,
@@ -162,7 +161,8 @@ def _disk(domain: Domain, disk: DomainDisk, *, uri: str, local: bool) -> LiveDis
         tables=disk.format == "qcow2",
         limits={unit: value for unit, (_, value) in limits.items()},
         lifts={
-            unit: shlex.join([*lift, f"--{name.replace('_', '-')}", "0", "--live"])
+            unit: command
             for unit, (name, _) in limits.items()
+            if (command := limits_command(uri, domain.name, disk, without(name, disk))) is not None
         },
     )
