@@ -20,6 +20,7 @@ from virtune.model.layers import Boundary, Layers
 from virtune.model.measurement import Measurement
 from virtune.model.stack import Stack
 from virtune.model.threads import ThreadCost
+from virtune.model.units import Bytes
 
 SHARES: Mapping[Boundary, float] = {"application": 0.2, "guest": 0.2, "ring": 0.2, "backend": 0.2, "device": 0.2}
 """An I/O whose time goes everywhere alike: no layer has half of it."""
@@ -186,7 +187,7 @@ def test_near_a_limit_requests_must_wait_for_it_in_qemu() -> None:
         (path(mostly("backend", 0.9), limits=NEAR, device_ns=700_000.0), Cause.DEVICE),
         (path(mostly("device", 0.9), limits=NEAR), Cause.DEVICE),
         (path(limits=NEAR, threads=starved), Cause.HOST_CPU),
-        (replace(path(mostly("backend", 0.9), limits=NEAR), layers=layers({"backend": 1.0})), Cause.BACKEND),
+        (replace(path(mostly("backend", 0.9), limits=NEAR), layers=layers({"backend": 1.0})), Cause.UNDECIDED),
     ):
         found = judge(other)
         assert found.cause is cause
@@ -203,6 +204,67 @@ def test_what_removes_a_limit_is_told_as_a_command_where_it_is_known() -> None:
     assert "virsh" not in group.experiment
 
 
+def live(in_qemu: float, at_device: float, *, busy: float | None, **facts: Any) -> DataPath:
+    """A running VM's disk, whose guest's part is not seen: requests in QEMU and at the device, and its busy time."""
+    below: dict[Boundary, list[float]] = {"backend": [(in_qemu + at_device) / 10e3 * 1e9]}
+    below |= {"device": [at_device / 10e3 * 1e9]} if at_device else {}
+    found = split("guest", below, {"device": [1.0]}, [10e3], depth=None)
+    device_ns = at_device / 10e3 * 1e9 if at_device else None
+    return replace(path(**facts), layers=found, depth=None, idle=None, device_busy=busy, device_ns=device_ns)
+
+
+def test_a_disk_that_rests_is_not_the_limit_of_a_guest_that_hands_over_few() -> None:
+    """Seen of a guest under TCG: fio kept 16 in flight, 1.66 of them below the guest, one of two vCPUs was full."""
+    vcpus = {"vcpu": thread("vcpu", "CPU 1/TCG", busy=0.15), "full": thread("vcpu", "CPU 0/TCG", busy=0.98)}
+    found = judge(live(0.63, 1.03, busy=0.43, threads=vcpus))
+    assert found.cause is Cause.UNDECIDED
+    thread_ = "thread 'IO iothread0' used 30 % of a CPU"
+    assert found.evidence[:3] == (
+        f"this host's disk is not the limit: it had no request 57 % of the time, and {thread_}",
+        "1.66 requests were in flight below the guest: it sends no more at a time, and its own part is not seen",
+        "thread 'CPU 0/TCG' used 98 % of a CPU: a program that does its I/O there sends no more",
+    )
+    assert "aqu-sz is well above 1.66, the time passes in the guest (`top` there" in found.experiment
+    alone = judge(live(0.63, 1.03, busy=0.43, threads={"vcpu": SPINNING}))
+    assert alone.cause is Cause.VCPU, "all of its vCPUs are full"
+    waiting = judge(live(0.63, 1.03, busy=0.43, threads={"vcpu": thread("vcpu", "CPU 0/KVM", busy=0.5, stalled=0.4)}))
+    assert waiting.cause is Cause.HOST_CPU
+    assert judge(live(2.0, 6.5, busy=0.46)).cause is Cause.UNDECIDED, "many at once, and none for longer"
+    bursts = judge(live(0.2, 0.8, busy=0.3))
+    assert bursts.cause is Cause.UNDECIDED, "several at once and none at other times are not one at a time"
+
+
+def test_a_live_disk_that_is_at_its_limit_is_named() -> None:
+    for in_qemu, at_device, busy in ((0.5, 15.5, 1.0), (1.0, 2.0, 0.97), (0.6, 1.4, 0.8), (6.0, 23.0, 0.72)):
+        found = judge(live(in_qemu, at_device, busy=busy))
+        assert found.cause is Cause.DEVICE, (in_qemu, at_device, busy)
+        assert "of the time below the guest" in found.evidence[0]
+    full = judge(live(0.5, 15.5, busy=1.0, threads={"a": SPINNING, "b": thread("vcpu", "CPU 1/KVM", busy=0.2)}))
+    assert any("a program that does its I/O there sends no more" in line for line in full.evidence)
+    assert judge(live(0.1, 0.8, busy=0.8)).cause is Cause.DEPTH, "one at a time, always the same one"
+    assert judge(live(9.0, 1.0, busy=0.4)).cause is Cause.BACKEND, "many wait in QEMU while the device rests"
+    assert judge(live(0.6, 0.4, busy=0.45)).cause is Cause.DEPTH
+
+
+def test_time_below_qemu_is_not_qemus_own_where_nothing_tells_them_apart() -> None:
+    served = judge(live(8.0, 0.0, busy=None))
+    assert served.cause is Cause.UNDECIDED
+    assert "host block layer and device, which are not told apart" in served.evidence[0]
+    assert "its server and the network" in served.experiment
+    cached = judge(live(8.0, 0.0, busy=0.9))
+    assert cached.cause is Cause.UNDECIDED
+    assert "`cache=none` tells them apart" in cached.experiment
+    assert "this host's disk had a request 90 % of the time" in cached.evidence
+
+
+def test_the_limit_of_an_arm_is_named_by_its_own_setting() -> None:
+    stack = replace(STACK, disk=replace(STACK.disk, throttle_iops=500, throttle_bps_read=Bytes(1 << 20)))
+    measured = Measurement(values=(("iops", 499.0), ("read.bandwidth", 1e6), ("latency.mean", 1e6)))
+    found = judge(path_of({}, measured, stack, WORKLOAD))
+    assert found.cause is Cause.THROTTLE
+    assert found.experiment == "raise or remove the limit (`disk.throttle_iops` of the arm) and measure again"
+
+
 def test_of_several_threads_without_a_cpu_the_one_that_waits_longest_is_named() -> None:
     found = judge(path(threads={"iothread": STARVED, "vcpu": thread("vcpu", "CPU 0/KVM", busy=0.4, stalled=0.5)}))
     assert found.evidence[0] == "thread 'CPU 0/KVM' could have run and had no CPU for 50 % of the time"
@@ -212,6 +274,9 @@ def test_others_on_the_disk_are_named_and_so_is_what_to_do() -> None:
     found = judge(path({"application": 0.6, "ring": 0.4}, device_ns=600_000.0, others_share=0.8))
     assert "others caused 80 % of its bytes" in found.evidence
     assert found.experiment.startswith("stop the others")
+    starved = judge(path(device_ns=300_000.0, others_share=0.8, threads={"iothread": STARVED}))
+    assert starved.cause is Cause.HOST_CPU
+    assert starved.evidence[-1] == "others caused 80 % of the bytes of its disk", "it loads both"
 
 
 def test_where_a_thread_ends_follows_from_what_an_io_costs_it() -> None:

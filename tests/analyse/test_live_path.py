@@ -52,7 +52,8 @@ def host() -> Use:
     lines = [HEADER, sample(1, "begin"), sample(3, "stop")]
     for one in lines[1:]:
         second = one["t"] // 10**9
-        one["diskstats"] = [f"254 0 vda {10_000 * second} 0 {80_000 * second} {3_000 * second} 0 0 0 0 4 9 9"]
+        reads, busy = 10_000 * second, 1_000 * second
+        one["diskstats"] = [f"254 0 vda {reads} 0 {8 * reads} {3_000 * second} 0 0 0 0 4 {busy} 9"]
         one["threads"] = {"guest": {
             "7": ["qemu-system-x86", 0, 0, second * 10**8, 0], "8": ["IO iothread1", 0, 0, second * 10**8, 0],
             "9": ["IO iothread2", 0, 0, second * 10**9, 0],

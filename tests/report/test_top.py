@@ -50,7 +50,7 @@ def test_one_interval_as_text_fits_80_columns_and_needs_no_colour() -> None:
 def test_each_disk_says_by_what_it_is_limited_and_how_far() -> None:
     told = [line.strip() for line in text(seen(), 100).splitlines()]
     assert "limited by a limit that was set: 2,000 of the 2,000 that are allowed (write.iops)" in told
-    assert any(line.startswith("limited by the device: 75 % of an I/O's time") for line in told)
+    assert any(line.startswith("limited by the device: 75 % of the time below") for line in told)
     before, after = (
         replace(one, vms=(one.vms[0], replace(one.vms[1], emulated=True, disks=(half,))))
         for one in (live(2), live(4))

@@ -60,7 +60,7 @@ virtune top  2 VMs, 3 disks  22:13:22  over 1.0 s  sample 2 of 70  PAUSED
 DISK = """\
  sql1:vda  12k IOPS (12k reads), 49.2 MB/s, 400 us, 4.80 in flight
  limited by the device
-   75 % of an I/O's time, 3.60 in flight: host block layer and device
+   75 % of the time below the guest, 3.60 in flight: host block layer and device
    it had a request 90 % of the time
    thread 'IO iothread1': 16.7 us of CPU for each I/O, so it ends at 60.0k IOPS
    next: `--rig metal` beside it shows what the device does without QEMU

@@ -62,11 +62,12 @@ class DataPath:
     were not submitted, `latency_ns` the load's latency. `threads` are those that carry the I/O, `serving` is the role
     of those that serve the disk: `iothread` or `main`; `polling`: they poll. `workers_max` bounds the pool of worker
     threads where it does the I/O. `limits` are the configured limits by unit (`iops`, `read.bps`), each with the
-    measured rate in the same unit, `lifts` the command that removes one, where it is known; `throttled` is the share
-    of time in which a control group held the CPU back. `stands_in_ns` is the response time of QEMU's null-co driver,
-    where that replaces the device. `served` is the share of reads that reached the device (above 1 where QEMU reads
-    more than it was asked for), `device_busy` the share of time that it had a request. `foreign_cpus` is how many
-    CPUs others used.
+    measured rate in the same unit, `lifts` the command that removes one, where it is known, `limited_by` the setting
+    of an arm that sets one. `throttled` is the
+    share of time in which a control group held the CPU back. `stands_in_ns` is the response time of QEMU's null-co
+    driver, where that replaces the device. `served` is the share of reads that reached the device (above 1 where QEMU
+    reads more than it was asked for), `device_busy` the share of time that it had a request. `foreign_cpus` is how
+    many CPUs others used.
 
     `device_ns` is the mean time of all requests at the device, others' too, and `others_share` the share of its
     bytes that others caused. `tables`: the image's format has tables that QEMU reads (qcow2). `guest_polls`: the
@@ -86,6 +87,7 @@ class DataPath:
     workers_max: int | None = None
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     lifts: Mapping[str, str] = field(default_factory=dict)
+    limited_by: Mapping[str, str] = field(default_factory=dict)
     throttled: float | None = None
     latency_ns: float | None = None
     stands_in_ns: float | None = None

@@ -9,8 +9,19 @@ half of them, no bottleneck is named.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from virtune.analyse.layers.seen import MOST, ONE_AT_A_TIME, RESTING, Answer, SeenPath, ends, flying, found, named
-from virtune.analyse.layers.stations import host_cpu, load, pool, serving, vcpu, workers
+from virtune.analyse.layers.seen import (
+    MOST,
+    ONE_AT_A_TIME,
+    RESTING,
+    SEVERAL,
+    Answer,
+    SeenPath,
+    ends,
+    flying,
+    found,
+    named,
+)
+from virtune.analyse.layers.stations import full_vcpu, host_cpu, load, pool, serving, vcpu, workers
 from virtune.model.bottleneck import CONTROL_GROUP, Bottleneck, Cause, DataPath, limit_text
 from virtune.model.layers import Boundary
 from virtune.model.units import format_count, format_ns, format_share
@@ -26,6 +37,9 @@ gain."""
 THROTTLED = 0.1
 """From this share of time on, CPU throttling by a control group is the bottleneck."""
 
+AT_ONCE = 1.5
+"""A device that has this many times as many requests as the share of time it has any has several at once."""
+
 EXTRA_READS = 0.5
 """From this many bytes on that QEMU reads besides each byte it was asked for, an image's tables are the limit: they
 are read before the data, and so take a third of an I/O's time."""
@@ -38,7 +52,7 @@ def judge(path: DataPath) -> Bottleneck:
         return found(Cause.UNDECIDED, "no I/O was completed", experiment="put the disk under its usual load")
     asked: tuple[Callable[[SeenPath], Answer], ...] = (
         _throttle, _page_cache, _offered, _tables, pool, host_cpu, vcpu, load, serving, _resting, workers, _depth,
-        _places,
+        _below_rests, _places,
     )  # fmt: skip
     for ask in asked:
         if (answer := ask(seen)) is not None:
@@ -79,13 +93,15 @@ def _waits_for_limit(seen: SeenPath) -> bool:
 
 
 def _lift(seen: SeenPath, unit: str) -> str:
-    """Return how to remove a limit: by a command where it is known."""
+    """Return how to remove a limit: by the arm's own setting, or by a command where it is known."""
     where = "`virsh blkdeviotune`, `qm set ... iops=`"
     if unit.startswith(CONTROL_GROUP):
         where = "io.max of its control group, `blkio.throttle.*` of version 1"
-    command = seen.path.lifts.get(unit)
-    how = f"({where})" if command is None else f"(now: `{command}`)"
-    return f"raise or remove the limit {how} and measure again"
+    elif unit in seen.path.limited_by:
+        where = f"`{seen.path.limited_by[unit]}` of the arm"
+    elif unit in seen.path.lifts:
+        where = f"now: `{seen.path.lifts[unit]}`"
+    return f"raise or remove the limit ({where}) and measure again"
 
 
 def _page_cache(seen: SeenPath) -> Answer:
@@ -94,7 +110,7 @@ def _page_cache(seen: SeenPath) -> Answer:
         return None
     return found(
         Cause.PAGE_CACHE,
-        f"{format_share(served)} of the bytes read came from the device, the rest from memory",
+        f"{format_share(served)} of the bytes read came from the device, the rest from memory or was never written",
         experiment="`cache=none` (`--set disk.cache=none`) measures the disk; a span larger than memory does too",
     )
 
@@ -132,14 +148,37 @@ def _resting(seen: SeenPath) -> Answer:
     return found(
         Cause.NOT_BOUND,
         f"{layers.in_flight:.2f} requests were in flight at a time: the VM asks less of the disk than it could do",
+        full_vcpu(seen),
         experiment="look again when it is slow; if it is slow now, look for the time in the guest",
+    )
+
+
+def _below_rests(seen: SeenPath) -> Answer:
+    """What limits a live disk is not seen from here: its device has no request for much of the time, QEMU has few.
+    Whether its I/Os wait in the guest, or none are asked for, only the guest knows.
+    """
+    path = seen.path
+    at_device = max(seen.share("device"), seen.by_mean or 0.0)
+    if not seen.device_rests or (at_device < MOST and seen.in_flight("ring", "backend") >= SEVERAL):
+        return None
+    thread = next((f", and {named(one)} used {format_share(one.busy)} of a CPU" for one in seen.of(path.serving)), "")
+    few, full = format_count(seen.in_flight("ring", "backend", "device")), full_vcpu(seen)
+    there = "`top` there shows what uses that vCPU" if full else "its driver, its CPUs"
+    return found(
+        Cause.UNDECIDED,
+        f"this host's disk is not the limit: it had no request {format_share(1 - (path.device_busy or 0.0))} of the"
+        f" time{thread}",
+        f"{few} requests were in flight below the guest: it sends no more at a time, and its own part is not seen",
+        full,
+        experiment=f"`iostat -x 1` in the guest: if its aqu-sz is well above {few}, the time passes in the guest"
+        f" ({there}); else its programs ask for no more",
     )
 
 
 def _depth(seen: SeenPath) -> Answer:
     """One I/O at a time: the rate follows from the latency."""
     several = flying(seen)
-    if several is None or several > ONE_AT_A_TIME:
+    if several is None or several > ONE_AT_A_TIME or _at_once(seen):
         return None
     largest = seen.layer()
     told = "" if largest is None else f"most of an I/O's time: {largest.label}, {format_ns(largest.mean_ns)}"
@@ -151,6 +190,12 @@ def _depth(seen: SeenPath) -> Answer:
     )
 
 
+def _at_once(seen: SeenPath) -> bool:
+    """Whether a live disk's device had several requests at once, and none at other times."""
+    busy = seen.path.device_busy
+    return seen.guest_unseen and busy is not None and seen.in_flight("device") > AT_ONCE * busy
+
+
 def _places(seen: SeenPath) -> Answer:
     """No thread is saturated: the bottleneck is the layer with most requests."""
     path = seen.path
@@ -160,10 +205,11 @@ def _places(seen: SeenPath) -> Answer:
             _place(seen, "device")
             if seen.share("device") >= MOST
             else f"a request takes {format_ns(path.device_ns or 0.0)} there, {format_share(seen.by_mean or 0.0)} of"
-            " an I/O's time"
+            f" {_whole(seen)}"
         )
         busy = "" if path.device_busy is None else f"it had a request {format_share(path.device_busy)} of the time"
-        return found(Cause.DEVICE, told, busy, others, experiment=_BESIDE_OTHERS if others else _OF_DEVICE)
+        experiment = _BESIDE_OTHERS if others else _OF_DEVICE
+        return found(Cause.DEVICE, told, busy, others, full_vcpu(seen), experiment=experiment)
     stands_in = path.stands_in_ns
     if stands_in is not None and (seen.stand_in or 0.0) >= MOST:
         part = format_share(seen.stand_in or 0.0)
@@ -173,6 +219,8 @@ def _places(seen: SeenPath) -> Answer:
             experiment=_OF_DEVICE,
         )
     if seen.share("backend") >= MOST and stands_in is None:
+        if seen.guest_unseen and seen.below_qemu_unseen:
+            return _not_told_apart(seen)
         return found(
             Cause.BACKEND,
             _place(seen, "backend"),
@@ -188,6 +236,20 @@ def _places(seen: SeenPath) -> Answer:
     return None
 
 
+def _not_told_apart(seen: SeenPath) -> Bottleneck:
+    """A live disk's time in QEMU and below it, of which nothing tells how much is QEMU's own."""
+    busy = seen.path.device_busy
+    return found(
+        Cause.UNDECIDED,
+        f"{_place(seen, 'backend')}, which are not told apart",
+        "" if busy is None else f"this host's disk had a request {format_share(busy)} of the time",
+        full_vcpu(seen),
+        experiment="look at what serves the disk: its server and the network"
+        if busy is None
+        else "the host's page cache stands between QEMU and the disk: `cache=none` tells them apart",
+    )
+
+
 _BESIDE_OTHERS = "stop the others (`virtune top` shows VMs), or limit them, and measure again"
 _OF_DEVICE = "`--rig metal` beside it shows what the device does without QEMU"
 
@@ -196,7 +258,12 @@ def _place(seen: SeenPath, boundary: Boundary) -> str:
     share, inside = seen.share(boundary), seen.in_flight(boundary)
     layers = seen.path.layers
     label = next((one.label for one in layers.layers if one.boundary == boundary), "") if layers is not None else ""
-    return f"{format_share(share)} of an I/O's time, {format_count(inside)} in flight: {label}"
+    return f"{format_share(share)} of {_whole(seen)}, {format_count(inside)} in flight: {label}"
+
+
+def _whole(seen: SeenPath) -> str:
+    """Return what shares are of."""
+    return "the time below the guest" if seen.guest_unseen else "an I/O's time"
 
 
 def _sight(seen: SeenPath) -> str:
@@ -224,9 +291,13 @@ def _shares(seen: SeenPath) -> Iterator[str]:
 
 
 def _beside(seen: SeenPath, answer: Bottleneck) -> Iterator[str]:
-    """Further evidence: limits that are set and not reached, the highest rate that the serving thread can reach."""
+    """Further evidence: limits that are set and not reached, what others do to the disk beside another cause, the
+    highest rate that the serving thread can reach.
+    """
     if answer.cause is not Cause.THROTTLE:
         yield from (limit_text(unit, *values) for unit, values in seen.path.limits.items())
+    if answer.cause in (Cause.HOST_CPU, Cause.UNDECIDED) and seen.others and not seen.device_rests:
+        yield f"others caused {format_share(seen.others)} of the bytes of its disk"
     if answer.cause in (Cause.IOTHREAD, Cause.MAIN_LOOP, Cause.UNDECIDED, Cause.HOST_CPU):
         return
     for one in seen.of(seen.path.serving)[:1]:

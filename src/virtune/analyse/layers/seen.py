@@ -19,6 +19,13 @@ MOST = 0.5
 RESTING = 0.5
 """With fewer requests in flight than this, a disk was idle half of the time."""
 
+SEVERAL = 2.0
+"""From this many requests at a place on, several wait there at once, whatever a guest has besides."""
+
+_TWO_BUSY = 1 - (1 - MOST) ** 2
+"""Of two I/Os in flight of which each is half of its time at the device, one or both are there for this share of the
+time. A device that has few requests, and any of them for less of the time, has not most of an I/O's time."""
+
 ONE_AT_A_TIME = 1.1
 """With no more I/Os in flight than this, there is one at a time."""
 
@@ -65,9 +72,25 @@ class SeenPath:
         return () if self.path.layers is None else self.path.layers.layers
 
     @property
+    def guest_unseen(self) -> bool:
+        """Whether the guest's own part is not seen, as of a running VM: shares are of the time below the guest."""
+        return self.path.layers is not None and self.path.layers.top not in ("application", "guest")
+
+    @property
+    def device_rests(self) -> bool:
+        """Whether the device had no request of anybody for so long that most of an I/O's time is not there, however
+        much it has of the time that is seen.
+        """
+        busy, each = self.path.device_busy, self.path.device_ns or 0.0
+        if not self.guest_unseen or busy is None:
+            return False
+        several = max(self.in_flight("device"), self.path.iops * each / 1e9) >= SEVERAL
+        return busy < (MOST if several else _TWO_BUSY)
+
+    @property
     def at_device(self) -> float:
         """The share of an I/O's time at the device: its layer's, as configured (null-co), or by its mean."""
-        return max(self.share("device"), self.stand_in or 0.0, self.by_mean or 0.0)
+        return 0.0 if self.device_rests else max(self.share("device"), self.stand_in or 0.0, self.by_mean or 0.0)
 
     @property
     def stand_in(self) -> float | None:
@@ -121,6 +144,15 @@ class SeenPath:
         """The share of the time in the guest, where the wait in the virtqueue is told apart from it; else 0."""
         first = next((index for index, one in enumerate(self.layers) if one.boundary == "ring"), None)
         return 0.0 if first is None else sum(one.share for one in self.layers[:first])
+
+    @property
+    def below_qemu_unseen(self) -> bool:
+        """Whether nothing tells the time below QEMU from QEMU's own: no device is seen there, or a page cache answers
+        above it.
+        """
+        return self.path.device_ns is None and any(
+            one.boundary == "backend" and not _alone(one) for one in self.layers
+        )
 
     def waits_in_ring(self) -> float | None:
         """How many requests wait in the virtqueue; None where that layer is not told apart."""

@@ -100,6 +100,15 @@ def vcpu(seen: SeenPath) -> Answer:
     )
 
 
+def full_vcpu(seen: SeenPath) -> str:
+    """Say that one of a VM's vCPUs is saturated, where its I/O may wait for what runs there; else nothing."""
+    for one in seen.of("vcpu")[:1]:
+        if one.busy >= SATURATED and not seen.path.guest_polls:
+            used = f"{named(one)} used {format_share(one.busy)} of a CPU"
+            return f"{used}: a program that does its I/O there sends no more"
+    return ""
+
+
 def serving(seen: SeenPath) -> Answer:
     """The serving thread uses a whole CPU. One that polls does so too while it has nothing to do, so of it is asked
     that several I/Os are in flight, that neither the device nor the load has the time, and that requests wait for it

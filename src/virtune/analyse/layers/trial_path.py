@@ -38,6 +38,7 @@ def path_of(parts: Mapping[str, bytes], measured: Measurement, stack: Stack, wor
         polling=bool(stack.poll_max_ns) or (stack.in_iothread and stack.poll_max_ns is None),
         workers_max=_workers(stack),
         limits=_limits(stack, measured) | _group_limits(used, measured),
+        limited_by={limit.unit: limit.knob for limit in LIMITS if limit.qmp in stack.disk.limits},
         throttled=None if used is None or used.throttled_seconds is None else used.throttled_seconds / used.seconds,
         latency_ns=latency,
         stands_in_ns=float(stack.disk.null_latency_ns) if stack.disk.backend == "null-co" else None,

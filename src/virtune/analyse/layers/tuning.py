@@ -29,7 +29,8 @@ def answers_of(
     layers = path.layers
     if layers is not None:
         found["jobs"] = (layers.in_flight >= SEVERAL, f"{layers.in_flight:.1f} requests in flight at a time")
-    found["iothreads"] = (path.serving == "iothread", f"the {path.serving} serves the disk")
+    by_iothread = path.serving == "iothread"
+    found["iothreads"] = (by_iothread, f"{'an IOThread' if by_iothread else 'the main loop'} serves the disk")
     if write_share is not None:
         found["writes"] = (write_share > 0.5, f"{format_share(write_share)} of its I/Os are writes")
     if host_usr is not None and host_sys is not None:

@@ -48,6 +48,8 @@ def _why(row: DiskFrame) -> Iterator[str]:
     cause = row.found.cause
     if cause.accuses:
         yield f"limited by {CAUSE_WORDS[cause]}: {row.found.evidence[0]}"
+    elif cause is Cause.UNDECIDED:
+        yield f"{CAUSE_WORDS[cause]}: {row.found.evidence[0]}"
     if cause is not Cause.THROTTLE:
         yield from (limit_text(unit, *values) for unit, values in row.path.limits.items())
 
