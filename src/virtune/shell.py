@@ -27,7 +27,7 @@ from typing import IO, Self
 
 from virtune import warden
 from virtune.bounded import read_bounded
-from virtune.model.errors import MissingToolError, VirtuneError
+from virtune.model.errors import NO_END, MissingToolError, VirtuneError
 from virtune.packages import PACKAGES
 
 GENERATOR = "virtune-load"
@@ -168,7 +168,7 @@ def _read_to_end(
         while open_ends.get_map():
             ready = open_ends.select(max(0.0, deadline - time.monotonic()))
             if not ready:
-                raise CommandError(f"no end after {timeout_seconds:g} s: {shlex.join(command)}")
+                raise CommandError(f"{NO_END} {timeout_seconds:g} s: {shlex.join(command)}")
             for key, _ in ready:
                 found = os.read(key.fd, 65536)
                 parts[key.data].append(found)
@@ -180,7 +180,7 @@ def _read_to_end(
     try:
         status = process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
-        raise CommandError(f"no end after {timeout_seconds:g} s: {shlex.join(command)}") from None
+        raise CommandError(f"{NO_END} {timeout_seconds:g} s: {shlex.join(command)}") from None
     stdout, stderr = (b"".join(parts[name]).decode(encoding, errors="replace") for name in ("stdout", "stderr"))
     return Output(status=status, stdout=stdout, stderr=stderr)
 

@@ -74,6 +74,14 @@ def test_what_no_process_shows_is_said_once() -> None:
     assert line.startswith("how much of the reads of mail reached a device: /proc/PID/io")
 
 
+def test_a_vm_whose_qemu_gives_no_counters_is_named() -> None:
+    silent = replace(live(4), counts={"mail": live(4).counts["mail"], "sql1": {}})
+    found = between(live(2), silent)
+    assert [one.name for one in found.disks] == ["mail:disk0"]
+    assert any(line.startswith("the disks of sql1: the QEMU gives no counters") for line in found.missing)
+    assert not any("no counters" in line for line in between(live(2), live(4)).missing)
+
+
 def test_samples_out_of_order_or_of_one_moment_are_no_frame() -> None:
     assert frame(live(3), live(3)) is None
     assert frame(live(4), live(3)) is None

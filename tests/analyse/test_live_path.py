@@ -8,17 +8,18 @@ import pytest
 from tests.analyse.edited_trials import HEADER, sample
 
 from virtune.analyse.layers.bottleneck import judge
-from virtune.analyse.layers.live_path import live_path, throttled_share
+from virtune.analyse.layers.live_path import live_path, live_paths, throttled_share
 from virtune.analyse.layers.profile import rate_words, sequential_share, workload_words
 from virtune.analyse.trial.counters import read_counters
 from virtune.analyse.trial.usage import use
-from virtune.bench.live.domain import counts_of, exits_in
-from virtune.bench.live.monitor import name_of
+from virtune.bench.live.domain import counts_of, exits_in, require_counts
+from virtune.bench.live.monitor import is_medium, name_of
 from virtune.bench.live.rings import RingSeen, add, ring_rates
 from virtune.fio.workloads import parse_workload
-from virtune.model.bottleneck import Cause
+from virtune.model.bottleneck import Cause, DataPath
 from virtune.model.counters import Use
-from virtune.model.live import DiskCount, DiskRates, LiveDisk, Move, RingRates, rates_between
+from virtune.model.errors import PreconditionError
+from virtune.model.live import DiskCount, DiskRates, LiveDisk, LiveVm, Move, RingRates, rates_between
 
 STATS = """Domain: 'sql1'
   block.count=2
@@ -63,6 +64,15 @@ def host() -> Use:
     return use(counters, begin_ns=10**9, end_ns=3 * 10**9)
 
 
+def test_a_qemu_that_gives_no_counters_is_no_vm_without_disks() -> None:
+    vm = LiveVm(name="sql1", pid=7, disks=TWO[:1], uri="qemu:///system")
+    with pytest.raises(PreconditionError, match="the QEMU of sql1 does not answer libvirt") as refused:
+        require_counts(vm, counts_of("Domain: 'sql1'\n", 1))
+    assert "`virsh -c qemu:///system domjobinfo sql1`" in (refused.value.hint or "")
+    require_counts(vm, {"vda": counted(1)})
+    require_counts(replace(vm, disks=()), {})
+
+
 def test_what_libvirt_counts_is_the_layers_of_a_live_disk() -> None:
     disk = LiveDisk(target="vda", path="/images/sql1.raw", threads=("IO iothread1",))
     between = rates_between(counted(1), counted(3))
@@ -76,6 +86,43 @@ def test_what_libvirt_counts_is_the_layers_of_a_live_disk() -> None:
     assert path.layers.top == "backend"
     assert {one.name for one in path.threads} == {"qemu-system-x86", "IO iothread1"}, "the other disk's is left out"
     assert judge(path).cause is Cause.DEVICE
+
+
+TWO = (
+    LiveDisk(target="vda", path="/images/sql1.raw", threads=("IO iothread1",), devices=("vda",), direct=True),
+    LiveDisk(target="vdb", path=None, threads=("IO iothread1",)),
+)
+
+
+def two_disks(first: LiveDisk, *, read_bytes: int) -> tuple[DataPath, DataPath]:
+    """What a disk of this host and one of the network did, whose VM read so many bytes from devices."""
+    before, after = (
+        {"vda": counted(second), "vdb": replace(counted(second), reads=1_000 * second)} for second in (1, 3)
+    )
+    used = host()
+    used = replace(used, roles=tuple(replace(one, read_bytes=read_bytes) for one in used.roles))
+    vm = LiveVm(name="sql1", pid=7, disks=(first, TWO[1]))
+    one, other = live_paths(vm, vm.disks, (before, after), used, {})
+    return one.path, other.path
+
+
+def test_a_thread_that_serves_several_disks_has_the_ios_of_all_of_them() -> None:
+    vda, vdb = two_disks(TWO[0], read_bytes=0)
+    (thread,) = (one for one in vdb.threads if one.role == "iothread")
+    assert (round(vda.iops), round(vdb.iops)) == (10_000, 1_000)
+    assert vda.iops_of(thread) == vdb.iops_of(thread) == pytest.approx(11_000)
+    (main,) = (one for one in vdb.threads if one.role == "main")
+    assert vdb.iops_of(main) == 0, "it serves neither"
+    assert any("9.09 us of CPU for each I/O" in line for line in judge(vda).evidence), "0.1 CPUs for 11,000"
+
+
+def test_reads_past_the_page_cache_or_over_a_network_are_not_served_by_it() -> None:
+    reads = 20_000 * 4096
+    for read, direct, served in ((reads // 4, True, None), (reads * 2, True, 2.0), (reads // 4, False, 0.25)):
+        vda, vdb = two_disks(replace(TWO[0], direct=direct), read_bytes=read)
+        assert vda.served == served
+        assert vdb.served is None, "no device of this host has what it reads"
+        assert (judge(vda).cause is Cause.PAGE_CACHE) == (not direct)
 
 
 def test_kvm_exits_are_those_of_all_vcpus_and_of_no_other_kind() -> None:
@@ -165,6 +212,13 @@ def test_of_places_nothing_is_said_without_enough_to_say_it_of() -> None:
     assert sequential_share([follows] * 99, rates(reads=0, writes=0)) is None
     far = [Move(requests=1, sectors=16 * 3)] * 99
     assert sequential_share(far, rates()) == 0.0, "a request of 8 KiB ends before that"
+
+
+def test_a_disk_that_is_only_read_is_watched_and_a_cd_rom_is_not() -> None:
+    assert is_medium({"removable": True, "inserted": {"ro": True}})
+    assert not is_medium({"removable": False, "inserted": {"ro": True}})
+    assert not is_medium({"removable": True, "inserted": {"ro": False}})
+    assert not is_medium({"removable": True})
 
 
 def test_a_disk_is_called_by_its_device() -> None:

@@ -66,6 +66,16 @@ def test_a_page_has_the_cause_its_evidence_and_its_layers(found: tuple[Diagnosis
     assert text.count("<svg") == 2
 
 
+def test_what_was_seen_of_none_of_several_disks_is_said_once(found: tuple[Diagnosis, ...]) -> None:
+    disks = [replace(found[0], missing=("the guest", *more)) for more in (("its device",), ())]
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(render(disks))
+    assert [line for line in captured.get().splitlines() if "not seen" in line] == [
+        "not seen: its device", "not seen: the guest",
+    ]  # fmt: skip
+
+
 def test_a_page_says_all_that_the_text_says(found: tuple[Diagnosis, ...]) -> None:
     thread = ThreadCost(role="iothread", name="IO iothread0", tid=1, seconds=10.0, cpu_seconds=5.0, user_seconds=4.0,
                         system_seconds=1.0, wait_seconds=0.2, sleeps=20_000)  # fmt: skip

@@ -63,7 +63,8 @@ class DataPath:
     of those that serve the disk: `iothread` or `main`; `polling`: they poll. `workers_max` bounds the pool of worker
     threads where it does the I/O. `limits` are the configured limits by unit (`iops`, `read.bps`), each with the
     measured rate in the same unit, `lifts` the command that removes one, where it is known, `limited_by` the setting
-    of an arm that sets one. `throttled` is the
+    of an arm that sets one. `thread_iops` is the rate of all disks that a thread serves: by the name of an IOThread,
+    by `main`, and by an empty name for the other threads; without it they serve this disk alone. `throttled` is the
     share of time in which a control group held the CPU back. `stands_in_ns` is the response time of QEMU's null-co
     driver, where that replaces the device. `served` is the share of reads that reached the device (above 1 where QEMU
     reads more than it was asked for), `device_busy` the share of time that it had a request. `foreign_cpus` is how
@@ -88,6 +89,7 @@ class DataPath:
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     lifts: Mapping[str, str] = field(default_factory=dict)
     limited_by: Mapping[str, str] = field(default_factory=dict)
+    thread_iops: Mapping[str, float] = field(default_factory=dict)
     throttled: float | None = None
     latency_ns: float | None = None
     stands_in_ns: float | None = None
@@ -101,6 +103,11 @@ class DataPath:
     guest_polls: bool = False
     load_polls: bool = False
     emulated: bool = False
+
+    def iops_of(self, thread: ThreadCost) -> float:
+        """The rate of the I/Os that a thread's CPU time is for: of all disks that it serves."""
+        key = {"iothread": thread.name, "main": "main"}.get(thread.role, "")
+        return self.thread_iops.get(key, self.iops)
 
     @property
     def limit_used(self) -> float | None:

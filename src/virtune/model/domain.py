@@ -75,9 +75,14 @@ class DomainDisk:
     options: frozenset[str] = frozenset()
 
     @property
+    def is_disk(self) -> bool:
+        """Whether it is a disk that is there: not a CD-ROM or a floppy."""
+        return self.device in ("disk", "lun") and self.source.kind != "none"
+
+    @property
     def holds_data(self) -> bool:
         """Whether it holds the guest's data: not a CD-ROM, a floppy, or read-only."""
-        return self.device in ("disk", "lun") and self.source.kind != "none" and not self.read_only
+        return self.is_disk and not self.read_only
 
     @property
     def opened_here(self) -> bool:

@@ -24,6 +24,9 @@ from typing import ClassVar
 
 from virtune.model.text import printable
 
+NO_END = "no end after"
+"""How the message begins of a command that was not over in time."""
+
 
 class VirtuneError(Exception):
     """An error with one clear sentence, and where it helps a hint with the next thing to type. `details` are lines

@@ -302,4 +302,4 @@ def _beside(seen: SeenPath, answer: Bottleneck) -> Iterator[str]:
         return
     for one in seen.of(seen.path.serving)[:1]:
         if one.busy >= 0.01 and not seen.path.polling:
-            yield f"{named(one)}: {ends(one, seen.path.iops)}"
+            yield f"{named(one)}: {ends(one, seen.path.iops_of(one))}"

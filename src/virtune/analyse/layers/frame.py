@@ -50,7 +50,7 @@ def frame(before: LiveSample, after: LiveSample) -> TopFrame | None:
         seconds=used.seconds,
         vms=vms,
         host=used,
-        missing=(*after.missing, *_unreadable(after.vms, used)),
+        missing=(*after.missing, *_silent(after), *_unreadable(after.vms, used)),
     )
 
 
@@ -104,7 +104,7 @@ def _vm(vm: LiveVm, before: LiveSample, after: LiveSample, used: Use) -> VmFrame
                 rates=one.rates,
                 path=one.path,
                 found=judge(one.path),
-                cpu_per_io_ns=_cpu_per_io_ns(one.disk, served, costs),
+                cpu_per_io_ns=_cpu_per_io_ns(one.disk, served, costs) if one.path.iops > 0 else None,
             )
             for one in paths
         ),
@@ -153,6 +153,20 @@ def _cpu_per_io_ns(
     return (own / beside + others / everyone) * 1e9
 
 
+def _silent(after: LiveSample) -> Iterator[str]:
+    """Say which VMs have disks and gave no counters of them."""
+    names = [one.name for one in after.vms if one.disks and not after.counts.get(one.name)]
+    if names:
+        yield (
+            f"the disks of {_some(names)}: the QEMU gives no counters; it hangs, is stopped, or a job of libvirt"
+            " holds it (`virsh domjobinfo`)"
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
+
+
 def _unreadable(vms: Sequence[LiveVm], used: Use) -> Iterator[str]:
     """Say once for all VMs what their processes do not show."""
     names = [
@@ -161,5 +175,5 @@ def _unreadable(vms: Sequence[LiveVm], used: Use) -> Iterator[str]:
         if one.pid is not None and (role := used.role(one.name)) is not None and role.read_bytes is None
     ]
     if names:
-        some = ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
-        yield (f"how much of the reads of {some} reached a device: /proc/PID/io is for root and QEMU's own user only")
+        why = "/proc/PID/io is for root and QEMU's own user only"
+        yield f"how much of the reads of {_some(names)} reached a device: {why}"

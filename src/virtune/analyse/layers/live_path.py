@@ -42,7 +42,14 @@ def live_paths(
     """
     before, after = counts
     both = [name for name in after if name in before]
-    all_read = sum(after[name].read_bytes - before[name].read_bytes for name in both)
+    known = {one.target: one for one in (*disks, *vm.disks)}
+    read = {
+        name: after[name].read_bytes - before[name].read_bytes
+        for name in both
+        if name not in known or known[name].path is not None  # what comes over a network is no read of a device
+    }
+    direct_read = sum(count for name, count in read.items() if name in known and known[name].direct)
+    served = _thread_iops(known, {name: rates_between(before[name], after[name]) for name in both})
     for disk in disks:
         if disk.target not in both:
             continue
@@ -50,8 +57,20 @@ def live_paths(
         if rates.seconds <= 0 or min(rates.reads, rates.writes, rates.total_ns) < 0:
             continue
         mine = None if used is None else _of_disk(used, disk.devices)
-        path = live_path(disk, rates, mine, rings=rings.get(disk.target, ()), all_read=all_read)
-        yield LivePath(disk=disk, rates=rates, path=replace(path, emulated=vm.emulated))
+        path = live_path(disk, rates, mine, rings=rings.get(disk.target, ()), all_read=sum(read.values()),
+                         direct_read=direct_read)  # fmt: skip
+        yield LivePath(disk=disk, rates=rates, path=replace(path, emulated=vm.emulated, thread_iops=served))
+
+
+def _thread_iops(disks: Mapping[str, LiveDisk], rates: Mapping[str, DiskRates]) -> dict[str, float]:
+    """Return the rate of the disks of each IOThread, of the main loop, and of all, by `DataPath.thread_iops`."""
+    found = {"main": 0.0, "": 0.0}
+    for target, one in rates.items():
+        iops = one.requests / one.seconds if one.seconds > 0 else 0.0
+        threads = [name[:15] for name in disks[target].threads] if target in disks else []
+        for key in ("", *(threads or ["main"])):
+            found[key] = found.get(key, 0.0) + iops
+    return found
 
 
 def _of_disk(used: Use, devices: Sequence[str]) -> Use:
@@ -61,10 +80,17 @@ def _of_disk(used: Use, devices: Sequence[str]) -> Use:
 
 
 def live_path(
-    disk: LiveDisk, rates: DiskRates, used: Use | None, *, rings: Sequence[RingRates], all_read: int
+    disk: LiveDisk,
+    rates: DiskRates,
+    used: Use | None,
+    *,
+    rings: Sequence[RingRates],
+    all_read: int,
+    direct_read: int = 0,
 ) -> DataPath:
     """Return the facts of a disk under load. `rings` are the observations of its virtqueues; `all_read` is the number
-    of bytes read from all disks of its VM, since the process's counters do not separate disks.
+    of bytes read from all disks of its VM that lie on this host, since the process's counters do not separate disks,
+    and `direct_read` how many of these passed the page cache by.
     """
     threads = () if used is None else _carrying(disk, thread_costs({}, used))
     device = None if used is None or not used.disks or not disk.direct else timed_disk(used.disks[0], used.seconds)
@@ -90,7 +116,7 @@ def live_path(
             **{f"{CONTROL_GROUP}{unit}": (limit, done[unit]) for unit, limit in disk.group_limits.items()},
         },
         lifts=disk.lifts,
-        served=None if used is None else _served(used, all_read),
+        served=None if used is None or disk.path is None else _served(used, all_read, direct_read, disk),
         device_busy=used.disks[0].busy_percent / 100 if used is not None and used.disks else None,
         foreign_cpus=None if used is None else used.foreign_cpus,
         device_ns=None if device is None else device.mean_ns,
@@ -135,8 +161,12 @@ def throttled_share(used: Use) -> float | None:
     return min(1.0, used.throttled_seconds / used.seconds)  # of several CPUs the times add up
 
 
-def _served(used: Use, all_read: int) -> float | None:
+def _served(used: Use, all_read: int, direct_read: int, disk: LiveDisk) -> float | None:
     role = used.role("guest")
-    if role is None or role.read_bytes is None or all_read < _ENOUGH_BYTES:
+    if role is None or role.read_bytes is None:
         return None
-    return role.read_bytes / all_read
+    if disk.direct:
+        # no memory of this host serves it: only more than was asked for says something, of its image's tables
+        return role.read_bytes / all_read if _ENOUGH_BYTES <= all_read <= role.read_bytes else None
+    cached = all_read - direct_read
+    return max(0, role.read_bytes - direct_read) / cached if cached >= _ENOUGH_BYTES else None

@@ -127,7 +127,7 @@ def serving(seen: SeenPath) -> Answer:
         )
         return found(
             causes[one.role],
-            f"{named(one)} used {format_share(one.busy)} of a CPU: {ends(one, seen.path.iops)}",
+            f"{named(one)} used {format_share(one.busy)} of a CPU: {ends(one, seen.path.iops_of(one))}",
             experiment=other,
         )
     return None

@@ -9,11 +9,11 @@ from virtune.bench.live.places import PlaceReader
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.dialects.libvirt.limits import limits_command, without
 from virtune.model.domain import Domain, DomainDisk
-from virtune.model.errors import PreconditionError
+from virtune.model.errors import NO_END, PreconditionError
 from virtune.model.live import DiskCount, LiveDisk, LiveVm
 from virtune.model.stack import LIMITS, POLL_DEFAULT_NS
 from virtune.probe.process import Process, process_of_domain, processes_of_domains
-from virtune.virsh import Virsh
+from virtune.virsh import LibvirtRefused, Virsh
 
 _COUNT = re.compile(r"^\s*block\.(\d+)\.([a-z.]+)=(.*)$", re.MULTILINE)
 
@@ -52,9 +52,16 @@ class LiveDomain:
     def counts(self) -> Mapping[str, DiskCount]:
         """Return QEMU's counters of each disk, by its target."""
         begun = time.monotonic_ns()
-        said = self._virsh.run("domstats", "--block", self.uuid)
+        try:
+            said = self._virsh.run("domstats", "--block", self.uuid)
+        except LibvirtRefused as refusal:
+            if NO_END not in refusal.message:
+                raise
+            said = ""
         # the answer takes some milliseconds; its time is taken as the middle
-        return counts_of(said, (begun + time.monotonic_ns()) // 2)
+        found = counts_of(said, (begun + time.monotonic_ns()) // 2)
+        require_counts(self.vm, found)
+        return found
 
     def rings(self, target: str) -> str:  # noqa: ARG002 - a domain's monitor is libvirt's
         """A command to the monitor would taint the domain."""
@@ -68,6 +75,17 @@ class LiveDomain:
         """Return how often KVM has left the guest for the host, as libvirt knows it, or why that is not known."""
         found = exits_in(self._virsh.run("domstats", "--vcpu", self.uuid))
         return _NO_EXITS if found is None else found
+
+
+def require_counts(vm: LiveVm, found: Mapping[str, DiskCount]) -> None:
+    """Raise PreconditionError where a VM's QEMU gave no counters of its disks: libvirt then leaves them out, or waits
+    for them without an end.
+    """
+    if vm.disks and not found:
+        hint = f"`virsh -c {vm.uri} domjobinfo {vm.name}` names a job that holds it"
+        if vm.pid is not None:
+            hint += f"; `ps -o stat= {vm.pid}` shows T where a signal stopped it"
+        raise PreconditionError(f"the QEMU of {vm.name} does not answer libvirt: it hangs, or is held up", hint=hint)
 
 
 class LiveDomains:
@@ -113,7 +131,7 @@ def _vm(xml: str, process: Process | None, *, uri: str, local: bool) -> LiveVm:
     return LiveVm(
         name=domain.name,
         pid=None if process is None else process.pid,
-        disks=tuple(_disk(domain, one, uri=uri, local=local) for one in domain.disks if one.holds_data),
+        disks=tuple(_disk(domain, one, uri=uri, local=local) for one in domain.disks if one.is_disk),
         missing=() if process is not None else (unseen,),
         uri=uri,
         emulated=domain.kind == "qemu",

@@ -87,7 +87,7 @@ class LiveMonitor:
     def _disks(self) -> Iterator[LiveDisk]:
         for one in self._monitor.execute("query-block"):
             inserted = one.get("inserted")
-            if not inserted or inserted.get("ro") or not (name := name_of(one)):
+            if not inserted or is_medium(one) or not (name := name_of(one)):
                 continue
             threads = tuple(self._threads(str(one.get("qdev") or "")))
             path = inserted.get("image", {}).get("filename") or inserted.get("file")
@@ -111,6 +111,11 @@ class LiveMonitor:
             thread = self._monitor.execute("qom-get", {"path": path, "property": "iothread"})
             if isinstance(thread, str) and thread:
                 yield thread.rpartition("/")[2]
+
+
+def is_medium(block: Mapping[str, Any]) -> bool:
+    """Whether what `query-block` tells is a read-only medium, as in a CD-ROM drive, and no disk."""
+    return bool(block.get("removable") and block.get("inserted", {}).get("ro"))
 
 
 def exits_of(monitor: Monitor) -> int | None:

@@ -109,7 +109,8 @@ def _diagnoses(
             path=path,
             found=judged,
             layers=path.layers,
-            queue=host_queue(curve),
+            # what a device does while its disk is idle is others'
+            queue=host_queue(curve) if path.iops > 0 else None,
             variance=variance_shares(points, [curve] * len(points)),
             exits_per_io=exits / done if isinstance(exits, int) and done > 0 else None,
             guideline=None

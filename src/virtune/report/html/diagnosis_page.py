@@ -87,7 +87,7 @@ def _tables(one: Diagnosis) -> Iterator[Table]:
             ),
         )
     if threads := shown_threads(one.path.threads):
-        iops = one.path.iops
+        rate = one.path.iops_of
         yield Table(
             caption=f"{one.disk}: threads, the busiest first",
             columns=("thread", "kind", "CPU", "usr", "sys", "waiting for a CPU", "CPU per I/O", "sleeps per I/O"),
@@ -95,8 +95,7 @@ def _tables(one: Diagnosis) -> Iterator[Table]:
                 (thread.name, thread.role, format_share(thread.busy),
                  format_share(thread.user_seconds / thread.seconds),
                  format_share(thread.system_seconds / thread.seconds), format_share(thread.stalled),
-                 format_ns(thread.cpu_seconds / thread.seconds / iops * 1e9) if iops else "-",
-                 sleeps_text(thread, iops))
+                 format_ns(thread.busy / iops * 1e9) if (iops := rate(thread)) else "-", sleeps_text(thread, iops))
                 for thread in threads
             ),
         )  # fmt: skip

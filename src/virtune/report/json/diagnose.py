@@ -36,7 +36,9 @@ class _Thread(TypedDict):
     wait_seconds: Annotated[float | None, "Time in which it could have run and had no CPU.", NOT_NEGATIVE]
     sleeps: Annotated[int | None, "How often it went to sleep; null if unknown.", NOT_NEGATIVE]
     preempted: Annotated[int | None, "How often it was taken off its CPU; null if unknown.", NOT_NEGATIVE]
-    cpu_per_io_seconds: Annotated[float | None, "CPU time for each I/O; null without I/Os.", NOT_NEGATIVE]
+    cpu_per_io_seconds: Annotated[
+        float | None, "CPU time for each I/O of the disks that the thread serves; null without I/Os.", NOT_NEGATIVE
+    ]
 
 
 class _Bottleneck(TypedDict):
@@ -186,7 +188,7 @@ def _disk(one: Diagnosis) -> _Disk:
             "of": one.found.of,
         },
         "layers": layers_document(one.layers),
-        "threads": [_thread(thread, path.iops) for thread in path.threads],
+        "threads": [_thread(thread, path.iops_of(thread)) for thread in path.threads],
         "host_queue": None
         if one.queue is None
         else {"queue_ns": one.queue.queue_ns, "device_ns": one.queue.device_ns},

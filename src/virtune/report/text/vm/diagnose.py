@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from virtune.model.bottleneck import CAUSE_WORDS, EMULATED_WORDS, Cause, Diagnosis
+from virtune.model.bottleneck import CAUSE_WORDS, EMULATED_WORDS, Cause, DataPath, Diagnosis
 from virtune.model.threads import ThreadCost
 from virtune.model.units import format_bandwidth, format_count, format_ns, format_seconds, format_share
 from virtune.report.text.layout import Column, Paragraph, Records
@@ -24,7 +24,7 @@ _THREADS_MAX = 12
 
 def render(found: Sequence[Diagnosis]) -> Group:
     """Lay out diagnoses one below the other."""
-    return Group(*(part for one in found for _, part in _one(one)))
+    return Group(*(part for _, part in _parts(found)))
 
 
 _LEFT_OUT = {
@@ -43,7 +43,7 @@ class DiagnosisScreen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Leave out one kind of part after the other until the rest fits; verdicts always stay."""
-        parts = [part for one in self.found for part in _one(one)]
+        parts = list(_parts(self.found))
         gone: list[str] = []
 
         def height() -> int:
@@ -63,8 +63,23 @@ class DiagnosisScreen:
         yield Group(*(part for _, part in parts))
 
 
-def _one(one: Diagnosis) -> Iterator[tuple[str, RenderableType]]:
-    """Yield the parts of a diagnosis, each with the kind of what it is; what has none is always shown."""
+def _parts(found: Sequence[Diagnosis]) -> Iterator[tuple[str, RenderableType]]:
+    """Yield the parts of diagnoses, each with the kind of what it is; what has none is always shown. What was seen of
+    none of several disks is said once, below them.
+    """
+    shared = [line for line in found[0].missing if all(line in one.missing for one in found)] if found[1:] else []
+    for one in found:
+        yield from _one(one, shared)
+    yield from (("unseen", _unseen(line)) for line in shared)
+    if shared:
+        yield "", Text("")
+
+
+def _unseen(line: str) -> Paragraph:
+    return Paragraph(Text(f"not seen: {line}", style="yellow"), hanging=2)
+
+
+def _one(one: Diagnosis, shared: Sequence[str]) -> Iterator[tuple[str, RenderableType]]:
     path = one.path
     title = Text(one.disk, style="bold").append(f"  {one.workload}", style="not bold dim")
     yield "", Paragraph(title, hanging=2)
@@ -85,9 +100,9 @@ def _one(one: Diagnosis) -> Iterator[tuple[str, RenderableType]]:
         yield from (("layers", part) for part in layers_table(one.layers))
     yield from (("layers", Paragraph(Text(line), indent=2, hanging=2)) for line in varies(one))
     threads = shown_threads(path.threads)
-    if threads:
+    if threads and (path.iops > 0 or not shared):  # beside other disks an idle one has nothing to do with them
         yield "threads", Text("\nthreads", style="bold")
-        yield "threads", _threads(threads, path.iops)
+        yield "threads", _threads(threads, path)
     if one.exits_per_io is not None:
         yield "threads", Text(f"  {exits_text(one.exits_per_io)}")
     if one.guideline is not None:
@@ -96,8 +111,7 @@ def _one(one: Diagnosis) -> Iterator[tuple[str, RenderableType]]:
         yield "guideline", Paragraph(Text(f"no tuning guideline here: {one.no_guideline}", style="dim"), hanging=2)
     if one.rate:
         yield from (("load", part) for part in _load(one))
-    for line in one.missing:
-        yield "unseen", Paragraph(Text(f"not seen: {line}", style="yellow"), hanging=2)
+    yield from (("unseen", _unseen(line)) for line in one.missing if line not in shared)
     yield "", Text("")
 
 
@@ -161,11 +175,12 @@ def shown_threads(threads: Sequence[ThreadCost]) -> list[ThreadCost]:
     return sorted(busy, key=lambda one: -one.cpu_seconds)[:_THREADS_MAX]
 
 
-def _threads(threads: Sequence[ThreadCost], iops: float) -> Records:
+def _threads(threads: Sequence[ThreadCost], path: DataPath) -> Records:
     titles = ("CPU", "usr", "sys", "no CPU", "CPU per I/O", "sleeps per I/O", "ends at")
     columns = [Column(title="thread"), *(Column(title=title, right=True) for title in titles)]
     rows = []
     for one in threads:
+        iops = path.iops_of(one)
         each = one.cpu_seconds / one.seconds / iops if iops else 0.0
         serves = one.role in ("iothread", "main", "load")
         rows.append(
