@@ -186,6 +186,7 @@ def test_sarif_is_what_code_scanners_read(user: User) -> None:
     [
         ((), 2, "nothing to audit"),
         (("/nowhere/x.xml",), 2, "no file and no folder"),
+        (("web7",), 2, "a libvirt domain is named by `--connect URI --domain web7`"),
         (("--domain", "x"), 2, "--domain names a libvirt domain"),
         ((file("boxes-fedora"), "--json", "--brief"), 2, "cannot be together"),
         ((file("boxes-fedora"), "--json", "--sarif"), 2, "cannot be together"),

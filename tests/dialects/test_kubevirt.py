@@ -108,6 +108,47 @@ def test_what_cannot_be_is_refused_with_its_reason(turn: SettingChange, says: st
         KUBEVIRT.alter(FEDORA, turn)
 
 
+VM = b"{domain: {devices: {disks: [{name: root, disk: {bus: virtio}}]}}}"
+ONE_NAME = b"".join(
+    b"""---
+apiVersion: kubevirt.io/v1
+kind: %s
+metadata: {name: db, namespace: %s}
+spec: %s
+"""
+    % (kind, namespace, b"{template: {spec: %s}}" % VM if kind == b"VirtualMachine" else VM)
+    for kind, namespace in ((b"VirtualMachine", b"test"), (b"VirtualMachine", b"prod"))
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (ONE_NAME, ["test/db", "prod/db"]),
+        (ONE_NAME.replace(b"test", b"prod").replace(b"Machine\n", b"MachineInstanceReplicaSet\n", 1),
+         ["VirtualMachineInstanceReplicaSet/prod/db", "VirtualMachine/prod/db"]),
+        (ONE_NAME.replace(b"db", b"web", 1), ["web", "db"]),
+    ],
+    ids=["namespaces", "kinds", "names"],
+)  # fmt: skip
+def test_vms_of_one_name_are_told_apart_and_the_one_that_is_meant_is_changed(text: bytes, names: list[str]) -> None:
+    assert [one.name for one in KUBEVIRT.domains(text)] == names
+    turn = SettingChange(knob="disk.cache", at="root", value="writethrough")
+    for number, name in enumerate(names):
+        after = KUBEVIRT.domains(KUBEVIRT.alter(text, turn, domain=name))
+        assert [one.disks[0].cache for one in after] == [
+            "writethrough" if other == number else "none" for other in (0, 1)
+        ]
+
+
+def test_of_two_vms_with_the_same_name_neither_is_changed() -> None:
+    same = ONE_NAME.replace(b"test", b"prod")
+    with pytest.raises(PlanError, match="2 VMs are named 'VirtualMachine/prod/db' here"):
+        KUBEVIRT.alter(
+            same, SettingChange(knob="disk.cache", at="root", value="none"), domain="VirtualMachine/prod/db"
+        )
+
+
 LAUGHS = "".join(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 9)}]\n" for n in range(1, 40))
 
 

@@ -200,6 +200,39 @@ def test_what_follows_a_target_belongs_to_it(before: str, after: str) -> None:
     assert (was.source, now.discard) == (now.source, "ignore")
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("/dev/vg/a,raw,xvda,rw, discard", "/dev/vg/a,raw,xvda,rw"),
+        ("vdev=xvda,no-discard,target=/a,discard", "vdev=xvda,target=/a,discard"),
+        ("/dev/vg/a,,xvda", "/dev/vg/a,,xvda"),
+    ],
+)
+def test_xen_s_own_default_for_discards_is_no_flag(before: str, after: str) -> None:
+    text = f"name = 'a'\ndisk = [ '{before}' ]\n".encode()
+    altered = xl.alter_xl(text, SettingChange(knob="disk.discard", at="xvda", value=None))
+    assert altered == text.replace(before.encode(), after.encode())
+
+
+@pytest.mark.parametrize(("name", "disks"), [
+    ("101.conf", "ide2, scsi0, scsi1"), ("pv1.cfg", "xvda, xvdb, xvdc"), ("freebsd.conf", "pci.0.2.0, pci.0.3.0"),
+    ("win10.vmx", "nvme0:0, sata0:1, scsi0:1"),
+])  # fmt: skip
+def test_of_a_disk_that_is_not_there_it_is_said_which_are(name: str, disks: str) -> None:
+    language = language_of(text_of(name))
+    knob = "disk.discard" if name == "pv1.cfg" else "disk.cache"
+    for at, says in (("nosuch", "there is no disk 'nosuch' here"), ("", f"{knob} needs a disk: write {knob}@DISK=")):
+        with pytest.raises(PlanError, match=says) as refused:
+            language.alter(text_of(name), SettingChange(knob=knob, at=at, value=None))
+        assert refused.value.hint == f"its disks: {disks}"
+
+
+def test_vm_bhyve_s_drive_for_cds_holds_no_data_of_the_guest() -> None:
+    text = b'disk0_type="ahci-hd"\ndisk0_name="a.img"\ndisk1_type="ahci-cd"\ndisk1_name="/x.iso"\n'
+    disks = language_of(text).read(text).disks
+    assert [(one.bus, one.holds_data) for one in disks] == [("sata", True), ("sata", False)]
+
+
 def xl_disk(words: str) -> DomainDisk:
     (disk,) = xl.read_xl(f'name = "a"\ndisk = [ "{words}" ]\n'.encode()).disks
     return disk

@@ -6,9 +6,10 @@ import pytest
 from virtune.advise.audit import rules
 from virtune.cli.common.change_options import advice_lines
 from virtune.dialects.libvirt.domain import read_domain
-from virtune.flows.domains.advise import Advice, Wish, advise, read_turn
+from virtune.flows.domains.advise import Advice, Wish, advise, advise_all, read_turn
 from virtune.flows.domains.domains import FoundDomain
 from virtune.model.domain import SettingChange
+from virtune.model.errors import PlanError
 from virtune.model.finding import Finding, HostView, Running, Seen, Subject
 from virtune.model.knob import Risk
 from virtune.model.reason import Reason
@@ -70,3 +71,20 @@ def test_a_limit_that_only_the_running_vm_has_is_said_where_a_change_of_the_conf
     assert left.text.startswith("vda: total_iops_sec=150 is on the running VM alone")
     assert advise(found, Wish(turns=(read_turn("disk.cache@vda=none"),))).left == ()
     assert advise(found, Wish(turns=(read_turn("disk.throttle_iops@vda=9"),))).left == (), "a live change lifts it"
+
+
+def test_a_setting_of_a_disk_is_for_the_vms_that_have_it() -> None:
+    texts = {"a": XML % b"none", "b": (XML % b"none").replace(b"vda", b"vdb").replace(b">g<", b">h<")}
+    both = [
+        FoundDomain(origin=name, text=text, subject=Subject(domain=read_domain(text))) for name, text in texts.items()
+    ]
+
+    def asked(*turns: str) -> list[tuple[int, list[str]]]:
+        found = advise_all(both, Wish(turns=tuple(map(read_turn, turns))))
+        return [(len(advice.turns), [one.text for one in advice.left]) for _, advice in found]
+
+    assert asked("disk.aio@vdb=native") == [(0, ["vdb: there is no such disk"]), (1, [])]
+    assert asked("disk.aio@vdb=native", "iothread.count=2") == [(1, ["vdb: there is no such disk"]), (2, [])]
+    with pytest.raises(PlanError, match="g: there is no disk 'vdc' here") as refused:
+        asked("disk.aio@vdc=native")
+    assert refused.value.hint == "its disks: vda"

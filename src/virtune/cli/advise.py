@@ -8,7 +8,7 @@ import click
 
 from virtune.cli.common.change_options import advice_lines, wish_of, wish_options
 from virtune.cli.common.options import json_option, store_option
-from virtune.flows.domains.advise import Advice, advise
+from virtune.flows.domains.advise import Advice, advise_all
 from virtune.flows.domains.domains import FoundDomain, everywhere
 from virtune.model.errors import UsageError
 from virtune.model.store_place import StorePlace
@@ -70,7 +70,7 @@ def command(
         raise UsageError("nothing to advise on", hint="name files of domain XML, or --connect qemu:///system")
     wish = wish_of(template, rules, turns)
     read = list(everywhere(paths, connect, domains, here=here))
-    known = [(one, advise(one, wish)) for one in read if isinstance(one, FoundDomain)]
+    known = list(advise_all([one for one in read if isinstance(one, FoundDomain)], wish))
     for one in read:
         if not isinstance(one, FoundDomain):
             click.echo(f"not read: {one.origin}: {one.because}", err=True)

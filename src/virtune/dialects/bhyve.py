@@ -4,6 +4,7 @@
 import re
 from collections.abc import Mapping
 
+from virtune.dialects.language import no_disk
 from virtune.dialects.text.lines import Page, Setting, read_page, settings_of, with_line, with_value, without
 from virtune.model.domain import DiskSource, Domain, DomainDisk, SettingChange
 from virtune.model.errors import PlanError, ReadError
@@ -76,7 +77,7 @@ def alter_bhyve(text: bytes, *turns: SettingChange) -> bytes:
     """Return the configuration with settings of disks changed: bhyve's flags, the NVMe's `maxq`. Raises PlanError."""
     for turn in turns:
         if f"{turn.at}.path" not in _read(text)[1]:
-            raise PlanError(f"the VM has no disk {turn.at!r}")
+            raise no_disk(turn, (one.target for one in read_bhyve(text).disks))
         if turn.knob == "nvme.max_ioqpairs":
             text = _with_queues(text, turn)
             continue

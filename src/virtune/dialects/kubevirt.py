@@ -40,7 +40,7 @@ def knows(text: bytes) -> bool:
 def domains(text: bytes) -> tuple[Domain, ...]:
     """Read the VMs of a text; raises ReadError."""
     _, documents = read_yaml(text)
-    found = tuple(_domain(machine, spec) for machine, spec in _machines(documents))
+    found = tuple(_domain(name, machine, spec) for name, machine, spec in _named(documents))
     if not found:
         raise ReadError("it has no VirtualMachine and no VirtualMachineInstance of KubeVirt")
     return found
@@ -49,16 +49,18 @@ def domains(text: bytes) -> tuple[Domain, ...]:
 def turn(text: bytes, wanted: SettingChange, domain: str) -> bytes:
     """Return the text with one setting changed; raises PlanError for an invalid place or value."""
     page, documents = read_yaml(text)
-    machines = [(one, spec) for one, spec in _machines(documents) if domain in ("", one.text("metadata", "name"))]
-    if not machines:
+    specs = [spec for name, _, spec in _named(documents) if domain in ("", name)]
+    if not specs:
         raise PlanError(f"there is no VM {domain[:60]!r} here")
-    spec = machines[0][1]
+    if domain and len(specs) > 1:
+        raise PlanError(f"{len(specs)} VMs are named {domain[:60]!r} here")
+    spec = specs[0]
     if wanted.knob == "device.num_queues":
         return _queues(text, spec, wanted)
     disks = spec.get("domain", "devices", "disks")
     disk = next((one for one in disks.items if one.text("name") == wanted.at), None) if disks is not None else None
     if disk is None:
-        raise no_disk(wanted.at)
+        raise no_disk(wanted, (one.text("name") for one in disks.items) if disks is not None else ())
     if wanted.knob == "device.bus":
         device = next((found for kind in ("disk", "lun", "cdrom") if (found := disk.get(kind)) is not None), None)
         if device is None:
@@ -106,14 +108,28 @@ def _machines(documents: tuple[Node, ...]) -> Iterator[tuple[Node, Node]]:
                 yield one, spec
 
 
-def _domain(machine: Node, spec: Node) -> Domain:
+def _named(documents: tuple[Node, ...]) -> list[tuple[str, Node, Node]]:
+    """Return the VMs with their names. `kubectl get vm,vmi -A` may list one name in several namespaces, and a VM with
+    its own instance: then all have as much before their names as tells them apart.
+    """
+    found = list(_machines(documents))
+    names: list[str] = []
+    for begin in (2, 1, 0):
+        paths = (("kind",), ("metadata", "namespace"), ("metadata", "name"))[begin:]
+        names = ["/".join(filter(None, (one.text(*path) for path in paths))) for one, _ in found]
+        if len(set(names)) == len(names):
+            break
+    return [(name, one, spec) for name, (one, spec) in zip(names, found, strict=True)]
+
+
+def _domain(name: str, machine: Node, spec: Node) -> Domain:
     listed = spec.get("domain", "devices", "disks")
     nodes = [one for one in (listed.items if listed is not None else ()) if one.is_mapping]
     threads = _Threads(spec, nodes)
     queues = _vcpus(spec) if spec.text("domain", "devices", "blockMultiQueue") == "true" else None
     disks = tuple(_disk(one, spec, threads, queues) for one in nodes)
     return Domain(
-        name=machine.text("metadata", "name"),
+        name=name,
         uuid=machine.text("metadata", "uid") or None,
         kind="kvm",
         line=machine.line,

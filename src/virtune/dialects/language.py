@@ -5,7 +5,7 @@
 refused with the reason.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from virtune.model.domain import Domain, SettingChange
@@ -133,6 +133,11 @@ def one_of(turn: SettingChange, words: Mapping[str, str], *, otherwise: str = ""
     raise PlanError(f"{turn.knob}={(turn.value or '')[:40]} cannot be written here: {because}")
 
 
-def no_disk(at: str) -> PlanError:
-    """Return the error for a missing disk."""
-    return PlanError(f"there is no disk {at[:60]!r} here")
+def no_disk(turn: SettingChange, there: Iterable[str]) -> PlanError:
+    """Return the error for a change of a disk that is not `there`, or of none."""
+    names = sorted(there)
+    hint = f"its disks: {', '.join(names[:12])}" if names else "it has no disks at all"
+    if turn.at:
+        return PlanError(f"there is no disk {turn.at[:60]!r} here", hint=hint)
+    value = "" if turn.value is None else turn.value[:40]
+    return PlanError(f"{turn.knob} needs a disk: write {turn.knob}@DISK={value}", hint=hint)

@@ -74,7 +74,7 @@ def turn(text: bytes, wanted: SettingChange, _domain: str = "") -> bytes:
     """Return the text with one setting changed; raises PlanError for an invalid place or value."""
     page, settings = _read(text)
     if wanted.at not in KINDS:
-        raise no_disk(wanted.at)
+        raise no_disk(wanted, KINDS)
     if wanted.knob == "disk.discard":
         word = None if wanted.value is None else one_of(wanted, {"unmap": "unmap", "ignore": "ignore"})
         return _set(page, settings, "hw_disk_discard", word)

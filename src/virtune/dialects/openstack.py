@@ -94,7 +94,7 @@ def turn(text: bytes, wanted: SettingChange, _domain: str = "") -> bytes:
     """Return the text with one property set or taken away; raises PlanError for what is not this object's."""
     whole, properties = _read(text)
     if wanted.at not in ("", ALL):
-        raise no_disk(wanted.at)
+        raise no_disk(wanted, [ALL])
     is_image = _is_image(whole)
     key = (_IMAGE_KEYS if is_image else _FLAVOR_KEYS).get(wanted.knob)
     if key is None:

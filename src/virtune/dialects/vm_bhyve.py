@@ -24,7 +24,14 @@ from virtune.model.errors import ReadError
 
 _SETTING = re.compile(r"(?P<key>[a-z][a-z0-9_]*)=\"?(?P<value>[^\"#]*)\"?")
 _KNOWN = re.compile(rb"^disk\d+_(?:type|name)=", re.MULTILINE)
-_BUSES = {"virtio-blk": "virtio", "ahci-hd": "sata", "ahci": "sata", "nvme": "nvme", "virtio-scsi": "scsi"}
+_BUSES = {
+    "virtio-blk": "virtio",
+    "ahci-hd": "sata",
+    "ahci-cd": "sata",
+    "ahci": "sata",
+    "nvme": "nvme",
+    "virtio-scsi": "scsi",
+}
 
 
 def knows(text: bytes) -> bool:
@@ -35,7 +42,7 @@ def knows(text: bytes) -> bool:
 def domains(text: bytes) -> tuple[Domain, ...]:
     """Read the VM of a text; raises ReadError."""
     settings = _read(text)
-    names = sorted({found[1] for key in settings if (found := re.fullmatch(r"(disk\d{1,3})_name", key))})
+    names = _names(settings)
     if not names:
         raise ReadError("it has no disk as vm-bhyve writes one (`disk0_name=`)")
     cpus = settings["cpu"].value if "cpu" in settings else "1"
@@ -58,7 +65,7 @@ def turn(text: bytes, wanted: SettingChange, _domain: str = "") -> bytes:
     page, settings = read_page(text), _read(text)
     name = settings.get(f"{wanted.at}_name")
     if name is None:
-        raise no_disk(wanted.at)
+        raise no_disk(wanted, _names(settings))
     found = settings.get(f"{wanted.at}_opts")
     options = found.value if found is not None else ""
     for flag, on in flags_of(wanted).items():
@@ -72,6 +79,10 @@ def turn(text: bytes, wanted: SettingChange, _domain: str = "") -> bytes:
     return with_line(page, name, f'{wanted.at}_opts="{options}"') if options else text
 
 
+def _names(settings: dict[str, Setting]) -> list[str]:
+    return sorted({found[1] for key in settings if (found := re.fullmatch(r"(disk\d{1,3})_name", key))})
+
+
 def _disk(settings: dict[str, Setting], name: str) -> DomainDisk:
     def value(word: str) -> str:
         return settings[f"{name}_{word}"].value if f"{name}_{word}" in settings else ""
@@ -82,6 +93,7 @@ def _disk(settings: dict[str, Setting], name: str) -> DomainDisk:
     return DomainDisk(
         target=name,
         line=settings[f"{name}_name"].line.number,
+        device="cdrom" if value("type") == "ahci-cd" else "disk",
         bus=_BUSES.get(value("type")),
         source=DiskSource(kind="block" if block else "file", name=value("name")),
         format="raw",

@@ -4,7 +4,7 @@
 import re
 from collections.abc import Mapping
 
-from virtune.dialects.language import one_of
+from virtune.dialects.language import no_disk, one_of
 from virtune.dialects.text.lines import Page, Setting, read_page, settings_of, with_line, with_value
 from virtune.model.domain import DiskSource, Domain, DomainDisk, SettingChange
 from virtune.model.errors import PlanError, ReadError
@@ -93,6 +93,9 @@ def _source(name: str, *, cdrom: bool) -> DiskSource:
 def alter_vmx(text: bytes, *turns: SettingChange) -> bytes:
     """Return the configuration with `virtualSSD`, `writeThrough` or `virtualDev` changed. Raises PlanError."""
     for turn in turns:
+        there = [one.target for one in read_vmx(text).disks]
+        if turn.at.lower() not in there:
+            raise no_disk(turn, there)
         if turn.knob == "device.scsi_controller":
             text = _with_controller(text, turn)
             continue
@@ -121,8 +124,8 @@ def _with_key(text: bytes, target: str, word: str, value: str) -> bytes:
     if found is not None:
         return with_value(page, found, value)
     beside = [one for key, one in settings.items() if key.startswith(f"{target}.".lower())]
-    if not beside:
-        raise PlanError(f"the VM has no disk {target!r}")
+    if not beside:  # a controller that the file leaves to VMware's own default
+        raise PlanError(f"there is no line of {target} here that {word} could follow")
     return with_line(page, max(beside, key=lambda one: one.line.number), f'{target}.{word} = "{value}"')
 
 

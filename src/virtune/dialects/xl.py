@@ -9,6 +9,7 @@ then no format. Read as Xen's own scanner reads it (libxlu_disk_l.l).
 import re
 from collections.abc import Iterator, Mapping
 
+from virtune.dialects.language import no_disk, one_of
 from virtune.dialects.text.lines import read_page
 from virtune.model.domain import DiskSource, Domain, DomainDisk, SettingChange
 from virtune.model.errors import PlanError, ReadError
@@ -81,16 +82,23 @@ def alter_xl(text: bytes, *turns: SettingChange) -> bytes:
         if turn.knob != "disk.discard":
             because = REFUSALS.get(turn.knob, "xl has no word for it")
             raise PlanError(f"{turn.knob} cannot be written into an xl configuration: {because}")
-        text = _with_flag(text, turn.at, "discard" if turn.value == "unmap" else "no-discard")
+        flag = None if turn.value is None else one_of(turn, {"unmap": "discard", "ignore": "no-discard"})
+        text = _with_flag(text, turn, flag)
     return text
 
 
-def _with_flag(text: bytes, vdev: str, flag: str) -> bytes:
+def _with_flag(text: bytes, turn: SettingChange, flag: str | None) -> bytes:
     page = read_page(text)
     for at, words in _disks(page.text):
-        if _keys(words).get("vdev", "").partition(":")[0] == vdev:
-            return page.spliced(at, at + len(words), _flagged(words, flag))
-    raise PlanError(f"the domain has no disk {vdev!r}")
+        if _keys(words).get("vdev", "").partition(":")[0] == turn.at:
+            return page.spliced(at, at + len(words), _without_flags(words) if flag is None else _flagged(words, flag))
+    raise no_disk(turn, (one.target for one in read_xl(text).disks))
+
+
+def _without_flags(words: str) -> str:
+    """Take away what is said of discards: xl's default is what the backend can do."""
+    kept = [part for _, part in _parts(words) if part.strip() not in ("discard", "no-discard")]
+    return ",".join(kept)
 
 
 def _flagged(words: str, flag: str) -> str:

@@ -8,6 +8,7 @@ refuse (`objections`).
 import re
 from collections.abc import Mapping
 
+from virtune.dialects.language import no_disk
 from virtune.dialects.libvirt.bus import turn_bus
 from virtune.dialects.libvirt.domain import domain_element
 from virtune.dialects.libvirt.refusals import why_not
@@ -215,11 +216,7 @@ def _disk(domain: Element, turn: SettingChange) -> Element:
         names.append(_name(disk))
         if turn.at and names[-1] == turn.at:
             return disk
-    there = f"its disks: {', '.join(names[:12])}" if names else "it has no disks at all"
-    if not turn.at:
-        value = turn.value if turn.value is not None else ""
-        raise PlanError(f"{turn.knob} needs a disk: write {turn.knob}@DISK={value}", hint=there)
-    raise PlanError(f"the domain has no disk {turn.at[:60]!r}", hint=there)
+    raise no_disk(turn, names)
 
 
 def _name(disk: Element) -> str:

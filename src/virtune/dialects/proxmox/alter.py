@@ -60,7 +60,7 @@ def turn(text: bytes, wanted: SettingChange, _domain: str = "") -> bytes:
     key = wanted.at if not wanted.at.startswith("scsi:") else f"scsi{wanted.at[5:]}"
     setting = config.next_start.get(key)
     if setting is None or not is_disk(key):
-        raise no_disk(wanted.at)
+        raise no_disk(wanted, filter(is_disk, config.next_start))
     return with_value(config.page, setting, _disk(config, key, setting.value, wanted))
 
 

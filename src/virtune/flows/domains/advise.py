@@ -91,6 +91,32 @@ def advise(found: FoundDomain, wish: Wish, findings: Sequence[Finding] | None = 
     )
 
 
+def advise_all(every: Sequence[FoundDomain], wish: Wish) -> Iterator[tuple[FoundDomain, Advice]]:
+    """Yield the advice for each domain. A change of a disk that only some of them have is for those; raises PlanError
+    as `advise` does, with the name of the domain where there are several.
+    """
+    each = [{disk.target for disk in one.subject.domain.disks} for one in every]
+    known = set[str]().union(*each)
+    for one, disks in zip(every, each, strict=True):
+        absent = dict.fromkeys(turn.at for turn in wish.turns if turn.at in known - disks)
+        turns = tuple(turn for turn in wish.turns if turn.at not in absent)
+        if absent and not (turns or wish.rules or wish.template):
+            advice = Advice(turns=(), effects=(), after=one.text, diff="")
+        else:
+            advice = _named(one, replace(wish, turns=turns), among=len(every))
+        left = (LeftAlone(at=at, why=because(Reason.NOT_WRITABLE, refusal="there is no such disk")) for at in absent)
+        yield one, replace(advice, left=(*advice.left, *left))
+
+
+def _named(found: FoundDomain, wish: Wish, *, among: int) -> Advice:
+    """Return the advice for one domain; where it is one of several, a refusal says of which it is."""
+    try:
+        return advise(found, wish)
+    except PlanError as error:
+        name = found.subject.domain.name or found.origin
+        raise PlanError(error.message if among == 1 else f"{name}: {error.message}", hint=error.hint) from None
+
+
 def _live_alone(found: FoundDomain, turns: Sequence[SettingChange]) -> Iterator[LeftAlone]:
     """Yield the limits that these changes of a configuration do not reach, since only the running VM has them."""
     asked = {turn.at for turn in turns if turn.knob in LIMIT_KNOBS}

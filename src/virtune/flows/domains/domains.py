@@ -62,7 +62,9 @@ def from_paths(paths: Sequence[Path], *, here: bool) -> Iterator[FoundDomain | U
                 if file.suffix in SUFFIXES and not file.is_symlink() and not file.is_dir():
                     yield from _from_file(file, host, here=here, named=False)
         elif not path.exists():
-            raise UsageError(f"no file and no folder {str(path)!r}")
+            named = len(path.parts) == 1 and not path.suffix
+            hint = f"a libvirt domain is named by `--connect URI --domain {path}`" if named else None
+            raise UsageError(f"no file and no folder {str(path)!r}", hint=hint)
         else:
             yield from _from_file(path, host, here=here, named=True)
 
