@@ -27,7 +27,8 @@ from virtune.bench.qemu.bare import find_guest, running_bare
 from virtune.bench.qemu.machine import monitored, running
 from virtune.bench.qemu.placement import place_threads
 from virtune.bench.qemu.rig import BareSession
-from virtune.dialects.qemu.guest import PARKED, device_commands, first_commands, parked_command
+from virtune.dialects.qemu.guest import device_commands
+from virtune.dialects.qemu.parked import PARKED, first_commands, parked_command
 from virtune.model.machine import Machine, Pins
 from virtune.model.stack import Device, Stack
 from virtune.probe.process import Process
@@ -37,7 +38,7 @@ SIZE = 64 * 1024**2
 BARE = Stack(rig="qemu", machine=Machine(system="bare"), device=Device(iothread="io1"))
 CPUS = sorted(os.sched_getaffinity(0))
 LOADS = 4
-FIRST = first_commands(BARE, parked_command(SIZE, read_only=True))
+FIRST = first_commands(BARE, SIZE, read_only=True)
 
 
 def accelerators(warden: Warden) -> list[Accelerator]:

@@ -149,6 +149,8 @@ class LyingDisk:
         while self._seen != self._read(self._ring["available"] + 2, "<H")[0]:
             (head,) = self._read(self._ring["available"] + 4 + 2 * (self._seen % size), "<H")
             self._seen = (self._seen + 1) % 65536
+            if self._names_itself(head):
+                continue
             if self.lie == "never":
                 continue
             status, bytes_read = self._chain(head)
@@ -158,6 +160,19 @@ class LyingDisk:
             if self.lie == "twice":
                 self._give_back(head, bytes_read + 1)
             self.served += 1
+
+    def _names_itself(self, head: int) -> bool:
+        """Answer a request for the disk's serial number, which is `liar`; whether the request was one."""
+        header, _, _, data = self._read(self._ring["table"] + 16 * head, "<QIHH")
+        if self._read(header, "<I", user=False) != (8,):
+            return False
+        place = self._read(self._ring["table"] + 16 * data, "<Q")[0]
+        for at, byte in enumerate(b"liar\0"):
+            self._write(place + at, "<B", byte, user=False)
+        status, bytes_read = self._chain(head)
+        self._write(status, "<B", 0, user=False)
+        self._give_back(head, bytes_read + 1)
+        return True
 
     def _chain(self, head: int) -> tuple[int, int]:
         """Return where the status of a request goes, and how many bytes it reads."""

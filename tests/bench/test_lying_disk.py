@@ -56,10 +56,10 @@ def guest(place: Path, memory: str, words: Sequence[str]) -> Iterator[tuple[Line
 
 
 @contextlib.contextmanager
-def lying(place: Path) -> Iterator[tuple[Line, LyingDisk]]:
-    """A guest whose disk is a vhost-user export of ours."""
+def lying(place: Path, *, beside: Sequence[str] = ()) -> Iterator[tuple[Line, LyingDisk]]:
+    """A guest whose disk is a vhost-user export of ours; `beside` makes other disks."""
     words = ["-chardev", f"socket,id=disk,path={place}/disk,reconnect=1"]
-    words += ["-device", "vhost-user-blk-pci,chardev=disk,num-queues=1,bus=slot0"]
+    words += ["-device", "vhost-user-blk-pci,chardev=disk,num-queues=1,bus=slot0", *beside]
     with (
         LyingDisk(place / "disk", sectors=SECTORS) as disk,
         guest(place, "memory-backend-memfd", words) as (line, _),
@@ -129,6 +129,20 @@ def test_a_request_that_ends_twice_is_noticed(lied_to: tuple[Line, LyingDisk]) -
     # the second end names a request that is not there any more, or one that has begun anew and has no status yet
     assert found["ended_by"] == "error"
     assert "which it did not have" in str(found["message"]) or "status 255" in str(found["message"])
+
+
+def test_a_disk_that_stands_still_beside_one_that_goes_on_is_named(tmp_path: Path) -> None:
+    other = ["-blockdev", "null-co,node-name=null,size=4194304,read-zeroes=off", "-device", "pcie-root-port,id=other"]
+    other += ["-device", "virtio-blk-pci,drive=null,serial=good,bus=other"]
+    with lying(tmp_path, beside=other) as (line, disk):
+        disk.lie = "never"
+        good = b"[good]\nioengine=virtio-blk\nfilename=good\nrw=randread\nhipri=1\niodepth=8\n"
+        begin(line, b"filename=liar\nnumber_ios=9\n" + good + b"runtime=999\ntime_based=1\n", b"300 0")
+        found = end(line)
+    assert (found["ended_by"], found["message"]) == (
+        "error",
+        "liar: the disk completed nothing for 0.3 s: it is stuck",
+    )
 
 
 def test_a_disk_whose_back_end_starts_anew_in_mid_run_ends_the_load(tmp_path: Path) -> None:

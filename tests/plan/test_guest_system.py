@@ -76,6 +76,17 @@ def test_without_the_guest_program_it_is_linux_and_other_rigs_have_nothing_to_ch
     assert system_words(metal, built=True) is None
 
 
+def test_a_study_of_several_disks_needs_no_linux() -> None:
+    arms = ("a:", "b:disks.count=2", "c:disks.count=4,disks.second=bus=nvme")
+    found = with_system(study("rw=randread,iodepth=32,numjobs=4", arms=arms), built=True)
+    assert [arm.stack.machine.system for arm in found.arms] == ["bare"] * 3
+    # 256 in flight fit into the queues of two disks, and not into that of one
+    full = ("rw=randread,iodepth=128,numjobs=2",)
+    both = with_system(study(*full, arms=("a:disks.count=2", "b:disks.count=2,disk.aio=native")), built=True)
+    assert [arm.stack.machine.system for arm in both.arms] == ["bare"] * 2
+    assert "more in flight" in (system_words(with_system(study(*full), built=True), built=True) or "")
+
+
 def test_a_study_of_buses_needs_no_linux() -> None:
     asked = study(
         "randread-4k", "rw=randread,iodepth=128", arms=("a:", "b:device.bus=virtio-scsi", "c:device.bus=nvme")

@@ -9,7 +9,7 @@ from virtune.fio.exported import Clients
 from virtune.fio.job import fio_job
 from virtune.fio.workloads import parse_workload
 from virtune.model.contradictions import contradictions
-from virtune.model.disks import images_of, stack_of_disk
+from virtune.model.disks import bare_target, images_of, stack_of_disk
 from virtune.model.errors import PlanError
 from virtune.model.machine import Machine
 from virtune.model.stack import Device, Stack
@@ -60,6 +60,20 @@ def test_every_second_disk_has_its_settings_and_each_its_own_iothread() -> None:
     assert [images_of(one) for one in (stack, GUEST, replace(GUEST, guests=2, own_images=True))] == [3, 1, 2]
 
 
+def test_a_guest_without_a_system_names_its_disks_itself_and_drives_each_as_its_bus_wants() -> None:
+    stack = replace(GUEST, disks=3, second="bus=nvme", machine=Machine(system="bare"))
+    assert contradictions(stack) == ()
+    workload = parse_workload("rw=randread,numjobs=6")[0]
+    target = bare_target(stack, 2**20)
+    written = fio_job(workload, target, seconds=1, ramp_seconds=0, seed=1, clients=CLIENTS)
+    found = [one for one in written.text.split("\n") if one.startswith(("filename", "ioengine", "numjobs"))]
+    assert found == [
+        "filename=disk0", "ioengine=virtio-blk", "numjobs=2",
+        "filename=disk1", "ioengine=nvme", "numjobs=2",
+        "filename=disk2", "ioengine=virtio-blk", "numjobs=2",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("stack", "why"),
     [
@@ -69,7 +83,11 @@ def test_every_second_disk_has_its_settings_and_each_its_own_iothread() -> None:
         (replace(GUEST, disks=2, second="bus=ide"), "cannot be plugged"),
         (replace(GUEST, disks=2, second="format=qcow2"), "no setting in which"),
         (replace(GUEST, disks=2, second="throttle_iops=many"), "not a whole number"),
-        (replace(GUEST, disks=2, machine=Machine(system="bare")), "drives one disk"),
+        (replace(GUEST, disks=8, machine=Machine(system="bare", type="microvm")), "has room for 7 disks"),
+        (
+            replace(GUEST, disks=2, second="bus=nvme", machine=Machine(system="bare", type="microvm")),
+            "microvm has no PCI, so disks.second cannot have bus=nvme",
+        ),
         (replace(GUEST, own_images=True), "needs two guests"),
         (replace(Stack(), disks=2), "disks.count means nothing with rig=storage-daemon"),
     ],

@@ -5,6 +5,7 @@ It runs on KVM where that runs it and under TCG elsewhere: none of these numbers
 """
 
 import json
+import shutil
 import struct
 import time
 from collections.abc import Iterator
@@ -18,10 +19,12 @@ from tests.conftest import bare_guest
 
 from virtune.analyse.trial.derive import derive
 from virtune.bench.guest.channel import GuestError
-from virtune.bench.port import DiskImageSpec, LoadOutput, Window
+from virtune.bench.port import DiskImageSpec, LoadJob, LoadOutput, Window
 from virtune.bench.qemu.accelerator import Accelerator
 from virtune.bench.qemu.bare_load import least_seconds, miscounted, wrong_clock
 from virtune.bench.qemu.rig import BareSession
+from virtune.fio.exported import Clients
+from virtune.fio.job import fio_job
 from virtune.fio.results import read_result
 from virtune.fio.workloads import parse_workload
 from virtune.model.errors import LoadError
@@ -186,6 +189,54 @@ def test_every_other_disk_has_its_latency_and_its_writes_where_they_were_sent(
     assert job["read"]["total_ios"] + job["write"]["total_ios"] == 202
 
 
+def load_several(
+    guests: BareSession, stack: Stack, images: tuple[Path | None, ...], words: str, *, seconds: float = 1.0
+) -> tuple[LoadOutput, list[dict[str, Any]], Kept]:
+    """Divide a workload among the disks of the guest; returns what it left, the job of each disk, what was kept."""
+    (workload,) = parse_workload(words)
+    spec = DiskImageSpec(image=images[0], size_bytes=SIZE, writes=workload.writes, further=images[1:])
+    kept, clients = Kept(), Clients(engines=frozenset(), installed=True)
+    with guests.up(stack, spec) as bench:
+        seen = {check.setting: check.found for check in bench.in_force.checks}
+        job = fio_job(workload, bench.target, seconds=seconds, ramp_seconds=0, seed=7, clients=clients)
+        load = LoadJob(job=job, workload=workload, program="virtune-load")
+        output = bench.run([load], Window(seconds=seconds, ramp_seconds=0.0), kept)
+    assert seen["disks.count"] == str(stack.disks)
+    assert seen.get("disks.second") == stack.second
+    return output, json.loads(output.output)["jobs"], kept
+
+
+@pytest.mark.parametrize(("machine", "second"), [("q35", "bus=nvme"), ("pc", "bus=virtio-scsi"), ("microvm", None)])
+def test_each_of_several_disks_gets_what_was_sent_to_it(
+    guests: BareSession, image: Path, tmp_path: Path, machine: str, second: str | None
+) -> None:
+    images = (image, *(Path(shutil.copy(image, tmp_path / f"image{number}")) for number in (2, 3)))
+    threads = machine != "microvm"  # which has them under KVM only
+    stack = replace(BARE, machine=Machine(system="bare", type=machine, vcpus=2), disks=3, second=second)
+    device = Device(iothread="io1") if threads else Device(num_queues=2)
+    stack = replace(stack, device=device, own_iothreads=threads)
+    output, jobs, kept = load_several(guests, stack, images, "rw=randwrite,bs=4k,iodepth=2,numjobs=6,number_ios=53")
+    counts = json.loads(kept.captures["guest-counts.json"])
+    assert counts["vcpus"] == 2, "which drive a queue of each disk"
+    assert json.loads(output.output)["virtune-load"]["queues"] == 6
+    lines = [line.split(b", ") for line in output.operations[0].splitlines()]
+    for number, (path, job) in enumerate(zip(images, jobs, strict=True)):
+        assert job["job options"]["filename"] == f"disk{number}"
+        assert job["write"]["total_ios"] == counts["disks"][f"disk{number}"]["writes"] == 106
+        content = path.read_bytes()
+        written = {place for place in range(0, SIZE, 4096) if any(content[place : place + 4096])}
+        assert written == {int(line[4]) for line in lines[106 * number : 106 * (number + 1)]}
+
+
+def test_a_disk_with_a_limit_has_it_and_the_disks_beside_it_have_as_much_as_each_other(guests: BareSession) -> None:
+    stack = replace(NULL, disks=3, second="throttle_iops=500")
+    _, jobs, kept = load_several(guests, stack, (None,) * 3, "rw=randread,bs=4k,iodepth=8,numjobs=3")
+    first, limited, third = (job["read"]["iops"] for job in jobs)
+    assert 100 <= limited <= 560, "the bucket of a tenth of a second included, and what a busy host takes"
+    assert 0.3 < first / third < 3, "one vCPU looks at all of them in turn"
+    assert json.loads(kept.captures["guest-counts.json"])["vcpus"] == 1
+
+
 @pytest.mark.parametrize("kind", sorted(DISKS))
 def test_interrupts_tell_of_completions_as_polling_does(image: Path, kind: str) -> None:
     with Warden("truth-bare-tcg") as warden:
@@ -196,6 +247,17 @@ def test_interrupts_tell_of_completions_as_polling_does(image: Path, kind: str) 
         _, job, kept = load(guests, stack, words, image=image)
         guests.give_up()
     assert job["read"]["total_ios"] == 2 * 503
+    assert json.loads(kept.captures["guest-counts.json"])["vcpus"] == 2
+
+
+def test_interrupts_of_several_disks_reach_the_cpus_that_wait_for_them() -> None:
+    with Warden("truth-bare-tcg") as warden:
+        guests = BareSession(bare_guest(), warden, known=TCG)
+        stack = replace(NULL, machine=Machine(system="bare", vcpus=2), disks=3, second="bus=nvme")
+        words = "rw=randread,bs=4k,iodepth=4,numjobs=3,hipri=0,number_ios=503"
+        _, jobs, kept = load_several(guests, stack, (None,) * 3, words)
+        guests.give_up()
+    assert [job["read"]["total_ios"] for job in jobs] == [503] * 3
     assert json.loads(kept.captures["guest-counts.json"])["vcpus"] == 2
 
 
@@ -267,14 +329,15 @@ def test_a_job_that_cannot_be_is_refused_and_the_guest_goes_on(guests: BareSessi
     with guests.up(NULL, DiskImageSpec(image=None, size_bytes=SIZE, writes=False)) as bench:
         line = bench.vm.line
         for text, words in (
-            (b"[a]\nioengine=virtio-blk\nfilename=x\nrw=sideways\n", "rw: `sideways` is not one of"),
-            (b"[a]\nioengine=io_uring\nfilename=x\n", "all jobs must have ioengine=virtio-blk"),
-            (b"[a]\nioengine=virtio-blk\nfilename=x\nsize=1g\n", "reach beyond the end of the disk"),
+            (b"[a]\nioengine=virtio-blk\nfilename=disk0\nrw=sideways\n", "rw: `sideways` is not one of"),
+            (b"[a]\nioengine=io_uring\nfilename=disk0\n", "a job on disk0 needs ioengine=virtio-blk"),
+            (b"[a]\nioengine=virtio-blk\nfilename=disk1\n", "the guest has no disk `disk1`: it has disk0"),
+            (b"[a]\nioengine=virtio-blk\nfilename=disk0\nsize=1g\n", "reach beyond the end of the disk"),
             (b"\xff\xfe", "not text"),
         ):
             with pytest.raises(GuestError, match=words):
                 line.ask("job", text, expect="armed", timeout_seconds=9)
-        assert json.loads(line.ask("look", expect="seen", timeout_seconds=9))["sectors"] == SIZE // 512
+        assert json.loads(line.ask("look", b"disk0", expect="seen", timeout_seconds=9))["sectors"] == SIZE // 512
 
 
 def test_how_long_a_guest_ran_is_known_but_for_the_time_that_its_word_was_on_its_way() -> None:

@@ -33,11 +33,19 @@ impl Failure {
 
     /// The same failure, with what went wrong besides.
     pub fn and(self, also: &str) -> Self {
-        let more = |message: String| format!("{message}; {also}");
+        self.told(|message| format!("{message}; {also}"))
+    }
+
+    /// The same failure, with the name of what it is about.
+    pub fn of(self, name: &str) -> Self {
+        self.told(|message| format!("{name}: {message}"))
+    }
+
+    fn told(self, how: impl Fn(String) -> String) -> Self {
         match self {
-            Failure::Usage(message) => Failure::Usage(more(message)),
-            Failure::Run { message, errno } => Failure::Run { message: more(message), errno },
-            Failure::Data(message) => Failure::Data(more(message)),
+            Failure::Usage(message) => Failure::Usage(how(message)),
+            Failure::Run { message, errno } => Failure::Run { message: how(message), errno },
+            Failure::Data(message) => Failure::Data(how(message)),
         }
     }
 

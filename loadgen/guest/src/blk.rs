@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! virtio-blk: what the device says of its disk, and the words of its requests.
 
-use crate::chains::Words;
+use crate::chains::{Chains, Words};
+use crate::clock::Clock;
 use crate::disk::Seen;
 use crate::found::Place;
-use crate::memory::{get, put};
-use crate::port::{EIO, ENOTSUP, Kind};
+use crate::memory::{get, put, text};
+use crate::port::{EIO, ENOTSUP, Kind, Port as _, wait_for};
 use crate::virtio::{Device, EVENT_IDX, INDIRECT};
 use alloc::format;
+use alloc::string::String;
 use virtune_load_core::failure::Failure;
 
 const READ_ONLY: u64 = 1 << 5;
@@ -17,6 +19,9 @@ const TOPOLOGY: u64 = 1 << 10;
 const CONFIG_WCE: u64 = 1 << 11;
 const QUEUES: u64 = 1 << 12;
 const SECTOR: u64 = 512;
+/// The request that asks for a disk's serial number, and how long that is.
+const GET_ID: u32 = 8;
+const SERIAL_BYTES: u32 = 20;
 /// What a status is before the device writes it: none that a device may write.
 const UNWRITTEN: u8 = 0xff;
 
@@ -40,6 +45,27 @@ pub fn look(place: Place) -> Result<(Device, Seen), Failure> {
         offered: device.offered,
     };
     Ok((device, seen))
+}
+
+/// Reset the device and ask for the serial number of its disk.
+pub fn serial(place: Place, clock: Clock) -> Result<String, Failure> {
+    let device = Device::new(place, 0)?;
+    let mut port = Chains::new(device, 0, None, Blk)?;
+    let (tag, data) = port.room(SERIAL_BYTES)?;
+    device.begin();
+    let (header, answer) = port.places(tag);
+    put(header, GET_ID);
+    put(header + 4, 0u32);
+    put(header + 8, 0u64);
+    put(answer, UNWRITTEN);
+    port.hand_over(tag, Kind::Read);
+    port.kick();
+    wait_for(clock, "the disk did not say its serial number", || port.take())?;
+    device.reset()?;
+    match Blk.judge(answer)? {
+        0 => Ok(text(data, SERIAL_BYTES as usize)),
+        _ => Err(Failure::run("the disk does not say its serial number")),
+    }
 }
 
 /// The words of virtio-blk.

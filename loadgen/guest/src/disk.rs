@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The disk: what the guest sees of it, and the queue of the load on its ports.
+//! A disk: what the guest sees of it, and how its queues become ports of the load.
 
 use crate::blk::{self, Blk};
-use crate::board::Board;
 use crate::chains::Chains;
 use crate::clock::Clock;
 use crate::found::{Found, Kind as Thing, Place};
-use crate::machine::{Apic, TICK, WAKE, halt, relax};
+use crate::machine::WAKE;
 use crate::nvme;
-use crate::port::{Kind, Port};
+use crate::port::Port;
+use crate::ports::{Lane, Ports};
 use crate::scsi::{self, Scsi};
 use crate::virtio::Device;
 use alloc::boxed::Box;
-use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
-use core::time::Duration;
 use serde::Serialize;
 use virtune_load_core::failure::Failure;
 use virtune_load_core::job::Bus;
 use virtune_load_core::plan;
-use virtune_load_core::run::{Done, Queue, Run as _, Shape};
+use virtune_load_core::run::Shape;
 
 /// What the guest sees of its disk.
 #[derive(Clone, Debug, Serialize)]
@@ -49,21 +48,26 @@ pub struct Seen {
 
 /// What is behind the ports: the device of a virtio disk, or the controller of an NVMe disk.
 #[derive(Clone, Copy)]
-enum Behind {
+pub enum Behind {
+    /// virtio-blk.
     Blk(Device),
+    /// virtio-scsi.
     Scsi(Device),
+    /// NVMe.
     Nvme(nvme::Controller),
 }
 
 impl Behind {
-    fn trouble(&self) -> Option<&'static str> {
+    /// What the disk says of itself that keeps it from going on, while it should.
+    pub fn trouble(&self) -> Option<&'static str> {
         match self {
             Behind::Blk(device) | Behind::Scsi(device) => device.trouble(),
             Behind::Nvme(controller) => controller.trouble(),
         }
     }
 
-    fn acknowledge(&self) {
+    /// Take note of an interrupt, where the disk holds it until that is done.
+    pub fn acknowledge(&self) {
         match self {
             Behind::Blk(device) | Behind::Scsi(device) => device.acknowledge(),
             Behind::Nvme(_) => {}
@@ -91,21 +95,28 @@ pub struct Disk {
     pub seen: Seen,
 }
 
-/// A disk that a load has had: it takes nothing more.
+/// A disk that a load has: when it goes out of use, everything is taken back from it.
 pub struct Used(Behind);
 
 impl Used {
-    /// Take everything back from the disk.
+    /// Take everything back from the disk, and say whether that worked.
     pub fn end(self) -> Result<(), Failure> {
-        self.0.reset()
+        let done = self.0.reset();
+        core::mem::forget(self); // one that does not come back is not tried again
+        done
+    }
+}
+
+impl Drop for Used {
+    fn drop(&mut self) {
+        let _ = self.0.reset(); // the next load resets it again, and says so where that fails
     }
 }
 
 impl Disk {
     /// Reset the disk and look at it.
-    pub fn new(found: Option<Found>, clock: Clock) -> Result<Disk, Failure> {
-        let none = || Failure::run("the guest has no disk on virtio-blk, virtio-scsi or NVMe");
-        let Found { kind, place } = found.ok_or_else(none)?;
+    pub fn new(found: Found, clock: Clock) -> Result<Disk, Failure> {
+        let Found { kind, place } = found;
         let mut admin = None;
         let (bus, behind, seen) = match (kind, place) {
             (Thing::Disk(Bus::VirtioBlk), _) => {
@@ -121,7 +132,7 @@ impl Disk {
                 admin = Some(orders);
                 (Bus::Nvme, Behind::Nvme(controller), seen)
             }
-            _ => return Err(none()),
+            _ => return Err(Failure::run("a disk that the guest has no driver for")),
         };
         Ok(Disk { place, clock, behind, admin, bus, seen })
     }
@@ -131,29 +142,35 @@ impl Disk {
         plan::Disk { capacity: self.seen.sectors * 512, alignment: u64::from(self.seen.logical_block_size) }
     }
 
-    /// Start it with the clones of a load: `queues` has the shapes of those on each port. Each CPU gets its ports in
-    /// turn; they come back in the order of the CPUs.
+    /// Start it with the clones of a load. `queues` has for each port the CPU that drives it and the shapes of its
+    /// clones; each port becomes a lane of what its CPU has in `ports`. `number` and `name` are the disk's in the load.
     pub fn start(
         mut self,
-        queues: &[Vec<Shape>],
-        cpus: usize,
-        board: &Board,
-        polled: bool,
-    ) -> Result<(Used, Vec<Ports>), Failure> {
-        if !polled && !self.place.interrupts(WAKE, cpus) {
+        number: usize,
+        name: Option<&str>,
+        queues: &[(usize, Vec<Shape>)],
+        ports: &mut [Ports],
+    ) -> Result<Used, Failure> {
+        let mut cpus: Vec<usize> = queues.iter().map(|(cpu, _)| *cpu).collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        let polled = ports.iter().all(Ports::polled);
+        if !polled && !self.place.interrupts(WAKE, &cpus) {
             return Err(Failure::run("the disk has no MSI-X for every CPU: it can only be polled"));
         }
-        let mut found: Vec<Ports> = (0..cpus).map(|_| Ports::none(&self, board.clone(), polled)).collect();
-        for (number, shapes) in queues.iter().enumerate() {
-            let cpu = number % cpus;
-            let port = self.port(number as u16, (!polled).then_some(cpu as u16))?;
-            found[cpu].add(port, shapes)?;
+        let used = Used(self.behind);
+        for (queue, (cpu, shapes)) in (0..).zip(queues) {
+            let row = cpus.partition_point(|before| before < cpu) as u16;
+            let port = self.port(queue, (!polled).then_some(row))?;
+            let lane = Lane::new(port, number, name.map(String::from), self.behind, self.seen.flushes);
+            ports[*cpu].add(lane, shapes)?;
         }
         if let Behind::Blk(device) | Behind::Scsi(device) = self.behind {
             device.begin();
         }
-        found[0].ports[0].ready(self.clock)?;
-        Ok((Used(self.behind), found))
+        let first = queues.first().and_then(|(cpu, _)| ports[*cpu].first_of(number));
+        first.map_or(Ok(()), |port| port.ready(self.clock))?;
+        Ok(used)
     }
 
     /// Make a queue of the load's; the first has number 0.
@@ -170,296 +187,5 @@ impl Disk {
             (Behind::Blk(device), _) => Box::new(Chains::new(device, number, vector, Blk)?),
             (Behind::Nvme(_), None) => return Err(Failure::run("the NVMe disk takes no orders")),
         })
-    }
-}
-
-struct Slot {
-    port: usize,
-    tag: u32,
-    block: u32,
-    place: u64,
-    busy: bool,
-    kind: Kind,
-    /// Whether a flush is to follow before it counts as done.
-    flushes: bool,
-}
-
-/// The ports of the disk that one CPU drives, as one queue of the load.
-pub struct Ports {
-    behind: Behind,
-    ports: Vec<Box<dyn Port + Send>>,
-    slots: Vec<Slot>,
-    /// Whose request has a tag, for each port.
-    owners: Vec<Vec<u32>>,
-    /// Whether the disk takes flushes.
-    flushes: bool,
-    polled: bool,
-    in_flight: usize,
-    ended: Vec<Done>,
-    /// Flushes of a disk without a write cache: they are done as they are sent.
-    empty: Vec<usize>,
-    /// When a request last ended, or was sent to a disk that had none.
-    moved_ns: u64,
-    /// When the disk was last asked whether it can go on.
-    asked_ns: u64,
-    board: Board,
-    /// What the disk completed.
-    pub counts: Counts,
-}
-
-/// Requests that the disk completed, those of the ramp too.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Counts {
-    reads: u64,
-    writes: u64,
-    flushes: u64,
-    read_bytes: u64,
-    written_bytes: u64,
-}
-
-impl Counts {
-    /// Add those of other rings.
-    pub fn add(&mut self, other: &Counts) {
-        self.reads += other.reads;
-        self.writes += other.writes;
-        self.flushes += other.flushes;
-        self.read_bytes += other.read_bytes;
-        self.written_bytes += other.written_bytes;
-    }
-}
-
-impl Ports {
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.ports.len()
-    }
-
-    fn none(disk: &Disk, board: Board, polled: bool) -> Ports {
-        Ports {
-            behind: disk.behind,
-            ports: Vec::new(),
-            slots: Vec::new(),
-            owners: Vec::new(),
-            flushes: disk.seen.flushes,
-            polled,
-            in_flight: 0,
-            ended: Vec::new(),
-            empty: Vec::new(),
-            moved_ns: 0,
-            asked_ns: 0,
-            board,
-            counts: Counts::default(),
-        }
-    }
-
-    /// Add a port with its slots.
-    fn add(&mut self, mut port: Box<dyn Port + Send>, shapes: &[Shape]) -> Result<(), Failure> {
-        let mut owners = Vec::new();
-        for shape in shapes {
-            for _ in 0..shape.depth {
-                let (tag, place) = port.room(shape.block as u32)?;
-                owners.resize(tag as usize, u32::MAX);
-                owners.push(self.slots.len() as u32);
-                self.slots.push(Slot {
-                    port: self.ports.len(),
-                    tag,
-                    block: shape.block as u32,
-                    place,
-                    busy: false,
-                    kind: Kind::Read,
-                    flushes: false,
-                });
-            }
-        }
-        port.listen(false);
-        self.ended.reserve(self.slots.len());
-        self.ports.push(port);
-        self.owners.push(owners);
-        Ok(())
-    }
-
-    /// Make the CPU that drives them ready: a clock wakes it where it halts.
-    pub fn settle_here(&self) {
-        Apic.tick(if self.polled { None } else { Some(WAKE) });
-    }
-
-    /// How often doorbells were rung.
-    pub fn kicks(&self) -> u64 {
-        self.ports.iter().map(|port| port.kicks()).sum()
-    }
-
-    fn claim(&mut self, number: usize, flushes: bool) {
-        let slot = &mut self.slots[number];
-        assert!(!slot.busy, "slot {number} is in flight");
-        (slot.busy, slot.flushes) = (true, flushes);
-        if self.in_flight == 0 {
-            self.moved_ns = self.board.now();
-        }
-        self.in_flight += 1;
-    }
-
-    fn send(&mut self, number: usize, kind: Kind, offset: u64) {
-        let slot = &mut self.slots[number];
-        slot.kind = kind;
-        self.ports[slot.port].send(slot.tag, kind, offset);
-    }
-
-    /// Count a request that came to a good end; whether it is done, or a flush follows it.
-    fn well(&mut self, number: usize) -> bool {
-        let slot = &mut self.slots[number];
-        let bytes = u64::from(slot.block);
-        match slot.kind {
-            Kind::Read => {
-                (self.counts.reads, self.counts.read_bytes) = (self.counts.reads + 1, self.counts.read_bytes + bytes);
-            }
-            Kind::Write => {
-                (self.counts.writes, self.counts.written_bytes) =
-                    (self.counts.writes + 1, self.counts.written_bytes + bytes);
-            }
-            Kind::Flush => self.counts.flushes += 1,
-        }
-        let done = !core::mem::take(&mut slot.flushes) || !self.flushes;
-        if !done {
-            self.send(number, Kind::Flush, 0);
-        }
-        done
-    }
-
-    /// Take what the disk gave back, at most so many; a disk that gives back what it never had is a failure.
-    fn reap(&mut self, most: usize) -> Result<(), Failure> {
-        while self.ended.len() < most
-            && let Some(slot) = self.empty.pop()
-        {
-            self.settle(slot, 0);
-        }
-        for index in 0..self.ports.len() {
-            while self.ended.len() < most {
-                let Some((tag, said)) = self.ports[index].take() else { break };
-                let owner = self.owners[index].get(tag as usize).copied().unwrap_or(u32::MAX) as usize;
-                if !self.slots.get(owner).is_some_and(|slot| slot.busy) {
-                    return Err(Failure::run(format!(
-                        "the disk gave request {tag} of queue {} back, which it did not have",
-                        self.ports[index].number()
-                    )));
-                }
-                match self.ports[index].judge(tag, said)? {
-                    0 if self.well(owner) => self.settle(owner, 0),
-                    0 => {}
-                    errno => self.settle(owner, errno),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn settle(&mut self, slot: usize, result: i32) {
-        self.slots[slot].busy = false;
-        self.in_flight -= 1;
-        self.ended.push(Done { slot, result });
-    }
-
-    /// Fail with what is to be said of a disk that ended nothing for a while: it says itself that it cannot go on, or
-    /// the while was longer than it may be.
-    fn require_alive(&mut self, now: u64) -> Result<(), Failure> {
-        let since = |then: u64| Duration::from_nanos(now.saturating_sub(then));
-        if since(self.moved_ns.max(self.asked_ns)) > TICK {
-            self.asked_ns = now; // an exit
-            if let Some(trouble) = self.behind.trouble() {
-                return Err(Failure::run(format!("the disk {trouble}")));
-            }
-        }
-        let patience = Duration::from_nanos(self.board.patience_ns());
-        if since(self.moved_ns) > patience {
-            let seconds = patience.as_secs_f64();
-            return Err(Failure::run(format!("the disk completed nothing for {seconds} s: it is stuck")));
-        }
-        Ok(())
-    }
-
-    /// Halt until an interrupt comes; several may be seen by one look, and one may come for nothing.
-    fn sleep(&mut self) {
-        self.behind.acknowledge();
-        let mut waits = false;
-        for port in &mut self.ports {
-            waits |= port.listen(true);
-        }
-        if !waits {
-            halt();
-        }
-        for port in &mut self.ports {
-            port.listen(false);
-        }
-    }
-}
-
-impl Queue for Ports {
-    fn in_flight(&self) -> usize {
-        self.in_flight
-    }
-
-    fn buffer(&mut self, number: usize) -> &mut [u8] {
-        let slot = &self.slots[number];
-        assert!(!slot.busy, "slot {number} is in flight");
-        // SAFETY: the slot's own buffer; it is idle, so the disk has given it back, and `&mut self` keeps every
-        // other reference away.
-        unsafe { core::slice::from_raw_parts_mut(slot.place as *mut u8, slot.block as usize) }
-    }
-
-    #[inline]
-    fn read(&mut self, slot: usize, offset: u64) {
-        self.claim(slot, false);
-        self.send(slot, Kind::Read, offset);
-    }
-
-    #[inline]
-    fn write(&mut self, slot: usize, offset: u64, durable: bool) {
-        self.claim(slot, durable);
-        self.send(slot, Kind::Write, offset);
-    }
-
-    fn flush(&mut self, slot: usize) {
-        self.claim(slot, false);
-        if self.flushes {
-            self.send(slot, Kind::Flush, 0);
-        } else {
-            self.empty.push(slot);
-        }
-    }
-
-    #[inline]
-    fn submit(&mut self) -> Result<(), Failure> {
-        for port in &mut self.ports {
-            port.kick();
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn wait(&mut self, least: usize, most: usize, limit: Duration) -> Result<usize, Failure> {
-        self.submit()?;
-        self.ended.clear();
-        let least = least.min(self.in_flight);
-        let begun = self.board.now();
-        loop {
-            self.reap(most)?;
-            let now = self.board.now();
-            if !self.ended.is_empty() {
-                self.moved_ns = now;
-            }
-            self.submit()?; // of flushes that follow writes
-            if self.ended.len() >= least || now - begun >= limit.as_nanos() as u64 {
-                break;
-            }
-            self.require_alive(now)?;
-            // a timetable is kept by looking: what wakes from a halt wakes late
-            if self.polled || limit < TICK { relax() } else { self.sleep() }
-        }
-        self.ended.reverse(); // the first that ended is given out first, from the end
-        Ok(self.ended.len())
-    }
-
-    #[inline]
-    fn next_done(&mut self) -> Option<Done> {
-        self.ended.pop()
     }
 }

@@ -45,8 +45,8 @@ pub enum Place {
 }
 
 impl Place {
-    /// Have interrupts call `vector` on the first `cpus` CPUs; whether the device has enough of them.
-    pub fn interrupts(self, vector: u8, cpus: usize) -> bool {
+    /// Have interrupts call `vector` on these CPUs, by a row of the device's table for each; whether it has as many.
+    pub fn interrupts(self, vector: u8, cpus: &[usize]) -> bool {
         match self {
             Place::Pci(function) => function.interrupts(vector, cpus),
             Place::Mmio(_, irq) => {
@@ -73,21 +73,14 @@ impl Found {
     }
 }
 
-/// Find the disk and the console. Every look costs an exit, so it ends when there is one of each.
+/// Find the disks and the console.
 pub fn find() -> Vec<Found> {
-    if pci::is_there() { pci::find(enough) } else { on_mmio() }
-}
-
-fn enough(found: &[Found]) -> bool {
-    found.iter().any(Found::is_disk) && found.iter().any(|one| one.kind == Kind::Console)
+    if pci::is_there() { pci::find() } else { on_mmio() }
 }
 
 fn on_mmio() -> Vec<Found> {
     let mut found = Vec::new();
     for slot in 0..MMIO_SLOTS {
-        if enough(&found) {
-            break;
-        }
         let base = MMIO + MMIO_BYTES * slot;
         // SAFETY: microvm has registers here, which are mapped; other boards have PCI and do not come here.
         let word = |at: u64| unsafe { ((base + at) as *const u32).read_volatile() };

@@ -14,6 +14,7 @@ mod chains;
 mod clock;
 mod cpus;
 mod disk;
+mod disks;
 mod found;
 mod line;
 mod lock;
@@ -22,6 +23,7 @@ mod memory;
 mod nvme;
 mod pci;
 mod port;
+mod ports;
 mod scsi;
 mod virtio;
 
@@ -35,14 +37,16 @@ use core::fmt::Write as _;
 use core::panic::PanicInfo;
 use core::time::Duration;
 use cpus::Started;
-use disk::{Counts, Disk, Ports, Used};
-use found::{Found, Kind};
+use disk::Used;
+use disks::{Chosen, Disks};
+use found::Kind;
 use line::Line;
 use machine::{Exit, Serial, exit};
-use serde_json::json;
+use ports::{Counts, Ports};
+use serde_json::{Map, json};
 use virtune_load_core::crew::Crew;
 use virtune_load_core::failure::Failure;
-use virtune_load_core::job::{Driver, Job};
+use virtune_load_core::job::Job;
 use virtune_load_core::plan::{Plan, SEED, plans, shape, share_out, spans};
 use virtune_load_core::report::{Harvest, report};
 use virtune_load_core::run::{NoJournal, Run as _, Shape};
@@ -66,20 +70,20 @@ extern "C" fn guest_main(info: u32) -> ! {
     let console = found.iter().find(|one| one.kind == Kind::Console).expect("a virtio console to talk by");
     let mut line = Line::open(*console).unwrap_or_else(|failure| panic!("{failure}"));
     let clock = Clock::find();
+    let disks = Disks::of(&found, clock);
     let hello = json!({
         "version": VERSION, "clock": clock.source, "tsc_hz": clock.hertz, "memory_bytes": bytes, "up_ns": clock.now(),
-        "cpus": cpus, "exit_ns": cpus::exit_ns(clock),
+        "cpus": cpus, "exit_ns": cpus::exit_ns(clock), "disks": disks.names(),
     });
     line.send("hello", hello.to_string().as_bytes());
-    let disk = found.iter().find(|one| one.is_disk()).copied();
     loop {
         let mark = memory::mark();
         let asked = line.receive();
         let kind = asked.as_ref().map_or("", |frame| frame.kind.as_str());
         let answer = match (kind, &asked) {
             ("end", _) => exit(Exit::Asked),
-            ("look", _) => look(&mut line, disk, cpus, clock),
-            ("job", Ok(frame)) => load(&mut line, disk, cpus, clock, &frame.body),
+            ("look", Ok(frame)) => look(&mut line, &disks, cpus, clock, &frame.body),
+            ("job", Ok(frame)) => load(&mut line, &disks, cpus, clock, &frame.body),
             (_, Err(failure)) => Err(failure.clone()),
             (other, _) => Err(Failure::usage(format!("`{other}` is nothing that can be asked for"))),
         };
@@ -92,9 +96,9 @@ extern "C" fn guest_main(info: u32) -> ! {
     }
 }
 
-/// Reset the disk, and have every CPU answer.
-fn look(line: &mut Line, disk: Option<Found>, cpus: usize, clock: Clock) -> Result<(), Failure> {
-    let disk = Disk::new(disk, clock)?;
+/// Reset a disk, and have every CPU answer.
+fn look(line: &mut Line, disks: &Disks, cpus: usize, clock: Clock, name: &[u8]) -> Result<(), Failure> {
+    let disk = disks.open(&String::from_utf8_lossy(name))?;
     for cpu in 1..cpus {
         cpus::start(cpu, clock, Box::new(|| ()))?.finish();
     }
@@ -124,7 +128,8 @@ impl Part {
 struct Ready {
     jobs: Vec<Job>,
     board: Board,
-    disk: Used,
+    /// Each disk by its name.
+    disks: Vec<(String, Used)>,
     here: Part,
     others: Vec<Started<Done>>,
     capacity: u64,
@@ -132,8 +137,8 @@ struct Ready {
 }
 
 /// Make a load ready, let the host say when it begins, and report the result.
-fn load(line: &mut Line, disk: Option<Found>, cpus: usize, clock: Clock, text: &[u8]) -> Result<(), Failure> {
-    let Ready { jobs, board, disk, here, others, capacity, seed } = make(disk, cpus, clock, text)?;
+fn load(line: &mut Line, disks: &Disks, cpus: usize, clock: Clock, text: &[u8]) -> Result<(), Failure> {
+    let Ready { jobs, board, disks, here, others, capacity, seed } = make(disks, cpus, clock, text)?;
     line.send("armed", b"");
     let (patience, now) = match told_to_go(line) {
         Ok(numbers) => numbers,
@@ -150,16 +155,18 @@ fn load(line: &mut Line, disk: Option<Found>, cpus: usize, clock: Clock, text: &
     let mut done = alloc::vec![here.run(&board)];
     done.extend(others.into_iter().map(Started::finish));
     line.send("ended", (board.now() - begun).to_string().as_bytes());
-    let (mut queues, mut kicks, mut counts, vcpus) = (0, 0, Counts::default(), done.len());
+    let (mut queues, mut kicks, vcpus) = (0, 0, done.len());
+    let mut counts = alloc::vec![Counts::default(); disks.len()];
     let mut outcomes = Vec::new();
     for (of_cpu, ports) in done {
         outcomes.extend(of_cpu);
         (queues, kicks) = (queues + ports.count(), kicks + ports.kicks());
-        counts.add(&ports.counts);
+        ports.count_up(&mut counts);
     }
     outcomes.sort_by_key(|(stream, _)| *stream);
     let outcomes: Vec<Outcome> = outcomes.into_iter().map(|(_, outcome)| outcome).collect();
-    let reset = disk.end();
+    let (names, used): (Vec<String>, Vec<Used>) = disks.into_iter().unzip();
+    let reset = used.into_iter().map(Used::end).fold(Ok(()), Result::and);
     let log: String = outcomes.iter().map(|outcome| logs::iops(&jobs[outcome.job], outcome)).collect();
     let harvest = Harvest {
         outcomes,
@@ -175,7 +182,11 @@ fn load(line: &mut Line, disk: Option<Found>, cpus: usize, clock: Clock, text: &
     if !each.is_empty() {
         line.send("each", each.as_bytes());
     }
-    line.send("counts", json!({ "kicks": kicks, "vcpus": vcpus, "completed": counts }).to_string().as_bytes());
+    let mut completed = Counts::default();
+    counts.iter().for_each(|one| completed.add(one));
+    let each: Map<_, _> = names.into_iter().zip(counts.iter().map(|one| json!(one))).collect();
+    let counted = json!({ "kicks": kicks, "vcpus": vcpus, "completed": completed, "disks": each });
+    line.send("counts", counted.to_string().as_bytes());
     let result = report(&jobs, &harvest, Duration::from_millis(now), true);
     line.send("result", json_text(&result)?.as_bytes());
     reset
@@ -194,34 +205,31 @@ fn told_to_go(line: &mut Line) -> Result<(u64, u64), Failure> {
         .ok_or_else(|| Failure::usage(format!("`{words}` does not say how long to wait and what time it is")))
 }
 
-fn make(disk: Option<Found>, cpus: usize, clock: Clock, text: &[u8]) -> Result<Ready, Failure> {
+fn make(disks: &Disks, cpus: usize, clock: Clock, text: &[u8]) -> Result<Ready, Failure> {
     let text = core::str::from_utf8(text).map_err(|_| Failure::usage("a job that is not text"))?;
     let words = [("log_avg_msec", "100"), ("write_iops_log", "load")].map(|(k, v)| (k.to_string(), v.to_string()));
     let jobs = jobfile::jobs_of(text, &words)?;
-    let first = &jobs[0];
-    let disk = Disk::new(disk, clock)?;
-    if jobs.iter().any(|job| job.place != first.place) || first.place.driver != Driver::Guest(disk.bus) {
-        let engine = disk.bus.name();
-        return Err(Failure::usage(format!("all jobs must have ioengine={engine} and the same hipri")));
-    }
-    if disk.seen.read_only && jobs.iter().any(|job| job.pattern.writes) {
-        return Err(Failure::usage("the disk is read-only, and the load writes"));
-    }
-    let (seen, polled) = (disk.plan(), first.place.poll);
-    let seed = first.seed.unwrap_or(SEED);
-    let plans = plans(&jobs, &spans(&jobs, &seen)?, seed);
-    let queues = plans.len().clamp(1, usize::from(disk.seen.queues));
-    let cpus = cpus.min(queues);
-    let queues = share_out(plans, queues);
-    let shapes: Vec<Vec<Shape>> = queues.iter().map(|plans| plans.iter().map(shape).collect()).collect();
-    let need: usize = shapes.iter().flatten().map(|one| one.depth * one.block).sum();
+    let chosen = disks.of_jobs(&jobs)?;
+    let (capacity, polled) = (chosen.disks[0].1.plan().capacity, jobs[0].place.poll);
+    let seed = jobs[0].seed.unwrap_or(SEED);
+    let mut queues = queues_of(&jobs, &chosen, seed)?;
+    let cpus = cpus.min(queues.len());
+    (0..).zip(&mut queues).for_each(|(number, queue): (usize, _)| queue.cpu = number % cpus);
+    let need: usize = queues.iter().flat_map(Driven::shapes).map(|one| one.depth * one.block).sum();
     if need > memory::left() / 2 {
         return Err(Failure::usage(format!("the guest has no memory for {} MiB of buffers", need >> 20)));
     }
     let board = Board::new(clock);
-    let (used, ports) = disk.start(&shapes, cpus, &board, polled)?;
+    let mut ports: Vec<Ports> = (0..cpus).map(|_| Ports::none(board.clone(), polled)).collect();
+    let (mut used, several) = (Vec::new(), chosen.disks.len() > 1);
+    for (number, (name, disk)) in chosen.disks.into_iter().enumerate() {
+        let own = queues.iter().filter(|queue| queue.disk == number);
+        let own: Vec<_> = own.map(|queue| (queue.cpu, queue.shapes().collect())).collect();
+        let begun = disk.start(number, several.then_some(name.as_str()), &own, &mut ports)?;
+        used.push((name, begun));
+    }
     let mut parts: Vec<Part> =
-        ports.into_iter().zip(one_by_one(queues, cpus)).map(|(ports, plans)| part(plans, ports, &board)).collect();
+        ports.into_iter().zip(by_cpu(queues, cpus)).map(|(ports, plans)| part(plans, ports, &board)).collect();
     let here = parts.remove(0);
     here.crew.queue().settle_here();
     let mut others = Vec::new();
@@ -240,15 +248,46 @@ fn make(disk: Option<Found>, cpus: usize, clock: Clock, text: &[u8]) -> Result<R
             }
         }
     }
-    Ok(Ready { jobs, board, disk: used, here, others, capacity: seen.capacity, seed })
+    Ok(Ready { jobs, board, disks: used, here, others, capacity, seed })
 }
 
-/// Give each CPU its queues in turn: the plans of all of them, with their slots one after the other.
-fn one_by_one(queues: Vec<Vec<Plan>>, cpus: usize) -> Vec<Vec<Plan>> {
+/// A queue of a disk, and the CPU that drives it with these clones.
+struct Driven {
+    disk: usize,
+    cpu: usize,
+    plans: Vec<Plan>,
+}
+
+impl Driven {
+    fn shapes(&self) -> impl Iterator<Item = Shape> {
+        self.plans.iter().map(shape)
+    }
+}
+
+/// Share the clones of each disk out to its queues: the queues of all disks, one disk after the other.
+fn queues_of(jobs: &[Job], chosen: &Chosen, seed: u64) -> Result<Vec<Driven>, Failure> {
+    let mut all = Vec::new();
+    for (job, number) in jobs.iter().zip(&chosen.of_job) {
+        all.extend(spans(core::slice::from_ref(job), &chosen.disks[*number].1.plan())?);
+    }
+    let mut of_disk: Vec<Vec<Plan>> = chosen.disks.iter().map(|_| Vec::new()).collect();
+    for plan in plans(jobs, &all, seed) {
+        of_disk[chosen.of_job[plan.index]].push(plan);
+    }
+    let mut found = Vec::new();
+    for (disk, (plans, (_, seen))) in of_disk.into_iter().zip(&chosen.disks).enumerate() {
+        let queues = plans.len().clamp(1, usize::from(seen.seen.queues));
+        found.extend(share_out(plans, queues).into_iter().map(|plans| Driven { disk, cpu: 0, plans }));
+    }
+    Ok(found)
+}
+
+/// The plans of each CPU's queues, with their slots one after the other.
+fn by_cpu(queues: Vec<Driven>, cpus: usize) -> Vec<Vec<Plan>> {
     let mut found: Vec<Vec<Plan>> = (0..cpus).map(|_| Vec::new()).collect();
-    for (number, plans) in queues.into_iter().enumerate() {
-        let own = &mut found[number % cpus];
-        for mut plan in plans {
+    for queue in queues {
+        let own = &mut found[queue.cpu];
+        for mut plan in queue.plans {
             plan.first = own.iter().map(|other| other.job.depth).sum();
             own.push(plan);
         }

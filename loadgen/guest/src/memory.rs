@@ -5,6 +5,7 @@
 use crate::lock::Lock;
 use alloc::alloc::alloc_zeroed;
 use alloc::format;
+use alloc::string::{String, ToString as _};
 use core::alloc::{GlobalAlloc, Layout};
 use core::arch::asm;
 use virtune_load_core::failure::Failure;
@@ -112,6 +113,12 @@ pub fn get<T: Copy>(address: u64) -> T {
 pub fn put<T>(address: u64, value: T) {
     // SAFETY: as above.
     unsafe { (address as *mut T).write_volatile(value) }
+}
+
+/// Read a text that a device has or wrote: up to its first NUL, without the blanks around it.
+pub fn text(address: u64, most: usize) -> String {
+    let bytes = (0..most as u64).map(|at| get::<u8>(address + at)).take_while(|byte| *byte != 0);
+    bytes.map(char::from).collect::<String>().trim().to_string()
 }
 
 #[unsafe(no_mangle)]

@@ -3,10 +3,11 @@
 
 use crate::clock::Clock;
 use crate::disk::Seen;
-use crate::memory::{get, memory, put};
+use crate::memory::{get, memory, put, text};
 use crate::pci::Function;
 use crate::port::{EIO, Kind, Port, wait_for};
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::{Ordering, fence};
 use virtune_load_core::failure::Failure;
@@ -60,24 +61,7 @@ pub struct Controller {
 
 /// Reset the controller, enable it and ask for its namespace.
 pub fn look(function: Function, clock: Clock) -> Result<(Controller, Pair, Seen), Failure> {
-    let registers = u64::from(function.memory(0).ok_or_else(|| Failure::run("the NVMe disk has no registers"))?);
-    let capabilities: u64 = get(registers + CAPABILITIES);
-    let mut controller = Controller {
-        registers,
-        apart: 4 << (capabilities >> 32 & 15),
-        entries: ENTRIES.min((capabilities as u16).saturating_add(1)),
-        block: 512,
-        largest: 0,
-    };
-    controller.reset_within(clock)?;
-    let mut admin = Pair::new(&controller, 0, ADMIN_ENTRIES)?;
-    put(registers + ADMIN_SIZES, u32::from(ADMIN_ENTRIES - 1) << 16 | u32::from(ADMIN_ENTRIES - 1));
-    put(registers + ADMIN_SENT, admin.sent);
-    put(registers + ADMIN_ENDED, admin.ended);
-    put(registers + CONFIGURATION, ENABLE);
-    controller.wait(clock, READY)?;
-    let page = memory(PAGE as usize, PAGE as usize)?;
-    admin.run(clock, &about(IDENTIFY, 0, page, [1, 0]))?;
+    let (mut controller, mut admin, page) = enabled(function, clock)?;
     let (most, caches) = (get::<u8>(page + 77), get::<u8>(page + 525) & 1 != 0);
     controller.largest = PAGES_MAX.min(if most == 0 { PAGES_MAX } else { 1 << most.min(16) }) * PAGE;
     admin.run(clock, &about(IDENTIFY, NAMESPACE, page, [0, 0]))?;
@@ -98,6 +82,36 @@ pub fn look(function: Function, clock: Clock) -> Result<(Controller, Pair, Seen)
         offered: 0,
     };
     Ok((controller, admin, seen))
+}
+
+/// Reset the controller, enable it and ask for its serial number.
+pub fn serial(function: Function, clock: Clock) -> Result<String, Failure> {
+    let (controller, _, page) = enabled(function, clock)?;
+    controller.reset()?;
+    Ok(text(page + 4, 20))
+}
+
+/// Reset the controller, enable it and ask what it is: with its queue of orders, and the page of its answer.
+fn enabled(function: Function, clock: Clock) -> Result<(Controller, Pair, u64), Failure> {
+    let registers = u64::from(function.memory(0).ok_or_else(|| Failure::run("the NVMe disk has no registers"))?);
+    let capabilities: u64 = get(registers + CAPABILITIES);
+    let controller = Controller {
+        registers,
+        apart: 4 << (capabilities >> 32 & 15),
+        entries: ENTRIES.min((capabilities as u16).saturating_add(1)),
+        block: 512,
+        largest: 0,
+    };
+    controller.reset_within(clock)?;
+    let mut admin = Pair::new(&controller, 0, ADMIN_ENTRIES)?;
+    put(registers + ADMIN_SIZES, u32::from(ADMIN_ENTRIES - 1) << 16 | u32::from(ADMIN_ENTRIES - 1));
+    put(registers + ADMIN_SENT, admin.sent);
+    put(registers + ADMIN_ENDED, admin.ended);
+    put(registers + CONFIGURATION, ENABLE);
+    controller.wait(clock, READY)?;
+    let page = memory(PAGE as usize, PAGE as usize)?;
+    admin.run(clock, &about(IDENTIFY, 0, page, [1, 0]))?;
+    Ok((controller, admin, page))
 }
 
 impl Controller {

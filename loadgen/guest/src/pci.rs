@@ -13,6 +13,12 @@ const BRIDGE_UNIT: u32 = 0x10_0000;
 const VIRTIO: u16 = 0x1af4;
 const MSI_X: u8 = 0x11;
 const VENDOR_SPECIFIC: u8 = 0x09;
+/// Where a function says what its configuration looks like: as a bridge's, and whether it has others beside it.
+const HEADER: u8 = 0x0e;
+const BRIDGE: u8 = 1;
+const SEVERAL: u8 = 0x80;
+/// Where a bridge has the numbers of the buses at both its ends.
+const BUSES: u8 = 0x18;
 /// The class of an NVMe controller: storage, non-volatile memory, NVM Express.
 const NVME_CLASS: u32 = 0x01_0802;
 
@@ -23,8 +29,32 @@ pub struct Function {
 }
 
 impl Function {
-    fn at(bus: u8, slot: u8) -> Function {
-        Function { address: 0x8000_0000 | u32::from(bus) << 16 | u32::from(slot) << 11 }
+    fn at(bus: u8, slot: u8, number: u8) -> Function {
+        let place = u32::from(bus) << 16 | u32::from(slot) << 11 | u32::from(number) << 8;
+        Function { address: 0x8000_0000 | place }
+    }
+
+    fn is_there(self) -> bool {
+        self.read16(0) != 0xffff
+    }
+
+    fn is_bridge(self) -> bool {
+        self.read8(HEADER) & !SEVERAL == BRIDGE
+    }
+
+    /// What it is, if it can be driven; then its memories get places from `next` on.
+    fn found(self, next: &mut u32) -> Option<Found> {
+        let kind = match (self.read16(0), self.read16(2)) {
+            // as old devices are numbered, and as new ones are
+            (VIRTIO, 0x1001) => Kind::of_virtio(2),
+            (VIRTIO, 0x1003) => Kind::of_virtio(3),
+            (VIRTIO, 0x1004) => Kind::of_virtio(8),
+            (VIRTIO, number @ 0x1040..0x1080) => Kind::of_virtio(u32::from(number) - 0x1040),
+            _ if self.read(0x08) >> 8 == NVME_CLASS => Some(Kind::Disk(Bus::Nvme)),
+            _ => None,
+        }?;
+        self.settle(next);
+        Some(Found { kind, place: Place::Pci(self) })
     }
 
     /// Read four bytes of its configuration.
@@ -73,19 +103,20 @@ impl Function {
             .collect()
     }
 
-    /// Switch MSI-X on, and have a row for each of the first `cpus` CPUs call `vector` there; whether it has as many.
-    pub fn interrupts(self, vector: u8, cpus: usize) -> bool {
+    /// Switch MSI-X on, and have a row for each of these CPUs call `vector` there; whether it has as many rows.
+    pub fn interrupts(self, vector: u8, cpus: &[usize]) -> bool {
         let Some((at, head)) = self.listed().find(|(_, head)| *head as u8 == MSI_X) else { return false };
         let rows = (head >> 16 & 0x7ff) as usize + 1;
         let table = self.read(at + 4);
         let Some(base) = self.memory((table & 7) as u8) else { return false };
-        if rows < cpus {
+        if rows < cpus.len() {
             return false;
         }
         self.write(at, head | 1 << 31);
-        for cpu in 0..cpus {
-            let row = (base + (table & !7)) as usize + 16 * cpu;
-            for (index, word) in [0xfee0_0000 | (cpu as u32) << 12, 0, u32::from(vector), 0].into_iter().enumerate() {
+        for (number, cpu) in cpus.iter().enumerate() {
+            let row = (base + (table & !7)) as usize + 16 * number;
+            let words = [0xfee0_0000 | (*cpu as u32) << 12, 0, u32::from(vector), 0];
+            for (index, word) in words.into_iter().enumerate() {
                 // SAFETY: a row of the device's own table, in a memory that was dealt out to it.
                 unsafe { (row as *mut u32).add(index).write_volatile(word) };
             }
@@ -147,55 +178,37 @@ impl Capability {
 
 /// Whether the board has PCI: then its first device is the bridge to the CPU.
 pub fn is_there() -> bool {
-    Function::at(0, 0).read16(0) != 0xffff
+    Function::at(0, 0, 0).is_there()
 }
 
-/// Find the devices that can be driven on the first bus and behind its bridges, and give them addresses, until that is
-/// `enough`.
-pub fn find(enough: fn(&[Found]) -> bool) -> Vec<Found> {
+/// Find the devices that can be driven on the first bus and behind its bridges, and give them addresses.
+pub fn find() -> Vec<Found> {
     let mut found = Vec::new();
     let (mut next, mut buses) = (WINDOW, 0u8);
-    for slot in 0..32 {
-        if enough(&found) {
-            break;
-        }
-        let here = Function::at(0, slot);
-        let name = here.read(0);
-        if name as u16 == 0xffff {
-            continue;
-        }
-        let bridge = here.read8(0x0e) & 0x7f == 1;
-        if bridge {
-            buses += 1;
-            next = next.next_multiple_of(BRIDGE_UNIT);
-            let begin = next;
-            here.write(0x18, u32::from(buses) << 16 | u32::from(buses) << 8);
-            found.extend(function(buses, 0, &mut next));
-            next = next.next_multiple_of(BRIDGE_UNIT);
-            // a window that ends before it begins passes nothing on
-            let last = if next == begin { 0 } else { (next - 1) & 0xfff0_0000 };
-            here.write(0x20, last | begin >> 16);
-            here.write(0x24, 0x0000_fff0);
-            here.write(0x04, 0x0406);
-        } else {
-            found.extend(function(0, slot, &mut next));
-        }
+    let here: Vec<Function> = (0..32).flat_map(|slot| functions(0, slot)).collect();
+    let (bridges, others): (Vec<Function>, Vec<Function>) = here.into_iter().partition(|one| one.is_bridge());
+    found.extend(others.into_iter().filter_map(|one| one.found(&mut next)));
+    // firmware may have numbered the buses: two of one number would answer for each other
+    bridges.iter().for_each(|bridge| bridge.write(BUSES, 0));
+    for here in bridges {
+        buses += 1;
+        next = next.next_multiple_of(BRIDGE_UNIT);
+        let begin = next;
+        here.write(BUSES, u32::from(buses) << 16 | u32::from(buses) << 8);
+        found.extend(functions(buses, 0).filter_map(|beyond| beyond.found(&mut next)));
+        next = next.next_multiple_of(BRIDGE_UNIT);
+        // a window that ends before it begins passes nothing on
+        let last = if next == begin { 0 } else { (next - 1) & 0xfff0_0000 };
+        here.write(0x20, last | begin >> 16);
+        here.write(0x24, 0x0000_fff0);
+        here.write(0x04, 0x0406);
     }
     found
 }
 
-fn function(bus: u8, slot: u8, next: &mut u32) -> Option<Found> {
-    let here = Function::at(bus, slot);
-    let kind = match (here.read16(0), here.read16(2)) {
-        // as old devices are numbered, and as new ones are
-        (VIRTIO, 0x1001) => Kind::of_virtio(2),
-        (VIRTIO, 0x1003) => Kind::of_virtio(3),
-        (VIRTIO, 0x1004) => Kind::of_virtio(8),
-        (VIRTIO, number @ 0x1040..0x1080) => Kind::of_virtio(u32::from(number) - 0x1040),
-        (0xffff, _) => None,
-        _ if here.read(0x08) >> 8 == NVME_CLASS => Some(Kind::Disk(Bus::Nvme)),
-        _ => None,
-    }?;
-    here.settle(next);
-    Some(Found { kind, place: Place::Pci(here) })
+/// The functions of a slot. Every look costs an exit: beside the first one is looked only where that says so.
+fn functions(bus: u8, slot: u8) -> impl Iterator<Item = Function> {
+    let first = Function::at(bus, slot, 0);
+    let several = first.is_there() && first.read8(HEADER) & SEVERAL != 0;
+    (0..if several { 8 } else { 1 }).map(move |number| Function::at(bus, slot, number)).filter(|one| one.is_there())
 }

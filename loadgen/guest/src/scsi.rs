@@ -5,10 +5,11 @@ use crate::chains::{Chains, Words};
 use crate::clock::Clock;
 use crate::disk::Seen;
 use crate::found::Place;
-use crate::memory::{get, put};
+use crate::memory::{get, put, text};
 use crate::port::{EIO, Kind, Port as _, wait_for};
 use crate::virtio::{Device, EVENT_IDX, INDIRECT};
 use alloc::format;
+use alloc::string::String;
 use virtune_load_core::failure::Failure;
 
 /// The queues before those of requests: of control and of events, which stay unused.
@@ -24,13 +25,18 @@ const RESPONSE_AT: u64 = 11;
 /// What virtio's word is before the device writes it: none that it may write.
 const UNWRITTEN: u8 = 0xff;
 
+/// The features that are wanted.
+const WANTED: u64 = INDIRECT | EVENT_IDX;
+
 const TEST_UNIT_READY: u8 = 0x00;
+const INQUIRY: u8 = 0x12;
 const MODE_SENSE: u8 = 0x1a;
 const SYNCHRONIZE_CACHE: u8 = 0x35;
 const READ_16: u8 = 0x88;
 const WRITE_16: u8 = 0x8a;
 const SERVICE_IN_16: u8 = 0x9e;
 const READ_CAPACITY_16: u8 = 0x10;
+const SERIAL_PAGE: u8 = 0x80;
 const CACHING_PAGE: u8 = 8;
 const CHECK_CONDITION: u8 = 2;
 /// How often a disk may say that something has happened to it, such as its reset, before it does as it is told.
@@ -38,12 +44,7 @@ const ATTENTIONS: usize = 8;
 
 /// Reset the device and ask its disk.
 pub fn look(place: Place, clock: Clock) -> Result<(Device, Seen), Failure> {
-    let wanted = INDIRECT | EVENT_IDX;
-    let device = Device::new(place, wanted)?;
-    let mut port = Chains::new(device, QUEUES_BEFORE, None, Scsi { block: 512 })?;
-    let (tag, data) = port.room(4096)?;
-    device.begin();
-    port.ready(clock)?;
+    let (device, mut port, tag, data) = asked(place, clock)?;
     command(&mut port, clock, tag, &[SERVICE_IN_16, READ_CAPACITY_16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32])?;
     let block = get::<u32>(data + 8).swap_bytes();
     if block < 512 || !block.is_power_of_two() {
@@ -67,7 +68,25 @@ pub fn look(place: Place, clock: Clock) -> Result<(Device, Seen), Failure> {
         offered: device.offered,
     };
     // its rings are those of a load from here on
-    Ok((Device::new(place, wanted)?, seen))
+    Ok((Device::new(place, WANTED)?, seen))
+}
+
+/// Reset the device and ask for the serial number of its disk.
+pub fn serial(place: Place, clock: Clock) -> Result<String, Failure> {
+    let (device, mut port, tag, data) = asked(place, clock)?;
+    command(&mut port, clock, tag, &[INQUIRY, 1, SERIAL_PAGE, 0, 255])?;
+    device.reset()?;
+    Ok(text(data + 4, usize::from(get::<u8>(data + 3))))
+}
+
+/// Reset the device and make one request ready to ask its disk: its tag, and where its data lies.
+fn asked(place: Place, clock: Clock) -> Result<(Device, Chains<Scsi>, u32, u64), Failure> {
+    let device = Device::new(place, WANTED)?;
+    let mut port = Chains::new(device, QUEUES_BEFORE, None, Scsi { block: 512 })?;
+    let (tag, data) = port.room(4096)?;
+    device.begin();
+    port.ready(clock)?;
+    Ok((device, port, tag, data))
 }
 
 /// The words of virtio-scsi, for a disk with blocks of so many bytes.

@@ -107,8 +107,7 @@ def fio_job(
         return _unchanged(workload, workload.verbatim, address, plan)
     chosen: list[Chosen] = []
     sections = [
-        (name, _section(part, _address(place, program), plan, workload, chosen))
-        for place, name, part in parts_of(workload, target)
+        (name, _section(part, place, plan, workload, chosen)) for place, name, part in parts_of(workload, target)
     ]
     return _written(workload, sections, plan, chosen)
 
@@ -185,18 +184,17 @@ def _address(target: Target, program: str) -> dict[str, str]:
                 raise PreconditionError(f"a job file cannot name the socket {quoted(socket)}", hint=hint)
             driver = "virtio-blk-vhost-user"
             return {"ioengine": "libblkio", "libblkio_driver": driver, "libblkio_path": socket}
-        case BareTarget():
-            return {"filename": "disk0"}
+        case BareTarget(number=number):
+            return {"filename": f"disk{number}"}
         case _:
             assert_never(target)
 
 
-def _section(
-    job: Job, address: dict[str, str], plan: _Plan, workload: Workload, chosen: list[Chosen]
-) -> dict[str, str]:
-    options = job.as_dict()
-    own = _on_target(options, plan, chosen)
-    extent = extent_of(options, plan.target)
+def _section(job: Job, place: Target, plan: _Plan, workload: Workload, chosen: list[Chosen]) -> dict[str, str]:
+    """Return the options of a job on one of the plan's disks."""
+    options, address = job.as_dict(), _address(place, plan.program)
+    own = _on_target(options, place, plan, chosen)
+    extent = extent_of(options, place)
     section = {**address, **own, **{k: v for k, v in options.items() if k not in own}, **extent}
     section |= _how_long(job, workload, plan)
     if job.recorded:
@@ -220,9 +218,9 @@ def _how_long(job: Job, workload: Workload, plan: _Plan) -> dict[str, str]:
     return {**times, "runtime": f"{COUNTED_SECONDS}s"} if together and job.name == BACKGROUND else times
 
 
-def _on_target(options: dict[str, str], plan: _Plan, chosen: list[Chosen]) -> dict[str, str]:
+def _on_target(options: dict[str, str], place: Target, plan: _Plan, chosen: list[Chosen]) -> dict[str, str]:
     """Return the options for the target's type, and remove those without a meaning there from `options`."""
-    match plan.target:
+    match place:
         case FileTarget():
             return _on_file(options, plan, chosen) if plan.program == FIO else on_file_too(options, chosen)
         case NbdTarget():
@@ -234,7 +232,7 @@ def _on_target(options: dict[str, str], plan: _Plan, chosen: list[Chosen]) -> di
         case BareTarget(bus=bus):
             return on_bare(options, bus, chosen)
         case _:
-            assert_never(plan.target)
+            assert_never(place)
 
 
 def _defaults(job: Job, seed: str) -> dict[str, str]:
@@ -367,7 +365,7 @@ def _rewritten(workload: Workload, address: dict[str, str], plan: _Plan) -> FioJ
     sections = []
     for job in workload.jobs:
         options = {key: value for key, value in job.as_dict().items() if key not in UNREAD}
-        own = _on_target(options, plan, chosen)
+        own = _on_target(options, plan.target, plan, chosen)
         own_extent(options, plan.target)
         for key, said in plan.times.items():
             _same_time(key, options.get(key), said)

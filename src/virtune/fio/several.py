@@ -5,15 +5,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from virtune.model.errors import PlanError
-from virtune.model.target import FileTarget, Target
+from virtune.model.target import BareTarget, FileTarget, Target
 from virtune.model.workload import BACKGROUND, Job, Workload, name_of_disk
 
 
 def targets_of(target: Target) -> tuple[Target, ...]:
     """Return each disk of a target by itself."""
-    if not isinstance(target, FileTarget):
-        return (target,)
-    return tuple(replace(target, path=path, more=()) for path in (target.path, *target.more))
+    if isinstance(target, FileTarget):
+        return tuple(replace(target, path=path, more=()) for path in (target.path, *target.more))
+    if isinstance(target, BareTarget):
+        buses = enumerate((target.bus, *target.more))
+        return tuple(replace(target, bus=bus, number=number, more=()) for number, bus in buses)
+    return (target,)
 
 
 def parts_of(workload: Workload, target: Target) -> Iterator[tuple[Target, str, Job]]:

@@ -6,6 +6,10 @@ from dataclasses import replace
 
 from virtune.model.knobs import BY_ID
 from virtune.model.stack import PLUGGED, Stack, with_setting
+from virtune.model.target import BareTarget
+
+_MMIO_DISKS = 7
+"""microvm has eight places for virtio devices, and the line to the guest takes one."""
 
 OF_SECOND: tuple[str, ...] = (
     "device.bus", "disk.throttle_iops", "disk.throttle_bps", "disk.throttle_iops_read", "disk.throttle_iops_write",
@@ -46,6 +50,12 @@ def stack_of_disk(stack: Stack, number: int) -> Stack:
     return one
 
 
+def bare_target(stack: Stack, size_bytes: int) -> BareTarget:
+    """Return the disks of a guest without an operating system, which the guest itself loads."""
+    buses = [stack_of_disk(stack, number).device.bus_in_guest for number in range(stack.disks)]
+    return BareTarget(size_bytes=size_bytes, bus=buses[0], more=tuple(buses[1:]))
+
+
 def images_of(stack: Stack) -> int:
     """Return how many images a stack needs: one for each disk, or for each guest with an image of its own."""
     return stack.guests + stack.idle_guests if stack.own_images else stack.disks
@@ -65,8 +75,8 @@ def disks_contradictions(stack: Stack) -> Iterator[str]:
         yield "disks.count is of one guest, and there are several: leave out guests.count and guests.idle"
     if not stack.kind.has_qemu:
         return
-    if stack.machine.is_bare:
-        yield "guest.system=bare drives one disk"
+    if not stack.machine.has_pci and stack.disks > _MMIO_DISKS:
+        yield f"machine.type=microvm has room for {_MMIO_DISKS} disks"
     if stack.device.bus not in PLUGGED:
         yield f"bus={stack.device.bus} has one disk here: several are plugged into {', '.join(sorted(PLUGGED))}"
     if stack.own_iothreads and stack.device.iothread is None:
@@ -82,5 +92,7 @@ def _second_contradictions(stack: Stack) -> Iterator[str]:
     except ValueError as error:
         yield f"disks.second={stack.second}: {error}"
         return
-    if bus is not None and bus not in PLUGGED:
+    if bus not in (None, "virtio-blk") and not stack.machine.has_pci:
+        yield f"machine.type=microvm has no PCI, so disks.second cannot have bus={bus}"
+    elif bus is not None and bus not in PLUGGED:
         yield f"disks.second: bus={bus} cannot be plugged while the guest runs"

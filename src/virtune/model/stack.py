@@ -137,6 +137,11 @@ class Device:
     vfio_pci: str | None = None
 
     @property
+    def bus_in_guest(self) -> Bus:
+        """The bus on which the guest sees its disk."""
+        return self.bus if self.vfio_pci is None else "nvme"
+
+    @property
     def iothreads(self) -> tuple[str, ...]:
         """The IOThreads that serve the disk; empty for the main loop."""
         if self.iothread_vq_mapping is not None:

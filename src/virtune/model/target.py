@@ -49,12 +49,15 @@ class VhostUserTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BareTarget:
-    """The disk of a guest without an operating system, on that bus: the guest itself is the load generator, with
-    virtune-load's options.
+    """A disk of a guest without an operating system, on that bus: the guest itself is the load generator, with
+    virtune-load's options. The load's clones are divided among it and further disks of the same size; `more` are the
+    buses of these. `number` is 0 for the guest's first disk.
     """
 
     size_bytes: int
     bus: str = "virtio-blk"
+    more: tuple[str, ...] = ()
+    number: int = 0
 
 
 Target = FileTarget | NbdTarget | VhostUserTarget | BareTarget

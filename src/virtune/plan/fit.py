@@ -3,10 +3,11 @@
 
 from virtune.fio.exported import Clients, require_driven
 from virtune.fio.job import fio_job
+from virtune.model.disks import bare_target
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.stack import Stack
 from virtune.model.study import Study
-from virtune.model.target import BareTarget, FileTarget, GuestTarget, NbdTarget, Target, VhostUserTarget
+from virtune.model.target import FileTarget, GuestTarget, NbdTarget, Target, VhostUserTarget
 from virtune.model.workload import Workload
 from virtune.plan.guests import require_shared_image, share_of
 from virtune.plan.loads import LIKELY_SATURATION, at_loads
@@ -65,7 +66,7 @@ def _require_depth(workload: Workload, stack: Stack) -> None:
 def _target_like(stack: Stack, size_bytes: int) -> Target:
     more = tuple(f"/disk{number}" for number in range(1, stack.disks))
     if stack.machine.is_bare:
-        return BareTarget(size_bytes=size_bytes, bus=stack.device.bus)
+        return bare_target(stack, size_bytes)
     if stack.kind.in_guest:
         return GuestTarget(path="/dev/vda", size_bytes=size_bytes, more=more)
     if stack.kind.front != "export" or stack.export == "fuse":

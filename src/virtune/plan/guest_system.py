@@ -13,12 +13,12 @@ from virtune.fio.exported import Clients
 from virtune.fio.generator import clones_of
 from virtune.fio.job import fio_job
 from virtune.model.contradictions import contradictions
+from virtune.model.disks import bare_target, stack_of_disk
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.machine import MEMORY
 from virtune.model.option import ChosenOption, Provenance
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study
-from virtune.model.target import BareTarget
 from virtune.model.workload import BACKGROUND, Workload
 from virtune.plan.guests import share_of
 
@@ -90,7 +90,7 @@ def _of_workload(workload: Workload, stack: Stack, study: Study) -> Iterator[str
         yield f"the background job of {workload.name} ends with the one that is counted, which fio does"
     try:
         fio_job(
-            share_of(workload, stack), BareTarget(size_bytes=study.span_bytes, bus=stack.device.bus),
+            share_of(workload, stack), bare_target(stack, study.span_bytes),
             seconds=study.seconds, ramp_seconds=study.ramp_seconds, seed=study.seed,
             clients=Clients(engines=frozenset(), installed=True),
         )  # fmt: skip
@@ -101,14 +101,22 @@ def _of_workload(workload: Workload, stack: Stack, study: Study) -> Iterator[str
     buffers = sum(job.depth * job.block_size for job in workload)
     if buffers * _OVERLAP > (stack.machine.memory or MEMORY):
         yield f"{workload.name} has more in flight than fits into the memory of a guest without a system"
-    device, bus = stack.device, stack.device.bus
+    each = [stack_of_disk(stack, number) for number in range(stack.disks)]
+    clones = clones_of(workload.jobs) // stack.disks
+    if any(workload.depth > stack.disks * _room(one, clones) for one in each):
+        yield f"{workload.name} has more in flight than a queue of the disk takes, which Linux holds back"
+    nvme = any(one.device.bus_in_guest == "nvme" for one in each)
+    if nvme and max(job.block_size for job in workload) > _NVME_BYTES:
+        yield f"{workload.name} has larger blocks than an NVMe disk takes at once, which Linux splits"
+
+
+def _room(stack: Stack, clones: int) -> int:
+    """Return how many requests of so many clones the queues of a disk take."""
+    device, bus = stack.device, stack.device.bus_in_guest
     room = _ROOM.get(bus, 1)
     asked = device.num_queues or device.scsi_num_queues or device.max_ioqpairs
-    queues = min(asked or (_NVME_QUEUES if bus == "nvme" else stack.machine.vcpus or 1), clones_of(workload.jobs))
-    if workload.depth > queues * min(device.queue_size or room, room):
-        yield f"{workload.name} has more in flight than a queue of the disk takes, which Linux holds back"
-    if bus == "nvme" and max(job.block_size for job in workload) > _NVME_BYTES:
-        yield f"{workload.name} has larger blocks than an NVMe disk takes at once, which Linux splits"
+    queues = min(asked or (_NVME_QUEUES if bus == "nvme" else stack.machine.vcpus or 1), clones)
+    return queues * min(device.queue_size or room, room)
 
 
 def _is_open(arm: Arm) -> bool:

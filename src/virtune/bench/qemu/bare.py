@@ -81,18 +81,19 @@ class Bare:
     def prepare(self, bus: str) -> None:
         """Do nothing: its drivers are built in."""
 
-    def look(self, serial: str = DEVICE) -> Mapping[str, str]:  # noqa: ARG002 - its driver has one disk
-        """Have the guest reset its disk and report its properties, in the format of a Linux guest."""
-        seen = json.loads(self._vm.line.ask("look", expect="seen", timeout_seconds=_LOOK_SECONDS))
+    def look(self, serial: str = DEVICE) -> Mapping[str, str]:
+        """Have the guest reset a disk and report its properties, in the format of a Linux guest."""
+        said = self._vm.line.ask("look", serial.encode(), expect="seen", timeout_seconds=_LOOK_SECONDS)
+        seen = json.loads(said)
         features = int(seen.pop("features"))
         seen.pop("offered")
         return {
             **{name: str(value) for name, value in seen.items()},
-            "device": "/dev/disk0",
+            "device": f"/dev/{serial}",
             "features": "".join(str(features >> bit & 1) for bit in range(64)),
             "nr_requests": str(seen["queue_size"]),
             "scheduler": "[none]",
-            **{name: str(value) for name, value in self._vm.hello.items()},
+            **{name: str(value) for name, value in self._vm.hello.items() if name != "disks"},
         }
 
 
@@ -170,6 +171,6 @@ def hello_of(body: bytes) -> Mapping[str, object]:
     """Return what a guest says first. Raises RigError where it is not what this virtune's own program says."""
     with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(body)
-        if isinstance(found, dict) and isinstance(found.get("exit_ns"), int):
+        if isinstance(found, dict) and isinstance(found.get("exit_ns"), int) and isinstance(found.get("disks"), list):
             return found
     raise RigError(f"{GUEST} is not of this version of virtune", hint="tools/setup builds it anew")

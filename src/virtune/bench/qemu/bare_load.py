@@ -55,7 +55,7 @@ class _Running(GuestLoad):
     """
 
     bench: LoadedBare
-    before: Mapping[str, Any]
+    before: Mapping[str, Mapping[str, Any]]
     said: dict[str, bytes] = field(default_factory=dict)
     asked_to_go: float = 0.0
     went: float = 0.0
@@ -73,7 +73,7 @@ def run_bare(
     """
     with counted(guests, keep, idle=idle, last_words=True) as counters:
         running = [
-            _Running(guest, job, Progress(direct=True), guest.vm.block_statistics())
+            _Running(guest, job, Progress(direct=True), guest.vm.disk_statistics())
             for guest, job in zip(guests, jobs, strict=True)
         ]
         try:
@@ -175,9 +175,10 @@ def _require_truth(one: _Running) -> None:
     if (wrong := wrong_clock(seconds, least=least, most=most)) is not None:
         hint = f"its clock is {one.bench.seen.get('clock')} at {one.bench.seen.get('tsc_hz')} Hz"
         raise LoadError(wrong, hint=hint)
-    counted = json.loads(one.said["counts"])["completed"]
-    if (wrong := miscounted(counted, one.before, one.bench.vm.block_statistics())) is not None:
-        raise LoadError(wrong)
+    own, after = json.loads(one.said["counts"])["disks"], one.bench.vm.disk_statistics()
+    for disk in sorted({*own, *after}):
+        if (wrong := miscounted(own.get(disk, {}), one.before.get(disk, {}), after.get(disk, {}))) is not None:
+            raise LoadError(f"{disk}: {wrong}" if len(after) > 1 else wrong)
 
 
 def least_seconds(looks: Sequence[tuple[float, int]]) -> float:
@@ -206,6 +207,6 @@ def miscounted(counted: Mapping[str, int], before: Mapping[str, Any], after: Map
     """Say where a guest's counts of its disk differ from QEMU's."""
     for ours in _COUNTED:
         there = after.get(FIELDS[ours], 0) - before.get(FIELDS[ours], 0)
-        if counted[ours] != there:
-            return f"the guest counted {counted[ours]} {ours.replace('_', ' ')}, and QEMU {there}"
+        if counted.get(ours, 0) != there:
+            return f"the guest counted {counted.get(ours, 0)} {ours.replace('_', ' ')}, and QEMU {there}"
     return None

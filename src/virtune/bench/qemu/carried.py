@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from virtune.bench.port import DiskImageSpec
 from virtune.bench.qemu.accelerator import Accelerator
 from virtune.bench.qemu.device_settings import device_checks, machine_checks, require_known, thread_checks
-from virtune.bench.qemu.further import FurtherDisks
+from virtune.bench.qemu.further import FixedDisks, FurtherDisks
 from virtune.bench.qemu.machine import QemuGuest
 from virtune.bench.qemu.placement import pages_check, place_checks, place_threads
 from virtune.bench.verify.engine import RingOwners, engine_check, loops_of
@@ -22,18 +22,18 @@ from virtune.bench.verify.image import cache_checks, node_checks, opened
 from virtune.dialects.qemu.guest import (
     DEVICE,
     LIMITS,
-    PARKED,
     device_commands,
+    device_id,
     node_commands,
     node_of_turn,
     nodes_of_turn,
-    parked_command,
     plugged,
     removal_commands,
     switch_method,
     thread_commands,
     top_node,
 )
+from virtune.dialects.qemu.parked import attached, first_commands, parked_command, parked_node
 from virtune.dialects.qemu.qmp import Command, DaemonPlaces
 from virtune.model.disks import stack_of_disk
 from virtune.model.evidence import Check
@@ -94,10 +94,12 @@ class Carried:
         self._plugged: tuple[Stack, DiskImageSpec] | None = None if self._plugs(stack) else (stack, ground)
         self._nodes: tuple[Command, ...] = ()
         self._turn = 0
-        self._threads: set[str] = set(stack.device.iothreads if system.fixed else ())
+        self._threads: set[str] = set(_threads_of(stack) if system.fixed else ())
         self._new: set[Ring] = set()
         self._now = Rings()
         self._further = FurtherDisks(vm.monitor)
+        if system.fixed:
+            self._further = FixedDisks(vm.monitor, swap=self._swap, park=self._park_on)
         self.further: tuple[Mapping[str, str], ...] = ()
 
     @property
@@ -165,10 +167,8 @@ class Carried:
         if self._plugged is None:
             return
         self._further.unplug()
-        stack, ground = self._plugged
-        parked = parked_command(ground.size_bytes, read_only=not writable(stack, ground))
-        self._execute(parked.execute, parked.arguments)
-        self._swap(stack, PARKED)
+        stack, _ = self._plugged
+        self._park_on(stack)
         for command in removal_commands(self._nodes):
             self._execute(command.execute, command.arguments)
         self._nodes = ()
@@ -202,6 +202,8 @@ class Carried:
             return False
         before, stood_on = self._plugged
         alike = stood_on.size_bytes == ground.size_bytes and writable(before, stood_on) == writable(stack, ground)
+        if self._system.fixed and attached(before) != attached(stack):
+            return False  # the further disks come with the machine too
         return alike and switch_method(before, stack)[0] in ("same", "live", "swap")
 
     def _make_threads(self, stack: Stack) -> None:
@@ -219,18 +221,28 @@ class Carried:
             for prop, value in wanted.items():
                 self._execute("qom-set", {"path": f"/objects/{name}", "property": prop, "value": value})
 
-    def _swap(self, stack: Stack, node: str) -> None:
-        """Put another node below the device while the guest runs."""
+    def _park_on(self, stack: Stack, number: int = 0) -> None:
+        """Put a node that opens nothing below the device of a disk."""
+        if self._plugged is None:
+            return
+        ground = self._plugged[1]
+        read_only = not writable(stack, ground)
+        parked = parked_command(ground.size_bytes, read_only=read_only, number=number)
+        self._execute(parked.execute, parked.arguments)
+        self._swap(stack, parked_node(number), number)
+
+    def _swap(self, stack: Stack, node: str, number: int = 0) -> None:
+        """Put another node below the device of a disk while the guest runs."""
         # a virtio-blk device without a started driver is in the main loop, and moves with its node when the driver
         # starts; a SCSI disk is in its controller's loop from the start
         if stack.device.iothreads and (not self._system.fixed or stack.device.bus == "virtio-scsi"):
             # a device that is spread over several has its node in the first one's loop
             loop = {"node-name": node, "iothread": stack.device.iothreads[0]}
             self._execute("x-blockdev-set-iothread", loop)
-        place = {"path": f"/machine/peripheral/{DEVICE}", "property": "drive", "value": node}
+        place = {"path": f"/machine/peripheral/{device_id(number)}", "property": "drive", "value": node}
         self._execute("qom-set", place)
-        if node != PARKED:
-            self._execute("blockdev-del", {"node-name": PARKED})
+        if node != (parked := parked_node(number)):
+            self._execute("blockdev-del", {"node-name": parked})
 
     def _unplug(self) -> None:
         if self._plugged is None:
@@ -238,7 +250,7 @@ class Carried:
         stack, self._plugged = self._plugged[0], None
         for device in plugged(stack):
             self.vm.monitor.execute_until("device_del", {"id": device}, "DEVICE_DELETED", device=device)
-        self._execute("blockdev-del", {"node-name": PARKED})
+        self._execute("blockdev-del", {"node-name": parked_node(0)})
 
     def _do(self, command: Command) -> None:
         self.commands.append(command)
@@ -248,9 +260,20 @@ class Carried:
         return self.vm.monitor.execute(command, arguments)
 
 
+def _threads_of(stack: Stack) -> Iterator[str]:
+    """Yield the IOThreads of all disks."""
+    for number in range(stack.disks):
+        yield from stack_of_disk(stack, number).device.iothreads
+
+
 def writable(stack: Stack, ground: DiskImageSpec) -> bool:
     """Whether the guest may write to its disk: QEMU has no read-only disks on IDE and AHCI."""
     return ground.writes or stack.device.bus in WRITABLE
+
+
+def first_of(stack: Stack, ground: DiskImageSpec) -> tuple[Command, ...]:
+    """Return the disks that a machine must have from its start."""
+    return first_commands(stack, ground.size_bytes, read_only=not writable(stack, ground))
 
 
 def _places(stack: Stack, ground: DiskImageSpec) -> DaemonPlaces:

@@ -46,7 +46,7 @@ _GREETING_SECONDS = 0.25
 _END_SECONDS = 1.0
 _DYING_SECONDS = 2.0
 _CONSOLE_BYTES = 4000
-_DISK = re.compile(r"(^|/)disk\d/")
+_DISK = re.compile(r"(^|/)(disk\d)/")
 """The test disks among the devices of a guest, by the ids that they have."""
 
 _DRIVERS = frozenset({"virtio_blk", "virtio_scsi", "sd_mod"})
@@ -112,10 +112,15 @@ class QemuGuest:
             counts.get(name, 0) for name in ("rd_operations", "wr_operations", "flush_operations", "unmap_operations")
         )
 
+    def disk_statistics(self) -> dict[str, dict[str, Any]]:
+        """Return QEMU's own counters of each disk by the id of its device, in the order of these."""
+        shown = ((_DISK.search(f"{one.get('qdev', '')}/"), one) for one in self.monitor.execute("query-blockstats"))
+        found = {name[2]: dict(one["stats"]) for name, one in shown if name is not None}
+        return dict(sorted(found.items()))
+
     def block_statistics(self) -> dict[str, Any]:
         """Return QEMU's own counters of the disk; of several disks what they counted together."""
-        mine = [one for one in self.monitor.execute("query-blockstats") if _DISK.search(f"{one.get('qdev', '')}/")]
-        found = [dict(one["stats"]) for one in sorted(mine, key=lambda one: str(one["qdev"]))]
+        found = list(self.disk_statistics().values())
         numbers = {name for stats in found for name, value in stats.items() if type(value) is int}
         together = {name: sum(stats.get(name, 0) for stats in found) for name in numbers}
         return {**found[0], **together} if found else {}

@@ -22,7 +22,8 @@ from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Window
 from virtune.bench.qemu.accelerator import Accelerator, accelerator_for, bare_accelerator
 from virtune.bench.qemu.bare import KVM_SECONDS, Bare, BareVm, running_bare
 from virtune.bench.qemu.bare_load import run_bare
-from virtune.bench.qemu.carried import Carried, writable
+from virtune.bench.qemu.carried import Carried, first_of
+from virtune.bench.qemu.further import names_of
 from virtune.bench.qemu.linux import Linux
 from virtune.bench.qemu.load import run_in_guests
 from virtune.bench.qemu.machine import FIRST_BOOT_SECONDS, HungError, QemuGuest, Vm, running
@@ -36,12 +37,13 @@ from virtune.bench.verify.threads import (
     since,
     spent_by,
 )
-from virtune.dialects.qemu.guest import DRIVERS, first_commands, parked_command
+from virtune.dialects.qemu.guest import DRIVERS
+from virtune.model.disks import bare_target
 from virtune.model.errors import RigError
 from virtune.model.evidence import UNDER_LOAD, Changeover, Check, InForce
 from virtune.model.machine import Machine
 from virtune.model.stack import Stack
-from virtune.model.target import BareTarget, GuestTarget, Target
+from virtune.model.target import GuestTarget, Target
 from virtune.probe.process import Process, Ring, Rings
 
 
@@ -244,7 +246,7 @@ class MachineSession(abc.ABC, Generic[B]):
             stack=stack,
             vm=carried.vm,
             accelerator=carried.accelerator,
-            seen=dict(carried.seen) | _named(carried.further),
+            seen=dict(carried.seen) | names_of(carried.further),
             engines=carried.engines,
             held=carried.held,
         )
@@ -258,11 +260,6 @@ class MachineSession(abc.ABC, Generic[B]):
         except RigError as error:
             return f"the one before does not go on: {error.message}"
         return ""
-
-
-def _named(further: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Return the names of a guest's further disks, for what is kept of the guest."""
-    return {"further": " ".join(one["device"] for one in further)} if further else {}
 
 
 class GuestSession(MachineSession[GuestBench]):
@@ -284,7 +281,6 @@ class GuestSession(MachineSession[GuestBench]):
     def _booted(
         self, stack: Stack, ground: DiskImageSpec, ends: contextlib.ExitStack, why: str
     ) -> tuple[Carried, str]:
-        parked = parked_command(ground.size_bytes, read_only=not writable(stack, ground))
         appliance = self._appliance_for(stack)
         accelerator = self._accelerator_for(stack, appliance)
         boot = functools.partial(
@@ -294,7 +290,7 @@ class GuestSession(MachineSession[GuestBench]):
             kvm=accelerator.kvm,
             host_cpu=accelerator.host_cpu,
             asked=stack.machine,
-            first=first_commands(stack, parked),
+            first=first_of(stack, ground),
         )
         try:
             vm = ends.enter_context(boot(boot_seconds=self._first_boot_seconds))
@@ -357,7 +353,6 @@ class BareSession(MachineSession[BareBench]):
     def _booted(
         self, stack: Stack, ground: DiskImageSpec, ends: contextlib.ExitStack, why: str
     ) -> tuple[Carried, str]:
-        parked = parked_command(ground.size_bytes, read_only=not writable(stack, ground))
         accelerator = self.accelerator_for(stack.machine.emulator)
         vm = ends.enter_context(
             running_bare(
@@ -366,7 +361,7 @@ class BareSession(MachineSession[BareBench]):
                 kvm=accelerator.kvm,
                 host_cpu=accelerator.host_cpu,
                 asked=stack.machine,
-                first=first_commands(stack, parked),
+                first=first_of(stack, ground),
             )
         )
         return Carried(vm, Bare(vm), accelerator, ends, stack, ground), why
@@ -384,8 +379,8 @@ class BareSession(MachineSession[BareBench]):
 
     def _target(
         self,
-        carried: Carried,  # noqa: ARG002 - its driver has one disk
+        carried: Carried,  # noqa: ARG002 - the stack says what its disks are called
         stack: Stack,
         ground: DiskImageSpec,
     ) -> tuple[Target, tuple[Check, ...]]:
-        return BareTarget(size_bytes=ground.size_bytes, bus=stack.device.bus), ()
+        return bare_target(stack, ground.size_bytes), ()

@@ -24,9 +24,6 @@ DEVICE = "disk0"
 AHCI = "ahci0"
 """The id of the AHCI controller."""
 
-PARKED = "parked"
-"""The node below the device between stacks: one that opens nothing."""
-
 SLOTS = ("slot0", "slot1")
 """The root ports for hot-plug: one for the disk, or for its controller, and one for all further disks."""
 
@@ -124,7 +121,11 @@ def machine_argv(program: str, machine: GuestMachine) -> tuple[str, ...]:
     argv += ["-chardev", f"socket,id=monitor,fd={machine.monitor}", "-mon", "chardev=monitor,mode=control"]
     argv += ["-kernel", machine.kernel, *(_bare_words(machine) if asked.is_bare else _linux_words(machine))]
     # the older board has no PCI Express, and takes what is plugged in on its one bus
-    slots = () if asked.has_isa or not asked.has_pci else SLOTS[:1] if asked.is_bare else SLOTS
+    slots: Sequence[str] = () if asked.has_isa or not asked.has_pci else SLOTS
+    if asked.is_bare:
+        # nothing is plugged into it: it has what it starts with, and looks at each port
+        used = {command.arguments.get("bus") for command in machine.first}
+        slots = [slot for slot in slots if slot == SLOTS[0] or slot in used]
     for number, slot in enumerate(slots, 1):
         argv += ["-device", f"pcie-root-port,id={slot},chassis={number},slot={number}"]
     return (*argv, *(word for command in machine.first for word in argument_of(command)))
@@ -197,25 +198,6 @@ def argument_of(command: Command) -> tuple[str, str]:
     """Write a QMP command as the option of the command line that does the same."""
     flag = {"object-add": "-object", "blockdev-add": "-blockdev", "device_add": "-device"}[command.execute]
     return flag, json.dumps(dict(command.arguments), separators=(",", ":"))
-
-
-def parked_command(size_bytes: int, *, read_only: bool) -> Command:
-    """Render the node below a device between stacks: as large as the image, but without opening any."""
-    node = {
-        "driver": "null-co",
-        "node-name": PARKED,
-        "size": size_bytes,
-        "read-zeroes": False,
-        "read-only": read_only,
-    }
-    return Command(execute="blockdev-add", arguments=node)
-
-
-def first_commands(stack: Stack, parked: Command) -> tuple[Command, ...]:
-    """Render the disk that a machine must have from its start, on the parked node; nothing where it need not."""
-    if stack.machine.is_bare:
-        return (*thread_commands(stack), parked, *device_commands(stack, PARKED))
-    return () if stack.device.bus in PLUGGED else (parked, *device_commands(stack, PARKED))
 
 
 def node_commands(stack: Stack, places: DaemonPlaces, turn: Turn) -> tuple[Command, ...]:

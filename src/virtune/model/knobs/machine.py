@@ -100,7 +100,7 @@ KNOBS: tuple[Knob, ...] = (
         default="(bare where no setting and no workload needs Linux, and `virtune-guest` is built)",
         needs=(
             "bare: virtune-guest, which `tools/setup` builds where there is a Rust toolchain",
-            "bare: one disk, on virtio-blk, virtio-scsi or NVMe",
+            "bare: disks on virtio-blk, virtio-scsi or NVMe",
         ),
         change=Change.POWEROFF,
         what="What runs in virtune's own guest: Linux with fio, or the load alone, without an operating system.",
