@@ -20,7 +20,7 @@ from virtune.analyse.stats.group_sequential import dunnett_alpha, level_of
 from virtune.analyse.stats.paired import Levels, compare_planned
 from virtune.analyse.stats.planned import CLIP, mixed_quantile
 from virtune.model.metric import BY_ID
-from virtune.model.verdict import ROUNDS_MIN, Verdict
+from virtune.model.verdict import Verdict, fewest_planned
 
 Rounds = NDArray[np.float64]
 """ln(metric), runs x rounds x arms; the first arm is the baseline."""
@@ -58,15 +58,16 @@ def alpha_of(arms: int, *, every: bool) -> float:
 
 
 def judge_all(values: Rounds, *, every: bool = False) -> Ended:
-    """Judge runs after every round from the sixth, each until all of its pairs are decided or its plan is over."""
+    """Judge runs after every round that can decide, each until all of its pairs are decided or its plan is over."""
     runs, planned, arms = values.shape
     pairs, alpha = pairs_of(arms, every=every), alpha_of(arms, every=every)
     shape = runs, len(pairs)
     first, verdict = np.zeros(shape, np.int64), np.full(shape, UNDECIDED)
     mean, radius = np.zeros(shape), np.full(shape, math.inf)
     open_ = np.arange(runs)
-    for count in range(ROUNDS_MIN, planned + 1):
-        seen = judge(values[open_, :count], pairs, alpha=alpha, level=level_at(count, planned, alpha))
+    for count in range(fewest_planned(arms), planned + 1):
+        level = level_at(count, planned, alpha, fewest=fewest_planned(arms))
+        seen = judge(values[open_, :count], pairs, alpha=alpha, level=level)
         verdict[open_], mean[open_], radius[open_] = seen.verdict, seen.mean, seen.radius
         different = np.isin(seen.verdict, (BETTER, WORSE))
         first[open_] = np.where((first[open_] == 0) & different, count, first[open_])
@@ -77,9 +78,9 @@ def judge_all(values: Rounds, *, every: bool = False) -> Ended:
 
 
 @cache
-def level_at(count: int, planned: int, alpha: float) -> float:
-    """Return the level after so many rounds of a plan that is looked at after each from the sixth on."""
-    return level_of(tuple((float(n), n / planned) for n in range(ROUNDS_MIN, count + 1)), alpha)
+def level_at(count: int, planned: int, alpha: float, *, fewest: int) -> float:
+    """Return the level after so many rounds of a plan that is looked at after each from the `fewest` on."""
+    return level_of(tuple((float(n), n / planned) for n in range(fewest, count + 1)), alpha)
 
 
 def judge(values: Rounds, pairs: Sequence[tuple[int, int]], *, alpha: float, level: float) -> Judged:
@@ -121,20 +122,16 @@ def _quantiles(level: float, df: Rounds, lag1: Rounds, rounds: int, arms: int) -
     """`mixed_quantile` between the points of a grid, whose log is nearly linear in 1 / df."""
     if level / 2 <= 0:
         return np.full_like(df, math.inf)
-    turned, steps, table = _grid(level, rounds, arms)
-    found = interpolate.RegularGridInterpolator((turned, steps), table)
-    ends = np.clip(1 / df, turned[0], turned[-1]), np.broadcast_to(np.clip(lag1, -1, 1), df.shape)
-    sds: Rounds = np.exp(found(np.stack(ends, axis=-1)))
+    sds: Rounds = np.exp(_grid(level, rounds, arms).ev(1 / df, np.broadcast_to(np.clip(lag1, -1, 1), df.shape)))
     return sds
 
 
 @cache
-def _grid(level: float, rounds: int, arms: int) -> tuple[Rounds, Rounds, Rounds]:
+def _grid(level: float, rounds: int, arms: int) -> interpolate.RectBivariateSpline:
     most = (arms - 1) * (rounds - 1.0)
-    turned = np.linspace(1 / most, 2 / (rounds - 1.0), 17 if arms > 2 else 2)
-    steps = np.linspace(-1, 1, 121)
+    turned, steps = np.linspace(1 / most, 2 / (rounds - 1.0), 9), np.linspace(-1, 1, 61)
     table = [[mixed_quantile(level, 1 / one, float(step), rounds, arms) for step in steps] for one in turned]
-    return turned, steps, np.log(table)
+    return interpolate.RectBivariateSpline(turned, steps, np.log(table))
 
 
 def _whenever(found: Rounds, arms: int, alpha: float) -> tuple[Rounds, Rounds]:
@@ -186,7 +183,8 @@ def disagreements(values: Rounds, *, planned: int) -> int:
     """Return how many verdicts of these runs, after all of their rounds, differ from the product's own."""
     _, count, arms = values.shape
     pairs, alpha = pairs_of(arms, every=False), alpha_of(arms, every=False)
-    level = level_at(count, planned, alpha)
+    fewest = fewest_planned(arms)
+    level = level_at(count, planned, alpha, fewest=fewest)
     mine = judge(values, pairs, alpha=alpha, level=level)
     differ = 0
     for run, one in enumerate(values):
@@ -198,6 +196,7 @@ def disagreements(values: Rounds, *, planned: int) -> int:
             workload="w",
             margin=MARGIN,
             levels=Levels(alpha=alpha, level=level),
+            fewest=fewest,
         )
         for index, theirs in enumerate(found):
             high = math.exp(mine.mean[run, index] + mine.radius[run, index])

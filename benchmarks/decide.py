@@ -3,8 +3,8 @@
 
     python -m benchmarks.decide [wrong|few|found|covered|recorded|forecast ...] [--runs 1000] [--arms 2 4 8]
 
-Every part judges as `virtune compare` does: after every round from the sixth on, by the plan of a default comparison
-(five minutes of trials of 2.9 s). The noise is made here and shares nothing with the product:
+Every part judges as `virtune compare` does: after every round from the fifth on (two arms: the sixth), by the plan of
+a default comparison (five minutes of trials of 2.9 s). The noise is made here and shares nothing with the product:
 
   ar RHO     bound to the arm: lag-1 autocorrelation RHO from round to round
   host RHO   bound to the host: RHO from slot to slot, arms in a random order within each round
@@ -32,7 +32,7 @@ from scipy import optimize, special, stats
 from benchmarks.batch import BETTER, ERROR, SAME, WORSE, Judged, Rounds, disagreements, judge_all
 from virtune.analyse.stats.group_sequential import dunnett_alpha
 from virtune.analyse.stats.planned import smallest_planned
-from virtune.model.verdict import ROUNDS_MIN
+from virtune.model.verdict import fewest_planned
 
 BUDGET_SECONDS, TRIAL_SECONDS = 300.0, 2.9
 
@@ -166,12 +166,13 @@ def wrong(runs: int, arms: tuple[int, ...]) -> None:
 
 
 def few(runs: int, arms: tuple[int, ...]) -> None:
-    """Six rounds of equal arms, unequally noisy or beside a neighbour: how often any is called different. Of those
-    with a noise of their own also what five minutes make of it.
+    """The fewest rounds of equal arms, unequally noisy or beside a neighbour: how often any is called different. Of
+    those with a noise of their own also what five minutes make of it.
     """
     for count in arms:
+        fewest = fewest_planned(count)
         for number, (kind, size) in enumerate(FEW):
-            for rounds in (ROUNDS_MIN, rounds_for(count)) if kind == "unlike" else (ROUNDS_MIN,):
+            for rounds in (fewest, rounds_for(count)) if kind == "unlike" else (fewest,):
                 chance, shape = np.random.default_rng([37, count, number, rounds]), (runs, rounds, count)
                 common = 9 + 0.08 * chance.standard_normal((runs, rounds, 1))
                 values = common + disturbed(chance, kind, size, shape, 0.05)
@@ -251,7 +252,7 @@ def agreed(arms: tuple[int, ...]) -> None:
     for count in arms:
         planned = rounds_for(count)
         for kind, rho in (("ar", 0.3), ("t3", 0.0), ("dips", 0.0)):
-            for seen in (ROUNDS_MIN, (ROUNDS_MIN + planned) // 2, planned):
+            for seen in (fewest_planned(count), (fewest_planned(count) + planned) // 2, planned):
                 values = drawn(kind, rho, runs=12, rounds=seen, arms=count, sd=0.03, effect=0.04)
                 if differ := disagreements(values, planned=planned):
                     raise SystemExit(

@@ -40,7 +40,7 @@ def looks(slice_of: Callable[[int], float], planned: int) -> Iterator[Comparison
         for index, row in enumerate(arms.values()):
             row.append(math.exp(slice_of(index)))
         if count >= ROUNDS_MIN:
-            levels = Levels(alpha=1 - CONFIDENCE, level=level_at(count, planned, 1 - CONFIDENCE))
+            levels = Levels(alpha=1 - CONFIDENCE, level=level_at(count, planned, 1 - CONFIDENCE, fewest=ROUNDS_MIN))
             yield compare_planned(BY_ID["iops"], arms, [("a", "b")], workload="w", margin=MARGIN, levels=levels)[0]
 
 

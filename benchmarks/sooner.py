@@ -6,13 +6,13 @@
 
 Before: an interval that holds at any time for every pair of arms, all together at 95 %, and a sign test at 5 %. Now:
 the error spent over a plan of as many rounds as are recorded, for the pairs with the baseline. Both are the product's
-own code, on the same values, looking after every round from the sixth on. The records: a demo's comparison (bare
-metal, threads, native and io_uring) on a loaded host, and threads, writeback, native and io_uring, all on raw images,
-in the two recorded hours of `tune.py`; each in stretches of rounds. Two demos that were recorded at night are judged
-as they ran, and without their first three rounds, in which the disk was not warm. Two demos of a quiet machine, which
-both judgements decide at the first look, are judged from the second round on as well, as if six were not the fewest:
-for the pairs with the baseline, and for all pairs. Last comes every stretch of the quiet hour: in how many does each
-judgement decide more, or the same sooner?
+own code, on the same values, looking after every round: before from the sixth on, now from the fifth. The records: a
+demo's comparison (bare metal, threads, native and io_uring) on a loaded host, and threads, writeback, native and
+io_uring, all on raw images, in the two recorded hours of `tune.py`; each in stretches of rounds. Two demos that were
+recorded at night are judged as they ran, and without their first three rounds, in which the disk was not warm. Two
+demos of a quiet machine are judged from the second round on as well, as if there were no fewest: for the pairs with
+the baseline, and for all pairs. Last comes every stretch of the quiet hour: in how many does each judgement decide
+more, or the same sooner?
 """
 
 import argparse
@@ -28,7 +28,7 @@ from pathlib import Path
 from virtune.analyse.stats.group_sequential import dunnett_alpha, level_of
 from virtune.analyse.stats.paired import Levels, compare_at_any_time, compare_planned
 from virtune.model.metric import BY_ID
-from virtune.model.verdict import ROUNDS_MIN, Comparison, Interval, Verdict
+from virtune.model.verdict import ROUNDS_MIN, Comparison, Interval, Verdict, fewest_planned
 
 DATA = Path(__file__).parent / "data"
 DEMO = DATA / "demo-rounds.json"
@@ -74,6 +74,8 @@ def main() -> None:
             print(told(name, length, list(stretches(rows, length))))
     for name, rows in nights():
         print(told(name, len(rows["metal"]), [rows]))
+    for name, rows in demos(QUIET):
+        print(told(f"demo at {name}, quiet machine", DEMO_ROUNDS, [rows]))
     print("\n| demo, quiet machine | pairs | told after | told before | told now | width before | width now |")
     print("|---|---|---|---|---|---|---|")
     for name, rows in demos(QUIET):
@@ -161,7 +163,7 @@ def told(name: str, length: int, some: Sequence[Rows]) -> str:
     """Return a row of the table: how many pairs are decided, and after how many rounds all are or the plan ends."""
     pairs, rounds = [0, 0], [0, 0]
     for rows in some:
-        for place, found in enumerate(decided(rows)):
+        for place, found in enumerate(decided(rows, length)):
             moments = [at for at, _ in found.values()]
             pairs[place] += sum(at is not None for at in moments)
             rounds[place] += max(length if at is None else at for at in moments)
@@ -171,17 +173,21 @@ def told(name: str, length: int, some: Sequence[Rows]) -> str:
     )
 
 
-def decided(rows: Rows) -> tuple[dict[str, tuple[int | None, str]], dict[str, tuple[int | None, str]]]:
-    """Return of each arm when it was decided against the baseline, and how: before plans, and by the plan."""
+def decided(
+    rows: Rows, planned: int | None = None
+) -> tuple[dict[str, tuple[int | None, str]], dict[str, tuple[int | None, str]]]:
+    """Return of each arm when it was decided against the baseline, and how: before plans, and by the plan. Without
+    `planned` that is of as many rounds as there are.
+    """
     names = list(rows)
-    count = len(rows[names[0]])
-    return _first(rows, count, before), _first(rows, count, by_plan)
+    count = len(rows[names[0]]) if planned is None else planned
+    return _first(rows, count, before, ROUNDS_MIN), _first(rows, count, by_plan, fewest_planned(len(names)))
 
 
-def _first(rows: Rows, count: int, judge: Judge) -> dict[str, tuple[int | None, str]]:
+def _first(rows: Rows, planned: int, judge: Judge, fewest: int) -> dict[str, tuple[int | None, str]]:
     found: dict[str, tuple[int | None, str]] = dict.fromkeys(list(rows)[1:], (None, "undecided"))
-    for seen in range(ROUNDS_MIN, count + 1):
-        for one in judge({name: values[:seen] for name, values in rows.items()}, count):
+    for seen in range(fewest, len(next(iter(rows.values()))) + 1):
+        for one in judge({name: values[:seen] for name, values in rows.items()}, planned):
             if found[one.candidate][0] is None and one.verdict is not Verdict.UNDECIDED:
                 found[one.candidate] = (seen, one.verdict.value)
     return found
@@ -199,18 +205,19 @@ def before(rows: Rows, planned: int, pairs: Pairs | None = None) -> list[Compari
     )
 
 
-def by_plan(rows: Rows, planned: int, pairs: Pairs | None = None, *, first: int = ROUNDS_MIN) -> list[Comparison]:
+def by_plan(rows: Rows, planned: int, pairs: Pairs | None = None, *, first: int | None = None) -> list[Comparison]:
     """Judge by a plan of so many rounds, looked at after each from `first` on. Without `pairs` those with the
     baseline, as by default; any others share the error by Bonferroni, as with `--pairs all`.
     """
     names = list(rows)
+    fewest = fewest_planned(len(names))
     against = [(names[0], name) for name in names[1:]]
     alpha = dunnett_alpha(len(names) - 1, ERROR)
     if pairs is not None and list(pairs) != against:
         against, alpha = list(pairs), ERROR / len(pairs)
-    looks = tuple((float(n), n / planned) for n in range(first, len(rows[names[0]]) + 1))
+    looks = tuple((float(n), n / planned) for n in range(fewest if first is None else first, len(rows[names[0]]) + 1))
     levels = Levels(alpha=alpha, level=level_of(looks, alpha))
-    return compare_planned(BY_ID["iops"], rows, against, workload="w", margin=MARGIN, levels=levels)
+    return compare_planned(BY_ID["iops"], rows, against, workload="w", margin=MARGIN, levels=levels, fewest=fewest)
 
 
 def kept(store: Path) -> dict[str, list[float | None]]:

@@ -15,10 +15,10 @@ from virtune.analyse.stats.paired import Levels, compare_planned
 from virtune.analyse.stats.planned import mixed_quantile, planned_contrasts, rounds_to_decide, smallest_planned
 from virtune.model.metric import BY_ID
 from virtune.model.standing import Contrast
-from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
+from virtune.model.verdict import PLANNED_ROUNDS_MIN, Comparison, Verdict
 
 PLANNED = 20
-LOOKS = tuple((float(count), count / PLANNED) for count in range(ROUNDS_MIN, PLANNED + 1))
+LOOKS = tuple((float(count), count / PLANNED) for count in range(PLANNED_ROUNDS_MIN, PLANNED + 1))
 AGAINST_FIRST = [("0", "1"), ("0", "2"), ("0", "3")]
 ALPHA = dunnett_alpha(3, 0.05)
 
@@ -36,15 +36,15 @@ def rounds(
 def judged(values: NDArray[np.float64], count: int, *, planned: bool = True) -> list[Comparison]:
     """What is said of all arms against the first after so many rounds of a plan of 20."""
     arms = {str(arm): list(np.exp(values[:count, arm])) for arm in range(values.shape[1])}
-    level = level_of(LOOKS[: count - ROUNDS_MIN + 1], ALPHA) if planned else ALPHA
+    level = level_of(LOOKS[: count - PLANNED_ROUNDS_MIN + 1], ALPHA) if planned else ALPHA
     levels = Levels(alpha=ALPHA, level=level)
-    return compare_planned(BY_ID["iops"], arms, AGAINST_FIRST, workload="w", margin=0.03, levels=levels)
+    return compare_planned(BY_ID["iops"], arms, AGAINST_FIRST, workload="w", margin=0.03, levels=levels, fewest=5)
 
 
 def ever_different(values: NDArray[np.float64]) -> bool:
     return any(
         one.verdict in (Verdict.BETTER, Verdict.WORSE)
-        for count in range(ROUNDS_MIN, PLANNED + 1)
+        for count in range(PLANNED_ROUNDS_MIN, PLANNED + 1)
         for one in judged(values, count)
     )
 
@@ -74,14 +74,14 @@ def test_a_difference_is_found_nearly_as_often_as_by_a_test_that_looks_once(plan
     for seed in range(plans):
         values = rounds(seed)
         values[:, 3] += 0.045
-        found += any(judged(values, n)[2].verdict is Verdict.BETTER for n in range(ROUNDS_MIN, PLANNED + 1))
+        found += any(judged(values, n)[2].verdict is Verdict.BETTER for n in range(PLANNED_ROUNDS_MIN, PLANNED + 1))
     assert found >= least
 
 
 def test_what_is_plain_is_decided_after_the_fewest_rounds_and_the_rest_later() -> None:
     values = rounds(1, sd=0.02)
     values[:, 3] += 0.3
-    first = judged(values, ROUNDS_MIN)
+    first = judged(values, PLANNED_ROUNDS_MIN)
     assert [one.verdict for one in first] == [Verdict.UNDECIDED, Verdict.UNDECIDED, Verdict.BETTER]
     last = judged(values, PLANNED)
     assert last[0].ratio is not None

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verdicts share one error, are those of the last look, and stand in the table with the interval that decides."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -9,13 +10,13 @@ from tests.analyse.interim_studies import workload
 from tests.analyse.verdict_runs import asked_of, run
 
 from virtune.analyse.stats.group_sequential import dunnett_alpha, level_of
-from virtune.analyse.study.interim_analysis import look
 from virtune.analyse.study.summarise import summarise
 from virtune.analyse.study.thresholds import rule
 from virtune.analyse.study.verdicts import confidence_of_one, judge, looks_of, pairs_of
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.remark import Remark, Weight
-from virtune.model.verdict import ROUNDS_MIN, Verdict
+from virtune.model.verdict import PLANNED_ROUNDS_MIN, ROUNDS_MIN, Verdict
+from virtune.plan.codec import study_from_json, study_to_json
 from virtune.plan.thresholds import parse_conditions
 
 
@@ -60,12 +61,29 @@ def test_one_figure_has_one_interval_and_other_metrics_stand_by_themselves() -> 
     assert rows["d", "iops"].ratio.confidence > 0.975
 
 
-def test_a_look_counts_the_rounds_of_its_workload_from_the_sixth_on() -> None:
-    one = replace(asked_of(), looks=((5, 0.1), (6, 0.2), (7, 0.3), (9, 0.4), (12, 0.5)))
-    assert looks_of(one, range(1, 13)) == ((6, 0.2), (7, 0.3), (9, 0.4), (12, 0.5))
-    assert looks_of(one, range(1, 8)) == ((6, 0.2), (7, 0.3))  # it was decided then, and has no more rounds
-    assert looks_of(one, range(3, 13)) == ((7, 0.4), (10, 0.5))  # it began in the third round
-    assert looks_of(replace(one, looks=None), range(1, 13)) == ()
+def test_a_look_counts_the_rounds_of_its_workload_from_the_fifth_on() -> None:
+    one = replace(asked_of(), looks=((4, 0.1), (5, 0.2), (6, 0.3), (8, 0.4), (11, 0.5)))
+    assert looks_of(one, range(1, 12)) == ((5, 0.2), (6, 0.3), (8, 0.4), (11, 0.5))
+    assert looks_of(one, range(1, 7)) == ((5, 0.2), (6, 0.3))  # it was decided then, and has no more rounds
+    assert looks_of(one, range(3, 12)) == ((6, 0.4), (9, 0.5))  # it began in the third round
+    assert looks_of(replace(one, looks=None), range(1, 12)) == ()
+
+
+def test_a_study_planned_to_take_six_rounds_at_least_is_judged_as_it_was_planned() -> None:
+    """Its first look was in the first round, and none before the sixth may spend anything."""
+    record = run(asked_of("abc"), 7, better=1.4)
+    kept = json.loads(study_to_json(record.study))
+    del kept["fewest_rounds"]  # as an older virtune wrote it
+    older = study_from_json(json.dumps(kept))
+    assert older.fewest_rounds == ROUNDS_MIN > record.study.fewest_rounds == PLANNED_ROUNDS_MIN
+    assert looks_of(older, range(1, 8)) == tuple((number, number / 20) for number in (6, 7))
+    later = [judge(replace(record, study=one))[1].ratio for one in (older, record.study)]
+    assert later[0] is not None
+    assert later[1] is not None
+    assert later[0].low > later[1].low  # the look at five rounds costs the later ones a little
+    early = [judge(replace(run(asked_of("abc"), 5, better=1.4), study=one)) for one in (older, record.study)]
+    assert [one[1].verdict for one in early] == [Verdict.UNDECIDED, Verdict.BETTER]
+    assert early[0][1].why == "5 paired rounds; 6 are the minimum for a verdict"
 
 
 def test_rounds_after_the_last_look_wait_for_the_next_one() -> None:
@@ -130,7 +148,11 @@ def test_conditions_share_the_error_among_themselves_workloads_and_arms() -> Non
         }
 
 
-def test_a_study_is_decided_at_a_look_and_not_before_six_rounds() -> None:
-    for count, decided in ((ROUNDS_MIN - 1, False), (ROUNDS_MIN, True)):
-        seen = look(run(asked_of("ab"), count, better=3.0, noise=0.01))
-        assert (seen.workloads == frozenset()) is decided
+@pytest.mark.parametrize(("arms", "fewest"), [("ab", 6), ("abc", 5), ("abcde", 5)])
+def test_a_study_is_decided_at_a_look_and_not_before_five_rounds_of_three_arms_or_six_of_two(
+    arms: str, fewest: int
+) -> None:
+    for count, decided in ((fewest - 1, False), (fewest, True)):
+        found = judge(run(asked_of(arms), count, better=3.0, noise=0.01))[-1]
+        assert (found.verdict is Verdict.BETTER) is decided
+        assert found.rounds == count

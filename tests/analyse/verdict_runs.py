@@ -10,6 +10,7 @@ from tests.analyse.interim_studies import measured, study, workload
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.study import Study
 from virtune.model.study_options import Pairs
+from virtune.model.verdict import fewest_planned
 from virtune.plan.interleave import propose
 from virtune.plan.looks import looked_at
 
@@ -29,4 +30,6 @@ def run(asked: Study, count: int, *, better: float = 1.0, noise: float = 0.05, s
 
 
 def asked_of(arms: str = "abcd", *, pairs: Pairs = "baseline", rounds: int = 20) -> Study:
-    return replace(study(workload("w"), arms=arms, rounds=rounds), pairs=pairs, looks=())
+    return replace(
+        study(workload("w"), arms=arms, rounds=rounds), pairs=pairs, looks=(), fewest_rounds=fewest_planned(len(arms))
+    )

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from virtune.cli import run
+from virtune.flows.run.question import Question, study_for
+from virtune.flows.run.study import shows
+from virtune.model.study import StudyKind
 
 RESULT = Path(__file__).parents[1] / "captures" / "fio" / "plain.json"
 
@@ -150,3 +153,21 @@ def test_a_simulated_sweep_and_a_budget_of_a_simulated_comparison_go_by_the_cloc
     assert len(told) > 1
     assert max(told) < 5
     assert run(["compare", "--rig", "simulated", "--arm", "a:", "--arm", "b:", "--budget", "2s", "-q", *store]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arms", "rounds", "said"),
+    [
+        (2, 5, "too few rounds to show a difference: 5; 6 are the minimum for a verdict"),
+        (2, 6, "6 rounds detect a difference of "),
+        (3, 4, "too few rounds to show a difference: 4; 5 are the minimum for a verdict"),
+        (3, 5, "5 rounds detect a difference of "),
+    ],
+)
+def test_a_plan_says_beforehand_what_it_detects_and_whether_it_can_decide(
+    arms: int, rounds: int, said: str, tmp_path: Path
+) -> None:
+    named = tuple(f"{name}:rig=simulated" for name in "abc"[:arms])
+    study, _ = study_for(Question(kind=StudyKind.COMPARE, arms=named, rounds=rounds, scratch=tmp_path))
+    assert shows(study).startswith(said)
+    assert study.rounds_begun == min(rounds, study.fewest_rounds), "so many are run before the first look"

@@ -3,7 +3,7 @@
 
 import pytest
 
-from virtune.model.verdict import ROUNDS_MIN, Interval
+from virtune.model.verdict import ROUNDS_MIN, Interval, fewest_planned
 
 
 def sign_test(rounds: int) -> float:
@@ -13,6 +13,10 @@ def sign_test(rounds: int) -> float:
 
 def test_the_fewest_rounds_are_the_first_that_could_show_a_difference() -> None:
     assert sign_test(ROUNDS_MIN) < 0.05 <= sign_test(ROUNDS_MIN - 1)
+
+
+def test_a_plan_takes_a_round_fewer_where_a_third_arm_shows_the_noise() -> None:
+    assert [fewest_planned(arms) for arms in (2, 3, 4, 8)] == [6, 5, 5, 5]
 
 
 @pytest.mark.parametrize("margin", [0.03, 0.25])

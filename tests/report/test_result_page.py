@@ -88,6 +88,9 @@ def test_a_verdict_names_its_arms_its_metric_and_its_reason(verdict: Verdict, te
     assert verdict_sentence(found).plain == text
     few = replace(found, rounds=4)
     assert "latency p99 -20.0 % [too few rounds to tell]" in verdict_sentence(few).plain
+    assert "[-30.0, -10.0]" in verdict_sentence(replace(found, rounds=5)).plain, "five rounds of three arms decide"
+    of_two = replace(found, rounds=5, verdict=Verdict.UNDECIDED, reason=Reason.TOO_FEW)
+    assert "latency p99 -20.0 % [too few rounds to tell]" in verdict_sentence(of_two).plain
     none = replace(found, ratio=None, verdict=Verdict.UNDECIDED)
     assert verdict_sentence(none).plain == "b against a: undecided, latency p99; why"
 
@@ -194,6 +197,8 @@ def test_the_method_of_a_report_is_that_of_its_plan() -> None:
     planned = replace(kept.study, sequential=True, pairs="baseline", looks=((6, 0.5), (12, 1.0)))
     said = told(planned)
     assert "Dunnett: every arm against threads" in said
+    assert "looked at after every round from round 6 on" in said
+    assert "from round 5 on" in told(replace(planned, fewest_rounds=5))
     assert "the allowed error is spread over these looks" in said
     assert "hold at any time" not in said
     assert "Bonferroni over all pairs" in told(replace(planned, pairs="all"))

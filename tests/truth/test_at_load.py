@@ -28,7 +28,7 @@ def verdicts(found: Any, workload: str) -> dict[tuple[str, str], Any]:
 @pytest.mark.long  # other loads are offered in each run, below, and latencies are known in test_truth.py
 def test_known_service_times_come_out_and_what_cannot_keep_up_is_called_saturated(user: User) -> None:
     generator()
-    # six rounds must count, and one may be invalid after three attempts; the bucket is empty after 20 ms of the ramp
+    # five rounds must count, and two may be invalid after three attempts; the bucket is empty after 20 ms of the ramp
     words = ("--at-load", "70%", "--rounds", "7", "--seconds", "400ms", "--ramp", "100ms")
     found = user.run("compare", "--rig", "vhost-user", *ARMS, *WORKLOAD, *words, "--json", "-q").json()
     assert found["study"]["sequential"]

@@ -169,7 +169,7 @@ def test_a_planted_tenth_is_found_and_the_same_stack_twice_is_the_same(user: Use
     rates = {"full": 5000, "again": 5000, "less": 4500}
     arms = [word for arm, iops in rates.items() for word in ("--arm", f"{arm}:disk.throttle_iops={iops}")]
     words = ("--workload", "rw=randread,bs=4k,iodepth=16", "--rounds", "20", "--seconds", "0.5", "--ramp", "0.2")
-    # it stops when every pair is decided, six valid rounds at the earliest
+    # it stops when every pair is decided, five valid rounds at the earliest
     ran = user.run("compare", *NULL, *arms, *words, "--pairs", "all", "--json", "-q", timeout=170)
     verdicts = {(c["baseline"], c["candidate"]): c for c in ran.json()["comparisons"]}
     assert verdicts["full", "less"]["verdict"] == "worse"

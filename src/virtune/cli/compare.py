@@ -31,8 +31,8 @@ def command(**asked: Any) -> int:
 
     Every round brings each arm up once, in random order, and loads it with fio; what counts are the differences
     within rounds. It looks after every round and stops by itself when every pair and every --fail-if is decided, at
-    --budget or --rounds at the latest; six rounds are the minimum for a verdict. Ends in a table, and for every arm
-    against the baseline (--pairs all: for every pair): better, worse, same or undecided.
+    --budget or --rounds at the latest; five rounds (two arms: six) are the minimum for a verdict. Ends in a table,
+    and for every arm against the baseline (--pairs all: for every pair): better, worse, same or undecided.
 
     BEFORE and AFTER are fio results, folders of them, or runs in the store (STUDY or STUDY:ARM): each is an arm, and
     what a folder or a file holds of one job are repeats (FILE:NUMBER is one run of a file). Arms of one study are

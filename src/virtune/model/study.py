@@ -11,7 +11,7 @@ from virtune.model.search import Search
 from virtune.model.stack import Stack
 from virtune.model.study_options import ATTEMPTS, Pairs
 from virtune.model.sweep_plan import SweepPlan
-from virtune.model.verdict import Verdict
+from virtune.model.verdict import ROUNDS_MIN, Verdict
 from virtune.model.workload import BACKGROUND, Workload, name_at_load
 
 
@@ -128,7 +128,8 @@ class Study:
 
     `looks` are the interim analyses so far of a comparison whose end is planned: for each its round and the share of
     the plan that was done, by which the error is spent. None for older studies, which are judged by their old rules.
-    `pairs` are those that get verdicts: all, or those with the baseline.
+    `pairs` are those that get verdicts: all, or those with the baseline. `fewest_rounds` is how many rounds it takes
+    at least to decide anything; older studies keep the number that was planned with.
 
     `attempts` is how often a trial is made at most while something disturbs it, the first included.
 
@@ -172,6 +173,7 @@ class Study:
     checked: Checked | None = None
     pairs: Pairs = "all"
     looks: tuple[tuple[int, float], ...] | None = None
+    fewest_rounds: int = ROUNDS_MIN
     options: tuple[ChosenOption, ...] = ()
     attempts: int = ATTEMPTS
     accusation: Accusation | None = None

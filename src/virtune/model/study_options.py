@@ -45,7 +45,7 @@ BUDGET_SECONDS = 300.0
 """
 
 BUDGET_ROUNDS = 8
-"""Where trials are long or many, the default budget has room for these: two more than the fewest that can decide."""
+"""Where trials are long or many, the default budget has room for these: some more than the fewest that decide."""
 
 QUICK_ROUNDS, QUICK_SECONDS = 10, 1.0
 """A few more rounds than the fewest that can decide, and the shortest run that still holds thousands of I/Os."""

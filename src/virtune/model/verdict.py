@@ -9,7 +9,18 @@ from virtune.model.reason import Reason
 
 ROUNDS_MIN = 6
 """With n paired rounds a two-sided sign test cannot get below p = 2 * 0.5**n. Six is the first n under 0.05 (0.031),
-so fewer rounds are never called a difference, nor the same."""
+so fewer rounds are never called a difference, nor the same. Planned comparisons do not rest on that test: see
+`fewest_planned`."""
+
+PLANNED_ROUNDS_MIN = 5
+"""The fewest rounds that decide a planned comparison of three arms or more: each arm adds to what is known of the
+noise. By simulation (`benchmarks/decide.md`): fewer are too often wrong where a neighbour slows one arm. Two arms
+need ROUNDS_MIN: in five rounds that correlate by 0.3, two equal ones are called different in 6.7 %."""
+
+
+def fewest_planned(arms: int) -> int:
+    """Return the fewest rounds that decide a planned comparison of so many arms."""
+    return PLANNED_ROUNDS_MIN if arms > 2 else ROUNDS_MIN
 
 
 class Verdict(StrEnum):

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtune.analyse.stats.noise import EQUAL, Values
-from virtune.model.verdict import ROUNDS_MIN
 
 UNLIKE = 0.1
 """The probability, before anything is measured, that an arm is unlike all others."""
@@ -37,12 +36,12 @@ _MOST_WEIGHT = 0.45
 """The most weight of an arm in the mean that arms are compared with: an arm cannot be compared with itself."""
 
 _CAUTION, _LATER = 2.0, 3
-"""How much it counts in the fewest rounds that an arm may be unlike or not, and the power by which that falls with
-more rounds. Calibrated: without it 6.8 % of eight equal arms were called different in six rounds where the baseline
+"""How much it counts in six rounds that an arm may be unlike or not, and the power by which that falls with more
+rounds. Calibrated: without it 6.8 % of eight equal arms were called different in six rounds where the baseline
 is twice as noisy, and 10 % of four of which one was slowed in half of them. With it 5.0 and 2.2 %."""
 
-_FEWEST = ROUNDS_MIN - 1.0
-"""The degrees of freedom of the fewest rounds that can decide."""
+_FREE = 5.0
+"""The degrees of freedom of a difference in six rounds."""
 
 _STEPS = 2
 """How often weights, and then the common variance, are taken anew from what was found with those before."""
@@ -80,8 +79,8 @@ def pair_noise(own: Values, pairs: Sequence[tuple[int, int]], free: Values) -> t
 
 
 def _caution(free: Values) -> Values:
-    """Return how much it counts that an arm may be unlike: all of it in the fewest rounds, little from ten on."""
-    return _CAUTION * (_FEWEST / np.maximum(free, _FEWEST)) ** _LATER
+    """Return how much it counts that an arm may be unlike: much in the fewest rounds, little from ten on."""
+    return _CAUTION * (_FREE / free) ** _LATER
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 EARLY = 0.06
-"""The share of the error that is spent evenly over the plan, so that a large difference ends it after six rounds. The
-rest is spent late: the last look then has a level of 4.9 % where a test with one look has 5 %.
+"""The share of the error that is spent evenly over the plan, so that a large difference ends it after five rounds.
+The rest is spent late: the last look then has a level of 4.9 % where a test with one look has 5 %.
 """
 
 LATE = 32.0

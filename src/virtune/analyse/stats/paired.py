@@ -80,10 +80,12 @@ def compare_at_any_time(
     workload: str,
     margin: float,
     confidence: float,
+    fewest: int = ROUNDS_MIN,
 ) -> list[Comparison]:
     """Compare pairs (baseline, candidate) of arms by their values of the same rounds, NaN where a round gave none.
 
-    `confidence` is that of each comparison, whenever and however often one looks. Degenerate input is undecided with
+    `confidence` is that of each comparison, whenever and however often one looks, `fewest` are the rounds that a
+    verdict takes at least. Degenerate input is undecided with
     its reason, never an exception and never a difference.
     """
     # numpy takes longer to load than `--help` takes, so it is imported only for comparisons
@@ -93,7 +95,7 @@ def compare_at_any_time(
 
     values = np.array([logs(row) for row in arms.values()], dtype=np.float64).T.reshape(-1, len(arms))
     found = contrasts(values, _columns(arms, pairs), alpha=1 - confidence)
-    rules = _Rules(margin=margin, confidence=confidence, arms=len(arms))
+    rules = _Rules(margin=margin, confidence=confidence, arms=len(arms), fewest=fewest)
     return [
         _compared(metric, (baseline, arms[baseline]), (candidate, arms[candidate]), one, rules, workload=workload)
         for (baseline, candidate), one in zip(pairs, found, strict=True)
@@ -108,6 +110,7 @@ def compare_planned(
     workload: str,
     margin: float,
     levels: Levels,
+    fewest: int = ROUNDS_MIN,
 ) -> list[Comparison]:
     """Compare pairs (baseline, candidate) of arms at a look of a plan, by their values of the same rounds, NaN where
     a round gave none.
@@ -125,7 +128,7 @@ def compare_planned(
     wanted = _columns(arms, pairs)
     planned = planned_contrasts(values, wanted, level=levels.level)
     whenever = contrasts(values, wanted, alpha=levels.alpha)
-    rules = _Rules(margin=margin, confidence=1 - levels.alpha, arms=len(arms), planned=True)
+    rules = _Rules(margin=margin, confidence=1 - levels.alpha, arms=len(arms), fewest=fewest, planned=True)
     return [
         _compared(
             metric,
@@ -153,6 +156,7 @@ class _Rules:
     margin: float
     confidence: float
     arms: int
+    fewest: int
     planned: bool = False
 
 
@@ -170,11 +174,18 @@ def _compared(
     if abs(found.mean) + found.radius <= _LOG_MAX:
         ends = (math.exp(found.mean), math.exp(found.low), math.exp(found.high))
         ratio = Interval(estimate=ends[0], low=ends[1], high=ends[2], confidence=rules.confidence)
-    if found.why is not None and found.blocks >= ROUNDS_MIN:
+    if found.why is not None and found.blocks >= rules.fewest:
         verdict, why = Verdict.UNDECIDED, found.why
     else:
-        sign_level = _SIGN_LEVEL_PLANNED if rules.planned else _SIGN_LEVEL
-        verdict, why = _judge(metric, pairs, ratio, margin=rules.margin, asked=asked, sign_level=sign_level)
+        verdict, why = _judge(
+            metric,
+            pairs,
+            ratio,
+            margin=rules.margin,
+            asked=asked,
+            fewest=rules.fewest,
+            sign_level=_SIGN_LEVEL_PLANNED if rules.planned else _SIGN_LEVEL,
+        )
     return Comparison(
         workload=workload,
         metric=metric.id,
@@ -198,7 +209,7 @@ def _rounds_left(found: Contrast, rules: _Rules) -> int | None:
 
     forecast = rounds_to_decide if rules.planned else blocks_to_decide
     count = forecast(found, margin=rules.margin, alpha=1 - rules.confidence, arms=rules.arms)
-    return None if count is None else max(1, max(count, ROUNDS_MIN) - found.blocks)
+    return None if count is None else max(1, max(count, rules.fewest) - found.blocks)
 
 
 def interval_of(pairs: Sequence[tuple[float, float]], *, confidence: float) -> Interval | None:
@@ -241,14 +252,15 @@ def _judge(
     *,
     margin: float,
     asked: int,
+    fewest: int = ROUNDS_MIN,
     sign_level: float = _SIGN_LEVEL,
 ) -> tuple[Verdict, Why]:
-    if ratio is None and len(pairs) >= ROUNDS_MIN:
+    if ratio is None and len(pairs) >= fewest:
         return Verdict.UNDECIDED, because(Reason.NO_INTERVAL, units="rounds")
-    if ratio is None or len(pairs) < ROUNDS_MIN:
+    if ratio is None or len(pairs) < fewest:
         lost = f" ({asked - len(pairs)} of {asked} had no usable value)" if len(pairs) < asked else ""
         rounds = "1 paired round" if len(pairs) == 1 else f"{len(pairs)} paired rounds"
-        return Verdict.UNDECIDED, because(Reason.TOO_FEW, had=f"{rounds}{lost}", least=ROUNDS_MIN)
+        return Verdict.UNDECIDED, because(Reason.TOO_FEW, had=f"{rounds}{lost}", least=fewest)
     if ratio.low == ratio.high:
         return Verdict.UNDECIDED, because(Reason.NO_NOISE, unit="round", what="ratio", so=NO_MEASUREMENT)
     if ratio.within(margin):

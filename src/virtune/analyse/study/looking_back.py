@@ -7,7 +7,7 @@ from dataclasses import replace
 from virtune.analyse.study.verdicts import judge
 from virtune.model.evidence import StudyRecord
 from virtune.model.study import Study
-from virtune.model.verdict import ROUNDS_MIN, Comparison
+from virtune.model.verdict import Comparison
 
 LOOKS_MAX = 24
 """More rounds than these are a pixel or two apart in a picture, and each takes computing time."""
@@ -31,7 +31,7 @@ def _chosen(study: Study, record: StudyRecord) -> Iterator[int]:
     """Yield at most LOOKS_MAX rounds: of a study with looks those, of any other all from the second on."""
     done = max((one.trial.round for one in record.trials if one.measurement is not None), default=0)
     looks = [number for number, _ in study.looks or () if number <= done]
-    first = ROUNDS_MIN if study.sequential else _FEWEST
+    first = study.fewest_rounds if study.sequential else _FEWEST
     rounds = looks or list(range(first, done + 1))
     step = max(1, -(-len(rounds) // LOOKS_MAX))
     yield from sorted({*rounds[::step], *rounds[-1:]})

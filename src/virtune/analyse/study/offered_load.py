@@ -11,7 +11,7 @@ from virtune.model.evidence import TrialRecord
 from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason, because
 from virtune.model.study import Study
-from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
+from virtune.model.verdict import Comparison, Verdict
 
 Unmet = Mapping[tuple[str, str], Collection[int]]
 """(arm, workload) -> rounds in which less than the offered load was achieved."""
@@ -51,10 +51,10 @@ def rounds_by_workload(trials: Iterable[TrialRecord]) -> dict[str, int]:
     return found
 
 
-def judged(comparison: Comparison, unmet: Unmet, rounds: int) -> Comparison:
+def judged(comparison: Comparison, unmet: Unmet, rounds: int, *, fewest: int) -> Comparison:
     """Mark a comparison of latencies as undecided where an arm was saturated: then there is nothing to compare.
 
-    `rounds` are those of the comparison's workload.
+    `rounds` are those of the comparison's workload, `fewest` those that a verdict takes.
     """
     if BY_ID[comparison.metric].unit != "ns":
         return comparison
@@ -72,5 +72,5 @@ def judged(comparison: Comparison, unmet: Unmet, rounds: int) -> Comparison:
         why=why.text,
         reason=why.reason,
         rounds_left=None,
-        closed=rounds >= ROUNDS_MIN,
+        closed=rounds >= fewest,
     )

@@ -13,7 +13,7 @@ from virtune.model.metric import BY_ID, DISTRIBUTIONS, METRICS, Distribution, Me
 from virtune.model.reason import Reason, because
 from virtune.model.study import Study
 from virtune.model.threads import THREAD_ROLES
-from virtune.model.verdict import ROUNDS_MIN, Comparison
+from virtune.model.verdict import Comparison
 
 BEYOND = 20
 """The fewest latencies of a trial that must lie beyond a percentile for it to be used."""
@@ -80,10 +80,10 @@ def told_metrics(study: Study, workload: str, trials: Iterable[TrialRecord]) -> 
 
 
 def named(
-    comparison: Comparison, metric: Metric, actual: Metric, trials: Iterable[TrialRecord], rounds: int
+    comparison: Comparison, metric: Metric, actual: Metric, trials: Iterable[TrialRecord], *, enough: bool
 ) -> Comparison:
     """Label a comparison with the requested metric and the one measured instead, and mark it where no trial of an arm
-    has enough I/Os for the percentile. `rounds` are those that the workload has had.
+    has enough I/Os for the percentile. `enough`: its workload has had the rounds that a verdict takes.
     """
     so_named = replace(comparison, metric=metric.id, measured_as=None if actual is metric else actual.id)
     if comparison.rounds or actual.percent is None:
@@ -100,7 +100,7 @@ def named(
         had=f"{least:,}",
         times="twice" if times == 2 else f"{times:,} times",
     )
-    return replace(so_named, why=why.text, reason=why.reason, closed=comparison.closed or rounds >= ROUNDS_MIN)
+    return replace(so_named, why=why.text, reason=why.reason, closed=comparison.closed or enough)
 
 
 def _least_counted(comparison: Comparison, metric: Metric, trials: Iterable[TrialRecord]) -> int:

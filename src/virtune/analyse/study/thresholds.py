@@ -17,7 +17,8 @@ from virtune.model.errors import UsageError
 from virtune.model.evidence import StudyRecord
 from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason, Why, because
-from virtune.model.verdict import ROUNDS_MIN, Comparison, Interval, Verdict
+from virtune.model.study import Study
+from virtune.model.verdict import Comparison, Interval, Verdict
 
 
 def rule(record: StudyRecord, conditions: Sequence[Threshold]) -> tuple[ThresholdResult, ...]:
@@ -46,8 +47,9 @@ def open_workloads(
 
     A condition on a metric that no round measured (`sync.mean` of reads) waits no longer than a verdict can take.
     """
+    fewest = evidence.study.fewest_rounds
     waiting = (one.comparison for one in rulings if one.outcome is Outcome.UNDECIDED and not one.comparison.closed)
-    undecided = {one.workload for one in waiting if one.rounds or evidence.rounds.get(one.workload, 0) < ROUNDS_MIN}
+    undecided = {one.workload for one in waiting if one.rounds or evidence.rounds.get(one.workload, 0) < fewest}
     return frozenset(undecided | {one.workload for one in verdicts if one.open})
 
 
@@ -63,21 +65,21 @@ def _rulings(evidence: Evidence, conditions: Sequence[Threshold]) -> Iterator[Th
             else against_value(evidence, metric, condition.value, confidence=confidence)
         )
         for comparison in comparisons:
-            outcome, why = _judge(condition, comparison, paired=study.paired)
+            outcome, why = _judge(condition, comparison, study)
             yield ThresholdResult(
                 condition=condition, comparison=comparison, outcome=outcome, why=why.text, reason=why.reason
             )
 
 
-def _judge(condition: Threshold, comparison: Comparison, *, paired: bool) -> tuple[Outcome, Why]:
+def _judge(condition: Threshold, comparison: Comparison, study: Study) -> tuple[Outcome, Why]:
     ratio, limit = comparison.ratio, condition.limit
-    if ratio is None or not _sound(comparison, ratio, paired=paired):
+    if ratio is None or not _sound(comparison, ratio, fewest=study.fewest_rounds if study.paired else REPEATS_MIN):
         known = comparison.rounds or comparison.closed
         why = Why(reason=comparison.reason, text=comparison.why) if known else _missing(condition)
         return Outcome.UNDECIDED, why
     above, below = ratio.low > limit, ratio.high < limit
     if not (above or below):
-        return Outcome.UNDECIDED, because(Reason.CROSSES_LIMIT, units="rounds" if paired else "runs")
+        return Outcome.UNDECIDED, because(Reason.CROSSES_LIMIT, units="rounds" if study.paired else "runs")
     if above == (condition.relation == ">"):
         return Outcome.BREACHED, because(Reason.BEYOND_LIMIT)
     return Outcome.HELD, because(Reason.WITHIN_LIMIT)
@@ -87,7 +89,7 @@ def _missing(condition: Threshold) -> Why:
     return because(Reason.NOT_MEASURED, where=" in both arms" if condition.value is None else "")
 
 
-def _sound(comparison: Comparison, ratio: Interval, *, paired: bool) -> bool:
+def _sound(comparison: Comparison, ratio: Interval, *, fewest: int) -> bool:
     """Whether an interval is reliable. One that includes 'no change' is, although it decides no verdict; one that
     excludes it is undecided because the sign test (of unpaired runs the rank test) does not agree, or because there
     are too few rounds.
@@ -96,5 +98,4 @@ def _sound(comparison: Comparison, ratio: Interval, *, paired: bool) -> bool:
         return False
     if comparison.verdict is not Verdict.UNDECIDED:
         return True
-    enough = comparison.rounds >= (ROUNDS_MIN if paired else REPEATS_MIN)
-    return enough and ratio.low <= 1.0 <= ratio.high
+    return comparison.rounds >= fewest and ratio.low <= 1.0 <= ratio.high

@@ -146,7 +146,8 @@ def against_value(evidence: Evidence, metric: Metric, value: float, *, confidenc
     # no arm's name can contain a NUL, so no arm is taken for the limit
     limit = Arm(name=f"\0{shown}", stack=study.arms[0].stack)
     for arm in study.arms:
-        alone = replace(study, arms=(limit, arm), baseline=limit.name)
+        # its rounds alone show the noise, as with two arms
+        alone = replace(study, arms=(limit, arm), baseline=limit.name, fewest_rounds=ROUNDS_MIN)
         for workload in study.compared:
             actual = measured_in_place(evidence.stand_ins, workload.name, metric)
             mine = evidence.rows.get((arm.name, workload.name), {})
@@ -157,7 +158,7 @@ def against_value(evidence: Evidence, metric: Metric, value: float, *, confidenc
             held = replace(evidence, study=alone, rows=rows)
             for one in _compare(held, workload, metric, [(limit.name, arm.name)], confidence):
                 found = replace(one, baseline=shown, why=one.why.replace(limit.name, shown))
-                fewest = ROUNDS_MIN if study.paired else REPEATS_MIN
+                fewest = alone.fewest_rounds if study.paired else REPEATS_MIN
                 few = found.verdict is Verdict.UNDECIDED and 0 < found.rounds < fewest
                 runs = "1 run" if found.rounds == 1 else f"{found.rounds} runs"
                 why = because(Reason.TOO_FEW, had=runs, least=fewest)
@@ -199,7 +200,7 @@ def _compare(
     rounds = evidence.rounds.get(workload.name, 0)
     actual = measured_in_place(evidence.stand_ins, workload.name, metric)
     for one in _by_rounds(evidence.study, evidence.rows, workload, actual, pairs, confidence):
-        found = named(one, metric, actual, evidence.trials, rounds)
+        found = named(one, metric, actual, evidence.trials, enough=rounds >= evidence.study.fewest_rounds)
         lost = [why for arm in (found.baseline, found.candidate) if (why := evidence.lost.get((arm, workload.name)))]
         if lost:
             why = "; ".join(lost)
@@ -207,7 +208,7 @@ def _compare(
                 found, verdict=Verdict.UNDECIDED, why=why, reason=Reason.ARM_LOST, rounds_left=None, closed=True
             )
         else:
-            yield judged(found, evidence.unmet, rounds)
+            yield judged(found, evidence.unmet, rounds, fewest=evidence.study.fewest_rounds)
 
 
 def looks_of(study: Study, rounds: Sequence[int]) -> tuple[tuple[int, float], ...]:
@@ -218,7 +219,7 @@ def looks_of(study: Study, rounds: Sequence[int]) -> tuple[tuple[int, float], ..
     found: list[tuple[int, float]] = []
     for last, share in study.looks or ():
         count = sum(1 for number in rounds if number <= last)
-        if count >= ROUNDS_MIN and (not found or count > found[-1][0]):
+        if count >= study.fewest_rounds and (not found or count > found[-1][0]):
             found.append((count, share))
     return tuple(found)
 
@@ -229,12 +230,21 @@ def _at_look(
     pairs: Sequence[tuple[str, str]],
     looks: tuple[tuple[int, float], ...],
     words: _Words,
+    fewest: int,
 ) -> list[Comparison]:
     from virtune.analyse.stats.group_sequential import level_of
 
     alpha = 1 - words["confidence"]
     levels = Levels(alpha=alpha, level=level_of(looks, alpha))
-    return compare_planned(metric, values, pairs, workload=words["workload"], margin=words["margin"], levels=levels)
+    return compare_planned(
+        metric,
+        values,
+        pairs,
+        workload=words["workload"],
+        margin=words["margin"],
+        levels=levels,
+        fewest=fewest,
+    )
 
 
 def _by_rounds(
@@ -256,9 +266,9 @@ def _by_rounds(
         }
         if any(math.isfinite(value) for row in values.values() for value in row):
             if looks:
-                yield from _at_look(metric, values, pairs, looks, words)
+                yield from _at_look(metric, values, pairs, looks, words, study.fewest_rounds)
             else:
-                yield from compare_at_any_time(metric, values, pairs, **words)
+                yield from compare_at_any_time(metric, values, pairs, **words, fewest=study.fewest_rounds)
             return
     for baseline, candidate in pairs:
         base, other = of_arm[baseline], of_arm[candidate]

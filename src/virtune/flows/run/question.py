@@ -37,6 +37,7 @@ from virtune.model.study_options import (
     StudyOptions,
 )
 from virtune.model.units import format_seconds
+from virtune.model.verdict import fewest_planned
 from virtune.model.workload import Workload
 from virtune.plan.arms import arm_as_written, arms_from_vary, base_stack, check_arms, choose_baseline
 from virtune.plan.chosen import Sources, layered, recorded
@@ -300,7 +301,8 @@ def budgeted(study: Study, asked: StudyOptions) -> Study:
         loads = len(study.at_load) + 1  # one I/O at a time besides
         said = max(BUDGET_SECONDS, BUDGET_ROUNDS * loads * round_seconds(study))
     pairs = asked.pairs or OPTIONS["pairs"].default
-    return replace(study, sequential=True, budget_seconds=said, looks=(), pairs=pairs)
+    fewest = fewest_planned(len(study.arms))
+    return replace(study, sequential=True, budget_seconds=said, looks=(), pairs=pairs, fewest_rounds=fewest)
 
 
 def most_rounds(kind: StudyKind, asked: StudyOptions) -> int:

@@ -63,7 +63,6 @@ from virtune.model.result import Result
 from virtune.model.stack import Disk
 from virtune.model.study import Study, Trial
 from virtune.model.units import format_share
-from virtune.model.verdict import ROUNDS_MIN
 from virtune.plan.fit import clients_for, loads_virtqueues, require_fit
 from virtune.plan.forecast import SeenCosts, round_seconds
 from virtune.plan.interleave import propose
@@ -116,19 +115,21 @@ def shows(study: Study) -> str:
     smallest = smallest_shown if study.looks is None else smallest_planned
     found = [(noise, smallest(rounds, sd=noise, alpha=alpha, arms=len(study.arms))) for noise in _NOISES]
     known = [
-        f"{format_share(least, 1)} if rounds vary by {format_share(noise)}{' (standard deviation)' if first else ''}"
-        for first, (noise, least) in zip((True, *(False for _ in found)), found, strict=False)
+        f"{format_share(least, 1)} if rounds vary by {format_share(noise)}"
+        for noise, least in found
         if least is not None
     ]
-    words = f"{rounds} round{' detects' if rounds == 1 else 's detect'} a difference of"
-    return f"{words} {', '.join(known)}" if known else f"too few rounds to show a difference: {rounds}"
+    if rounds < study.fewest_rounds or not known:
+        return f"too few rounds to show a difference: {rounds}; {study.fewest_rounds} are the minimum for a verdict"
+    known[0] += " (standard deviation)"
+    return f"{rounds} rounds detect a difference of {', '.join(known)}"
 
 
 def _at_once(study: Study) -> int:
     """Return how many rounds are proposed at first: all that come before the first interim look."""
     if not study.sequential:
         return study.rounds
-    return ROUNDS_MIN if study.budget_seconds is None else 1
+    return study.fewest_rounds if study.budget_seconds is None else 1
 
 
 def random_seed() -> int:
@@ -335,7 +336,7 @@ def _run(
     ended = len(study.trials) - len(left)
     pace = Pace(study, done=ended, busy=host_is_busy(), seen=costs)
     say(StudyStarted(study=study, done=ended, seconds_left=seconds_left(study, left, pace)))
-    if study.sequential and not study.unsettled and study.rounds_begun <= ROUNDS_MIN and left:
+    if study.sequential and not study.unsettled and study.rounds_begun <= study.fewest_rounds and left:
         say(Noticed(text=shows(study)))
     attempts = Attempts(study, tools, store=store, say=say, pace=pace)
     try:

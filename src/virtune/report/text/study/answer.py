@@ -7,19 +7,17 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from virtune.model.metric import BY_ID
+from virtune.model.reason import Reason
 from virtune.model.result import Result
 from virtune.model.units import format_share
-from virtune.model.verdict import Comparison, Verdict
+from virtune.model.verdict import PLANNED_ROUNDS_MIN, Comparison, Verdict
 from virtune.model.workload import Workload
 from virtune.report.text.forest import axis, bar, reach_of
 from virtune.report.text.layout import Column, FirstThatFits, Paragraph, Records
 from virtune.report.text.words import HOPELESS, TOO_FEW, change_words, difference_text
 
-ROUNDS_TOLD = 6
-"""With fewer rounds no interval is shown: it cannot decide anything, and may be millions of percent wide."""
-
 REPEATS_TOLD = 4
-"""The same for unpaired runs, where the repeats of both arms count."""
+"""With fewer unpaired runs of each no interval is shown: it cannot decide anything, and may be very wide."""
 
 STYLE = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.SAME: "cyan", Verdict.UNDECIDED: "yellow"}
 
@@ -81,8 +79,12 @@ def forest(result: Result, workload: Workload) -> RenderableType:
 
 
 def is_told(comparison: Comparison) -> bool:
-    """Whether there are enough rounds to show an interval; unpaired repeats can decide with fewer."""
-    return comparison.rounds >= (ROUNDS_TOLD if comparison.change is None else REPEATS_TOLD)
+    """Whether there are enough rounds to show an interval: as many as its study takes to decide anything. An interval
+    of fewer may be millions of percent wide. Unpaired repeats can decide with fewer.
+    """
+    if comparison.change is not None:
+        return comparison.rounds >= REPEATS_TOLD
+    return comparison.rounds >= PLANNED_ROUNDS_MIN and comparison.reason is not Reason.TOO_FEW
 
 
 def change_cell(comparison: Comparison | None) -> Text:
