@@ -23,6 +23,7 @@ from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
 from virtune.model.remark import Remark, Weight
 from virtune.model.study_options import ATTEMPTS
+from virtune.report.text.study.notes import repeats_of
 
 
 def again_after(made: Sequence[TrialRecord]) -> str | None:
@@ -31,7 +32,7 @@ def again_after(made: Sequence[TrialRecord]) -> str | None:
 
 def test_an_invalid_trial_is_repeated_at_most_twice() -> None:
     made = [attempt(1, "threads"), attempt(2, "native", "cpu-wait")]
-    assert again_after(made) == "disturbed (cpu-wait), repeated: cpu-wait disturbed it"
+    assert again_after(made) == "disturbed (CPU contention), repeated: cpu-wait disturbed it"
     made.append(attempt(2, "native", "cpu-wait", number_of_attempt=2))
     assert again_after(made) is not None
     made.append(attempt(2, "native", "cpu-wait", number_of_attempt=3))
@@ -109,7 +110,7 @@ def test_equal_bad_luck_is_no_finding(one: int, other: int) -> None:
 def test_a_host_that_is_always_like_that_does_not_reject_everything() -> None:
     (pardon,) = pardons(attempts(rejected={"threads": 3, "native": 2}, tried={"threads": 3, "native": 3}))
     assert pardon.arm is None
-    assert "5 of 6 trials disturbed, more than half, so" in pardon.text
+    assert "5 of 6 trials disturbed, more than half: repeating does not help" in pardon.text
     assert pardons(attempts(rejected={"threads": 3, "native": 2}, tried={"threads": 3, "native": 2})) == ()
 
 
@@ -150,10 +151,25 @@ def test_the_result_counts_attempts_and_leaves_invalid_trials_out_of_the_table()
     threads, native = result.arms
     assert (threads.attempts, dict(threads.invalid)) == (3, {"swap": 2, "page-cache": 1})
     assert (native.attempts, native.invalid) == (2, ())
+    assert [repeats_of(one) for one in result.arms] == [1, 0], "a last attempt that failed or is invalid is no repeat"
     iops = threads.get("iops")
     assert iops is not None
     assert iops.value == pytest.approx(1001)
     assert (iops.rounds, threads.rounds) == (1, 2)
+
+
+def test_a_mild_disturbance_is_not_counted_among_the_trials_that_are_left_out() -> None:
+    made = []
+    for number, share in enumerate((0.23, 0.04, 0.03), 1):
+        weight = Weight.INVALID if share > 0.1 else Weight.WARNING
+        remark = Remark(id="foreign-io", weight=weight, text=f"{share:.0%}")
+        found = Measurement(values=(("iops", 1000.0),), remarks=(remark,), gates=(("foreign-io", share),))
+        trial = attempt(number, "threads").trial
+        made.append(TrialRecord(trial=trial, ended="", in_force=InForce(), measurement=found))
+    said = summarise(record(made)).summary("threads", made[0].trial.workload)
+    assert said is not None
+    told = {one.remark.weight: (one.rounds, one.worst) for one in said.remarks}
+    assert told == {Weight.INVALID: (1, 0.23), Weight.WARNING: (2, 0.04)}
 
 
 def test_pardoned_trials_count_and_their_remark_is_a_warning() -> None:

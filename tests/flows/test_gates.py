@@ -84,8 +84,8 @@ def test_another_who_reads_from_the_same_disk_is_seen_waited_for_twice_and_count
     assert (trial["attempt"], summary["attempts"], summary["invalid"]["foreign-io"]) == (3, 3, 3)
     assert ran.stderr.count("disturbed (") == 2
     text = " ".join(user.run("show").stdout.split())
-    assert "each repeated up to twice: " in text
-    assert "foreign I/O 3" in text
+    assert "3 run (2 were repeats), 1 used; disturbed: " in text
+    assert "foreign I/O in 3" in text
 
 
 @pytest.mark.long  # three attempts are made in each run, above, and a study is killed in test_study.py

@@ -68,7 +68,7 @@ def test_a_disturbed_probe_sets_no_load_unless_there_is_no_other() -> None:
     all_of_it = probed(begun, 1000.0, 2000.0, 4000.0, disturbed_rounds=(1, 2, 3))
     assert settled(all_of_it).workload("randread-4k-at-50pct").offered_iops == 1000
     (said,) = disturbed_probes(all_of_it)
-    assert "under randread-4k was disturbed (cpu-wait)" in said
+    assert "under randread-4k was disturbed (CPU contention)" in said
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_the_worst_trial_is_quoted_as_the_worst() -> None:
             replace(one, measurement=replace(one.measurement, remarks=(remark,), gates=(("steal", share),)))
         )
     text = " ".join(shown(replace(kept, trials=tuple(trials))).split())
-    assert "warning: CPU steal 4% (the worst of 6 such trials, median 2.0 %; rounds: " in text
+    assert "warning: CPU steal 4% (every arm in 3 of 3 rounds; this is the worst, the median 2.0 %)" in text
     assert "1 warning, see below" in text
 
 

@@ -114,13 +114,13 @@ def test_an_arm_has_a_line_for_each_workload_where_they_differ() -> None:
 
 def test_rounds_are_named_by_their_workload() -> None:
     page = text_of(summarise(of_two_workloads(("libaio", "libaio"), remark=True)))
-    assert "(one of 2 such trials; rounds: metal 1/1 of each workload)" in page
+    assert "(metal in 1 of 1 round of each workload)" in page
     kept = of_two_workloads(("libaio", "libaio"), remark=True)
     last = kept.trials[1]
     assert last.measurement is not None
     quiet = replace(last, measurement=replace(last.measurement, remarks=()))
     page = text_of(summarise(replace(kept, trials=(kept.trials[0], quiet))))
-    assert "(rounds: metal randread-4k 1/1)" in page
+    assert "(metal in 1 of 1 round of randread-4k)" in page
 
 
 def of_workloads(*checks: tuple[Check, ...]) -> StudyRecord:

@@ -211,3 +211,11 @@ experience with such counters.
 """
 
 GATE_BY_ID: dict[str, Gate] = {gate.id: gate for gate in GATES}
+
+
+def label_of(cause: str) -> str:
+    """Return the words for a cause that makes a trial invalid, by its gate or the id of its remark."""
+    if cause == "little":
+        return "I/Os in flight do not fit rate times latency"
+    gate = GATE_BY_ID.get(cause)
+    return cause.replace("-", " ") if gate is None else gate.label

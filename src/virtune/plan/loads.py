@@ -14,6 +14,7 @@ from dataclasses import replace
 from virtune.fio.job_options import SYNCHRONOUS
 from virtune.model.errors import LoadError, PlanError
 from virtune.model.evidence import StudyRecord
+from virtune.model.gate import label_of
 from virtune.model.measurement import Measurement
 from virtune.model.study import Study
 from virtune.model.units import format_count
@@ -112,7 +113,7 @@ def disturbed_probes(record: StudyRecord) -> Iterator[str]:
     for probe in (workload for workload in record.study.workloads if workload.probe):
         measured = _measured(record, probe.name)
         if measured and all(one.causes for one in measured):
-            causes = ", ".join(dict.fromkeys(cause for one in measured for cause in one.causes))
+            causes = ", ".join(dict.fromkeys(label_of(cause) for one in measured for cause in one.causes))
             yield (
                 f"every trial of the baseline's saturation under {probe.name} was disturbed ({causes}), so the"
                 " offered loads are shares of what it did all the same"

@@ -190,24 +190,24 @@ def _invalid(tried: Sequence[TrialRecord]) -> tuple[tuple[str, int], ...]:
 
 
 def _remarks(arm: Arm, measured: Sequence[Measurement], pardoned: Sequence[Waiver]) -> tuple[ArmRemark, ...]:
-    """Return each kind of remark once, with its number of rounds; a pardoned one becomes a warning."""
+    """Return each kind of remark once for each weight, with its number of rounds; a pardoned one is a warning."""
     free = {one.cause for one in pardoned if one.arm in (None, arm.name)}
-    made: dict[str, list[tuple[Remark, float | None]]] = {}
+    made: dict[tuple[str, Weight], list[tuple[Remark, float | None]]] = {}
     for measurement in measured:
         gates = dict(measurement.gates)
         for remark in measurement.remarks:
             mild = remark.id in free and remark.weight is Weight.INVALID
             said = replace(remark, weight=Weight.WARNING) if mild else remark
-            made.setdefault(remark.id, []).append((said, gates.get(remark.id)))
+            made.setdefault((remark.id, said.weight), []).append((said, gates.get(remark.id)))
     return tuple(_worst(same) for same in made.values())
 
 
 def _worst(same: Sequence[tuple[Remark, float | None]]) -> ArmRemark:
-    """Return the worst round's remark: the most severe, and of these the one with the highest reading."""
-    gravest, _ = max(same, key=lambda one: (one[0].weight is Weight.INVALID, -math.inf if one[1] is None else one[1]))
+    """Return the remark of the round with the highest reading."""
+    worst, _ = max(same, key=lambda one: -math.inf if one[1] is None else one[1])
     readings = [reading for _, reading in same if reading is not None]
     return ArmRemark(
-        remark=gravest,
+        remark=worst,
         rounds=len(same),
         worst=max(readings, default=None),
         median=median(readings) if readings else None,

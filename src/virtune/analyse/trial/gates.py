@@ -115,16 +115,16 @@ def _of_cpu(used: Use) -> Iterator[Reading]:
         yield _reading(
             "steal",
             used.cpu.steal_percent / 100,
-            f"CPU steal {used.cpu.steal_percent:.1f} % (other VMs on the physical host)",
+            f"CPU steal {used.cpu.steal_percent:.1f} %: the physical host ran other VMs meanwhile",
         )
         if (waiting := _waiting(used)) is not None:
-            waited, share = waiting
+            lost = math.prod(waiting)
+            told = format_share(lost, 1 if lost < 0.1 else 0)
             yield _reading(
                 "cpu-wait",
-                waited * share,
-                f"CPU contention {format_share(waited * share)}: QEMU and the load waited {format_share(waited)} of"
-                f" the time in which they wanted a CPU, and other processes had {format_share(share)} of the CPU time"
-                " that was used",
+                lost,
+                f"CPU contention: other processes kept QEMU and the load waiting for about {told} of the time in"
+                " which these wanted a CPU",
             )
     if used.throttled_seconds is not None:
         share = min(1.0, used.throttled_seconds / used.seconds)
@@ -167,8 +167,8 @@ def own_pressure(used: Use) -> Iterator[Remark]:
     some = pressure_percent(used)
     if some is not None and some > PRESSURE_PERCENT:
         yield CPU_PRESSURE.remark(
-            text=f"the CPU is part of the limit: {some:.0f} % of the time a thread waited for one (CPU pressure),"
-            " mostly of QEMU and the load themselves",
+            text=f"the CPUs are part of the limit: for {some:.0f} % of the time some thread had to wait for a CPU,"
+            " mostly one of QEMU or the load itself",
         )
 
 
@@ -186,7 +186,7 @@ def _of_device(result: FioResult, used: Use, stack: Stack, workload: Workload) -
     if foreign is not None:
         enough = foreign * moved >= LITTLE_BPS * used.seconds
         part = f"{format_bytes(foreign * moved)} of {format_bytes(moved)}"
-        text = f"other processes caused {format_share(foreign)} of the I/O of {disk.name} ({part})"
+        text = f"{format_share(foreign)} of the I/O of {disk.name}, {part}, was not of QEMU or the load"
         yield _reading(
             "foreign-io",
             foreign if enough else 0.0,

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from virtune.model.evidence import TrialRecord
-from virtune.model.gate import GATE_BY_ID, GATES
+from virtune.model.gate import GATE_BY_ID, GATES, label_of
 from virtune.model.measurement import Measurement
 from virtune.model.remark import Weight
 from virtune.model.result import Waiver
@@ -65,8 +65,8 @@ def _of_cause(cause: str, measured: Sequence[tuple[str, Measurement]]) -> Iterat
         blind = len({arm for arm, _ in measured}) > len(shown)
         of = f" of {', '.join(shown)} (others do not show it)" if blind else ""
         text = (
-            f"{label}: {rejected} of {len(seen)} trials{of} disturbed, more than half, so these trials are kept and"
-            " the intervals include it"
+            f"{label}: {rejected} of {len(seen)} trials{of} disturbed, more than half: repeating does not help, so"
+            " such trials count"
         )
         yield Waiver(cause=cause, arm=None, text=text)
         return
@@ -83,7 +83,7 @@ def _of_cause(cause: str, measured: Sequence[tuple[str, Measurement]]) -> Iterat
             text = (
                 f"{label}: {counts.rejected} of {counts.tried} trials of {arm} disturbed, against"
                 f" {counts.others_rejected} of {counts.others_tried} of the other arms (Fisher's exact test, p ="
-                f" {p:.2g}): the arm itself causes it, so these trials are kept"
+                f" {p:.2g}): it goes with the arm, so such trials count"
             )
             yield Waiver(cause=cause, arm=arm, text=text)
 
@@ -131,7 +131,7 @@ def why_again(trial: Trial, attempts: Sequence[TrialRecord], *, most: int = ATTE
     if not causes or len(mine) >= most or hopeless.issuperset(causes):
         return None
     said = next(one.text for one in last.measurement.remarks if one.weight is Weight.INVALID and one.id in causes)
-    return f"disturbed ({', '.join(causes)}), repeated: {said}"
+    return f"disturbed ({', '.join(map(label_of, causes))}), repeated: {said}"
 
 
 def _tried_out(trial: Trial, attempts: Sequence[TrialRecord], most: int) -> set[str]:

@@ -16,6 +16,7 @@ from virtune.flows.run.trial import Tools, run_trial
 from virtune.flows.stored.show import by_todays_method
 from virtune.model.event import Event, Noticed
 from virtune.model.evidence import StudyRecord, TrialRecord
+from virtune.model.gate import label_of
 from virtune.model.study import Study, StudyKind, Trial
 from virtune.model.units import format_count, format_ns
 from virtune.store.store import Store
@@ -94,5 +95,6 @@ def summary_of(record: TrialRecord, *, offered: float | None = None) -> str:
     words = [] if offered is None else [f"{format_count(offered)} offered"]
     words += [f"{format_count(iops)} IOPS"] if iops is not None else []
     words += [f"{format_ns(mean)} mean"] if mean is not None else []
-    words += [f"disturbed: {', '.join(record.measurement.causes)}"] if record.measurement.causes else []
+    causes = map(label_of, record.measurement.causes)
+    words += [f"disturbed: {', '.join(causes)}"] if record.measurement.causes else []
     return ", ".join(words)

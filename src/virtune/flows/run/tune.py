@@ -34,6 +34,7 @@ from virtune.model.event import (
     TrialStarted,
 )
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
+from virtune.model.gate import label_of
 from virtune.model.reason import Reason, because
 from virtune.model.search import Phase, Removed, phase_of
 from virtune.model.stack import Stack
@@ -356,7 +357,7 @@ def nothing_raced(known: Tuning, made: Sequence[TrialRecord]) -> LoadError:
     if not measured:
         return LoadError("no configuration gave a measurement", hint=_reasons(made))
     causes = {cause for one in measured for cause in one.causes}
-    why = f"disturbed by: {', '.join(sorted(causes))}" if causes else None
+    why = f"disturbed by: {', '.join(sorted(map(label_of, causes)))}" if causes else None
     return LoadError(
         f"{len(measured)} slices were measured, and none has a {known.study.metric} that counts",
         hint=why or ("--seconds makes slices longer" if search_of(known.study).goal.improves.percent else None),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from virtune.model.gate import label_of
 from virtune.model.metric import BY_ID
 from virtune.model.search import Search
 from virtune.model.standing import Place
@@ -18,7 +19,7 @@ from virtune.report.text.layout import Paragraph
 from virtune.report.text.search.tune_arms import arms_table
 from virtune.report.text.study.basis import checked_text, steadiness
 from virtune.report.text.study.header import host_line
-from virtune.report.text.study.notes import label_of, reading_notes
+from virtune.report.text.study.notes import reading_notes
 from virtune.report.text.words import count_text, difference_text, quantity, share_text
 from virtune.report.view import SIMULATED_ONLY
 

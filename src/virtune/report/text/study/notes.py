@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Warnings and notes below a result: what disturbed its trials, what failed, and how to read the figures."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from virtune.model.durability import durability_of
-from virtune.model.gate import GATE_BY_ID
+from virtune.model.gate import GATE_BY_ID, label_of
 from virtune.model.remark import Weight
 from virtune.model.result import ArmRemark, ArmSummary, Result
 from virtune.model.study import Study
@@ -21,6 +22,9 @@ WORD = {Weight.INVALID: "disturbed", Weight.WARNING: "warning"}
 """The label of each weight; a trial with the first is repeated."""
 
 WARNING_STYLE = {Weight.INVALID: "red", Weight.WARNING: "yellow"}
+
+_MEDIAN_OF = 3
+"""Of fewer trials than this a median says nothing."""
 
 
 def notes(result: Result) -> list[RenderableType]:
@@ -52,9 +56,13 @@ def note_lines(result: Result) -> Iterator[str]:
     yield from loaded_by(result)
 
 
-def warning_count(result: Result) -> int:
-    """Return how many warnings stand below a result; notes on how to read it are not counted."""
-    return sum(len(list(warnings(result, weight))) for weight in (Weight.INVALID, Weight.WARNING))
+def count_words(result: Result) -> str:
+    """Say how many disturbances and warnings stand below a result, by their labels; notes on how to read it are not
+    counted.
+    """
+    found = [len(list(warnings(result, weight))) for weight in (Weight.INVALID, Weight.WARNING)]
+    words = [count_text(count, word) for count, word in zip(found, ("disturbance", "warning"), strict=True) if count]
+    return " and ".join(words)
 
 
 def warnings(result: Result, weight: Weight) -> Iterator[str]:
@@ -62,13 +70,20 @@ def warnings(result: Result, weight: Weight) -> Iterator[str]:
     often.
     """
     for same in _by_kind(result, weight).values():
-        yield _worst(same, f"rounds: {_whose(result, same)}")
+        yield _worst(same, _whose(result, same) + _left_out(result, weight))
 
 
 def short_warnings(result: Result, weight: Weight) -> Iterator[str]:
-    """Yield the same without counts: the worst of each kind, and a few of the arms that it was said of."""
+    """Yield the same with one count: the worst of each kind, and a few of the arms that it was said of."""
     for same in _by_kind(result, weight).values():
-        yield _worst(same, names_text([summary.arm for summary, _ in same], 3))
+        trials = count_text(sum(one.rounds for _, one in same), "trial")
+        arms = dict.fromkeys(summary.arm for summary, _ in same)
+        whose = "all arms" if len(arms) == len(result.study.arms) > 1 else names_text([*arms], 3)
+        yield _worst(same, f"{trials} of {whose}{_left_out(result, weight)}")
+
+
+def _left_out(result: Result, weight: Weight) -> str:
+    return ", not compared" if weight is Weight.INVALID and len(result.study.arms) > 1 else ""
 
 
 def names_text(names: Sequence[str], most: int) -> str:
@@ -82,30 +97,38 @@ def _whose(result: Result, same: Sequence[tuple[ArmSummary, ArmRemark]]) -> str:
     several = len(result.study.workloads) > 1
     counts: dict[str, list[tuple[str, str]]] = {}
     for summary, remark in same:
-        counts.setdefault(summary.arm, []).append((summary.workload, f"{remark.rounds}/{summary.rounds}"))
+        count = f"{remark.rounds} of {count_text(summary.rounds, 'round')}"
+        counts.setdefault(summary.arm, []).append((summary.workload, count))
+    every = {count for found in counts.values() for _, count in found}
+    if len(counts) == len(result.study.arms) > 1 and not several and len(every) == 1:
+        return f"every arm in {every.pop()}"
     words = []
     for arm, found in counts.items():
         alike = len(found) == len(result.study.workloads) and len({count for _, count in found}) == 1
         if several and alike:
-            words.append(f"{arm} {found[0][1]} of each workload")
+            words.append(f"{arm} in {found[0][1]} of each workload")
         else:
-            words += [f"{arm} {f'{name} ' if several else ''}{count}" for name, count in found]
+            words += [f"{arm} in {count}{f' of {name}' if several else ''}" for name, count in found]
     return ", ".join(words)
 
 
+_FIGURE = re.compile(r"(?<![\w=])\d")
+
+
 def _worst(same: Sequence[tuple[ArmSummary, ArmRemark]], whose: str) -> str:
-    """Return the remark of the worst trial, and behind it whose it is; of several trials that it is the worst, and
-    the median.
+    """Return the remark of the worst trial, and behind it whose it is; of several trials whether it is the worst of
+    them, and their median.
     """
     rounds = sum(one.rounds for _, one in same)
     _, worst = max(same, key=lambda pair: pair[1].worst if pair[1].worst is not None else float("-inf"))
-    if rounds < 2:
+    if rounds < 2 or not _FIGURE.search(worst.remark.text):
         return f"{worst.remark.text} ({whose})"
     if worst.worst is None or worst.median is None:
-        return f"{worst.remark.text} (one of {count_text(rounds, 'such trial')}; {whose})"
+        return f"{worst.remark.text} ({whose}; the figures are of the first)"
     gate = GATE_BY_ID.get(worst.remark.id)
-    middle = f", median {share_text(worst.median)}" if gate is not None and gate.unit == "share" else ""
-    return f"{worst.remark.text} (the worst of {count_text(rounds, 'such trial')}{middle}; {whose})"
+    told = gate is not None and gate.unit == "share" and rounds >= _MEDIAN_OF
+    middle = f", the median {share_text(worst.median)}" if told else ""
+    return f"{worst.remark.text} ({whose}; this is the worst{middle})"
 
 
 def knee_notes(result: Result) -> Iterator[str]:
@@ -116,39 +139,28 @@ def knee_notes(result: Result) -> Iterator[str]:
 
 
 def rejections(result: Result) -> Iterator[str]:
-    """Say how many trials of each arm were disturbed and why, which are kept nevertheless, and how the warm-up
-    grew.
+    """Say how many trials ran, were repeated and are used, how many of each arm were disturbed and why, which count
+    nevertheless, and how the warm-up grew.
     """
     for workload in result.study.workloads:
-        told = []
-        for summary in (one for one in result.arms if one.workload == workload.name and one.invalid):
-            causes = ", ".join(f"{label_of(cause)} {count}" for cause, count in summary.invalid)
+        told, here = [], [one for one in result.arms if one.workload == workload.name]
+        for summary in (one for one in here if one.invalid):
+            causes = ", ".join(f"{label_of(cause)} in {count}" for cause, count in summary.invalid)
             number = max(count for _, count in summary.invalid)
-            least = f"{number}" if len(summary.invalid) == 1 else f"at least {number}"
-            told.append(f"{summary.arm} {least} of {summary.attempts} ({causes})")
+            sure = len(summary.invalid) == 1 or number == summary.attempts
+            told.append(f"{summary.arm} {'' if sure else 'at least '}{number} of {summary.attempts} ({causes})")
         if told:
-            yield f"disturbed under {workload.name}, {_repeats(result.study.attempts)}: {'; '.join(told)}"
+            of_load = f" under {workload.name}" if len(result.study.workloads) > 1 else ""
+            ran, again = sum(one.attempts for one in here), sum(map(repeats_of, here))
+            used = sum(value.rounds for one in here if (value := one.get(result.study.metric)) is not None)
+            yield f"{ran} run{of_load} ({again} were repeats), {used} used; disturbed: {'; '.join(told)}"
     yield from (pardon.text for pardon in result.pardons)
     yield from (finding.text for finding in result.ramps)
 
 
-def _repeats(attempts: int) -> str:
-    """Say how often a disturbed trial was repeated at most."""
-    match attempts:
-        case 1:
-            return "none repeated"
-        case 2:
-            return "each repeated once"
-        case 3:
-            return "each repeated up to twice"
-        case _:
-            return f"each repeated up to {attempts - 1} times"
-
-
-def label_of(cause: str) -> str:
-    """Return the words for a cause of disturbance."""
-    gate = GATE_BY_ID.get(cause)
-    return cause if gate is None else gate.label
+def repeats_of(summary: ArmSummary) -> int:
+    """Return how many trials of an arm were run again, because they were disturbed or failed."""
+    return max(0, summary.attempts - summary.rounds - len(summary.failures))
 
 
 def reading_notes(study: Study) -> Iterator[str]:

@@ -20,7 +20,7 @@ from virtune.report.text.study.answer import STYLE, answer, change_cell, change_
 from virtune.report.text.study.arms import arm_lines
 from virtune.report.text.study.basis import resting_on, stopped_text
 from virtune.report.text.study.header import host_line
-from virtune.report.text.study.notes import notes, warning_count
+from virtune.report.text.study.notes import count_words, notes, repeats_of
 from virtune.report.text.study.verified import verified
 from virtune.report.text.words import count_text, quantity, share_text
 from virtune.report.view import ViewCell, ViewRow, WorkloadView, workload_view, worth
@@ -52,7 +52,12 @@ def headline(result: Result) -> Text:
     total = len(study.trials)
     text = Text()
     text.append(f"{study.label} {study.id}", style="bold")
-    text.append(f"  {result.trials_done} of {total} trials", style="" if result.trials_done == total else "yellow")
+    whole = result.trials_done == total
+    # rounds of a sequential study are added one by one, so a total says nothing
+    trials = count_text(total, "trial") if whole and study.sequential else f"{result.trials_done} of {total} trials"
+    text.append(f"  {trials}", style="" if whole else "yellow")
+    again = sum(map(repeats_of, result.arms))
+    text.append(f" and {count_text(again, 'repeat')}" if again else "")
     text.append(f"\n{study.title}" if study.title else "")
     return text
 
@@ -81,8 +86,8 @@ def _about(result: Result, facts: str) -> Iterator[RenderableType]:
     yield Text("")
     said = (*arm_lines(result.study), *about(result, facts))
     yield from (Paragraph(Text(line, style="dim"), hanging=2) for line in said)
-    if count := warning_count(result):
-        yield Text(f"{count_text(count, 'warning')}, see below", style="yellow")
+    if words := count_words(result):
+        yield Text(f"{words}, see below", style="yellow")
 
 
 def value_text(metric: Metric, value: Value | None) -> str:
