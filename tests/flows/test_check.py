@@ -39,7 +39,8 @@ def test_a_stack_that_a_throttle_keeps_steady_is_fit_and_a_neighbour_is_named(us
     once = ("--arm", "a:", "--arm", "b:", "--rounds", "1", "--seconds", "200ms", "--ramp", "0")
     basis = user.run("compare", *QUIET, *once, "-q", "--json").json()["basis"]
     assert basis["checked"]["study"] == found["study"]
-    assert f"A/A test of this host ({found['study']})" in " ".join(user.run("show").stdout.split())
+    said = " ".join(user.run("show").stdout.split())
+    assert f"`virtune check` ({found['study']}) compared one arm with itself" in said
 
 
 def test_a_limit_that_is_not_kept_ends_with_4(user: User) -> None:

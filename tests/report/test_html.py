@@ -383,7 +383,7 @@ def test_intervals_of_speed_and_cost_are_crosses_around_the_candidate(store: Sto
     rows = {row["arm"]: row for row in chart.spec["data"]["values"]}
     speed = result.value(base, workload, "iops")
     assert speed is not None
-    assert rows[candidate]["iops_low"] == pytest.approx(1.25 * speed.value)
+    assert rows[candidate]["iops_low"] == pytest.approx(1.25 * speed.shown)
     assert rows[candidate]["cost_high"] == pytest.approx(10.0)
     assert "iops_low" not in rows[base]
     assert f"intervals of the differences from {base}" in chart.reading

@@ -58,7 +58,7 @@ def test_a_page_begins_with_the_answer_and_holds_the_verified_settings() -> None
     tokens = PARSER.parse(page)
     assert [token.type for token in tokens[:4]] == ["heading_open", "inline", "heading_close", "fence"]
     assert "native  better  +10.0 % [" in tokens[3].content
-    assert "| threads | unverified | aio=threads; no ring; requested, and not seen: disk.cache=none, " in page
+    assert "| threads | unverified | aio=threads; requested, and not seen: disk.cache=none, " in page
     assert tokens[-1].content.startswith("virtune compare --arm threads:disk.aio=threads ")
     hostile = replace(kept.study, title="> <b>[x](http://evil)")
     assert "&gt; &lt;b>[x\\](http:" in markdown(summarise(replace(kept, study=hostile)), ())

@@ -25,7 +25,7 @@ from virtune.probe.host import host_facts
 from virtune.report.json.probe import probe_document
 from virtune.report.markdown import markdown
 from virtune.report.text.study.arms import arm_lines
-from virtune.report.text.study.basis import resting_on, steadiness
+from virtune.report.text.study.basis import drift_text, resting_on, steadiness
 from virtune.report.text.study.header import host_line
 from virtune.report.text.study.result import render, value_text, verdict_sentence
 from virtune.report.text.whole.plain import plain_report
@@ -175,13 +175,19 @@ def test_cache_unsafe_is_said_to_lose_data() -> None:
 
 def test_a_basis_of_too_few_rounds_gives_no_absurd_number() -> None:
     asked = record(4).study
+    assert drift_text(Drift(per_minute=0.2, low=-0.113, high=0.568)).startswith(
+        "drift undecided: IOPS between -11.3 % "
+    )
+    assert drift_text(Drift(per_minute=0.0, low=-0.01, high=0.02)).startswith(
+        "no drift detected: IOPS between -1.0 % "
+    )
     basis = Basis(workload="randread-4k", rounds=4, noise=1.8, lag1=0.8, seconds_left=64_000.0, effective=0.4,
                   correlation_seconds=0.2, drift=Drift(per_minute=0.1, low=-0.995, high=2.3e17))  # fmt: skip
     said = list(steadiness(basis, asked))
     assert said == ["effective sample size: too few rounds to tell", "drift: too few rounds to tell"]
     result = replace(summarise(record(4)), study=replace(asked, sequential=True), basis=(basis,))
     rests = " ".join(resting_on(result, asked.workloads[0]))
-    assert "this host is too noisy now to decide the rest" in rests
+    assert "this host is too noisy now to decide: it would" in rests, "no pair is decided"
     assert "17 h" not in rests
     soon = replace(result, basis=(replace(basis, seconds_left=30.0),))
     assert "needs about 30 s more at this noise (90 % likely)" in " ".join(resting_on(soon, asked.workloads[0]))
@@ -219,7 +225,7 @@ def test_what_an_arm_is_stands_below_the_answer() -> None:
 
 
 def test_an_interval_is_named_where_one_is_shown() -> None:
-    named = "[low, high] and the bar: 95 % confidence interval of the change from threads"
+    named = "[low, high], drawn as a bar: 95 % confidence interval of the change from threads"
     kept = record(12)
     assert named in page(render(summarise(replace(kept, study=replace(kept.study, confidence=0.95)))), 300)
     assert "[low, high]" not in page(render(summarise(record(3))), 300)

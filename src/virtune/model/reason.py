@@ -70,7 +70,7 @@ WORDS: Mapping[Reason, str] = {
     Reason.BETTER_SIDE: "the whole interval is on the better side",
     Reason.WORSE_SIDE: "the whole interval is on the worse side",
     Reason.WITHIN_MARGIN: "any difference is smaller than {margin}",
-    Reason.NOT_SETTLED: "could be no change or more than the {margin} margin",
+    Reason.NOT_SETTLED: "the interval includes 0 and reaches beyond the {margin} margin",
     Reason.SIGN_TEST: "the sign test is not significant: a few rounds carry the difference",
     Reason.RANK_TEST: "the rank test is not significant: a few runs carry the difference",
     Reason.TOO_FEW: "{had}; {least} are the minimum for a verdict",

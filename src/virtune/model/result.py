@@ -23,7 +23,9 @@ class Value:
     `resolved` is False for a percentile with too few I/Os beyond it to mean anything, and for the middle one of
     several results that have no distributions to add. `low` and `high` are the ends
     of a percentile's own 95 % interval, over sections of the rounds; `low` alone is a lower bound. `measured_as` is
-    the metric of completion latency that was measured instead of `metric`, if one was.
+    the metric of completion latency that was measured instead of `metric`, if one was. `typical` is the value of a
+    typical round, where arms are compared within rounds: the baseline's median round, and for another arm that times
+    its change, so that values are as far apart as the verdicts say; a share's own median round.
     """
 
     metric: str
@@ -34,11 +36,17 @@ class Value:
     low: float | None = None
     high: float | None = None
     measured_as: str | None = None
+    typical: float | None = None
 
     @property
     def measured(self) -> Metric:
         """The metric that was measured, whose label says of which kind a latency is."""
         return BY_ID[self.measured_as or self.metric]
+
+    @property
+    def shown(self) -> float:
+        """The value that tables show beside changes: that of a typical round where it is known."""
+        return self.value if self.typical is None else self.typical
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

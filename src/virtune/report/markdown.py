@@ -6,7 +6,7 @@ a mention or HTML.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.result import Result
@@ -14,6 +14,7 @@ from virtune.model.text import printable
 from virtune.report.reproduce import command_again
 from virtune.report.text.layout import set_at
 from virtune.report.text.study.answer import answer, change_cell
+from virtune.report.text.study.basis import resting_on
 from virtune.report.text.study.notes import note_lines, warning_lines
 from virtune.report.text.study.result import (
     about,
@@ -21,9 +22,17 @@ from virtune.report.text.study.result import (
     value_text,
     verdict_sentence,
 )
+from virtune.report.text.study.table_words import (
+    TOGETHER,
+    TYPICAL,
+    changes_words,
+    marks_words,
+    together_words,
+    values_words,
+)
 from virtune.report.text.study.thresholds import arms_text, change_text
 from virtune.report.text.study.verified import settings_of
-from virtune.report.view import WorkloadView, view_of, worth
+from virtune.report.view import ViewRow, view_of, worth
 
 _ALWAYS = re.compile(r"([\\`*|$#])")
 _UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
@@ -119,22 +128,33 @@ def _workloads(result: Result) -> Iterator[str]:
         yield f"{_line(one.workload.meaning)}\n"
         if one.worth:
             yield f"**{one.worth}**\n"
-        yield from _values(one, view.arms)
+        yield from _values(one.rows, view.arms, TYPICAL if one.typical else "")
+        yield from _notes((*values_words(one, result.study), *changes_words(one, result.study)))
+        if one.together:
+            yield from _values(one.together, view.arms, TOGETHER)
+        yield from _notes(together_words(one) if one.together else marks_words(one.rows))
         yield from (f"* {plain(verdict_sentence(comparison).plain)}" for comparison in one.verdicts)
+        yield from _notes(resting_on(result, one.workload) if one.verdicts else ())
         yield ""
 
 
-def _values(view: WorkloadView, arms: Sequence[str]) -> Iterator[str]:
+def _notes(lines: Iterable[str]) -> Iterator[str]:
+    """Yield what a table shows, or verdicts rest on, as a list."""
+    yield from (f"* {plain(line)}" for line in lines)
+    yield ""
+
+
+def _values(shown: Sequence[ViewRow], arms: Sequence[str], head: str) -> Iterator[str]:
     """One row a metric: its value for each arm, and behind those of the others the change against the baseline."""
     rows = []
-    for row in view.rows:
+    for row in shown:
         cells = []
         for cell in row.cells:
             change = change_cell(cell.change).plain
             value = plain(value_text(row.metric, cell.value))
             cells.append(value if change == "-" else f"{value} ({plain(change)})")
         rows.append((plain(row.label), *cells))
-    yield from _table(("", *(plain(name) for name in arms)), rows)
+    yield from _table((head, *(plain(name) for name in arms)), rows)
 
 
 def _settings(result: Result) -> Iterator[str]:

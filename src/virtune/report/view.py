@@ -6,7 +6,7 @@ interval and verdict, so that nothing is computed twice and all outputs have the
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from virtune.model.metric import METRICS, Metric
 from virtune.model.remark_kinds import EMULATED
@@ -22,6 +22,9 @@ _CHANGE_SHOWN = frozenset((
 ))  # fmt: skip
 """The metrics whose change is shown. Bandwidth changes like IOPS, and CPU utilisation is covered by CPU per I/O."""
 
+_OF_AN_OS = frozenset(("cpu.load.usr", "cpu.load.sys"))
+"""What a load without an operating system, as in a bare guest, reports as zero because nobody counts it."""
+
 FUNCTIONAL_ONLY = "functional only: a guest under emulation"
 """The label of figures that describe the emulator."""
 
@@ -31,7 +34,10 @@ SIMULATED_ONLY = "simulated: invented figures, no disk was measured"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewCell:
-    """One metric of one arm: its value, and how it differs from the baseline's (None for the baseline itself)."""
+    """One metric of one arm: its value, and how it differs from the baseline's (None for the baseline itself).
+
+    Where the metric is compared, the value is that of a typical round, so that values differ as the changes say.
+    """
 
     arm: str
     value: Value | None
@@ -58,12 +64,17 @@ class ViewRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadView:
-    """One workload: its rows, its verdicts, and why its figures are not comparable (`worth`), if so."""
+    """One workload: its rows, its verdicts, and why its figures are not comparable (`worth`), if so.
+
+    `typical`: the rows are of a typical round. `together` are then the percentiles of all rounds' I/Os together.
+    """
 
     workload: Workload
     worth: str
     rows: tuple[ViewRow, ...]
     verdicts: tuple[Comparison, ...]
+    typical: bool
+    together: tuple[ViewRow, ...]
 
     def row(self, metric: str) -> ViewRow | None:
         """Return the row of a metric, None where it was not measured."""
@@ -91,12 +102,44 @@ def view_of(result: Result) -> ResultView:
 
 def workload_view(result: Result, workload: Workload) -> WorkloadView:
     """Return the view of one workload."""
+    rows = tuple(_rows(result, workload))
+    typical = any(_is_typical(row) for row in rows)
+    # beside percentiles of a typical round those of all rounds would be taken for the same
+    apart = any(_is_typical(row) and row.metric.percent is not None for row in rows)
     return WorkloadView(
         workload=workload,
         worth=worth(result, workload.name),
-        rows=tuple(_rows(result, workload)),
+        rows=tuple(_typical_row(row) for row in rows if not apart or row.metric.percent is None or _is_typical(row)),
         verdicts=tuple(one for one in result.verdicts if one.workload == workload.name),
+        typical=typical,
+        together=tuple(_alone(row) for row in rows if apart and row.metric.percent is not None),
     )
+
+
+def _is_typical(row: ViewRow) -> bool:
+    """Whether the values of a compared metric are known of a typical round."""
+    return row.metric.compared and any(
+        cell.value is not None and cell.value.typical is not None for cell in row.cells
+    )
+
+
+def _typical_row(row: ViewRow) -> ViewRow:
+    cells = [replace(cell, value=_of_a_round(row, cell.value)) for cell in row.cells]
+    # where an arm's percentile is left out, so is its change, which rests on as few rounds
+    told = [replace(one, change=one.change if one.value is not None or row.judged else None) for one in cells]
+    return replace(row, cells=tuple(told) if _is_typical(row) else tuple(cells))
+
+
+def _of_a_round(row: ViewRow, value: Value | None) -> Value | None:
+    """Return a value as it is in a typical round; a percentile of all rounds is never put beside one of a round."""
+    if value is None or value.typical is None:
+        return None if _is_typical(row) and row.metric.percent is not None else value
+    return replace(value, value=value.typical, resolved=True, low=None, high=None)
+
+
+def _alone(row: ViewRow) -> ViewRow:
+    """Return a row without its changes, which are those of a typical round."""
+    return replace(row, judged=False, cells=tuple(replace(cell, change=None) for cell in row.cells))
 
 
 def worth(result: Result, workload: str) -> str:
@@ -115,8 +158,11 @@ def _rows(result: Result, workload: Workload) -> Iterator[ViewRow]:
     names = (study.baseline, *(arm.name for arm in study.arms if arm.name != study.baseline))
     summaries = {name: result.summary(name, workload.name) for name in names}
     changes = _changes(result, workload)
+    bare = {arm.name for arm in study.arms if arm.stack.kind.own_guest and arm.stack.machine.is_bare}
     for metric in METRICS:
         values = {name: None if found is None else found.get(metric.id) for name, found in summaries.items()}
+        if metric.id in _OF_AN_OS:
+            values |= dict.fromkeys(bare)
         measured = [value for value in values.values() if value is not None]
         if not measured:
             continue

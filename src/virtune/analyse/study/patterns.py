@@ -40,7 +40,7 @@ OTHERS_MIN = 4
 def patterns_of(study: Study, arms: Sequence[ArmSummary], trials: Sequence[TrialRecord]) -> tuple[str, ...]:
     """Return what the figures show, a sentence each."""
     found = [*_tails(study, arms, trials)]
-    if (first := _first(trials)) is not None:
+    if (first := _first(study, trials)) is not None:
         found.append(first)
     return tuple(found)
 
@@ -50,7 +50,7 @@ def _tails(study: Study, arms: Sequence[ArmSummary], trials: Sequence[TrialRecor
     several = len(study.compared) > 1
     for workload in study.compared:
         mine = [one for one in arms if one.workload == workload.name]
-        bodies = {one.arm: body.value for one in mine if (body := one.get(BODY)) is not None}
+        bodies = {one.arm: body.shown for one in mine if (body := one.get(BODY)) is not None}
         if len(mine) < 2 or len(bodies) < len(mine) or max(bodies.values()) < APART * min(bodies.values()):
             continue
         here = [one for one in trials if one.trial.workload == workload.name]
@@ -59,13 +59,13 @@ def _tails(study: Study, arms: Sequence[ArmSummary], trials: Sequence[TrialRecor
         if tail is None or len(known) < len(mine):
             continue
         metal = any(study.arm(one.arm).stack.kind.front == "file" for one in mine)
-        low, high = (of(one.value for one in known) for of in (min, max))
+        low, high = (of(one.shown for one in known) for of in (min, max))
         apart = max(bodies.values()) / min(bodies.values())
         name, of_load = tail.partition(".p")[2], f" under {workload.name}" if several else ""
         yield (
             f"the tail is alike in all arms{', bare metal included' if metal else ''}{of_load}: p{name} is"
-            f" {format_ns(low)} to {format_ns(high)}, while medians differ by a factor of {apart:.1f}. It comes from"
-            f" below them all, so percentiles from p{name} on compare this host with itself"
+            f" {format_ns(low)} to {format_ns(high)}, while medians differ by a factor of {apart:.1f}. So what"
+            f" makes the slowest I/Os slow lies below all arms: percentiles from p{name} on say nothing of the arms"
         )
 
 
@@ -96,7 +96,7 @@ def _by_arm(metric: str, trials: Sequence[TrialRecord]) -> dict[str, dict[int, f
     return found
 
 
-def _first(trials: Sequence[TrialRecord]) -> str | None:
+def _first(study: Study, trials: Sequence[TrialRecord]) -> str | None:
     """Say that the first trial differs from the other rounds of its arm, by the prediction interval of one more."""
     done = [one for one in trials if one.measurement is not None and (one.measurement.get("iops") or 0.0) > 0]
     if not done or done[0].trial.round != 1 or done[0] is not trials[0]:
@@ -114,8 +114,13 @@ def _first(trials: Sequence[TrialRecord]) -> str | None:
     reach = two_sided(CONFIDENCE, len(others) - 1) * stdev(others) * math.sqrt(1 + 1 / len(others))
     if abs(away) <= max(reach, LEAST):
         return None
+    counted = (
+        "It counts like the others, but a change is a robust mean, in which one extreme round has little weight"
+        if study.sequential and len(study.arms) > 1
+        else "It counts like the others"
+    )
     return (
         f"the first trial of all differs: {key[0]} did {format_share(abs(math.expm1(away)))}"
-        f" {'fewer' if away < 0 else 'more'} IOPS in it than in its other {len(others)} rounds. The host, its caches"
-        " or the disk were not warm yet"
+        f" {'fewer' if away < 0 else 'more'} IOPS in it than in its other {len(others)} rounds, as the host, its"
+        f" caches or the disk were not warm yet. {counted}"
     )

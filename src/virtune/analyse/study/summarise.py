@@ -14,6 +14,7 @@ from virtune.analyse.study.knee import knees_of
 from virtune.analyse.study.patterns import patterns_of
 from virtune.analyse.study.percentile_evidence import measured_in_place, told_metrics
 from virtune.analyse.study.thresholds import open_workloads, rulings_of
+from virtune.analyse.study.typical import with_typical
 from virtune.analyse.study.verdicts import differences_of, evidence_of, verdicts_of
 from virtune.analyse.trial.rejection import pardons, rejected_for
 from virtune.analyse.trial.warm_up import ramp_of
@@ -49,6 +50,8 @@ def summarise(record: StudyRecord) -> Result:
     )
     done = sum(1 for trial in record.trials if trial.measurement is not None)
     verdicts = tuple(verdicts_of(evidence))
+    differences = tuple(differences_of(evidence, verdicts))
+    arms = with_typical(arms, evidence, differences)
     rulings = rulings_of(evidence, study.conditions)
     return Result(
         study=study,
@@ -56,7 +59,7 @@ def summarise(record: StudyRecord) -> Result:
         trials_done=done,
         arms=arms,
         verdicts=verdicts,
-        differences=tuple(differences_of(evidence, verdicts)),
+        differences=differences,
         measured_seconds=done * study.seconds,
         elapsed_seconds=elapsed_seconds(record),
         stopped=stopped_by(record, decided=not open_workloads(evidence, verdicts, rulings)),

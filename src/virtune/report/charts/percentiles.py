@@ -48,8 +48,8 @@ def percentile_curve(result: Result, workload: str) -> Chart | None:
         name=file_name("percentiles", workload),
         title=_title(arms, workload),
         reading=(
-            "From left to right the curve goes ever further into the slowest I/Os; lower is better. Where it is "
-            "thin, fewer than 100 I/Os lie beyond, and it says little."
+            "All I/Os of an arm together. From left to right the curve goes ever further into the slowest ones; "
+            "lower is better. Where it is thin, fewer than 100 I/Os lie beyond, and it says little."
             + (" The dashed line is the limit that was asked for, up to its percentile." if limits else "")
         ),
         spec=specification(_spec(result, rows, limits), height=320),

@@ -2,6 +2,7 @@
 """Speed against cost: IOPS over CPU time per I/O, with the durability of a completed write as the shape."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from virtune.model.durability import durability_of
@@ -29,6 +30,7 @@ def speed_against_cost(result: Result, workload: str) -> Chart | None:
         if iops is None or cost is None or not arm.stack.kind.made_here:
             continue
         promise = durability_of(arm.stack).promise.value
+        iops, cost = (replace(one, value=one.shown) for one in (iops, cost))  # as in the table, and as the intervals
         row = {"arm": arm.name, "iops": iops.value, "cost": cost.value * 1e6, "survives": promise}
         rows.append(row | _ends(result, arm.name, workload))
         shown.append((arm.name, value_text(BY_ID["iops"], iops), value_text(BY_ID["cpu_per_io"], cost), promise))
@@ -66,7 +68,7 @@ def _ends(result: Result, arm: str, workload: str) -> dict[str, float]:
             None,
         )
         if base is not None and ratio is not None and 0 < ratio.low <= ratio.high <= WIDEST * ratio.low:
-            found |= {f"{name}_low": base.value * ratio.low * scale, f"{name}_high": base.value * ratio.high * scale}
+            found |= {f"{name}_low": base.shown * ratio.low * scale, f"{name}_high": base.shown * ratio.high * scale}
     return found
 
 

@@ -38,5 +38,6 @@ def check_page(fitness: Fitness, result: Result, record: StudyRecord) -> ReportP
         warnings=tuple(dict.fromkeys((*page.warnings, *advice))),
         notes=(confidence_text(fitness), *page.notes),
         charts=tuple(one for one in page.charts if not one.name.startswith(FOREST)),
+        rests=(),
         tables=(*(one for one in (reaches, noise) if one.rows), *page.tables),
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from virtune.model.evidence import Check, StudyRecord
 from virtune.model.published import PublishedStudy
 from virtune.model.result import Result
+from virtune.model.study import Study
 from virtune.model.units import format_bytes, format_seconds, format_share
 from virtune.model.verdict import Comparison, Verdict
 from virtune.report.charts import charts_of
@@ -18,12 +19,22 @@ from virtune.report.html.table import Table
 from virtune.report.reproduce import command_again, question_of
 from virtune.report.text.study.answer import change_text, legend
 from virtune.report.text.study.arms import arm_lines
+from virtune.report.text.study.basis import resting_on
 from virtune.report.text.study.header import host_line
 from virtune.report.text.study.notes import note_lines, warning_lines
 from virtune.report.text.study.result import value_text
 from virtune.report.text.study.result import verdict_sentence as sentence_of
+from virtune.report.text.study.table_words import (
+    TOGETHER,
+    TYPICAL,
+    changes_words,
+    marks_words,
+    together_words,
+    values_words,
+)
+from virtune.report.text.study.verified import settings_of
 from virtune.report.text.words import methods_text
-from virtune.report.view import ResultView, view_of
+from virtune.report.view import ResultView, ViewRow, view_of
 
 MARKS = {"better": "▲", "worse": "▼", "same": "■", "undecided": "○"}
 """The symbol of a verdict, so that it can be read without colour."""
@@ -51,7 +62,8 @@ class VerdictLine:
 class ReportPage:
     """A whole page. `charts` are in the order of the page; `label` is shown where figures are not comparable,
     `unsettled` where there are no settings to show, `unrepeated` where no command repeats it. `own` is what
-    a built-in study begins with.
+    a built-in study begins with, `rests` what the verdicts rest on, `settled` the
+    settings of each arm in a row.
     """
 
     title: str
@@ -69,6 +81,8 @@ class ReportPage:
     unrepeated: str = "Nothing was measured by virtune."
     host: str
     own: tuple[Block, ...] = ()
+    rests: tuple[str, ...] = ()
+    settled: Table | None = None
 
     @property
     def foremost(self) -> tuple[VerdictLine, ...]:
@@ -118,11 +132,22 @@ def page_of(
         warnings=tuple(warning_lines(result)),
         notes=tuple(note_lines(result)),
         charts=tuple(charts_of(result, record) if charts is None else charts),
-        tables=tuple(_tables(view, study.baseline)),
+        tables=tuple(_tables(view, study)),
         again=command_again(study),
         host=host_text(record.facts),
         own=study_part(result, published, record.facts),
+        rests=tuple(_rests(result)),
+        settled=Table(
+            caption="Settings of each arm", columns=("arm", "", "read back"), rows=tuple(settings_of(result))
+        ),
     )
+
+
+def _rests(result: Result) -> Iterator[str]:
+    """Yield what the verdicts rest on, with their workload where there are several."""
+    several = len(result.study.compared) > 1
+    for workload in result.study.compared if result.verdicts else ():
+        yield from (f"{workload.name}: {line}" if several else line for line in resting_on(result, workload))
 
 
 def _facts(result: Result, record: StudyRecord) -> Iterator[tuple[str, str]]:
@@ -143,10 +168,10 @@ def _facts(result: Result, record: StudyRecord) -> Iterator[tuple[str, str]]:
         )
         yield "load on", study.target or f"a scratch image of {format_bytes(study.span_bytes)} in {study.scratch}"
     yield "host", host_line(study, record.facts)
-    yield "derived by", f"virtune's {methods_text(record.methods)}"
+    yield "computed by", f"{methods_text(record.methods)} of virtune (docs/method.md)"
     if legend(result):
         together = ", for all verdicts together" if len(result.verdicts) > 1 else ""
-        yield "[low, high]", f"{format_share(study.confidence)} confidence interval of the difference{together}"
+        yield "[low, high]", f"{format_share(study.confidence)} confidence interval of the change{together}"
 
 
 def host_text(facts: str) -> str:
@@ -184,24 +209,36 @@ def _settings(result: Result) -> Table | None:
     )
 
 
-def _tables(view: ResultView, baseline: str) -> Iterator[Table]:
+def _tables(view: ResultView, study: Study) -> Iterator[Table]:
     """Yield of each workload the values of all arms, and how each differs from the baseline."""
     for one in view.workloads:
         workload = one.workload
         yield Table(
             caption=f"{workload.name}: {workload.meaning}",
-            columns=("", *view.arms),
-            rows=tuple((row.label, *(value_text(row.metric, cell.value) for cell in row.cells)) for row in one.rows),
+            columns=(TYPICAL if one.typical else "", *view.arms),
+            rows=_values(one.rows),
+            notes=(*values_words(one, study), *(() if one.together else marks_words(one.rows))),
         )
+        if one.together:
+            yield Table(
+                caption=f"{workload.name}: latency percentiles of all I/Os",
+                columns=(TOGETHER, *view.arms),
+                rows=_values(one.together),
+                notes=tuple(together_words(one)),
+            )
         if any(row.changes for row in one.rows):
             yield Table(
-                caption=f"{workload.name}: difference from {baseline}; the intervals of verdicts hold together, those"
-                " of all other metrics each by itself",
+                caption=f"{workload.name}: change from {study.baseline}",
                 columns=("", *view.arms[1:]),
                 rows=tuple(
                     (row.label, *(_change(cell.change) for cell in row.cells[1:])) for row in one.rows if row.changes
                 ),
+                notes=tuple(changes_words(one, study)),
             )
+
+
+def _values(rows: Sequence[ViewRow]) -> tuple[tuple[str, ...], ...]:
+    return tuple((row.label, *(value_text(row.metric, cell.value) for cell in row.cells)) for row in rows)
 
 
 def _change(change: Comparison | None) -> str:

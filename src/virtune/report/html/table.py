@@ -7,11 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table: a caption, the heads of its columns (the first names the rows), and its rows as text."""
+    """A table: a caption, the heads of its columns (the first names the rows), its rows as text, and below them what
+    they show.
+    """
 
     caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def kinds(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ virtune/result/2   `measured_as` says where completion latency stands for total 
 virtune/result/3   `reason`: the code of why a verdict or a condition is what it is, beside its words
 virtune/result/4   `patterns`, `knees`; of a stack `disks`, `own_images`, `own_iothreads`, `second`,
                    `cache_state`, `place`, `neighbour` and `pins.load`
+virtune/result/5   `typical` of a value: that of a typical round, which tables show beside changes
 """
 
 import json
@@ -189,6 +190,7 @@ def _value(value: Value) -> ValuePart:
         "low": value.low,
         "high": value.high,
         "measured_as": value.measured_as,
+        "typical": value.typical,
     }
 
 

@@ -24,7 +24,7 @@ from virtune.report.json.parts import IN_WORDS, KneePart, RampPart, RemarkPart
 from virtune.report.json.probe import ProbeDocument
 from virtune.report.json.study_parts import ResultBasisPart, StudyPart
 
-SCHEMA = "virtune/result/4"
+SCHEMA = "virtune/result/5"
 
 _ALL_METRICS = {"propertyNames": {"enum": [one.id for one in METRICS]}}
 _SETTINGS = {"propertyNames": {"enum": ["rig", *(knob.id for knob in KNOBS if knob.place)]}}
@@ -72,6 +72,12 @@ class ValuePart(TypedDict):
     ]
     high: Annotated[float | None, "The upper end; null as `low`, and where the data bound it only from below."]
     measured_as: MeasuredAs
+    typical: Annotated[
+        float | None,
+        "The value of a typical round, as tables show it beside changes: the baseline's median round, of another arm"
+        " that times its change; of a share in % the arm's own median round. Null where arms are not compared within"
+        " rounds.",
+    ]
 
 
 class _RepeatedRemark(RemarkPart):

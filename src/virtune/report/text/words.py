@@ -84,10 +84,10 @@ def methods_text(methods: Sequence[int]) -> str:
 
 
 def _end(ratio: float, estimate: float) -> str:
-    """Write an end of an interval; beyond a factor of ten it is capped, unless the estimate is there as well."""
-    if ratio < TENFOLD:
-        return percent_text(ratio)
-    return f"x{ratio:,.3g}" if estimate >= TENFOLD else "x10 or more"
+    """Write an end of an interval as its estimate is; a percentage is capped at a factor of ten."""
+    if estimate >= TENFOLD:
+        return f"x{ratio:,.3g}"
+    return percent_text(ratio) if ratio < TENFOLD else "x10 or more"
 
 
 def estimate_text(found: LoadEstimate) -> str:

@@ -39,9 +39,15 @@ def legend(result: Result) -> list[RenderableType]:
     found = [one for one in result.verdicts if (one.metric, one.baseline) == (study.metric, study.baseline)]
     if not any(has_interval(one) for one in found):
         return []
+    return [Paragraph(Text(legend_words(result), style="dim"), indent=2, hanging=2)]
+
+
+def legend_words(result: Result) -> str:
+    """Say what the brackets and the drawn bars are."""
+    study = result.study
     together = ", for all verdicts together" if len(result.verdicts) > 1 else ""
-    words = f"[low, high] and the bar: {format_share(study.confidence)} confidence interval of the change from"
-    return [Paragraph(Text(f"{words} {study.baseline}{together}", style="dim"), indent=2, hanging=2)]
+    words = f"[low, high], drawn as a bar: {format_share(study.confidence)} confidence interval of the change from"
+    return f"{words} {study.baseline}{together}; the axis is logarithmic"
 
 
 def judged_label(result: Result) -> str:

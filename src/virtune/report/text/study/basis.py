@@ -3,15 +3,17 @@
 rest would take.
 """
 
+import math
 from collections.abc import Iterator
 
 from virtune.model.fitness import Drift
+from virtune.model.metric import BY_ID
 from virtune.model.result import Basis, Result, Stopped
 from virtune.model.study import Study
 from virtune.model.units import format_seconds, format_share
 from virtune.model.verdict import Verdict
 from virtune.model.workload import Workload
-from virtune.report.text.words import TOO_FEW, count_text, share_text
+from virtune.report.text.words import TOO_FEW, count_text, percent_text, share_text
 
 _STOPPED = {
     Stopped.ROUNDS: "stopped: --rounds reached",
@@ -23,6 +25,13 @@ NOISY_SECONDS = 3600.0
 DRIFT_TOLD = 1.0
 """A drift with a wider interval than this (100 % a minute) only shows that the rounds are too few."""
 
+DRIFT_WARNED = 0.1
+"""If a study's metric rose or fell by more than this while it ran, that is a warning: the arms' own values then are
+those of no one moment.
+"""
+
+STARTS_TOLD = 3
+"""Fewer starts tell nothing of how much starts differ."""
 
 FEWEST_TOLD = 1.5
 """An effective sample size below this is not shown."""
@@ -39,74 +48,132 @@ def stopped_text(result: Result) -> str:
         # one whose percentile has too few I/Os stays undecided however many rounds there are
         others = ", and every --fail-if condition that more rounds can decide" if result.study.conditions else ""
         return f"stopped: {pairs} is decided{others}"
-    return _STOPPED[result.stopped]
+    room = result.study.budget_seconds if result.stopped is Stopped.BUDGET else None
+    why = "" if room is None else f" (another round and its repeats may exceed {format_seconds(room)})"
+    return f"{_STOPPED[result.stopped]}{why}"
 
 
 def resting_on(result: Result, workload: Workload) -> Iterator[str]:
     """Yield the lines on the evidence behind one workload's verdicts."""
     found = [one for one in result.verdicts if one.workload == workload.name]
+    if found and workload == result.study.compared[0]:
+        yield meaning_of_verdicts(result.study)
     if any(one.verdict is not Verdict.UNDECIDED for one in found):
-        looks = ", though it was looked at after every round" if result.study.sequential else ""
-        yield f"{format_share(result.study.confidence)} confidence that all these verdicts are right together{looks}"
+        right = "all of these verdicts are right" if len(found) > 1 else "this verdict is right"
+        looks = "; checking after every round, to stop early, is allowed for" if result.study.sequential else ""
+        once = any(one.starts == 1 for one in result.basis if one.workload == workload.name)
+        start = " for this start of QEMU" if once else ""
+        yield f"with {format_share(result.study.confidence)} confidence {right}{start}{looks}"
     for basis in (one for one in result.basis if one.workload == workload.name):
-        yield _noise(basis)
-        if said := "; ".join(steadiness(basis, result.study)):
-            yield said
+        yield _noise(basis, result.study)
+        yield from steadiness(basis, result.study, drift=not _drifts(result, basis))
         yield checked_text(result.study)
         yield from what_deciding_takes(result, basis)
 
 
-def _noise(basis: Basis) -> str:
-    parts = [count_text(basis.rounds, "paired round")]
-    if basis.noise is not None:
-        parts.append(f"spread of paired differences: sd {share_text(basis.noise)}")
-    if basis.lag1:
-        parts.append(f"lag-1 autocorrelation {basis.lag1:.2f} (how alike neighbouring rounds are)")
-    return "; ".join(parts)
+def meaning_of_verdicts(study: Study) -> str:
+    """Say when a verdict is better or worse, when same, and when neither."""
+    margin = format_share(study.margin, 0 if study.margin * 100 == round(study.margin * 100) else 1)
+    return (
+        "better, worse: the whole interval is on that side of 0; same: it lies within the margin of"
+        f" {margin} (--margin); undecided: neither"
+    )
 
 
-def steadiness(basis: Basis, study: Study) -> Iterator[str]:
-    """Describe how stationary the host was, in parts of a sentence."""
+def _noise(basis: Basis, study: Study) -> str:
+    rounds = count_text(basis.rounds, "round")
+    if basis.noise is None:
+        return f"{rounds}, in each of which every arm ran"
+    spread = f"a standard deviation of {share_text(basis.noise)}"
+    robust = "; extreme rounds count less" if study.sequential else ""
+    return f"{rounds}; from round to round the ratio of two arms varied with {spread} (of the logarithm{robust})"
+
+
+def steadiness(basis: Basis, study: Study, *, drift: bool = True) -> Iterator[str]:
+    """Yield how stationary the host was, a line for each thing; `drift` is left out where a warning says it."""
     few = basis.effective is not None and basis.lag1 is not None and basis.effective < FEWEST_TOLD
     if few:
         yield f"effective sample size: {TOO_FEW}"
     elif basis.effective is not None and basis.lag1:
-        yield f"effective sample size: {basis.effective:.0f} of {count_text(basis.rounds, 'round')}"
-    if basis.correlation_seconds is not None and not few:
-        least = ">=" if basis.correlation_open else ""
-        yield (f"autocorrelation time {least}{format_seconds(basis.correlation_seconds)} (closer values are alike)")
-    if basis.drift is not None:
-        yield drift_text(basis.drift)
-    if basis.start_spread is not None:
-        yield f"spread between {count_text(basis.starts, 'start')}: sd {share_text(basis.start_spread)}"
+        yield (
+            f"effective sample size: {basis.effective:.0f} of {count_text(basis.rounds, 'round')}, since consecutive"
+            f" rounds resemble one another (lag-1 autocorrelation {basis.lag1:.2f}); the intervals are wider for it"
+        )
+    if drift and basis.drift is not None:
+        yield drift_text(basis.drift, BY_ID[study.metric].label)
+    if basis.starts < STARTS_TOLD and basis.start_spread is not None:
+        yield f"{count_text(basis.starts, 'start')} of QEMU: too few to tell how much starts differ"
+    elif basis.start_spread is not None:
+        varied = f"standard deviation {share_text(basis.start_spread)}" if basis.start_spread else "none detected"
+        yield f"variation between {count_text(basis.starts, 'start')} of QEMU, over all arms: {varied}"
     elif basis.starts == 1:
         # an existing VM is never restarted
         own = all(arm.stack.kind.users_guest for arm in study.arms)
-        includes = "" if own else " (--restart includes it)"
-        yield f"one QEMU process throughout: how starts of QEMU differ is not included{includes}"
+        includes = "" if own else " (--restart starts it for each trial)"
+        yield f"QEMU was started once; how much another start would change is not in the intervals{includes}"
 
 
-def drift_text(drift: Drift) -> str:
-    """Say whether and how much the host drifted; empty with too few rounds."""
+def drift_text(drift: Drift, what: str = "IOPS") -> str:
+    """Say whether and how much the host became faster or slower; that the rounds are too few, where they are."""
     if drift.high - drift.low > DRIFT_TOLD:
         return f"drift: {TOO_FEW}"
-    ends = f"[{_percent(drift.low)}, {_percent(drift.high)}]"
     if drift.low <= 0 <= drift.high:
-        return f"no drift detected {ends} a minute"
-    return f"the host drifted by {_percent(drift.per_minute)} {ends} a minute"
+        none = max(-drift.low, drift.high) <= DRIFT_WARNED
+        ends = f"{_percent(drift.low)} and {_percent(drift.high)} a minute"
+        return f"{'no drift detected' if none else 'drift undecided'}: {what} between {ends}"
+    moved, low, high = (percent_text(1 + one) for one in (drift.per_minute, drift.low, drift.high))
+    return f"{what} changed by {moved} % [{low}, {high}] a minute (compounded) while this was measured"
+
+
+def drift_warnings(result: Result) -> Iterator[str]:
+    """Yield a warning for each workload under which the host clearly became faster or slower, and what it means."""
+    study, seconds = result.study, result.elapsed_seconds
+    for basis in result.basis:
+        if basis.drift is None or seconds is None or not _drifts(result, basis):
+            continue
+        told = drift_text(basis.drift, f"{BY_ID[study.metric].label} of all arms")
+        of_load = f" under {basis.workload}" if len(study.compared) > 1 else ""
+        each = format_seconds(seconds / max(1, study.rounds_begun or basis.rounds))
+        yield (
+            f"{told}{of_load}. Arms are compared within rounds of {each}, in random order: no arm gains from it, and"
+            " what it adds to the noise is in the intervals"
+        )
+
+
+def _drifts(result: Result, basis: Basis) -> bool:
+    """Whether a host clearly became so much faster or slower while a study ran that it is a warning."""
+    drift, seconds = basis.drift, result.elapsed_seconds
+    if drift is None or seconds is None or drift.high - drift.low > DRIFT_TOLD or drift.low <= 0 <= drift.high:
+        return False
+    return abs(math.log1p(drift.per_minute)) * seconds / 60 > math.log1p(DRIFT_WARNED)
+
+
+def correlation_text(basis: Basis) -> str:
+    """Say for how long a trial's values resemble one another; empty where that is unknown."""
+    if basis.correlation_seconds is None:
+        return ""
+    least = "at least " if basis.correlation_open else ""
+    return (
+        f"Values closer than {least}{format_seconds(basis.correlation_seconds)} resemble one another"
+        f" (autocorrelation time, {basis.workload}), so a trial counts as one observation."
+    )
 
 
 def checked_text(study: Study) -> str:
     """Return the result of the last A/A test of this host."""
     found = study.checked
     if found is None:
-        return "noise floor unknown: no `virtune check` of this host in the last 24 h"
+        return (
+            "`virtune check` did not run here in the last 24 h: it tells whether this host shows a difference where"
+            " there is none"
+        )
     ends = (
         "" if found.low is None or found.high is None else f" [{_percent(found.low - 1)}, {_percent(found.high - 1)}]"
     )
+    told = f"`virtune check` ({found.study}) compared one arm with itself"
     if found.verdict in (Verdict.SAME, Verdict.UNDECIDED):
-        return f"A/A test of this host ({found.study}): no false difference{ends}"
-    return f"A/A test of this host ({found.study}): a false difference{ends}, so distrust all verdicts"
+        return f"{told}: no false difference{ends}"
+    return f"{told}: a false difference{ends}, so distrust all verdicts"
 
 
 def what_deciding_takes(result: Result, basis: Basis) -> Iterator[str]:
@@ -116,7 +183,8 @@ def what_deciding_takes(result: Result, basis: Basis) -> Iterator[str]:
     if basis.seconds_left is None:
         yield "more rounds will not decide the rest at this noise"
     elif basis.seconds_left > NOISY_SECONDS:
-        yield "this host is too noisy now to decide the rest: it would take more than an hour (see `virtune check`)"
+        rest = "" if all(one.verdict is Verdict.UNDECIDED for one in result.verdicts) else " the rest"
+        yield f"this host is too noisy now to decide{rest}: it would take more than an hour (see `virtune check`)"
     elif result.study.looks is None:
         yield f"deciding the rest needs about {format_seconds(basis.seconds_left)} more at this noise (90 % likely)"
     else:  # its error is spent, so a longer plan needs a new study

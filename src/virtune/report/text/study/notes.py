@@ -15,6 +15,7 @@ from virtune.model.study import Study
 from virtune.model.units import format_bytes
 from virtune.report.text.layout import Paragraph
 from virtune.report.text.study import imported
+from virtune.report.text.study.basis import drift_warnings
 from virtune.report.text.study.clients import loaded_by
 from virtune.report.text.words import count_text, estimate_text, share_text
 
@@ -39,6 +40,7 @@ def warning_lines(result: Result) -> Iterator[tuple[str, str]]:
     """Yield every warning of a result with the word before it, the worst first: the same in every output."""
     for weight in (Weight.INVALID, Weight.WARNING):
         yield from ((WORD[weight], text) for text in warnings(result, weight))
+    yield from (("warning", text) for text in drift_warnings(result))
     yield from (("trials", text) for text in rejections(result))
     for summary in result.arms:
         yield from (("failed", f"{summary.arm}, {summary.workload}: {reason}") for reason in summary.failures)
@@ -61,6 +63,7 @@ def count_words(result: Result) -> str:
     counted.
     """
     found = [len(list(warnings(result, weight))) for weight in (Weight.INVALID, Weight.WARNING)]
+    found[1] += len(list(drift_warnings(result)))
     words = [count_text(count, word) for count, word in zip(found, ("disturbance", "warning"), strict=True) if count]
     return " and ".join(words)
 

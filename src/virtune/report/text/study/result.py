@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A study's result as text: the answer, then the tables, the differences with their intervals, the verdicts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -9,7 +9,7 @@ from rich.text import Text
 from virtune.model.metric import BY_ID, Metric
 from virtune.model.result import ArmSummary, Result, Value
 from virtune.model.study import Study
-from virtune.model.units import format_bytes, format_seconds, format_share
+from virtune.model.units import format_bytes, format_seconds
 from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
 from virtune.report.reproduce import command_again
@@ -21,6 +21,14 @@ from virtune.report.text.study.arms import arm_lines
 from virtune.report.text.study.basis import resting_on, stopped_text
 from virtune.report.text.study.header import host_line
 from virtune.report.text.study.notes import count_words, notes, repeats_of
+from virtune.report.text.study.table_words import (
+    TOGETHER,
+    TYPICAL,
+    changes_words,
+    marks_words,
+    together_words,
+    values_words,
+)
 from virtune.report.text.study.verified import verified
 from virtune.report.text.words import count_text, quantity, share_text
 from virtune.report.view import ViewCell, ViewRow, WorkloadView, workload_view, worth
@@ -138,13 +146,22 @@ def _workload(result: Result, workload: Workload) -> list[RenderableType]:
     view = workload_view(result, workload)
     base, others = study.baseline, [arm.name for arm in study.arms if arm.name != study.baseline]
     parts.append(SideBySide(lambda arms: _values(result, view, [base, *arms]), others))
+    parts += _dim(values_words(view, study))
+    if view.together:
+        parts.append(SideBySide(lambda arms: _together(view, [base, *arms]), others))
+    parts += _dim(together_words(view) if view.together else marks_words(view.rows))
     if len(study.arms) > 1:
         parts.append(SideBySide(lambda arms: _differences(result, view, arms), others))
+        parts += _dim(changes_words(view, study))
         metrics = ", ".join(dict.fromkeys(comparison.measured.label for comparison in view.verdicts))
         parts.append(Text(f"\nverdicts on {metrics}", style="bold").append(standing(result, workload)))
         parts += [Paragraph(verdict_sentence(comparison), indent=2, hanging=2) for comparison in view.verdicts]
-        parts += [Paragraph(Text(line, style="dim"), indent=2, hanging=2) for line in resting_on(result, workload)]
+        parts += _dim(resting_on(result, workload))
     return parts
+
+
+def _dim(lines: Iterable[str]) -> list[Paragraph]:
+    return [Paragraph(Text(line, style="dim"), indent=2, hanging=2) for line in lines]
 
 
 def standing(result: Result, workload: Workload) -> Text:
@@ -165,43 +182,44 @@ def _saturation(result: Result, workload: Workload) -> Text:
 
 
 def _values(result: Result, view: WorkloadView, arms: Sequence[str]) -> Records:
-    rows: list[tuple[Text | str, ...]] = [
-        (row.label, *(value_text(row.metric, cell.value) for cell in _cells(row, arms))) for row in view.rows
-    ]
+    rows = _rows(view.rows, arms)
     summaries = [result.summary(arm, view.workload.name) for arm in arms]
     spreads = [None if summary is None else _spread(summary, result.study.metric) for summary in summaries]
     if any(spread is not None for spread in spreads):
         words = ("-" if spread is None else share_text(spread) for spread in spreads)
-        rows.append(tuple(Text(word, style="dim") for word in ("sd of rounds", *words)))
-    return _table("", arms, rows)
+        label = f"sd of {judged_label(result)} over rounds"
+        rows.append(tuple(Text(word, style="dim") for word in (label, *words)))
+    return _table(TYPICAL if view.typical else "", arms, rows, above=False)
+
+
+def _together(view: WorkloadView, arms: Sequence[str]) -> Records:
+    return _table(TOGETHER, arms, _rows(view.together, arms))
+
+
+def _rows(rows: Sequence[ViewRow], arms: Sequence[str]) -> list[tuple[Text | str, ...]]:
+    return [(row.label, *(value_text(row.metric, cell.value) for cell in _cells(row, arms))) for row in rows]
 
 
 def _differences(result: Result, view: WorkloadView, arms: Sequence[str]) -> Records:
     study = result.study
-    rows: list[tuple[Text | str, ...]] = []
-    judged = [row for row in view.rows if row.judged]
-    found = sorted(judged, key=lambda row: study.judged.index(row.metric.id))
-    for row in (*found, *(row for row in view.rows if not row.judged)):
-        if row.changes:
-            if judged and not row.judged:  # the rows above are the verdicts, which hold together
-                rows.append(
-                    (
-                        Text(f"each by itself, {format_share(study.confidence)}", style="dim"),
-                        *("" for _ in arms),
-                    )
-                )
-                judged = []
-            rows.append((row.label, *(change_cell(cell.change) for cell in _cells(row, arms))))
-    return _table(f"against {study.baseline}", arms, rows)
+    judged = sorted((row for row in view.rows if row.judged), key=lambda row: study.judged.index(row.metric.id))
+    rows: list[tuple[Text | str, ...]] = [
+        (row.label, *(change_cell(cell.change) for cell in _cells(row, arms)))
+        for row in (*judged, *(row for row in view.rows if not row.judged))
+        if row.changes
+    ]
+    return _table(f"change from {study.baseline}", arms, rows)
 
 
 def _cells(row: ViewRow, arms: Sequence[str]) -> Iterator[ViewCell]:
     return (cell for cell in row.cells if cell.arm in arms)
 
 
-def _table(corner: str, arms: Sequence[str], rows: Sequence[tuple[Text | str, ...]]) -> Records:
+def _table(
+    corner: str, arms: Sequence[str], rows: Sequence[tuple[Text | str, ...]], *, above: bool = True
+) -> Records:
     columns = [Column(title=corner), *(Column(title=arm, right=True) for arm in arms)]
-    return Records(columns, rows, above=bool(corner))
+    return Records(columns, rows, above=above)
 
 
 def _spread(summary: ArmSummary, metric: str) -> float | None:

@@ -14,9 +14,6 @@ from virtune.model.study import Arm
 from virtune.model.verification import unverified
 from virtune.report.text.layout import Column, Records
 
-_PROVEN = ("disk.aio", "load.engine", "load.direct")
-"""The settings whose proof is shown."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
@@ -40,9 +37,12 @@ def verified(result: Result) -> list[RenderableType]:
             name = Text(arm.name, style="bold")
             if len(lines) > 1:
                 name.append(f"\n{', '.join(one.workload for one in summaries)}", style="not bold")
-            rows.append((name, Text(line.mark, style=_STYLES[line.mark]), _words(line, summaries[0])))
+            rows.append((name, Text(line.mark, style=_STYLES[line.mark]), _words(line)))
     columns = (Column(title=""), Column(title=""), Column(title="", wraps=True, least=40))
-    return [Text("\nVerified settings", style="bold"), Records(columns, rows, indent=2)] if rows else []
+    if not rows:
+        return []
+    title = Text("\nVerified settings", style="bold").append("  read back from what ran", style="not bold dim")
+    return [title, Records(columns, rows, indent=2)]
 
 
 def settings_of(result: Result) -> Iterator[tuple[str, str, str]]:
@@ -51,7 +51,7 @@ def settings_of(result: Result) -> Iterator[tuple[str, str, str]]:
         lines = _lines(result, arm)
         for line, summaries in lines.items():
             where = f" ({', '.join(one.workload for one in summaries)})" if len(lines) > 1 else ""
-            yield f"{arm.name}{where}", line.mark, _words(line, summaries[0]).plain.replace("\n", "; ")
+            yield f"{arm.name}{where}", line.mark, _words(line).plain.replace("\n", "; ")
 
 
 def not_verified(result: Result) -> dict[tuple[str, ...], list[str]]:
@@ -110,10 +110,8 @@ def _line(arm: Arm, summary: ArmSummary) -> _Line:
     return _Line(mark=mark, seen=tuple(words), unseen=unseen, hidden=tuple(dict.fromkeys(hidden)))
 
 
-def _words(line: _Line, summary: ArmSummary) -> Text:
+def _words(line: _Line) -> Text:
     said = [(", ".join(line.seen), "")]
-    proofs = dict.fromkeys(one.proof for one in summary.in_force if one.setting in _PROVEN and one.found)
-    said.append(("; ".join(proofs), "dim"))
     said.append((f"requested, and not seen: {', '.join(line.unseen)}" if line.unseen else "", "red"))
     said.append((f"requested, cannot be verified: {', '.join(line.hidden)}" if line.hidden else "", "yellow"))
     return Text("\n").join(Text(words, style=style) for words, style in said if words)

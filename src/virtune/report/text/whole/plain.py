@@ -21,6 +21,7 @@ from virtune.report.text.builtin.studies import ending
 from virtune.report.text.layout import Column, Records
 from virtune.report.text.search import tune
 from virtune.report.text.study import imported
+from virtune.report.text.study.basis import correlation_text
 from virtune.report.text.study.chosen_options import option_lines
 from virtune.report.text.study.result import render
 from virtune.report.text.study.verified import all_checks
@@ -35,7 +36,7 @@ def plain_report(result: Result, record: StudyRecord, published: PublishedStudy 
         render(result, record.facts, first=ending(result, published, record.facts)),
         *_section("single rounds", _rounds(result, record)),
         *_section("verified settings, check by check", all_checks(result)),
-        *_section("how it was measured", Text("\n".join(_method(result, record)))),
+        *_section("how it was measured", Text("\n".join([*_method(result, record), *_correlations(result)]))),
         *_section("options", Text("\n".join(option_lines(result.study)))),
         *_section("arms", _arms(result.study)),
         *_section("workloads", Text("\n".join(_workloads(result.study)))),
@@ -93,8 +94,16 @@ def _method(result: Result, record: StudyRecord) -> Iterator[str]:
     yield f"I/Os. 'same' means: the whole interval lies within a factor of {1 + study.margin:g}, up or down."
     if len(study.arms) > 1:
         yield from _decided(study)
-    yield "Latency percentiles come from fio's histograms, added over rounds;"
-    yield "~ marks one with fewer than 100 I/Os beyond it. Rates and means over rounds are geometric means."
+    if study.paired and len(study.arms) > 1:
+        yield "The table's values are of a typical round: the baseline's median round, and for other arms that times"
+        yield "their change. A mean over all rounds would differ from the verdicts where some rounds were disturbed."
+    yield "Percentiles of all rounds together come from the load's histograms, added over rounds, never from a mean;"
+    yield "~ marks one with fewer than 100 I/Os beyond it."
+
+
+def _correlations(result: Result) -> Iterator[str]:
+    """Say for how long the values within a trial resemble one another."""
+    yield from filter(None, (correlation_text(basis) for basis in result.basis))
 
 
 def _decided(study: Study) -> Iterator[str]:

@@ -23,7 +23,7 @@ from virtune.report.text.search.tune_arms import arms_table
 from virtune.report.text.study import imported
 from virtune.report.text.study.answer import STYLE, change_cell, is_told, legend, matrix
 from virtune.report.text.study.arms import arm_lines
-from virtune.report.text.study.basis import what_deciding_takes
+from virtune.report.text.study.basis import drift_warnings, what_deciding_takes
 from virtune.report.text.study.notes import WARNING_STYLE, WORD, names_text, rejections, short_warnings
 from virtune.report.text.study.result import about, headline, standing, value_text
 from virtune.report.text.study.thresholds import conditions
@@ -80,7 +80,7 @@ class Screen:
         with_authors, own = ending(result, self.authors, self.facts), ending(result)
         choices = ([*with_authors, *table], with_authors, [*own, *table], own) if own else ()
         table = next((one for one in choices if left is None or height(one) <= left), table)
-        meaning = _meaning(result)
+        meaning = _meaning(result, view)
         spare = None if left is None else left - height(table)
         while meaning and spare is not None and height(meaning) > spare:
             meaning.pop()
@@ -161,9 +161,14 @@ def _by_verdict(found: Sequence[Comparison]) -> Iterator[tuple[Verdict, list[Com
             yield verdict, same
 
 
-def _meaning(result: Result) -> list[RenderableType]:
-    """Say what the intervals and the arms of the table are; `virtune show` has it where a screen has no room."""
+def _meaning(result: Result, view: ResultView) -> list[RenderableType]:
+    """Say what the intervals, the values and the arms of the table are; `virtune show` has it where a screen has no
+    room.
+    """
     intervals = legend(result) if len(result.study.compared) == 1 else []
+    if intervals and any(one.typical for one in view.workloads):
+        typical = f"values: the median of {result.study.baseline}'s rounds, for other arms that times their change"
+        intervals.append(Paragraph(Text(typical, style="dim"), indent=2, hanging=2))
     return [*intervals, *(Paragraph(Text(line, style="dim"), hanging=2) for line in arm_lines(result.study))]
 
 
@@ -267,6 +272,8 @@ def screen_warnings(result: Result) -> Iterator[Paragraph]:
     for weight in (Weight.INVALID, Weight.WARNING):
         for text in short_warnings(result, weight):
             yield item(WORD[weight], text, WARNING_STYLE[weight])
+    for text in drift_warnings(result):
+        yield item("warning", text, "yellow")
     for text in rejections(result):
         yield item("trials", text, "yellow")
     if result.study.imported:

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tables of a study show, in a sentence each: the same below them in every output."""
+
+from collections.abc import Iterator
+
+from virtune.model.study import Study
+from virtune.model.units import format_share
+from virtune.report.text.study.answer import has_interval
+from virtune.report.text.study.notes import names_text
+from virtune.report.view import ViewRow, WorkloadView
+
+TYPICAL = "typical round"
+"""The head of a table whose values differ between arms as their changes say."""
+
+TOGETHER = "all rounds together"
+"""The head of the percentiles of all I/Os of an arm."""
+
+
+def values_words(view: WorkloadView, study: Study) -> Iterator[str]:
+    """Yield what the values are, where they are of a typical round, and whose CPU time is meant."""
+    if view.typical:
+        base = study.baseline
+        yield f"{TYPICAL}: for {base} the median of its rounds, for other arms {base}'s value times their change"
+    shown = {row.metric.id for row in view.rows}
+    stacks = (arm.stack for arm in study.arms)
+    fronts = {one.export if one.kind.front == "export" else one.kind.front for one in stacks}
+    if "slat.mean" in shown and fronts >= {"file", "vhost-user-blk"}:
+        yield "slat: of a system call, or with vhost-user of an entry in a queue"
+    if shown & {"cpu.load.usr", "cpu.rig"}:
+        both = "; CPU per I/O: of both in each round, not these rows divided" if "cpu_per_io" in shown else ""
+        yield f"load CPU: of the program that does the I/O, QEMU CPU: of QEMU; 100 % is one CPU{both}"
+        guests = [arm.name for arm in study.arms if arm.stack.kind.in_guest]
+        if guests:
+            yield f"{names_text(guests, 3)}: it runs on the VM's vCPUs, whose time is counted in CPU per I/O alone"
+
+
+def together_words(view: WorkloadView) -> Iterator[str]:
+    """Yield what the percentiles of all rounds are, and the marks before them."""
+    if not view.together:
+        return
+    yield f"{TOGETHER}: of all I/Os of an arm; a few bad rounds can decide the highest percentiles"
+    yield from marks_words(view.together)
+
+
+def marks_words(rows: tuple[ViewRow, ...]) -> Iterator[str]:
+    """Yield what `>=` and `~` before percentiles say, where they are shown."""
+    values = [cell.value for row in rows for cell in row.cells if cell.value is not None]
+    if any(one.low is not None and one.high is None for one in values):
+        yield ">=: at least this; I/Os as rare as these have an upper bound only after ten minutes of measurement"
+    if any(not one.resolved and (one.low is None or one.high is not None) for one in values):
+        yield "~: uncertain, as fewer than 100 I/Os lie beyond"
+
+
+def changes_words(view: WorkloadView, study: Study) -> Iterator[str]:
+    """Yield with which confidence the intervals of changes hold, where any are shown: those of verdicts together, all
+    others each.
+    """
+    changes = ((row, [cell.change for cell in row.cells if cell.change is not None]) for row in view.rows)
+    shown = [row for row, found in changes if any(map(has_interval, found))]
+    if not shown:
+        return
+    judged = " and ".join(row.label for row in shown if row.judged)
+    each = "in other rows each by itself" if judged else "each holds by itself"
+    told = [f"for {judged} all of them hold together"] if judged else []
+    told += [each] if any(not row.judged for row in shown) else []
+    yield f"[low, high] is a {format_share(study.confidence)} confidence interval: {', '.join(told)}"
