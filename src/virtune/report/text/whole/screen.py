@@ -78,7 +78,10 @@ class Screen:
         left = None if self.lines is None else self.lines - height([*head, *below, *said[:1]]) - bool(said[1:])
         table = _table(result, view, None if left is None else max(ROWS_LEAST, left - MORE_LINES))
         with_authors, own = ending(result, self.authors, self.facts), ending(result)
-        choices = ([*with_authors, *table], with_authors, [*own, *table], own) if own else ()
+        choices = [[*with_authors, *table], with_authors, [*own, *table], own] if own else []
+        if self.lines is None and len(result.study.compared) > 1:
+            # a log does not scroll: of many workloads the general table is a line for every pair
+            choices = choices[1:]
         table = next((one for one in choices if left is None or height(one) <= left), table)
         meaning = _meaning(result, view)
         spare = None if left is None else left - height(table)
