@@ -214,13 +214,13 @@ def test_the_method_of_a_report_is_that_of_its_plan() -> None:
 
 def test_what_an_arm_is_stands_below_the_answer() -> None:
     found = summarise(record(12))
-    words = "arms threads (disk.aio=threads), native (disk.aio=native) are QEMU's block layer without a guest"
+    words = "arms threads (disk.aio=threads), native (disk.aio=native) are QEMU's block layer without a VM"
     assert words in page(render(found), 300)
     assert words in page(Screen(result=found, facts=""), 300)
     arms = (make_arm("a", ["rig=metal"]), make_arm("b", ["rig=vhost-user", "disk.aio=native"]))
     assert list(arm_lines(replace(record(12).study, arms=arms))) == [
-        "arm a is the disk itself, without QEMU",
-        "arm b (disk.aio=native) is QEMU's block layer without a guest, loaded through virtio queues",
+        "arm a is a file on the host's disk, opened without QEMU",
+        "arm b (disk.aio=native) is QEMU's block layer without a VM, loaded through virtio queues as a VM loads it",
     ]
 
 

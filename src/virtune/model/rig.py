@@ -119,7 +119,7 @@ METAL = RigKind(
     name="metal",
     front="file",
     applies=frozenset({"disks.count"}) | _SURROUNDINGS | _HERE,
-    help=("the disk itself, without QEMU",),
+    help=("a file on the host's disk, opened without QEMU",),
 )
 STORAGE_DAEMON = RigKind(
     name="storage-daemon",
@@ -136,8 +136,8 @@ STORAGE_DAEMON = RigKind(
     programs=("qemu-storage-daemon",),
     aliases={"vhost-user": "vhost-user-blk"},
     help=(
-        "QEMU's block layer without a guest",
-        "QEMU's block layer without a guest, loaded through virtio queues",
+        "QEMU's block layer without a VM",
+        "QEMU's block layer without a VM, loaded through virtio queues as a VM loads it",
     ),
     beside_seconds=0.4,
     up_seconds=0.1,
@@ -151,7 +151,7 @@ QEMU = RigKind(
         UnseenKnob(knob="storage.vfio_pci", why="a disk that the host does not see is refused beforehand"),
     ),
     own_guest=True,
-    help=("a test guest",),
+    help=("a VM that virtune starts",),
     beside_seconds=1.5,
     up_seconds=0.7,
     boot_seconds=8.0,

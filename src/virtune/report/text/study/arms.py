@@ -14,7 +14,7 @@ def arm_lines(study: Study) -> Iterator[str]:
     groups: dict[str, list[Arm]] = {}
     for arm in study.arms:
         if arm.stack.kind.made_here:
-            groups.setdefault(_what_runs(arm), []).append(arm)
+            groups.setdefault(_what_runs(arm, study), []).append(arm)
     for what, arms in groups.items():
         shared = _shared(arms)
         names = [_named(arm, shared) for arm in arms[:_ARMS_MAX]]
@@ -24,8 +24,10 @@ def arm_lines(study: Study) -> Iterator[str]:
         yield f"{word} {', '.join(names)}{more} {verb} {what}{told}"
 
 
-def _what_runs(arm: Arm) -> str:
+def _what_runs(arm: Arm, study: Study) -> str:
     stack = arm.stack
+    if study.target is not None and stack.kind.front == "file":
+        return f"{study.target}, opened without QEMU"
     what = stack.kind.meaning(stack.export if stack.kind.front == "export" else None)
     return f"{what} ({stack.domain})" if stack.domain else what
 

@@ -24,6 +24,16 @@ def loaded_by(result: Result) -> Iterator[str]:
         yield f"loaded by different programs: {told}; on one file the two agree to about 3 %"
 
 
+def programs_of(result: Result) -> set[str]:
+    """Return the programs that loaded the arms, as far as the trials noted them."""
+    return {
+        check.found
+        for one in result.arms
+        for check in one.in_force
+        if check.setting == "load.program" and check.found is not None
+    }
+
+
 def _programs(summary: ArmSummary, way: str) -> set[str]:
     noted = {check.found for check in summary.in_force if check.setting == "load.program" and check.found}
     return noted or {_UNNOTED.get(way, "fio")}

@@ -2,23 +2,25 @@
 """Where a study ran, in one line: host, kernel, programs, disk, virtune; so that two reports can be told apart."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from virtune import __version__
 from virtune.model.study import Study
 
 
-def host_line(study: Study, facts: str) -> str:
-    """Name the host, the programs and the disk, by the facts that were stored when the study began."""
+def host_line(study: Study, facts: str, programs: Collection[str] = ()) -> str:
+    """Name the host, the programs and the disk, by the facts that were stored when the study began; `programs` are
+    those that loaded it, where trials noted them.
+    """
     try:
-        said = [*_host(study, json.loads(facts)["host"] if facts else {})]
+        said = [*_host(study, json.loads(facts)["host"] if facts else {}, programs)]
     except (ValueError, LookupError, TypeError, AttributeError):  # from another version of virtune, or damaged
         said = ["host recorded in another form"]
     return ", ".join([*said, f"virtune {__version__}"])
 
 
-def _host(study: Study, host: dict[str, Any]) -> Iterator[str]:
+def _host(study: Study, host: dict[str, Any], programs: Collection[str]) -> Iterator[str]:
     if not host:
         yield "host not recorded" if not study.imported else "measured elsewhere"
         return
@@ -26,9 +28,12 @@ def _host(study: Study, host: dict[str, Any]) -> Iterator[str]:
     yield f"{cpu['model'] or 'CPU unknown'} ({_plural(cpu['online'], 'CPU')})"
     yield f"Linux {host['kernel']['release']}"
     yield from _qemu(study, host["qemu"])
+    others = [program for program in sorted(programs) if not program.startswith("fio")]
     fio = host["fio"]["program"]
-    if fio is not None:
+    if fio is not None and (not others or len(others) < len(programs)):
         yield f"fio {str(fio['version']).removeprefix('fio-')}"
+    if others:
+        yield f"loaded by {' and '.join(others)}"
     yield _disk(study, host)
 
 
@@ -64,7 +69,9 @@ def _disk(study: Study, host: dict[str, Any]) -> str:
         return f"disk unknown ({backing['filesystem'] or backing['gap']})"
     name = devices[-1]
     what = models.get(name) or drivers.get(name)
-    return f"disk {name}" + (f" ({what}, {backing['filesystem']})" if what else f" ({backing['filesystem']})")
+    vm = host.get("virtualization", {}).get("hypervisor")
+    itself = "; this host is itself a VM" if isinstance(vm, str) and vm != "none" else ""
+    return f"disk {name} ({f'{what}, ' if what else ''}{backing['filesystem']}{itself})"
 
 
 def _plural(count: int | None, word: str) -> str:
