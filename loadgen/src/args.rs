@@ -143,9 +143,9 @@ fn check_together(invocation: &Invocation, verify: bool) -> Result<(), Failure> 
         )));
     }
     if invocation.journal.is_some()
-        && (invocation.jobs.len() > 1 || !first.pattern.writes || first.offset_increment > 0)
+        && (invocation.jobs.len() > 1 || !first.pattern.writes || first.offset_increment > 0 || first.mark.is_some())
     {
-        return Err(Failure::usage("--journal needs a single job that writes, without offset_increment"));
+        return Err(Failure::usage("--journal needs a single job that writes, without offset_increment and verify"));
     }
     Ok(())
 }
@@ -225,7 +225,7 @@ mod tests {
         assert!(told("/nowhere/x.fio").starts_with("cannot read the job file /nowhere/x.fio: "));
         assert_eq!(
             told("--journal=j ioengine=io_uring filename=d rw=read"),
-            "--journal needs a single job that writes, without offset_increment"
+            "--journal needs a single job that writes, without offset_increment and verify"
         );
     }
 

@@ -17,6 +17,6 @@ pub mod system;
 pub mod verify;
 
 pub use virtune_load_core::{
-    VERSION, chance, check, crew, failure, histogram, job, jobfile, pacing, places, plan, quantity, record, report,
-    run, stamp, tally, words, worker,
+    VERSION, chance, check, crew, failure, histogram, job, jobfile, pacing, pattern, places, plan, quantity, record,
+    report, run, stamp, tally, words, worker,
 };

@@ -248,3 +248,20 @@ fn of_many_bad_blocks_the_first_are_told_and_all_are_counted() {
         report["findings"].as_array().unwrap().iter().map(|one| one["offset"].as_u64().unwrap()).collect();
     assert_eq!(offsets, (0..20).map(|block| block * 4096).collect::<Vec<_>>());
 }
+
+#[test]
+fn a_pattern_that_was_written_is_found_again_and_a_disk_that_forgets_is_seen() {
+    if !has(QSD) {
+        return;
+    }
+    let pattern = "bs=4k iodepth=8 size=4m verify=pattern verify_pattern=\"virtune1\"%o";
+    let folder = folder();
+    let node = format!("driver=file,node-name=top,filename={}", disk(folder.path(), 32).display());
+    for (daemon, keeps) in [(Daemon::start(&["--blockdev", &node], 1), true), (Daemon::start(&NULL, 1), false)] {
+        load(&daemon.words(), &format!("--allow-write rw=write end_fsync=1 {pattern}"));
+        let output = run(&daemon.words(), &format!("rw=read {pattern}"));
+        assert_eq!(output.status.code(), Some(if keeps { 0 } else { 4 }));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(said.contains("pattern: verify failed at offset"), !keeps, "{said}");
+    }
+}

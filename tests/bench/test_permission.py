@@ -67,9 +67,7 @@ def test_reading_a_written_file_needs_no_leave(image: Path) -> None:
 
 
 def test_writing_needs_the_target_s_own_name(image: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        RefusedTargetError, match=r"the workload writes to .*, which virtune did not create"
-    ) as caught:
+    with pytest.raises(RefusedTargetError, match=r"the load writes to .*, which virtune did not create") as caught:
         look(image, writes=True)
     assert caught.value.hint is not None
     assert f"--allow-write-to {image}" in caught.value.hint

@@ -42,6 +42,7 @@ SAMPLES: Mapping[str, tuple[list[str], str]] = {
     "rounds": (["--rounds", "9"], "rounds = 9"),
     "seconds": (["--seconds", "500ms"], 'seconds = "500ms"'),
     "ramp": (["--ramp", "250ms"], "ramp = 0.25"),
+    "check_data": (["--check-data"], "check_data = true"),
     "seed": (["--seed", "77"], "seed = 77"),
     "span": (["--span", "64M"], 'span = "64M"'),
 }

@@ -92,6 +92,7 @@ _KINDS = {
     "number": "number",
     "array": "list of texts",
     "object": "table",
+    "boolean": "true or false",
 }
 
 

@@ -155,6 +155,8 @@ pub struct Job {
     pub refill: bool,
     /// Whether each write is of zeros.
     pub zeros: bool,
+    /// The mark of the pattern that writes hold and reads must find.
+    pub mark: Option<[u8; 8]>,
     /// Whether all jobs of a group are reported as one.
     pub grouped: bool,
     /// Whether a new group begins here.
@@ -216,6 +218,7 @@ struct Draft {
     direct: Option<bool>,
     invalidate: bool,
     fdatasync: u64,
+    verify: bool,
     clat_percentiles: Option<bool>,
     lat_percentiles: Option<bool>,
     rates: Vec<Option<u64>>,
@@ -263,6 +266,7 @@ impl Draft {
                 sync: false,
                 refill: false,
                 zeros: false,
+                mark: None,
                 grouped: false,
                 new_group: false,
                 clat_bins: true,
@@ -276,6 +280,7 @@ impl Draft {
             direct: None,
             invalidate: false,
             fdatasync: 0,
+            verify: false,
             clat_percentiles: None,
             lat_percentiles: None,
             rates: Vec::new(),
@@ -317,6 +322,9 @@ impl Draft {
             "invalidate" => self.invalidate = switch(value)?,
             "fdatasync" => self.fdatasync = number(value, 0, u64::MAX)?,
             "zero_buffers" => job.zeros = switch(value)?,
+            "verify" if value == "pattern" => self.verify = true,
+            "verify" => return Err("here is only verify=pattern".to_owned()),
+            "verify_pattern" => job.mark = Some(mark(value)?),
             "new_group" => job.new_group = switch(value)?,
             "clat_percentiles" => self.clat_percentiles = Some(switch(value)?),
             "lat_percentiles" => self.lat_percentiles = Some(switch(value)?),
@@ -365,6 +373,12 @@ impl Draft {
         }
         if job.logs.each && job.ios.is_none_or(|ios| ios > RECORDED_MAX) {
             return Err(Failure::usage(format!("log_avg_msec=0 needs a number_ios of at most {RECORDED_MAX}")));
+        }
+        if job.mark.is_some() != self.verify {
+            return Err(Failure::usage("verify=pattern and verify_pattern belong together"));
+        }
+        if job.mark.is_some() && !job.block.is_multiple_of(16) {
+            return Err(Failure::usage("verify_pattern needs blocks of a multiple of 16 bytes"));
         }
         if job.distribution != Distribution::Uniform && !job.pattern.random {
             return Err(Failure::usage("random_distribution needs a random rw"));
@@ -458,6 +472,16 @@ fn switch(value: &str) -> Result<bool, String> {
 
 fn must_be_on(value: &str, why: &str) -> Result<(), String> {
     if switch(value)? { Ok(()) } else { Err(format!("cannot be switched off: {why}")) }
+}
+
+/// The mark in `"MARK"%o`: eight letters or digits.
+fn mark(value: &str) -> Result<[u8; 8], String> {
+    value
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix("\"%o"))
+        .filter(|mark| mark.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+        .and_then(|mark| mark.as_bytes().try_into().ok())
+        .ok_or_else(|| "it is \"MARK\"%o, with a mark of eight letters or digits".to_owned())
 }
 
 fn durable(value: &str) -> Result<bool, String> {

@@ -17,6 +17,7 @@ pub mod job;
 pub mod jobfile;
 pub mod logs;
 pub mod pacing;
+pub mod pattern;
 pub mod places;
 pub mod plan;
 pub mod quantity;

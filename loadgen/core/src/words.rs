@@ -59,6 +59,8 @@ pub const WORDS: &[Word] = &[
     word("sync", "", "1: each write is on the medium before it counts as done: FUA or a flush after it [0]"),
     flag("refill_buffers", "1: new random contents for each write [0]"),
     flag("zero_buffers", "1: write zeros [0]"),
+    word("verify", "", "pattern: writes hold verify_pattern, and reads must find it"),
+    word("verify_pattern", "", "\"MARK\"%o: eight letters or digits and the offset, again and again"),
     flag("group_reporting", "1: one result for all clones and jobs of a group together [0]"),
     flag("new_group", "1: a new group begins with this job [0]"),
     flag("clat_percentiles", "1: percentiles and bins of clat [1, unless those of lat are asked for]"),

@@ -6,6 +6,7 @@ use crate::check::{self, Finding};
 use crate::failure::Failure;
 use crate::job::Direction;
 use crate::pacing::Pacer;
+use crate::pattern;
 use crate::places::Places;
 use crate::plan::Plan;
 use crate::prelude::*;
@@ -96,7 +97,7 @@ impl<S: Share, R: Run> Worker<S, R> {
     pub fn new(plan: Plan, queue: &mut impl Queue, share: Option<S>, run: R) -> Self {
         let job = &plan.job;
         let mut chance = Chance::new(plan.seed, plan.stream);
-        if job.pattern.writes && share.is_none() && !job.zeros {
+        if job.pattern.writes && share.is_none() && !job.zeros && job.mark.is_none() {
             for slot in 0..job.depth {
                 chance.fill(queue.buffer(plan.first + slot));
             }
@@ -337,6 +338,11 @@ impl<S: Share, R: Run> Worker<S, R> {
                 crate::stamp::write(queue.buffer(self.plan.first + slot), share.id(), offset, generation);
                 return Ok(Record { sent: generation, ..Record::default() });
             }
+            (Direction::Write, None) if self.plan.job.mark.is_some() => {
+                if let Some(mark) = self.plan.job.mark {
+                    pattern::write(queue.buffer(self.plan.first + slot), mark, offset);
+                }
+            }
             (Direction::Write, None) if self.plan.job.zeros => {
                 if reads {
                     queue.buffer(self.plan.first + slot).fill(0);
@@ -412,10 +418,7 @@ impl<S: Share, R: Run> Worker<S, R> {
                     each.push(Each { times: ended, direction, offset: self.plan.span.offset + block * bytes });
                 }
                 match direction {
-                    Direction::Read => {
-                        self.check(queue, number, block, expect);
-                        Ok(())
-                    }
+                    Direction::Read => self.check(queue, number, block, expect),
                     Direction::Write => match &mut self.share {
                         Some(share) => share.acknowledge(block, expect.sent, self.plan.job.sync),
                         None => Ok(()),
@@ -430,11 +433,17 @@ impl<S: Share, R: Run> Worker<S, R> {
         Failure::Run { message: format!("{what} failed: {}", self.run.explain(errno)), errno }
     }
 
-    /// With a journal, every read is looked at.
-    fn check(&mut self, queue: &mut impl Queue, slot: usize, block: u64, expect: Record) {
-        let Some(share) = &mut self.share else { return };
-        share.looked(block);
+    /// With a journal or a pattern, every read is looked at; one without the pattern ends the run.
+    fn check(&mut self, queue: &mut impl Queue, slot: usize, block: u64, expect: Record) -> Result<(), Failure> {
         let offset = self.plan.span.offset + block * self.plan.span.block;
+        let Some(share) = &mut self.share else {
+            let read = self.plan.job.mark.map(|mark| (mark, queue.buffer(self.plan.first + slot)));
+            return match read.and_then(|(mark, buffer)| pattern::first_other(buffer, mark, offset)) {
+                Some(at) => Err(Failure::Data(format!("pattern: verify failed at offset {at}"))),
+                None => Ok(()),
+            };
+        };
+        share.looked(block);
         let verdict = check::judge(queue.buffer(self.plan.first + slot), share.id(), offset, expect);
         if let Some(finding) = verdict.finding(offset, expect) {
             self.bad_blocks += 1;
@@ -442,6 +451,7 @@ impl<S: Share, R: Run> Worker<S, R> {
                 self.findings.push(finding);
             }
         }
+        Ok(())
     }
 
     fn count_when_due(&mut self, now: u64) {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A load: one fio or virtune-load, from its job file to its JSON, watched while it runs."""
 
+import contextlib
 import functools
 import signal
 import time
@@ -110,7 +111,7 @@ def run_here(bench: Here, load: LoadJob, window: Window, keep: Keep, warden: she
     if status:
         _require_rig(bench)
         how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit {status}"
-        raise LoadError(f"{name} ended early: {how}", hint=child.last_words() or _first_complaint(output))
+        raise LoadError(f"{name} ended early: {how}", hint=_last_words(child, output))
     try:
         log = b"".join(read_bounded(path, _MAX_OUTPUT_BYTES) for path in _logs(warden.directory))
         operations = b"".join(read_bounded(path, _MAX_OUTPUT_BYTES) for path in _operations(warden.directory))
@@ -237,6 +238,16 @@ def _read(output: Path, child: shell.Child, name: str) -> bytes:
     if len(found) > _MAX_OUTPUT_BYTES:
         raise LoadError(f"{name}'s output is larger than {_MAX_OUTPUT_BYTES // 1024**2} MiB")
     return found
+
+
+def _last_words(child: shell.Child, output: Path) -> str | None:
+    """Return why a load ended: where it read something else than was written, else the end of its log."""
+    with contextlib.suppress(OSError):
+        said = read_bounded(child.log, _COMPLAINT_BYTES, from_end=True).decode(errors="replace")
+        for line in said.splitlines():
+            if "verify failed" in line:
+                return shell.last_line(line)
+    return child.last_words() or _first_complaint(output)
 
 
 def _first_complaint(output: Path) -> str | None:

@@ -78,7 +78,7 @@ def _refuse_writing(
 ) -> None:
     if allow_write_to is None or not _same(Path(allow_write_to), found):
         hint = f"if its contents may be lost: `--allow-write-to {target}`"
-        raise RefusedTargetError(f"the workload writes to {target}, which virtune did not create", hint=hint)
+        raise RefusedTargetError(f"the load writes to {target}, which virtune did not create", hint=hint)
     if not os.access(held, os.W_OK):
         raise RefusedTargetError(f"{target} cannot be written to: it, or its filesystem, is read-only")
     reasons = list(dict.fromkeys(_uses(held, found)))

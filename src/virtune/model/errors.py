@@ -4,6 +4,7 @@
     VirtuneError                   exit 1   something failed that should have worked
     ├── RigError                 exit 1   a stack did not come up or went away
     ├── LoadError                exit 1   the load did not run to its end
+    ├── CorruptDataError         exit 1   what is read from a disk is not what was written to it
     ├── StoreError               exit 1   the store could not be read or written
     │   └── ReadOnlyStoreError   exit 1   the store may be read and not written to
     ├── UsageError               exit 2   the command line is wrong
@@ -50,6 +51,10 @@ class RigError(VirtuneError):
 
 class LoadError(VirtuneError):
     """The load did not run to its end."""
+
+
+class CorruptDataError(VirtuneError):
+    """What is read from a disk is not what was written to it."""
 
 
 class StoreError(VirtuneError):

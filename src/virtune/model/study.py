@@ -135,7 +135,7 @@ class Study:
 
     `checked` is the last A/A test of this host within 24 hours before, None without one. `options` are the value and
     origin of every option; empty for older studies. `accusation` is set for a study that tests a diagnosis
-    (`diagnose --prove`).
+    (`diagnose --prove`). With `check_data` every arm first shows that it keeps what is written to it.
 
     A study of the kind IMPORT holds results that were made elsewhere. It has no seed, times, scratch or span (all are
     zero or empty), and `paired` is False: its rounds are repeats of single arms.
@@ -177,6 +177,7 @@ class Study:
     options: tuple[ChosenOption, ...] = ()
     attempts: int = ATTEMPTS
     accusation: Accusation | None = None
+    check_data: bool = False
 
     @property
     def rounds_begun(self) -> int:

@@ -37,6 +37,9 @@ _LONGEST_REPEAT = 6
 _RECENT = 6
 """How many of the last attempts count for the rate of repeats: disturbances come and go."""
 
+_DATA_LOADS, _DATA_SECONDS = 3, 0.4
+"""The loads of a check of an arm's data, and about how long each takes."""
+
 _INVENTED_SECONDS = 0.025
 """The real time of a simulated trial, whatever its simulated time."""
 
@@ -119,7 +122,7 @@ def _ready(past: TimedStudy) -> float:
     study, (arm, ended) = past.study, past.attempts[0]
     trial = study.seconds + study.ramp_seconds + beside_seconds(study.arm(arm).stack)
     images = study.span_bytes / FILL_BYTES_PER_SECOND if past.filled else 0.0
-    return max(0.0, ended - trial - images)
+    return max(0.0, ended - trial - images - data_seconds(study))
 
 
 def beside_seconds(stack: Stack, seen: SeenCosts = NOTHING_SEEN) -> float:
@@ -154,9 +157,17 @@ def setup_seconds(study: Study, *, bytes_to_fill: int, seen: SeenCosts = NOTHING
     stacks = [arm.stack for arm in study.arms]
     up = sum(RIGS[stack.rig].up_seconds for stack in stacks)
     boot = max(_BARE_START_SECONDS if stack.machine.is_bare else RIGS[stack.rig].boot_seconds for stack in stacks)
+    always = START_SECONDS + bytes_to_fill / FILL_BYTES_PER_SECOND + data_seconds(study, seen)
     if all(kind in seen.ready for kind in kinds):
-        return START_SECONDS + bytes_to_fill / FILL_BYTES_PER_SECOND + max(seen.ready[kind] for kind in kinds)
-    return START_SECONDS + bytes_to_fill / FILL_BYTES_PER_SECOND + boot + up
+        return always + max(seen.ready[kind] for kind in kinds)
+    return always + boot + up
+
+
+def data_seconds(study: Study, seen: SeenCosts = NOTHING_SEEN) -> float:
+    """Estimate the time of checking that every arm keeps its data: three short loads of each."""
+    if not study.check_data:
+        return 0.0
+    return sum(_DATA_LOADS * (_DATA_SECONDS + beside_seconds(arm.stack, seen)) for arm in study.arms)
 
 
 def attempts_for(trials: int, repeated: Sequence[bool], *, busy: bool = False) -> float:

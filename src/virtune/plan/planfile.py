@@ -198,7 +198,8 @@ class _Arm(BaseModel):
 
 def _field(name: str, row: OptionRow) -> tuple[Any, Any]:
     """Return the type and the default of a key, as pydantic takes them."""
-    nothing: Any = {} if row.takes is Takes.SETTINGS else [] if row.takes is Takes.ARMS else () if row.many else None
+    others = () if row.many else False if row.takes is Takes.SWITCH else None
+    nothing: Any = {} if row.takes is Takes.SETTINGS else [] if row.takes is Takes.ARMS else others
     return Annotated[_TYPES[row.takes](row), Field(description=plan_words(name))], nothing
 
 
@@ -222,9 +223,10 @@ _TYPES: Mapping[Takes, Callable[[OptionRow], Any]] = {
     Takes.CHOICE: lambda row: Literal[for_verb(row.choices, "compare")] | None,
     Takes.WHOLE: lambda row: Annotated[int | None, Field(ge=row.low, le=row.high)],
     Takes.SHARE: _share,
+    Takes.SWITCH: lambda _: bool,
     Takes.TEXT: lambda row: Annotated[str | None, Field(max_length=None if row.high is None else int(row.high))],
 }
-"""How pydantic reads the value of a key; no key is a switch or a path yet."""
+"""How pydantic reads the value of a key; no key is a path yet."""
 
 _KEYS: dict[str, Any] = {row.plan: _field(name, row) for name, row in OPTIONS.items() if row.plan}
 _File: type[BaseModel] = create_model(

@@ -71,12 +71,17 @@ def _rounds_again(study: Study, *, compares: bool) -> str:
     for condition in study.conditions:
         words += ["--fail-if", condition.text]
     words += ["--restart"] if any(trial.restart for trial in study.trials) else []
+    words += _check_data(study)
     words += ["--target", study.target] if study.target else ["--scratch", study.scratch]
     return shlex.join(words)
 
 
 def _attempts(study: Study) -> list[str]:
     return [] if study.attempts == ATTEMPTS else ["--attempts", str(study.attempts)]
+
+
+def _check_data(study: Study) -> list[str]:
+    return ["--check-data"] if study.check_data else []
 
 
 def tune_again(study: Study) -> str:
@@ -118,7 +123,8 @@ def sweep_again(study: Study) -> str:
     words += [] if plan.limit is None else ["--subject-to", plan.limit.text]
     words += [word for load in plan.loads for word in ("--loads", load)]
     words += ["--rounds", str(plan.rounds), "--seconds", f"{study.seconds:g}", "--ramp", f"{study.ramp_seconds:g}"]
-    words += [*_attempts(study), "--seed", str(study.seed), "--span", str(study.span_bytes)]
+    words += [*_attempts(study), *_check_data(study)]
+    words += ["--seed", str(study.seed), "--span", str(study.span_bytes)]
     words += ["--target", study.target] if study.target else ["--scratch", study.scratch]
     return shlex.join(words)
 

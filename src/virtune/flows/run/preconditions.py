@@ -95,7 +95,7 @@ def admitted(study: Study, leave: Leave) -> Iterator[Held | None]:
             "disk.filesystem makes a filesystem on a scratch image, and --target is left as it is",
             hint="disk.place=scratch in that arm, or no --target",
         )
-    writes = any(workload.writes for workload in study.workloads)
+    writes = study.check_data or any(workload.writes for workload in study.workloads)
     bus = next((arm.stack.device.bus for arm in study.arms if arm.stack.device.bus in WRITABLE), None)
     if bus is not None and not writes and leave.write_to is None:
         raise RefusedTargetError(

@@ -112,6 +112,7 @@ def study_for(question: Question) -> tuple[Study, str]:
         builtin=question.builtin,
         conditions=question.conditions,
         attempts=asked.attempts or OPTIONS["attempts"].default,
+        check_data=asked.check_data,
     )
     if question.kind is StudyKind.COMPARE:
         study = budgeted(study, asked)

@@ -20,8 +20,8 @@ from virtune.bench.neighbour import IMAGE as NEIGHBOURS
 from virtune.bench.port import Surroundings
 from virtune.bench.rigs import session
 from virtune.bench.scratch import Scratch
-from virtune.bench.verify.judge import require_verified
 from virtune.flows.run.attempt import Attempts, still_to_run, summary_of
+from virtune.flows.run.come_up import all_come_up
 from virtune.flows.run.pace import (
     Pace,
     all_seconds,
@@ -36,7 +36,7 @@ from virtune.flows.run.simulated_study import simulated_tools
 from virtune.flows.run.spread_images import spread_images
 from virtune.flows.run.study_domains import ready_domains
 from virtune.flows.run.study_images import identities, require_same_images
-from virtune.flows.run.trial import Tools, ground_for, images_for
+from virtune.flows.run.trial import Tools, images_for
 from virtune.flows.stored.last_check import last_check
 from virtune.flows.stored.seen_costs import seen_costs
 from virtune.flows.stored.show import by_todays_method
@@ -45,8 +45,6 @@ from virtune.model.condition import Threshold
 from virtune.model.errors import (
     Interrupted,
     MissingToolError,
-    PreconditionError,
-    RigError,
     UsageError,
 )
 from virtune.model.event import (
@@ -233,11 +231,10 @@ def prepared(
             target=target,
             spread=spread,
         )
-        for _ in loaded(study, tools):
-            pass  # images are created on request: now, and not in the first trial
+        list(loaded(study, tools))  # images are created on request: now, and not in the first trial
         with _judges():
             if all_up:
-                _require_all_come_up(study, tools)
+                tools = replace(tools, data=all_come_up(study, tools, say))
         yield tools
 
 
@@ -283,18 +280,6 @@ def _usable(engines: frozenset[str], say: Callable[[Event], None]) -> frozenset[
         say(Noticed(text="io_uring does not work here (`virtune probe` says why), so fio uses another engine"))
         return engines - {"io_uring"}
     return engines
-
-
-def _require_all_come_up(study: Study, tools: Tools) -> None:
-    """Bring every arm up once before anything is measured, so that a stack that QEMU refuses is reported at once."""
-    for arm in study.arms:
-        for workload in study.workloads[:1]:
-            try:
-                with tools.rigs.up(arm.stack, ground_for(arm.stack, workload, study, tools)) as bench:
-                    require_verified(arm.name, bench.in_force.checks)
-            except RigError as error:
-                said = f": {error.hint}" if error.hint else ""
-                raise PreconditionError(f"arm {arm.name!r} does not start: {error.message}{said}") from None
 
 
 def _run_all(

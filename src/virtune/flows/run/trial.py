@@ -56,7 +56,8 @@ _HEAD_BYTES = 64 * 1024
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
     """What trials share: the load generators by name and their use, the rigs, the scratch images, the warden.
-    `spread` has the scratch images of guests in other directories, by directory.
+    `spread` has the scratch images of guests in other directories, by directory; `data` the checks of the arms' data
+    that were made before the first trial, by arm.
     """
 
     programs: Mapping[str, str]
@@ -66,6 +67,7 @@ class Tools:
     warden: Warden
     target: Held | None
     spread: Mapping[str, Scratch] = field(default_factory=dict)
+    data: Mapping[str, Check] = field(default_factory=dict)
 
 
 def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[TrialRecord, tuple[Capture, ...]]:
@@ -86,6 +88,7 @@ def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[TrialRecord, tu
             captures += [] if changeover is None else [_text("changeover.txt", changeover.text + "\n")]
             seen += (*bench.in_force.checks, *not_shown_checks(arm.stack, bench.in_force.checks))
             seen += surroundings_checks(arm.stack, ground, tools)
+            seen += [tools.data[arm.name]] if arm.name in tools.data else []
             captures += [_text("rig.txt", bench.command), *disks_below(arm.stack, ground)]
             require_verified(arm.name, seen)
             _load(study, trial, workload, bench, tools, captures, seen)
@@ -177,7 +180,7 @@ def _load(
     with neighbour(
         stack.neighbour, tools.warden, lambda: tools.scratch.image_for(Disk(), tools.warden, IMAGE)
     ) as loud:
-        loaded = bench.run(loads, window, _Kept(captures, {} if loud.pid is None else {"neighbour": loud.pid}))
+        loaded = bench.run(loads, window, KeptCaptures(captures, {} if loud.pid is None else {"neighbour": loud.pid}))
         seen += loud.check()
     for guest, output in enumerate((loaded.output, *loaded.beside)):
         captures.append(Capture(name=of_guest("fio.json", guest), content=output))
@@ -192,7 +195,7 @@ def _load(
         seen.append(_program_seen(loaded.output, job))
 
 
-class _Kept:
+class KeptCaptures:
     """Collects a rig's evidence as captures of the trial. `beside` are its processes besides the rig's."""
 
     def __init__(self, captures: list[Capture], beside: Mapping[str, int]) -> None:

@@ -262,9 +262,10 @@ def verified_line(result: Result) -> Paragraph:
     arms = "all arms" if len(found) > 1 else "the arm"
     if result.study.simulated:
         return Paragraph(Text(f"settings of {arms} taken by the simulation", style="green"), hanging=2)
-    return Paragraph(
-        Text(f"settings of {arms} verified: read back from the running processes", style="green"), hanging=2
-    )
+    said = f"settings of {arms} verified: read back from the running processes"
+    if all(any(check.setting == "data" and check.agrees for check in one.in_force) for one in result.arms):
+        said += f"; the data of {arms} checked: all was read as it was written"
+    return Paragraph(Text(said, style="green"), hanging=2)
 
 
 def screen_warnings(result: Result) -> Iterator[Paragraph]:

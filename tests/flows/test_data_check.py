@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether an arm keeps what is written to it is checked before it is measured: through it, and outside of it."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from virtune.bench.outside import difference_outside
+from virtune.cli import run
+from virtune.fio.data_check import Step, data_job, difference_in, regions_of
+from virtune.fio.exported import Clients
+from virtune.model.stack import Disk, Stack
+from virtune.model.target import FileTarget, VhostUserTarget
+from virtune.shell import run as run_command
+
+MIB = 1024**2
+MARK = "0badcafe"
+FIO = Clients(engines=frozenset({"io_uring", "psync"}))
+
+
+def words_of(step: Step, target: FileTarget | VhostUserTarget, clients: Clients = FIO) -> list[str]:
+    return data_job(step, target, mark=MARK, clients=clients)[0].text.splitlines()
+
+
+def test_a_pattern_that_follows_from_its_place_is_written_flushed_and_looked_for() -> None:
+    target = FileTarget(path="/disk", size_bytes=64 * MIB)
+    written, read, after = (words_of(step, target) for step in ("write", "read", "refill"))
+    for words in (written, read):
+        assert words[1:4] == ["[global]", "verify=pattern", f'verify_pattern="{MARK}"%o']
+        assert "verify_fatal=1" in words
+        assert not any(word.startswith(("runtime", "time_based", "norandommap")) for word in words), "all of it, once"
+    assert written.count("end_fsync=1") == 2
+    assert "do_verify=0" in written, "it is read by a process that has not written it"
+    assert not any(word.startswith("verify") for word in after)
+    assert written.count("rw=write") == after.count("rw=write") == read.count("rw=read") == 2
+
+
+def test_each_disk_and_each_queue_is_checked() -> None:
+    two = FileTarget(path="/disk", more=("/other",), size_bytes=64 * MIB)
+    assert sum(word.startswith("filename=") for word in words_of("write", two)) == 4
+    narrow = VhostUserTarget(socket="/s", size_bytes=64 * MIB)
+    with_blkio = Clients(engines=frozenset({"libblkio"}))
+    assert "[end]" not in words_of("write", narrow, with_blkio), "fio gives each job a queue"
+    ours = words_of("write", narrow, Clients(engines=frozenset(), installed=True))
+    assert {"[begin]", "[end]", "verify=pattern"} <= set(ours)
+    assert "verify_fatal=1" not in ours
+
+
+@pytest.mark.parametrize("size", [8 * MIB, 64 * MIB, 64 * MIB + 4096, 1024 * MIB])
+def test_the_parts_are_apart_and_within_the_disk(size: int) -> None:
+    first, last = regions_of(size)
+    assert first.offset + first.size <= last.offset
+    assert size - 64 * 1024 < last.offset + last.size <= size
+
+
+def test_a_place_that_differs_is_told_from_a_load_that_failed() -> None:
+    of_fio = "pattern: verify failed at file /disk offset 40960, length 84523 (requested block: offset=40960)"
+    assert difference_in(of_fio) == "byte 40960"
+    assert difference_in("error: pattern: verify failed at offset 8192") == "byte 8192"
+    assert difference_in("fio: verify type mismatch (25190 media, 18 given)") is not None
+    assert difference_in("fio: io_u error on file /disk: Input/output error: read offset=0") is None
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("kind", ["raw", "qcow2"])
+def test_one_byte_that_differs_in_an_image_is_found_outside_of_the_arm(kind: str, tmp_path: Path) -> None:
+    raw, image, regions = tmp_path / "raw", tmp_path / "image", regions_of(16 * MIB)
+    stack = Stack(disk=Disk(format="qcow2" if kind == "qcow2" else "raw"))
+    raw.write_bytes(bytes(16 * MIB))
+    for changed in (None, 70_000, regions[1].offset + 70_000):
+        with raw.open("r+b") as file:
+            for region in regions:
+                for offset, block in region.blocks(MARK):
+                    file.seek(offset)
+                    file.write(block)
+            if changed is not None:
+                file.seek(changed)
+                file.write(b"?")
+        run_command(["qemu-img", "convert", "-f", "raw", "-O", kind, str(raw), str(image)], timeout_seconds=60)
+        found = difference_outside(stack, [image], regions, MARK, tmp_path)
+        size = regions[0 if changed == 70_000 else 1].block
+        assert found == (None if changed is None else f"byte {changed // size * size} of {image}")
+
+
+PLACE = ("--check-data", "--span", "16M", "--rounds", "1", "--seconds", "100ms", "--ramp", "0", "-q")
+
+
+@pytest.mark.real
+def test_an_arm_shows_that_it_keeps_its_data_and_what_the_check_wrote_does_not_stay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = ("--scratch", str(tmp_path / "scratch"), "--store", str(tmp_path / "store"))
+    assert run(["measure", *PLACE, *place, "--json"]) == 0
+    checks = json.loads(capsys.readouterr().out)["arms"][0]["in_force"]
+    (check,) = [one for one in checks if one["setting"] == "data"]
+    assert (check["asked"], check["found"]) == ("kept", "kept")
+    assert "16 MiB written, flushed and read back" in check["proof"]
+    assert "outside of it" in check["proof"]
+    (image,) = (tmp_path / "scratch").glob("*.raw")
+    first = image.read_bytes()[:4096]
+    assert len(set(first)) > 100, "a pattern would compress"
+
+
+@pytest.mark.real
+def test_a_disk_that_forgets_is_found_and_nothing_is_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = ("--scratch", str(tmp_path / "scratch"), "--store", str(tmp_path / "store"))
+    assert run(["measure", *PLACE, *place, "--set", "disk.backend=null-co"]) == 1
+    said = capsys.readouterr()
+    # the two parts are read at once, so either may be found first
+    assert re.search(r"arm 'threads' does not keep its data: byte \d+ of its disk, read back through it", said.err)
+    assert not said.out
+    target = tmp_path / "mine"
+    target.write_bytes(bytes(range(256)) * (64 * 1024))
+    assert run(["measure", *PLACE, *place, "--rig", "metal", "--target", str(target)]) == 3
+    assert f"--allow-write-to {target}" in capsys.readouterr().err
+    assert target.read_bytes()[:256] == bytes(range(256))
