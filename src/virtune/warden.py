@@ -4,12 +4,14 @@
 Run as its own program (`python warden.py RUN DIRECTORY`) it imports the standard library only, lives in its own
 session, and waits for the end of its standard input, which the kernel closes when virtune ends, even by SIGKILL. Then
 it ends every process with the run's mark in its environment (fio's forked workers leave their session, but keep their
-environment), unmounts everything below the run's directory and removes that.
+environment), gives drives that were handed to a guest back to their drivers, unmounts everything below the run's
+directory and removes that.
 """
 
 import contextlib
 import ctypes
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -35,6 +37,15 @@ _SHORT = 60
 """A longer TMPDIR would leave no room for a socket's name; `,` would end a QEMU option."""
 
 _PATIENCE_SECONDS = 2.0
+
+_DRIVE = "drive-"
+"""What the name of a record begins with: a drive that is with a guest, by its PCI address."""
+
+VFIO = "vfio-pci"
+"""The driver that hands a device to a guest."""
+
+_BOUND_SECONDS = 10.0
+"""A driver is bound before the kernel answers; what is waited for is the link that says so."""
 
 _BIRTH_SECONDS = 60.0
 """After this time a directory without its final name belongs to a killed run."""
@@ -91,13 +102,93 @@ def start_time(pid: int) -> int:
 def sweep(run_id: str, directory: Path) -> list[str]:
     """Remove everything that a run left; returns what was removed, in words."""
     removed = [f"process {pid} ({name})" for pid, name in _end_marked(run_id, directory)]
+    drives = [address for address in noted_drives(directory) if give_back(directory, address)]
+    removed += [f"the hold on the drive {address}, which its driver has again" for address in drives]
     removed += [f"mount {mount}" for mount in reversed(mounts_below(directory)) if unmount(mount)]
     # A mount that could not be unmounted may hold data: nothing below it may be deleted.
-    if directory.exists() and not mounts_below(directory):
+    if directory.exists() and not mounts_below(directory) and not noted_drives(directory):
         shutil.rmtree(directory, ignore_errors=True)
         if not directory.exists():
             removed.append(f"directory {directory}")
     return removed
+
+
+def note_drive(directory: Path, address: str, *, driver: str, group: str) -> None:
+    """Record, before anything is changed, that a drive is about to be taken from its driver; on the disk when this
+    returns. `group` is its IOMMU group.
+    """
+    place = directory / f"{_DRIVE}{address}"
+    with place.with_name(f".{place.name}").open("w") as file:
+        file.write(json.dumps({"driver": driver, "group": group}))
+        file.flush()
+        os.fsync(file.fileno())
+    place.with_name(f".{place.name}").rename(place)
+
+
+def noted_drives(directory: Path) -> list[str]:
+    """Return the PCI addresses of the drives that a run took from their drivers and has not given back."""
+    return sorted(place.name.removeprefix(_DRIVE) for place in directory.glob(f"{_DRIVE}*"))
+
+
+def give_back(directory: Path, address: str, root: Path = Path("/")) -> bool:
+    """Give a drive back to the driver that it was taken from; returns whether that driver has it again.
+
+    A drive that a process still holds is left alone: the kernel would wait for that process to end. No record is kept
+    of a drive that is back, or that is gone.
+    """
+    place, device = directory / f"{_DRIVE}{address}", root / "sys/bus/pci/devices" / address
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        noted = json.loads(place.read_text())
+        if device.exists() and driver_of(device) != noted["driver"]:
+            if driver_of(device) == VFIO and not _let_go(root / "dev/vfio" / noted["group"]):
+                return False
+            bind(device, noted["driver"], override="\n")
+        elif device.exists():
+            (device / "driver_override").write_text("\n")
+        if not device.exists() or driver_of(device) == noted["driver"]:
+            place.unlink()
+            return True
+    return False
+
+
+def bind(device: Path, driver: str, *, override: str) -> None:
+    """Take a device of PCI from its driver and give it to another one. `override` is the driver that the device is
+    reserved for from now on, a newline for none. Raises OSError with what the kernel says.
+    """
+    bus = device.parents[1]
+    (device / "driver_override").write_text(override)
+    with contextlib.suppress(FileNotFoundError):  # it has no driver
+        (device / "driver" / "unbind").write_text(device.name)
+    (bus / "drivers_probe").write_text(device.name)
+    deadline = time.monotonic() + _BOUND_SECONDS
+    while driver_of(device) != driver and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def driver_of(device: Path) -> str:
+    """Return the name of a device's driver, empty without one."""
+    with contextlib.suppress(OSError):
+        return (device / "driver").readlink().name
+    return ""
+
+
+def _let_go(node: Path) -> bool:
+    """Wait a moment for the processes that have a device node open to end; returns whether none has."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while any(holders_of(node)):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def holders_of(node: Path) -> Iterator[int]:
+    """Yield the processes that have a device node open, by its name in /dev."""
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                if any(Path(f"/proc/{entry}/fd/{fd}").readlink() == node for fd in os.listdir(f"/proc/{entry}/fd")):
+                    yield int(entry)
 
 
 def run_id_of(directory: Path) -> str:

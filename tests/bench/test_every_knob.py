@@ -19,6 +19,8 @@ from virtune.bench.filesystem import image_bytes
 from virtune.bench.libvirt.settings import cache_check, disk_checks, image_checks
 from virtune.bench.qemu.device_settings import GUEST, device_checks, machine_checks, thread_checks
 from virtune.bench.qemu.guests import spread_check
+from virtune.bench.qemu.passed import HostsSide, passed_check
+from virtune.bench.qemu.passthrough import Drive
 from virtune.bench.qemu.placement import pages_check, place_checks
 from virtune.bench.scratch import qcow2_options
 from virtune.bench.verify.engine import Activity, engine_check_under_load
@@ -108,6 +110,9 @@ CASES = [(rig, knob) for rig in MEASURED for knob in sorted(RIGS[rig].applies)]
 PLACES = DaemonPlaces(image="/i", size_bytes=2**20, socket="/s", mountpoint="/m")
 SEEN = {"write_cache": "write back", "queues": "2", "cpus": "3", "nr_requests": "512", "scheduler": "[none]"}
 SEEN |= {"logical_block_size": "4096", "physical_block_size": "4096"}
+A_DRIVE = Drive(
+    address="0000:01:00.0", group="7", node="/dev/nvme0n1", number="259:0", size_bytes=2**20, serial="S3RIAL"
+)
 
 
 def stack_with(rig: str, knob: str) -> tuple[Stack, Stack]:
@@ -185,6 +190,9 @@ def on_qemu(stack: Stack) -> Iterator[Check]:
     ask = HonestQemu(stack, added)
     devices = {name: given for name, given in added.items() if "driver" in given}
     yield from device_checks(ask, devices, stack)
+    if stack.device.vfio_pci is not None:
+        here = HostsSide(driver="vfio-pci", pid=1, held={"/dev/vfio/7"}, locked_bytes=2**28)
+        yield passed_check(ask, A_DRIVE, here, {"sectors": "2048"}, by_serial=True)
     yield from thread_checks(ask, stack)
     yield from machine_checks(ask, stack, Process(os.getpid()), "QEMU", str(stack.machine.vcpus))
     yield from guest_checks(stack, SEEN, vcpus=2, writes=True)

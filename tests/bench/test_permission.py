@@ -15,6 +15,8 @@ import pytest
 from tests.conftest import eventually
 
 from virtune.bench.permission import admit
+from virtune.bench.qemu.handed import require_free
+from virtune.bench.qemu.passthrough import Drive
 from virtune.model.errors import RefusedTargetError
 from virtune.probe.holders import locks_on
 from virtune.probe.image_formats import image_format
@@ -295,6 +297,8 @@ def test_an_image_that_a_qemu_outside_our_pid_namespace_has_open_is_in_use(image
     script = f"""
 from pathlib import Path
 from virtune.bench.permission import admit
+from virtune.bench.qemu.handed import require_free
+from virtune.bench.qemu.passthrough import Drive
 from virtune.model.errors import RefusedTargetError
 try:
     with admit(Path({str(image)!r}), span_bytes=1, writes=True, allow_write_to={str(image)!r}, allow_in_use=False):
@@ -377,6 +381,8 @@ def words_of_nobody(image: Path, *, writes: bool = False) -> str:
 import os
 from pathlib import Path
 from virtune.bench.permission import admit
+from virtune.bench.qemu.handed import require_free
+from virtune.bench.qemu.passthrough import Drive
 from virtune.model.errors import RefusedTargetError
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 try:
@@ -400,3 +406,29 @@ def test_a_target_on_a_read_only_filesystem_is_refused_before_anything_runs(tmp_
             look(place / "x.raw", writes=True, name=place / "x.raw")
     finally:
         subprocess.run(["umount", "-l", place], check=True)
+
+
+def as_drive(device: Path) -> Drive:
+    return Drive(address="0000:01:00.0", group="7", node=str(device), number="7:0", size_bytes=32 * MIB, serial="S")
+
+
+@real
+def test_a_drive_for_a_guest_is_refused_for_what_is_on_it_and_always_while_anything_uses_it(
+    loop_device: Path,
+) -> None:
+    drive = as_drive(loop_device)
+    require_free(drive, allow_in_use=False)
+    subprocess.run(["mkfs.ext4", "-q", "-F", loop_device], check=True)
+    with pytest.raises(RefusedTargetError, match=r"is not empty, and nothing below a guest protects .* holds ext4"):
+        require_free(drive, allow_in_use=False)
+    require_free(drive, allow_in_use=True)
+    holder = [sys.executable, "-c", "import sys; f = open(sys.argv[1]); print(flush=True); input()", str(loop_device)]
+    with subprocess.Popen(holder, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with pytest.raises(
+            RefusedTargetError, match=r"would be gone from this host: .* is open in process"
+        ) as refused:
+            require_free(drive, allow_in_use=True)
+        assert "no option overrides this" in str(refused.value.hint)
+        process.communicate(b"\n")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from tests.plan.forecast_studies import DAEMON, GUEST, METAL, study_on
 
-from virtune.model.stack import Disk, Stack
+from virtune.model.stack import Device, Disk, Stack
 from virtune.model.workload import Workload
 from virtune.plan.forecast import attempts_for, beside_seconds, round_seconds, setup_seconds
 
@@ -22,6 +22,8 @@ def test_a_round_takes_what_is_asked_for_and_what_each_rig_costs_besides() -> No
 def test_guests_cost_more_than_files_and_a_domain_that_is_attached_to_most() -> None:
     exported = Stack(export="vhost-user-blk")
     order = [exported, METAL, DAEMON, GUEST, replace(GUEST, guests=4), Stack(rig="libvirt", domain="d")]
+    passed = replace(GUEST, device=Device(vfio_pci="0000:01:00.0"))  # each trial boots a machine
+    assert beside_seconds(passed) > beside_seconds(GUEST) + GUEST.kind.boot_seconds
     costs = [beside_seconds(stack) for stack in order]
     assert costs == sorted(costs)
 

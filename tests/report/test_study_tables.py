@@ -66,6 +66,7 @@ def test_scaling_shows_its_parts_of_bare_metal_with_intervals_and_at_every_offer
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = ending("nvme-scaling", tmp_path, capsys)
+    assert "4-fio-per-VM-passthrough is left out: a simulation has no drives" in said
     rows = [line for line in said.splitlines() if line.startswith("4-fio-per-VM-iothread")]
     assert all(" x [" in row for row in rows[:2])
     loads = ending("nvme-scaling", tmp_path, capsys, "--at-load", "50%,150iops")

@@ -12,7 +12,8 @@ from virtune.cli.common.options import scratch_option
 @scratch_option("The scratch directory.")
 @click.option("--images", is_flag=True, help="Remove complete scratch images too, not only partial ones.")
 def command(scratch: Path, images: bool) -> int:  # noqa: FBT001
-    """Remove what a killed run left: processes, mounts, sockets, half-made images, disks in domains.
+    """Remove what a killed run left: processes, mounts, sockets, half-made images, disks in domains,
+    drives handed to guests.
 
     Nothing that virtune did not make is touched, and nothing of a run that still lives.
     """

@@ -18,10 +18,13 @@ def clean(scratch: Path, *, images: bool) -> tuple[list[str], list[str]]:
     `images` removes virtune's scratch images too; while another virtune measures, none is removed.
     """
     removed: list[str] = []
+    kept: list[str] = []
     for directory in warden.abandoned():
         removed += warden.sweep(warden.run_id_of(directory), directory)
-    out, kept = clean_domains(shell.data_directory() / "plugged")
+        kept += [f"the drive {address} is not back with its driver" for address in warden.noted_drives(directory)]
+    out, left = clean_domains(shell.data_directory() / "plugged")
     removed += out
+    kept += left
     removed += clean_halves()
     try:
         place = made_place(scratch)

@@ -3,18 +3,17 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import fields
 
 from virtune.model.disks import disks_contradictions
 from virtune.model.knobs import TURNED
 from virtune.model.machine import is_thread_id, machine_contradictions, mapping_of, pin_contradictions
-from virtune.model.rig import RIGS
+from virtune.model.rig import OF_PASSED, RIGS
 from virtune.model.stack import (
     BUSES,
     DIRECT_CACHES,
     OF_BUS,
+    PASSED_TARGET,
     WRITABLE,
-    Device,
     Disk,
     Stack,
     setting_of,
@@ -90,8 +89,6 @@ def _elsewhere(stack: Stack) -> Iterator[str]:
 def _guest_contradictions(stack: Stack) -> Iterator[str]:
     yield from machine_contradictions(stack.machine)
     if stack.device.vfio_pci is not None:
-        if stack.machine.is_bare:
-            yield "guest.system=bare drives QEMU's own disks only, and the disk is passed through"
         yield from _passed_contradictions(stack)
         return
     yield from _thread_contradictions(stack)
@@ -145,12 +142,14 @@ def _bare_contradictions(stack: Stack) -> Iterator[str]:
 
 
 def _passed_contradictions(stack: Stack) -> Iterator[str]:
-    if not _PCI.fullmatch(str(stack.device.vfio_pci)):
-        yield f"{stack.device.vfio_pci} is no PCI address: write 0000:01:00.0"
-    for part, unsaid in ((stack.disk, Disk()), (stack.device, Device(vfio_pci=stack.device.vfio_pci))):
-        for one in fields(part):
-            if getattr(part, one.name) != getattr(unsaid, one.name):
-                yield f"the guest drives the disk {stack.device.vfio_pci} itself, so {one.name} means nothing there"
+    address = str(stack.device.vfio_pci)
+    if address != PASSED_TARGET and not _PCI.fullmatch(address):
+        yield f"{address} is no PCI address: write 0000:01:00.0, or `target` for the drive of --target"
+    for knob in TURNED:
+        if knob.id not in OF_PASSED and setting_of(stack, knob) != setting_of(Stack(), knob):
+            yield f"the guest drives the disk {address} itself, so {knob.id} means nothing there"
+    if not stack.machine.has_pci:
+        yield "machine.type=microvm has no PCI, so no disk can be passed through to it"
 
 
 def _thread_contradictions(stack: Stack) -> Iterator[str]:

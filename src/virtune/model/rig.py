@@ -104,6 +104,15 @@ _GUEST = _VIRTIO_BLK | {
     "guests.spread", "disks.count", "disks.iothreads", "disks.second", "disk.filesystem", "storage.vfio_pci",
 }  # fmt: skip
 
+PASSED_KNOB = "storage.vfio_pci"
+"""The knob that has the guest drive a real disk itself."""
+
+OF_PASSED = frozenset({
+    PASSED_KNOB, "machine.emulator", "machine.type", "machine.cpu", "machine.vcpus", "machine.memory",
+    "guest.system", "memory.hugepages", "vcpu.pin", "emulator.pin", "host.neighbour", "workload.iodepth",
+})  # fmt: skip
+"""The knobs that mean something where the guest drives a real disk itself."""
+
 _FILLED = UnseenKnob(
     knob="disk.preallocation",
     why="every block of the image is written before it is measured, so it is allocated whatever was asked",
@@ -146,10 +155,7 @@ QEMU = RigKind(
     name="qemu",
     front="device",
     applies=_DISK | _NO_IMAGE | _GUEST | _SURROUNDINGS,
-    unseen=(
-        *_SILENT,
-        UnseenKnob(knob="storage.vfio_pci", why="a disk that the host does not see is refused beforehand"),
-    ),
+    unseen=_SILENT,
     own_guest=True,
     help=("a VM that virtune starts",),
     beside_seconds=1.5,
@@ -171,7 +177,7 @@ LIBVIRT = RigKind(
 SIMULATED = RigKind(
     name="simulated",
     front="none",
-    applies=_DISK | _EXPORT | _SURROUNDINGS | _HERE | _GUEST - {"storage.vfio_pci", "guests.spread"},
+    applies=_DISK | _EXPORT | _SURROUNDINGS | _HERE | _GUEST - {"guests.spread"},
     where="SCENARIO",
     measures=False,
     hidden=True,

@@ -114,13 +114,17 @@ LIMITS: tuple[_LimitWords, ...] = tuple(
 """Every limit that a rig can set: on the total, on reads, on writes."""
 
 
+PASSED_TARGET = "target"
+"""In place of the PCI address of a drive that a guest drives itself: the one that is the study's target."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """The disk as a guest sees it: on which bus, with which queues, served by which IOThreads of QEMU's.
 
     `None` means "QEMU's default", and for `iothread` the main loop. `iothread_vq_mapping` spreads the virtqueues over
     several IOThreads (`virtune.model.machine.mapping_of` reads it). With `vfio_pci`, the PCI address of an NVMe disk,
-    the guest drives that disk itself, and all other settings have no meaning.
+    or `target` until it is known, the guest drives that disk itself, and all other settings have no meaning.
     """
 
     bus: Bus = "virtio-blk"

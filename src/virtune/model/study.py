@@ -7,6 +7,7 @@ from enum import StrEnum
 from virtune.model.accusation import Accusation
 from virtune.model.condition import Threshold
 from virtune.model.option import ChosenOption
+from virtune.model.rig import PASSED_KNOB
 from virtune.model.search import Search
 from virtune.model.stack import Stack
 from virtune.model.study_options import ATTEMPTS, Pairs
@@ -213,6 +214,11 @@ class Study:
     def judged(self) -> tuple[str, ...]:
         """The metrics that get verdicts."""
         return (self.metric, *self.also)
+
+    @property
+    def left_out(self) -> str | None:
+        """Which arms of a built-in study were left out on this host, and why; None for none."""
+        return next((one.value for one in self.options if one.name == PASSED_KNOB), None)
 
     @property
     def unsettled(self) -> bool:

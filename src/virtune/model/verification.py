@@ -88,7 +88,7 @@ def unverified_remarks(stack: Stack, checks: Sequence[Check]) -> Iterator[Remark
 def _asked(stack: Stack, knob: Knob) -> bool:
     value = setting_of(stack, knob)
     if stack.device.vfio_pci is not None:
-        return knob.id == "storage.vfio_pci"
+        return value != setting_of(Stack(), knob)
     if stack.disk.backend == "null-co" and knob.id in _OPENS:
         return False
     return knob.id in ALWAYS or value != setting_of(Stack(), knob)

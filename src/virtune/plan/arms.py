@@ -12,7 +12,7 @@ Without a name for it, the first arm is the baseline.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -21,7 +21,7 @@ from virtune.model.contradictions import contradictions
 from virtune.model.errors import PlanError
 from virtune.model.knob import Knob, describe_domain
 from virtune.model.knobs import BY_ID, matching
-from virtune.model.rig import RIGS, RigWord, read_rig, rig_words, rig_words_with_where
+from virtune.model.rig import OF_PASSED, PASSED_KNOB, RIGS, RigWord, read_rig, rig_words, rig_words_with_where
 from virtune.model.spelling import did_you_mean, quoted
 from virtune.model.stack import Stack, with_setting
 from virtune.model.study import Arm
@@ -256,15 +256,17 @@ def _values(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _arm(name: str, texts: Sequence[str], base: Stack, settings: tuple[Setting, ...]) -> Arm:
-    """Apply an arm's settings. The base's settings of QEMU's disk are dropped for an arm on metal, which has no QEMU.
+    """Apply an arm's settings. The base's settings of QEMU's disk are dropped for an arm on metal, which has no QEMU,
+    and for one whose guest drives a real disk itself.
 
     Another rig or export than the base's replaces `rig=vhost-user`, which sets both.
     """
     own = apply_settings(Stack(), texts)[1]
     named = {key for key, _ in own}
     rig, base_rig = _named_rig(own), _named_rig(settings)
-    if rig is not None and not rig.kind.has_qemu:
-        settings = tuple(pair for pair in settings if pair[0] in rig.kind.applies)
+    kept = _kept(named, rig)
+    if kept is not None:
+        settings = tuple(pair for pair in settings if pair[0] in kept)
         base = apply_settings(Stack(), [f"{name}={value}" for name, value in settings])[0]
     elif rig is not None and rig.export is not None:
         settings = tuple(pair for pair in settings if pair[0] != "disk.export")
@@ -273,6 +275,13 @@ def _arm(name: str, texts: Sequence[str], base: Stack, settings: tuple[Setting, 
         settings = tuple(pair for pair in settings if pair[0] != "rig")
     stack = apply_settings(base, texts)[0]
     return Arm(name=name, stack=stack, settings=(*(pair for pair in settings if pair[0] not in named), *own))
+
+
+def _kept(named: Collection[str], rig: RigWord | None) -> frozenset[str] | None:
+    """Return the settings that an arm takes over from its base; None for all of them."""
+    if PASSED_KNOB in named:
+        return OF_PASSED | {"rig"}
+    return None if rig is None or rig.kind.has_qemu else rig.kind.applies
 
 
 def _named_rig(settings: Sequence[Setting]) -> RigWord | None:

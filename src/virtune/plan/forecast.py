@@ -22,6 +22,9 @@ _BARE_SECONDS, _BARE_START_SECONDS = 0.4, 0.8
 no system to boot.
 """
 
+_HANDED_SECONDS = 1.5
+"""How long it takes to hand a drive over and back: two resets, and the host's look at its namespace."""
+
 _GUEST_SECONDS = 0.5
 """The extra overhead of each further guest of a stack: they are prepared one after another."""
 
@@ -52,16 +55,16 @@ _LATEST = 3
 _ATTEMPTS = 3
 """Times are stored in whole seconds, so nothing is learnt from fewer attempts than this."""
 
-Kind = tuple[str, str | None, str | None, int, bool]
-"""The properties of a stack that determine its overhead: rig, export, domain, guests, and whether these have no
-operating system.
+Kind = tuple[str, str | None, str | None, int, bool, bool]
+"""The properties of a stack that determine its overhead: rig, export, domain, guests, whether these have no
+operating system, and whether they have a drive of this host.
 """
 
 
 def kind_of(stack: Stack) -> Kind:
     """Return the kind of a stack, which determines its overhead."""
     export = stack.export if RIGS[stack.rig].front == "export" else None
-    return stack.rig, export, stack.domain, stack.guests, stack.machine.is_bare
+    return stack.rig, export, stack.domain, stack.guests, stack.machine.is_bare, stack.device.vfio_pci is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +137,8 @@ def beside_seconds(stack: Stack, seen: SeenCosts = NOTHING_SEEN) -> float:
     if rig.front == "export" and stack.export == "vhost-user-blk":
         return _GENERATOR_SECONDS
     each = _BARE_SECONDS if stack.machine.is_bare else rig.beside_seconds
+    if stack.device.vfio_pci is not None:  # each trial has a machine of its own
+        each += _HANDED_SECONDS + (_BARE_START_SECONDS if stack.machine.is_bare else rig.boot_seconds)
     return each + _GUEST_SECONDS * (stack.guests - 1)
 
 

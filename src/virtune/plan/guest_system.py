@@ -75,6 +75,8 @@ def needs_linux(study: Study) -> Iterator[str]:
     if any(arm.stack.machine.system == "linux" for arm in study.arms):
         yield "another arm asks for it, and arms are compared in the same system"
     for arm in filter(_is_open, study.arms):
+        if arm.stack.device.vfio_pci is not None:
+            yield f"arm {arm.name}: its drive is a real one, which Linux's driver knows"
         bare = _bare(arm).stack
         yield from (f"arm {arm.name}: {text}" for text in contradictions(bare))
         for workload in study.workloads:

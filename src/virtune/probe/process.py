@@ -37,6 +37,7 @@ _MAPPED = re.compile(r"^([0-9a-f]+)-[0-9a-f]+ .*/\[aio\]", re.MULTILINE)
 _TAIL = re.compile(r"^CqTail:\s*(\w+)$", re.MULTILINE)
 _FLAGS = re.compile(r"^flags:\s*([0-7]+)$", re.MULTILINE)
 _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)$", re.MULTILINE)
+_LOCKED = re.compile(r"^VmLck:\s*(\d+) kB$", re.MULTILINE)
 _MEMFD_PAGES = re.compile(r"^\S+ \S+ \S+ \S+ \S+\s+/memfd:.*?^KernelPageSize:\s*(\d+) kB$", re.MULTILINE | re.DOTALL)
 
 
@@ -169,6 +170,11 @@ class Process:
         """Return how many bytes it read from disks; None where that is not shown to us."""
         found = re.search(r"^read_bytes: ([0-9]+)$", self._text("io") or "", re.MULTILINE)
         return None if found is None else int(found[1])
+
+    def locked_bytes(self) -> int:
+        """Return how much memory it has locked, for itself or for a device that it drives; 0 where that is hidden."""
+        found = _LOCKED.search(self._text("status") or "")
+        return 0 if found is None else int(found[1]) * 1024
 
     def memory_file(self, name: str) -> BinaryIO | None:
         """Open a memory file (memfd) that it holds, for reading; None when it holds none of that name, or we may not

@@ -290,8 +290,8 @@ def _cached(result: FioResult, used: Use, stack: Stack, workload: Workload) -> I
 
     For a direct stack, a gate reports caching only if the image is also found in the page cache.
     """
-    if stack.disk.backend != "file" or stack.spread is not None:
-        return  # of two disks neither served all
+    if stack.disk.backend != "file" or stack.spread is not None or stack.device.vfio_pci is not None:
+        return  # of two disks neither served all, and what a guest has itself the host neither sees nor caches
     if not used.disks:
         yield NO_DEVICE.remark(
             text="no block device is seen behind the image (memory, an overlay, a network?), so it cannot be told "

@@ -234,6 +234,26 @@ def _library(path: Path) -> ArchiveEntry:
 
 def _modules(sources: Sources, modules: Sequence[str]) -> Iterator[ArchiveEntry]:
     """Yield the wanted modules with their dependencies, and the lists of their loading order."""
+    contents, orders = _with_dependencies(sources, modules)
+    boot = dict.fromkeys(name for wanted in AT_BOOT for name in orders[wanted])
+    lacking = [name for name in AT_BOOT if not orders[name] and name not in _built_in(sources.modules)]
+    if lacking:
+        raise PreconditionError(f"the kernel {sources.release} has no {lacking[0]}, which a guest here needs")
+    for name, content in contents.items():
+        yield file(f"lib/modules/{name}.ko", content)
+    for name, order in orders.items():
+        yield file(f"lib/modules/{name}.order", " ".join(order).encode() + b"\n")
+    yield file("lib/modules/at-boot", " ".join(boot).encode() + b"\n")
+
+
+def modules_in_order(sources: Sources, modules: Sequence[str]) -> dict[str, bytes]:
+    """Return the wanted modules with their dependencies, in an order in which they can be loaded."""
+    contents, orders = _with_dependencies(sources, modules)
+    return {name: contents[name] for order in orders.values() for name in order}
+
+
+def _with_dependencies(sources: Sources, modules: Sequence[str]) -> tuple[dict[str, bytes], dict[str, list[str]]]:
+    """Return the wanted modules and all that they depend on, and for each wanted one the order of their loading."""
     at_hand = {path.name.partition(".")[0].replace("-", "_"): path for path in sources.modules.rglob("*.ko*")}
     contents: dict[str, bytes] = {}
 
@@ -246,16 +266,7 @@ def _modules(sources: Sources, modules: Sequence[str]) -> Iterator[ArchiveEntry]
         depends = found[1].decode().replace("-", "_").split(",") if found and found[1] else []
         return [*(inner for outer in depends for inner in ordered(outer)), name]
 
-    orders = {name: list(dict.fromkeys(ordered(name))) for name in modules}
-    boot = dict.fromkeys(name for wanted in AT_BOOT for name in orders[wanted])
-    lacking = [name for name in AT_BOOT if not orders[name] and name not in _built_in(sources.modules)]
-    if lacking:
-        raise PreconditionError(f"the kernel {sources.release} has no {lacking[0]}, which a guest here needs")
-    for name, content in contents.items():
-        yield file(f"lib/modules/{name}.ko", content)
-    for name, order in orders.items():
-        yield file(f"lib/modules/{name}.order", " ".join(order).encode() + b"\n")
-    yield file("lib/modules/at-boot", " ".join(boot).encode() + b"\n")
+    return contents, {name: list(dict.fromkeys(ordered(name))) for name in modules}
 
 
 def _built_in(modules: Path) -> set[str]:

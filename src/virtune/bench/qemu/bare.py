@@ -81,6 +81,9 @@ class Bare:
     def prepare(self, bus: str) -> None:
         """Do nothing: its drivers are built in."""
 
+    def protect(self, device: str) -> None:
+        """Do nothing: what writes is a load that was told to, and nothing else runs."""
+
     def look(self, serial: str = DEVICE) -> Mapping[str, str]:
         """Have the guest reset a disk and report its properties, in the format of a Linux guest."""
         said = self._vm.line.ask("look", serial.encode(), expect="seen", timeout_seconds=_LOOK_SECONDS)

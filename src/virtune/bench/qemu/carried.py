@@ -59,6 +59,10 @@ class System(Protocol):
         """Load the driver of a disk on that bus; raises RigError when there is none."""
         ...
 
+    def protect(self, device: str) -> None:
+        """Have the guest write nothing to a disk, where it could; raises RigError when it refuses."""
+        ...
+
     def look(self, serial: str = DEVICE) -> Mapping[str, str]:
         """Return the properties of the disk with that serial number in the guest; raises RigError when it does not
         see it.
@@ -70,8 +74,10 @@ class Carried:
     """A running machine and its present stack.
 
     `stack` is the one that it was started for or ran last, `held` the kernel's rings when that stack was in place,
-    and `engines` the event loop of each of them.
+    and `engines` the event loop of each of them. `stays`: the machine may run other stacks after this one.
     """
+
+    stays = True
 
     def __init__(
         self,
@@ -177,9 +183,7 @@ class Carried:
         """Check the settings that are active now."""
         nodes = nodes_of_turn(self._execute("query-named-block-nodes"), self._turn)
         at = {"path": f"/objects/{node_of_turn(LIMITS, self._turn)}", "property": "limits"}
-        runs_on = "kvm" if self._execute("query-kvm")["enabled"] else "tcg"
-        proof = f"QMP query-kvm; {self.accelerator.why}"
-        yield Check(setting="accelerator", asked=self.accelerator.name, found=runs_on, proof=proof)
+        yield self._accelerator_check()
         if ground.image is not None and stack.disk.backend == "file":
             yield engine_check(stack.disk.aio, self._new, self._now)
             for check in cache_checks(stack, opened(self.process, ground.image), nodes):
@@ -195,6 +199,11 @@ class Carried:
         yield from guest_checks(
             stack, self.seen, vcpus=self._system.drives, writes=writable(stack, ground), proof=self._system.proof
         )
+
+    def _accelerator_check(self) -> Check:
+        runs_on = "kvm" if self._execute("query-kvm")["enabled"] else "tcg"
+        proof = f"QMP query-kvm; {self.accelerator.why}"
+        return Check(setting="accelerator", asked=self.accelerator.name, found=runs_on, proof=proof)
 
     def _may_stay(self, stack: Stack, ground: DiskImageSpec) -> bool:
         """Whether the device may stay: a guest would not notice another size, or a change to writable."""

@@ -163,7 +163,7 @@ def started(loads: Sequence[tuple[LoadedGuest, LoadJob]]) -> list[_Running]:
         argv = ["fio", *job.arguments, "--exec_prerun=. /bin/barrier", *LOGGING, "--output-format=json+"]
         argv += [f"--output={RESULT}", "--eta=never", JOB]
         process = guest.start(argv, timeout_seconds=_PREPARE_SECONDS)
-        progress = Progress(direct=load.workload.direct)
+        progress = Progress(direct=load.workload.direct and bench.counted)
         found.append(_Running(bench, load, progress, process, shlex.join(argv)))
     return found
 

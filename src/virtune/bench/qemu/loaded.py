@@ -43,6 +43,11 @@ class Loaded(Protocol):
         """The guest."""
         ...
 
+    @property
+    def counted(self) -> bool:
+        """Whether QEMU counts the requests of its disk."""
+        ...
+
     def begin(self) -> None:
         """Record the state of all counters when the load begins."""
         ...

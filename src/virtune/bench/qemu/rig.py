@@ -20,6 +20,7 @@ from virtune.bench.appliance.build import BESIDES, Appliance
 from virtune.bench.appliance.chosen import appliance_besides, general_appliance
 from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Window
 from virtune.bench.qemu.accelerator import Accelerator, accelerator_for, bare_accelerator
+from virtune.bench.qemu.bare import BOOT_SECONDS as BARE_SECONDS
 from virtune.bench.qemu.bare import KVM_SECONDS, Bare, BareVm, running_bare
 from virtune.bench.qemu.bare_load import run_bare
 from virtune.bench.qemu.carried import Carried, first_of
@@ -27,6 +28,7 @@ from virtune.bench.qemu.further import names_of
 from virtune.bench.qemu.linux import Linux
 from virtune.bench.qemu.load import run_in_guests
 from virtune.bench.qemu.machine import FIRST_BOOT_SECONDS, HungError, QemuGuest, Vm, running
+from virtune.bench.qemu.passed import BOOT_SECONDS, machine_of, taken
 from virtune.bench.qemu.placement import place_checks, require_pages
 from virtune.bench.verify.engine import RingOwners, engine_check_under_load, loops_of, moved_since
 from virtune.bench.verify.threads import (
@@ -74,6 +76,11 @@ class CarriedBench(abc.ABC):
         """The QEMU."""
         return Process(self.vm.child.pid)
 
+    @property
+    def counted(self) -> bool:
+        """Whether QEMU counts the disk's requests: those of a drive that the guest has itself do not pass it."""
+        return self.stack.device.vfio_pci is None
+
     @abc.abstractmethod
     def load(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
         """Load the guests that share the load, at once, as what runs in them is loaded."""
@@ -96,7 +103,7 @@ class CarriedBench(abc.ABC):
         """Look who does the I/O now."""
         spent = replace(self.spent(), requests=self.vm.operations() - self.requests_before)
         checks = [iothread_check_under_load(self.stack, spent), mapping_check_under_load(self.stack, spent)]
-        if self.stack.disk.backend == "file":
+        if self.stack.disk.backend == "file" and self.counted:
             self.engines.add(loops_of(self.stack), set(self.process.rings().places) - self.held)
             activity = moved_since(self.process, self.rings_before, self.engines.of(loops_of(self.stack)))
             activity = replace(activity, workers_ns=spent.of("worker"), io_ns=spent.io_ns, flushes=flushes)
@@ -188,6 +195,9 @@ class MachineSession(abc.ABC, Generic[B]):
         try:
             yield self._bench(carried, stack, ground, changeover)
             self._leave()
+            if not carried.stays:
+                self.give_up()
+                return
             carried.park()
             self._rest()
         except BaseException:
@@ -281,6 +291,7 @@ class GuestSession(MachineSession[GuestBench]):
     def _booted(
         self, stack: Stack, ground: DiskImageSpec, ends: contextlib.ExitStack, why: str
     ) -> tuple[Carried, str]:
+        drive = taken(stack, self._warden, ends)
         appliance = self._appliance_for(stack)
         accelerator = self._accelerator_for(stack, appliance)
         boot = functools.partial(
@@ -292,20 +303,21 @@ class GuestSession(MachineSession[GuestBench]):
             asked=stack.machine,
             first=first_of(stack, ground),
         )
+        patience = self._first_boot_seconds if drive is None else BOOT_SECONDS
         try:
-            vm = ends.enter_context(boot(boot_seconds=self._first_boot_seconds))
+            vm = ends.enter_context(boot(boot_seconds=patience))
         except HungError as error:
             why += f"; it is the second one, since of the first {error.message} ({error.hint})"
             vm = ends.enter_context(boot())
         self._linux = Linux(vm, appliance)
-        return Carried(vm, self._linux, accelerator, ends, stack, ground), why
+        return machine_of(vm, self._linux, accelerator, ends, stack, ground, drive), why
 
     def _appliance_for(self, stack: Stack) -> Appliance:
         """Return an appliance with the driver of the stack's bus (the cloud kernel lacks AHCI, the general one has
         it) and its filesystem.
         """
         cache, besides = shell.cache_directory(), BESIDES & {stack.disk.filesystem}
-        lacking = [module for module in DRIVERS[stack.device.bus] if not self._appliance.drives(module)]
+        lacking = [module for module in DRIVERS[stack.device.bus_in_guest] if not self._appliance.drives(module)]
         if lacking:
             return general_appliance(cache, module=lacking[0], besides=besides)
         if all(self._appliance.drives(module) for module in besides):
@@ -354,6 +366,7 @@ class BareSession(MachineSession[BareBench]):
         self, stack: Stack, ground: DiskImageSpec, ends: contextlib.ExitStack, why: str
     ) -> tuple[Carried, str]:
         accelerator = self.accelerator_for(stack.machine.emulator)
+        drive = taken(stack, self._warden, ends)
         vm = ends.enter_context(
             running_bare(
                 self._guest,
@@ -362,9 +375,10 @@ class BareSession(MachineSession[BareBench]):
                 host_cpu=accelerator.host_cpu,
                 asked=stack.machine,
                 first=first_of(stack, ground),
+                boot_seconds=BARE_SECONDS if drive is None else BOOT_SECONDS,
             )
         )
-        return Carried(vm, Bare(vm), accelerator, ends, stack, ground), why
+        return machine_of(vm, Bare(vm), accelerator, ends, stack, ground, drive), why
 
     def accelerator_for(self, emulator: str | None) -> Accelerator:
         """Return the guest's accelerator under that QEMU: tested once on this host, and cached."""

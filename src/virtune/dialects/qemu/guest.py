@@ -250,7 +250,8 @@ def device_commands(stack: Stack, node: str, number: int = 0) -> tuple[Command, 
     """Render the commands that attach a disk of the guest (0 is the first), its controller first if any."""
     device, front = stack.device, _FRONT[stack.device.bus]
     if device.vfio_pci is not None:
-        passed = {"driver": "vfio-pci", "id": DEVICE, "host": device.vfio_pci, "bus": SLOTS[0]}
+        passed = {"driver": "vfio-pci", "id": DEVICE, "host": device.vfio_pci}
+        passed |= {} if stack.machine.has_isa else {"bus": SLOTS[0]}
         return (Command(execute="device_add", arguments=passed),)
     name, scsi = device_id(number), controller_id(number)
     own: dict[str, Any] = {"driver": front, "id": name, "drive": node, "serial": name}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from virtune.fio.workloads import parse_workload
 from virtune.model.errors import PlanError
-from virtune.model.rig import on_export
+from virtune.model.rig import PASSED_KNOB, on_export
 from virtune.model.spelling import did_you_mean, quoted
 from virtune.model.study import StudyKind
 from virtune.model.study_options import StudyOptions
@@ -33,9 +33,10 @@ class Builtin:
 
     @property
     def cells(self) -> int:
-        """The number of trials in a round."""
+        """The number of trials in a round, without arms that most hosts leave out."""
         workloads = [found for word in self.plan.workloads for found in parse_workload(word)]
-        return max(1, len(self.plan.arms)) * len(workloads)
+        arms = [one for one in self.plan.arms if not any(word.startswith(PASSED_KNOB) for word in one[1])]
+        return max(1, len(arms)) * len(workloads)
 
     @property
     def compared(self) -> tuple[str, ...]:

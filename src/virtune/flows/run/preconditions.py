@@ -13,6 +13,7 @@ from virtune.bench import filesystem
 from virtune.bench.permission import Held, admit
 from virtune.bench.scratch_place import why_exchangeable
 from virtune.flows.run.appliance import ready_appliance
+from virtune.flows.run.passed import require_given
 from virtune.model.errors import MissingToolError, PreconditionError, RefusedTargetError, RigError
 from virtune.model.event import Event, Noticed
 from virtune.model.stack import WRITABLE
@@ -57,8 +58,9 @@ def require_programs(study: Study, say: Callable[[Event], None]) -> None:
             _require_trusted(emulator, Path(program).resolve(), say)
     if machines:
         _require_host(study)
-    if (words := system_words(study, built=guest_is_built())) is not None:
-        say(Noticed(text=words))
+    for words in (system_words(study, built=guest_is_built()), study.left_out):
+        if words is not None:
+            say(Noticed(text=words))
     if any(machine.is_bare for machine in machines):
         from virtune.bench.qemu.bare import find_guest
 
@@ -88,6 +90,7 @@ def admitted(study: Study, leave: Leave) -> Iterator[Held | None]:
         yield None
         return
     target = Path(study.target)
+    require_given(study, allow_in_use=leave.in_use)
     if any(arm.stack.disk.format != "raw" for arm in study.arms):
         raise RefusedTargetError("--target is used as it is, so the only possible format is raw")
     if any(arm.stack.disk.filesystem != "none" and arm.stack.place == "target" for arm in study.arms):
@@ -114,12 +117,13 @@ def admitted(study: Study, leave: Leave) -> Iterator[Held | None]:
 
 def _require_host(study: Study) -> None:
     """Check the host's requirements for guests."""
-    from virtune.bench.qemu.passthrough import refuse_passthrough
+    from virtune.bench.qemu.passthrough import require_lockable
     from virtune.bench.qemu.placement import require_pages
 
     for arm in study.arms:
         try:
-            refuse_passthrough(arm.stack)
             require_pages(arm.stack.machine)
+            if arm.stack.device.vfio_pci is not None:
+                require_lockable(arm.stack.machine)
         except RigError as error:
             raise PreconditionError(f"arm {arm.name!r} cannot be here: {error.message}", hint=error.hint) from None

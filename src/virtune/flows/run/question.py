@@ -12,6 +12,7 @@ from virtune.fio.jobfile import own_times, read_job_file
 from virtune.fio.workloads import parse_workload
 from virtune.flows.probe import probe
 from virtune.flows.run.builtin_studies import builtin
+from virtune.flows.run.passed import with_drive
 from virtune.flows.run.preconditions import guest_is_built
 from virtune.flows.run.scratch_default import default_scratch
 from virtune.flows.run.study import new_study, random_seed
@@ -81,7 +82,8 @@ def study_for(question: Question) -> tuple[Study, str]:
     plan = _plan(question)
     written = Provenance.BUILTIN if question.builtin else Provenance.PLAN
     asked, sources = layered((Provenance.FLAG, _quickly(question)), (written, plan))
-    arms = _arms(question.kind, asked)
+    given = with_drive(_arms(question.kind, asked), asked.target, builtin=bool(question.builtin))
+    arms, target = given.arms, given.target
     at_load = read_loads(asked.at_load)
     metric = checked_metric(asked.metric or (AT_LOAD[0] if at_load else OPTIONS["metric"].default))
     span = checked_span(asked)
@@ -101,7 +103,7 @@ def study_for(question: Question) -> tuple[Study, str]:
         seed=random_seed() if asked.seed is None else asked.seed,
         scratch=str(scratch.absolute()),
         span_bytes=span,
-        target=None if asked.target is None else str(asked.target.absolute()),
+        target=None if target is None else str(target.absolute()),
         connect=_connect(asked, arms),
         title=asked.title or "",
         metric=metric,
@@ -119,7 +121,7 @@ def study_for(question: Question) -> tuple[Study, str]:
     elif asked.budget is not None:
         raise PlanError("--budget is for `compare`, which stops when every pair is decided")
     require_sensible(study)
-    study = replace(study, options=_options(question.verb, study, asked, sources))
+    study = replace(study, options=(*_options(question.verb, study, asked, sources), *given.options))
     study = with_system(study, built=guest_is_built())
     return new_study(study, restart=asked.restart), facts_text(scratch)
 

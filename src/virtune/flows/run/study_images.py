@@ -4,6 +4,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from virtune.flows.run.passed import bring_back
 from virtune.model.errors import RefusedTargetError
 from virtune.model.study import Identity, Study
 from virtune.model.units import format_bytes
@@ -19,8 +20,10 @@ def identities(paths: Iterable[Path]) -> tuple[Identity, ...]:
 def require_same_images(study: Study) -> None:
     """Raise RefusedTargetError when a file or device is not the one that the study began with.
 
-    Otherwise rounds of two disks would be mixed in one table.
+    Otherwise rounds of two disks would be mixed in one table. A drive that a killed run left with a guest comes back
+    first.
     """
+    bring_back(study)
     for begun in study.images:
         reason = _replaced(begun, identity_of(Path(begun.path)))
         if reason is not None:

@@ -114,6 +114,9 @@ def ground_for(stack: Stack, workload: Workload, study: Study, tools: Tools) -> 
     target.
     """
     several = images_of(stack)
+    if stack.device.vfio_pci is not None:
+        size = study.span_bytes if tools.target is None else tools.target.size_bytes
+        return DiskImageSpec(image=None, size_bytes=size, writes=workload.writes)
     if stack.disk.backend == "null-co" or not stack.kind.measures:
         none = (None,) * (several - 1)
         return DiskImageSpec(image=None, size_bytes=study.span_bytes, writes=workload.writes, further=none)
@@ -232,7 +235,7 @@ def disks_below(stack: Stack, ground: DiskImageSpec) -> Iterator[Capture]:
 
 def _held_words(study: Study, stack: Stack, tools: Tools) -> list[tuple[str, str]]:
     """Return a note on the name under which an existing target is loaded."""
-    if tools.target is None or stack.place == "scratch":
+    if tools.target is None or stack.place == "scratch" or stack.device.vfio_pci is not None:
         return []
     return [(str(tools.target.path), f"{study.target}, held open so that its name cannot come to mean another")]
 

@@ -182,7 +182,7 @@ KNOBS: tuple[Knob, ...] = (
     _knob(
         id="storage.vfio_pci",
         number="K80",
-        domain=Text(shape="PCI address, as 0000:01:00.0"),
+        domain=Text(shape="PCI address, as 0000:01:00.0, or target for the drive of --target"),
         default="(none)",
         needs=("an IOMMU", "a whole function or an SR-IOV VF", "all of the guest's RAM pinned"),
         ask=AskDevice(device="vfio-pci", property="host"),

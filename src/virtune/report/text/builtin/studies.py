@@ -256,6 +256,7 @@ def _structures(result: Result) -> Iterator[RenderableType]:
         "load usr/sys: CPU of the fio jobs, inside the guest where there is one; host: all CPUs; CPU/IO: CPU per I/O",
         "a drive that is 100 % busy may still take more: it has several queues",
         *_saturation_signs(result),
+        *(() if result.study.left_out is None else (result.study.left_out,)),
     )
 
 
