@@ -11,6 +11,7 @@ PACKAGES: Mapping[str, str] = {
     "mke2fs": "e2fsprogs",
     "debugfs": "e2fsprogs",
     "mkfs.xfs": "xfsprogs",
+    "rbd": "ceph-common",
     "virsh": "libvirt-clients",
     "ping": "iputils-ping",
     "ssh": "openssh-client",

@@ -25,7 +25,7 @@ from virtune.bench.qemu.placement import pages_check, place_checks
 from virtune.bench.scratch import qcow2_options
 from virtune.bench.verify.engine import Activity, engine_check_under_load
 from virtune.bench.verify.guest import guest_checks
-from virtune.bench.verify.image import Opened, cache_checks, node_checks
+from virtune.bench.verify.image import Opened, cache_checks, node_checks, rbd_checks
 from virtune.bench.verify.threads import Spent
 from virtune.bench.verify.threads import iothread_check_under_load as guest_iothread_check
 from virtune.dialects.libvirt.attach import plug_xml
@@ -63,6 +63,7 @@ EXAMPLES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "disk.throttle_bps_write": ("1048576", ()),
     "disk.backend": ("null-co", ()),
     "disk.null_latency_ns": ("1000", ("disk.backend=null-co",)),
+    "disk.rbd": ("vms", ("disk.backend=rbd",)),
     "disk.export": ("fuse", ()),
     "export.num_queues": ("2", ("disk.export=vhost-user-blk",)),
     "export.iothread": ("on", ("disk.export=fuse",)),
@@ -157,11 +158,13 @@ class HonestQemu:
 
 def nodes(stack: Stack) -> list[Mapping[str, Any]]:
     disk = stack.disk
-    cache = {"no-flush": disk.cache == "unsafe"}
+    cache = {"direct": disk.cache in DIRECT_CACHES, "no-flush": disk.cache == "unsafe"}
+    on_ceph = {"filename": 'json:{"driver": "rbd", "pool": "vms", "image": "virtune-run-1"}'}
     details = {"extended-l2": disk.extended_l2, "lazy-refcounts": disk.lazy_refcounts}
     image = {"cluster-size": disk.cluster_size, "format-specific": {"data": details}}
     top = {"node-name": "format0", "drv": disk.format, "detect_zeroes": disk.detect_zeroes, "image": image}
-    return [{"node-name": "file0", "drv": disk.backend, "cache": cache}, {**top, "cache": cache}]
+    below = {"node-name": "file0", "drv": disk.backend, "cache": cache, "image": on_ceph if disk.rbd else {}}
+    return [below, {**top, "cache": cache}]
 
 
 def of_image(stack: Stack) -> Iterator[Check]:
@@ -171,6 +174,7 @@ def of_image(stack: Stack) -> Iterator[Check]:
         yield engine_check_under_load(stack.disk.aio, activity)
         held = Opened(direct="on" if stack.disk.cache in DIRECT_CACHES else "off", proof="flags")
         yield from cache_checks(stack, held, nodes(stack))
+    yield from rbd_checks(stack, nodes(stack))
     limits = stack.disk.limits
     yield from node_checks(stack, nodes(stack), limits)
 

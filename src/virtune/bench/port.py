@@ -137,7 +137,8 @@ class DiskImageSpec:
     """The image of a stack (None for a stack without one), its size, and whether the load writes.
 
     `second` is the image of every second guest where these are spread. `further` are the images of the other disks of
-    a guest, or of the other guests where each has its own (None for disks without an image).
+    a guest, or of the other guests where each has its own (None for disks without an image). `rbd` is the name of an
+    image on Ceph, which is no file of this host.
     """
 
     image: Path | None
@@ -145,6 +146,7 @@ class DiskImageSpec:
     writes: bool
     second: Path | None = None
     further: tuple[Path | None, ...] = ()
+    rbd: str = ""
 
 
 class Session(Protocol):

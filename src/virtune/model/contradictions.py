@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from virtune.model.disks import disks_contradictions
 from virtune.model.knobs import TURNED
 from virtune.model.machine import is_thread_id, machine_contradictions, mapping_of, pin_contradictions
+from virtune.model.rbd import rbd_place
 from virtune.model.rig import OF_PASSED, RIGS
 from virtune.model.stack import (
     BUSES,
@@ -55,6 +56,7 @@ def contradictions(stack: Stack) -> tuple[str, ...]:
     if disk.extended_l2 and disk.cluster_size is not None and disk.cluster_size < 16384:
         found.append("extended_l2 needs clusters of at least 16k")
     found += _limit_contradictions(disk)
+    found += _rbd_contradictions(stack)
     if disk.backend == "null-co" and disk.format != "raw":
         found.append("backend=null-co holds no data, so format=qcow2 cannot be on it")
     if disk.backend == "null-co":
@@ -66,9 +68,28 @@ def contradictions(stack: Stack) -> tuple[str, ...]:
         ]
     if disk.format != "qcow2" and disk.preallocation is not None:
         found.append("preallocation is for qcow2 here: virtune writes raw images in full, whatever was asked")
-    if disk.backend == "file" and disk.null_latency_ns:
+    if disk.backend != "null-co" and disk.null_latency_ns:
         found.append("null_latency_ns belongs to backend=null-co")
     return tuple(found)
+
+
+def _rbd_contradictions(stack: Stack) -> Iterator[str]:
+    disk = stack.disk
+    if (disk.backend == "rbd") != (disk.rbd is not None):
+        yield "backend=rbd and disk.rbd=POOL belong together"
+    if disk.rbd is not None:
+        try:
+            rbd_place(disk.rbd)
+        except ValueError as error:
+            yield f"disk.rbd={disk.rbd}: {error}"
+    if disk.backend != "rbd":
+        return
+    if disk.format != "raw" or disk.filesystem != "none":
+        yield "an image on Ceph is raw here, without a filesystem"
+    if disk.aio != Disk().aio:
+        yield "backend=rbd does its I/O by librbd, so aio means nothing there"
+    if stack.disks > 1 or stack.guests + stack.idle_guests > 1:
+        yield "backend=rbd has one disk of one guest here"
 
 
 def _limit_contradictions(disk: Disk) -> Iterator[str]:

@@ -90,7 +90,7 @@ _DISK = frozenset({
 })  # fmt: skip
 _SURROUNDINGS = frozenset({"host.cache", "disk.place", "host.neighbour", "workload.iodepth"})
 _HERE = frozenset({"load.pin"})
-_NO_IMAGE = frozenset({"disk.backend", "disk.null_latency_ns"})
+_NO_IMAGE = frozenset({"disk.backend", "disk.null_latency_ns", "disk.rbd"})
 _EXPORT = frozenset({"disk.export", "export.num_queues", "export.iothread", "iothread.poll_max_ns"})
 _VIRTIO_BLK = frozenset({
     "device.bus", "device.logical_block_size", "device.physical_block_size", "device.num_queues", "device.queue_size",

@@ -15,7 +15,7 @@ from virtune.model.machine import Machine, Pins, mapping_of
 from virtune.model.rig import RIGS, ExportKind, Rig, RigKind
 from virtune.model.units import Bytes
 
-Backend = Literal["file", "null-co"]
+Backend = Literal["file", "null-co", "rbd"]
 Format = Literal["raw", "qcow2"]
 Cache = Literal["none", "writeback", "writethrough", "directsync", "unsafe"]
 Aio = Literal["threads", "native", "io_uring"]
@@ -60,8 +60,9 @@ POLL_DEFAULT_NS = 32768
 class Disk:
     """One disk: back end, format and the options QEMU's block layer gives it.
 
-    `None` means "QEMU's default", so that a default is not reported as chosen. With a `filesystem` the guest mounts
-    the disk, and the load is on a file in it.
+    `None` means "QEMU's default", so that a default is not reported as chosen. `rbd` is the pool of a disk on
+    Ceph (`virtune.model.rbd` reads it). With a `filesystem` the guest mounts the disk, and the load is on a file
+    in it.
     """
 
     backend: Backend = "file"
@@ -82,6 +83,7 @@ class Disk:
     throttle_bps_read: Bytes | None = None
     throttle_bps_write: Bytes | None = None
     null_latency_ns: int = 0
+    rbd: str | None = field(default=None, repr=False)
     filesystem: Filesystem = field(default="none", repr=False)
 
     @property

@@ -91,6 +91,8 @@ def _asked(stack: Stack, knob: Knob) -> bool:
         return value != setting_of(Stack(), knob)
     if stack.disk.backend == "null-co" and knob.id in _OPENS:
         return False
+    if stack.disk.backend == "rbd" and knob.id in _OPENS - {"disk.cache"}:
+        return False
     return knob.id in ALWAYS or value != setting_of(Stack(), knob)
 
 

@@ -25,7 +25,7 @@ from virtune.bench.load import run_here
 from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Surroundings, Window
 from virtune.bench.qmp import Monitor
 from virtune.bench.verify.engine import engine_check, engine_check_under_load, moved_since
-from virtune.bench.verify.image import cache_checks, node_checks, opened
+from virtune.bench.verify.image import cache_checks, node_checks, opened, rbd_checks
 from virtune.bench.verify.threads import cpu_of, since, spent_by_crew
 from virtune.dialects.qemu.qmp import (
     EXPORT,
@@ -347,6 +347,7 @@ def _places(ground: DiskImageSpec, directory: Path) -> DaemonPlaces:
         mountpoint=str(directory / "disk"),
         block_device=image is not None and image.is_block_device(),
         writable=ground.writes,
+        rbd=ground.rbd,
     )
 
 
@@ -382,4 +383,5 @@ def _checks(
         now = process.rings()
         checks.append(engine_check(stack.disk.aio, set(now.places) - set(bare.places), now))
         checks += cache_checks(stack, opened(process, ground.image), nodes)
+    checks += rbd_checks(stack, nodes)
     return (*checks, *node_checks(stack, nodes, limits))

@@ -18,7 +18,7 @@ from virtune.bench.qemu.machine import QemuGuest
 from virtune.bench.qemu.placement import pages_check, place_checks, place_threads
 from virtune.bench.verify.engine import RingOwners, engine_check, loops_of
 from virtune.bench.verify.guest import guest_checks
-from virtune.bench.verify.image import cache_checks, node_checks, opened
+from virtune.bench.verify.image import cache_checks, node_checks, opened, rbd_checks
 from virtune.dialects.qemu.guest import (
     DEVICE,
     LIMITS,
@@ -188,6 +188,8 @@ class Carried:
             yield engine_check(stack.disk.aio, self._new, self._now)
             for check in cache_checks(stack, opened(self.process, ground.image), nodes):
                 yield _through_device(check, stack, self.seen)
+        for check in rbd_checks(stack, nodes):
+            yield _through_device(check, stack, self.seen)
         yield from node_checks(stack, nodes, self._execute("qom-get", at) if stack.disk.limits else None)
         given = {command.arguments["id"]: command.arguments for command in device_commands(stack, "")}
         yield from device_checks(self._execute, given, stack)
@@ -294,6 +296,7 @@ def _places(stack: Stack, ground: DiskImageSpec) -> DaemonPlaces:
         mountpoint="",
         block_device=image is not None and image.is_block_device(),
         writable=writable(stack, ground),
+        rbd=ground.rbd,
     )
 
 

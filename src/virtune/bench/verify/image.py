@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verify how an image is opened, and its block nodes in QEMU: O_DIRECT, cache mode, back end, format, limits."""
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 from virtune.dialects.qemu.qmp import FILE_NODE, FORMAT_NODE
 from virtune.model.evidence import Check
 from virtune.model.knobs import BY_ID
+from virtune.model.rbd import RbdPlace
 from virtune.model.stack import DIRECT_CACHES, LIMITS, Disk, Stack, setting_of
 from virtune.probe.process import Process
 
@@ -85,6 +87,33 @@ def node_checks(
         if limit is not None:
             value = None if limits is None and limit else str((limits or {}).get(one.qmp, 0))
             yield Check(setting=one.knob, asked=str(limit), found=value, proof="QMP qom-get limits")
+
+
+def rbd_checks(stack: Stack, nodes: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
+    """Check of a disk on Ceph the pool, and librbd's cache, which QEMU's cache mode switches."""
+    disk = stack.disk
+    if disk.rbd is None:
+        return
+    node = next((one for one in nodes if one["node-name"] == FILE_NODE), {})
+    place = _rbd_place(node.get("image", {}).get("filename", ""))
+    proof = f"{_NODES}: {node.get('file', 'no such node')}"
+    yield Check(setting="disk.rbd", asked=disk.rbd, found=None if place is None else place.text, proof=proof)
+    cache = node.get("cache", {})
+    direct, ignored = (on_off(cache[name]) if name in cache else None for name in ("direct", "no-flush"))
+    found, _ = _cache_mode(disk, direct, ignored)
+    told = "librbd's cache is off" if direct == "on" else "librbd's cache is on"
+    yield Check(setting="disk.cache", asked=disk.cache, found=found, proof=f"{_NODES}: {told}")
+
+
+def _rbd_place(filename: str) -> RbdPlace | None:
+    """Read the pool of an image from how QEMU names it; None for an image that is not virtune's."""
+    try:
+        said = json.loads(filename.removeprefix("json:"))
+        ours = str(said["image"]).startswith("virtune-")
+        named = {name: said.get(name) or None for name in ("namespace", "user", "conf")}
+        return RbdPlace(pool=said["pool"], **named) if ours else None
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def on_off(value: bool) -> str:  # noqa: FBT001

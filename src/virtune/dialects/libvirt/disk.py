@@ -49,8 +49,8 @@ def disk_xml(
     """
     if stack.device.vfio_pci is not None:
         return DiskXml(disk=_passed(stack.device.vfio_pci), notes=_unsaid(stack))
-    if stack.kind.front == "file" or stack.disk.backend == "null-co":
-        raise ValueError("libvirt has no words for a disk without an image")
+    if stack.kind.front == "file" or stack.disk.backend != "file":
+        raise ValueError("a disk without an image in a file is not written for libvirt")
     bus = stack.device.bus if stack.kind.in_guest else "virtio-blk"
     # into a domain that runs a disk is plugged without a controller of its own
     if bus not in _TARGETS or (stack.kind.users_guest and bus != "virtio-blk"):

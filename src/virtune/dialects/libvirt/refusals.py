@@ -24,6 +24,7 @@ REFUSALS: Mapping[str, str] = {
     "disk.l2_cache_size": "libvirt has one size for all metadata of a qcow2 image: set disk.cache_size",
     "disk.auto_read_only": "libvirt always sets it",
     "disk.backend": "a disk of a domain has an image",
+    "disk.rbd": "it names the pool of virtune's own images; to move a VM's disk to Ceph is to copy its data",
     "disk.aio_max_batch": _NO_WORD,
     "iothread.aio_max_batch": _NO_WORD,
     "iothread.poll_weight": _NO_WORD,

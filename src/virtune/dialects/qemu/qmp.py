@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from virtune.model.rbd import rbd_place
 from virtune.model.stack import DIRECT_CACHES, Disk, Stack
 
 FILE_NODE = "file0"
@@ -43,7 +44,7 @@ class DaemonPlaces:
     """The paths of a storage daemon's image and export.
 
     `block_device`: the image is a block device, which QEMU opens with another driver. `writable`: whether the load
-    writes; an image that is only read is opened read-only, for safety.
+    writes; an image that is only read is opened read-only, for safety. `rbd` is the name of an image on Ceph.
     """
 
     image: str
@@ -52,6 +53,7 @@ class DaemonPlaces:
     mountpoint: str
     block_device: bool = False
     writable: bool = True
+    rbd: str = ""
 
 
 def daemon_commands(stack: Stack, places: DaemonPlaces) -> tuple[Command, ...]:
@@ -124,12 +126,28 @@ def _file_node(disk: Disk, places: DaemonPlaces) -> dict[str, Any]:
         node: dict[str, Any] = {"driver": "null-co", "node-name": FILE_NODE, "size": places.size_bytes}
         node |= {"latency-ns": disk.null_latency_ns, "read-zeroes": False}
         return node
+    if disk.rbd is not None:
+        return _rbd_node(disk, disk.rbd, places)
     return {
         "driver": "host_device" if places.block_device else "file",
         "node-name": FILE_NODE,
         "filename": places.image,
         "read-only": not places.writable,
         "aio": disk.aio,
+        "cache": _cache(disk),
+        "discard": disk.discard,
+    }
+
+
+def _rbd_node(disk: Disk, pool: str, places: DaemonPlaces) -> dict[str, Any]:
+    place = rbd_place(pool)
+    said = {"pool": place.pool, "namespace": place.namespace, "user": place.user, "conf": place.conf}
+    return {
+        "driver": "rbd",
+        "node-name": FILE_NODE,
+        "image": places.rbd,
+        **{name: value for name, value in said.items() if value is not None},
+        "read-only": not places.writable,
         "cache": _cache(disk),
         "discard": disk.discard,
     }

@@ -11,6 +11,7 @@ from pathlib import Path
 from virtune import shell
 from virtune.bench import filesystem
 from virtune.bench.permission import Held, admit
+from virtune.bench.rbd import PROGRAM as RBD
 from virtune.bench.scratch_place import why_exchangeable
 from virtune.flows.run.appliance import ready_appliance
 from virtune.flows.run.passed import require_given
@@ -44,7 +45,8 @@ def require_programs(study: Study, say: Callable[[Event], None]) -> None:
 
     Raises MissingToolError, or PreconditionError if this host cannot run guests.
     """
-    for program in sorted({name for arm in study.arms for name in arm.stack.kind.programs}):
+    on_ceph = {RBD for arm in study.arms if arm.stack.disk.backend == "rbd"}
+    for program in sorted(on_ceph.union(*(arm.stack.kind.programs for arm in study.arms))):
         shell.find(program)
     if any(arm.stack.disk.format == "qcow2" for arm in study.arms):
         shell.find("qemu-img")

@@ -18,6 +18,7 @@ from virtune.analyse.study.verdicts import confidence_of_one
 from virtune.bench.load import fio_engines
 from virtune.bench.neighbour import IMAGE as NEIGHBOURS
 from virtune.bench.port import Surroundings
+from virtune.bench.rbd import rbd_images
 from virtune.bench.rigs import session
 from virtune.bench.scratch import Scratch
 from virtune.flows.run.attempt import Attempts, still_to_run, summary_of
@@ -232,10 +233,12 @@ def prepared(
             spread=spread,
         )
         list(loaded(study, tools))  # images are created on request: now, and not in the first trial
-        with _judges():
-            if all_up:
-                tools = replace(tools, data=all_come_up(study, tools, say))
-        yield tools
+        with rbd_images((arm.stack for arm in study.arms), scratch, warden, say) as rbd:
+            tools = replace(tools, rbd=rbd)
+            with _judges():
+                if all_up:
+                    tools = replace(tools, data=all_come_up(study, tools, say))
+            yield tools
 
 
 @contextlib.contextmanager

@@ -57,7 +57,7 @@ _HEAD_BYTES = 64 * 1024
 class Tools:
     """What trials share: the load generators by name and their use, the rigs, the scratch images, the warden.
     `spread` has the scratch images of guests in other directories, by directory; `data` the checks of the arms' data
-    that were made before the first trial, by arm.
+    that were made before the first trial, by arm; `rbd` the images on Ceph by the pools that arms name.
     """
 
     programs: Mapping[str, str]
@@ -68,6 +68,7 @@ class Tools:
     target: Held | None
     spread: Mapping[str, Scratch] = field(default_factory=dict)
     data: Mapping[str, Check] = field(default_factory=dict)
+    rbd: Mapping[str, str] = field(default_factory=dict)
 
 
 def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[TrialRecord, tuple[Capture, ...]]:
@@ -117,6 +118,9 @@ def ground_for(stack: Stack, workload: Workload, study: Study, tools: Tools) -> 
     if stack.device.vfio_pci is not None:
         size = study.span_bytes if tools.target is None else tools.target.size_bytes
         return DiskImageSpec(image=None, size_bytes=size, writes=workload.writes)
+    if stack.disk.rbd is not None:
+        name = tools.rbd[stack.disk.rbd]
+        return DiskImageSpec(image=None, size_bytes=study.span_bytes, writes=workload.writes, rbd=name)
     if stack.disk.backend == "null-co" or not stack.kind.measures:
         none = (None,) * (several - 1)
         return DiskImageSpec(image=None, size_bytes=study.span_bytes, writes=workload.writes, further=none)

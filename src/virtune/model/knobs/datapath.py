@@ -6,6 +6,7 @@ from functools import partial
 from virtune.model.knob import AskDevice, AskSchema, Change, Choice, Knob, Layer, Number, Risk, Text
 from virtune.model.knobs.domains import ON_OFF
 from virtune.model.knobs.sources import (
+    CEPH,
     LIBVIRT_NEWS,
     LIBVIRT_XML,
     QEMU_11_0,
@@ -230,13 +231,16 @@ KNOBS: tuple[Knob, ...] = (
     _knob(
         id="disk.backend",
         number="K83",
-        domain=Choice(values=("file", "null-co")),
+        domain=Choice(values=("file", "null-co", "rbd")),
         default="file",
         ask=AskSchema(command="blockdev-add", member="driver"),
         change=Change.REPLUG,
         risk=Risk.DATA,
         risk_note="null-co keeps nothing of what is written.",
-        what="What the disk rests on: a file, or null-co, which answers without any storage.",
+        what=(
+            "What the disk rests on: a file, null-co, which answers without any storage, or rbd, Ceph's librbd "
+            "inside QEMU (disk.rbd names the pool)."
+        ),
         why=(
             "null-co shows the ceiling of the way through QEMU: latency of the disk minus latency of null-co "
             "is the share of storage. Reads of known zeroes never reach it, so virtune leaves read-zeroes "
@@ -246,8 +250,32 @@ KNOBS: tuple[Knob, ...] = (
             "libvirt": "qemu:commandline only",
             "qemu": "-blockdev driver=null-co,size=1073741824 (plain bytes: 1G makes QEMU exit)",
         },
-        source=(tried("size must be plain bytes"),),
+        source=(tried("size must be plain bytes"), tried("rbd on a cluster of one monitor and one OSD")),
         place=("disk", "backend"),
+    ),
+    _knob(
+        id="disk.rbd",
+        number="K83",
+        domain=Text(shape="POOL[/NAMESPACE][:id=USER][:conf=FILE]"),
+        default="none",
+        needs=("disk.backend=rbd", "QEMU's rbd driver (Debian: qemu-block-extra)", "the program rbd (ceph-common)"),
+        ask=AskSchema(command="blockdev-add", member="pool", variant="rbd"),
+        change=Change.REPLUG,
+        what=(
+            "The pool of a Ceph cluster in which virtune makes an image for the run, from its scratch image; it is "
+            "removed after the run, and nothing else in the pool is read or written."
+        ),
+        why=(
+            "Most disks under Proxmox and OpenStack are RBD images that QEMU opens by librbd, without a device of "
+            "the host: aio= means nothing there, and cache= switches librbd's own cache. A run that is killed "
+            "leaves its image, named virtune-run-...: `rbd rm` removes it."
+        ),
+        spelled={
+            "qemu": "-blockdev driver=rbd,pool=,image=,conf=,user=",
+            "libvirt": "<disk type='network'><source protocol='rbd' name='POOL/IMAGE'/>",
+        },
+        source=(tried("a cluster of one monitor and one OSD"), documented(CEPH)),
+        place=("disk", "rbd"),
     ),
     _knob(
         id="disk.null_latency_ns",

@@ -9,6 +9,7 @@ virtune/result/2   `measured_as` says where completion latency stands for total 
 virtune/result/3   `reason`: the code of why a verdict or a condition is what it is, beside its words
 virtune/result/4   `patterns`, `knees`; of a stack `disks`, `own_images`, `own_iothreads`, `second`,
                    `cache_state`, `place`, `neighbour` and `pins.load`
+virtune/result/6   `rbd` of a stack's disk: its pool on Ceph
 virtune/result/5   `typical` of a value: that of a typical round, which tables show beside changes
 """
 
