@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Audits of several hosts over real ssh, and every way in which a host can fail."""
 
+import contextlib
 import json
 import os
 import threading
@@ -76,8 +77,8 @@ def test_every_failure_is_one_line_and_concerns_its_host_only(
     said = {line.split(": ")[1]: line for line in out.splitlines() if line.startswith("failed: ")}
     assert "calls itself 'a', as a does: one host twice, or two hosts of one name" in said["twin"]
     assert "its host key is not the one in known_hosts" in said["wrongkey"]
-    assert "its host key is not known" in said["newkey"]
-    assert "ssh is not let in without a question" in said["stranger"]
+    assert f"its host key is not known (`ssh -F {fleet.config} newkey` once shows it and asks" in said["newkey"]
+    assert "ssh is not let in without a question (add your key there; ssh-agent has to hold one" in said["stranger"]
     assert f"has virtune 0.0.9, and this is {__version__}" in said["c"]
     assert "it does not answer" in said["down"]
     assert "a/web1" in out
@@ -89,7 +90,7 @@ def test_a_connection_that_is_cut_is_noticed_and_a_missing_virtune_is_named(
 ) -> None:
     slow, begun = tmp_path / "slow", tmp_path / "begun"
     version = f'[ "$1" != --version ] || exec echo virtune, version {__version__}'
-    slow.write_text(f"#!/bin/sh\n{version}\ntouch {begun}\nexec sleep 600\n")
+    slow.write_text(f"#!/bin/sh\n{version}\necho $$ >> {begun}\nexec sleep 600\n")
     slow.chmod(0o755)
     asked = ["fleet", "probe", "--ssh-config", str(fleet.config), "--host", "c"]
 
@@ -107,5 +108,13 @@ def test_a_connection_that_is_cut_is_noticed_and_a_missing_virtune_is_named(
     assert "failed: c: the connection was lost" in capfd.readouterr().out
     assert run([*asked, "--virtune", str(slow), "--timeout", "200ms"]) == 1
     assert "failed: c: no end after 0.2 s" in capfd.readouterr().out
+    for pid in begun.read_text().split():  # what a cut connection leaves on a host goes on there
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), 9)
     assert run([*asked, "--virtune", "/nowhere/virtune"]) == 1
-    assert "`/nowhere/virtune` is not installed there" in capfd.readouterr().out
+    said = capfd.readouterr().out
+    assert "`/nowhere/virtune` is not installed there" in said
+    assert "(`virtune fleet install` brings it there;" in said
+    slow.write_text(f"#!/bin/sh\n{version}\nprintf 'error: it broke\\n\\nhint: mend it\\n' >&2; exit 3\n")
+    assert run([*asked, "--virtune", str(slow)]) == 1
+    assert "failed: c: it broke (mend it)" in capfd.readouterr().out

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import eventually
+from tests.conftest import User, eventually
 from tests.fleet.machines import Machine, Machines, call, machines
 
 from virtune.cli import run
@@ -198,9 +198,10 @@ def test_a_full_disk_and_an_unknown_option_are_one_sentence_each(
         assert "no space left on" in one["because"]
     finally:
         call(*inside, "umount", "-l", str(data))
-    (one,) = document([*asked, "--json", *STUDY, "--no-such-option"], capfd, status=1)["tasks"]
-    assert (one["state"], one["code"]) == ("failed", 2)
-    assert "no such option" in one["because"]
+    assert run([*asked, *STUDY, "--no-such-option"]) == 1
+    said = capfd.readouterr().out
+    assert "d     failed  -       -     -      no such option '--no-such-option'" in said
+    assert "\nd: `virtune compare --help`\n1 of 1 not finished: its words are wrong, so begin another run\n" in said
 
 
 @pytest.mark.long  # gathering is in each run, in test_chain.py
@@ -219,10 +220,25 @@ def test_what_cannot_be_kept_here_is_gathered_later(fleet: Machines, tmp_path: P
     assert kept(machine) == [(one["study"], 12, 12)]
 
 
+def test_one_that_is_interrupted_before_any_study_began_says_so(user: User, tmp_path: Path) -> None:
+    programs, asked = tmp_path / "bin", tmp_path / "asked"
+    programs.mkdir()
+    (programs / "ssh").write_text(f"#!/bin/sh\ntouch {asked}\nexec sleep 600\n")
+    (programs / "ssh").chmod(0o755)
+    user.env["PATH"] = f"{programs}:{user.env['PATH']}"
+    (tmp_path / "hosts").write_text("a\nb\n")
+    child = user.start("fleet", "run", "-i", str(tmp_path / "hosts"), *STUDY)
+    assert eventually(asked.exists, seconds=120)
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=120)
+    assert "interrupted: no study had begun on any host" in said
+    assert "begins them" in said
+
+
 def test_words_that_no_fleet_runs_are_refused_before_any_host_is_asked(fleet: Machines, capfd: Capture) -> None:
     asked = ["fleet", "run", "--ssh-config", str(fleet.config)]
     for words, said in (
-        (["clean"], "a fleet runs studies"),
+        (["clean"], "a fleet runs studies, and 'clean' makes none"),
         (["check", "--store", "x"], "--store has no place in a study of a fleet"),
         (["--reference", "z", "check"], "the reference host 'z' is not among the hosts"),
         (["--again", "last", "check"], "--again goes on with a run, which has its study already"),

@@ -123,3 +123,9 @@ def test_what_began_and_was_not_seen_to_end_is_known_to_the_next_call(
     again = OpenTasks(RUNS.find("last"))
     assert [one in again for one in run.tasks] == [False, True, False]
     assert [again.is_new(one) for one in run.tasks] == [False, False, True]
+    with (RUNS.place / f"{run.name}.open").open("ab") as file:
+        file.write(b"\0\xff\xfe+r.")  # a host lost its power
+    torn = OpenTasks(run)
+    assert [one in torn for one in run.tasks] == [False, True, False]
+    torn.begins(run.tasks[2])
+    assert [one in OpenTasks(run) for one in run.tasks] == [False, True, True]

@@ -184,7 +184,8 @@ def _names(found: object, source: str) -> Sequence[str]:
 
 def _host(name: str, target: str, labels: Sequence[tuple[str, str]], where: str) -> FleetHost:
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{where}: {printable(name, most=60)!r} is not the name of a host")
+        hint = "ssh_config says a host's port and user; `NAME ssh=USER@ADDRESS` says what ssh is called with"
+        raise UsageError(f"{where}: {printable(name, most=60)!r} is not the name of a host", hint=hint)
     if not _TARGET.fullmatch(target):
         raise UsageError(f"{where}: {printable(target, most=60)!r} is not what ssh can be called with")
     if len(labels) > LABELS_MAX:

@@ -7,7 +7,7 @@ import shlex
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from virtune.bounded import read_bounded
 from virtune.fleet.ssh_settings import config_words, destination
@@ -31,19 +31,27 @@ SSH_FAILED = 255
 """The exit code of ssh where the connection failed."""
 
 _NOT_FOUND = (126, 127)
+_ERROR, _HINT = "error: ", "hint: "
+
+_MISSING = {
+    "virtune": "`virtune fleet install` brings it there; `--virtune PATH` names one that is there",
+    "python3": "install Python 3.11 or newer there; `--python PATH` names one that is there",
+}
+"""What helps where a program is not found."""
 
 _REASONS = (
     (re.compile(r"REMOTE HOST IDENTIFICATION HAS CHANGED"), "its host key is not the one in known_hosts",
-     "find out why; then `ssh-keygen -R HOST` removes the old key"),
+     "find out why; `ssh HOST` names the line of known_hosts with the old one"),
     (re.compile(r"No .* host key is known for"), "its host key is not known",
      "`ssh HOST` once shows it and asks; or add it to known_hosts"),
     (re.compile(r"Host key verification failed"), "its host key could not be verified", "see known_hosts"),
     (re.compile(r"Permission denied"), "ssh is not let in without a question",
-     "add your key there, or load it into ssh-agent"),
+     "add your key there; ssh-agent has to hold one with a passphrase"),
     (re.compile(r"Connection timed out|No route to host|Network is unreachable|Operation timed out"),
-     "it does not answer", None),
-    (re.compile(r"Connection refused"), "it refuses the connection: no sshd there", None),
-    (re.compile(r"Could not resolve hostname"), "its name is not known", None),
+     "it does not answer", "is the host up, and the way to it?"),
+    (re.compile(r"Connection refused"), "it refuses the connection: no sshd there", "`ssh HOST` tries it by hand"),
+    (re.compile(r"Could not resolve hostname"), "its name is not known",
+     "give it an address in ssh_config, or `ssh=ADDRESS` in the inventory"),
 )  # fmt: skip
 """What ssh says, in plain words, and the next thing to do."""
 
@@ -90,10 +98,9 @@ class Connection:
         if done.status in _NOT_FOUND:
             raise HostError(
                 f"`{command[0]}` is not installed there, or not on the PATH of ssh's commands",
-                hint="`--virtune PATH` names it",
+                hint=_MISSING.get(PurePosixPath(command[0]).name),
             )
-        said = last_line(done.stderr) or last_line(done.stdout) or "it gave no reason"
-        raise HostError(f"`{shlex.join(command)}` ended with {done.status}: {said.removeprefix('error: ')}")
+        raise _ended(command, done)
 
 
 @contextlib.contextmanager
@@ -108,7 +115,7 @@ def connected(
     words = (find("ssh"), *config_words(host), "-T", *_options(connect_seconds))
     master = [*words, "-M", "-N", "-S", str(socket), *destination(host)]
     with warden.running(master, name=name) as child:
-        _await(child, socket, connect_seconds + _SPARE_SECONDS)
+        _await(child, socket, connect_seconds + _SPARE_SECONDS, host)
         yield Connection(host=host, words=(*words, "-o", "ControlMaster=no", "-S", str(socket)))
 
 
@@ -132,22 +139,34 @@ def _options(connect_seconds: int) -> Iterator[str]:
         yield option
 
 
-def _await(child: Child, socket: Path, seconds: float) -> None:
+def _ended(command: Sequence[str], done: Output) -> HostError:
+    """Say why a command ended: in the words of the virtune of that host where it was one, with its hint."""
+    lines = done.stderr.splitlines()
+    said = [line for line in lines if line.startswith(_ERROR)]
+    if said:
+        hint = next((line.removeprefix(_HINT) for line in lines if line.startswith(_HINT)), None)
+        return HostError(said[-1].removeprefix(_ERROR), hint=hint)
+    why = last_line(done.stderr) or last_line(done.stdout) or "it gave no reason"
+    return HostError(f"`{shlex.join(command)}` ended with {done.status}: {why}")
+
+
+def _await(child: Child, socket: Path, seconds: float, host: FleetHost) -> None:
     """Wait until the connection is open. ssh makes its socket when it has been let in."""
     deadline = time.monotonic() + seconds
     while not socket.exists():
         if child.poll() is not None:
-            raise _reason(child)
+            raise _reason(child, host)
         if time.monotonic() > deadline:
             raise HostError(f"ssh was not let in within {seconds:g} s")
         time.sleep(_TICK_SECONDS)
 
 
-def _reason(child: Child) -> HostError:
+def _reason(child: Child, host: FleetHost) -> HostError:
     said = ""
     with contextlib.suppress(OSError):
         said = read_bounded(child.log, _LOG_MAX, from_end=True).decode(errors="replace")
     for pattern, words, hint in _REASONS:
         if pattern.search(said):
-            return HostError(words, hint=hint)
+            named = shlex.join([*config_words(host), host.target])
+            return HostError(words, hint=hint.replace("HOST", named))
     return HostError(printable(f"ssh: {last_line(said) or 'ended without a reason'}", most=300))

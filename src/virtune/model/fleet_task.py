@@ -34,7 +34,7 @@ class TaskProgress:
     """How far a task is, as its host says it.
 
     `left_seconds` is the expected time to its end; `code` the exit code of what ran; `said` its last sentence where
-    it failed; `verdict` the verdicts so far, in words.
+    it failed and `hint` the next thing to do then; `verdict` the verdicts so far, in words.
     """
 
     state: TaskState
@@ -45,6 +45,7 @@ class TaskProgress:
     verdict: str = ""
     code: int | None = None
     said: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

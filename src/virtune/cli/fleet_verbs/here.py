@@ -92,7 +92,8 @@ def _estimated(words: Sequence[str]) -> "TaskProgress":
         code = run([*words, "--quiet"], carried=CarriedStudy(begin=lambda _: None, planned=planned))
     if told or code == 0:
         return TaskProgress(state=TaskState.WAITING, left_seconds=told[0] if told else None)
-    return TaskProgress(state=TaskState.FAILED, code=code, said=fleet_here.said_by(err.tail))
+    said, hint = fleet_here.said_by(err.tail)
+    return TaskProgress(state=TaskState.FAILED, code=code, said=said, hint=hint)
 
 
 def _carry(task: str, lock: int) -> int:
@@ -114,6 +115,6 @@ def _carry(task: str, lock: int) -> int:
     out, err = Kept(sys.stdout), Kept(sys.stderr)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = run([*words, "--quiet"], carried=carried)
-    said = "" if code in (0, *fleet_here.BREACHED) else fleet_here.said_by(err.tail)
-    fleet_here.ended(task, code=code, said=said, run=carried.run)
+    said, hint = ("", "") if code in (0, *fleet_here.BREACHED) else fleet_here.said_by(err.tail)
+    fleet_here.ended(task, code=code, said=said, hint=hint, run=carried.run)
     return code

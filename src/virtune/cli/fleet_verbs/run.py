@@ -83,7 +83,7 @@ def run(
         with _shown(run_, found, quiet=asked["quiet"] or as_json) as say:
             found |= run_fleet(met, carrying, say=say)
     except KeyboardInterrupt:
-        raise _interrupted(run_.name) from None
+        raise _interrupted(run_) from None
     drift = drift_of(run_, found, place)
     if as_json:
         from virtune.report.json.fleet_run import run_document
@@ -96,9 +96,16 @@ def run(
     return 0 if all(one.state is TaskState.FINISHED for one in found.values()) else FAILED
 
 
-def _interrupted(name: str) -> Interrupted:
-    hint = f"`virtune fleet run --again {name}` waits for them, `fleet status {name} --stop` ends them"
-    return Interrupted("interrupted: the studies go on on their hosts", hint=hint)
+def _interrupted(run_: "FleetRun") -> Interrupted:
+    from virtune.flows.fleet.plan import OpenTasks
+
+    noted, again = OpenTasks(run_), f"`virtune fleet run --again {run_.name}`"
+    if any(task in noted for task in run_.tasks):
+        hint = f"{again} waits for them, `fleet status {run_.name} --stop` ends them"
+        return Interrupted("interrupted: the studies that began go on on their hosts", hint=hint)
+    begun = not all(noted.is_new(task) for task in run_.tasks)
+    said = "no study runs on a host now" if begun else "no study had begun on any host"
+    return Interrupted(f"interrupted: {said}", hint=f"{again} {'goes on' if begun else 'begins them'}")
 
 
 def _access(run_: "FleetRun", asked: dict[str, Any]) -> "FleetAccess":

@@ -45,7 +45,7 @@ def meet(run: FleetRun, access: FleetAccess) -> MetFleet:
     refused, seconds = {}, {}
     for one in ask_each(list({task.host.name: task.host for task in run.tasks}.values()), access, planned):
         if isinstance(one, Unreached):
-            refused[one.host.name] = TaskProgress(state=TaskState.FAILED, said=one.because)
+            refused[one.host.name] = TaskProgress(state=TaskState.FAILED, said=one.because, hint=one.hint or "")
         elif one[2] is not None and one[2].state is TaskState.FAILED:
             refused[one[0].name] = one[2]
         elif one[2] is not None:

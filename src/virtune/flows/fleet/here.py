@@ -36,7 +36,7 @@ OURS = ("--store", "--json", "--quiet", "-q", "--report", "--markdown", "--junit
 """Options that a task has from the fleet, and those that would write files on the host."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
-_END_BYTES = 2048
+_END_BYTES = 4096
 """How a task ended is written over blanks that were written before it began, so that a full disk cannot hide it."""
 
 _NUMBER_BYTES = 16
@@ -118,7 +118,9 @@ def own_store() -> Path:
 def require_words(words: Sequence[str]) -> None:
     """Raise UsageError for a verb that makes no study, and for options that the fleet itself gives."""
     if not words or words[0] not in VERBS:
-        raise UsageError("a fleet runs studies", hint=f"write one of {', '.join(VERBS)} with its options behind `--`")
+        said = f", and {printable(words[0], most=80)!r} makes none" if words else ", and none is named"
+        hint = f"end the command with one of {', '.join(VERBS)} and its options"
+        raise UsageError(f"a fleet runs studies{said}", hint=hint)
     for word in words[1:]:
         if word.partition("=")[0] in OURS:
             raise UsageError(f"{word.partition('=')[0]} has no place in a study of a fleet", hint="leave it out")
@@ -202,13 +204,19 @@ def begun(task: str, study: str) -> None:
     _write_whole(place_of(task).study, study.encode())
 
 
-def ended(task: str, *, code: int, said: str, run: RunProgress | None) -> None:
+def ended(task: str, *, code: int, said: str, hint: str, run: RunProgress | None) -> None:
     """Note how a task ended, over the blanks that were kept for it."""
     state = TaskState.FINISHED if code in (0, *BREACHED) else TaskState.FAILED
     end = TaskProgress(
-        state=state, study=study_of(task), code=code, said=said[:_SAID_MAX], done=0 if run is None else run.done,
-        total=0 if run is None else run.total, verdict="" if run is None else _verdict(run)[:_SAID_MAX],
-    )  # fmt: skip
+        state=state,
+        study=study_of(task),
+        code=code,
+        said=said[:_SAID_MAX],
+        hint=hint[:_SAID_MAX],
+        done=0 if run is None else run.done,
+        total=0 if run is None else run.total,
+        verdict="" if run is None else _verdict(run)[:_SAID_MAX],
+    )
     _write_over(place_of(task).end, line_of(end).encode().ljust(_END_BYTES))
 
 
@@ -340,7 +348,11 @@ def _verdict(run: RunProgress) -> str:
     return f"{run.decided} of {run.compared} decided" if run.compared else ""
 
 
-def said_by(log: str) -> str:
-    """Return the last sentence of what was printed, without the word that begins an error."""
-    lines = [line for line in log.splitlines() if line.startswith("error: ")]
-    return (last_line(lines[-1] if lines else log) or "").removeprefix("error: ")
+def said_by(log: str) -> tuple[str, str]:
+    """Return the last sentence of what was printed, without the word that begins an error, and the error's hint,
+    which is empty where it has none.
+    """
+    lines = log.splitlines()
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    hints = [line.removeprefix("hint: ") for line in lines if line.startswith("hint: ")]
+    return (errors[-1], hints[-1] if hints else "") if errors else (last_line(log) or "", "")

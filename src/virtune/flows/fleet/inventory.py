@@ -64,7 +64,9 @@ def _text_of(path: Path) -> str:
     try:
         content = read_up_to(path, BYTES_MAX + 1)
     except OSError as error:
-        raise UsageError(f"cannot read the inventory {path}: {(error.strerror or str(error)).lower()}") from None
+        why = (error.strerror or str(error)).lower()
+        hint = "name a file with a host a line, or an ssh_config"
+        raise UsageError(f"cannot read the inventory {path}: {why}", hint=hint) from None
     if len(content) > BYTES_MAX:
         raise UsageError(f"the inventory {path} has more than {BYTES_MAX // 1024**2} MiB")
     try:

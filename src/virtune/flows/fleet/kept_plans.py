@@ -54,7 +54,8 @@ class KeptPlans(Generic[Plan]):
             hint = f"write more of it: {', '.join(fitting[:5])}"
             raise UsageError(f"{printable(name, most=60)!r} fits {len(fitting)} {self.what}s", hint=hint)
         if not fitting:
-            raise UsageError(f"no {self.what} {printable(name, most=60)!r} of a fleet", hint=self.made_by)
+            hint = f"the newest here: {', '.join(known[-3:])}" if known else self.made_by
+            raise UsageError(f"no {self.what} {printable(name, most=60)!r} of a fleet", hint=hint)
         try:
             return TypeAdapter(self.kind).validate_json(read_bounded(self.place / f"{fitting[0]}.json", _BYTES_MAX))
         except (OSError, ValueError):

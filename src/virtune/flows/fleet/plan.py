@@ -52,8 +52,12 @@ class OpenTasks:
         self._path = RUNS.place / f"{run.name}.open"
         self._names: set[str] = set()
         self._begun: set[str] = set()
+        self._whole = True
         with contextlib.suppress(OSError):
-            for line in self._path.read_text().splitlines():
+            # what a crash of this host left of a line names no task, and the next line must not be joined to it
+            text = self._path.read_text(errors="replace")
+            self._whole = not text or text.endswith("\n")
+            for line in text.splitlines():
                 self._note(line)
 
     def __contains__(self, task: FleetTask) -> bool:
@@ -77,7 +81,8 @@ class OpenTasks:
 
     def _keep(self, line: str) -> None:
         with self._path.open("a") as file:
-            file.write(f"{line}\n")
+            file.write(f"{line}\n" if self._whole else f"\n{line}\n")
+        self._whole = True
         self._note(line)
 
     def _note(self, line: str) -> None:

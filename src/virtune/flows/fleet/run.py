@@ -141,7 +141,7 @@ class _Follower:
                 if not again or gone or tries > _TRIES_MAX or self.over.is_set():
                     if state is not TaskState.LOST:
                         self.open.ended(task)
-                    return replace(last, state=state, said=error.message)
+                    return replace(last, state=state, said=error.message, hint=error.hint or "")
                 last = replace(last, state=state if state is TaskState.LOST else last.state, said=error.message)
                 self.say(task, last)
             else:
@@ -203,7 +203,8 @@ def _lines(child: Child, over: Flag) -> Iterator[TaskProgress]:
         if status is not None:
             if status == SSH_FAILED:
                 raise HostError("the connection was lost")
-            raise _EndedError(said_by(_tail(child)) or "it ended without a reason")
+            said, hint = said_by(_tail(child))
+            raise _EndedError(said or "it ended without a reason", hint=hint or None)
         if over.wait(_TICK_SECONDS):
             raise HostError("stopped waiting")
 
@@ -241,7 +242,7 @@ def states_of(run: FleetRun, access: FleetAccess, *, stop: bool = False) -> Mapp
     found: dict[str, TaskProgress] = {}
     for one in ask_each(_hosts(run.tasks), access, asked):
         if isinstance(one, Unreached):
-            lost = TaskProgress(state=TaskState.LOST, said=one.because)
+            lost = TaskProgress(state=TaskState.LOST, said=one.because, hint=one.hint or "")
             found |= {task.name: lost for task in mine[one.host.name]}
         else:
             found |= {task.name: said for task, said in zip(mine[one[0].name], one[2], strict=True)}

@@ -3,10 +3,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from virtune.model.errors import UsageError
 from virtune.model.fleet_task import FleetRun, HostDrift, TaskProgress, TaskState
 from virtune.model.text import printable
 from virtune.model.units import format_seconds
-from virtune.report.text.fleet.hosts import columns
+from virtune.report.text.fleet.hosts import columns, names
 from virtune.report.text.words import change_words, count_text
 
 SAID_MAX = 120
@@ -31,6 +32,11 @@ def run_lines(
     states = [found.get(task.name, _WAITING).state for task in run.tasks]
     counts = [(state, states.count(state)) for state in TaskState if state in states]
     yield ", ".join(f"{number} {state}" for state, number in counts)
+    hints: dict[str, dict[str, None]] = {}
+    for task in shown:
+        if hint := found.get(task.name, _WAITING).hint:
+            hints.setdefault(hint, {})[task.host.name] = None
+    yield from (printable(f"{names([*hosts])}: {hint}") for hint, hosts in hints.items())
     if left:
         yield f"at most about {format_seconds(left)} left"
 
@@ -53,10 +59,16 @@ def ended_lines(
             f"reference host {run.reference}, {one.workload}: {change_words(one.estimate)} {one.metric} "
             f"({change_words(one.low)} to {change_words(one.high)}) after {one.hours:.1f} h"
         )
-    open_ = [task for task in run.tasks if found.get(task.name, _WAITING).state is not TaskState.FINISHED]
+    each = [found.get(task.name, _WAITING) for task in run.tasks]
+    open_ = [task for task in each if task.state is not TaskState.FINISHED]
+    if all(task.code == UsageError.exit_code for task in open_):
+        goes_on = "its words are wrong, so begin another run"
+    else:
+        goes_on = f"`virtune fleet run --again {run.name}` goes on"
     if open_:
-        yield f"{len(open_)} of {len(run.tasks)} not finished: `virtune fleet run --again {run.name}` goes on"
-    yield f"studies: {place}; `virtune fleet report` says what they say together"
+        yield f"{len(open_)} of {len(run.tasks)} not finished: {goes_on}"
+    if len(open_) < len(run.tasks):
+        yield f"studies: {place}; `virtune fleet report` says what they say together"
 
 
 _WAITING = TaskProgress(state=TaskState.WAITING)
