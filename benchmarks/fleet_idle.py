@@ -5,7 +5,7 @@
 
 A task that runs is planted on a host (a network namespace with an sshd of its own, as in tests/fleet): its lock is
 held, and nothing of it takes CPU. Counted is all CPU time on the host, from the sshd down, by its control group: with
-nobody there, followed as `fleet run` does, looked at as `fleet status --watch` does, and left again. Then fio loads a
+nobody there, followed as `fleet run` does, looked at as `fleet status` does, and left again. Then fio loads a
 file with and without a follower in turn; the ratio of its IOPS has a 95 % interval. The results are in fleet.md.
 """
 

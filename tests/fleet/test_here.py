@@ -3,13 +3,15 @@
 
 import fcntl
 import os
+import subprocess
 import time
 from pathlib import Path
 from threading import Thread
 
 import pytest
+from tests.conftest import eventually
 
-from virtune.flows.fleet.here import begin, place_of, progress_of
+from virtune.flows.fleet.here import begin, follow, place_of, progress_of
 from virtune.model.errors import PreconditionError
 from virtune.model.fleet_task import TaskState
 
@@ -64,3 +66,31 @@ def test_two_that_begin_a_task_while_somebody_asks_do_not_wait_for_each_other(
         one.join(60)
     assert not any(one.is_alive() for one in both)
     assert "cannot begin run-0" in said[0], "one of them had the lock"
+
+
+def test_the_end_of_a_followed_task_is_noticed_without_a_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look each second would cost a host that is measured a percent of a CPU."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    place, said = place_of("run-0"), list[TaskState]()
+    place.path.mkdir(parents=True)
+    place.words.write_text('["check"]')
+    with place.lock.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        carrier = subprocess.Popen(["sleep", "600"], pass_fds=[lock.fileno()])  # it carries the lock on
+    with carrier:
+        place.carrier.write_text(f"{carrier.pid}    ")
+
+        def listen() -> None:
+            for one in follow("run-0", seconds=500.0):
+                said.append(one.state)
+
+        listener = Thread(target=listen, daemon=True)
+        try:
+            listener.start()
+            assert eventually(lambda: bool(said))
+        finally:
+            carrier.kill()
+        listener.join(100)
+    assert said == [TaskState.RUNNING, TaskState.KILLED]

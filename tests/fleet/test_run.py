@@ -2,6 +2,7 @@
 """One study on several hosts over real ssh, and what may befall it: cut off, killed, a full disk; nothing is lost."""
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -18,7 +19,12 @@ from tests.conftest import User, eventually
 from tests.fleet.machines import Machine, Machines, call, machines
 
 from virtune.cli import run
+from virtune.flows.fleet.ask import FleetAccess
+from virtune.flows.fleet.here import line_of
+from virtune.flows.fleet.watch import watched
 from virtune.model.evidence import Listed
+from virtune.model.fleet import FleetHost
+from virtune.model.fleet_task import FleetRun, FleetTask, TaskProgress, TaskState
 from virtune.store.store import Store
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("fleet")]
@@ -247,3 +253,33 @@ def test_words_that_no_fleet_runs_are_refused_before_any_host_is_asked(fleet: Ma
         assert said in capfd.readouterr().err
     assert run(["fleet", "status", "nosuch"]) == 2
     assert "no run 'nosuch' of a fleet" in capfd.readouterr().err
+
+
+def test_a_watched_task_is_followed_over_one_connection(fleet: Machines) -> None:
+    """Each look anew would connect and start a Python on a host that is being measured."""
+    machine, name = fleet.by_name["a"], "watched.0"
+    new_task(machine)
+    there = machine.place / "data" / "virtune" / "fleet-tasks" / name
+    there.mkdir(parents=True)
+    (there / "words.json").write_text('["check"]')
+    (there / "pid").write_text(str(os.getpid()))
+    program, calls = machine.place / "bin" / "virtune", machine.place / "calls"
+    before = program.read_text()
+    program.write_text(before.replace("#!/bin/sh\n", f'#!/bin/sh\necho "$@" >> {calls}\n'))
+    host = FleetHost(name="a", target="a", config=str(fleet.config))
+    task = FleetTask(name=name, host=host, part=0)
+    asked = FleetRun(name="watched", created="", words=("check",), tasks=(task,), at_once=1, shares="shares")
+    states: list[TaskState] = []
+    try:
+        with (there / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for found in watched(asked, FleetAccess(), seconds=0.1):
+                states.append(found[name].state)
+                if len(states) == 5 and states[-1] is TaskState.RUNNING:
+                    (there / "end").write_text(line_of(TaskProgress(state=TaskState.FINISHED, code=0)))
+    finally:
+        program.write_text(before)
+    said = [line for line in calls.read_text().splitlines() if line != "--version"]
+    assert said == [f"fleet here {name}", f"fleet here {name} --follow"]
+    assert states == [TaskState.RUNNING] * (len(states) - 1) + [TaskState.FINISHED]
+    assert len(states) > 5

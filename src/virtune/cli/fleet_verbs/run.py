@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,7 +128,7 @@ def _planned(words: tuple[str, ...], asked: dict[str, Any]) -> "FleetRun":
 @click.command(name="status")
 @click.argument("name", metavar="[RUN]", default="last")
 @click.option(
-    "--watch", type=SecondsType(), default=None, metavar="TIME", help="Ask again so often, until all is over."
+    "--watch", type=SecondsType(), default=None, metavar="TIME", help="Show it again so often, until all is over."
 )
 @click.option("--stop", is_flag=True, help="Ask the studies to stop; what is finished is kept, and --again goes on.")
 @access_options
@@ -145,7 +145,6 @@ def status(name: str, *, watch: float | None, stop: bool, as_json: bool, **asked
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.flows.fleet.forecast import left_seconds
     from virtune.flows.fleet.kept_plans import RUNS
-    from virtune.flows.fleet.run import states_of
     from virtune.model.fleet_task import TaskState
     from virtune.report.json.fleet_run import run_document
     from virtune.report.text.fleet.run import run_lines
@@ -153,16 +152,29 @@ def status(name: str, *, watch: float | None, stop: bool, as_json: bool, **asked
     run_, found = RUNS.find(name), Found()
     live = watch is not None and not as_json and sys.stdout.isatty()
     with _table(run_, found, stderr=False) if live else contextlib.nullcontext():
-        while True:
-            found |= states_of(run_, _access(run_, asked), stop=stop)
-            over = watch is None or not any(one.state is TaskState.RUNNING for one in found.values())
+        for states in _states(run_, _access(run_, asked), watch, stop=stop):
+            found |= states
             if as_json:
                 click.echo(json.dumps(run_document(run_, found), indent=2))
             elif not live:
                 click.echo("\n".join(run_lines(run_, found, left_seconds(run_, found))))
-            if over:
-                return FAILED if any(one.state is TaskState.LOST for one in found.values()) else 0
-            time.sleep(watch or 0)
+    return FAILED if any(one.state is TaskState.LOST for one in found.values()) else 0
+
+
+def _states(
+    run_: "FleetRun", access: "FleetAccess", watch: float | None, *, stop: bool
+) -> "Iterator[Mapping[str, TaskProgress]]":
+    """Yield how far a run is: once, or so often until nothing runs."""
+    from virtune.flows.fleet.run import states_of
+    from virtune.flows.fleet.watch import watched
+    from virtune.model.fleet_task import TaskState
+
+    if stop or watch is None:
+        yield (states := states_of(run_, access, stop=stop))
+        if watch is None or not any(one.state is TaskState.RUNNING for one in states.values()):
+            return
+        time.sleep(watch)
+    yield from watched(run_, access, seconds=watch)
 
 
 @contextlib.contextmanager

@@ -11,10 +11,11 @@ import fcntl
 import json
 import os
 import re
+import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,13 +56,13 @@ _INTERRUPTED = 130
 _ASKED_SECONDS = 0.01
 """How long one who asks holds the lock at most; it takes some microseconds."""
 
-LOOK_SECONDS = 2.0
-"""How often a task is looked at while it is followed. With many more processes than CPUs a look cost 9 ms of CPU, by
-cold caches (benchmarks/fleet_idle.py), and following may cost a host that is measured 0.5 % at most."""
+LOOK_FIRST_SECONDS, LOOK_SECONDS = 0.5, 10.0
+"""How soon a followed task is looked at again; the time doubles up to the longest one. Its end is noticed at once,
+without a look. With many more processes than CPUs a look cost 9 ms of CPU, by cold caches (benchmarks/fleet_idle.py),
+and following may cost a host that is measured 0.5 % at most."""
 
-SILENT_SECONDS = 10.0
-"""A followed task says at least so often that it is there: else nobody would notice a connection that is gone."""
-
+_UNKNOWN_SECONDS = 2.0
+"""How soon a task is looked at again whose process is not known yet, or is just gone."""
 
 _PROGRESS = TypeAdapter(TaskProgress)
 
@@ -180,17 +181,32 @@ def progress_of(task: str) -> TaskProgress:
     )
 
 
-def follow(task: str, *, sleep: Callable[[float], None] = time.sleep) -> Iterator[TaskProgress]:
-    """Yield how far a task is whenever that changes, and now and then where it does not, until it no longer runs."""
-    told, when = None, 0.0
+def follow(task: str, *, seconds: float = LOOK_FIRST_SECONDS) -> Iterator[TaskProgress]:
+    """Yield how far a task is now and then, first after so many seconds, and at its end, until it no longer runs.
+
+    That it is said also where nothing changed tells whoever says it that the connection is gone.
+    """
     while True:
-        found = progress_of(task)
-        if found != told or time.monotonic() - when > SILENT_SECONDS:
-            told, when = found, time.monotonic()
-            yield found
+        yield (found := progress_of(task))
         if found.state is not TaskState.RUNNING:
             return
-        sleep(LOOK_SECONDS)
+        _await_end(place_of(task), seconds)
+        seconds = min(2 * seconds, LOOK_SECONDS)
+
+
+def _await_end(place: TaskPlace, seconds: float) -> None:
+    """Wait so long, or until the process that carries a task is gone; meanwhile it costs nothing."""
+    try:
+        carrier = os.pidfd_open(int(_text(place.carrier)))
+    except (OSError, ValueError):
+        time.sleep(min(seconds, _UNKNOWN_SECONDS))
+        return
+    try:
+        ending = select.poll()
+        ending.register(carrier, select.POLLIN)
+        ending.poll(seconds * 1000)
+    finally:
+        os.close(carrier)
 
 
 def words_of(task: str) -> tuple[str, ...]:

@@ -168,7 +168,7 @@ class _Follower:
             found = TaskProgress(state=TaskState.WAITING)
             self.open.begins(task)
             with self.warden.running(connection.command(words), name=f"{name}f") as child:
-                for found in _lines(child, self.over):
+                for found in said_lines(child, self.over):
                     if found.state is TaskState.RUNNING:
                         yield found
             if found.state in (TaskState.KILLED, TaskState.WAITING):
@@ -186,7 +186,7 @@ class _Follower:
             raise _NotGatheredError(said, hint=error.hint) from None
 
 
-def _lines(child: Child, over: Flag) -> Iterator[TaskProgress]:
+def said_lines(child: Child, over: Flag) -> Iterator[TaskProgress]:
     """Yield what a followed task says until it no longer runs. Raises HostError where it ends without having said so:
     the connection was lost, or the task could not begin.
     """
