@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report of gathered studies: the mean, the next host, a planted odd host with its fact, and refusals."""
 
+import gzip
 import json
 import math
+import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +14,15 @@ from typing import Any
 
 import pytest
 from tests.published import complaints
+from tests.store.kept import COMPARE, KEPT
 
-from virtune.analyse.fleet.answer import estimate_of
+from virtune import __version__
+from virtune.analyse.fleet.summary import SUMMARY, estimate_of, summary_of
 from virtune.analyse.study.summarise import summarise
 from virtune.cli import run
+from virtune.flows.stored.show import by_todays_method
 from virtune.model.evidence import Check, InForce, StudyRecord
+from virtune.model.measurement import METHOD
 from virtune.store.store import Store
 
 Capture = pytest.CaptureFixture[str]
@@ -65,9 +71,11 @@ def host(record: StudyRecord, number: int, factor: float, governor: str) -> Stud
 def folder(measured: StudyRecord, tmp_path: Path) -> Callable[..., Path]:
     """Make the stores of hosts; `slow` is how fast the last one is."""
 
-    def make(slow: float = 1.0, last: Callable[[StudyRecord], StudyRecord] = lambda one: one) -> Path:
-        for number in range(HOSTS):
-            odd = number == HOSTS - 1
+    def make(
+        slow: float = 1.0, last: Callable[[StudyRecord], StudyRecord] = lambda one: one, hosts: int = HOSTS
+    ) -> Path:
+        for number in range(hosts):
+            odd = number == hosts - 1
             one = host(measured, number, slow if odd else 1.0, "powersave" if odd else "performance")
             one = last(one) if odd else one
             with Store(tmp_path / f"h{number}.sqlite") as store:
@@ -193,6 +201,60 @@ def test_only_the_same_question_is_put_together(folder: Callable[..., Path], cap
 
 def test_an_effect_s_error_is_that_of_its_interval_and_allows_for_autocorrelation_once(measured: StudyRecord) -> None:
     (one,) = [one for one in summarise(measured).verdicts if one.metric == "iops"]
-    known = estimate_of("host", measured, replace(one, noise=0.04, lag1=0.5))  # the noise is that with the allowance
+    known = estimate_of(
+        "host", summary_of(measured), replace(one, noise=0.04, lag1=0.5)
+    )  # the noise is that with the allowance
     assert known is not None
     assert known.error == pytest.approx(0.04 / math.sqrt(one.rounds))
+
+
+def changed(folder: Path, statements: str) -> None:
+    """Change the stores of all hosts behind virtune's back."""
+    for place in folder.glob("*.sqlite"):
+        with sqlite3.connect(place) as db:
+            db.executescript(statements)
+        db.close()
+
+
+WORSE = "summary = replace(summary, 'better', 'worse')"
+OUTDATED = {
+    "older method": f"update summaries set method = '{METHOD - 1}.{SUMMARY} {__version__}', {WORSE}",  # noqa: S608 - of constants
+    "older version": f"update summaries set method = '{METHOD}.{SUMMARY} 0.0.1', {WORSE}",  # noqa: S608 - of constants
+    "fewer trials": f"update summaries set attempts = attempts - 1, {WORSE}",  # noqa: S608 - of constants
+    "damaged": "update summaries set summary = 7",
+    "none": "delete from summaries",
+    "older format, which is only read": "drop table summaries; pragma user_version = 2",
+}
+
+
+def test_a_report_reads_the_trials_of_a_study_once_and_again_where_its_summary_is_not_today_s(
+    folder: Callable[..., Path], capfd: Capture
+) -> None:
+    place = folder(hosts=3)
+    first = document(place, capfd)
+    for name, statement in OUTDATED.items():
+        changed(place, statement)
+        assert document(place, capfd) == first, name
+        if name == "none":
+            changed(place, "update measurements set measurement = 'x' || measurement")
+            assert document(place, capfd) == first, "the trials were read again"
+            changed(place, "update measurements set measurement = substr(measurement, 2)")
+    changed(place, "update measurements set measurement = 'x' || measurement")
+    assert run(["fleet", "report", "--from", str(place)]) == 1
+    assert "is damaged" in capfd.readouterr().err, "without a summary the trials are read"
+
+
+def test_the_figures_of_a_summary_are_those_of_its_number(tmp_path: Path) -> None:
+    """Others under the same number would be put together with those that are kept: raise SUMMARY, write them here."""
+    place = tmp_path / "before.sqlite"
+    place.write_bytes(gzip.decompress(KEPT.read_bytes()))
+    with Store(place) as store:
+        found = summary_of(by_todays_method(store, COMPARE))
+    (one,), ((workload, level),) = found.verdicts, found.levels
+    assert one.ratio is not None
+    figures = [one.ratio.estimate, one.ratio.low, one.ratio.high, one.noise, level.value, level.error, level.df]
+    written = {
+        "11.1": [0.34319034802, 0.00514049130713, 22.9121319222, 2.79532025433, 8.67903147739, 0.732237961955, 7]
+    }
+    assert (one.verdict, one.candidate, workload, one.rounds) == ("undecided", "slow", "randread-4k", 8)
+    assert figures == pytest.approx(written[f"{METHOD}.{SUMMARY}"], rel=1e-9)

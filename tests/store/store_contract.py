@@ -191,10 +191,12 @@ class StoreContract:
 
     def test_a_store_of_an_older_format_is_read_and_becomes_one_of_today_s(self, store: Store) -> None:
         store.add_trial(STUDY.id, record(1), CAPTURES)
-        self.sql(store, "drop index trials_done", "drop index trials_failed", self.OLDER)
+        self.sql(store, "drop index trials_done", "drop index trials_failed", "drop table summaries", self.OLDER)
         with Store(store.place, reading=True) as seen:
             assert [one.done for one in seen.list() if isinstance(one, Listed)] == [1]
             assert not {"trials_done", "trials_failed"} & indexes(seen)
+            assert seen.finished(["compare"]) == ()
+            assert seen.summaries([("", STUDY.id)], method="1") == {}
         with Store(store.place) as made:
             assert {"trials_done", "trials_failed"} <= indexes(made)
             assert made.captures(STUDY.id, 1) == CAPTURES
@@ -257,15 +259,44 @@ class StoreContract:
         assert first.measurement == MEASURED
         assert list(bare.trials) == without
 
-    def test_the_finished_studies_of_some_kinds_are_given_as_they_are_kept(self, store: Store) -> None:
+    def test_the_finished_studies_of_some_kinds_are_told_apart_by_what_they_ask(self, store: Store) -> None:
         assert store.finished(["compare"]) == ()
         assert not store.is_finished(STUDY.id)
         store.finish(STUDY.id)
         assert store.is_finished(STUDY.id)
         assert not store.is_finished("20260101-000000-ffff")
-        ((host, name, text),) = store.finished(["measure", "compare"], own=True)
-        assert (host, name, study_from_json(text)) == ("", STUDY.id, STUDY)
+        (one,) = store.finished(["measure", "compare"], own=True)
+        assert (one.host, one.id, one.created) == ("", STUDY.id, STUDY.created)
+        assert study_from_json(store.text(one.id)) == STUDY
         assert store.finished(["tune"]) == ()
+        later = replace(STUDY, id="later", created="2026-02-02T00:00:00+00:00", rounds=9)
+        for study in (later, replace(later, id="other", seconds=9.0)):
+            store.add_study(study, facts="")
+            store.finish(study.id)
+        for _ in range(2):  # the second time from what is kept
+            asked = {found.id: found.question for found in store.finished(["compare"])}
+            assert asked["later"] == asked[STUDY.id] == one.question
+            assert asked["other"] != one.question
+
+    def test_a_summary_is_of_its_method_and_of_all_attempts(self, store: Store) -> None:
+        here = ("", STUDY.id)
+
+        def kept(method: str = "1") -> str | None:
+            return store.summaries([here], method=method).get(here)
+
+        store.add_trial(STUDY.id, record(1), ())
+        store.finish(STUDY.id)
+        assert kept() is None
+        store.put_summary(STUDY.id, "said", method="1", attempts=1)
+        assert (kept(), kept("2")) == ("said", None)
+        store.put_summary(STUDY.id, "now", method="2", attempts=1)
+        assert (kept(), kept("2")) == (None, "now")
+        store.add_trial(STUDY.id, record(2), ())
+        assert kept("2") is None, "it was made of fewer attempts"
+        store.put_summary(STUDY.id, "of both", method="2", attempts=2)
+        store.replace_study(replace(STUDY, seconds=3.0))
+        assert kept("2") is None, "it was made of another study"
+        assert len(store.finished(["compare"])) == 1
 
     def test_a_host_of_no_name_that_virtune_gives_is_a_damaged_study(self, store: Store) -> None:
         self.sql(store, "update studies set id = '../' || id")

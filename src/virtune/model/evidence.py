@@ -199,3 +199,15 @@ class StudiesPage:
     rows: tuple[Listed | Damaged, ...]
     total: int
     kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedStudy:
+    """A finished study that was not read: its host, empty of this one, its id, when it was begun, and a digest of
+    what it asks.
+    """
+
+    host: str
+    id: str
+    created: str
+    question: str

@@ -8,7 +8,7 @@ from typing import Any
 
 from virtune.model.finding import Audited, Unread
 from virtune.model.study import Study
-from virtune.model.verdict import Interval, Verdict
+from virtune.model.verdict import Comparison, Interval, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +92,26 @@ class HostEstimate:
     df: float
     begun: datetime
     ended: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSummary:
+    """What the study of one host says, as far as the report of a fleet needs it: for that no trial is read.
+
+    `study` is its id and `source` a digest of the host's facts as they are kept. `verdicts` are against the baseline
+    on the main metric, `levels` the baseline's by workload, where there are rounds enough; their host has no name.
+    `facts` are the host's by key, with the baseline's settings as they were read back. `begun` and `ended` bound the
+    time of measuring, in UTC; `methods` are the numbers of the methods by which its measurements were derived.
+    """
+
+    study: str
+    source: str
+    begun: datetime
+    ended: datetime
+    verdicts: tuple[Comparison, ...]
+    levels: tuple[tuple[str, HostEstimate], ...]
+    facts: Mapping[str, str]
+    methods: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

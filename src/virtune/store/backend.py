@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import sqlalchemy as sa
 
 from virtune.model.errors import StoreError
-from virtune.store.schema import METADATA
+from virtune.store.schema import ADDED, METADATA
 
 
 class Backend(Protocol):
@@ -45,14 +45,18 @@ class Backend(Protocol):
     def put(self, table: sa.Table, row: Mapping[str, Any], key: Sequence[str]) -> sa.Insert:
         """Return what stores a row in the place of one with the same key."""
 
+    def put_new(self, table: sa.Table) -> sa.Insert:
+        """Return what stores rows where there are none with the same key."""
+
     def explained(self, error: BaseException) -> StoreError:
         """Say a database's error in one sentence."""
 
 
-def is_ours(found: Mapping[str, set[str]], *, whole: bool) -> bool:
+def is_ours(found: Mapping[str, set[str]], *, format_number: int) -> bool:
     """Whether tables are those of a store and not of another program, which may use the same names. Only a new
-    store, or one that a killed virtune left, is not `whole`.
+    store, or one that a killed virtune left, has no number of a format yet, and not all of its tables.
     """
-    ours = METADATA.tables.keys() <= found.keys() if whole else found.keys() <= METADATA.tables.keys()
+    wanted = {name for name in METADATA.tables if ADDED.get(name, 1) <= format_number}
+    ours = wanted <= found.keys() if format_number else found.keys() <= METADATA.tables.keys()
     known = found.keys() & METADATA.tables.keys()
     return ours and all({*METADATA.tables[name].columns.keys()} <= found[name] for name in known)

@@ -28,4 +28,13 @@ def _to_2(op: Operations) -> None:
     op.create_index("trials_failed", "trials", ["study_id"], sqlite_where=failed, postgresql_where=failed)
 
 
-_TO: dict[int, Callable[[Operations], None]] = {2: _to_2}
+def _to_3(op: Operations) -> None:
+    """A table of what can be worked out again; it fills as it is needed."""
+    study = sa.Column("study_id", sa.String(32).with_variant(sa.String(), "postgresql"), primary_key=True)
+    texts = [sa.Column(name, sa.String, nullable=False) for name in ("question", "method", "summary")]
+    attempts = sa.Column("attempts", sa.Integer, nullable=False)
+    of_study = sa.ForeignKeyConstraint(["study_id"], ["studies.id"], ondelete="CASCADE")
+    op.create_table("summaries", study, *texts, attempts, of_study)
+
+
+_TO: dict[int, Callable[[Operations], None]] = {2: _to_2, 3: _to_3}

@@ -118,6 +118,10 @@ class Postgres:
         """Return what stores a row in the place of one with the same key."""
         return insert(table).values(**row).on_conflict_do_update(index_elements=list(key), set_=dict(row))
 
+    def put_new(self, table: sa.Table) -> sa.Insert:
+        """Return what stores rows where there are none with the same key."""
+        return insert(table).on_conflict_do_nothing()
+
     def explained(self, error: BaseException) -> StoreError:
         """Translate libpq's or the server's error into a plain sentence, which holds nothing that was sent."""
         reason = " ".join(str(getattr(error, "orig", None) or error).split())

@@ -5,6 +5,7 @@ History of the format (kept in `PRAGMA user_version` on SQLite, in the table `vi
 
 1  first version
 2  two indexes from which studies are counted; studies of other hosts under `HOST/STUDY`
+3  what the report of a fleet needs of each study
 """
 
 from typing import Any
@@ -23,7 +24,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-FORMAT = 2
+FORMAT = 3
+
+ADDED = {"summaries": 3}
+"""The tables that came later than the first format, and with which."""
 
 METADATA = MetaData()
 
@@ -88,4 +92,16 @@ MEASUREMENTS = Table(
     Column("trial_id", ForeignKey("trials.id", ondelete="CASCADE"), primary_key=True),
     Column("method", Integer, primary_key=True),
     Column("measurement", String, nullable=False),
+)
+
+SUMMARIES = Table(
+    "summaries",
+    METADATA,
+    Column("study_id", ForeignKey("studies.id", ondelete="CASCADE"), primary_key=True),
+    # a digest of what the study asks, by which ten thousand studies are told apart without being read
+    Column("question", String, nullable=False),
+    # by what the summary was made, of so many attempts: any other is made anew. All three are empty at first
+    Column("method", String, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("summary", String, nullable=False),
 )

@@ -121,6 +121,10 @@ class SqliteFile:
         """Return what stores a row in the place of one with the same key."""
         return insert(table).values(**row).on_conflict_do_update(index_elements=list(key), set_=dict(row))
 
+    def put_new(self, table: sa.Table) -> sa.Insert:
+        """Return what stores rows where there are none with the same key."""
+        return insert(table).on_conflict_do_nothing()
+
     def explained(self, error: BaseException) -> StoreError:
         """Translate SQLite's error into a plain sentence."""
         if isinstance(error, UnicodeDecodeError):  # SQLite quotes the damaged text, and Python cannot decode that

@@ -7,7 +7,7 @@ of the method that derived them, so that a newer method can derive them again. S
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -15,7 +15,16 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from virtune.model.errors import StoreError, UsageError
-from virtune.model.evidence import Capture, Damaged, Listed, StudiesPage, StudyMethods, StudyRecord, TrialRecord
+from virtune.model.evidence import (
+    Capture,
+    Damaged,
+    FinishedStudy,
+    Listed,
+    StudiesPage,
+    StudyMethods,
+    StudyRecord,
+    TrialRecord,
+)
 from virtune.model.measurement import Measurement
 from virtune.model.store_place import DatabaseUrl, StorePlace
 from virtune.model.study import Study
@@ -32,7 +41,16 @@ from virtune.store.queries import (
     trials_of,
 )
 from virtune.store.rows import SEPARATOR, capture_of, facts_of, listed, own_id, record_of
-from virtune.store.schema import CAPTURES, FORMAT, MEASUREMENTS, STUDIES, TRIALS
+from virtune.store.schema import ADDED, CAPTURES, FORMAT, MEASUREMENTS, STUDIES, TRIALS
+from virtune.store.summaries import (
+    finished_of,
+    finished_rows,
+    forget_summary,
+    put_questions,
+    put_summary,
+    question_of,
+    summaries_of,
+)
 
 
 class Store:
@@ -46,6 +64,7 @@ class Store:
         self.place, self.host, self._reading = place, host, reading
         self._backend = _backend_of(place)
         self.writable = True  # unless it is another user's, or on a medium that is read-only
+        self._summarises = True  # unless it is of an older format and only read
 
     def __enter__(self) -> Self:
         try:
@@ -64,6 +83,7 @@ class Store:
             )
         if not found and self._reading:
             raise StoreError(f"{self._backend.name} is no store of virtune's", hint=self._backend.hint)
+        self._summarises = not self._reading or found >= ADDED["summaries"]
         if not self._reading:
             with self._transaction() as db:
                 self._prepare(db)
@@ -71,7 +91,7 @@ class Store:
     def _prepare(self, db: sa.Connection) -> None:
         """Make what is missing, or bring an older format to today's. A killed virtune leaves the store as it was."""
         found = self._backend.format_of(db)
-        if not is_ours(self._backend.tables(db), whole=found > 0):
+        if not is_ours(self._backend.tables(db), format_number=found):
             raise StoreError(f"{self._backend.name} is a database of another program", hint=self._backend.hint)
         if not found:
             self._backend.make(db)
@@ -98,6 +118,8 @@ class Store:
         with self._transaction() as db:
             where = STUDIES.c.id == self._key(study.id)
             db.execute(STUDIES.update().where(where).values(study=study_to_json(study)))
+            if self._summarises:
+                forget_summary(db, self._key(study.id))
 
     def finish(self, study_id: str) -> None:
         """Mark a study as finished: nothing is left to run."""
@@ -131,18 +153,45 @@ class Store:
             rows = db.execute(listed_rows(*self._of_host(only=own))).all()
         return tuple(listed(*row) for row in rows)
 
-    def finished(self, kinds: Sequence[str], *, own: bool = False) -> tuple[tuple[str, str, str], ...]:
-        """Return of every finished study of these kinds, or only those of `host`, its host, its id and its text as it
-        is kept, the newest first. Nothing is counted or checked: a fleet has ten thousand of them.
+    def finished(self, kinds: Sequence[str], *, own: bool = False) -> tuple[FinishedStudy, ...]:
+        """Return every finished study of these kinds, or only those of `host`, the newest first. Those that were
+        asked for before are not read: a fleet has ten thousand of them. Damaged ones are left out.
         """
-        asked = (
-            sa.select(STUDIES.c.id, STUDIES.c.study)
-            .where(STUDIES.c.finished == 1, STUDIES.c.kind.in_(kinds), *self._of_host(only=own))
-            .order_by(NEWEST_FIRST)
-        )
+        fits = (STUDIES.c.kind.in_(kinds), *self._of_host(only=own))
         with self._transaction() as db:
-            rows = db.execute(asked).all()
-        return tuple((*own_id(str(row.id)), str(row.study)) for row in rows)
+            rows = db.execute(finished_rows(*fits, known=self._summarises)).all()
+        found, new = finished_of(rows)
+        if new and self.keeps_summaries:
+            with contextlib.suppress(StoreError), self._transaction() as db:
+                put_questions(db, self._backend, new)
+        return tuple(found)
+
+    @property
+    def keeps_summaries(self) -> bool:
+        """Whether what is worked out of studies can be kept here."""
+        return self._summarises and self.writable
+
+    def summaries(self, studies: Sequence[tuple[str, str]], *, method: str) -> Mapping[tuple[str, str], str]:
+        """Return the kept summaries of studies, each a host and an id: those that `method` made of all attempts that
+        there are now.
+        """
+        keys = {self._key_of(*one): one for one in studies}
+        with self._transaction() as db:
+            found = summaries_of(db, [*keys], method=method) if self._summarises else {}
+        return {keys[key]: text for key, text in found.items()}
+
+    def put_summary(self, study_id: str, summary: str, *, method: str, attempts: int) -> None:
+        """Keep what `method` made of a study that had so many attempts, in the place of an older summary."""
+        row = {"study_id": self._key(study_id), "question": question_of(self.text(study_id))}
+        with self._transaction() as db:
+            put_summary(db, self._backend, {**row, "method": method, "attempts": attempts, "summary": summary})
+
+    def text(self, study_id: str) -> str:
+        """Return the text of a study as it is kept; empty where there is none."""
+        where = STUDIES.c.id == self._key(study_id)
+        with self._transaction() as db:
+            found = db.execute(sa.select(STUDIES.c.study).where(where)).scalar_one_or_none()
+        return found if isinstance(found, str) else ""
 
     def methods(self) -> tuple[StudyMethods, ...]:
         """Return of every study how many of its measurements are of today's method, the newest study first. Studies
@@ -266,7 +315,11 @@ class Store:
 
     def _key(self, study_id: str) -> str:
         """Return what a study's rows are kept under."""
-        return f"{self.host}{SEPARATOR}{study_id}" if self.host else study_id
+        return self._key_of(self.host, study_id)
+
+    @staticmethod
+    def _key_of(host: str, study_id: str) -> str:
+        return f"{host}{SEPARATOR}{study_id}" if host else study_id
 
     def _of_host(self, *, only: bool) -> Iterator[sa.ColumnElement[bool]]:
         if only and self.host:

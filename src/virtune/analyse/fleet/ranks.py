@@ -4,9 +4,12 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from virtune.analyse.fleet.pooled import arrays
 from virtune.model.fleet import HostEstimate, HostRank
+
+Places = NDArray[np.int32]
 
 DRAWS = 10_000
 """So many draws put the ends of a 95 % interval of ranks within one rank in forty."""
@@ -25,15 +28,15 @@ def ranks(
     chance = np.random.default_rng(seed)
     noise = chance.standard_t([one.df for one in estimates], size=(draws, len(values)))
     drawn = values + noise * np.sqrt(variances)
-    places = (-drawn).argsort(axis=1).argsort(axis=1) + 1
+    places = _places(drawn)
     tail = (1 - confidence) / 2
-    low, high = np.quantile(places, [tail, 1 - tail], axis=0, method="nearest")
-    above = np.array([(drawn[:, [index]] > drawn).mean(axis=0) for index in range(len(values))])
+    low, high = np.quantile(places, [tail, 1 - tail], axis=1, method="nearest")
+    above = _above(places) / draws
     tied = np.minimum(above, above.T) > tail
     found = [
         HostRank(
             host=one.host,
-            rank=float(places[:, index].mean()),
+            rank=float(places[index].mean()),
             low=int(low[index]),
             high=int(high[index]),
             tied=tuple(
@@ -43,3 +46,21 @@ def ranks(
         for index, one in enumerate(estimates)
     ]
     return tuple(sorted(found, key=lambda one: (one.rank, one.host)))
+
+
+def _places(drawn: NDArray[np.float64]) -> Places:
+    """Return the place of each host, a row, in every draw, a column: 1 is the highest value."""
+    order = (-drawn).argsort(axis=1)
+    places = np.empty(drawn.shape, dtype=np.int32)
+    np.put_along_axis(places, order, np.arange(1, drawn.shape[1] + 1, dtype=np.int32)[None, :], axis=1)
+    return np.ascontiguousarray(places.T)
+
+
+def _above(places: Places) -> NDArray[np.int64]:
+    """Return in how many draws each host, a row, was above each other one."""
+    found = np.zeros((len(places), len(places)), dtype=np.int64)
+    for index in range(1, len(places)):
+        # of two hosts one is above, so that half of the pairs tell the rest
+        found[index, :index] = np.count_nonzero(places[index] < places[:index], axis=1)
+    below = np.tri(len(places), k=-1, dtype=np.int64) * places.shape[1] - found
+    return np.asarray(found + below.T)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gather the studies of many hosts: each once, however often it is gathered."""
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,9 @@ from typing import Any
 from virtune.fleet.ssh import HostError
 from virtune.flows.fleet.ask import DOCUMENT_MAX, Asked, FleetAccess, Ready, ask_each, read_document
 from virtune.flows.fleet.place import FleetPlace
+from virtune.flows.fleet.summaries import KINDS, summarised
 from virtune.flows.stored.import_bundle import Merged, merge, read_bundle
+from virtune.model.errors import VirtuneError
 from virtune.model.fleet import FleetHost, Unreached
 from virtune.model.store_place import StorePlace
 from virtune.report.json.listing import SCHEMA as LIST
@@ -103,4 +106,9 @@ def _pulled(ready: Ready, access: FleetAccess, store: Store, name: str) -> Merge
         [ready.virtune, "fleet", "here", name, "--rows"],
         timeout_seconds=access.timeout_seconds, most_bytes=BUNDLE_MAX, encoding="latin-1",
     )  # fmt: skip
-    return merge(read_bundle(done.stdout.encode("latin-1"), source=f"its study {name}"), store)
+    bundled = read_bundle(done.stdout.encode("latin-1"), source=f"its study {name}")
+    merged = merge(bundled, store)
+    if bundled.finished and bundled.study.kind in KINDS:
+        with contextlib.suppress(VirtuneError):  # it is here; what it says the report will tell
+            summarised(store, name)
+    return merged

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the studies of a fleet are kept: one store for all hosts, or a folder with a SQLite file for each."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from virtune.model.errors import PreconditionError
+from virtune.model.evidence import FinishedStudy
 from virtune.model.store_place import StorePlace
 from virtune.store.store import Store
 
 SUFFIX = ".sqlite"
+
+Studies = Mapping[str, tuple[str, str]]
+"""By the names of hosts: the host and the id by which a store finds a study."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +33,25 @@ class FleetFolder:
         """Return the hosts that have a store."""
         return [path.stem for path in sorted(self.path.glob(f"*{SUFFIX}"))]
 
-    def finished(self, kinds: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-        """Yield the host, the id and the text of every finished study of these kinds, each host's newest first."""
+    def finished(self, kinds: Sequence[str]) -> Iterator[FinishedStudy]:
+        """Yield every finished study of these kinds, each host's newest first."""
         for host in self.hosts():
             with self.of(host, reading=True) as store:
-                yield from ((host, name, text) for _, name, text in store.finished(kinds, own=True))
+                yield from (replace(one, host=host) for one in store.finished(kinds, own=True))
 
-    def each(self, hosts: Sequence[str]) -> Iterator[tuple[str, Store]]:
-        """Yield each host with its store, open for reading."""
-        for host in hosts:
+    def stores(self, studies: Mapping[str, str]) -> Iterator[tuple[Store, Studies]]:
+        """Yield each host's store, open for reading, with its study; `studies` are the ids by their hosts."""
+        for host, study in studies.items():
             with self.of(host, reading=True) as store:
-                yield host, store
+                yield store, {host: ("", study)}
+
+    def texts(self, studies: Sequence[FinishedStudy]) -> list[str]:
+        """Return the texts of studies as they are kept."""
+        found = []
+        for one in studies:
+            with self.of(one.host, reading=True) as store:
+                found.append(store.text(one.id))
+        return found
 
     def of(self, host: str, *, reading: bool = False) -> Store:
         """Return the store of a host's studies."""
@@ -71,17 +83,25 @@ class FleetStore:
         with Store(self.place, reading=True) as store:
             return store.hosts()
 
-    def finished(self, kinds: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-        """Yield the host, the id and the text of every finished study of these kinds, the newest first."""
+    def finished(self, kinds: Sequence[str]) -> Iterator[FinishedStudy]:
+        """Yield every finished study of these kinds that a host has, the newest first."""
         if self.place.exists():
             with Store(self.place, reading=True) as store:
-                yield from (one for one in store.finished(kinds) if one[0])
+                yield from (one for one in store.finished(kinds) if one.host)
 
-    def each(self, hosts: Sequence[str]) -> Iterator[tuple[str, Store]]:
-        """Yield each host with the store, open for reading, in which ids mean that host's studies."""
+    def stores(self, studies: Mapping[str, str]) -> Iterator[tuple[Store, Studies]]:
+        """Yield the store, open for reading, with all studies; `studies` are the ids by their hosts."""
         with Store(self.place, reading=True) as store:
-            for store.host in hosts:
-                yield store.host, store
+            yield store, {host: (host, study) for host, study in studies.items()}
+
+    def texts(self, studies: Sequence[FinishedStudy]) -> list[str]:
+        """Return the texts of studies as they are kept."""
+        found = []
+        with Store(self.place, reading=True) as store:
+            for one in studies:
+                store.host = one.host
+                found.append(store.text(one.id))
+        return found
 
     def of(self, host: str, *, reading: bool = False) -> Store:
         """Return the store, in which ids mean a host's studies."""

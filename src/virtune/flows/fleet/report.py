@@ -1,23 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report of a fleet: the same study on many hosts, read from their gathered stores."""
 
-import contextlib
-import json
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from virtune.analyse.fleet.answer import answer
 from virtune.flows.fleet.place import FleetPlace
-from virtune.flows.stored.show import derived_anew
-from virtune.model.errors import PlanError, StoreError, UsageError
-from virtune.model.evidence import StudyRecord
-from virtune.model.fleet import FleetReport
-from virtune.model.metric import BY_ID
-from virtune.model.study import Study, StudyKind
+from virtune.flows.fleet.summaries import KINDS, summaries
+from virtune.model.errors import PlanError, UsageError
+from virtune.model.evidence import FinishedStudy
+from virtune.model.fleet import FleetReport, HostSummary
+from virtune.model.study import Study
 from virtune.plan.codec import study_from_json
-from virtune.store.store import Store
 
-KINDS = (StudyKind.COMPARE, StudyKind.MEASURE)
-"""The kinds of studies whose figures of many hosts can be put together."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """One question, as the study of the first host that asked it; the newest study of every host that has measured
+    it, and when each study was begun.
+    """
+
+    study: Study
+    hosts: dict[str, str] = field(default_factory=dict)
+    begun: list[str] = field(default_factory=list)
 
 
 def fleet_report(place: FleetPlace, *, names: Sequence[str] = ()) -> FleetReport:
@@ -27,58 +32,54 @@ def fleet_report(place: FleetPlace, *, names: Sequence[str] = ()) -> FleetReport
 
     Raises UsageError where fewer than two hosts have measured the same.
     """
-    asked, newest = _asked(place, names)
-    if not asked or max(map(len, asked.values())) < 2:
+    asked = _asked(place, names)
+    if not asked or max(len(one.hosts) for one in asked) < 2:
         hint = "measure the same on each host, then `virtune fleet gather`"
         raise UsageError(f"no two hosts in {place} have measured the same", hint=hint)
-    chosen = asked[max(asked, key=lambda question: (len(asked[question]), newest[question]))]
-    studies = {host: derived_anew(store, _read(store, chosen[host])) for host, store in place.each(sorted(chosen))}
-    _require_apart(studies)
-    return answer(studies)
+    chosen = max(asked, key=lambda one: (len(one.hosts), max(one.begun)))
+    found = summaries(place, chosen.hosts)
+    _require_apart(found)
+    return answer(chosen.study, found)
 
 
-def _read(store: Store, name: str) -> StudyRecord:
-    """Return a study as far as its answer needs it: only percentiles need distributions."""
+def _asked(place: FleetPlace, names: Sequence[str]) -> Sequence[_Asked]:
+    rows = [one for one in place.finished(KINDS) if not names or one.host in names]
+    alike: dict[str, list[FinishedStudy]] = {}
+    for one in sorted(rows, key=lambda one: one.host):
+        alike.setdefault(one.question, []).append(one)
+    asked: dict[Hashable, _Asked] = {}
+    of_digest: dict[str, _Asked] = {}
+    # of texts that are alike in this one is read: defaults of an older virtune may make two texts one question
+    texts = place.texts([studies[0] for studies in alike.values()])
+    for text, (digest, studies) in zip(texts, alike.items(), strict=True):
+        study = _study(text) or next(filter(None, map(_study, place.texts(studies))), None)
+        if study is not None:
+            of_digest[digest] = asked.setdefault(_question(study), _Asked(study=study))
+    for one in rows:
+        if one.question in of_digest:
+            same = of_digest[one.question]
+            same.hosts.setdefault(one.host, one.id)
+            same.begun.append(one.created)
+    return [*asked.values()]
+
+
+def _study(text: str) -> Study | None:
     try:
-        found = store.get(name, distributions=False)
-    except StoreError:
-        return store.get(name)  # this says what is damaged
-    return found if BY_ID[found.study.metric].percent is None else store.get(name)
+        return study_from_json(text)
+    except PlanError:
+        return None
 
 
-def _asked(place: FleetPlace, names: Sequence[str]) -> tuple[dict[Hashable, dict[str, str]], dict[Hashable, str]]:
-    """Return for each question the newest study of every host, by its id, and when the last of them was begun."""
-    asked: dict[Hashable, dict[str, str]] = {}
-    newest: dict[Hashable, str] = {}
-    known: dict[Hashable, Hashable] = {}
-    for host, name, text in place.finished(KINDS):
-        if names and host not in names:
-            continue
-        with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError, PlanError):
-            plain = json.loads(text)
-            # of texts that are alike in this one is read whole: defaults of an older virtune may make two texts one
-            alike = json.dumps([plain.get(one) for one in _ASKED])
-            if alike not in known:
-                known[alike] = _question(study_from_json(text))
-            question = known[alike]
-            asked.setdefault(question, {}).setdefault(host, name)
-            newest[question] = max(newest.get(question, ""), plain["created"])
-    return asked, newest
-
-
-def _require_apart(records: Mapping[str, StudyRecord]) -> None:
+def _require_apart(found: Mapping[str, HostSummary]) -> None:
     """Raise UsageError where two stores hold one study; ids alone may be alike by chance."""
     first: dict[tuple[str, str], str] = {}
-    for host, record in records.items():
-        before = first.setdefault((record.study.id, record.facts), host)
+    for host, summary in found.items():
+        before = first.setdefault((summary.study, summary.source), host)
         if before != host:
             raise UsageError(
-                f"{before} and {host} hold the same study {record.study.id}: one host by two names",
+                f"{before} and {host} hold the same study {summary.study}: one host by two names",
                 hint="remove the store of one of them",
             )
-
-
-_ASKED = ("kind", "baseline", "arms", "workloads", "metric", "seconds")
 
 
 def _question(study: Study) -> Hashable:
