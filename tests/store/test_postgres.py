@@ -11,20 +11,22 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.conftest import eventually
 from tests.postgres import Server
+from tests.store.kept import COMPARE, IMPORT, KEPT
 from tests.store.store_contract import CAPTURES, STUDY, StoreContract, record
 
 from virtune.cli import run
-from virtune.flows.stored.show import current
+from virtune.flows.stored.derive import DerivedStudy, derive_studies
+from virtune.flows.stored.show import by_todays_method, current
 from virtune.model.errors import StoreError
 from virtune.model.evidence import Listed
+from virtune.model.measurement import METHOD
 from virtune.model.store_place import DatabaseUrl
 from virtune.store.store import Store
 from virtune.store.views import VIEWS
 
 pytestmark = pytest.mark.xdist_group("postgres")
-
-KEPT = Path(__file__).parent / "data" / "format-1-method-7.sqlite.gz"
 
 
 @pytest.fixture
@@ -218,3 +220,28 @@ def test_a_comparison_is_kept_there_and_shown(
     assert len(json.loads(capfd.readouterr().out)["arms"]) == 2
     kept = asked(url, "select study || facts from studies")
     assert "postgresql" not in str(kept), "where studies are kept is no part of them"
+
+
+def test_what_another_machine_derives_now_is_left_to_it_and_waited_for(url: DatabaseUrl, tmp_path: Path) -> None:
+    place = tmp_path / "before.sqlite"
+    place.write_bytes(gzip.decompress(KEPT.read_bytes()))
+    with Store(place) as before, Store(url) as after:
+        moved(before, after, COMPARE)
+        moved(before, after, IMPORT)
+    found: list[DerivedStudy] = []
+
+    def derive() -> None:
+        found.extend(derive_studies(url, (), processes=1))
+
+    here = threading.Thread(target=derive, daemon=True)
+    with Store(url) as other:
+        with other.claimed(COMPARE) as mine:
+            assert mine
+            here.start()
+            assert eventually(lambda: not other.methods(IMPORT)[0].older, seconds=120), "the other one was not begun"
+            assert eventually(lambda: bool(asked(url, "select 1 from pg_locks where not granted"))), "nobody waits"
+            assert other.methods(COMPARE)[0].older == 16
+            by_todays_method(other, COMPARE)
+        here.join(120)
+    assert {one.name: (one.derived, one.current) for one in found} == {IMPORT: (1, 0), COMPARE: (0, 16)}
+    assert asked(url, "select method, count(*) from measurements where method > 7 group by method") == [(METHOD, 17)]

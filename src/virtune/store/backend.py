@@ -2,6 +2,7 @@
 """What SQLite and PostgreSQL do differently: how a store is opened, made and read, and what their errors mean."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import sqlalchemy as sa
@@ -47,6 +48,11 @@ class Backend(Protocol):
 
     def put_new(self, table: sa.Table) -> sa.Insert:
         """Return what stores rows where there are none with the same key."""
+
+    def claimed(self, name: str, *, wait: bool) -> AbstractContextManager[bool]:
+        """Keep what is called so for this process during the block, and give whether it does; with `wait` it does as
+        soon as no other process keeps it. A claim ends with its process.
+        """
 
     def explained(self, error: BaseException) -> StoreError:
         """Say a database's error in one sentence."""

@@ -4,8 +4,10 @@
 libpq reads the URL and finds the password where it always does (`~/.pgpass`, PGPASSWORD, a service file).
 """
 
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -23,6 +25,9 @@ _CONNECT_SECONDS = 15
 
 _MAKING = 0x76697274
 """The lock under which a store is made or brought to another format: `virt`."""
+
+_CLAIMING = _MAKING + 1
+"""The first number of the locks under which one process works on a study."""
 
 _PGPASS = "~/.pgpass or PGPASSWORD has it for libpq"
 _OWNER = f"the owner of the database may `CREATE SCHEMA {SCHEMA} AUTHORIZATION USER`"
@@ -121,6 +126,21 @@ class Postgres:
     def put_new(self, table: sa.Table) -> sa.Insert:
         """Return what stores rows where there are none with the same key."""
         return insert(table).on_conflict_do_nothing()
+
+    @contextlib.contextmanager
+    def claimed(self, name: str, *, wait: bool) -> Iterator[bool]:
+        """Keep a name by a lock of this session, which the server drops when its connection is gone."""
+        number = zlib.crc32(name.encode()) - 2**31
+        asked = "pg_advisory_lock" if wait else "pg_try_advisory_lock"
+        with self.engine.connect() as db:
+            mine = db.execute(sa.text(f"SELECT {asked}({_CLAIMING}, {number})")).scalar_one() is not False
+            db.commit()
+            try:
+                yield mine
+            finally:
+                if mine:
+                    db.execute(sa.text(f"SELECT pg_advisory_unlock({_CLAIMING}, {number})"))
+                    db.commit()
 
     def explained(self, error: BaseException) -> StoreError:
         """Translate libpq's or the server's error into a plain sentence, which holds nothing that was sent."""

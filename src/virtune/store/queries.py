@@ -74,14 +74,14 @@ def trials_of(key: str, measurement: sa.ColumnElement[str]) -> sa.Select[Any]:
     )
 
 
-def by_method() -> sa.Select[Any]:
-    """Select of every study, the newest first, how many measurements are of today's method and of an older one."""
-    newest = (
-        sa.select(MEASUREMENTS.c.trial_id, sa.func.max(MEASUREMENTS.c.method).label("method"))
-        .where(MEASUREMENTS.c.method <= METHOD)
-        .group_by(MEASUREMENTS.c.trial_id)
-        .subquery()
-    )
+def by_method(key: str | None = None) -> sa.Select[Any]:
+    """Select of every study, the newest first, how many measurements are of today's method and of an older one; with
+    a key of this study alone.
+    """
+    of_trial = sa.select(MEASUREMENTS.c.trial_id, sa.func.max(MEASUREMENTS.c.method).label("method"))
+    if key is not None:
+        of_trial = of_trial.join(TRIALS, TRIALS.c.id == MEASUREMENTS.c.trial_id).where(TRIALS.c.study_id == key)
+    newest = of_trial.where(MEASUREMENTS.c.method <= METHOD).group_by(MEASUREMENTS.c.trial_id).subquery()
     older = sa.func.sum(sa.case((newest.c.method < METHOD, 1), else_=0)).label("older")
     counts = (
         sa.select(TRIALS.c.study_id, sa.func.count().label("all"), older)
@@ -93,6 +93,7 @@ def by_method() -> sa.Select[Any]:
     return (
         sa.select(STUDIES.c.id, sa.func.coalesce(counts.c.all, zero), sa.func.coalesce(counts.c.older, zero))
         .outerjoin(counts, counts.c.study_id == STUDIES.c.id)
+        .where(*([] if key is None else [STUDIES.c.id == key]))
         .order_by(NEWEST_FIRST)
     )
 

@@ -125,6 +125,10 @@ class SqliteFile:
         """Return what stores rows where there are none with the same key."""
         return insert(table).on_conflict_do_nothing()
 
+    def claimed(self, name: str, *, wait: bool) -> contextlib.AbstractContextManager[bool]:  # noqa: ARG002 - as Backend's
+        """Give True: a file is of one machine, whose processes share the work out beforehand."""
+        return contextlib.nullcontext(enter_result=True)
+
     def explained(self, error: BaseException) -> StoreError:
         """Translate SQLite's error into a plain sentence."""
         if isinstance(error, UnicodeDecodeError):  # SQLite quotes the damaged text, and Python cannot decode that

@@ -193,17 +193,28 @@ class Store:
             found = db.execute(sa.select(STUDIES.c.study).where(where)).scalar_one_or_none()
         return found if isinstance(found, str) else ""
 
-    def methods(self) -> tuple[StudyMethods, ...]:
-        """Return of every study how many of its measurements are of today's method, the newest study first. Studies
-        are not read.
+    def methods(self, study_id: str | None = None) -> tuple[StudyMethods, ...]:
+        """Return of every study how many of its measurements are of today's method, the newest study first, or of
+        one study alone. Studies are not read.
         """
         with self._transaction() as db:
-            rows = db.execute(by_method()).all()
+            rows = db.execute(by_method(None if study_id is None else self._key(study_id))).all()
         return tuple(
             StudyMethods(name=name, current=every - older, older=older)
             for name, every, older in rows
             if isinstance(name, str)
         )
+
+    @contextlib.contextmanager
+    def claimed(self, study_id: str, *, wait: bool = False) -> Iterator[bool]:
+        """Keep a study for this process during the block, and give whether it does; with `wait` it does as soon as no
+        other machine works on it. Only of a database, which several machines use, another one may have it.
+        """
+        try:
+            with self._backend.claimed(self._key(study_id), wait=wait) as mine:
+                yield mine
+        except SQLAlchemyError as error:
+            raise self._backend.explained(error) from None
 
     def page(self, *, words: str, kind: str, limit: int, offset: int, own: bool = False) -> StudiesPage:
         """Return the newest studies from `offset` on that have these words in them and are of that kind; empty

@@ -11,13 +11,14 @@ from virtune.flows.stored.show import derived_anew
 from virtune.model.errors import StoreError
 from virtune.model.measurement import METHOD
 from virtune.model.store_place import DatabaseUrl, StorePlace
-from virtune.store.rows import SEPARATOR
+from virtune.store.rows import SEPARATOR, own_id
 from virtune.store.store import Store
 from virtune.workers import divided
 
-ATTEMPTS_EACH = 100
-"""Attempts for which another process is worth its start: to derive one takes some 5 ms, to start Python half a
-second."""
+ATTEMPTS_EACH = 1000
+"""Attempts for which another process is worth its start. To derive one takes some 5 ms of CPU, to start Python with
+what that needs a second: two processes end before one does from some 400 attempts on where two CPUs are idle, and
+on busy ones some 500 took twice as long (benchmarks/fleet.md)."""
 
 STUDIES_MAX = 20
 """Studies that a process takes at once: few enough that all end at about the same time."""
@@ -37,19 +38,22 @@ class DerivedStudy:
     because: str = ""
 
 
-def derive_studies(place: StorePlace, names: Sequence[str], *, processes: int) -> Iterator[DerivedStudy]:
+def derive_studies(
+    place: StorePlace, names: Sequence[str], *, processes: int, each: int = ATTEMPTS_EACH
+) -> Iterator[DerivedStudy]:
     """Derive studies anew and yield what was done of each; no names mean all. Older figures are kept beside the new.
 
     Each attempt is stored by itself, so that what is interrupted has lost nothing and goes on where it was. Several
-    machines may do this to one database at once: each begins at a study of its own, and what another one has derived
-    meanwhile is not derived again. Raises UsageError for a name that means no study.
+    machines may do this to one database at once: each begins at a study of its own, and none derives what another one
+    derives or has derived meanwhile. No more processes are started than there are `each` attempts to derive for.
+    Raises UsageError for a name that means no study.
     """
     with Store(place) as store:
         counted = {one.name: one for one in store.methods()}
         wanted = [_key(store, name) for name in names] or _from_here(place, [*counted])
     left = [name for name in wanted if counted[name].older]
     attempts = sum(counted[name].older for name in left)
-    found = _derived_by(place, left, processes=min(processes, 1 + attempts // ATTEMPTS_EACH))
+    found = _derived_by(place, left, processes=min(processes, 1 + attempts // each))
     for name in wanted:
         yield next(found) if counted[name].older else DerivedStudy(name=name, current=counted[name].current)
 
@@ -75,14 +79,24 @@ def _derived_by(place: StorePlace, names: Sequence[str], *, processes: int) -> I
 
 
 def _derived_of(place: StorePlace, names: Sequence[str]) -> list[DerivedStudy]:
-    """Derive some studies, in whichever process this is."""
+    """Derive some studies, in whichever process this is: first those that no other machine derives now."""
+    found: dict[str, DerivedStudy] = {}
     with Store(place) as store:
-        return [_derived(store, name) for name in names]
+        for wait in (False, True):
+            for name in (one for one in names if one not in found):
+                store.host, study = own_id(name)
+                with store.claimed(study, wait=wait) as mine:
+                    if mine:
+                        found[name] = _derived(store, name, study)
+    return [found[name] for name in names]
 
 
-def _derived(store: Store, name: str) -> DerivedStudy:
+def _derived(store: Store, name: str, study: str) -> DerivedStudy:
+    (now,) = store.methods(study)
+    if not now.older:  # another machine was here meanwhile
+        return DerivedStudy(name=name, current=now.current)
     try:
-        before = store.get(store.find(name))
+        before = store.get(study)
         after = derived_anew(store, before)
     except StoreError as error:
         return DerivedStudy(name=name, because=error.message)
