@@ -3,7 +3,8 @@
 
     python -m benchmarks.bare start [TIMES]      exec to first I/O, with QEMU's own start told apart; KVM and TCG
     python -m benchmarks.bare linux [TIMES]      the same for a guest with Linux, under TCG: booted, and resumed
-    python -m benchmarks.bare path [TIMES]       QD1 on a disk that answers at once, each in a new process
+    python -m benchmarks.bare path [TIMES]       QD1 on a disk that answers at once, each in a new process: the mean,
+                                                 what null-co has of it, and the rest, which is the path
 
 `start` counts from the exec of QEMU until this host knows that the guest's first read has ended. QEMU's own start is
 the same QEMU with the same board and no guest, until its monitor answers. QEMU's CPU time until then is told too: a
@@ -38,6 +39,9 @@ SIZE = 64 * 1024**2
 BARE = Stack(rig="qemu", machine=Machine(system="bare"), device=Device(iothread="io1"))
 CPUS = sorted(os.sched_getaffinity(0))
 LOADS = 4
+DISK = "/machine/peripheral/disk0/virtio-backend"
+BIN_NS, MOST_NS = 10, 2000
+"""The bins into which QEMU counts reads by their time below its device."""
 FIRST = first_commands(BARE, SIZE, read_only=True)
 
 
@@ -117,8 +121,9 @@ def qemu_alone(accelerator: Accelerator, warden: Warden) -> float:
         return time.monotonic() - begun
 
 
-def path_cost(accelerator: Accelerator, warden: Warden) -> float:
-    """Return the latency of QD1 reads in us on a disk that answers at once, in a new process.
+def path_cost(accelerator: Accelerator, warden: Warden) -> tuple[float, float]:
+    """Return the latency of QD1 reads in us on a disk that answers at once, in a new process, and what null-co itself
+    has of it: the time from QEMU's device to the block layer and back, by QEMU's own account of the same reads.
 
     The vCPU and the IOThread have a CPU each: on one, or where the scheduler moves them, the IOThread stops polling
     and each request has to wake it, which takes ten times as long. Of several short loads the least disturbed counts,
@@ -129,7 +134,15 @@ def path_cost(accelerator: Accelerator, warden: Warden) -> float:
         find_guest(), warden, kvm=accelerator.kvm, host_cpu=accelerator.host_cpu, asked=stack.machine, first=FIRST
     ) as vm:
         place_threads(stack, Process(vm.child.pid))
-        return min(densest_half(latencies(vm.line)) for _ in range(LOADS)) / 1e3
+        bins = {"id": DISK, "boundaries-read": list(range(BIN_NS, MOST_NS, BIN_NS))}
+        found = []
+        for _ in range(LOADS):
+            vm.monitor.execute("block-latency-histogram-set", bins)
+            whole = densest_half(latencies(vm.line))
+            seen = vm.block_statistics()["rd_latency_histogram"]["bins"]
+            below = densest_half([(number * BIN_NS + BIN_NS // 2, count) for number, count in enumerate(seen)])
+            found.append((whole / 1e3, below / 1e3))
+        return min(found)
 
 
 def latencies(line: Line) -> list[tuple[int, int]]:
@@ -191,7 +204,10 @@ def main() -> None:
                     told(f"Linux under TCG, {how}, exec to first I/O", [seconds for seconds, _ in whole], "s")
                     told(f"Linux under TCG, {how}, QEMU's CPU until then", [cpu for _, cpu in whole], "s")
             else:
-                told(f"{accelerator.name} QD1 path", [path_cost(accelerator, warden) for _ in range(times)], "us")
+                found = [path_cost(accelerator, warden) for _ in range(times)]
+                told(f"{accelerator.name} QD1 mean", [whole for whole, _ in found], "us")
+                told(f"{accelerator.name} null-co's own", [below for _, below in found], "us")
+                told(f"{accelerator.name} path: mean minus null-co's", [a - b for a, b in found], "us")
 
 
 if __name__ == "__main__":
