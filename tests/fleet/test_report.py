@@ -4,6 +4,7 @@
 import gzip
 import json
 import math
+import re
 import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +24,7 @@ from virtune.cli import run
 from virtune.flows.stored.show import by_todays_method
 from virtune.model.evidence import Check, InForce, StudyRecord
 from virtune.model.measurement import METHOD
+from virtune.report.text.words import percent_text
 from virtune.store.store import Store
 
 Capture = pytest.CaptureFixture[str]
@@ -145,6 +147,40 @@ def test_the_page_says_first_what_the_report_says_and_has_its_pictures(
     assert "virtune fleet run -i hosts.txt compare --arm" in text
     assert run(["fleet", "report", "--from", str(place), "--html", str(tmp_path / "no" / "x.html")]) == 3
     assert "cannot write" in capfd.readouterr().err
+
+
+def limits_of(said: str, place: str) -> tuple[float, float]:
+    """Read the limits of a host from its row of the table of ranks, as ratios."""
+    row = next(line for line in said.splitlines() if line.split()[:1] == [place])
+    ends = re.findall(r"([+-][\d,.]+) %", row)[-2:]
+    low, high = (1 + float(one.replace(",", "")) / 100 for one in ends)
+    return low, high
+
+
+def test_limits_are_ratios_in_the_text_on_the_page_and_in_its_pictures(
+    folder: Callable[..., Path], tmp_path: Path, capfd: Capture
+) -> None:
+    place, page = folder(), tmp_path / "fleet.html"
+    assert run(["fleet", "report", "--from", str(place), "--html", str(page)]) == 0
+    said, text = capfd.readouterr().out, page.read_text()
+    for number in range(HOSTS):
+        low, high = limits_of(said, f"h{number}")
+        assert low < 1 < high
+        assert low * high == pytest.approx(1, abs=0.002), "as far down as up"
+        shown = re.escape(f"{percent_text(low)} % to {percent_text(high)} %")
+        assert len(re.findall(shown, text)) >= 2, "in the table of ranks and in that of the funnel"
+
+
+def test_a_host_of_which_nothing_is_known_has_limits_that_can_be_read(
+    folder: Callable[..., Path], tmp_path: Path, capfd: Capture
+) -> None:
+    place, page = folder(slow=0.001, hosts=3), tmp_path / "fleet.html"
+    assert run(["fleet", "report", "--from", str(place), "--html", str(page)]) == 0
+    said, text = capfd.readouterr().out, page.read_text()
+    assert said.count("x10 or more, either way") == 2, "two hosts whose others differ by a factor of a thousand"
+    assert text.count("x10 or more, either way") == 4, "in the table of ranks and in that of the funnel"
+    assert "A line that ends at the edge goes on." in text
+    assert not re.search(r"\d,\d+(\.\d)? %|e\+\d", said), "percentages that nobody can read"
 
 
 def planted(record: StudyRecord) -> float:

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from virtune.model.verdict import Interval
-from virtune.report.text.words import change_words, count_text, difference_text, share_text
+from virtune.report.text.words import change_words, count_text, difference_text, limits_text, share_text
 
 
 def ratio(estimate: float, low: float, high: float) -> Interval:
@@ -34,6 +34,8 @@ def test_a_difference_has_its_sign_and_its_ends_in_order(interval: Interval, tex
 def test_shares_changes_and_counts() -> None:
     assert (share_text(0.004), share_text(0.082), share_text(0.53)) == ("0.4 %", "8.2 %", "53 %")
     assert (change_words(0.5), change_words(25.0)) == ("-50.0 %", "x25")
+    assert limits_text(math.log(1.1)) == "-9.1 % to +10.0 %"
+    assert limits_text(5_000.0) == "x10 or more, either way", "no logarithm is too large"
     assert (count_text(1, "round"), count_text(2, "round"), count_text(0, "trial")) == (
         "1 round", "2 rounds", "0 trials",
     )  # fmt: skip

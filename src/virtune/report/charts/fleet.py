@@ -10,13 +10,13 @@ from virtune.model.fleet import FleetEffect, FleetLevel, FleetReport, FunnelPoin
 from virtune.model.metric import BY_ID
 from virtune.model.study import Study
 from virtune.model.units import format_share
-from virtune.model.verdict import Interval, Verdict
+from virtune.model.verdict import Verdict
 from virtune.report.charts.audit_map import SEVERITY_COLOURS
 from virtune.report.charts.chart import SHAPES, Chart, file_name, specification
 from virtune.report.charts.forest import FOREST, LABEL, ROW, forest_row, forest_spec, reach_of
 from virtune.report.fleet_audit import rule_rows
-from virtune.report.text.fleet.report import verdict_words
-from virtune.report.text.words import change_words, count_text, difference_text
+from virtune.report.text.fleet.report import TOO_FEW_HOSTS, mean_ratio, next_ratio, verdict_words
+from virtune.report.text.words import TENFOLD, change_words, count_text, difference_text, limits_text
 
 HOSTS_SHOWN = 60
 """The most rows that are readable: of more hosts the lowest and the highest, or the worst; the tables have all."""
@@ -32,6 +32,10 @@ _STATES = {
     "odd": ("triangle-up", "#d55e00"),
 }  # fmt: skip
 """The mark and the colour of what a host is."""
+
+LINE_MAX = math.log(TENFOLD)
+"""A line of the funnel widens the axis to at most a factor of ten: a host of which nothing is known would hide the
+others."""
 
 _CELL, _RANK_ROW, _FUNNEL_HEIGHT = 22, 18, 320
 
@@ -56,14 +60,17 @@ def forest_of_hosts(effect: FleetEffect, study: Study) -> Chart:
     ends, pooled = _outermost(every), effect.pooled
     named = [(host, verdicts[host].value, ratio) for host, ratio in ends]
     if pooled is not None:
-        mean = math.exp(pooled.mean)
-        named.append((_MEAN, _MEAN, _interval(mean, pooled.low, pooled.high, pooled.confidence)))
-        if pooled.next_low is not None and pooled.next_high is not None:
-            named.append((_NEXT, _NEXT, _interval(mean, pooled.next_low, pooled.next_high, pooled.confidence)))
+        named.append((_MEAN, _MEAN, mean_ratio(pooled)))
+        if (coming := next_ratio(pooled)) is not None:
+            named.append((_NEXT, _NEXT, coming))
     reach = reach_of([ratio for _, _, ratio in named])
     rows = [
         forest_row(
-            name, word, ratio, reach, text=f"{difference_text(ratio)}  {word if word in SHAPES else ''}".rstrip()
+            name,
+            word,
+            ratio,
+            reach,
+            text=f"{difference_text(ratio)}  {word}" if word in SHAPES else difference_text(ratio, TOO_FEW_HOSTS),
         )
         for name, word, ratio in named
     ]
@@ -93,10 +100,10 @@ def funnel_plot(level: FleetLevel, study: Study) -> Chart:
     errors = {one.host: one.error for one in level.estimates}
     points = sorted(level.points, key=lambda one: errors[one.host])
     odd = [one.host for one in points if one.odd]
-    reach = 1.15 * max(max(abs(one.distance), one.limit) for one in points)
+    reach = 1.15 * max(max(abs(one.distance), min(one.limit, LINE_MAX)) for one in points)
     rows = [
-        {"host": one.host, "error": 100 * errors[one.host], "distance": one.distance, "low": -one.limit,
-         "high": one.limit, "state": _state(one), "label": one.host if abs(one.distance) > one.limit else ""}
+        {"host": one.host, "error": 100 * errors[one.host], "distance": one.distance,
+         "low": -min(one.limit, reach), "high": min(one.limit, reach), "state": _state(one), "label": one.host if abs(one.distance) > one.limit else ""}
         for one in points
     ]  # fmt: skip
     label = BY_ID[study.metric].label
@@ -109,6 +116,7 @@ def funnel_plot(level: FleetLevel, study: Study) -> Chart:
             f"{label} than the others. The line of a host is as far as noise and the variation between the others "
             "explain, 95 times in 100. A square is beyond its line, as some of many hosts are by chance; a triangle "
             "is odd although so many were looked at."
+            + (" A line that ends at the edge goes on." if any(one.limit > reach for one in points) else "")
         ),
         spec=specification(_funnel_spec(rows, reach, label), height=_FUNNEL_HEIGHT),
         columns=("host", "against the others", "limits", "standard error", "adjusted p"),
@@ -262,17 +270,13 @@ def _left_out(count: int) -> str:
     return f" {count_text(count, 'host')} between these are in the tables only." if count else ""
 
 
-def _interval(estimate: float, low: float, high: float, confidence: float) -> Interval:
-    return Interval(estimate=estimate, low=math.exp(low), high=math.exp(high), confidence=confidence)
-
-
 def _state(one: FunnelPoint) -> str:
     return "odd" if one.odd else "beyond its line" if abs(one.distance) > one.limit else "like the others"
 
 
 def _funnel_row(one: FunnelPoint, error: float) -> tuple[str, ...]:
-    limit = f"{change_words(math.exp(-one.limit))} to {change_words(math.exp(one.limit))}"
-    return (one.host, change_words(math.exp(one.distance)), limit, format_share(error, 1), f"{one.adjusted:.2g}")
+    distance, limits = change_words(math.exp(one.distance)), limits_text(one.limit)
+    return (one.host, distance, limits, format_share(error, 1), f"{one.adjusted:.2g}")
 
 
 def _funnel_spec(rows: list[dict[str, Any]], reach: float, label: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 All verbs use them.
 """
 
+import math
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -24,10 +25,10 @@ TOO_FEW = "too few rounds to tell"
 """The text in the place of an interval that is too wide."""
 
 
-def difference_text(ratio: Interval) -> str:
+def difference_text(ratio: Interval, too_few: str = TOO_FEW) -> str:
     """Write a ratio as a difference in percent with its interval: `-12.3 % [-15.0, -9.5]`."""
     if not 0 < ratio.low <= ratio.high <= ratio.low * HOPELESS:
-        return f"{change_words(ratio.estimate)} [{TOO_FEW}]"
+        return f"{change_words(ratio.estimate)} [{too_few}]"
     return f"{change_words(ratio.estimate)} [{_end(ratio.low, ratio.estimate)}, {_end(ratio.high, ratio.estimate)}]"
 
 
@@ -40,6 +41,13 @@ def end_words(end: float, estimate: float) -> str:
 def change_words(ratio: float) -> str:
     """Write a ratio as a change: `-12.3 %`, or `x12` where it is ten times as much or more."""
     return f"x{ratio:,.3g}" if ratio >= TENFOLD else f"{percent_text(ratio)} %"
+
+
+def limits_text(reach: float) -> str:
+    """Write how far a ratio may be from 1 either way, from its natural logarithm: `-9.1 % to +10.0 %`."""
+    if reach >= math.log(TENFOLD):
+        return f"x{TENFOLD:.0f} or more, either way"
+    return f"{change_words(math.exp(-reach))} to {change_words(math.exp(reach))}"
 
 
 def percent_text(ratio: float) -> str:

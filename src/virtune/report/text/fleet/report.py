@@ -9,12 +9,15 @@ from virtune.model.fleet import FleetEffect, FleetLevel, FleetReport, FunnelPoin
 from virtune.model.metric import BY_ID
 from virtune.model.text import printable
 from virtune.model.units import format_share
-from virtune.model.verdict import Verdict
+from virtune.model.verdict import Interval, Verdict
 from virtune.report.text.fleet.hosts import columns, names
-from virtune.report.text.words import count_text
+from virtune.report.text.words import change_words, count_text, difference_text, end_words, limits_text
 from virtune.report.view import SIMULATED_ONLY
 
 TRAITS_SHOWN = 8
+
+TOO_FEW_HOSTS = "too few hosts or rounds to tell"
+"""The text in the place of an interval of a mean that is too wide."""
 
 
 def report_lines(found: FleetReport) -> Iterator[str]:
@@ -44,11 +47,23 @@ def verdict_words(effect: FleetEffect) -> str:
 
 def mean_words(pooled: Pooled) -> Iterator[str]:
     """Say the mean over hosts, how unlike they are, and the next host."""
-    varies = f"hosts vary by {format_share(pooled.tau, 1)}" if pooled.tau else "hosts vary by no more than noise"
-    yield f"mean over hosts: {_change(pooled.mean)} {_interval(pooled.low, pooled.high)}; {varies}"
-    if pooled.next_low is not None and pooled.next_high is not None:
-        share = format_share(pooled.confidence)
-        yield f"the next host: {_change(pooled.next_low)} to {_change(pooled.next_high)} ({share})"
+    varies = f"hosts vary by {_spread(pooled.tau)}" if pooled.tau else "hosts vary by no more than noise"
+    yield f"mean over hosts: {difference_text(mean_ratio(pooled), TOO_FEW_HOSTS)}; {varies}"
+    if (ratio := next_ratio(pooled)) is not None:
+        ends = (end_words(end, ratio.estimate) for end in (ratio.low, ratio.high))
+        yield f"the next host: {' to '.join(ends)} ({format_share(pooled.confidence)})"
+
+
+def mean_ratio(pooled: Pooled) -> Interval:
+    """Return the mean over hosts as a ratio."""
+    return _ratio(pooled.mean, pooled.low, pooled.high, pooled.confidence)
+
+
+def next_ratio(pooled: Pooled) -> Interval | None:
+    """Return the interval of one more host as ratios; None where there are too few hosts for it."""
+    if pooled.next_low is None or pooled.next_high is None:
+        return None
+    return _ratio(pooled.mean, pooled.next_low, pooled.next_high, pooled.confidence)
 
 
 def effect_lines(effect: FleetEffect, baseline: str) -> Iterator[str]:
@@ -91,7 +106,7 @@ def rank_rows(level: FleetLevel) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("host", "rank", "against the others", "limits")]
     rows += [
         (one.host, f"{one.low}" if one.low == one.high else f"{one.low} to {one.high}",
-         _change(points[one.host].distance), f"+-{format_share(points[one.host].limit, 1)}")
+         _change(points[one.host].distance), limits_text(points[one.host].limit))
         for one in level.ranks
     ]  # fmt: skip
     return rows
@@ -114,8 +129,13 @@ def _level(level: FleetLevel) -> Iterator[str]:
 
 
 def _change(distance: float) -> str:
-    return format_share(math.expm1(distance), 1, signed=True)
+    return change_words(math.exp(distance))
 
 
-def _interval(low: float, high: float) -> str:
-    return f"[{_change(low)}, {_change(high)}]"
+def _spread(tau: float) -> str:
+    """Write a standard deviation of logarithms as a share, as changes are written."""
+    return change_words(math.exp(tau)).removeprefix("+")
+
+
+def _ratio(mean: float, low: float, high: float, confidence: float) -> Interval:
+    return Interval(estimate=math.exp(mean), low=math.exp(low), high=math.exp(high), confidence=confidence)
