@@ -102,10 +102,17 @@ def funnel_plot(level: FleetLevel, study: Study) -> Chart:
     odd = [one.host for one in points if one.odd]
     reach = 1.15 * max(max(abs(one.distance), min(one.limit, LINE_MAX)) for one in points)
     rows = [
-        {"host": one.host, "error": 100 * errors[one.host], "distance": one.distance,
-         "low": -min(one.limit, reach), "high": min(one.limit, reach), "state": _state(one), "label": one.host if abs(one.distance) > one.limit else ""}
+        {
+            "host": one.host,
+            "error": 100 * errors[one.host],
+            "distance": one.distance,
+            "low": -min(one.limit, reach),
+            "high": min(one.limit, reach),
+            "state": _state(one),
+            "label": one.host if abs(one.distance) > one.limit else "",
+        }
         for one in points
-    ]  # fmt: skip
+    ]
     label = BY_ID[study.metric].label
     said = f"{', '.join(odd)} stand{'s' if len(odd) == 1 else ''} apart" if odd else "no host stands apart"
     return Chart(
