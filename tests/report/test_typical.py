@@ -9,8 +9,10 @@ import pytest
 from tests.report.records import WHEN, record
 
 from virtune.analyse.study.summarise import summarise
+from virtune.analyse.study.thresholds import rule
 from virtune.model.evidence import StudyRecord
 from virtune.model.measurement import Histogram
+from virtune.plan.thresholds import parse_condition
 from virtune.report.text.layout import set_at
 from virtune.report.text.study.basis import drift_warnings
 from virtune.report.text.study.notes import count_words
@@ -59,6 +61,29 @@ def test_values_are_as_far_apart_as_the_verdicts_say_whatever_single_rounds_did(
     assert native.value < 0.75 * threads.value, "the dip is in the mean of all rounds"
 
 
+def test_no_arm_has_a_value_that_it_never_had_where_some_rounds_of_the_baseline_were_slow() -> None:
+    kept, trials = planted(), []
+    for one in kept.trials:
+        assert one.measurement is not None
+        slow = one.trial.arm == "threads" and one.trial.round % 3 == 0
+        values = (("iops", 700.0 if slow else 1000.0), *one.measurement.values[1:])
+        trials.append(replace(one, measurement=replace(one.measurement, values=values)))
+    found = summarise(replace(kept, trials=tuple(trials)))
+    native = found.value("native", "randread-4k", "iops")
+    assert native is not None
+    assert native.typical == pytest.approx(1000)
+
+
+def test_the_baseline_has_the_value_that_a_condition_on_it_is_judged_by() -> None:
+    kept = planted()
+    (held, *_) = rule(kept, [parse_condition("latency.p99 > 2ms")])
+    threads = summarise(kept).value("threads", "randread-4k", "latency.p99")
+    assert held.comparison.candidate == "threads"
+    assert held.comparison.ratio is not None
+    assert threads is not None
+    assert threads.typical == pytest.approx(2e6 * held.comparison.ratio.estimate)
+
+
 def test_percentiles_of_all_rounds_stand_apart_from_those_of_a_typical_one() -> None:
     found = summarise(planted())
     view = workload_view(found, found.study.workloads[0])
@@ -69,7 +94,7 @@ def test_percentiles_of_all_rounds_stand_apart_from_those_of_a_typical_one() -> 
     assert [cell.value.value for cell in typical.cells if cell.value] == pytest.approx([1.5e6, 3e6], rel=0.1)
     assert typical.changes
     text = set_at(100, render(found))
-    heads = ["\ntypical round ", "the median of its rounds", "\nall rounds together ", "\nchange from threads "]
+    heads = ["\ntypical round ", "the mean of its rounds", "\nall rounds together ", "\nchange from threads "]
     places = [text.index(words) for words in heads]
     assert places == sorted(places)
 

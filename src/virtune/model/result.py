@@ -24,8 +24,9 @@ class Value:
     several results that have no distributions to add. `low` and `high` are the ends
     of a percentile's own 95 % interval, over sections of the rounds; `low` alone is a lower bound. `measured_as` is
     the metric of completion latency that was measured instead of `metric`, if one was. `typical` is the value of a
-    typical round, where arms are compared within rounds: the baseline's median round, and for another arm that times
-    its change, so that values are as far apart as the verdicts say; a share's own median round.
+    typical round, where arms are compared within rounds: for the baseline a mean of its rounds like that of changes,
+    and for another arm that times its change, so that values are as far apart as the verdicts say; a share's own
+    median round.
     """
 
     metric: str

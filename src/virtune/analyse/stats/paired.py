@@ -212,6 +212,22 @@ def _rounds_left(found: Contrast, rules: _Rules) -> int | None:
     return None if count is None else max(1, max(count, rules.fewest) - found.blocks)
 
 
+def mean_of_rounds(values: Sequence[float], *, robust: bool) -> float | None:
+    """Return the mean of an arm's rounds as a change is one: of logarithms, and where it is `robust` extreme rounds
+    count less. None where no round has a usable value.
+    """
+    import numpy as np
+
+    from virtune.analyse.stats.anytime import logs
+    from virtune.analyse.stats.noise import pseudo_values
+    from virtune.analyse.stats.planned import CLIP
+
+    found = np.array([one for one in logs(values) if math.isfinite(one)], dtype=np.float64).reshape(-1, 1)
+    if not len(found):
+        return None
+    return math.exp(float((pseudo_values(found, clip=CLIP) if robust else found).mean()))
+
+
 def interval_of(pairs: Sequence[tuple[float, float]], *, confidence: float) -> Interval | None:
     """Return candidate/baseline with Student's t interval on ln ratios; None for fewer than two rounds, and where the
     rounds differ so much that the interval is unbounded.

@@ -3,6 +3,8 @@
 
 A mean over all rounds does not: one disturbed round moves it, and the comparison gives such a round little weight.
 Nor does a percentile of all I/Os together: a few bad rounds decide the p99 of all, whatever the other rounds show.
+The baseline's value is the same kind of mean as a change is: where a part of its rounds were slow, its median times
+a change would be a value that the other arm never had.
 """
 
 import math
@@ -10,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
+from virtune.analyse.stats.paired import mean_of_rounds
 from virtune.analyse.study.percentile_evidence import measured_in_place
 from virtune.analyse.study.verdicts import Evidence
 from virtune.model.metric import BY_ID, Metric
@@ -75,12 +78,16 @@ def _typical(
     if (workload, value.metric) not in compared:
         return value
     ratio = 1.0 if summary.arm == baseline else ratios.get((summary.arm, workload, value.metric))
-    base = _middle(evidence, baseline, workload, measured_in_place(evidence.stand_ins, workload, metric))
+    actual = measured_in_place(evidence.stand_ins, workload, metric)
+    base = mean_of_rounds(_rounds(evidence, baseline, workload, actual), robust=evidence.study.sequential)
     return value if ratio is None or base is None else replace(value, typical=base * ratio)
 
 
 def _middle(evidence: Evidence, arm: str, workload: str, metric: Metric) -> float | None:
     """Return the median of an arm's valid rounds; None where none has a value."""
-    rows = evidence.rows.get((arm, workload), {}).values()
-    found = [value for row in rows if math.isfinite(value := row.get(metric.id, math.nan))]
+    found = [value for value in _rounds(evidence, arm, workload, metric) if math.isfinite(value)]
     return median(found) if found else None
+
+
+def _rounds(evidence: Evidence, arm: str, workload: str, metric: Metric) -> list[float]:
+    return [row.get(metric.id, math.nan) for row in evidence.rows.get((arm, workload), {}).values()]

@@ -74,9 +74,9 @@ class ValuePart(TypedDict):
     measured_as: MeasuredAs
     typical: Annotated[
         float | None,
-        "The value of a typical round, as tables show it beside changes: the baseline's median round, of another arm"
-        " that times its change; of a share in % the arm's own median round. Null where arms are not compared within"
-        " rounds.",
+        "The value of a typical round, as tables show it beside changes: for the baseline the mean of its rounds (of"
+        " logarithms, extreme rounds count less), for another arm that times its change; of a share in % the arm's"
+        " own median round. Null where arms are not compared within rounds.",
     ]
 
 

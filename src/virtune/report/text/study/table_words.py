@@ -16,11 +16,16 @@ TOGETHER = "all rounds together"
 """The head of the percentiles of all I/Os of an arm."""
 
 
+def level_words(study: Study) -> str:
+    """Say what the values of a typical round are."""
+    robust = " (extreme ones count less)" if study.sequential else ""
+    return f"for {study.baseline} the mean of its rounds{robust}, for other arms that times their change"
+
+
 def values_words(view: WorkloadView, study: Study) -> Iterator[str]:
     """Yield what the values are, where they are of a typical round, and whose CPU time is meant."""
     if view.typical:
-        base = study.baseline
-        yield f"{TYPICAL}: for {base} the median of its rounds, for other arms {base}'s value times their change"
+        yield f"{TYPICAL}: {level_words(study)}"
     shown = {row.metric.id for row in view.rows}
     stacks = (arm.stack for arm in study.arms)
     fronts = {one.export if one.kind.front == "export" else one.kind.front for one in stacks}

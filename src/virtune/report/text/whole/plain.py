@@ -24,6 +24,7 @@ from virtune.report.text.study import imported
 from virtune.report.text.study.basis import correlation_text
 from virtune.report.text.study.chosen_options import option_lines
 from virtune.report.text.study.result import render
+from virtune.report.text.study.table_words import level_words
 from virtune.report.text.study.verified import all_checks
 from virtune.report.text.words import methods_text, quantity
 
@@ -94,9 +95,9 @@ def _method(result: Result, record: StudyRecord) -> Iterator[str]:
     yield f"I/Os. 'same' means: the whole interval lies within a factor of {1 + study.margin:g}, up or down."
     if len(study.arms) > 1:
         yield from _decided(study)
-    if study.paired and len(study.arms) > 1:
-        yield "The table's values are of a typical round: the baseline's median round, and for other arms that times"
-        yield "their change. A mean over all rounds would differ from the verdicts where some rounds were disturbed."
+    if any(value.typical is not None for one in result.arms for value in one.values):
+        yield f"The table's values are of a typical round: {level_words(study)}."
+        yield "A plain mean over all rounds would differ from the verdicts where some rounds were disturbed."
     yield "Percentiles of all rounds together come from the load's histograms, added over rounds, never from a mean;"
     yield "~ marks one with fewer than 100 I/Os beyond it."
 

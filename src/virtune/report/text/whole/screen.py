@@ -26,6 +26,7 @@ from virtune.report.text.study.arms import arm_lines
 from virtune.report.text.study.basis import drift_warnings, what_deciding_takes
 from virtune.report.text.study.notes import WARNING_STYLE, WORD, names_text, rejections, short_warnings
 from virtune.report.text.study.result import about, headline, standing, value_text
+from virtune.report.text.study.table_words import level_words
 from virtune.report.text.study.thresholds import conditions
 from virtune.report.text.study.verified import not_verified, settings_of
 from virtune.report.text.words import HOPELESS, count_text
@@ -170,7 +171,7 @@ def _meaning(result: Result, view: ResultView) -> list[RenderableType]:
     """
     intervals = legend(result) if len(result.study.compared) == 1 else []
     if intervals and any(one.typical for one in view.workloads):
-        typical = f"values: the median of {result.study.baseline}'s rounds, for other arms that times their change"
+        typical = f"values: {level_words(result.study)}"
         intervals.append(Paragraph(Text(typical, style="dim"), indent=2, hanging=2))
     return [*intervals, *(Paragraph(Text(line, style="dim"), hanging=2) for line in arm_lines(result.study))]
 
