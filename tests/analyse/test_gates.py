@@ -10,9 +10,12 @@ from tests.analyse.recordings import recorded
 
 from virtune.analyse.trial.derive import derive
 from virtune.model.errors import LoadError
+from virtune.model.evidence import Check
 from virtune.model.gate import GATE_BY_ID, GATES
 from virtune.model.remark import Weight
+from virtune.model.rig import ExportKind
 from virtune.model.stack import Disk, Stack
+from virtune.model.workload import Workload, job
 
 
 def test_a_quiet_trial_passes_every_gate() -> None:
@@ -205,6 +208,27 @@ def test_guests_that_did_not_begin_together_are_never_said_to_be_apart_by_the_li
     told = " ".join(remark.text for remark in found.remarks if remark.id == "start-skew")
     assert said in told
     assert bool(said) == bool(told)
+
+
+@pytest.mark.parametrize(
+    ("export", "load", "found", "warned"),
+    [
+        ("fuse", {"rw": "randwrite", "iodepth": "2"}, None, True),
+        ("fuse", {"rw": "randrw", "numjobs": "2"}, "lost", True),
+        ("fuse", {"rw": "randwrite", "iodepth": "2"}, "kept", False),
+        ("fuse", {"rw": "randwrite"}, None, False),
+        ("fuse", {"rw": "randread", "iodepth": "2"}, None, False),
+        ("nbd", {"rw": "randwrite", "iodepth": "2"}, None, False),
+    ],
+)
+def test_writes_beside_others_through_fuse_are_warned_of_until_the_data_were_checked(
+    export: ExportKind, load: dict[str, str], found: str | None, warned: bool
+) -> None:
+    checks = [] if found is None else [Check(setting="data", asked="kept", found=found, proof="read back")]
+    writes = Workload(name="w", meaning="", jobs=(job("w", load),))
+    parts = {"fio.json": edited("randread.both")["fio.json"]}
+    remarks = derive(parts, stack=Stack(export=export), workload=writes, checks=checks).remarks
+    assert [one.weight for one in remarks if one.id == "fuse-writes"] == [Weight.WARNING] * warned
 
 
 @pytest.mark.parametrize(

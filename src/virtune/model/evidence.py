@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The evidence of a trial: its raw captures and its verified settings."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from virtune.model.measurement import Measurement
@@ -73,6 +74,15 @@ class Check:
     def agrees(self) -> bool | None:
         """Whether the running value is the requested one; None when it could not be verified."""
         return None if self.found is None else self.asked == self.found
+
+
+DATA = "data"
+"""The setting of the check that an arm keeps what is written to it; there is one only where that was tried."""
+
+
+def data_kept(checks: Iterable[Check]) -> bool:
+    """Whether it was tried that an arm keeps its data, and it did."""
+    return any(check.setting == DATA and check.agrees for check in checks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

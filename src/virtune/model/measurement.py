@@ -15,7 +15,7 @@ from operator import itemgetter
 from virtune.model.metric import DIRECTIONS, Distribution
 from virtune.model.remark import Remark, Weight
 
-METHOD = 11
+METHOD = 12
 """The number of the method by which measurements are derived from evidence.
 
 1  first version: fio json+, combined directions, host counters by difference of first and last sample
@@ -31,6 +31,7 @@ METHOD = 11
 9  latency, requests and CPU time of the layers below the load
 10 extremes and standard deviations, context switches and page faults of the load, merged requests
 11 periods of single I/Os
+12 writes beside others through a FUSE export are warned of
 """
 
 

@@ -29,12 +29,13 @@ from virtune.analyse.trial.warm_up import read_profile
 from virtune.fio.results import read_result, text_of
 from virtune.model.counters import RoleUse, Use
 from virtune.model.errors import LoadError, ReadError, StoreError
-from virtune.model.evidence import BARRIER, DISKS, EACH_OPERATION, FIO_OUTPUTS, IDLE, Check, of_guest
+from virtune.model.evidence import BARRIER, DISKS, EACH_OPERATION, FIO_OUTPUTS, IDLE, Check, data_kept, of_guest
 from virtune.model.gate import GATE_BY_ID
 from virtune.model.measurement import FioResult, Measurement
 from virtune.model.remark import KVM_WITHOUT_HARDWARE, Remark, Weight
 from virtune.model.remark_kinds import (
     EMULATED,
+    FUSE_WRITES,
     NO_DEVICE,
     ONE_DISK,
     SIMULATED,
@@ -108,14 +109,16 @@ def derive(
     return replace(
         base,
         values=values,
-        remarks=(*_of_rig(parts, stack, checks), *unlike_disks(values), *periods, *said, *at_gates, *more),
+        remarks=(*_of_rig(parts, stack, workload, checks), *unlike_disks(values), *periods, *said, *at_gates, *more),
         gates=gates,
         profile=profile,
         profile_seconds=seconds,
     )
 
 
-def _of_rig(parts: Mapping[str, bytes], stack: Stack, checks: Sequence[Check] | None) -> Iterator[Remark]:
+def _of_rig(
+    parts: Mapping[str, bytes], stack: Stack, workload: Workload, checks: Sequence[Check] | None
+) -> Iterator[Remark]:
     """Remarks that follow from the rig, not from the load's figures."""
     yield from () if checks is None else unverified_remarks(stack, checks)
     if not stack.kind.measures:
@@ -126,6 +129,7 @@ def _of_rig(parts: Mapping[str, bytes], stack: Stack, checks: Sequence[Check] | 
     yield from _without_hardware(parts)
     yield from _apart(_skew(parts))
     yield from _on_one_disk(parts)
+    yield from _through_fuse(stack, workload, checks or ())
 
 
 def _said(result: FioResult, workload: Workload, *, ours: bool) -> tuple[Remark, ...]:
@@ -199,6 +203,15 @@ def _on_one_disk(parts: Mapping[str, bytes]) -> Iterator[Remark]:
         raise _damaged(DISKS) from None
     if shared:
         yield ONE_DISK.remark(text=f"the images that guests.spread keeps apart both lie on {disks}")
+
+
+def _through_fuse(stack: Stack, workload: Workload, checks: Sequence[Check]) -> Iterator[Remark]:
+    exported = stack.kind.front == "export" and stack.export == "fuse" and stack.disk.backend != "null-co"
+    if exported and workload.writes and workload.depth > 1 and not data_kept(checks):
+        yield FUSE_WRITES.remark(
+            text=f"{workload.depth} requests in flight, writes among them, went through a FUSE export, and nobody"
+            " checked that their data were kept: QEMU 7.2.22 and 10.0.2 put some in the place of others",
+        )
 
 
 def _damaged(capture: str) -> LoadError:

@@ -15,7 +15,7 @@ from virtune.fio.job import COUNTED_SECONDS
 from virtune.flows.run.trial import KeptCaptures, Tools, ground_for
 from virtune.model.errors import CorruptDataError, LoadError, PreconditionError, RigError
 from virtune.model.event import Event, StepEnded, StepProgressed, StepStarted
-from virtune.model.evidence import Check
+from virtune.model.evidence import DATA, Check
 from virtune.model.study import Arm, Study
 from virtune.model.units import format_bytes
 
@@ -67,7 +67,7 @@ def _keeps_data(arm: Arm, study: Study, tools: Tools) -> Check:
             raise _corrupt(arm, f"{at}, read outside of the arm, is not what was written and flushed through it")
         proof += ", then read from the image outside of it"
     _refill(arm, ground, tools)
-    return Check(setting="data", asked="kept", found="kept", proof=f"{proof}: all as written")
+    return Check(setting=DATA, asked="kept", found="kept", proof=f"{proof}: all as written")
 
 
 def _refill(arm: Arm, ground: DiskImageSpec, tools: Tools) -> None:

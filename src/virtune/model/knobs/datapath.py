@@ -61,13 +61,13 @@ KNOBS: tuple[Knob, ...] = (
             "guest's virtio disk sees, without the guest's own cost: 4 KiB random reads at depth 32 ran at 50 "
             "to 78 thousand IOPS in a trial where NBD and FUSE gave 24 to 42. The daemon also exports VDUSE "
             "(7.1). The export itself is part of what is measured: compare within one kind only. The FUSE export of "
-            "QEMU 7.2 does not keep data: of several writes in flight some land in the place of others, as "
-            "`--check-data` shows."
+            "QEMU 7.2 and of 10.0 does not keep data: of several writes in flight some land in the place of others, "
+            "as `--check-data` shows."
         ),
         spelled={"qemu": "qemu-storage-daemon --export nbd | fuse | vhost-user-blk | vduse-blk"},
         source=(
             tried("nbd, fuse and vhost-user-blk of one daemon, in alternation"),
-            tried("16 writes in flight on the FUSE export of QEMU 7.2.22, each with its place in it, read back"),
+            tried("2 and 16 writes in flight on the FUSE exports of QEMU 7.2.22 and 10.0.2, read back"),
             code("QEMU, qapi/block-export.json"),
             documented(QEMU_QMP),
         ),

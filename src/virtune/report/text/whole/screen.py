@@ -9,6 +9,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from virtune.model.condition import ThresholdResult
+from virtune.model.evidence import data_kept
 from virtune.model.metric import BY_ID
 from virtune.model.published import PublishedStudy
 from virtune.model.remark import Weight
@@ -264,7 +265,7 @@ def verified_line(result: Result) -> Paragraph:
     if result.study.simulated:
         return Paragraph(Text(f"settings of {arms} taken by the simulation", style="green"), hanging=2)
     said = f"settings of {arms} verified: read back from the running processes"
-    if all(any(check.setting == "data" and check.agrees for check in one.in_force) for one in result.arms):
+    if all(data_kept(one.in_force) for one in result.arms):
         said += f"; the data of {arms} checked: all was read as it was written"
     return Paragraph(Text(said, style="green"), hanging=2)
 
