@@ -13,6 +13,7 @@ from virtune.analyse.stats.group_sequential import dunnett_alpha, level_of
 from virtune.analyse.study.summarise import summarise
 from virtune.analyse.study.thresholds import rule
 from virtune.analyse.study.verdicts import confidence_of_one, judge, looks_of, pairs_of
+from virtune.model.condition import Outcome
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.remark import Remark, Weight
 from virtune.model.verdict import PLANNED_ROUNDS_MIN, ROUNDS_MIN, Verdict
@@ -84,6 +85,21 @@ def test_a_study_planned_to_take_six_rounds_at_least_is_judged_as_it_was_planned
     early = [judge(replace(run(asked_of("abc"), 5, better=1.4), study=one)) for one in (older, record.study)]
     assert [one[1].verdict for one in early] == [Verdict.UNDECIDED, Verdict.BETTER]
     assert early[0][1].why == "5 paired rounds; 6 are the minimum for a verdict"
+
+
+def test_two_arms_that_are_left_of_three_take_six_rounds_as_two_do() -> None:
+    for count, verdict in ((PLANNED_ROUNDS_MIN, Verdict.UNDECIDED), (ROUNDS_MIN, Verdict.BETTER)):
+        record = run(asked_of("abc"), count, better=1.4)
+        assert judge(record)[1].verdict is Verdict.BETTER
+        lost = (replace(one, measurement=None) if one.trial.arm == "b" else one for one in record.trials)
+        left = replace(record, trials=tuple(lost))
+        (_, found) = judge(left)
+        assert (found.candidate, found.verdict) == ("c", verdict)
+        if verdict is Verdict.UNDECIDED:
+            assert found.why == "5 paired rounds; 6 are the minimum for a verdict"
+        equal = replace(left, trials=tuple(one for one in run(asked_of("abc"), count).trials if one.trial.arm != "b"))
+        (*_, ruled) = rule(equal, parse_conditions(["iops < -90%"]))
+        assert ruled.outcome is (Outcome.HELD if verdict is Verdict.BETTER else Outcome.UNDECIDED)
 
 
 def test_rounds_after_the_last_look_wait_for_the_next_one() -> None:

@@ -98,4 +98,5 @@ def _sound(comparison: Comparison, ratio: Interval, *, fewest: int) -> bool:
         return False
     if comparison.verdict is not Verdict.UNDECIDED:
         return True
-    return comparison.rounds >= fewest and ratio.low <= 1.0 <= ratio.high
+    enough = comparison.rounds >= fewest and comparison.reason is not Reason.TOO_FEW
+    return enough and ratio.low <= 1.0 <= ratio.high

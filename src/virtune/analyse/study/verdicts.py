@@ -27,7 +27,7 @@ from virtune.model.metric import BY_ID, METRICS, Metric
 from virtune.model.reason import Reason, because
 from virtune.model.result import Waiver
 from virtune.model.study import Arm, Study
-from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
+from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict, fewest_planned
 from virtune.model.workload import Workload
 
 _PERCENTILES = tuple(metric for metric in METRICS if metric.percent is not None)
@@ -265,10 +265,13 @@ def _by_rounds(
             name: [row.get(number, {}).get(metric.id, math.nan) for number in taken] for name, row in of_arm.items()
         }
         if any(math.isfinite(value) for row in values.values() for value in row):
+            # an arm that was lost, or saturated, tells nothing of the noise: two that are left need as many as two
+            told = sum(2 * sum(map(math.isfinite, row)) > len(row) for row in values.values())
+            fewest = max(study.fewest_rounds, fewest_planned(told))
             if looks:
-                yield from _at_look(metric, values, pairs, looks, words, study.fewest_rounds)
+                yield from _at_look(metric, values, pairs, looks, words, fewest)
             else:
-                yield from compare_at_any_time(metric, values, pairs, **words, fewest=study.fewest_rounds)
+                yield from compare_at_any_time(metric, values, pairs, **words, fewest=fewest)
             return
     for baseline, candidate in pairs:
         base, other = of_arm[baseline], of_arm[candidate]
