@@ -17,6 +17,7 @@ from tests.published import complaints, strictly
 
 from virtune.analyse.search.tuning import tuning
 from virtune.model.search import phase_of
+from virtune.model.tuning import UNSTABLE
 from virtune.plan.search import next_block
 from virtune.store.store import Store
 
@@ -30,6 +31,9 @@ SHORT = ("--seconds", "200ms", "--ramp", "0", "--confirm-seconds", "200ms", "--s
 PAIRS = 10
 """Of six, the default, not one may be disturbed or an outlier; of ten two may."""
 
+BEST, FIRST = 2000, 500
+"""The best configuration and the baseline: a start of the best that loses two thirds to others is still better."""
+
 
 def tune(user: User, *words: str) -> Ran:
     return user.run("tune", *NULL, *SHORT, *words, "--json", "-q")
@@ -41,9 +45,9 @@ def throttles(*iops: int) -> str:
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory, scratch_directory: Any) -> tuple[User, Any]:
-    """Configurations from 5 to 30 % below the best, at rates that need a small part of a CPU that others use too."""
+    """Configurations from 5 to 20 % below the best, at rates that need a small part of a CPU that others use too."""
     user = User(tmp_path_factory.mktemp("user"), scratch_directory)
-    words = ("--vary", throttles(1600, 1800, 1900, 2000), "--baseline", "disk.throttle_iops=1400")
+    words = ("--vary", throttles(1600, 1800, 1900, BEST), "--baseline", f"disk.throttle_iops={FIRST}")
     return user, strictly(tune(user, *words, "--confirm", str(PAIRS), "--confirm-seconds", "400ms").stdout)
 
 
@@ -51,15 +55,19 @@ def test_the_planted_best_or_one_within_3_percent_wins(planted: tuple[User, Any]
     _, found = planted
     assert complaints("tune", found) == []
     won = {arm["name"]: int(arm["settings"]["disk.throttle_iops"]) for arm in found["arms"]}[found["winner"]]
-    assert won >= 0.97 * 2000
-    assert 1 - won / 2000 <= found["distance"] + 0.005  # what it says of its distance is true
+    assert won >= 0.97 * BEST
+    assert 1 - won / BEST <= found["distance"] + 0.005  # what it says of its distance is true
     assert found["study"]["finished"]
     # both let pass what the throttle's bucket holds besides, so the ratio stays
     confirmed = found["confirmation"]
     assert 6 <= confirmed["pairs"] <= PAIRS
-    assert confirmed["ratio"]["low"] < won / 1400 * 1.03
-    assert confirmed["ratio"]["high"] > won / 1400 * 0.97
-    assert found["recommendation"] == "change", confirmed
+    assert confirmed["ratio"]["low"] < won / FIRST * 1.03
+    assert confirmed["ratio"]["high"] > won / FIRST * 0.97
+    assert confirmed["verdict"] == "better", confirmed
+    # one start of ten that others held up makes the spread too large, and then nothing may be recommended
+    unstable = confirmed["spread"] > UNSTABLE
+    said = ("undecided", "unstable") if unstable else ("change", "confirmed")
+    assert (found["recommendation"], found["reason"]) == said, confirmed
     assert found["cost"]["elapsed_seconds"] < found["cost"]["grid_seconds"] / 10
 
 
