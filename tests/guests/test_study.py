@@ -6,10 +6,12 @@ import os
 import random
 import signal
 import time
+from typing import Any
 
 import pytest
 from tests.conftest import SPAN, User, bare_guest, eventually, marked_processes
 
+from virtune.model.gate import GATE_BY_ID
 from virtune.probe.devices import backing_of
 
 pytestmark = [pytest.mark.real, pytest.mark.once, pytest.mark.xdist_group("guests")]
@@ -41,31 +43,40 @@ def test_engines_are_compared_in_one_guest_and_marked(user: User) -> None:
     assert "functional only: a guest under emulation" in user.run("show", "last").stdout or accelerator.startswith(
         "kvm"
     )
-    # on a busy host a load may be over before its end was looked at
-    number = next(n for n in (1, 2) if "threads.json" in user.run("show", "last", "--trial", str(n)).stdout)
-    of_trial = ("show", "last", "--trial", str(number), "--capture")
+    rounds = {one["number"]: one for arm in found["arms"] for one in arm["rounds"]}
+    looked = [n for n in rounds if "threads.json" in user.run("show", "last", "--trial", str(n)).stdout]
+    # on a busy host a load may be over before its end was looked at, and what takes that look is unknown then
+    flag = GATE_BY_ID["cpu-wait"].flag
+    assert flag is not None
+    assert looked or all(one["measurement"]["gates"]["cpu-wait"] > flag for one in rounds.values()), "nobody had them"
+    assert {n for n, one in rounds.items() if "below.backend" in one["measurement"]["values"]} == set(looked)
+    for arm in found["arms"]:
+        (summary,), (trial,) = arm["workloads"], arm["rounds"]
+        if trial["number"] in looked:
+            require_layers(user, trial, summary["layers"]["layers"])
+    assert not vms_of_tests()
+
+
+def require_layers(user: User, trial: dict[str, Any], layers: list[dict[str, Any]]) -> None:
+    """Compare what was seen of the path in a guest with what its load measured."""
+    of_trial = ("show", "last", "--trial", str(trial["number"]), "--capture")
     threads = json.loads(user.run(*of_trial, "threads.json").stdout)
-    assert threads["ns_by_role"]["vcpu"] > 100_000_000, "a guest under load"
+    assert threads["ns_by_role"]["vcpu"] > 50_000_000, "a guest under load"
     assert sum(threads["ns_by_vcpu"].values()) == threads["ns_by_role"]["vcpu"]
+    seen = trial["measurement"]["values"]
     counted = json.loads(user.run(*of_trial, "qemu-blockstats.json").stdout)
     served = counted["stop"]["stats"]["rd_operations"] - counted["begin"]["stats"]["rd_operations"]
     seconds = (counted["stop"]["t"] - counted["begin"]["t"]) / 1e9
-    rounds = [round_ for arm in found["arms"] for round_ in arm["rounds"]]
-    (iops,) = [one["measurement"]["values"]["iops"] for one in rounds if one["number"] == number]
-    assert served / seconds == pytest.approx(iops, rel=0.5), "what the guest asked for, as QEMU counted it"
-    for arm in found["arms"]:
-        (summary,), (trial,) = arm["workloads"], arm["rounds"]
-        seen, layers = trial["measurement"]["values"], summary["layers"]
-        assert sum(one["mean_ns"] for one in layers["layers"]) == pytest.approx(seen["latency.mean"], rel=0.05)
-        assert all(one["mean_ns"] > 0 for one in layers["layers"])
-        assert 0 < seen["below.backend"] < seen["latency.mean"]
-        assert seen["below.ring"] > 0, "the virtqueue was seen from outside"
-        assert seen["cpu.io.vcpu"] > 0
+    assert served / seconds == pytest.approx(seen["iops"], rel=0.5), "what the guest asked for, as QEMU counted it"
+    assert sum(one["mean_ns"] for one in layers) == pytest.approx(seen["latency.mean"], rel=0.05)
+    assert all(one["mean_ns"] > 0 for one in layers)
+    assert 0 < seen["below.backend"] < seen["latency.mean"]
+    assert seen["below.ring"] > 0, "the virtqueue was seen from outside"
+    assert seen["cpu.io.vcpu"] > 0
     counters = user.run(*of_trial, "guest-counters.jsonl").stdout.splitlines()
     marks = [json.loads(line).get("mark") for line in counters[1:]]
     assert {"start", "begin", "stop"} <= set(marks)
     assert "vda" in json.loads(counters[1])["text"]
-    assert not vms_of_tests()
 
 
 def test_one_load_in_one_guest_and_shared_by_two_beside_bare_metal(user: User) -> None:
