@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The studies' own tables: what stands in them, and what their words rest on."""
 
+import re
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -30,6 +31,28 @@ def test_a_sign_test_has_the_chances_of_a_coin() -> None:
     assert sign_probability(8, 12) == pytest.approx(0.3877, abs=1e-4)
     assert sign_probability(3, 6) == 1.0
     assert sign_probability(0, 0) == 1.0
+
+
+def test_values_stand_beside_differences_and_authors_ratios_that_agree_with_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = ending("nvme-scaling", tmp_path, capsys, "--rig", "simulated:dipping", "--rounds", "7", "--seed", "3")
+    reads, _, after = said.partition("randwrite")
+    iops = {row[0]: float(row[1].rstrip("k")) for row in map(str.split, reads.splitlines()) if row[2:4][-1:] == ["x"]}
+    ratio = dict(re.findall(r"^(\S+) +\S+k +([\d.]+) x \[", reads, re.MULTILINE))
+    assert set(ratio) == {"1-fio-per-VM-x4", "4-fio-per-VM", "4-fio-per-VM-iothread"}
+    for arm, told in ratio.items():
+        assert iops[arm] / iops["bare"] == pytest.approx(float(told), abs=0.01)
+    here = dict(re.findall(r"^(\S+) +randread-4k-numjobs-4 +IOPS by bare +\S+ x +(\S+) x", after, re.MULTILINE))
+    assert here == {arm: told for arm, told in ratio.items() if arm in here} != {}
+
+
+def test_a_difference_of_counts_is_a_count_and_of_shares_in_points(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = {line[:26].strip(): line for line in ending("io-engine", tmp_path, capsys).splitlines()}
+    assert re.search(r" \+[\d.,]+k?$", rows["context switches a second"].rstrip())
+    assert rows["load CPU sys"].rstrip().endswith(" points")
 
 
 def test_datapath_shows_reads_and_writes_and_engine_and_iothread_apart(

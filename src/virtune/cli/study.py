@@ -25,7 +25,7 @@ def show() -> None:
     """List the built-in studies: question, arms, rigs."""
     from virtune.cli.common.output import put
     from virtune.flows.run.builtin_studies import builtins
-    from virtune.report.text.builtin.studies import listing
+    from virtune.report.text.builtin.published import listing
 
     put(listing([(one.name, one.plan.title or "", one.compared, one.rigs) for one in builtins()]))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Result: what a study has found so far. One summary per arm and workload, the comparisons, and the warnings."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from virtune.model.evidence import Check
@@ -48,6 +48,11 @@ class Value:
     def shown(self) -> float:
         """The value that tables show beside changes: that of a typical round where it is known."""
         return self.value if self.typical is None else self.typical
+
+    @property
+    def of_a_round(self) -> "Value":
+        """What tables show beside changes: itself, or as it is in a typical round, where that is known."""
+        return self if self.typical is None else replace(self, value=self.typical, resolved=True, low=None, high=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,3 +212,13 @@ class Result:
         """Return a metric of an arm under a workload; None where it was not measured."""
         summary = self.summary(arm, workload)
         return None if summary is None else summary.get(metric)
+
+    def value_of_a_round(self, arm: str, workload: str, metric: str) -> Value | None:
+        """Return the same as it stands beside changes; None where it was not measured."""
+        value = self.value(arm, workload, metric)
+        return None if value is None else value.of_a_round
+
+    @property
+    def typical(self) -> bool:
+        """Whether values of a typical round are known."""
+        return any(value.typical is not None for arm in self.arms for value in arm.values)

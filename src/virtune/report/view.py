@@ -134,7 +134,7 @@ def _of_a_round(row: ViewRow, value: Value | None) -> Value | None:
     """Return a value as it is in a typical round; a percentile of all rounds is never put beside one of a round."""
     if value is None or value.typical is None:
         return None if _is_typical(row) and row.metric.percent is not None else value
-    return replace(value, value=value.typical, resolved=True, low=None, high=None)
+    return value.of_a_round
 
 
 def _alone(row: ViewRow) -> ViewRow:

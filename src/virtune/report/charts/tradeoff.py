@@ -2,7 +2,6 @@
 """Speed against cost: IOPS over CPU time per I/O, with the durability of a completed write as the shape."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from virtune.model.durability import durability_of
@@ -30,7 +29,7 @@ def speed_against_cost(result: Result, workload: str) -> Chart | None:
         if iops is None or cost is None or not arm.stack.kind.made_here:
             continue
         promise = durability_of(arm.stack).promise.value
-        iops, cost = (replace(one, value=one.shown) for one in (iops, cost))  # as in the table, and as the intervals
+        iops, cost = iops.of_a_round, cost.of_a_round  # as in the table, and as the intervals
         row = {"arm": arm.name, "iops": iops.value, "cost": cost.value * 1e6, "survives": promise}
         rows.append(row | _ends(result, arm.name, workload))
         shown.append((arm.name, value_text(BY_ID["iops"], iops), value_text(BY_ID["cpu_per_io"], cost), promise))

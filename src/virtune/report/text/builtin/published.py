@@ -36,6 +36,13 @@ def beside(result: Result, published: PublishedStudy, facts: str = "") -> list[R
     return [*parts, *(Paragraph(Text(line, style="dim"), indent=2, hanging=2) for line in lines)]
 
 
+def listing(studies: Sequence[tuple[str, str, Sequence[str], Sequence[str]]]) -> RenderableType:
+    """Lay out a line for each study: its name, its question, its arms and its rigs."""
+    wrapped = (Column(title=title, wraps=True, least=16) for title in ("question", "compares", "rigs"))
+    rows = [(name, title, ", ".join(compared), ", ".join(rigs)) for name, title, compared, rigs in studies]
+    return Records([Column(title="built-in study"), *wrapped], rows)
+
+
 def figures_list(figures: Sequence[PublishedFigure]) -> RenderableType:
     """Lay out published comparisons, each with its conditions and its source."""
     titles = ("no.", "compares", "result", "conditions", "source")
@@ -64,11 +71,11 @@ def _workloads(result: Result, one: AuthorsValue) -> tuple[Workload, ...]:
 def _row(result: Result, one: AuthorsValue, workload: Workload) -> tuple[str, ...]:
     metric = BY_ID[one.metric]
     arm = one.arm or result.study.baseline
-    value = result.value(arm, workload.name, one.metric)
+    value = result.value_of_a_round(arm, workload.name, one.metric)
     label = metric.label
     if one.of:
         label = f"{label} by {one.of}"
-        other = result.value(one.of, workload.name, one.metric)
+        other = result.value_of_a_round(one.of, workload.name, one.metric)
         here = None if value is None or other is None or not other.value else value.value / other.value
         said = "-" if here is None else f"{here:.2f} x"
         ratio = "-" if here is None else f"{here / one.value:.2f} x"

@@ -29,6 +29,7 @@ from virtune.report.text.columns import SideBySide
 from virtune.report.text.layout import Column, Paragraph, Records
 from virtune.report.text.study.answer import change_cell
 from virtune.report.text.study.result import standing, value_text
+from virtune.report.text.study.table_words import level_words
 from virtune.report.text.words import difference_text, quantity
 
 Row = tuple[str, str]
@@ -92,13 +93,6 @@ _EXTREMES: tuple[tuple[str, Callable[[Histogram], float | None]], ...] = (
 """The percentiles in the author's table; from fio's bins, which are at most 0.8 % wide."""
 
 
-def listing(studies: Sequence[tuple[str, str, Sequence[str], Sequence[str]]]) -> RenderableType:
-    """Lay out a line for each study: its name, its question, its arms and its rigs."""
-    wrapped = (Column(title=title, wraps=True, least=16) for title in ("question", "compares", "rigs"))
-    rows = [(name, title, ", ".join(compared), ", ".join(rigs)) for name, title, compared, rigs in studies]
-    return Records([Column(title="built-in study"), *wrapped], rows)
-
-
 def ending(result: Result, published: PublishedStudy | None = None, facts: str = "") -> list[RenderableType]:
     """Return the table and explanation of a built-in study; empty for other studies.
 
@@ -109,7 +103,9 @@ def ending(result: Result, published: PublishedStudy | None = None, facts: str =
         return []
     first, *_ = result.study.compared
     title = Text(f"\nstudy {result.study.builtin}", style="bold").append(standing(result, first))
-    note = _lines(_IN_PARENTHESES) if any(map(_disturbed, result.arms)) else ()
+    words = [f"values beside differences: {level_words(result.study)}"] if result.typical else []
+    words += [_IN_PARENTHESES] if any(map(_disturbed, result.arms)) else []
+    note = _lines(*words)
     return [title, *arrange(result), *note, *([] if published is None else beside(result, published, facts))]
 
 
@@ -134,6 +130,7 @@ def _before_after(result: Result) -> Iterator[RenderableType]:
     rounds = 0 if after is None else after.rounds
     yield from _lines(
         f"{rounds} rounds of {format_seconds(study.seconds)} in turn; the study's author had one run of each",
+        "least, greatest and the list of percentiles: of all rounds together",
         f"usual latency (median): {_told(result, workload, 'latency.p50')}",
         f"jitter (p95: one I/O in twenty takes longer): {_told(result, workload, 'latency.p95')}",
         *_cpu_reading(result, base, others[0], workload),
@@ -313,7 +310,7 @@ def _single_operations(result: Result) -> Iterator[RenderableType]:
 
 def _extent(result: Result, arm: Arm, workload: Workload) -> str:
     """Write the least, mean and greatest latency."""
-    values = (_value(result, arm, workload, f"latency.{name}") for name in ("min", "mean", "max"))
+    values = (result.value(arm.name, workload.name, f"latency.{name}") for name in ("min", "mean", "max"))
     text = " / ".join("-" if one is None else format_ns(one.value) for one in values)
     return f"({text})" if _disturbed(_summary(result, arm, workload)) else text
 
@@ -354,7 +351,7 @@ def _cell(result: Result, arm: Arm, workload: Workload, metric: str) -> Text | s
 
 
 def _value(result: Result, arm: Arm, workload: Workload, metric: str) -> Value | None:
-    return result.value(arm.name, workload.name, metric)
+    return result.value_of_a_round(arm.name, workload.name, metric)
 
 
 def _find(result: Result, workload: Workload, metric: str, arm: Arm | None = None) -> Comparison | None:
@@ -365,13 +362,16 @@ def _find(result: Result, workload: Workload, metric: str, arm: Arm | None = Non
 
 
 def _difference(result: Result, arm: Arm, workload: Workload, metric: str) -> Text:
-    """A ratio if arms are compared on the metric, else the difference of two shares in points."""
+    """A ratio if arms are compared on the metric, else the difference: of two shares in points."""
     if BY_ID[metric].compared:
         return change_cell(_find(result, workload, metric, arm))
     before, after = (_value(result, one, workload, metric) for one in (_arms(result)[0], arm))
     if before is None or after is None:
         return Text("-", style="dim")
-    return Text(f"{after.value - before.value:+.1f} points", style="dim")
+    apart = after.value - before.value
+    if BY_ID[metric].unit == "%":
+        return Text(f"{apart:+.1f} points", style="dim")
+    return Text(f"{'-' if apart < 0 else '+'}{quantity(BY_ID[metric], abs(apart))}", style="dim")
 
 
 def _told(result: Result, workload: Workload, metric: str) -> str:

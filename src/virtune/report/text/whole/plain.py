@@ -95,7 +95,7 @@ def _method(result: Result, record: StudyRecord) -> Iterator[str]:
     yield f"I/Os. 'same' means: the whole interval lies within a factor of {1 + study.margin:g}, up or down."
     if len(study.arms) > 1:
         yield from _decided(study)
-    if any(value.typical is not None for one in result.arms for value in one.values):
+    if result.typical:
         yield f"The table's values are of a typical round: {level_words(study)}."
         yield "A plain mean over all rounds would differ from the verdicts where some rounds were disturbed."
     yield "Percentiles of all rounds together come from the load's histograms, added over rounds, never from a mean;"

@@ -85,7 +85,7 @@ class Screen:
             # a log does not scroll: of many workloads the general table is a line for every pair
             choices = choices[1:]
         table = next((one for one in choices if left is None or height(one) <= left), table)
-        meaning = _meaning(result, view)
+        meaning = _meaning(result)
         spare = None if left is None else left - height(table)
         while meaning and spare is not None and height(meaning) > spare:
             meaning.pop()
@@ -166,12 +166,12 @@ def _by_verdict(found: Sequence[Comparison]) -> Iterator[tuple[Verdict, list[Com
             yield verdict, same
 
 
-def _meaning(result: Result, view: ResultView) -> list[RenderableType]:
+def _meaning(result: Result) -> list[RenderableType]:
     """Say what the intervals, the values and the arms of the table are; `virtune show` has it where a screen has no
     room.
     """
     intervals = legend(result) if len(result.study.compared) == 1 else []
-    if intervals and any(one.typical for one in view.workloads):
+    if intervals and result.typical:
         typical = f"values: {level_words(result.study)}"
         intervals.append(Paragraph(Text(typical, style="dim"), indent=2, hanging=2))
     return [*intervals, *(Paragraph(Text(line, style="dim"), hanging=2) for line in arm_lines(result.study))]
