@@ -13,7 +13,7 @@ from virtune.cli.common.options import scratch_option
 @click.option("--images", is_flag=True, help="Remove complete scratch images too, not only partial ones.")
 def command(scratch: Path, images: bool) -> int:  # noqa: FBT001
     """Remove what a killed run left: processes, mounts, sockets, half-made images, disks in domains,
-    drives handed to guests.
+    images in Ceph, drives handed to guests.
 
     Nothing that virtune did not make is touched, and nothing of a run that still lives.
     """

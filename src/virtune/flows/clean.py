@@ -4,11 +4,12 @@
 from pathlib import Path
 
 from virtune import shell, warden
+from virtune.bench import rbd
 from virtune.bench.scratch import Scratch, has_lock, is_left_over, scratch_files
 from virtune.bench.scratch_place import made_place
 from virtune.flows.domains.clean_domains import clean_domains
 from virtune.flows.run.appliance import clean_halves
-from virtune.model.errors import PreconditionError
+from virtune.model.errors import PreconditionError, VirtuneError
 from virtune.model.units import format_bytes
 
 
@@ -26,11 +27,27 @@ def clean(scratch: Path, *, images: bool) -> tuple[list[str], list[str]]:
     removed += out
     kept += left
     removed += clean_halves()
+    out, left = _in_ceph()
+    removed += out
+    kept += left
     try:
         place = made_place(scratch)
         removed += _scratch(place, images=images) if place is not None else []
     except PreconditionError as error:
         kept.append(error.message)
+    return removed, kept
+
+
+def _in_ceph() -> tuple[list[str], list[str]]:
+    """Remove the images that dead runs left in Ceph pools; one that cannot be reached stays recorded."""
+    removed: list[str] = []
+    kept: list[str] = []
+    for image in rbd.abandoned():
+        try:
+            there = image.remove()
+            removed.append(f"{'the image' if there else 'the record of the image'} {image.path} in Ceph")
+        except VirtuneError as error:
+            kept.append(f"the image {image.path} may still be in Ceph: {error.hint or error.message}")
     return removed, kept
 
 
