@@ -17,7 +17,7 @@ use serde_json::Value;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const MEBIBYTES: usize = 32;
 const SECTOR: u64 = 512;
@@ -32,7 +32,7 @@ fn kills() -> u64 {
 
 /// How long the load runs before each kill: not always the same, so that kills find it in different states.
 fn life(number: u64) -> Duration {
-    let whole = Duration::from_secs(setting("VIRTUNE_CRASH_SECONDS", 6));
+    let whole = Duration::from_secs(setting("VIRTUNE_CRASH_SECONDS", 4));
     whole / kills() as u32 * (3 + (number % 3) as u32) / 4
 }
 
@@ -228,6 +228,11 @@ fn the_journal_is_right_when_the_generator_itself_is_killed() {
             .args("--allow-write rw=randwrite iodepth=16 numjobs=2 fsync=16 runtime=1h time_based".split(' '))
             .spawn()
             .unwrap();
+        let begun = Instant::now();
+        while !journal.exists() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "the load began no journal");
+            std::thread::sleep(Duration::from_millis(5));
+        }
         std::thread::sleep(Duration::from_millis(400));
         child.kill().unwrap();
         child.wait().unwrap();

@@ -216,10 +216,11 @@ fn clones_share_the_queues_that_there_are_and_keep_their_depth() {
     if !has(QSD) {
         return;
     }
-    let slow = "driver=null-co,node-name=top,size=1073741824,read-zeroes=off,latency-ns=20000000";
+    let slow = "driver=null-co,node-name=top,size=1073741824,read-zeroes=off,latency-ns=10000000";
     for queues in [1, 2, 3, 4, 8] {
         let daemon = Daemon::start(&["--blockdev", slow], queues);
-        let result = load(&daemon.words(), "rw=randread iodepth=10 numjobs=4 group_reporting runtime=1 time_based");
+        let words = "rw=randread iodepth=10 numjobs=4 group_reporting runtime=500ms time_based";
+        let result = load(&daemon.words(), words);
         assert_eq!(result["virtune-load"]["queues"], queues.min(4));
         let read = &result["jobs"][0]["read"];
         let in_flight = read["iops"].as_f64().unwrap() * read["lat_ns"]["mean"].as_f64().unwrap() / 1e9;
