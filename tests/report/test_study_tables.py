@@ -33,7 +33,7 @@ def test_a_sign_test_has_the_chances_of_a_coin() -> None:
     assert sign_probability(0, 0) == 1.0
 
 
-def test_values_stand_beside_differences_and_authors_ratios_that_agree_with_them(
+def test_values_beside_differences_and_authors_ratios_agree_with_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = ending("nvme-scaling", tmp_path, capsys, "--rig", "simulated:dipping", "--rounds", "7", "--seed", "3")
@@ -45,6 +45,7 @@ def test_values_stand_beside_differences_and_authors_ratios_that_agree_with_them
         assert iops[arm] / iops["bare"] == pytest.approx(float(told), abs=0.01)
     here = dict(re.findall(r"^(\S+) +randread-4k-numjobs-4 +IOPS by bare +\S+ x +(\S+) x", after, re.MULTILINE))
     assert here == {arm: told for arm, told in ratio.items() if arm in here} != {}
+    assert "loaded by simulated" in after.partition("here: ")[2].partition("differs")[0], "not by the host's fio"
 
 
 def test_a_difference_of_counts_is_a_count_and_of_shares_in_points(

@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.result import Result
 from virtune.report.reproduce import command_again
+from virtune.report.text.study.clients import programs_of
 from virtune.report.text.study.header import host_line
 from virtune.report.text.study.thresholds import sentence
 from virtune.report.view import worth
@@ -33,7 +34,7 @@ def junit(result: Result, rulings: Sequence[ThresholdResult], facts: str = "") -
     )
     limited = {one.name: said for one in study.compared if (said := worth(result, one.name))}
     properties = ET.SubElement(suite, "properties")
-    ET.SubElement(properties, "property", name="host", value=_xml(host_line(study, facts)))
+    ET.SubElement(properties, "property", name="host", value=_xml(host_line(study, facts, programs_of(result))))
     if study.title:
         ET.SubElement(properties, "property", name="title", value=_xml(study.title))
     if command := command_again(study):

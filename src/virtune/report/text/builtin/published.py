@@ -12,6 +12,7 @@ from virtune.model.remark_kinds import EMULATED, SIMULATED
 from virtune.model.result import Result
 from virtune.model.workload import Workload
 from virtune.report.text.layout import Column, Paragraph, Records
+from virtune.report.text.study.clients import programs_of
 from virtune.report.text.study.header import host_line
 from virtune.report.text.study.result import value_text
 from virtune.report.text.words import quantity
@@ -22,7 +23,7 @@ def beside(result: Result, published: PublishedStudy, facts: str = "") -> list[R
     rows = [(one, workload) for one in published.figures for workload in _workloads(result, one)]
     lines = [
         f"published: {published.source}; {published.machine}",
-        f"here: {host_line(result.study, facts)}",
+        f"here: {host_line(result.study, facts, programs_of(result))}",
         *(f"differs: {one}" for one in published.differs),
         *_not_comparable(result),
     ]
