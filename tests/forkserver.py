@@ -91,7 +91,7 @@ class ForkServer:
     def close(self) -> None:
         """End the server."""
         self._ours.close()
-        self._process.wait(10)
+        self._process.wait(60)
 
 
 class Started:

@@ -60,7 +60,7 @@ class Libvirtd:
     def restart(self, how: signal.Signals = signal.SIGKILL) -> None:
         """End the daemon and start it again; its guests live on."""
         self.process.send_signal(how)
-        self.process.wait(20)
+        self.process.wait(60)
         self.process = _start(self.home)
 
 
@@ -89,7 +89,7 @@ def libvirtd(home: Path) -> Iterator[Libvirtd]:
                 if b"qemu" in Path(f"/proc/{int(pid.read_text())}/cmdline").read_bytes():
                     os.kill(int(pid.read_text()), signal.SIGKILL)
         daemon.process.terminate()
-        daemon.process.wait(20)
+        daemon.process.wait(60)
 
 
 def _start(home: Path) -> "subprocess.Popen[bytes]":

@@ -178,12 +178,12 @@ def test_qemu_and_libvirt_know_the_words(tmp_path: Path) -> None:
     quiet = ["-machine", "q35,accel=tcg", "-nodefaults", "-display", "none", "-S"]
     # what it understands, and does not find here
     with pytest.raises(CommandError, match=r"vfio 0000:01:00\.0: .*no such host device|0000:01:00\.0"):
-        run([find("qemu-system-x86_64"), *quiet, "-device", option], timeout_seconds=20)
+        run([find("qemu-system-x86_64"), *quiet, "-device", option], timeout_seconds=120)
     element = disk_xml(PASSED, image="").disk
     assert 'bus="0x01"' in element.replace("'", '"')
     head = "<name>x</name><memory unit='MiB'>64</memory><vcpu>1</vcpu><os><type arch='x86_64'>hvm</type></os>"
     (tmp_path / "x.xml").write_text(f"<domain type='kvm'>{head}<devices>{element}</devices></domain>")
-    run([find("virt-xml-validate"), str(tmp_path / "x.xml"), "domain"], timeout_seconds=20)
+    run([find("virt-xml-validate"), str(tmp_path / "x.xml"), "domain"], timeout_seconds=120)
 
 
 def test_nothing_else_can_be_said_of_such_a_disk() -> None:

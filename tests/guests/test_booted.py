@@ -34,13 +34,13 @@ def resumed(appliance: Appliance, warden: Warden) -> Iterator[Vm]:
 
 def test_each_guest_has_memory_and_the_time_of_its_own(appliance: Appliance, one_warden: Warden) -> None:
     with resumed(appliance, one_warden) as one, resumed(appliance, one_warden) as other:
-        one.guest.put("/run/mine", b"one's own", timeout_seconds=30)
-        assert one.guest.get("/run/mine", timeout_seconds=30) == b"one's own"
-        assert other.guest.run(["ls", "/run/mine"], timeout_seconds=30).status != 0
-        now = float(other.guest.run(["date", "+%s"], timeout_seconds=30).stdout)
+        one.guest.put("/run/mine", b"one's own", timeout_seconds=120)
+        assert one.guest.get("/run/mine", timeout_seconds=120) == b"one's own"
+        assert other.guest.run(["ls", "/run/mine"], timeout_seconds=120).status != 0
+        now = float(other.guest.run(["date", "+%s"], timeout_seconds=120).stdout)
         assert abs(now - time.time()) < 60
     with resumed(appliance, one_warden) as later:
-        assert later.guest.run(["ls", "/run/mine"], timeout_seconds=30).status != 0, "the state is as it was"
+        assert later.guest.run(["ls", "/run/mine"], timeout_seconds=120).status != 0, "the state is as it was"
 
 
 def test_a_damaged_state_is_refused_and_the_guest_boots(
@@ -58,7 +58,7 @@ def test_a_damaged_state_is_refused_and_the_guest_boots(
     copy = replace(appliance, kernel=home / "vmlinux")
     with running(copy, one_warden, kvm=False) as vm:
         assert "-incoming" not in vm.child.command
-        assert vm.guest.run(["true"], timeout_seconds=30).status == 0
+        assert vm.guest.run(["true"], timeout_seconds=120).status == 0
     assert [path.name for path in damaged.iterdir()] == ["refused"]
 
 
@@ -70,13 +70,13 @@ def descriptor(vm: Vm) -> str:
 
 def test_a_clock_that_does_not_keep_the_host_s_time_is_seen(appliance: Appliance, one_warden: Warden) -> None:
     with resumed(appliance, one_warden) as vm:
-        first = read_clock(vm.guest, timeout_seconds=30)
+        first = read_clock(vm.guest, timeout_seconds=120)
         time.sleep(WAIT_SECONDS)
-        right = read_clock(vm.guest, timeout_seconds=30)
+        right = read_clock(vm.guest, timeout_seconds=120)
         assert wrong_speed(first, right) is None
         vm.monitor.execute("stop")
         time.sleep(1)
         vm.monitor.execute("cont")
-        speed = wrong_speed(right, read_clock(vm.guest, timeout_seconds=30))
+        speed = wrong_speed(right, read_clock(vm.guest, timeout_seconds=120))
         assert speed is not None
         assert speed < 0.5

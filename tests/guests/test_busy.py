@@ -41,10 +41,10 @@ def load_another_disk(bench: GuestBench) -> None:
     bench.vm.monitor.execute("blockdev-add", node)
     device = {"driver": "virtio-blk-pci", "id": OTHER, "drive": OTHER, "serial": OTHER, "bus": SLOTS[-1]}
     bench.vm.monitor.execute("device_add", device)
-    path = seen_in_guest(bench.vm.guest, OTHER, timeout_seconds=20)["device"]
+    path = seen_in_guest(bench.vm.guest, OTHER, timeout_seconds=120)["device"]
     words = f"fio --name=x --filename={path} --ioengine=libaio --direct=1 --iodepth=8 --rw=randread --bs=4k"
     words += " --time_based=1 --runtime=600 --allow_file_create=0 --output-format=json --output=/run/other.json"
-    assert bench.vm.guest.look.run(f"{words} >/run/other.said 2>&1 &", timeout_seconds=20).status == 0
+    assert bench.vm.guest.look.run(f"{words} >/run/other.said 2>&1 &", timeout_seconds=120).status == 0
 
 
 def completed(bench: GuestBench) -> int:
@@ -101,10 +101,10 @@ def test_disks_come_and_go_while_another_is_loaded(session: GuestSession, image:
             assert engine_at_work(bench) == aio
             assert completed(bench) > before + 100, "the other disk was served all the while"
     with session.up(GUEST, ground(image)) as bench:
-        bench.vm.guest.run(["killall", "-INT", "fio"], timeout_seconds=20)
-        gone = lambda: bench.vm.guest.run(["killall", "-0", "fio"], timeout_seconds=20).status != 0  # noqa: E731
+        bench.vm.guest.run(["killall", "-INT", "fio"], timeout_seconds=120)
+        gone = lambda: bench.vm.guest.run(["killall", "-0", "fio"], timeout_seconds=120).status != 0  # noqa: E731
         assert eventually(gone, seconds=60)
-        left = bench.vm.guest.get("/run/other.json", timeout_seconds=20)
+        left = bench.vm.guest.get("/run/other.json", timeout_seconds=120)
         (job,) = json.loads(left[left.index(b"{") :])["jobs"]  # before it fio says that it was told to end
         assert (job["error"], job["read"]["short_ios"], job["read"]["drop_ios"]) == (0, 0, 0)
-        assert bench.vm.guest.get("/run/other.said", timeout_seconds=20) == b"", "and nobody complained"
+        assert bench.vm.guest.get("/run/other.said", timeout_seconds=120) == b"", "and nobody complained"

@@ -39,44 +39,44 @@ def test_words_arrive_as_they_were_meant(vm: Vm) -> None:
         "-n",
         "",
     ):
-        output = vm.guest.run(["printf", "%s", word], timeout_seconds=20)
+        output = vm.guest.run(["printf", "%s", word], timeout_seconds=120)
         assert (output.status, output.stdout, output.stderr) == (0, word.encode(), b"")
 
 
 def test_status_and_both_streams_come_back(vm: Vm) -> None:
-    output = vm.guest.run(["sh", "-c", "echo out; echo err >&2; exit 7"], timeout_seconds=20)
+    output = vm.guest.run(["sh", "-c", "echo out; echo err >&2; exit 7"], timeout_seconds=120)
     assert (output.status, output.stdout, output.stderr) == (7, b"out\n", b"err\n")
-    assert vm.guest.run(["no-such-program"], timeout_seconds=20).status == 127
+    assert vm.guest.run(["no-such-program"], timeout_seconds=120).status == 127
 
 
 def test_files_go_in_and_out_byte_for_byte(vm: Vm) -> None:
     content = bytes(range(256)) * 64 + b"=1 0\n!1\n<1\n"
-    vm.guest.put("/run/bytes", content, timeout_seconds=20)
-    assert vm.guest.get("/run/bytes", timeout_seconds=20) == content
+    vm.guest.put("/run/bytes", content, timeout_seconds=120)
+    assert vm.guest.get("/run/bytes", timeout_seconds=120) == content
     with pytest.raises(GuestError, match="ended with status 1"):
-        vm.guest.get("/run/none", timeout_seconds=20)
+        vm.guest.get("/run/none", timeout_seconds=120)
 
 
 def test_a_late_answer_is_known_as_late(vm: Vm) -> None:
     with pytest.raises(GuestError, match="did not answer within"):
         vm.guest.run(["sh", "-c", "sleep 1; echo late"], timeout_seconds=0.2)
-    assert vm.guest.run(["echo", "own"], timeout_seconds=20).stdout == b"own\n"
+    assert vm.guest.run(["echo", "own"], timeout_seconds=120).stdout == b"own\n"
 
 
 def test_a_program_runs_beside_looks_and_is_ended_with_all_it_started(vm: Vm) -> None:
-    process = vm.guest.start(["sh", "-c", "sleep 1000 & sleep 1000"], timeout_seconds=20)
+    process = vm.guest.start(["sh", "-c", "sleep 1000 & sleep 1000"], timeout_seconds=120)
     assert process.wait(0.1) is None
-    assert vm.guest.run(["kill", "-0", str(process.pid)], timeout_seconds=20).status == 0
+    assert vm.guest.run(["kill", "-0", str(process.pid)], timeout_seconds=120).status == 0
     process.end("TERM")
     ended = process.wait(0)
     assert ended is not None
     assert ended.status == 128 + 15
-    assert b"1000" not in vm.guest.run(["ps"], timeout_seconds=20).stdout
+    assert b"1000" not in vm.guest.run(["ps"], timeout_seconds=120).stdout
 
 
 def test_one_that_is_stopped_ends_too(vm: Vm) -> None:
-    process = vm.guest.start(["sleep", "1000"], timeout_seconds=20)
-    vm.guest.run(["kill", "-STOP", str(process.pid)], timeout_seconds=20)
+    process = vm.guest.start(["sleep", "1000"], timeout_seconds=120)
+    vm.guest.run(["kill", "-STOP", str(process.pid)], timeout_seconds=120)
     begun = time.monotonic()
     process.end("INT")
     assert process.wait(0) is not None
@@ -84,7 +84,7 @@ def test_one_that_is_stopped_ends_too(vm: Vm) -> None:
 
 
 def test_it_is_the_hosts_fio(vm: Vm) -> None:
-    output = vm.guest.run(["fio", "--version"], timeout_seconds=30)
+    output = vm.guest.run(["fio", "--version"], timeout_seconds=120)
     assert output.stdout.startswith(b"fio-")
     assert output.stderr == b""
 
@@ -92,7 +92,7 @@ def test_it_is_the_hosts_fio(vm: Vm) -> None:
 @pytest.fixture
 def guest(vm: Vm) -> AgentGuest:
     assert vm.agent is not None
-    vm.agent.ping(timeout_seconds=30)
+    vm.agent.ping(timeout_seconds=120)
     return vm.agent
 
 

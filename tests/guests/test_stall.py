@@ -71,7 +71,7 @@ def used(bench: CarriedBench) -> int:
 
 
 def done(bench: GuestBench, *words: str) -> bool:
-    return bench.vm.guest.run(words, timeout_seconds=20).status == 0
+    return bench.vm.guest.run(words, timeout_seconds=120).status == 0
 
 
 def stop_fio(bench: CarriedBench) -> bool:

@@ -198,7 +198,7 @@ def test_our_generator_takes_the_job_of_a_file(name: str, tmp_path: Path) -> Non
     )
     (tmp_path / "job.fio").write_text(job.text)
     words = [generator(), *job.arguments, "--output-format=json+", "--eta=never", str(tmp_path / "job.fio")]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, ""), job.text
 
 
@@ -276,7 +276,7 @@ def accepted(workload: Workload, place: Path) -> bool:
     file = place / "job.fio"
     file.write_text(job.text)
     words = [generator(), *job.arguments, "--output-format=json+", "--eta=never", str(file)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     # 2 is a mistake in the words, 1 that nobody listens on the socket
     assert (done.returncode, "No such file" in done.stderr) == (1, True), (job.text, done.stderr)
     return True

@@ -287,8 +287,8 @@ def test_a_disk_that_completes_nothing_for_longer_than_it_may_ends_the_load_with
         pytest.raises(LoadError, match="stuck"),
         guests.up(slow, DiskImageSpec(image=None, size_bytes=SIZE, writes=False)) as bench,
     ):
-        bench.vm.line.ask("job", text, expect="armed", timeout_seconds=9)
-        bench.vm.line.ask("go", b"400 0", expect="began", timeout_seconds=9)
+        bench.vm.line.ask("job", text, expect="armed", timeout_seconds=120)
+        bench.vm.line.ask("go", b"400 0", expect="began", timeout_seconds=120)
         begun = time.monotonic()
         while "result" not in said:
             frame = bench.vm.line.receive(9)
@@ -336,8 +336,8 @@ def test_a_job_that_cannot_be_is_refused_and_the_guest_goes_on(guests: BareSessi
             (b"\xff\xfe", "not text"),
         ):
             with pytest.raises(GuestError, match=words):
-                line.ask("job", text, expect="armed", timeout_seconds=9)
-        assert json.loads(line.ask("look", b"disk0", expect="seen", timeout_seconds=9))["sectors"] == SIZE // 512
+                line.ask("job", text, expect="armed", timeout_seconds=120)
+        assert json.loads(line.ask("look", b"disk0", expect="seen", timeout_seconds=120))["sectors"] == SIZE // 512
 
 
 def test_how_long_a_guest_ran_is_known_but_for_the_time_that_its_word_was_on_its_way() -> None:
