@@ -19,7 +19,9 @@ from virtune.analyse.trial.usage import use
 from virtune.bench.counters import Sampler
 from virtune.probe.devices import backing_of
 
-BURN = "import time; t = time.process_time()\nwhile time.process_time() < t + 0.4: pass\nprint(flush=True); input()"
+BURN = """import time; input(); t = time.process_time()
+while time.process_time() < t + 0.4: pass
+print(flush=True); input()"""
 FORK = f"import os\nif os.fork() == 0:\n exec({BURN!r})\nelse: os.wait()"
 
 
@@ -51,6 +53,9 @@ def test_the_cpu_time_of_a_process_and_its_children_is_counted(
     with Sampler() as sampler:
         child = start(children, program)
         sampler.add_process("load", child.pid)
+        assert child.stdin is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
         assert child.stdout is not None
         child.stdout.readline()
     found = use(read_counters(sampler.content())).role("load")

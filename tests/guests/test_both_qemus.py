@@ -84,7 +84,8 @@ def queues_are_mapped_or_refused(machine: Machine, session: GuestSession, image:
         checks = load_from_two_cpus(bench).checks
         assert found(checks)["device.iothread_vq_mapping"] == "io1+io2"
         spent = bench.spent().by_iothread
-        assert min(spent["io1"], spent["io2"]) > max(spent["io1"], spent["io2"]) / 4 > 0, spent  # both worked
+        # both worked: one that has no queue has no more than its start, and others take CPUs from one or the other
+        assert min(spent["io1"], spent["io2"]) > max(spent["io1"], spent["io2"]) / 10 > 0, spent
     pinned = Stack(rig="qemu", machine=machine, device=Device(iothread_vq_mapping="io2:0+io1:1"))
     with session.up(pinned, ground(image)) as bench:
         assert found(bench.in_force.checks)["device.iothread_vq_mapping"] == "io2:0+io1:1"

@@ -109,7 +109,7 @@ def test_between_stacks_a_guest_stands_still_whatever_runs_in_it(rig: GuestSessi
     with rig.up(GUEST, ground(image)) as bench:
         pid = bench.vm.child.pid
         busy = "timeout 5 sh -c 'while :; do :; done' >/dev/null 2>&1 &"
-        assert bench.vm.guest.look.run(busy, timeout_seconds=20).status == 0
+        assert bench.vm.guest.look.run(busy, timeout_seconds=120).status == 0
         bench.begin()
         assert eventually(lambda: bench.spent().by_role["vcpu"] > 100_000_000)
     bench.begin()
@@ -169,7 +169,7 @@ exec {shutil.which(PROGRAM)} "$@"
 def test_several_disks_of_one_guest_have_their_own_settings_and_are_told_apart(
     rig: GuestSession, image: Path, tmp_path: Path
 ) -> None:
-    second, apart = "throttle_iops=60+bus=virtio-scsi", tmp_path / "apart"
+    second, apart = "throttle_iops=20+bus=virtio-scsi", tmp_path / "apart"
     stack = replace(GUEST, device=Device(iothread="io1"), disks=2, own_iothreads=True, second=second)
     stack = replace(stack, spread=str(apart))
     apart.mkdir()
@@ -184,8 +184,8 @@ def test_several_disks_of_one_guest_have_their_own_settings_and_are_told_apart(
         job = fio_job(workload, bench.target, seconds=1.5, ramp_seconds=0, seed=1, clients=clients)
         output = run(bench, LoadJob(job=job, workload=workload, program="fio"), seconds=1.5).output
     measured = dict(disk_values(read_result(output.decode()), stack))
-    # 60 a second and the bucket of a tenth of a second
-    assert 15 <= measured["disk.2.iops"] <= 75
+    # 20 a second and the bucket of a tenth of a second, so that the other has more than twice that on a busy host too
+    assert 5 <= measured["disk.2.iops"] <= 25
     assert measured["disk.1.iops"] > 2 * measured["disk.2.iops"]
     assert [one.id for one in unlike_disks(list(measured.items()))] == ["unlike-disks"]
     with rig.up(GUEST, ground(image)) as bench:
@@ -210,7 +210,7 @@ def test_a_file_in_the_guests_filesystem_is_loaded_beside_the_disk_itself(
         mounted = next(check for check in bench.in_force.checks if check.setting == "disk.filesystem")
         assert mounted.agrees is True
         assert f"/mnt/vda {kind} {'rw' if on_it.writes else 'ro'}," in mounted.proof
-        first = bench.vm.guest.look.run("head -c 65536 /mnt/vda/load | md5sum", timeout_seconds=30).stdout
+        first = bench.vm.guest.look.run("head -c 65536 /mnt/vda/load | md5sum", timeout_seconds=120).stdout
         assert first.split()[0].decode() == md5(plain.read_bytes()[:65536], usedforsecurity=False).hexdigest()
         result = read_result(load(bench, rw=rw, seconds=0.5).output.decode())
         assert result.loads[0].streams[0].iops
