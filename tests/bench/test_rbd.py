@@ -223,8 +223,10 @@ def test_a_disk_on_ceph_is_measured_beside_a_file_and_removed(user: User, tmp_pa
                 assert found["data"] == "kept"
                 assert found.get("disk.rbd") == (None if one["name"] == "file" else place)
         assert cluster.run("rbd", "ls", POOL).split() == ["somebodys"], "virtune's image is gone, no other is touched"
-        words = user.command("measure", "--set", "disk.backend=rbd", "--set", f"disk.rbd={place}", "--seconds", "60s")
-        with subprocess.Popen(words, env=user.env | {"PATH": cluster.path}, stderr=subprocess.DEVNULL) as killed:
+        command = user.command(
+            "measure", "--set", "disk.backend=rbd", "--set", f"disk.rbd={place}", "--seconds", "60s"
+        )
+        with subprocess.Popen(command, env=user.env | {"PATH": cluster.path}, stderr=subprocess.DEVNULL) as killed:
             assert eventually(lambda: len(cluster.run("rbd", "ls", POOL).split()) == 2)
             killed.kill()
 
