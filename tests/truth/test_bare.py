@@ -32,7 +32,7 @@ from virtune.model.machine import Machine
 from virtune.model.stack import Device, Disk, Stack
 from virtune.shell import Warden
 
-pytestmark = [pytest.mark.real, pytest.mark.alone]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("bare")]
 
 SIZE = 16 * 1024**2
 BARE = Stack(rig="qemu", machine=Machine(system="bare"))
@@ -89,6 +89,7 @@ def test_a_disk_of_two_milliseconds_takes_two(guests: BareSession) -> None:
         assert {"functional-only", "kvm-without-hardware"} & remarks == ({remark} if remark else set())
 
 
+@pytest.mark.alone
 def test_a_throttle_of_500_gives_500_and_its_bucket(guests: BareSession) -> None:
     limited = replace(NULL, disk=Disk(backend="null-co", throttle_iops=500))
     _, job, _ = load(guests, limited, "rw=randread\niodepth=8", seconds=2.0)

@@ -15,8 +15,8 @@ from virtune.probe.devices import backing_of
 
 pytestmark = pytest.mark.real
 
-alone = pytest.mark.alone
-"""Of all but those that count, or are refused: others would upset what is measured."""
+alone = pytest.mark.alone(calm=True)
+"""Of all but those that count, or are refused: others would upset what is measured, unless they wait as these do."""
 
 NULL = ("--set", "disk.backend=null-co")
 
@@ -148,7 +148,7 @@ def test_little_s_law_holds_of_a_closed_loop(depth: int, user: User) -> None:
     require_limit(user, "depth" if depth == 1 else "device")
 
 
-@alone
+@pytest.mark.alone  # not calm: a disk as fast as it can
 def test_sum_the_device_sees_the_requests_that_fio_made(user: User) -> None:
     ran = user.run("measure", "--rig", "metal", "--workload", "rw=randread,bs=4k,iodepth=4", "--rounds", "1",
                    "--seconds", "1", "--json", "-q")  # fmt: skip
