@@ -16,9 +16,11 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB, insert
 from virtune.model.errors import MissingToolError, ReadOnlyStoreError, StoreError
 from virtune.model.store_place import DatabaseUrl
 from virtune.store.postgres_views import make_postgres_views
-from virtune.store.schema import DISTRIBUTIONS, METADATA
+from virtune.store.schema import DISTRIBUTIONS, METADATA, indexes_for
 
 SCHEMA = "virtune"
+
+indexes_for("postgresql")
 
 _CONNECT_SECONDS = 15
 """How long a server may take to answer; a URL with connect_timeout says otherwise."""

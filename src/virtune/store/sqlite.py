@@ -16,8 +16,10 @@ from sqlalchemy.dialects.sqlite import insert
 
 from virtune.model.errors import ReadOnlyStoreError, StoreError
 from virtune.store.rows import text_of
-from virtune.store.schema import DISTRIBUTIONS, METADATA
+from virtune.store.schema import DISTRIBUTIONS, METADATA, indexes_for
 from virtune.store.views import make_sqlite_views
+
+indexes_for("sqlite")
 
 _MADE_SECONDS = 5.0
 """How long the making of a store may take; it takes some milliseconds."""
