@@ -64,6 +64,14 @@ def test_the_live_block_says_what_runs_the_time_left_and_how_many_pairs_are_deci
         assert "cpu_per_io > +5% for native against threads: undecided" in told
 
 
+@pytest.mark.parametrize(("left", "told"), [(9.0, "25 %, about 9.0 s left"), (None, "25 %")])
+def test_a_step_says_how_long_it_still_takes_where_that_is_known(left: float | None, told: str) -> None:
+    console = Console(width=80, no_color=True)
+    with console.capture() as captured:
+        console.print(LiveBlock(step=("reading", 0.25), step_left=left))
+    assert captured.get().rstrip().endswith(told)
+
+
 def test_on_80_columns_an_open_pair_has_its_workload_and_nothing_of_the_standing_is_cut() -> None:
     (pair,) = judge(record(12))
     open_ = [replace(pair, workload=name, verdict=Verdict.UNDECIDED, rounds_left=3) for name in ("reads", "writes")]

@@ -98,13 +98,13 @@ def test_the_makers_of_documents_return_their_types() -> None:
 
 def test_a_key_that_is_renamed_where_it_is_defined_is_another_document() -> None:
     hints = dict(get_type_hints(SweepDocument, include_extras=True))
-    before = schema_of("virtune/sweep/2", "A sweep", SweepDocument, Typed())
+    before = schema_of("virtune/sweep/3", "A sweep", SweepDocument, Typed())
     assert before == (ROOT / "docs" / "reference" / "sweep.schema.json").read_text().replace(
         "One stack under more and more load", "A sweep"
     )
     hints["knees"] = hints.pop("knee")
     renamed = TypedDict("renamed", hints)  # type: ignore[misc]
     renamed.__doc__ = SweepDocument.__doc__
-    after = schema_of("virtune/sweep/2", "A sweep", renamed, Typed())
+    after = schema_of("virtune/sweep/3", "A sweep", renamed, Typed())
     with pytest.raises(ValueError, match=r"knee\b.* knees\b"):
         record({"sweep": after})

@@ -64,6 +64,7 @@ class Scratch:
         self._say = say
         self._place = -1
         self._ends = contextlib.ExitStack()
+        self.made: set[Path] = set()  # by this run
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as ends:
@@ -152,6 +153,7 @@ class Scratch:
                 with self._new(witness.name, 0o644) as beside:
                     os.write(beside, _testimony(file, self.span_bytes))
             os.rename(partial.name, path.name, src_dir_fd=self._place, dst_dir_fd=self._place)
+            self.made.add(path)
         except OSError as error:
             if error.errno == errno.EFBIG:
                 hint = "`--span SIZE` makes the image smaller; `ulimit -f` says what the limit is"

@@ -18,10 +18,11 @@ class StepStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepProgressed:
-    """A step has come this far (0..1)."""
+    """A step has come this far (0..1). `seconds_left` is None where that is not known."""
 
     what: str
     fraction: float
+    seconds_left: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,9 @@ METHOD = 12
 10 extremes and standard deviations, context switches and page faults of the load, merged requests
 11 periods of single I/Os
 12 writes beside others through a FUSE export are warned of
+
+What is done before the first trial (images are read once, `Study.first_reads`) is no part of it: it changes what is
+measured, and the same evidence still gives the same figures.
 """
 
 

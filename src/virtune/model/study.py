@@ -108,6 +108,23 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FirstRead:
+    """What was read of a study's images before its trials, so that storage below this host is not cold in the first
+    ones: of `size_bytes` in `images` files or devices `read_bytes`, in `seconds`.
+
+    `after` is how many trials were stored by then: none, but where the study was resumed. `why` says why not all was
+    read; empty when it was.
+    """
+
+    images: int
+    size_bytes: int
+    read_bytes: int
+    seconds: float
+    after: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
     """A question and how it is answered, with everything needed to run it again. `title` is the author's wording of
     the question, empty without one.
@@ -136,7 +153,8 @@ class Study:
 
     `checked` is the last A/A test of this host within 24 hours before, None without one. `options` are the value and
     origin of every option; empty for older studies. `accusation` is set for a study that tests a diagnosis
-    (`diagnose --prove`). With `check_data` every arm first shows that it keeps what is written to it.
+    (`diagnose --prove`). With `check_data` every arm first shows that it keeps what is written to it. `first_reads`
+    are the readings of its images before trials, one each time that it ran; empty where nothing was to be read.
 
     A study of the kind IMPORT holds results that were made elsewhere. It has no seed, times, scratch or span (all are
     zero or empty), and `paired` is False: its rounds are repeats of single arms.
@@ -179,6 +197,7 @@ class Study:
     attempts: int = ATTEMPTS
     accusation: Accusation | None = None
     check_data: bool = False
+    first_reads: tuple[FirstRead, ...] = ()
 
     @property
     def rounds_begun(self) -> int:

@@ -31,6 +31,14 @@ _GUEST_SECONDS = 0.5
 FILL_BYTES_PER_SECOND = 250e6
 """How fast a scratch image is filled; disks do between 100 MB/s and 2 GB/s."""
 
+_READ_BYTES_PER_SECOND = 500e6
+"""How fast images are read once before the first trial; disks do between 100 MB/s and 5 GB/s."""
+
+_READ_SHARE, _READ_SECONDS_MIN, _READ_SECONDS_MAX = 0.1, 5.0, 60.0
+"""The most time for it, as a share of what the trials may take, and its bounds. 1 GiB that came at 200 MB/s would be
+read in five seconds; what takes longer than a minute had better be a smaller --span.
+"""
+
 START_SECONDS = 1.5
 """The overhead of every run: loading Python and libraries, querying tools, computing the result."""
 
@@ -125,7 +133,8 @@ def _ready(past: TimedStudy) -> float:
     study, (arm, ended) = past.study, past.attempts[0]
     trial = study.seconds + study.ramp_seconds + beside_seconds(study.arm(arm).stack)
     images = study.span_bytes / FILL_BYTES_PER_SECOND if past.filled else 0.0
-    return max(0.0, ended - trial - images - data_seconds(study))
+    read = sum(one.seconds for one in study.first_reads if not one.after)
+    return max(0.0, ended - trial - images - read - data_seconds(study))
 
 
 def beside_seconds(stack: Stack, seen: SeenCosts = NOTHING_SEEN) -> float:
@@ -154,8 +163,10 @@ def trial_seconds(study: Study, stack: Stack, seen: SeenCosts = NOTHING_SEEN, *,
     return study.seconds + study.ramp_seconds + busy * beside_seconds(stack, seen)
 
 
-def setup_seconds(study: Study, *, bytes_to_fill: int, seen: SeenCosts = NOTHING_SEEN) -> float:
-    """Estimate the time before a study's first trial: images filled, guests booted, every arm up once."""
+def setup_seconds(
+    study: Study, *, bytes_to_fill: int, bytes_to_read: int = 0, seen: SeenCosts = NOTHING_SEEN
+) -> float:
+    """Estimate the time before a study's first trial: images filled or read, guests booted, every arm up once."""
     if study.simulated:
         return START_SECONDS
     kinds = {kind_of(arm.stack): arm.stack for arm in study.arms}
@@ -163,9 +174,19 @@ def setup_seconds(study: Study, *, bytes_to_fill: int, seen: SeenCosts = NOTHING
     up = sum(RIGS[stack.rig].up_seconds for stack in stacks)
     boot = max(_BARE_START_SECONDS if stack.machine.is_bare else RIGS[stack.rig].boot_seconds for stack in stacks)
     always = START_SECONDS + bytes_to_fill / FILL_BYTES_PER_SECOND + data_seconds(study, seen)
+    always += min(bytes_to_read / _READ_BYTES_PER_SECOND, first_read_seconds_max(study))
     if all(kind in seen.ready for kind in kinds):
         return always + max(seen.ready[kind] for kind in kinds)
     return always + boot + up
+
+
+def first_read_seconds_max(study: Study) -> float:
+    """Return how long a study's images may be read before its first trial."""
+    if study.search is not None:
+        trials = study.search.budget_seconds or study.search.grid_seconds
+    else:
+        trials = study.budget_seconds or study.rounds * round_seconds(study)
+    return min(max(_READ_SHARE * trials, _READ_SECONDS_MIN), _READ_SECONDS_MAX)
 
 
 def data_seconds(study: Study, seen: SeenCosts = NOTHING_SEEN) -> float:

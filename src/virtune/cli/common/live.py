@@ -50,11 +50,12 @@ def whose(found: Comparison, among: Sequence[Comparison]) -> str:
 class LiveBlock:
     """The present state of the display. Its owner updates the fields; times are those of `time.monotonic`.
 
-    `step` is what is made ready with how far it is (None: not known), `now` the trial that runs, `until` when all
-    is expected to be over; `most` stands before the time left.
+    `step` is what is made ready with how far it is (None: not known), `step_left` how many seconds it still takes,
+    `now` the trial that runs, `until` when all is expected to be over; `most` stands before the time left.
     """
 
     step: tuple[str, float | None] | None = None
+    step_left: float | None = None
     now: str = ""
     done: int = 0
     total: int = 0
@@ -68,7 +69,8 @@ class LiveBlock:
         wide = _NARROW_BAR if options.max_width < _NARROW else _BAR
         if self.step is not None:
             what, share = self.step
-            yield self._line(what, _bar(share or 0.0, wide), "" if share is None else format_share(share))
+            left = "" if self.step_left is None else f"about {format_seconds(self.step_left)} left"
+            yield self._line(what, _bar(share or 0.0, wide), "" if share is None else format_share(share), left)
         if self.total:
             yield _cut(self.now or "starting")
             yield self._line("", _bar(self.done / self.total, wide), *self._standing())

@@ -126,9 +126,9 @@ class Face:
         block = self._block
         match event:
             case StepStarted(what=what):
-                block.step = (what, None)
-            case StepProgressed(what=what, fraction=fraction):
-                block.step = (what, fraction)
+                block.step, block.step_left = (what, None), None
+            case StepProgressed(what=what, fraction=fraction, seconds_left=left):
+                block.step, block.step_left = (what, fraction), left
             case StepEnded():
                 block.step = None
             case StudyStarted(study=study, done=done, seconds_left=left):

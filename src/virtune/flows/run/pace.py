@@ -9,6 +9,7 @@ from statistics import fmean
 
 from virtune.bench.neighbour import IMAGE
 from virtune.bench.scratch import bytes_to_fill
+from virtune.flows.run.first_read import reads_first
 from virtune.model.disks import images_of
 from virtune.model.event import TrialPlace
 from virtune.model.facts import Unknown
@@ -132,7 +133,10 @@ def before_seconds(study: Study, seen: SeenCosts = NOTHING_SEEN) -> float:
     images = [(stack.disk, number) for stack in stacks for number in range(images_of(stack))]
     images += [(Disk(), IMAGE) for stack in stacks if stack.neighbour == "io"]
     to_fill = bytes_to_fill(Path(study.scratch), images, span_bytes=study.span_bytes)
-    return setup_seconds(study, bytes_to_fill=to_fill, seen=seen)
+    # what is filled is not read, and of a target it is known later how large it is
+    lasting = len(set(images)) + (study.target is not None)
+    to_read = max(0, study.span_bytes * lasting - to_fill) if reads_first(study) else 0
+    return setup_seconds(study, bytes_to_fill=to_fill, bytes_to_read=to_read, seen=seen)
 
 
 def scratch_stacks(study: Study) -> list[Stack]:

@@ -23,6 +23,7 @@ from virtune.bench.rigs import session
 from virtune.bench.scratch import Scratch
 from virtune.flows.run.attempt import Attempts, still_to_run, summary_of
 from virtune.flows.run.come_up import all_come_up
+from virtune.flows.run.first_read import read_first
 from virtune.flows.run.pace import (
     Pace,
     all_seconds,
@@ -36,9 +37,8 @@ from virtune.flows.run.preconditions import Leave, admitted, require_programs
 from virtune.flows.run.simulated_study import simulated_tools
 from virtune.flows.run.spread_images import spread_images
 from virtune.flows.run.study_domains import ready_domains
-from virtune.flows.run.study_images import identities, require_same_images
+from virtune.flows.run.study_images import begun, require_same_images, resumed
 from virtune.flows.run.trial import Tools, images_for
-from virtune.flows.stored.last_check import last_check
 from virtune.flows.stored.seen_costs import seen_costs
 from virtune.flows.stored.show import by_todays_method
 from virtune.flows.stored.study_id import study_id
@@ -145,7 +145,7 @@ def run_study(study: Study, *, store: Store, say: Callable[[Event], None], leave
     costs = seen_costs(store, study)
     planned = StudyPlanned(study=study, seconds=all_seconds(study, costs))
     with prepared(study, say, leave, announced=planned) as tools:
-        study = replace(study, images=identities(loaded(study, tools)), checked=last_check(store, study))
+        study = begun(study, loaded(study, tools), tools, store)
         store.add_study(study, facts=facts)
         _run_all(study, study.trials, tools, costs, store=store, say=say)
     return finished_result(store, study.id)
@@ -175,6 +175,7 @@ def resume_study(
         require_same_images(study)
         with prepared(study, say, leave) as tools:
             require_same_images(study)  # a damaged scratch image has just been replaced
+            study = resumed(record, tools, store).study
             _run_all(study, left, tools, seen_costs(store, study), store=store, say=say)
     return finished_result(store, study.id)
 
@@ -238,7 +239,7 @@ def prepared(
             with _judges():
                 if all_up:
                     tools = replace(tools, data=all_come_up(study, tools, say))
-            yield tools
+            yield replace(tools, first_read=read_first(study, loaded(study, tools), tools, say))
 
 
 @contextlib.contextmanager

@@ -2,19 +2,44 @@
 """The images and devices of a study: they must stay the same from its first to its last trial."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from virtune.flows.run.passed import bring_back
+from virtune.flows.run.trial import Tools
+from virtune.flows.stored.last_check import last_check
 from virtune.model.errors import RefusedTargetError
+from virtune.model.evidence import StudyRecord
 from virtune.model.study import Identity, Study
 from virtune.model.units import format_bytes
 from virtune.probe.identity import identity_of
+from virtune.store.store import Store
 
 
 def identities(paths: Iterable[Path]) -> tuple[Identity, ...]:
     """Return the identities of the loaded images, so that a resumed study can check them."""
     found = (identity_of(path) for path in sorted(set(paths)))
     return tuple(one for one in found if one is not None)
+
+
+def begun(study: Study, images: Iterable[Path], tools: Tools, store: Store) -> Study:
+    """Return a study that is about to be stored, with what is known of its images and its host."""
+    return replace(
+        study,
+        images=identities(images),
+        checked=last_check(store, study),
+        first_reads=() if tools.first_read is None else (tools.first_read,),
+    )
+
+
+def resumed(record: StudyRecord, tools: Tools, store: Store) -> StudyRecord:
+    """Return a record that is about to be continued, with what was read of its images just now."""
+    if tools.first_read is None:
+        return record
+    read = replace(tools.first_read, after=len(record.trials))
+    study = replace(record.study, first_reads=(*record.study.first_reads, read))
+    store.replace_study(study)
+    return replace(record, study=study)
 
 
 def require_same_images(study: Study) -> None:

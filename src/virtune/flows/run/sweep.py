@@ -11,9 +11,8 @@ from virtune.flows.run.pace import Pace, before_seconds, host_is_busy, place_of
 from virtune.flows.run.preconditions import Leave
 from virtune.flows.run.question import Question, study_for
 from virtune.flows.run.study import loaded, prepared
-from virtune.flows.run.study_images import identities, require_same_images
+from virtune.flows.run.study_images import begun, require_same_images, resumed
 from virtune.flows.run.trial import Tools
-from virtune.flows.stored.last_check import last_check
 from virtune.flows.stored.seen_costs import seen_costs
 from virtune.flows.stored.show import by_todays_method
 from virtune.model.errors import Interrupted, StoreError
@@ -47,7 +46,7 @@ def run_sweep(study: Study, *, store: Store, say: Callable[[Event], None], leave
     pace = Pace(study, done=0, busy=host_is_busy(), seen=seen)
     announced = StudyPlanned(study=study, seconds=before_seconds(study, seen) + _seconds_left(study, pace, done=0))
     with prepared(study, say, leave, announced=announced) as tools:
-        study = replace(study, images=identities(loaded(study, tools)), checked=last_check(store, study))
+        study = begun(study, loaded(study, tools), tools, store)
         store.add_study(study, facts=facts)
         _steps(study, tools, seen, store=store, say=say)
     return finished_sweep(store, study.id)
@@ -59,7 +58,7 @@ def resume_sweep(record: StudyRecord, *, store: Store, say: Callable[[Event], No
         require_same_images(record.study)
         with prepared(record.study, say, leave) as tools:
             require_same_images(record.study)  # a damaged scratch image has just been replaced
-            _steps(record.study, tools, seen_costs(store, record.study), store=store, say=say)
+            _steps(resumed(record, tools, store).study, tools, seen_costs(store, record.study), store=store, say=say)
     return finished_sweep(store, record.study.id)
 
 

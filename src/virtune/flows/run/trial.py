@@ -39,7 +39,7 @@ from virtune.model.evidence import (
     of_guest,
 )
 from virtune.model.stack import Disk, Stack
-from virtune.model.study import Study, Trial
+from virtune.model.study import FirstRead, Study, Trial
 from virtune.model.verification import not_shown_checks
 from virtune.model.workload import Workload
 from virtune.plan.guests import guest_seed, share_of
@@ -57,7 +57,8 @@ _HEAD_BYTES = 64 * 1024
 class Tools:
     """What trials share: the load generators by name and their use, the rigs, the scratch images, the warden.
     `spread` has the scratch images of guests in other directories, by directory; `data` the checks of the arms' data
-    that were made before the first trial, by arm; `rbd` the images on Ceph by the pools that arms name.
+    that were made before the first trial, by arm; `rbd` the images on Ceph by the pools that arms name. `first_read`
+    is what was read of the images; None where nothing was to be read.
     """
 
     programs: Mapping[str, str]
@@ -69,6 +70,7 @@ class Tools:
     spread: Mapping[str, Scratch] = field(default_factory=dict)
     data: Mapping[str, Check] = field(default_factory=dict)
     rbd: Mapping[str, str] = field(default_factory=dict)
+    first_read: FirstRead | None = None
 
 
 def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[TrialRecord, tuple[Capture, ...]]:

@@ -18,9 +18,8 @@ from virtune.flows.run.attempt import Attempts
 from virtune.flows.run.pace import before_seconds
 from virtune.flows.run.preconditions import Leave
 from virtune.flows.run.study import loaded, prepared
-from virtune.flows.run.study_images import identities, require_same_images
+from virtune.flows.run.study_images import begun, require_same_images, resumed
 from virtune.flows.run.trial import Tools, ground_for
-from virtune.flows.stored.last_check import last_check
 from virtune.flows.stored.show import by_todays_method
 from virtune.model.errors import Interrupted, LoadError, NotInForceError, PlanError, PreconditionError, RigError
 from virtune.model.event import (
@@ -80,7 +79,7 @@ def tune(
     require_budget(study, seen)
     with prepared(study, say, leave, all_up=False) as tools:
         study = those_that_come_up(study, tools, say)
-        study = replace(study, images=identities(loaded(study, tools)), checked=last_check(store, study))
+        study = begun(study, loaded(study, tools), tools, store)
         store.add_study(study, facts=facts)
         _search(store.get(study.id), tools, store=store, say=say)
     return finished_tuning(store, study.id)
@@ -107,7 +106,7 @@ def resume_tuning(record: StudyRecord, *, store: Store, say: Callable[[Event], N
         require_same_images(record.study)
         with prepared(record.study, say, leave, all_up=False) as tools:
             require_same_images(record.study)  # a damaged scratch image has just been replaced
-            _search(record, tools, store=store, say=say)
+            _search(resumed(record, tools, store), tools, store=store, say=say)
     return finished_tuning(store, record.study.id)
 
 

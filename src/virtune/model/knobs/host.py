@@ -182,7 +182,10 @@ KNOBS: tuple[Knob, ...] = (
         number="K97",
         domain=Choice(values=("cold", "warm", "as-found")),
         default="cold",
-        what="How much of the images is in the host's page cache when a trial begins: nothing, all, what is found.",
+        what=(
+            "How much of the images is in the host's page cache when a trial begins: nothing, all, what is found."
+            " With `as-found` they are not read once before the first trial either."
+        ),
         why=(
             "A disk that is opened through the page cache is as fast as memory where its image is cached. Whoever "
             "measures two settings one after the other without dropping it measures the order."

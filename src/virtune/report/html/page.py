@@ -21,6 +21,7 @@ from virtune.report.text.study.answer import change_text, legend
 from virtune.report.text.study.arms import arm_lines
 from virtune.report.text.study.basis import resting_on
 from virtune.report.text.study.clients import programs_of
+from virtune.report.text.study.first_read import first_read_lines
 from virtune.report.text.study.header import host_line
 from virtune.report.text.study.notes import note_lines, warning_lines
 from virtune.report.text.study.result import value_text
@@ -168,6 +169,7 @@ def _facts(result: Result, record: StudyRecord) -> Iterator[tuple[str, str]]:
             ),
         )
         yield "load on", study.target or f"a scratch image of {format_bytes(study.span_bytes)} in {study.scratch}"
+        yield from (("read before", line) for line in first_read_lines(study))
     yield "host", host_line(study, record.facts, programs_of(result))
     yield "computed by", f"{methods_text(record.methods)} of virtune (docs/method.md)"
     if legend(result):

@@ -6,7 +6,7 @@ from typing import Annotated, TypedDict
 from virtune.model.metric import METRICS
 from virtune.model.remark import Remark, Weight
 from virtune.model.result import ArmKnee, Basis, RampFinding
-from virtune.model.study import Checked
+from virtune.model.study import Checked, Study
 from virtune.model.sweep import LoadEstimate
 from virtune.model.verdict import Verdict
 from virtune.report.json.document import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Moment
@@ -123,6 +123,25 @@ class CheckedPart(TypedDict):
     high: Annotated[float | None, "The upper end of the ratio, null where there was no interval."]
 
 
+class FirstReadPart(TypedDict):
+    """What was read of the images once, past the page cache, so that storage below this host was not cold."""
+
+    images: Annotated[int, "Files and devices.", AT_LEAST_ONE]
+    size_bytes: Annotated[int, "What trials load of them together.", NOT_NEGATIVE]
+    read_bytes: Annotated[int, "What was read of it.", NOT_NEGATIVE]
+    seconds: Annotated[float, "How long that took.", NOT_NEGATIVE]
+    after: Annotated[
+        int, "Trials that were stored by then: 0 before the first, else the study went on.", NOT_NEGATIVE
+    ]
+    why: Annotated[str, "Why not all was read; empty where it was."]
+
+
+FirstReads = Annotated[
+    list[FirstReadPart],
+    "The readings of the images before trials, one each time that the study ran; none where none was needed.",
+]
+
+
 def remark_part(remark: Remark) -> RemarkPart:
     """Return a remark as a document's part."""
     return {"id": remark.id, "weight": remark.weight, "text": remark.text, "advice": remark.advice}
@@ -169,6 +188,21 @@ def checked_part(found: Checked | None) -> CheckedPart | None:
         "low": found.low,
         "high": found.high,
     }
+
+
+def first_read_parts(study: Study) -> list[FirstReadPart]:
+    """Return what was read of a study's images before its trials as parts of a document."""
+    return [
+        {
+            "images": one.images,
+            "size_bytes": one.size_bytes,
+            "read_bytes": one.read_bytes,
+            "seconds": one.seconds,
+            "after": one.after,
+            "why": one.why,
+        }
+        for one in study.first_reads
+    ]
 
 
 def estimate_part(found: LoadEstimate) -> EstimatePart:

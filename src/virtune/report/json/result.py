@@ -11,6 +11,7 @@ virtune/result/4   `patterns`, `knees`; of a stack `disks`, `own_images`, `own_i
                    `cache_state`, `place`, `neighbour` and `pins.load`
 virtune/result/6   `rbd` of a stack's disk: its pool on Ceph
 virtune/result/5   `typical` of a value: that of a typical round, which tables show beside changes
+virtune/result/7   `first_reads`: what was read of the images before the first trial
 """
 
 import json
@@ -28,7 +29,14 @@ from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study
 from virtune.report.json.layers import layers_document
 from virtune.report.json.pair_parts import comparison_part, condition_part, difference_part
-from virtune.report.json.parts import basis_part, checked_part, knee_part, ramp_part, remark_part
+from virtune.report.json.parts import (
+    basis_part,
+    checked_part,
+    first_read_parts,
+    knee_part,
+    ramp_part,
+    remark_part,
+)
 from virtune.report.json.result_parts import (
     SCHEMA,
     ArmPart,
@@ -92,6 +100,7 @@ def _study(study: Study, result: Result) -> StudyPart:
         "span_bytes": study.span_bytes,
         "scratch": study.scratch,
         "target": study.target,
+        "first_reads": first_read_parts(study),
         "paired": study.paired,
         "sequential": study.sequential,
         "pairs": study.pairs,

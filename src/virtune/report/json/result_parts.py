@@ -24,7 +24,7 @@ from virtune.report.json.parts import IN_WORDS, KneePart, RampPart, RemarkPart
 from virtune.report.json.probe import ProbeDocument
 from virtune.report.json.study_parts import ResultBasisPart, StudyPart
 
-SCHEMA = "virtune/result/6"
+SCHEMA = "virtune/result/7"
 
 _ALL_METRICS = {"propertyNames": {"enum": [one.id for one in METRICS]}}
 _SETTINGS = {"propertyNames": {"enum": ["rig", *(knob.id for knob in KNOBS if knob.place)]}}

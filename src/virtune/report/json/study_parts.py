@@ -8,7 +8,7 @@ from virtune.model.result import Stopped
 from virtune.model.study import StudyKind
 from virtune.report.json.document import AT_LEAST_ONE, NOT_EMPTY, NOT_NEGATIVE, POSITIVE, Moment
 from virtune.report.json.pair_parts import A_METRIC_NAME
-from virtune.report.json.parts import BasisPart, CheckedPart
+from virtune.report.json.parts import BasisPart, CheckedPart, FirstReads
 
 KINDS = tuple(kind for kind in StudyKind if kind not in (StudyKind.TUNE, StudyKind.SWEEP))
 """The kinds of studies that a result is of: a search and a sweep have documents of their own."""
@@ -74,6 +74,7 @@ class StudyPart(TypedDict):
     span_bytes: Annotated[int | None, f"Bytes of the scratch image, or used of a target{_IMPORTED}", AT_LEAST_ONE]
     scratch: Annotated[str | None, f"The directory of the scratch images{_IMPORTED}"]
     target: Annotated[str | None, "The user's own file or device that was loaded; null for scratch images."]
+    first_reads: FirstReads
     paired: Annotated[bool, "Whether arms ran in turn and are compared within rounds; imported results are not."]
     sequential: Annotated[
         bool,

@@ -5,6 +5,7 @@ History of the schema:
 
 virtune/sweep/1   first version
 virtune/sweep/2   `reasons`: the codes of why something was not found, beside the words
+virtune/sweep/3   `first_reads`: what was read of the images before the first trial
 """
 
 import json
@@ -16,10 +17,10 @@ from virtune.model.reason import OF_SWEEPS, Reason
 from virtune.model.result import Result
 from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
 from virtune.report.json.document import AT_LEAST_ONE, IDENTITY, Moment, ProgramVersion
-from virtune.report.json.parts import EstimatePart, estimate_part
+from virtune.report.json.parts import EstimatePart, FirstReads, estimate_part, first_read_parts
 from virtune.report.reproduce import sweep_again
 
-SCHEMA = "virtune/sweep/2"
+SCHEMA = "virtune/sweep/3"
 
 
 class _Study(TypedDict):
@@ -38,6 +39,7 @@ class _Study(TypedDict):
     ramp_seconds: Annotated[float, "Warm-up before it, in seconds."]
     seed: Annotated[int, "Of the random order and offsets."]
     trials: Annotated[int, "Trials so far.", AT_LEAST_ONE]
+    first_reads: FirstReads
 
 
 class _Point(TypedDict):
@@ -94,6 +96,7 @@ def sweep_document(known: LoadSweep, result: Result, *, facts: str) -> SweepDocu
             "ramp_seconds": study.ramp_seconds,
             "seed": study.seed,
             "trials": len(study.trials),
+            "first_reads": first_read_parts(study),
         },
         "facts": json.loads(facts) if facts else None,
         "saturation": _estimate(known.saturation),

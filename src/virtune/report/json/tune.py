@@ -10,7 +10,7 @@ from virtune.model.search import Search
 from virtune.model.standing import Contrast, Runner
 from virtune.model.study import Study
 from virtune.model.tuning import ArmAttempts, Confirmation, LimitCheck, Tuning
-from virtune.report.json.parts import basis_part, checked_part, ramp_part
+from virtune.report.json.parts import basis_part, checked_part, first_read_parts, ramp_part
 from virtune.report.json.tune_parts import (
     SCHEMA,
     AttemptsPart,
@@ -111,6 +111,7 @@ def _search(known: Tuning, study: Study, search: Search) -> SearchPart:
         "seed": study.seed,
         "span_bytes": study.span_bytes,
         "target": study.target,
+        "first_reads": first_read_parts(study),
         "workloads": [workload.name for workload in study.workloads],
         "jobs": [
             {"workload": workload.name, "name": job.name, "options": job.as_dict()}

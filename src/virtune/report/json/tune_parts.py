@@ -6,6 +6,7 @@ History of the schema:
 virtune/tune/1   first version
 virtune/tune/2   `reason`: the code of why the recommendation, the confirmation's verdict, a missing interval or a
                  configuration that was left out is what it is, beside its words
+virtune/tune/3   `first_reads`: what was read of the images before the first trial
 """
 
 from collections.abc import Mapping
@@ -30,10 +31,10 @@ from virtune.report.json.document import (
     ProgramVersion,
     Sentence,
 )
-from virtune.report.json.parts import A_METRIC, BasisPart, CheckedPart, RampPart
+from virtune.report.json.parts import A_METRIC, BasisPart, CheckedPart, FirstReads, RampPart
 from virtune.report.json.probe import ProbeDocument
 
-SCHEMA = "virtune/tune/2"
+SCHEMA = "virtune/tune/3"
 
 _OF_PROGRAMS = {"propertyNames": {"enum": ["qemu", "qemu-img", "libvirt"]}}
 """In whose words a winner is written."""
@@ -110,6 +111,7 @@ class SearchPart(TypedDict):
     seed: Annotated[int, "Seed of the order of trials and of random offsets.", NOT_NEGATIVE]
     span_bytes: Annotated[int, "Size of the scratch image, or how much of a target is used, in bytes.", AT_LEAST_ONE]
     target: Annotated[str | None, "The user's own file or device that was loaded; null for scratch images."]
+    first_reads: FirstReads
     workloads: Annotated[list[Name], "The names of the workloads.", NOT_EMPTY]
     jobs: Annotated[list[_Job], "Their jobs, as fio is asked."]
     budget_seconds: Annotated[

@@ -18,6 +18,7 @@ from virtune.report.reproduce import tune_again
 from virtune.report.text.layout import Paragraph
 from virtune.report.text.search.tune_arms import arms_table
 from virtune.report.text.study.basis import checked_text, steadiness
+from virtune.report.text.study.first_read import first_read_lines
 from virtune.report.text.study.header import host_line
 from virtune.report.text.study.notes import reading_notes
 from virtune.report.text.words import count_text, difference_text, quantity, share_text
@@ -89,6 +90,7 @@ def _measured(known: Tuning, facts: str) -> Iterator[str]:
     span = f"target {study.target}" if study.target else f"span {format_bytes(study.span_bytes)}"
     each = f"{format_seconds(known.probed.slice_seconds)} (+ {format_seconds(study.ramp_seconds)} warm-up)"
     yield f"slices of {each} in random blocks (seed {study.seed}), {span}"
+    yield from first_read_lines(study)
     yield host_line(study, facts)
 
 

@@ -20,6 +20,7 @@ from virtune.report.text.study.answer import STYLE, answer, change_cell, change_
 from virtune.report.text.study.arms import arm_lines
 from virtune.report.text.study.basis import resting_on, stopped_text
 from virtune.report.text.study.clients import programs_of
+from virtune.report.text.study.first_read import first_read_lines
 from virtune.report.text.study.header import host_line
 from virtune.report.text.study.notes import count_words, notes, repeats_of
 from virtune.report.text.study.table_words import (
@@ -81,6 +82,7 @@ def about(result: Result, facts: str) -> Iterator[str]:
         times = f"{format_seconds(study.seconds)} (+ {format_seconds(study.ramp_seconds)} warm-up)"
         ended = f"; {said}" if (said := stopped_text(result)) else ""
         yield f"{times_run} x {times}, in random order (seed {study.seed}), {span}{took}{ended}"
+        yield from first_read_lines(study)
     yield host_line(study, facts, programs_of(result))
 
 
