@@ -24,7 +24,7 @@ from virtune.plan.arms import arms_from_vary, base_stack, make_arm
 from virtune.probe.host import host_facts
 from virtune.report.json.probe import probe_document
 from virtune.report.markdown import markdown
-from virtune.report.text.study.arms import arm_lines
+from virtune.report.text.study.arms import VM_COST, arm_lines
 from virtune.report.text.study.basis import drift_text, resting_on, steadiness
 from virtune.report.text.study.header import host_line
 from virtune.report.text.study.result import render, value_text, verdict_sentence
@@ -220,8 +220,33 @@ def test_what_an_arm_is_stands_below_the_answer() -> None:
     arms = (make_arm("a", ["rig=metal"]), make_arm("b", ["rig=vhost-user", "disk.aio=native"]))
     assert list(arm_lines(replace(record(12).study, arms=arms))) == [
         "arm a is a file on the host's disk, opened without QEMU",
-        "arm b (disk.aio=native) is QEMU's block layer without a VM, loaded through virtio queues as a VM loads it",
+        "arm b (disk.aio=native) is QEMU's block layer without a VM, loaded through virtio queues as a VM loads it; "
+        + VM_COST,
     ]
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ('{"host": {"virtualization": {"hypervisor": "kvm"}}}', True),
+        ('{"host": {"virtualization": {"hypervisor": "none"}}}', False),
+        ('{"host": []}', False),
+        ("", False),
+    ],
+)
+def test_metal_is_no_bare_metal_where_the_host_is_a_vm(facts: str, said: bool) -> None:
+    kept = replace(record(12).study, arms=(make_arm("a", ["rig=metal"]),))
+    words = "; this host is itself a VM, so that is this VM's own disk and not bare metal"
+    for target in (None, "/dev/vdb"):
+        (line,) = arm_lines(replace(kept, target=target), facts)
+        assert line.endswith(f"opened without QEMU{words if said else ''}")
+
+
+def test_what_runs_in_a_vm_of_virtune_is_said() -> None:
+    arms = (make_arm("a", ["rig=qemu", "guest.system=bare"]), make_arm("b", ["rig=qemu"]))
+    bare, linux = arm_lines(replace(record(12).study, arms=arms))
+    assert bare.endswith("a VM that virtune starts; only the load runs in it, without an operating system")
+    assert linux.endswith("a VM that virtune starts; the load runs in it, in Linux")
 
 
 def test_an_interval_is_named_where_one_is_shown() -> None:

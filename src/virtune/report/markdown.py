@@ -14,6 +14,7 @@ from virtune.model.text import printable
 from virtune.report.reproduce import command_again
 from virtune.report.text.layout import set_at
 from virtune.report.text.study.answer import answer, change_cell
+from virtune.report.text.study.arms import arm_lines
 from virtune.report.text.study.basis import resting_on
 from virtune.report.text.study.notes import note_lines, warning_lines
 from virtune.report.text.study.result import (
@@ -94,7 +95,7 @@ def _head(result: Result, facts: str) -> Iterator[str]:
         yield f"{_line(rest)}\n"
     if drawn := answer(result):
         yield code(set_at(COLUMNS, *drawn).strip("\n"))
-    yield from (f"* {plain(line)}" for line in about(result, facts))
+    yield from (f"* {plain(line)}" for line in (*arm_lines(result.study, facts), *about(result, facts)))
     yield ""
 
 

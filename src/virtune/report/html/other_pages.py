@@ -21,6 +21,7 @@ from virtune.report.reproduce import tune_again
 from virtune.report.text.search import sweep as sweep_text
 from virtune.report.text.search import tune as tune_text
 from virtune.report.text.search.tune_arms import STATE, standing_rows
+from virtune.report.text.study.arms import vm_cost_notes
 from virtune.report.text.study.header import host_line
 from virtune.report.text.study.notes import reading_notes
 from virtune.report.text.words import count_text, methods_text
@@ -60,7 +61,7 @@ def search_page(known: Tuning, record: StudyRecord) -> ReportPage:
         settings=None,
         unsettled="Each slice's settings were read back while it ran; one that differed would have ended the search.",
         warnings=tuple(("warning", text) for text in tune_text.warnings(known)),
-        notes=(*reading_notes(study), *sections["cost"], *sections["not ranked"]),
+        notes=(*vm_cost_notes(study), *reading_notes(study), *sections["cost"], *sections["not ranked"]),
         charts=search_charts(known, record),
         tables=(
             Table(caption=f"configurations, {metric.label}",

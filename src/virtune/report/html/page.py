@@ -156,7 +156,7 @@ def _facts(result: Result, record: StudyRecord) -> Iterator[tuple[str, str]]:
     study = result.study
     yield "study", study.id
     yield "begun", study.created
-    for line in arm_lines(study):
+    for line in arm_lines(study, record.facts):
         what, _, words = line.partition(" ")
         yield what, words
     yield "trials", f"{result.trials_done} of {len(study.trials)}"

@@ -14,6 +14,7 @@ from virtune.model.sweep import LoadSweep
 from virtune.model.units import format_bytes, format_count, format_ns, format_seconds
 from virtune.report.reproduce import sweep_again
 from virtune.report.text.layout import Column, Paragraph, Records
+from virtune.report.text.study.arms import arm_lines
 from virtune.report.text.study.first_read import first_read_lines
 from virtune.report.text.study.header import host_line
 from virtune.report.text.study.notes import notes
@@ -133,4 +134,5 @@ def measured_lines(known: LoadSweep, facts: str) -> Iterator[str]:
     if known.points:
         least = format_ns(min(one.latency_ns for one in known.points))
         yield f"< saturated: less was done than offered; bars: mean latency from {least} on, doublings equally long"
+    yield from arm_lines(study, facts)
     yield host_line(study, facts)

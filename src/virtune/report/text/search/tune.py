@@ -17,6 +17,7 @@ from virtune.model.verdict import Verdict
 from virtune.report.reproduce import tune_again
 from virtune.report.text.layout import Paragraph
 from virtune.report.text.search.tune_arms import arms_table
+from virtune.report.text.study.arms import vm_cost_notes
 from virtune.report.text.study.basis import checked_text, steadiness
 from virtune.report.text.study.first_read import first_read_lines
 from virtune.report.text.study.header import host_line
@@ -51,7 +52,7 @@ def sections(known: Tuning, facts: str) -> Iterator[tuple[str, tuple[str, ...]]]
     yield "measured", tuple(_measured(known, facts))
     yield "cost", tuple(_cost(known))
     yield "not ranked", tuple(_left_out(known))
-    yield "warnings and notes", (*warnings(known), *reading_notes(known.study))
+    yield "warnings and notes", (*warnings(known), *vm_cost_notes(known.study), *reading_notes(known.study))
 
 
 def warnings(known: Tuning) -> tuple[str, ...]:

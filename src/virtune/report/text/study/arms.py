@@ -4,31 +4,54 @@
 from collections.abc import Iterator, Sequence
 
 from virtune.model.study import Arm, Study
+from virtune.report.text.study.header import is_vm
+
+VM_COST = (
+    "the figures include what the virtio queues cost, and not what a VM itself costs (its kernel, VM exits,"
+    " interrupts)"
+)
+"""What the figures of a disk that is loaded through virtio queues without a VM have in them."""
+
+_IN_A_VM = "this host is itself a VM, so that is this VM's own disk and not bare metal"
 
 _ARMS_MAX = 12
 """The most arms whose settings are named in a line."""
 
 
-def arm_lines(study: Study) -> Iterator[str]:
-    """Yield a line for each way in which arms are run: their names and settings, and what it is."""
+def arm_lines(study: Study, facts: str = "") -> Iterator[str]:
+    """Yield a line for each way in which arms are run: their names and settings, what it is, and what their figures
+    have in them. `facts` are those of the host, as JSON.
+    """
     groups: dict[str, list[Arm]] = {}
     for arm in study.arms:
         if arm.stack.kind.made_here:
-            groups.setdefault(_what_runs(arm, study), []).append(arm)
+            groups.setdefault(_what_runs(arm, study, facts), []).append(arm)
     for what, arms in groups.items():
         shared = _shared(arms)
         names = [_named(arm, shared) for arm in arms[:_ARMS_MAX]]
         more = f" and {len(arms) - _ARMS_MAX} more" if len(arms) > _ARMS_MAX else ""
         word, verb = ("arms", "are") if len(arms) > 1 else ("arm", "is")
         told = f", each with {', '.join(shared)}" if shared else ""
-        yield f"{word} {', '.join(names)}{more} {verb} {what}{told}"
+        stack = arms[0].stack
+        cost = f"; {VM_COST}" if stack.kind.front == "export" and stack.export == "vhost-user-blk" else ""
+        yield f"{word} {', '.join(names)}{more} {verb} {what}{told}{cost}"
 
 
-def _what_runs(arm: Arm, study: Study) -> str:
+def vm_cost_notes(study: Study) -> Iterator[str]:
+    """Yield the same of what virtio queues measure, where no line says what the arms are."""
+    if any(arm.stack.kind.front == "export" and arm.stack.export == "vhost-user-blk" for arm in study.arms):
+        yield f"loaded through virtio queues without a VM: {VM_COST}"
+
+
+def _what_runs(arm: Arm, study: Study, facts: str) -> str:
     stack = arm.stack
-    if study.target is not None and stack.kind.front == "file":
-        return f"{study.target}, opened without QEMU"
     what = stack.kind.meaning(stack.export if stack.kind.front == "export" else None)
+    if stack.kind.front == "file":
+        what = what if study.target is None else f"{study.target}, opened without QEMU"
+        return f"{what}; {_IN_A_VM}" if is_vm(facts) else what
+    if stack.kind.own_guest:
+        inside = "only the load runs in it, without an operating system"
+        return f"{what}; {inside if stack.machine.is_bare else 'the load runs in it, in Linux'}"
     return f"{what} ({stack.domain})" if stack.domain else what
 
 

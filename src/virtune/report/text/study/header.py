@@ -20,6 +20,19 @@ def host_line(study: Study, facts: str, programs: Collection[str] = ()) -> str:
     return ", ".join([*said, f"virtune {__version__}"])
 
 
+def is_vm(facts: str) -> bool:
+    """Whether the host was itself a VM, by its facts as JSON; False where they do not say."""
+    try:
+        return bool(facts) and _is_vm(json.loads(facts)["host"])
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return False
+
+
+def _is_vm(host: dict[str, Any]) -> bool:
+    found = host.get("virtualization", {}).get("hypervisor")
+    return isinstance(found, str) and found != "none"
+
+
 def _host(study: Study, host: dict[str, Any], programs: Collection[str]) -> Iterator[str]:
     if not host:
         yield "host not recorded" if not study.imported else "measured elsewhere"
@@ -69,8 +82,7 @@ def _disk(study: Study, host: dict[str, Any]) -> str:
         return f"disk unknown ({backing['filesystem'] or backing['gap']})"
     name = devices[-1]
     what = models.get(name) or drivers.get(name)
-    vm = host.get("virtualization", {}).get("hypervisor")
-    itself = "; this host is itself a VM" if isinstance(vm, str) and vm != "none" else ""
+    itself = "; this host is itself a VM" if _is_vm(host) else ""
     return f"disk {name} ({f'{what}, ' if what else ''}{backing['filesystem']}{itself})"
 
 

@@ -221,15 +221,6 @@ def _export_notes(study: Study) -> Iterator[str]:
             f"arms over {way} include the cost of {way}, which a guest's virtio disk does not have, so against metal "
             "they look slower; with one another they compare fairly"
         )
-    if "vhost-user-blk" in exports:
-        names = [
-            arm.name for arm in study.arms if arm.stack.kind.front == "export" and arm.stack.export not in others
-        ]
-        against = "; what the queue costs is part of their difference from metal" if metal else ""
-        yield (
-            f"{names_text(names, 5)}: a program on this host loads QEMU through a virtio queue, as a VM does. What a"
-            f" VM itself costs (its kernel, VM exits, interrupts) is not in these figures{against}"
-        )
     if len(exports) > 1:
         yield "arms with different exports differ by the cost of the exports too, not only by the disk's settings"
 

@@ -95,7 +95,7 @@ def _times_run(study: Study) -> Iterator[str]:
 
 def _about(result: Result, facts: str) -> Iterator[RenderableType]:
     yield Text("")
-    said = (*arm_lines(result.study), *about(result, facts))
+    said = (*arm_lines(result.study, facts), *about(result, facts))
     yield from (Paragraph(Text(line, style="dim"), hanging=2) for line in said)
     if words := count_words(result):
         yield Text(f"{words}, see below", style="yellow")

@@ -85,7 +85,7 @@ class Screen:
             # a log does not scroll: of many workloads the general table is a line for every pair
             choices = choices[1:]
         table = next((one for one in choices if left is None or height(one) <= left), table)
-        meaning = _meaning(result)
+        meaning = _meaning(result, self.facts)
         spare = None if left is None else left - height(table)
         while meaning and spare is not None and height(meaning) > spare:
             meaning.pop()
@@ -166,7 +166,7 @@ def _by_verdict(found: Sequence[Comparison]) -> Iterator[tuple[Verdict, list[Com
             yield verdict, same
 
 
-def _meaning(result: Result) -> list[RenderableType]:
+def _meaning(result: Result, facts: str) -> list[RenderableType]:
     """Say what the intervals, the values and the arms of the table are; `virtune show` has it where a screen has no
     room.
     """
@@ -174,7 +174,7 @@ def _meaning(result: Result) -> list[RenderableType]:
     if intervals and result.typical:
         typical = f"values: {level_words(result.study)}"
         intervals.append(Paragraph(Text(typical, style="dim"), indent=2, hanging=2))
-    return [*intervals, *(Paragraph(Text(line, style="dim"), hanging=2) for line in arm_lines(result.study))]
+    return [*intervals, *(Paragraph(Text(line, style="dim"), hanging=2) for line in arm_lines(result.study, facts))]
 
 
 def _table(result: Result, view: ResultView, most: int | None) -> list[RenderableType]:
