@@ -84,7 +84,7 @@ def test_another_who_reads_from_the_same_disk_is_seen_waited_for_twice_and_count
     assert (trial["attempt"], summary["attempts"], summary["invalid"]["foreign-io"]) == (3, 3, 3)
     assert ran.stderr.count("disturbed (") == 2
     text = " ".join(user.run("show").stdout.split())
-    assert "3 run (2 were repeats), 1 used; disturbed: " in text
+    assert "3 ran, 2 of them to repeat a disturbed or failed one; used: 1; disturbed: " in text
     assert "foreign I/O in 3" in text
 
 

@@ -7,12 +7,13 @@ import pytest
 from tests.report.records import record, study
 
 from virtune.analyse.study.summarise import summarise
+from virtune.model.evidence import Changeover, InForce
 from virtune.model.result import Basis, Stopped
 from virtune.model.rig import Rig
 from virtune.model.verdict import Verdict
 from virtune.plan.thresholds import parse_conditions
 from virtune.report.reproduce import command_again
-from virtune.report.text.study.basis import steadiness, stopped_text
+from virtune.report.text.study.basis import resting_on, steadiness, stopped_text
 
 
 @pytest.mark.parametrize(("rig", "names"), [("storage-daemon", True), ("qemu", True), ("libvirt", False)])
@@ -23,6 +24,30 @@ def test_a_restart_is_offered_where_the_rig_can_restart(rig: Rig, names: bool) -
     said = " ".join(steadiness(basis, asked))
     assert "QEMU was started once; how much another start would change is not in the intervals" in said
     assert ("--restart" in said) is names
+
+
+def test_it_is_said_which_arms_shared_a_start_and_which_rounds_count() -> None:
+    kept = record(8)
+    one, two = (
+        InForce(checks=(), changeover=Changeover(swapped="export", seconds=0.1, process=process))
+        for process in (1, 2)
+    )
+    trials = []
+    for each in kept.trials:
+        lost = each.trial.arm == "native" and each.trial.round == 3
+        measured = None if lost or each.measurement is None else each.measurement
+        trials.append(replace(each, in_force=one if each.trial.arm == "threads" else two, measurement=measured))
+    found = summarise(replace(kept, trials=tuple(trials)))
+    said = " ".join(resting_on(found, found.study.compared[0]))
+    assert "QEMU was started once for threads and once for native, and kept for all rounds; how much another" in said
+    assert "right for these starts of QEMU" in said
+    assert "each verdict rests on 7 of 8 rounds: those in which both of its arms gave a result" in said
+    alike = [replace(each, in_force=one) for each in kept.trials]
+    found = summarise(replace(kept, trials=tuple(alike)))
+    said = " ".join(resting_on(found, found.study.compared[0]))
+    assert "QEMU was started once; how much another start would change is not in the intervals" in said
+    assert "right for this start of QEMU" in said
+    assert "8 rounds, in each of which every arm ran" in said
 
 
 def test_a_study_that_waited_for_its_conditions_says_so_and_asks_for_them_again() -> None:

@@ -54,6 +54,13 @@ def test_it_is_one_screen_however_much_there_is_to_say(arms: int, warnings: int,
     assert arms < 40 or "more arms" in told
 
 
+@pytest.mark.parametrize("arms", range(3, 9))
+def test_no_line_says_that_one_arm_is_left_out_whose_row_would_have_fit(arms: int) -> None:
+    told = "\n".join(screen(with_warnings(with_arms(record(8), arms), 12)))
+    assert "more warnings" in told
+    assert "1 more arm\n" not in told
+
+
 def test_the_verdict_comes_first_and_its_interval_is_drawn() -> None:
     lines = screen(record(8))
     assert lines[1] == "better than threads: native"

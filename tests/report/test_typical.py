@@ -94,7 +94,7 @@ def test_percentiles_of_all_rounds_stand_apart_from_those_of_a_typical_one() -> 
     assert [cell.value.value for cell in typical.cells if cell.value] == pytest.approx([1.5e6, 3e6], rel=0.1)
     assert typical.changes
     text = set_at(100, render(found))
-    heads = ["\ntypical round ", "the mean of its rounds", "\nall rounds together ", "\nchange from threads "]
+    heads = ["\ntypical round ", "the mean of its own rounds", "\nall rounds together ", "\nchange from threads "]
     places = [text.index(words) for words in heads]
     assert places == sorted(places)
 

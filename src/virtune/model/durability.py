@@ -27,6 +27,19 @@ class Promise(StrEnum):
     VOLATILE = "volatile"
     NOTHING = "nothing"
 
+    @property
+    def meaning(self) -> str:
+        """Say it in a sentence."""
+        match self:
+            case Promise.EVERY_WRITE:
+                return "every completed write survives a power cut"
+            case Promise.FLUSH:
+                return "what was flushed survives a power cut"
+            case Promise.VOLATILE:
+                return "even what was flushed is lost when the host crashes"
+            case Promise.NOTHING:
+                return "no data is kept"
+
 
 class Survives(IntEnum):
     """The worst failure that data survives; each includes those before it."""

@@ -148,8 +148,9 @@ class Basis:
     `seconds_left` forecasts what deciding the rest still takes under that noise: 0 when nothing is undecided, None
     when no forecast is possible. `effective` is the effective sample size in rounds, `correlation_seconds` the
     autocorrelation time (`correlation_open`: longer than a trial, so at least this). `drift` is the host's drift, all
-    arms together. `starts` counts the processes, or guest disks, that carried trials, and `start_spread` is the
-    standard deviation (ln) between starts; None where noise hides it.
+    arms together. `starts` counts the processes, or guest disks, that carried trials, and `started` those of each
+    group of arms that shared them. `start_spread` is the standard deviation (ln) between starts; None where noise
+    hides it.
     """
 
     workload: str
@@ -162,6 +163,7 @@ class Basis:
     correlation_open: bool = False
     drift: Drift | None = None
     starts: int = 0
+    started: tuple[tuple[tuple[str, ...], int], ...] = ()
     start_spread: float | None = None
 
 

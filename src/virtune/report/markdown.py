@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.result import Result
 from virtune.model.text import printable
-from virtune.report.reproduce import command_again
+from virtune.report.reproduce import AGAIN, command_again
 from virtune.report.text.layout import set_at
 from virtune.report.text.study.answer import answer, change_cell
 from virtune.report.text.study.arms import arm_lines
@@ -177,6 +177,7 @@ def _warnings(result: Result) -> Iterator[str]:
 def _again(result: Result) -> Iterator[str]:
     if command := command_again(result.study):
         yield "#### To repeat it\n"
+        yield f"{AGAIN}\n"
         yield code(command)
 
 

@@ -12,6 +12,9 @@ from virtune.model.study import Study, StudyKind
 from virtune.model.study_options import ATTEMPTS
 from virtune.model.workload import INLINE, Workload
 
+AGAIN = "the same arms, load, limits and seed; defaults are written out, so that a later version does the same"
+"""What the command that repeats a study has in it, beside what was typed."""
+
 
 def question_of(study: Study) -> str:
     """Return the study's question in a sentence: a built-in study has its own."""
@@ -61,7 +64,7 @@ def _rounds_again(study: Study, *, compares: bool) -> str:
     words += ["--rounds", str(study.rounds), "--seconds", f"{study.seconds:g}", "--ramp", f"{study.ramp_seconds:g}"]
     words += _attempts(study)
     words += ["--budget", f"{study.budget_seconds:g}"] if study.budget_seconds is not None else []
-    words += ["--seed", str(study.seed), "--span", str(study.span_bytes)]
+    words += ["--seed", str(study.seed), "--span", _size(study.span_bytes)]
     for load in study.at_load:
         words += ["--at-load", load]
     if compares:
@@ -102,7 +105,7 @@ def tune_again(study: Study) -> str:
         "--seconds": search.slice_seconds,
         "--ramp": study.ramp_seconds,
         "--seed": study.seed,
-        "--span": study.span_bytes,
+        "--span": _size(study.span_bytes),
     }
     for workload in study.workloads:
         words += ["--workload", _asked(workload)]
@@ -124,9 +127,15 @@ def sweep_again(study: Study) -> str:
     words += [word for load in plan.loads for word in ("--loads", load)]
     words += ["--rounds", str(plan.rounds), "--seconds", f"{study.seconds:g}", "--ramp", f"{study.ramp_seconds:g}"]
     words += [*_attempts(study), *_check_data(study)]
-    words += ["--seed", str(study.seed), "--span", str(study.span_bytes)]
+    words += ["--seed", str(study.seed), "--span", _size(study.span_bytes)]
     words += ["--target", study.target] if study.target else ["--scratch", study.scratch]
     return shlex.join(words)
+
+
+def _size(size: int) -> str:
+    """Write a size exactly, and in the largest unit that allows it."""
+    units = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+    return next((f"{size // unit}{word}" for unit, word in units if size and not size % unit), str(size))
 
 
 def _space_again(study: Study, search: Search) -> Iterator[str]:

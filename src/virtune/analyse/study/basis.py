@@ -3,7 +3,7 @@
 
 import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -96,6 +96,7 @@ def with_steadiness(known: Basis, study: Study, records: Iterable[TrialRecord]) 
         correlation_open=is_open,
         drift=drift_of(_series(study, trials)),
         starts=len({start for start in starts.values() if start is not None}),
+        started=_started(study, trials, starts),
         start_spread=_start_spread(study, trials, starts),
     )
 
@@ -123,6 +124,18 @@ def _starts(trials: Sequence[TrialRecord]) -> dict[int, tuple[int, int] | None]:
         anew += one.trial.restart
         found[one.trial.number] = None if change is None else (change.process, anew)
     return found
+
+
+def _started(
+    study: Study, trials: Sequence[TrialRecord], starts: dict[int, tuple[int, int] | None]
+) -> tuple[tuple[tuple[str, ...], int], ...]:
+    """Return the arms that shared the same starts, in the study's order, and how many starts these were."""
+    carried = defaultdict[tuple[int, int], set[str]](set)
+    for one in trials:
+        if (start := starts[one.trial.number]) is not None:
+            carried[start].add(one.trial.arm)
+    groups = Counter(tuple(arm.name for arm in study.arms if arm.name in names) for names in carried.values())
+    return tuple(groups.items())
 
 
 def _start_spread(

@@ -16,7 +16,7 @@ from virtune.report.charts import charts_of
 from virtune.report.charts.chart import Chart
 from virtune.report.html.study_part import Block, study_part
 from virtune.report.html.table import Table
-from virtune.report.reproduce import command_again, question_of
+from virtune.report.reproduce import AGAIN, command_again, question_of
 from virtune.report.text.study.answer import change_text, legend
 from virtune.report.text.study.arms import arm_lines
 from virtune.report.text.study.basis import resting_on
@@ -80,6 +80,7 @@ class ReportPage:
     charts: tuple[Chart, ...]
     tables: tuple[Table, ...]
     again: str
+    again_words: str = AGAIN
     unrepeated: str = "Nothing was measured by virtune."
     host: str
     own: tuple[Block, ...] = ()

@@ -12,7 +12,7 @@ from virtune.model.metric import BY_ID
 from virtune.model.result import ArmSummary, Result
 from virtune.model.sweep import LoadSweep
 from virtune.model.units import format_bytes, format_count, format_ns, format_seconds
-from virtune.report.reproduce import sweep_again
+from virtune.report.reproduce import AGAIN, sweep_again
 from virtune.report.text.layout import Column, Paragraph, Records
 from virtune.report.text.study.arms import arm_lines
 from virtune.report.text.study.first_read import first_read_lines
@@ -48,7 +48,7 @@ def render(known: LoadSweep, result: Result, facts: str = "") -> Group:
     parts += [Text(""), *(Paragraph(Text(line, style="dim"), hanging=2) for line in measured_lines(known, facts))]
     parts += notes(without_saturation(result))
     again = Text(f"  {sweep_again(study)}", no_wrap=True, overflow="ignore")  # one line, so that it can be pasted
-    return Group(*parts, Text("\nto repeat it", style="bold"), again)
+    return Group(*parts, Text("\nto repeat it", style="bold").append(f"  {AGAIN}", style="not bold dim"), again)
 
 
 def without_saturation(result: Result) -> Result:

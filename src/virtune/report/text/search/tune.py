@@ -14,7 +14,7 @@ from virtune.model.standing import Place
 from virtune.model.tuning import Confirmation, LimitState, Recommendation, Tuning
 from virtune.model.units import format_bytes, format_seconds, format_share
 from virtune.model.verdict import Verdict
-from virtune.report.reproduce import tune_again
+from virtune.report.reproduce import AGAIN, tune_again
 from virtune.report.text.layout import Paragraph
 from virtune.report.text.search.tune_arms import arms_table
 from virtune.report.text.study.arms import vm_cost_notes
@@ -44,7 +44,7 @@ def render(known: Tuning, facts: str = "") -> Group:
     again = Text(
         f"  {tune_again(known.study)}", no_wrap=True, overflow="ignore"
     )  # one line, so that it can be pasted
-    return Group(*parts, Text("\nto repeat it", style="bold"), again)
+    return Group(*parts, Text("\nto repeat it", style="bold").append(f"  {AGAIN}", style="not bold dim"), again)
 
 
 def sections(known: Tuning, facts: str) -> Iterator[tuple[str, tuple[str, ...]]]:

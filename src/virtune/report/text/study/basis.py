@@ -4,7 +4,7 @@ rest would take.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from virtune.model.fitness import Drift
 from virtune.model.metric import BY_ID
@@ -61,11 +61,11 @@ def resting_on(result: Result, workload: Workload) -> Iterator[str]:
     if any(one.verdict is not Verdict.UNDECIDED for one in found):
         right = "all of these verdicts are right" if len(found) > 1 else "this verdict is right"
         looks = "; checking after every round, to stop early, is allowed for" if result.study.sequential else ""
-        once = any(one.starts == 1 for one in result.basis if one.workload == workload.name)
-        start = " for this start of QEMU" if once else ""
+        few = [one.starts for one in result.basis if one.workload == workload.name and 0 < one.starts < STARTS_TOLD]
+        start = f" for {'this start' if few == [1] else 'these starts'} of QEMU" if few else ""
         yield f"with {format_share(result.study.confidence)} confidence {right}{start}{looks}"
     for basis in (one for one in result.basis if one.workload == workload.name):
-        yield _noise(basis, result.study)
+        yield _noise(basis, result.study, [one.rounds for one in found])
         yield from steadiness(basis, result.study, drift=not _drifts(result, basis))
         yield checked_text(result.study)
         yield from what_deciding_takes(result, basis)
@@ -80,13 +80,22 @@ def meaning_of_verdicts(study: Study) -> str:
     )
 
 
-def _noise(basis: Basis, study: Study) -> str:
-    rounds = count_text(basis.rounds, "round")
+def _noise(basis: Basis, study: Study, used: Sequence[int]) -> str:
+    """Say on how many rounds verdicts rest, and how much their ratios vary; pairs differ in the rounds that count."""
+    least, most, ran = min(used), max(used), study.rounds_begun or study.rounds
+    several = f"{least} to {most}" if least < most else f"{most}"
+    told = (
+        f"{count_text(ran, 'round')}, in each of which every arm ran"
+        if least == most == ran
+        else f"each verdict rests on {several} of {count_text(ran, 'round')}: those in which both of its arms"
+        " gave a result that was not disturbed"
+    )
     if basis.noise is None:
-        return f"{rounds}, in each of which every arm ran"
-    spread = f"a standard deviation of {share_text(basis.noise)}"
-    robust = "; extreme rounds count less" if study.sequential else ""
-    return f"{rounds}; from round to round the ratio of two arms varied with {spread} (of the logarithm{robust})"
+        return told
+    how = ["the median of these verdicts"] if len(used) > 1 else []
+    how += ["extreme rounds count less"] if study.sequential else []
+    spread = f"a standard deviation of {share_text(basis.noise)}" + (f" ({'; '.join(how)})" if how else "")
+    return f"{told}; from round to round the ratio of an arm to the one it is compared with varied with {spread}"
 
 
 def steadiness(basis: Basis, study: Study, *, drift: bool = True) -> Iterator[str]:
@@ -101,16 +110,22 @@ def steadiness(basis: Basis, study: Study, *, drift: bool = True) -> Iterator[st
         )
     if drift and basis.drift is not None:
         yield drift_text(basis.drift, BY_ID[study.metric].label)
-    if basis.starts < STARTS_TOLD and basis.start_spread is not None:
-        yield f"{count_text(basis.starts, 'start')} of QEMU: too few to tell how much starts differ"
-    elif basis.start_spread is not None:
-        varied = f"standard deviation {share_text(basis.start_spread)}" if basis.start_spread else "none detected"
-        yield f"variation between {count_text(basis.starts, 'start')} of QEMU, over all arms: {varied}"
-    elif basis.starts == 1:
+    if 0 < basis.starts < STARTS_TOLD:
         # an existing VM is never restarted
         own = all(arm.stack.kind.users_guest for arm in study.arms)
         includes = "" if own else " (--restart starts it for each trial)"
-        yield f"QEMU was started once; how much another start would change is not in the intervals{includes}"
+        told = "how much another start would change is not in the intervals"
+        yield f"QEMU was started {_starts_text(basis)}; {told}{includes}"
+    elif basis.start_spread is not None:
+        varied = f"standard deviation {share_text(basis.start_spread)}" if basis.start_spread else "none detected"
+        yield f"variation between {count_text(basis.starts, 'start')} of QEMU, over all arms: {varied}"
+
+
+def _starts_text(basis: Basis) -> str:
+    """Say how often QEMU was started, and for which arms, where these did not share one process."""
+    if len(basis.started) < 2:
+        return "once" if basis.starts == 1 else "twice"
+    return f"{' and '.join('once for ' + ', '.join(arms) for arms, _ in basis.started)}, and kept for all rounds"
 
 
 def drift_text(drift: Drift, what: str = "IOPS") -> str:

@@ -79,14 +79,15 @@ def warnings(result: Result, weight: Weight) -> Iterator[str]:
 def short_warnings(result: Result, weight: Weight) -> Iterator[str]:
     """Yield the same with one count: the worst of each kind, and a few of the arms that it was said of."""
     for same in _by_kind(result, weight).values():
-        trials = count_text(sum(one.rounds for _, one in same), "trial")
         arms = dict.fromkeys(summary.arm for summary, _ in same)
+        every = sum(one.rounds for one in result.arms if one.arm in arms)
+        trials = f"{sum(one.rounds for _, one in same)} of {count_text(every, 'trial')}"
         whose = "all arms" if len(arms) == len(result.study.arms) > 1 else names_text([*arms], 3)
         yield _worst(same, f"{trials} of {whose}{_left_out(result, weight)}")
 
 
 def _left_out(result: Result, weight: Weight) -> str:
-    return ", not compared" if weight is Weight.INVALID and len(result.study.arms) > 1 else ""
+    return ", left out of the comparison" if weight is Weight.INVALID and len(result.study.arms) > 1 else ""
 
 
 def names_text(names: Sequence[str], most: int) -> str:
@@ -151,12 +152,14 @@ def rejections(result: Result) -> Iterator[str]:
             causes = ", ".join(f"{label_of(cause)} in {count}" for cause, count in summary.invalid)
             number = max(count for _, count in summary.invalid)
             sure = len(summary.invalid) == 1 or number == summary.attempts
-            told.append(f"{summary.arm} {'' if sure else 'at least '}{number} of {summary.attempts} ({causes})")
+            of = count_text(summary.attempts, "trial")
+            told.append(f"{summary.arm} {'' if sure else 'at least '}{number} of {of} ({causes})")
         if told:
             of_load = f" under {workload.name}" if len(result.study.workloads) > 1 else ""
             ran, again = sum(one.attempts for one in here), sum(map(repeats_of, here))
             used = sum(value.rounds for one in here if (value := one.get(result.study.metric)) is not None)
-            yield f"{ran} run{of_load} ({again} were repeats), {used} used; disturbed: {'; '.join(told)}"
+            repeats = f", {again} of them to repeat a disturbed or failed one" if again else ""
+            yield f"{ran} ran{of_load}{repeats}; used: {used}; disturbed: {'; '.join(told)}"
     yield from (pardon.text for pardon in result.pardons)
     yield from (finding.text for finding in result.ramps)
 

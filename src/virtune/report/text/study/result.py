@@ -12,7 +12,7 @@ from virtune.model.study import Study
 from virtune.model.units import format_bytes, format_seconds
 from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
-from virtune.report.reproduce import command_again
+from virtune.report.reproduce import AGAIN, command_again
 from virtune.report.text.columns import SideBySide
 from virtune.report.text.layout import Column, Paragraph, Records
 from virtune.report.text.study import imported
@@ -50,7 +50,7 @@ def render(result: Result, facts: str = "", *, first: Sequence[RenderableType] =
     if command := command_again(study):
         # one line, so that it can be pasted
         again = Text(f"  {command}", no_wrap=True, overflow="ignore")
-        parts += [Text("\nto repeat it", style="bold"), again]
+        parts += [Text("\nto repeat it", style="bold").append(f"  {AGAIN}", style="not bold dim"), again]
     return Group(*parts)
 
 

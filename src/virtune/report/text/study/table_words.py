@@ -17,9 +17,9 @@ TOGETHER = "all rounds together"
 
 
 def level_words(study: Study) -> str:
-    """Say what the values of a typical round are."""
-    robust = " (extreme ones count less)" if study.sequential else ""
-    return f"for {study.baseline} the mean of its rounds{robust}, for other arms that times their change"
+    """Say which values are means of an arm's own rounds, and which the baseline's times a change."""
+    base, robust = study.baseline, " (extreme ones count less)" if study.sequential else ""
+    return f"for {base} the mean of its own rounds{robust}, for every other arm {base}'s value times its change"
 
 
 def values_words(view: WorkloadView, study: Study) -> Iterator[str]:
@@ -27,16 +27,24 @@ def values_words(view: WorkloadView, study: Study) -> Iterator[str]:
     if view.typical:
         yield f"{TYPICAL}: {level_words(study)}"
     shown = {row.metric.id for row in view.rows}
+    if view.typical and shown & {"cpu.load.usr", "cpu.rig", "device.util"}:
+        yield "CPU and device use in %: for each arm the median of its own rounds"
     stacks = (arm.stack for arm in study.arms)
     fronts = {one.export if one.kind.front == "export" else one.kind.front for one in stacks}
     if "slat.mean" in shown and fronts >= {"file", "vhost-user-blk"}:
-        yield "slat: of a system call, or with vhost-user of an entry in a queue"
+        yield "slat: the time to submit an I/O, by a system call or, into a virtio queue, by writing an entry"
     if shown & {"cpu.load.usr", "cpu.rig"}:
-        both = "; CPU per I/O: of both in each round, not these rows divided" if "cpu_per_io" in shown else ""
+        both = "; CPU per I/O: of both together, in each round" if "cpu_per_io" in shown else ""
         yield f"load CPU: of the program that does the I/O, QEMU CPU: of QEMU; 100 % is one CPU{both}"
         guests = [arm.name for arm in study.arms if arm.stack.kind.in_guest]
         if guests:
-            yield f"{names_text(guests, 3)}: it runs on the VM's vCPUs, whose time is counted in CPU per I/O alone"
+            names = names_text(guests, 3)
+            yield f"load CPU of {names}: the load runs on the VM's vCPUs, whose time is in CPU per I/O only"
+    if "device.util" in shown:
+        yield (
+            "device busy: the share of time in which this host's disk had a request; near 100 % it was never idle,"
+            " which is a limit only where a disk serves one request at a time"
+        )
 
 
 def together_words(view: WorkloadView) -> Iterator[str]:
@@ -51,9 +59,12 @@ def marks_words(rows: tuple[ViewRow, ...]) -> Iterator[str]:
     """Yield what `>=` and `~` before percentiles say, where they are shown."""
     values = [cell.value for row in rows for cell in row.cells if cell.value is not None]
     if any(one.low is not None and one.high is None for one in values):
-        yield ">=: at least this; I/Os as rare as these have an upper bound only after ten minutes of measurement"
+        yield (
+            ">=: with 95 % confidence the percentile is this or more; how much more is not known, since I/Os so rare"
+            " take ten minutes of measurement to bound"
+        )
     if any(not one.resolved and (one.low is None or one.high is not None) for one in values):
-        yield "~: uncertain, as fewer than 100 I/Os lie beyond"
+        yield "~: uncertain, as fewer than 100 I/Os were slower"
 
 
 def changes_words(view: WorkloadView, study: Study) -> Iterator[str]:

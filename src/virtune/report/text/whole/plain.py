@@ -28,6 +28,11 @@ from virtune.report.text.study.table_words import level_words
 from virtune.report.text.study.verified import all_checks
 from virtune.report.text.words import methods_text, quantity
 
+REFERENCE = "The result ends here. What follows is its evidence, to look things up and to check them."
+"""What stands between what a reader of a report needs, and what proves it."""
+
+HOST_TITLE = "host: what virtune found on it before the study, as JSON"
+
 
 def plain_report(result: Result, record: StudyRecord, published: PublishedStudy | None = None) -> RenderableType:
     """Return the whole report: result, single rounds, method, arms, workloads, host; for a built-in study also its
@@ -35,13 +40,14 @@ def plain_report(result: Result, record: StudyRecord, published: PublishedStudy 
     """
     return Group(
         render(result, record.facts, first=ending(result, published, record.facts)),
+        Text(f"\n{REFERENCE}"),
         *_section("single rounds", _rounds(result, record)),
         *_section("verified settings, check by check", all_checks(result)),
         *_section("how it was measured", Text("\n".join([*_method(result, record), *_correlations(result)]))),
-        *_section("options", Text("\n".join(option_lines(result.study)))),
-        *_section("arms", _arms(result.study)),
-        *_section("workloads", Text("\n".join(_workloads(result.study)))),
-        *_section("host", Text("\n".join(_host(record.facts)))),
+        *_section("options: their values, and where each came from", Text("\n".join(option_lines(result.study)))),
+        *_section("arms: what was asked of each", Group(_arms(result.study), *_promises(result.study))),
+        *_section("workloads: their fio jobs", Text("\n".join(_workloads(result.study)))),
+        *_section(HOST_TITLE, Text("\n".join(_host(record.facts)))),
     )
 
 
@@ -54,8 +60,8 @@ def plain_search(known: Tuning, facts: str, written: Sequence[tuple[str, str, tu
         (title, "\n".join([text, *(f"note: {note}" for note in notes)]).strip()) for title, text, notes in written
     ]
     pasted = (part for title, text in lines for part in _section(title, Text(text, no_wrap=True, overflow="ignore")))
-    options = _section("options", Text("\n".join(option_lines(known.study))))
-    return Group(tune.render(known, facts), *pasted, *options, *_section("host", Text("\n".join(_host(facts)))))
+    options = _section("options: their values, and where each came from", Text("\n".join(option_lines(known.study))))
+    return Group(tune.render(known, facts), *pasted, *options, *_section(HOST_TITLE, Text("\n".join(_host(facts)))))
 
 
 def _section(title: str, body: RenderableType) -> tuple[RenderableType, RenderableType]:
@@ -146,6 +152,13 @@ def _arms(study: Study) -> Records:
         known = "" if not arm.stack.kind.made_here else f"durability: {durability_of(arm.stack).promise.value}"
         table.add_row(Text(arm.name, style="bold"), _settings(arm), known)
     return table
+
+
+def _promises(study: Study) -> Iterator[Text]:
+    """Say what the words for durability mean that stand beside arms."""
+    made = (arm.stack for arm in study.arms if arm.stack.kind.made_here)
+    for promise in dict.fromkeys(durability_of(stack).promise for stack in made):
+        yield Text(f"durability {promise}: {promise.meaning}")
 
 
 def _settings(arm: Arm) -> str:

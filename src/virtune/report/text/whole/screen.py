@@ -182,16 +182,17 @@ def _table(result: Result, view: ResultView, most: int | None) -> list[Renderabl
     study = result.study
     shown = [one for one in view.workloads if not one.workload.probe and one.rows]
     if len(shown) == 1:
-        return _arms(result, view, shown[0], most)
+        return _arms(result, view, shown[0], _most(len(view.arms), most))
     if len(study.arms) > 1 and shown:
         label = BY_ID[study.metric].label
         title = Text(f"{label} against {study.baseline}", style="bold").append(standing(result, shown[0].workload))
-        rows_max = None if most is None else most - 1  # the title is a line
+        rows_max = None if most is None else _most(len(shown), most - 1)  # the title is a line
         return [title, matrix(result, rows_max), *_more(len(shown), rows_max, "workload")]
     names = [one.workload.name for one in shown]
     rows = [(Text(name), *_values(one, study.baseline, study.metric)) for name, one in zip(names, shown, strict=True)]
     if not rows:
         return []
+    most = _most(len(rows), most)
     return [_records("workload", shown[0], study.metric, rows[:most]), *_more(len(rows), most, "workload")]
 
 
@@ -243,6 +244,11 @@ def _values(one: WorkloadView, arm: str, metric: str) -> list[Text]:
 def _records(head: str, one: WorkloadView, metric: str, rows: Sequence[Sequence[Text]]) -> Records:
     columns = [Column(title=head), *(Column(title=title, right=True) for title in _titles(one, metric))]
     return Records(columns, rows)
+
+
+def _most(count: int, most: int | None) -> int | None:
+    """Return how many of `count` rows are shown: the line that says that one is left out would take its room."""
+    return None if most is None or count <= most + 1 else most
 
 
 def _more(count: int, most: int | None, word: str) -> list[RenderableType]:
