@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE  # where bytecode is not kept, every worker com
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
 
-demo:  ## Install what is needed, then compare threads, native, io_uring, a VM and bare metal on this host
+demo:  ## Install what is needed, then compare threads, native, io_uring and a VM with this host's disk
 	@tools/setup run
 	@tools/demo
 

@@ -39,7 +39,7 @@ def test_it_is_said_which_arms_shared_a_start_and_which_rounds_count() -> None:
         trials.append(replace(each, in_force=one if each.trial.arm == "threads" else two, measurement=measured))
     found = summarise(replace(kept, trials=tuple(trials)))
     said = " ".join(resting_on(found, found.study.compared[0]))
-    assert "QEMU was started once for threads and once for native, and kept for all rounds; how much another" in said
+    assert "QEMU was started once for threads and once for native; how much another" in said
     assert "right for these starts of QEMU" in said
     assert "each verdict rests on 7 of 8 rounds: those in which both of its arms gave a result" in said
     alike = [replace(each, in_force=one) for each in kept.trials]

@@ -162,7 +162,7 @@ def test_trials_whose_cause_is_waived_count_in_the_pictures() -> None:
     assert chart is not None
     assert all(row["counts"] for row in chart.spec["data"]["values"])
     assert "did not count" not in chart.title
-    assert chart.rows[0][-1] == "yes, although: cpu-wait"
+    assert chart.rows[0][-1] == "yes, although: CPU contention"
     rejected = replace(waived, pardons=())
     chart = rounds_in_time(rejected, kept, kept.study.workloads[0].name)
     assert chart is not None

@@ -75,12 +75,15 @@ def command(
             for chart, content in zip(made, contents, strict=True):
                 _write(folder / f"{chart.name}.{kind}", content)
             return 0
-        _write(output or Path(f"virtune-{name}.html"), report_html(kept, name, interactive=interactive).encode())
+        content = report_html(kept, name, interactive=interactive).encode()
+        _write(output or Path(f"virtune-{name}.html"), content, "the result with pictures, for a browser: ")
     return 0
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Write a new file, or replace a page of virtune's; anything else that is there is left as it is."""
+def _write(path: Path, content: bytes, what: str = "") -> None:
+    """Write a new file, or replace a page of virtune's; anything else that is there is left as it is. `what` is said
+    before its name.
+    """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     except OSError as error:
@@ -92,4 +95,4 @@ def _write(path: Path, content: bytes) -> None:
         file.seek(0)
         file.truncate()
         file.write(content)
-    click.echo(str(path), err=True)
+    click.echo(f"{what}{path}", err=True)

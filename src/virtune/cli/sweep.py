@@ -87,7 +87,7 @@ def show_sweep(store: "Store", known: "LoadSweep", out: "ResultOutput", *, brief
 
     With `brief` a terminal shows one screen of it.
     """
-    from virtune.cli.common.output import put, screen_lines, write_report
+    from virtune.cli.common.output import put, say_report, screen_lines, write_report
     from virtune.flows.stored.show import current
     from virtune.report.text.search.sweep import render
     from virtune.report.text.whole.other_screens import SweepScreen
@@ -105,5 +105,5 @@ def show_sweep(store: "Store", known: "LoadSweep", out: "ResultOutput", *, brief
     else:
         put(SweepScreen(known=known, result=result, facts=record.facts, lines=screen_lines()) if brief else text)
     if out.report is not None:
-        click.echo(f"\nreport: {out.report}", err=True)
+        say_report(out.report)
     return 0

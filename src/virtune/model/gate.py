@@ -216,6 +216,6 @@ GATE_BY_ID: dict[str, Gate] = {gate.id: gate for gate in GATES}
 def label_of(cause: str) -> str:
     """Return the words for a cause that makes a trial invalid, by its gate or the id of its remark."""
     if cause == "little":
-        return "I/Os in flight do not fit rate times latency"
+        return "IOPS times latency is not the number of I/Os in flight"
     gate = GATE_BY_ID.get(cause)
     return cause.replace("-", " ") if gate is None else gate.label

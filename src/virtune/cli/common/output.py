@@ -116,8 +116,13 @@ def show_result(
         put(short if brief else Group(render(result, record.facts, first=first), *conditions(rulings)))
     out.write(result, rulings, record.facts)
     if out.report is not None:
-        click.echo(f"\nreport: {out.report}", err=True)
+        say_report(out.report)
     return exit_code(rulings)
+
+
+def say_report(path: Path) -> None:
+    """Say where a report was written, and what is in it."""
+    click.echo(f"\nwhole result, as a report: {path}", err=True)
 
 
 def say_more(*, silent: bool) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from virtune.cli.common.output import put, screen_lines, write_report
+from virtune.cli.common.output import put, say_report, screen_lines, write_report
 from virtune.cli.common.progress import Face
 from virtune.cli.common.result_output import STDOUT, ResultOutput, write_markdown
 from virtune.cli.common.under_face import under_face
@@ -73,7 +73,7 @@ def _show(found: Diagnosis, ran: _Ran, out: ResultOutput) -> None:
         result, facts = (None, "") if ran is None else (ran[1], ran[0].facts)
         write_markdown(out.markdown, proof_markdown(found, result, facts))
     if out.report is not None:
-        click.echo(f"\nreport: {out.report}", err=True)
+        say_report(out.report)
 
 
 def _write(found: Diagnosis, ran: _Ran, path: Path) -> None:

@@ -11,7 +11,7 @@ from rich.live import Live
 
 from virtune.cli.common.carried_study import carried_now
 from virtune.cli.common.options import read_options, say_options
-from virtune.cli.common.output import put, screen_lines, write_report
+from virtune.cli.common.output import put, say_report, screen_lines, write_report
 from virtune.cli.common.progress import Face
 from virtune.cli.common.result_output import STDOUT, ResultOutput, write_markdown
 from virtune.cli.common.under_face import under_face
@@ -141,4 +141,4 @@ def show_tuning(store: Store, known: Tuning, out: ResultOutput, *, brief: bool =
 
         write_markdown(out.markdown, tuning_markdown(known, facts, lines))
     if out.report is not None:
-        click.echo(f"\nreport: {out.report}", err=True)
+        say_report(out.report)

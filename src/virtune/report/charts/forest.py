@@ -55,7 +55,7 @@ def forest(result: Result, workload: str) -> Chart | None:
         spec=specification(
             forest_spec(rows, reach, margin, f"difference in {metric.label}, {better}"), height=ROW * len(rows)
         ),
-        columns=("pair", "verdict", "difference", "low", "high", "rounds"),
+        columns=("pair", "verdict", "difference", "low", "high", "rounds that count"),
         rows=tuple(
             (
                 f"{one.candidate} against {one.baseline}",

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from virtune.model.evidence import StudyRecord, TrialRecord
+from virtune.model.gate import label_of
 from virtune.model.metric import BY_ID, Metric
 from virtune.model.result import Result
 from virtune.report.charts.chart import MOST_ARMS, Chart, arms_scale, dash_scale, file_name, specification
@@ -55,7 +56,7 @@ def _row(result: Result, one: TrialRecord, metric: Metric) -> dict[str, Any] | N
         return None
     if measured is None or one.measurement is None:
         return None
-    causes, counts = ", ".join(one.measurement.causes), result.counts(one.trial.arm, one.measurement)
+    causes, counts = ", ".join(map(label_of, one.measurement.causes)), result.counts(one.trial.arm, one.measurement)
     return {
         "second": second,
         "arm": one.trial.arm,

@@ -24,15 +24,19 @@ def speed_against_cost(result: Result, workload: str) -> Chart | None:
     """Draw IOPS against CPU time per I/O; None where fewer than two arms have both."""
     rows: list[dict[str, Any]] = []
     shown: list[tuple[str, ...]] = []
+    meanings: dict[str, str] = {}
     for arm in result.study.arms:
         iops, cost = (result.value(arm.name, workload, name) for name in ("iops", "cpu_per_io"))
         if iops is None or cost is None or not arm.stack.kind.made_here:
             continue
-        promise = durability_of(arm.stack).promise.value
+        promise = durability_of(arm.stack).promise
+        meanings[promise.value] = promise.meaning
         iops, cost = iops.of_a_round, cost.of_a_round  # as in the table, and as the intervals
-        row = {"arm": arm.name, "iops": iops.value, "cost": cost.value * 1e6, "survives": promise}
+        row = {"arm": arm.name, "iops": iops.value, "cost": cost.value * 1e6, "survives": promise.value}
         rows.append(row | _ends(result, arm.name, workload))
-        shown.append((arm.name, value_text(BY_ID["iops"], iops), value_text(BY_ID["cpu_per_io"], cost), promise))
+        shown.append(
+            (arm.name, value_text(BY_ID["iops"], iops), value_text(BY_ID["cpu_per_io"], cost), promise.value)
+        )
     if len(rows) < 2:
         return None
     cheapest = min(rows, key=lambda row: float(row["cost"]))
@@ -42,8 +46,9 @@ def speed_against_cost(result: Result, workload: str) -> Chart | None:
         name=file_name("cost", workload),
         title=f"{workload}: {cheapest['arm']} takes the least CPU per I/O, {least}",
         reading=(
-            "Up is faster, left is cheaper: the best arms are at the top left. The shape says what a completed write "
-            "survives; an arm with a weaker promise is not simply faster."
+            "Up is faster, left is cheaper: the best arms are at the top left. The shape says what a write survives"
+            f" ({'; '.join(f'{name}: {meaning}' for name, meaning in meanings.items())}); an arm with a weaker"
+            " promise is not simply faster."
             + (f" The crosses are the intervals of the differences from {result.study.baseline}." if crosses else "")
         ),
         spec=specification(_spec(result, rows), height=280),

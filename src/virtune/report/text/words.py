@@ -85,6 +85,12 @@ def count_text(count: int, word: str) -> str:
     return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
+def names_text(names: Sequence[str], most: int) -> str:
+    """Return the first of some names, each once, and how many more there are."""
+    once = list(dict.fromkeys(names))
+    return ", ".join(once[:most]) + (f" and {len(once) - most} more" if len(once) > most else "")
+
+
 def methods_text(methods: Sequence[int]) -> str:
     """Say by which of virtune's methods figures were derived: `method 8`, `methods 7 and 8`."""
     numbers = " and ".join(map(str, methods))

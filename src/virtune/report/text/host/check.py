@@ -64,13 +64,17 @@ def noise_rows(fitness: Fitness) -> Iterator[tuple[str, Text]]:
         yield "IOPS", Text(format_count(fitness.iops))
     if fitness.windows_cv is not None and fitness.window_seconds is not None:
         window = format_ns(fitness.window_seconds * 1e9)
-        yield "spread", Text(f"sd {share_text(fitness.windows_cv)} of windows of {window}")
+        yield "spread", Text(f"standard deviation {share_text(fitness.windows_cv)} of IOPS over {window} each")
     if fitness.correlation_seconds is not None:
-        least = ">=" if fitness.correlation_open else ""
-        yield "autocorrelation", Text(f"{least}{fitness.correlation_seconds:.2g} s (integrated time)")
+        least = "at least " if fitness.correlation_open else ""
+        told = f"IOPS closer than {least}{fitness.correlation_seconds:.2g} s resemble one another"
+        yield "autocorrelation", Text(told)
     if fitness.drift is not None:
         drift = fitness.drift
-        yield "drift", Text(drift_text(drift), style="" if drift.low <= 0 <= drift.high else "yellow")
+        yield (
+            "drift",
+            Text(drift_text(drift).removeprefix("drift: "), style="" if drift.low <= 0 <= drift.high else "yellow"),
+        )
     if fitness.same is not None:
         yield "A/A test", _same(fitness)
 
@@ -107,7 +111,7 @@ def slice_rows(fitness: Fitness, *, others: bool = True) -> Iterator[tuple[str, 
     if best is None:
         return
     costs = ", ".join(
-        f"{one.seconds:g} s {one.cost:.1f}x (sd {share_text(one.sd)})"
+        f"{one.seconds:g} s {one.cost:.1f}x (standard deviation {share_text(one.sd)})"
         for one in fitness.slices
         if one.seconds != best
     )
@@ -115,7 +119,10 @@ def slice_rows(fitness: Fitness, *, others: bool = True) -> Iterator[tuple[str, 
     told = f"; longer for the same precision: {costs}" if costs and others else ""
     yield (
         "best length of a trial",
-        Text(f"--seconds {best:g} (sd of paired differences {share_text(sd)}, {pairs} pairs){told}"),
+        Text(
+            f"--seconds {best:g} (two such trials differ with a standard deviation of {share_text(sd)};"
+            f" {pairs} pairs){told}"
+        ),
     )
 
 

@@ -48,7 +48,7 @@ def render(known: LoadSweep, result: Result, facts: str = "") -> Group:
     parts += [Text(""), *(Paragraph(Text(line, style="dim"), hanging=2) for line in measured_lines(known, facts))]
     parts += notes(without_saturation(result))
     again = Text(f"  {sweep_again(study)}", no_wrap=True, overflow="ignore")  # one line, so that it can be pasted
-    return Group(*parts, Text("\nto repeat it", style="bold").append(f"  {AGAIN}", style="not bold dim"), again)
+    return Group(*parts, Text("\nto repeat it", style="bold"), Paragraph(Text(AGAIN, style="dim"), indent=2), again)
 
 
 def without_saturation(result: Result) -> Result:

@@ -44,7 +44,7 @@ def render(known: Tuning, facts: str = "") -> Group:
     again = Text(
         f"  {tune_again(known.study)}", no_wrap=True, overflow="ignore"
     )  # one line, so that it can be pasted
-    return Group(*parts, Text("\nto repeat it", style="bold").append(f"  {AGAIN}", style="not bold dim"), again)
+    return Group(*parts, Text("\nto repeat it", style="bold"), Paragraph(Text(AGAIN, style="dim"), indent=2), again)
 
 
 def sections(known: Tuning, facts: str) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -80,7 +80,10 @@ def headline(known: Tuning) -> Text:
     text.append(f"  {search.mode}, {search.goal.words}")
     text.append("" if known.finished else f"  not finished: {known.phase.value}", style="yellow")
     workloads = ", ".join(workload.name for workload in study.workloads)
-    text.append(f"\n{workloads}; {len(search.ranked)} configurations with durability `{search.promise}`")
+    text.append(
+        f"\n{workloads}; {len(search.ranked)} configurations with durability `{search.promise}`"
+        f": {search.promise.meaning}"
+    )
     if search.tries is not None:
         text.append(f", {_tried(known)} of them tried (chosen by Optuna's TPE)")
     return text

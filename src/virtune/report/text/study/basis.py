@@ -13,7 +13,7 @@ from virtune.model.study import Study
 from virtune.model.units import format_seconds, format_share
 from virtune.model.verdict import Verdict
 from virtune.model.workload import Workload
-from virtune.report.text.words import TOO_FEW, count_text, percent_text, share_text
+from virtune.report.text.words import TOO_FEW, count_text, names_text, percent_text, share_text
 
 _STOPPED = {
     Stopped.ROUNDS: "stopped: --rounds reached",
@@ -32,6 +32,9 @@ those of no one moment.
 
 STARTS_TOLD = 3
 """Fewer starts tell nothing of how much starts differ."""
+
+_GROUPS_TOLD, _NAMES_TOLD = 3, 5
+"""The most groups of arms whose starts are told apart, and the most names of each."""
 
 FEWEST_TOLD = 1.5
 """An effective sample size below this is not shown."""
@@ -118,14 +121,18 @@ def steadiness(basis: Basis, study: Study, *, drift: bool = True) -> Iterator[st
         yield f"QEMU was started {_starts_text(basis)}; {told}{includes}"
     elif basis.start_spread is not None:
         varied = f"standard deviation {share_text(basis.start_spread)}" if basis.start_spread else "none detected"
-        yield f"variation between {count_text(basis.starts, 'start')} of QEMU, over all arms: {varied}"
+        yield f"QEMU was started {_starts_text(basis)}; variation between these starts, over all arms: {varied}"
 
 
 def _starts_text(basis: Basis) -> str:
     """Say how often QEMU was started, and for which arms, where these did not share one process."""
-    if len(basis.started) < 2:
-        return "once" if basis.starts == 1 else "twice"
-    return f"{' and '.join('once for ' + ', '.join(arms) for arms, _ in basis.started)}, and kept for all rounds"
+    if not 1 < len(basis.started) <= _GROUPS_TOLD:
+        return _times(basis.starts)
+    return " and ".join(f"{_times(count)} for {names_text(arms, _NAMES_TOLD)}" for arms, count in basis.started)
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
 
 
 def drift_text(drift: Drift, what: str = "IOPS") -> str:

@@ -17,7 +17,7 @@ from virtune.report.text.layout import Paragraph
 from virtune.report.text.study import imported
 from virtune.report.text.study.basis import drift_warnings
 from virtune.report.text.study.clients import loaded_by
-from virtune.report.text.words import count_text, estimate_text, share_text
+from virtune.report.text.words import count_text, estimate_text, names_text, share_text
 
 WORD = {Weight.INVALID: "disturbed", Weight.WARNING: "warning"}
 """The label of each weight; a trial with the first is repeated."""
@@ -88,12 +88,6 @@ def short_warnings(result: Result, weight: Weight) -> Iterator[str]:
 
 def _left_out(result: Result, weight: Weight) -> str:
     return ", left out of the comparison" if weight is Weight.INVALID and len(result.study.arms) > 1 else ""
-
-
-def names_text(names: Sequence[str], most: int) -> str:
-    """Return the first of some names, each once, and how many more there are."""
-    once = list(dict.fromkeys(names))
-    return ", ".join(once[:most]) + (f" and {len(once) - most} more" if len(once) > most else "")
 
 
 def _whose(result: Result, same: Sequence[tuple[ArmSummary, ArmRemark]]) -> str:

@@ -50,7 +50,7 @@ def render(result: Result, facts: str = "", *, first: Sequence[RenderableType] =
     if command := command_again(study):
         # one line, so that it can be pasted
         again = Text(f"  {command}", no_wrap=True, overflow="ignore")
-        parts += [Text("\nto repeat it", style="bold").append(f"  {AGAIN}", style="not bold dim"), again]
+        parts += [Text("\nto repeat it", style="bold"), Paragraph(Text(AGAIN, style="dim"), indent=2), again]
     return Group(*parts)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from virtune.model.study import Study
 from virtune.model.units import format_share
 from virtune.report.text.study.answer import has_interval
-from virtune.report.text.study.notes import names_text
+from virtune.report.text.words import names_text
 from virtune.report.view import ViewRow, WorkloadView
 
 TYPICAL = "typical round"

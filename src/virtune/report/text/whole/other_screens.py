@@ -14,9 +14,8 @@ from virtune.model.units import format_bandwidth
 from virtune.report.text.host import check
 from virtune.report.text.layout import Paragraph
 from virtune.report.text.search import sweep
-from virtune.report.text.study.notes import names_text
 from virtune.report.text.whole.screen import NAMES, ROWS_LEAST, fitting, item, screen_warnings, verified_line
-from virtune.report.text.words import count_text
+from virtune.report.text.words import count_text, names_text
 
 _Height = Callable[[Sequence[RenderableType]], int]
 

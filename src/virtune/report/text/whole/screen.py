@@ -25,12 +25,12 @@ from virtune.report.text.study import imported
 from virtune.report.text.study.answer import STYLE, change_cell, is_told, legend, matrix
 from virtune.report.text.study.arms import arm_lines
 from virtune.report.text.study.basis import drift_warnings, what_deciding_takes
-from virtune.report.text.study.notes import WARNING_STYLE, WORD, names_text, rejections, short_warnings
+from virtune.report.text.study.notes import WARNING_STYLE, WORD, rejections, short_warnings
 from virtune.report.text.study.result import about, headline, standing, value_text
 from virtune.report.text.study.table_words import level_words
 from virtune.report.text.study.thresholds import conditions
 from virtune.report.text.study.verified import not_verified, settings_of
-from virtune.report.text.words import HOPELESS, count_text
+from virtune.report.text.words import HOPELESS, count_text, names_text
 from virtune.report.view import ResultView, WorkloadView, view_of
 
 ROWS_LEAST = 4
