@@ -119,7 +119,7 @@ def note_drive(directory: Path, address: str, *, driver: str, group: str) -> Non
     """
     place = directory / f"{_DRIVE}{address}"
     with place.with_name(f".{place.name}").open("w") as file:
-        file.write(json.dumps({"driver": driver, "group": group}))
+        file.write(json.dumps({"driver": driver, "group": group, "boot": _boot()}))
         file.flush()
         os.fsync(file.fileno())
     place.with_name(f".{place.name}").rename(place)
@@ -134,20 +134,24 @@ def give_back(directory: Path, address: str, root: Path = Path("/")) -> bool:
     """Give a drive back to the driver that it was taken from; returns whether that driver has it again.
 
     A drive that a process still holds is left alone: the kernel would wait for that process to end. No record is kept
-    of a drive that is back, or that is gone.
+    of a drive that is back, or that is no longer where virtune left it: after a restart of the host another device
+    may have its address, and one that has a third driver was given that by somebody else since.
     """
     place, device = directory / f"{_DRIVE}{address}", root / "sys/bus/pci/devices" / address
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         noted = json.loads(place.read_text())
-        if device.exists() and driver_of(device) != noted["driver"]:
+        ours = device.exists() and noted["boot"] == _boot() and driver_of(device) in (noted["driver"], VFIO, "")
+        if ours:
             if driver_of(device) == VFIO and not _let_go(root / "dev/vfio" / noted["group"]):
                 return False
-            bind(device, noted["driver"], override="\n")
-        elif device.exists():
-            (device / "driver_override").write_text("\n")
-        if not device.exists() or driver_of(device) == noted["driver"]:
-            place.unlink()
-            return True
+            if driver_of(device) != noted["driver"]:
+                bind(device, noted["driver"], override="\n")
+            elif (device / "driver_override").read_text().strip() == VFIO:
+                (device / "driver_override").write_text("\n")
+            if driver_of(device) != noted["driver"]:
+                return False
+        place.unlink()
+        return ours
     return False
 
 
@@ -170,6 +174,11 @@ def driver_of(device: Path) -> str:
     with contextlib.suppress(OSError):
         return (device / "driver").readlink().name
     return ""
+
+
+def _boot() -> str:
+    """Return the kernel's name of this start of the host."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _let_go(node: Path) -> bool:

@@ -3,6 +3,7 @@
 tree laid out as the kernel's. `guests/test_passthrough.py` does it for real.
 """
 
+import json
 import os
 import resource
 from dataclasses import replace
@@ -144,7 +145,7 @@ def test_a_drive_comes_back_from_every_step_on_its_way(tmp_path: Path, step: str
             (device / "driver").unlink()
         assert warden.give_back(tmp_path, DRIVE, pci.root)
     assert warden.driver_of(device) == "nvme"
-    assert (device / "driver_override").read_text() == "\n"
+    assert (device / "driver_override").read_text() == ("(null)\n" if step == "noted" else "\n")
     assert warden.noted_drives(tmp_path) == []
 
 
@@ -167,7 +168,24 @@ def test_a_drive_that_a_process_still_has_is_left_to_it(tmp_path: Path) -> None:
 
 def test_no_record_is_kept_of_a_drive_that_is_gone(tmp_path: Path) -> None:
     warden.note_drive(tmp_path, DRIVE, driver="nvme", group="7")
-    assert warden.give_back(tmp_path, DRIVE, tmp_path)
+    assert not warden.give_back(tmp_path, DRIVE, tmp_path)
+    assert warden.noted_drives(tmp_path) == []
+
+
+@pytest.mark.parametrize("since", ["another driver", "a restart of the host", "an override of the user's"])
+def test_what_is_no_longer_as_virtune_left_it_is_left_to_whoever_changed_it(tmp_path: Path, since: str) -> None:
+    pci = PlantedPci(tmp_path / "host")
+    device = pci.drive(driver={"another driver": "ahci", "a restart of the host": "vfio-pci"}.get(since, "nvme"))
+    warden.note_drive(tmp_path, DRIVE, driver="nvme", group="7")
+    (device / "driver_override").write_text("mine\n")
+    if since == "a restart of the host":
+        record = tmp_path / f"drive-{DRIVE}"
+        record.write_text(json.dumps(json.loads(record.read_text()) | {"boot": "another"}))
+    before = warden.driver_of(device)
+    with pci.running():
+        assert warden.give_back(tmp_path, DRIVE, pci.root) == (before == "nvme")
+    assert (pci.seen, warden.driver_of(device)) == ([], before)
+    assert (device / "driver_override").read_text() == "mine\n"
     assert warden.noted_drives(tmp_path) == []
 
 
