@@ -33,6 +33,14 @@ def disk(inner: str, rest: str = "") -> DomainDisk:
             BURST + "<read_bytes_sec>4096</read_bytes_sec>", "total_iops_sec",
             "--total-iops-sec 0 --total-iops-sec-max 0 --read-bytes-sec 4096",
         ),
+        (
+            "<total_iops_sec>5</total_iops_sec><size_iops_sec>4096</size_iops_sec>", "total_iops_sec",
+            "--total-iops-sec 0 --size-iops-sec 0",
+        ),
+        (
+            "<read_iops_sec>5</read_iops_sec><write_iops_sec>9</write_iops_sec><size_iops_sec>4096</size_iops_sec>",
+            "read_iops_sec", "--read-iops-sec 0 --write-iops-sec 9 --size-iops-sec 4096",
+        ),
     ],
 )  # fmt: skip
 def test_a_limit_is_lifted_with_its_burst_and_no_other(limits: str, lifted: str, words: str) -> None:

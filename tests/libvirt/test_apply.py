@@ -104,6 +104,11 @@ def test_a_running_domain_gets_at_once_what_it_can_and_the_rest_later(
     assert limits(daemon, "live") == {"read_iops_sec": 100}
     daemon.virsh(*shlex.split(command)[3:])
     assert limits(daemon, "live") == {}
+    # what counts as one request goes with the last limit that counts them: QEMU takes no size without one
+    daemon.virsh("blkdeviotune", "live", "vda", "--total-iops-sec", "9", "--size-iops-sec", "4096", "--live")
+    (disk,) = LiveDomain(Virsh(daemon.uri), "live").vm.disks
+    daemon.virsh(*shlex.split(disk.lifts["iops"])[3:])
+    assert limits(daemon, "live") == {}
 
 
 def test_the_libvirt_that_virsh_takes_is_taken_and_nothing_is_asked_where_nothing_is_changed(

@@ -6,7 +6,7 @@ import shlex
 from virtune.dialects.libvirt.domain import FILTERED
 from virtune.model.domain import DomainDisk
 
-_LIMITS, _BURSTS = "_sec", "_sec_max"
+_LIMITS, _BURSTS, _SIZE = "_sec", "_sec_max", "size_iops_sec"
 
 
 def limits_command(uri: str, domain: str, now: DomainDisk, wanted: dict[str, int]) -> str | None:
@@ -22,5 +22,10 @@ def limits_command(uri: str, domain: str, now: DomainDisk, wanted: dict[str, int
 
 
 def without(limit: str, disk: DomainDisk) -> dict[str, int]:
-    """Return the limits of a disk without one of them and its bursts."""
-    return {name: value for name, value in disk.limits if name != limit and not name.startswith(f"{limit}_max")}
+    """Return the limits of a disk without one of them and its bursts, and without the size of what counts as one
+    request where no limit counts them any more, which QEMU refuses.
+    """
+    left = {name: value for name, value in disk.limits if name != limit and not name.startswith(f"{limit}_max")}
+    if not any(value and name.endswith("_iops_sec") and name != _SIZE for name, value in left.items()):
+        left.pop(_SIZE, None)
+    return left
