@@ -4,16 +4,19 @@
 import contextlib
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.planted_pci import PlantedPci
 from tests.probe.machines import unpack
 
 from virtune.model.facts import ClaimKind
 from virtune.probe.claims import claims
 from virtune.probe.devices import backing_of
+from virtune.probe.statx import node_at
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("loop devices")]
 """`losetup --find` opens every loop device for a moment, so tests that make some do not run beside one another."""
@@ -105,6 +108,45 @@ def test_a_process_that_has_it_open_is_named(tmp_path: Path) -> None:
         finally:
             child.kill()
             child.wait()
+
+
+@real
+def test_a_process_that_has_it_open_in_a_jail_is_named(tmp_path: Path) -> None:
+    with loop(tmp_path) as device:
+        node = tmp_path / "node"
+        os.mknod(node, 0o600 | stat.S_IFBLK, os.stat(device).st_rdev)
+        with node.open("rb") as stream, subprocess.Popen(["sleep", "60"], stdin=stream) as child:
+            found = claims(device)
+            child.kill()
+        assert [(one.kind, str(child.pid) in one.text) for one in found] == [(ClaimKind.OPEN, True)]
+
+
+def test_an_nvme_drive_that_something_uses_below_the_block_layer_is_claimed(tmp_path: Path) -> None:
+    pci = PlantedPci(tmp_path)
+    pci.drive()
+    drive = "/dev/nvme0n1"
+    assert claims(drive, tmp_path) == ()
+    generic = tmp_path / "sys/class/nvme-generic/ng0n1"
+    generic.mkdir(parents=True)
+    (generic / "dev").write_text("240:7\n")
+    opened = {"c 240:7": ["process 1 (xnvme)"], "c 240:8": ["process 2"], "240:7": ["process 3"]}
+    assert [one.text for one in claims(drive, tmp_path, opened)] == ["nvme0n1 is open in process 1 (xnvme)"]
+    assert node_at(Path("/dev/null")) == "c 1:3"
+    assert node_at(tmp_path) is None
+
+
+@pytest.mark.parametrize(("at", "path"), [("namespaces/1", "/dev/nvme0n1"), ("passthru", "/dev/nvme0")])
+def test_an_nvme_drive_that_is_offered_to_other_hosts_is_claimed(tmp_path: Path, at: str, path: str) -> None:
+    pci = PlantedPci(tmp_path)
+    pci.drive()
+    pci.drive("0000:02:00.0", number=1)
+    place = tmp_path / "sys/kernel/config/nvmet/subsystems/nqn.x" / at
+    place.mkdir(parents=True)
+    (place / "device_path").write_text(f"{path}\n")
+    for enabled, found in (("0", []), ("1", ["held"])):
+        (place / "enable").write_text(f"{enabled}\n")
+        assert kinds("/dev/nvme0n1", tmp_path) == found
+        assert kinds("/dev/nvme1n1", tmp_path) == []
 
 
 @real

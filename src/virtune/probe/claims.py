@@ -7,7 +7,6 @@ The check includes the device's partitions and everything built on them (LVM, RA
 import contextlib
 import errno
 import os
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -19,6 +18,10 @@ from virtune.probe.devices import backing_of, node_number, sysfs_of
 from virtune.probe.holders import locks_on, loops, processes_with
 from virtune.probe.image_formats import image_format
 from virtune.probe.mounts import mounts
+from virtune.probe.statx import node_at
+
+_NVMET = "/sys/kernel/config/nvmet/subsystems"
+"""The NVMe targets of this kernel, each with its namespaces (drivers/nvme/target/configfs.c)."""
 
 _BLKID_NOTHING = 2
 _BLKID_AMBIVALENT = 8
@@ -42,25 +45,30 @@ def claims(
         return (_claim(ClaimKind.UNSEEN, called, f"/sys/dev/block has no {number}"),)
     found = [*_read_only(home, root), *_held(home, root)]
     family = _family(home, root)
+    found += _exported(family, root)
     found += _mounted(family, root)
     found += _swap(family, root)
-    if root == tree.ROOT:
+    here = root == tree.ROOT
+    if here:
         found += _looped(family)
         found += _under_loop(home)
         found += _exclusive(node, called)
-        found += _open_by(family, open_devices() if opened is None else opened)
+    if opened is None:
+        opened = open_devices() if here else {}
+    found += _open_by(family | _generic(family, root), opened)
+    if here:
         found += signed(node, called)
     return tuple(found)
 
 
 def open_devices() -> dict[str, list[str]]:
-    """Return which processes have which block device open (by number): a VM on a raw device does not hold it."""
+    """Return which processes have which device open, by `statx.node_at`: a VM on a raw device does not hold it."""
     found: dict[str, list[str]] = {}
     for entry in tree.names("/proc"):
         if entry.isdecimal() and int(entry) != os.getpid():
             comm = tree.text(f"/proc/{entry}/comm")
             program = f" ({comm})" if isinstance(comm, str) else ""
-            for number in _open_blocks(entry):
+            for number in _open_nodes(entry):
                 found.setdefault(number, []).append(f"process {entry}{program}")
     return found
 
@@ -108,6 +116,32 @@ def _held(home: str, root: Path) -> Iterator[Claim]:
             called = "" if isinstance(label, Unknown) else f" ({label})"
             name = tree.last(member)
             yield _claim(ClaimKind.HELD, name, f"{name} is part of {holder}{called}")
+
+
+def _exported(family: dict[str, str], root: Path) -> Iterator[Claim]:
+    """Say which NVMe target of the kernel offers a device to other hosts: it does not hold what it has open."""
+    for system in tree.names(_NVMET, root):
+        home = f"{_NVMET}/{system}"
+        for place in (
+            f"{home}/passthru",
+            *(f"{home}/namespaces/{one}" for one in tree.names(f"{home}/namespaces", root)),
+        ):
+            path = tree.text(f"{place}/device_path", root)
+            if tree.flag(f"{place}/enable", root) is not True or isinstance(path, Unknown):
+                continue
+            for number, name in family.items():
+                if number == node_number(path, root) or name.startswith(f"{tree.last(path)}n"):
+                    yield _claim(
+                        ClaimKind.HELD, name, f"{name} is offered to other hosts by the NVMe target {system}"
+                    )
+
+
+def _generic(family: dict[str, str], root: Path) -> dict[str, str]:
+    """Return number -> name of the character devices through which NVMe commands reach members of a family."""
+    generic = {
+        name: tree.text(f"/sys/class/nvme-generic/{name.replace('nvme', 'ng')}/dev", root) for name in family.values()
+    }
+    return {f"c {number}": name for name, number in generic.items() if not isinstance(number, Unknown)}
 
 
 def _mounted(family: dict[str, str], root: Path) -> Iterator[Claim]:
@@ -180,15 +214,14 @@ def _open_by(family: dict[str, str], opened: Mapping[str, Sequence[str]]) -> Ite
             yield _claim(ClaimKind.OPEN, name, f"{name} is open in {process}")
 
 
-def _open_blocks(entry: str) -> set[str]:
-    found = set()
+def _open_nodes(entry: str) -> set[str]:
+    """Return the devices that a process has open, under any name: a jail has nodes of its own, which lie anywhere."""
+    found: set[str | None] = set()
     with contextlib.suppress(OSError):  # it ended while we looked, or belongs to somebody else
         for path in Path(f"/proc/{entry}/fd").iterdir():
             with contextlib.suppress(OSError):
-                status = path.stat() if str(path.readlink()).startswith("/dev/") else None
-                if status is not None and stat.S_ISBLK(status.st_mode):
-                    found.add(f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}")
-    return found
+                found.add(node_at(path) if str(path.readlink()).startswith("/") else None)
+    return {number for number in found if number is not None}
 
 
 def signed(node: str, called: str | None = None) -> Iterator[Claim]:

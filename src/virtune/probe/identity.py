@@ -1,27 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The identity of an image or device, so that a replaced one of the same name is not taken for the old one."""
 
-import ctypes
 import os
 import stat
-import struct
 from pathlib import Path
 
 from virtune.model.facts import Unknown
 from virtune.model.study import Identity
 from virtune.probe import tree
 from virtune.probe.devices import backing_of, sysfs_of
-
-_AT_FDCWD = -100
-_STATX_BTIME = 0x800
-_STATX_BYTES = 256
-_MASK_AT, _BTIME_AT = 0, 80
-"""Offsets in struct statx of `stx_mask` (u32) and `stx_btime` (s64 seconds, u32 ns): linux/stat.h."""
+from virtune.probe.statx import born_ns
 
 _NAMES = ("dm/uuid", "md/uuid", "wwid", "device/wwid", "serial", "device/serial")
 """The sysfs files with a device's persistent name, the best first."""
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def identity_of(path: Path) -> Identity | None:
@@ -36,7 +27,7 @@ def identity_of(path: Path) -> Identity | None:
             return _of_device(path, found)
         size = None if path.suffix == ".qcow2" else found.st_size
         return Identity(
-            path=str(path), device=_below(path), inode=found.st_ino, born_ns=_born_ns(path), size_bytes=size
+            path=str(path), device=_below(path), inode=found.st_ino, born_ns=born_ns(path), size_bytes=size
         )
     except OSError:
         return None
@@ -57,7 +48,7 @@ def _of_device(path: Path, found: os.stat_result) -> Identity:
     size = None if isinstance(sectors, Unknown) else sectors * 512
     file = loop_file(path)
     if file is not None:
-        inode, born, device = file.stat().st_ino, _born_ns(file), f"{_below(file)} {file}"
+        inode, born, device = file.stat().st_ino, born_ns(file), f"{_below(file)} {file}"
         return Identity(path=str(path), device=device, inode=inode, born_ns=born, size_bytes=size)
     return Identity(path=str(path), device=_lasting(number), inode=None, born_ns=None, size_bytes=size)
 
@@ -80,17 +71,3 @@ def _lasting(number: str) -> str:
     if name is None:
         return number
     return name if isinstance(partition, Unknown) else f"{name} partition {partition}"
-
-
-def _born_ns(path: Path) -> int | None:
-    """Ask statx(2) when a file was made; None where the C library or the filesystem does not tell."""
-    buffer = ctypes.create_string_buffer(_STATX_BYTES)
-    try:
-        failed = _libc.statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, buffer)
-    except AttributeError:
-        return None
-    (mask,) = struct.unpack_from("=I", buffer, _MASK_AT)
-    if failed or not mask & _STATX_BTIME:
-        return None
-    seconds, nanoseconds = struct.unpack_from("=qI", buffer, _BTIME_AT)
-    return int(seconds) * 10**9 + int(nanoseconds)
