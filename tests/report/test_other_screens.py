@@ -66,7 +66,7 @@ def test_a_check_is_one_screen_with_its_verdict_first(remarks: int, *, fit: bool
     assert "in 5 min" in told
     assert "20261122-000000-0000" in told
     assert remarks == 0 or "warning: " in told
-    assert remarks < 30 or "more warnings" in told
+    assert remarks < 30 or "more, in `virtune show`" in told
     everything = lines_of(CheckScreen(fitness=invented(remarks, fit=fit)))
     assert remarks < 30 or len(everything) > 60, "without a screen nothing is left out"
     assert "CPU contention invalid" in "\n".join(everything)

@@ -4,7 +4,6 @@
 import itertools
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -61,9 +60,6 @@ UNSERVED_READS = 0.5
 SKEW_SECONDS = 0.05
 """Guests that start within this time count as starting together: a tenth of the default ramp, which is not measured.
 """
-
-_EXIT_TOOK = re.compile(rb"exit from the guest to QEMU took (\d+ us)")
-"""What the try of KVM measured (bench/qemu/accelerator.py)."""
 
 _OF_SINGLE_RUNS = frozenset({"spread", "short-run", "tail-unresolved"})
 """Remarks for single runs only. A trial is one of several, and the rounds answer these questions."""
@@ -288,12 +284,10 @@ def _emulated(parts: Mapping[str, bytes]) -> Iterator[Remark]:
 def _without_hardware(parts: Mapping[str, bytes]) -> Iterator[Remark]:
     said = parts.get("accelerator.txt", b"")
     if said.startswith(b"kvm") and KVM_WITHOUT_HARDWARE.encode() in said:
-        exit_took = _EXIT_TOOK.search(said)
-        took = "is slow" if exit_took is None else f"took {exit_took[1].decode()}"
         yield WITHOUT_HARDWARE.remark(
-            text="the guest ran under a KVM without hardware virtualization, which slows it: an exit to QEMU"
-            f" {took}, and with few I/Os in flight such exits are most of the latency. Its difference from arms"
-            " without a VM includes this; VMs are compared with one another on equal terms",
+            text="the guest ran under a KVM without hardware virtualization, which slows it: every exit to QEMU takes"
+            " long, and with few I/Os in flight such exits are most of the latency. Its difference from arms without"
+            " a VM includes this; VMs are compared with one another on equal terms",
         )
 
 

@@ -122,7 +122,7 @@ def show_result(
 
 def say_report(path: Path) -> None:
     """Say where a report was written, and what is in it."""
-    click.echo(f"\nwhole result, as a report: {path}", err=True)
+    click.echo(f"\nthe whole result with its evidence: {path}", err=True)
 
 
 def say_more(*, silent: bool) -> None:

@@ -63,9 +63,10 @@ def resting_on(result: Result, workload: Workload) -> Iterator[str]:
         yield meaning_of_verdicts(result.study)
     if any(one.verdict is not Verdict.UNDECIDED for one in found):
         right = "all of these verdicts are right" if len(found) > 1 else "this verdict is right"
-        looks = "; checking after every round, to stop early, is allowed for" if result.study.sequential else ""
+        looks = "the intervals account for checking after every round, to stop early"
+        looks = f"; {looks}" if result.study.sequential else ""
         few = [one.starts for one in result.basis if one.workload == workload.name and 0 < one.starts < STARTS_TOLD]
-        start = f" for {'this start' if few == [1] else 'these starts'} of QEMU" if few else ""
+        start = f" for {'this start' if few == [1] else 'these starts'} of QEMU (see below)" if few else ""
         yield f"with {format_share(result.study.confidence)} confidence {right}{start}{looks}"
     for basis in (one for one in result.basis if one.workload == workload.name):
         yield _noise(basis, result.study, [one.rounds for one in found])
@@ -211,7 +212,7 @@ def what_deciding_takes(result: Result, basis: Basis) -> Iterator[str]:
         yield f"deciding the rest needs about {format_seconds(basis.seconds_left)} more at this noise (90 % likely)"
     else:  # its error is spent, so a longer plan needs a new study
         whole = format_seconds(basis.seconds_left + (result.elapsed_seconds or 0.0))
-        yield f"deciding the rest needs about {whole} from the start at this noise (--budget; 90 % likely)"
+        yield f"deciding the rest needs a new run of about {whole} (--budget) at this noise (90 % likely)"
 
 
 def _percent(share: float) -> str:

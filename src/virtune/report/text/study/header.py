@@ -61,13 +61,9 @@ def _qemu(study: Study, qemu: dict[str, Any]) -> Iterator[str]:
     bare = {arm.stack.machine.is_bare for arm in study.arms if arm.stack.kind.own_guest}
     if bare:
         yield (
-            "test guests with Linux and without an operating system"
+            "VMs with Linux and without an operating system"
             if len(bare) > 1
-            else (
-                "test guests that only run the load, without an operating system"
-                if bare.pop()
-                else "test guests with Linux"
-            )
+            else ("a VM that only runs the load, without an operating system" if bare.pop() else "a VM with Linux")
         )
 
 

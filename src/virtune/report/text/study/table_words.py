@@ -32,7 +32,7 @@ def values_words(view: WorkloadView, study: Study) -> Iterator[str]:
     stacks = (arm.stack for arm in study.arms)
     fronts = {one.export if one.kind.front == "export" else one.kind.front for one in stacks}
     if "slat.mean" in shown and fronts >= {"file", "vhost-user-blk"}:
-        yield "slat: the time to submit an I/O, by a system call or, into a virtio queue, by writing an entry"
+        yield "slat: the time to submit an I/O: a system call, or an entry written into a virtio queue"
     if shown & {"cpu.load.usr", "cpu.rig"}:
         both = "; CPU per I/O: of both together, in each round" if "cpu_per_io" in shown else ""
         yield f"load CPU: of the program that does the I/O, QEMU CPU: of QEMU; 100 % is one CPU{both}"

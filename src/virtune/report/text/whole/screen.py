@@ -307,4 +307,4 @@ def fitting(
     while len(shown) < len(said) and height([*shown, said[len(shown)]]) <= room - 1:
         shown.append(said[len(shown)])
     left = len(said) - len(shown)
-    return [*shown, Text(f"and {count_text(left, 'more warning')}", style="yellow")] if left else shown
+    return [*shown, Text(f"and {left} more, in `virtune show`", style="yellow")] if left else shown
