@@ -49,10 +49,10 @@ def ever_different(values: NDArray[np.float64]) -> bool:
     )
 
 
-@pytest.mark.parametrize(("lag1", "most"), [(0.0, 7), pytest.param(0.3, 7, marks=pytest.mark.long)])
-def test_equal_arms_are_seldom_called_different_over_the_whole_plan(lag1: float, most: int) -> None:
-    """Of 60 plans at 5 % more than 7 are wrong with probability 0.01."""
-    assert sum(ever_different(rounds(seed, lag1=lag1)) for seed in range(60)) <= most
+@pytest.mark.parametrize(("plans", "lag1", "most"), [(30, 0.0, 4), pytest.param(60, 0.3, 7, marks=pytest.mark.long)])
+def test_equal_arms_are_seldom_called_different_over_the_whole_plan(plans: int, lag1: float, most: int) -> None:
+    """At 5 % more than 4 of 30 plans are wrong with probability 0.02, and more than 7 of 60 with 0.01."""
+    assert sum(ever_different(rounds(seed, lag1=lag1)) for seed in range(plans)) <= most
 
 
 def test_looking_without_the_plan_is_wrong_far_too_often() -> None:
@@ -62,7 +62,7 @@ def test_looking_without_the_plan_is_wrong_far_too_often() -> None:
             for n in range(6, 21)
             for one in judged(rounds(seed), n, planned=False)
         )
-        for seed in range(40)
+        for seed in range(20)
     )
     assert wrong > 4
 
