@@ -7,7 +7,7 @@ decides how stacks are switched (nodes exchanged below the device, new device, n
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from virtune.bench.port import DiskImageSpec
@@ -70,6 +70,18 @@ class System(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class StartedMachine:
+    """A machine that runs, the system in its guest, and the stack that it was started for; it ends with `ends`."""
+
+    vm: QemuGuest
+    system: System
+    accelerator: Accelerator
+    ends: contextlib.ExitStack
+    stack: Stack
+    ground: DiskImageSpec
+
+
 class Carried:
     """A running machine and its present stack.
 
@@ -79,33 +91,27 @@ class Carried:
 
     stays = True
 
-    def __init__(
-        self,
-        vm: QemuGuest,
-        system: System,
-        accelerator: Accelerator,
-        ends: contextlib.ExitStack,
-        stack: Stack,
-        ground: DiskImageSpec,
-    ) -> None:
-        self.accelerator = accelerator
-        self.vm, self.ends, self.stack = vm, ends, stack
+    def __init__(self, started: StartedMachine) -> None:
+        self.accelerator = started.accelerator
+        self.vm, self.ends, self.stack = started.vm, started.ends, started.stack
         self.count = 0
         self.seen: Mapping[str, str] = {}
         self.commands: list[Command] = []
         self.engines = RingOwners()
         self.held: frozenset[Ring] = frozenset()
-        self._system = system
+        self._system = system = started.system
         # on some buses a disk is there from the start
-        self._plugged: tuple[Stack, DiskImageSpec] | None = None if self._plugs(stack) else (stack, ground)
+        self._plugged: tuple[Stack, DiskImageSpec] | None = None
+        if not self._plugs(self.stack):
+            self._plugged = self.stack, started.ground
         self._nodes: tuple[Command, ...] = ()
         self._turn = 0
-        self._threads: set[str] = set(_threads_of(stack) if system.fixed else ())
+        self._threads: set[str] = set(_threads_of(self.stack) if system.fixed else ())
         self._new: set[Ring] = set()
         self._now = Rings()
-        self._further = FurtherDisks(vm.monitor)
+        self._further = FurtherDisks(self.vm.monitor)
         if system.fixed:
-            self._further = FixedDisks(vm.monitor, swap=self._swap, park=self._park_on)
+            self._further = FixedDisks(self.vm.monitor, swap=self._swap, park=self._park_on)
         self.further: tuple[Mapping[str, str], ...] = ()
 
     @property

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 
 from virtune import warden
 from virtune.bench.port import DiskImageSpec
-from virtune.bench.qemu.accelerator import Accelerator
-from virtune.bench.qemu.carried import Carried, System
+from virtune.bench.qemu.carried import Carried, StartedMachine
 from virtune.bench.qemu.device_settings import Ask, machine_checks
 from virtune.bench.qemu.handed import DEVICES, handed_over
-from virtune.bench.qemu.machine import QemuGuest
 from virtune.bench.qemu.passthrough import Drive
 from virtune.bench.qemu.placement import pages_check, place_checks, place_threads
 from virtune.dialects.qemu.guest import DEVICE
@@ -35,19 +33,9 @@ def taken(stack: Stack, run: Warden, ends: contextlib.ExitStack) -> Drive | None
     return None if address is None else ends.enter_context(handed_over(address, run.directory))
 
 
-def machine_of(
-    vm: QemuGuest,
-    system: System,
-    accelerator: Accelerator,
-    ends: contextlib.ExitStack,
-    stack: Stack,
-    ground: DiskImageSpec,
-    drive: Drive | None,
-) -> Carried:
+def machine_of(started: StartedMachine, drive: Drive | None) -> Carried:
     """Return a running machine: with a disk of QEMU's, or with a real drive."""
-    if drive is None:
-        return Carried(vm, system, accelerator, ends, stack, ground)
-    return Passed(vm, system, accelerator, ends, stack, ground, drive)
+    return Carried(started) if drive is None else Passed(started, drive)
 
 
 class Passed(Carried):
@@ -55,17 +43,8 @@ class Passed(Carried):
 
     stays = False
 
-    def __init__(
-        self,
-        vm: QemuGuest,
-        system: System,
-        accelerator: Accelerator,
-        ends: contextlib.ExitStack,
-        stack: Stack,
-        ground: DiskImageSpec,
-        drive: Drive,
-    ) -> None:
-        super().__init__(vm, system, accelerator, ends, stack, ground)
+    def __init__(self, started: StartedMachine, drive: Drive) -> None:
+        super().__init__(started)
         self._drive = drive
 
     def unfit(self, stack: Stack, ground: DiskImageSpec, *, anew: bool) -> str:  # noqa: ARG002 - whatever they are

@@ -23,7 +23,7 @@ from virtune.bench.qemu.accelerator import Accelerator, accelerator_for, bare_ac
 from virtune.bench.qemu.bare import BOOT_SECONDS as BARE_SECONDS
 from virtune.bench.qemu.bare import KVM_SECONDS, Bare, BareVm, running_bare
 from virtune.bench.qemu.bare_load import run_bare
-from virtune.bench.qemu.carried import Carried, first_of
+from virtune.bench.qemu.carried import Carried, StartedMachine, first_of
 from virtune.bench.qemu.further import names_of
 from virtune.bench.qemu.linux import Linux
 from virtune.bench.qemu.load import run_in_guests
@@ -310,7 +310,7 @@ class GuestSession(MachineSession[GuestBench]):
             why += f"; it is the second one, since of the first {error.message} ({error.hint})"
             vm = ends.enter_context(boot())
         self._linux = Linux(vm, appliance)
-        return machine_of(vm, self._linux, accelerator, ends, stack, ground, drive), why
+        return machine_of(StartedMachine(vm, self._linux, accelerator, ends, stack, ground), drive), why
 
     def _appliance_for(self, stack: Stack) -> Appliance:
         """Return an appliance with the driver of the stack's bus (the cloud kernel lacks AHCI, the general one has
@@ -378,7 +378,7 @@ class BareSession(MachineSession[BareBench]):
                 boot_seconds=BARE_SECONDS if drive is None else BOOT_SECONDS,
             )
         )
-        return machine_of(vm, Bare(vm), accelerator, ends, stack, ground, drive), why
+        return machine_of(StartedMachine(vm, Bare(vm), accelerator, ends, stack, ground), drive), why
 
     def accelerator_for(self, emulator: str | None) -> Accelerator:
         """Return the guest's accelerator under that QEMU: tested once on this host, and cached."""
