@@ -13,6 +13,9 @@ from virtune.model.fleet import FleetReport, HostSummary
 from virtune.model.study import Study
 from virtune.plan.codec import study_from_json
 
+_NAMED_MAX = 10
+"""So many hosts a hint names."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
@@ -32,6 +35,12 @@ def fleet_report(place: FleetPlace, *, names: Sequence[str] = ()) -> FleetReport
 
     Raises UsageError where fewer than two hosts have measured the same.
     """
+    known = place.hosts() if names else ()
+    if unknown := [name for name in names if name not in known]:
+        hint = (
+            f"hosts there: {', '.join(known[:_NAMED_MAX])}" if known else "`virtune fleet gather` brings studies here"
+        )
+        raise UsageError(f"no study of {unknown[0]!r} is in {place}", hint=hint)
     asked = _asked(place, names)
     if not asked or max(len(one.hosts) for one in asked) < 2:
         hint = "measure the same on each host, then `virtune fleet gather`"
