@@ -204,6 +204,31 @@ def test_the_mean_and_the_next_host_hold_the_planted_effect(
     assert not any(one["odd"] for one in found["levels"][0]["hosts"])
 
 
+@pytest.mark.parametrize(("factor", "mark"), [(0.75, "▼"), (1.35, "▲")])
+def test_the_page_says_first_what_an_odd_host_has_and_whether_it_is_behind(
+    folder: Callable[..., Path], tmp_path: Path, factor: float, mark: str
+) -> None:
+    page = tmp_path / "fleet.html"
+    assert run(["fleet", "report", "--from", str(folder(slow=factor)), "--html", str(page)]) == 0
+    text = page.read_text()
+    verdicts = text[text.index('id="verdicts"') : text.index("<figure")]
+    assert "cpu.governors = powersave on 1 of 1 odd and 0 of 7 others; usual: performance" in verdicts
+    (shown,) = re.findall(r"([▲▼■○])[^▲▼■○]*level of a", verdicts)
+    assert shown == mark
+    hosts = re.search(r"mean over hosts.*?the next host.*?>h\d<", text[text.index("<figure") :], re.DOTALL)
+    assert hosts is not None, "the answer stands above the hosts"
+
+
+def test_a_host_without_studies_is_named_with_those_that_have_some(
+    folder: Callable[..., Path], capfd: Capture
+) -> None:
+    place = folder(hosts=3)
+    assert run(["fleet", "report", "--from", str(place), "--host", "h0", "--host", "h9"]) == 2
+    said = capfd.readouterr().err
+    assert "no study of 'h9' is in" in said
+    assert "hosts there: h0, h1, h2" in said
+
+
 def test_hosts_measured_too_far_apart_keep_their_effects_and_get_no_ranks(
     folder: Callable[..., Path], capfd: Capture
 ) -> None:

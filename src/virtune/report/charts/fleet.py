@@ -33,9 +33,14 @@ _STATES = {
 }  # fmt: skip
 """The mark and the colour of what a host is."""
 
+_FACTORS = f"datum.value > {math.log(TENFOLD)} ? 'x' + format(exp(datum.value), ',.3r') : {LABEL}"
+"""A label of an axis on which hosts may be far apart."""
+
 LINE_MAX = math.log(TENFOLD)
 """A line of the funnel widens the axis to at most a factor of ten: a host of which nothing is known would hide the
 others."""
+
+_LEGEND = {"title": None, "orient": "top", "columnPadding": 18}
 
 _CELL, _RANK_ROW, _FUNNEL_HEIGHT = 22, 18, 320
 
@@ -58,11 +63,12 @@ def forest_of_hosts(effect: FleetEffect, study: Study) -> Chart:
     verdicts = dict(effect.verdicts)
     every = sorted(effect.ratios, key=lambda one: one[1].estimate)
     ends, pooled = _outermost(every), effect.pooled
-    named = [(host, verdicts[host].value, ratio) for host, ratio in ends]
-    if pooled is not None:
+    named = []
+    if pooled is not None:  # above the hosts, of which there may be many
         named.append((_MEAN, _MEAN, mean_ratio(pooled)))
         if (coming := next_ratio(pooled)) is not None:
             named.append((_NEXT, _NEXT, coming))
+    named += [(host, verdicts[host].value, ratio) for host, ratio in ends]
     reach = reach_of([ratio for _, _, ratio in named])
     rows = [
         forest_row(
@@ -81,8 +87,9 @@ def forest_of_hosts(effect: FleetEffect, study: Study) -> Chart:
         name=file_name(FOREST, f"{effect.workload}-{effect.candidate}"),
         title=f"{effect.candidate} against {study.baseline} ({effect.workload}): {verdict_words(effect)}",
         reading=(
-            f"Each row is a host: the mark is its difference in {metric.label} ({better}), the line its interval. "
             "The diamond is the mean over hosts, the line below it where a host that was not measured will be. "
+            f"Each row below is a host: the mark is its difference in {metric.label} ({better}), the line its"
+            " interval. "
             f"Inside the grey band (±{format_share(study.margin)}) a difference is too small to matter."
             + _left_out(len(every) - len(ends))
         ),
@@ -236,7 +243,6 @@ def _table_spec(
     """Return a table of coloured cells: a row for each host."""
     axis = {"title": None, "labelLimit": 260, "grid": False}
     scale = {"domain": list(colours), "range": list(colours.values())}
-    legend = {"title": None, "orient": "top"}
     return {
         "data": {"values": cells},
         "encoding": {
@@ -245,7 +251,7 @@ def _table_spec(
         },
         "layer": [
             {"mark": {"type": "rect", "opacity": 1},
-             "encoding": {"color": {"field": colour, "type": "nominal", "legend": legend, "scale": scale}}},
+             "encoding": {"color": {"field": colour, "type": "nominal", "legend": _LEGEND, "scale": scale}}},
             {"mark": {"type": "text", "fontSize": 11, "color": _INK}, "encoding": {"text": {"field": text}}},
         ],
     }  # fmt: skip
@@ -290,7 +296,7 @@ def _funnel_spec(rows: list[dict[str, Any]], reach: float, label: str) -> dict[s
     x = {"field": "error", "type": "quantitative", "scale": {"zero": False},
          "axis": {"title": "standard error of the host's level in %"}}  # fmt: skip
     y = {"type": "quantitative", "scale": {"domain": [-reach, reach], "nice": False},
-         "axis": {"title": f"{label} against the other hosts", "labelExpr": LABEL}}  # fmt: skip
+         "axis": {"title": f"{label} against the other hosts", "labelExpr": _FACTORS}}  # fmt: skip
     words = [one for one in _STATES if any(row["state"] == one for row in rows)]
     states = {"domain": words, "range": [_STATES[one][0] for one in words]}
     colours = {"domain": words, "range": [_STATES[one][1] for one in words]}
@@ -305,9 +311,9 @@ def _funnel_spec(rows: list[dict[str, Any]], reach: float, label: str) -> dict[s
             {"mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
              "encoding": {"y": {"field": "distance", **y},
                           "shape": {"field": "state", "type": "nominal", "scale": states,
-                                    "legend": {"title": None, "orient": "top"}},
+                                    "legend": _LEGEND},
                           "color": {"field": "state", "type": "nominal", "scale": colours,
-                                    "legend": {"title": None, "orient": "top"}}}},
+                                    "legend": _LEGEND}}},
             {"mark": {"type": "text", "align": "left", "dx": 9, "color": "currentColor", "fontSize": 12},
              "encoding": {"y": {"field": "distance", **y}, "text": {"field": "label"}}},
         ],

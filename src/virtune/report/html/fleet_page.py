@@ -17,9 +17,12 @@ from virtune.report.html.page import MARKS, ReportPage, VerdictLine
 from virtune.report.html.table import Table
 from virtune.report.reproduce import command_again, question_of
 from virtune.report.text.fleet.hosts import names, together
-from virtune.report.text.fleet.report import effect_lines, level_lines, odd_words, rank_rows
+from virtune.report.text.fleet.report import effect_lines, level_lines, odd_words, rank_rows, trait_lines
 from virtune.report.text.words import change_words, count_text, methods_text
 from virtune.report.view import SIMULATED_ONLY
+
+_TRAITS_FIRST = 2
+"""So much of what odd hosts have is said with the verdict; the table has all."""
 
 
 def fleet_audit_page(
@@ -72,9 +75,9 @@ def fleet_report_page(found: FleetReport) -> ReportPage:
         ),
         label=SIMULATED_ONLY if study.simulated else "",
         verdicts=(*(_effect_line(one, study.baseline) for one in found.effects),
-                  *(_level_line(one) for one in found.levels)),
+                  *(_level_line(one, study.metric) for one in found.levels)),
         settings=None,
-        unsettled="Each host read its own settings back while its study ran: `virtune show HOST/STUDY` has them.",
+        unsettled="Each host read its own settings back while its study ran: `virtune show` of its study has them.",
         warnings=tuple(_warnings(found)),
         notes=(),
         charts=tuple(labelled(study, fleet_charts(found))),
@@ -91,10 +94,14 @@ def _effect_line(effect: FleetEffect, baseline: str) -> VerdictLine:
     return VerdictLine(verdict=word, mark=MARKS.get(word, ""), sentence="; ".join(effect_lines(effect, baseline)))
 
 
-def _level_line(level: FleetLevel) -> VerdictLine:
-    word = "worse" if any(one.odd for one in level.points) else "undecided" if level.refused else "same"
+def _level_line(level: FleetLevel, metric: str) -> VerdictLine:
+    """Which hosts are odd and what they have; marked as worse where one of them is, and not where it is ahead."""
+    ahead = 1 if BY_ID[metric].better == "higher" else -1
+    odd = [one.distance * ahead for one in level.points if one.odd]
+    word = ("worse" if min(odd) < 0 else "better") if odd else "undecided" if level.refused else "same"
     first, *more = level_lines(level)
-    return VerdictLine(verdict=word, mark=MARKS[word], sentence=f"{first}: {'; '.join(more)}")
+    has = list(trait_lines(level))[:_TRAITS_FIRST]
+    return VerdictLine(verdict=word, mark=MARKS[word], sentence=f"{first}: {'; '.join([*more, *has])}")
 
 
 def _warnings(found: FleetReport) -> Iterator[tuple[str, str]]:

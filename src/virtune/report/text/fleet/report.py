@@ -93,6 +93,17 @@ def level_lines(level: FleetLevel) -> Iterator[str]:
         yield "no host is further from the others than noise and their own variation explain"
 
 
+def trait_lines(level: FleetLevel) -> Iterator[str]:
+    """Yield what the odd hosts have and the others seldom have, the most telling first."""
+    for trait in level.traits[:TRAITS_SHOWN]:
+        yield (
+            f"{trait.key} = {trait.value} on {trait.odd_with} of {trait.odd} odd and {trait.others_with} of"
+            f" {count_text(trait.others, 'other')}; usual: {trait.usual}"
+        )
+    if any(one.odd for one in level.points) and not level.traits:
+        yield "no recorded fact sets it apart"
+
+
 def odd_words(host: str, points: Sequence[FunnelPoint]) -> str:
     """Say of a host that stands apart how far; nothing of others."""
     return next(
@@ -118,13 +129,7 @@ def _level(level: FleetLevel) -> Iterator[str]:
     yield from (f"  {line}" for line in more)
     if level.refused is not None:
         return
-    for trait in level.traits[:TRAITS_SHOWN]:
-        yield (
-            f"    {trait.key} = {trait.value} on {trait.odd_with} of {trait.odd} odd and {trait.others_with} of"
-            f" {count_text(trait.others, 'other')}; usual: {trait.usual}"
-        )
-    if any(one.odd for one in level.points) and not level.traits:
-        yield "    no recorded fact sets it apart"
+    yield from (f"    {line}" for line in trait_lines(level))
     yield from (f"  {line}" for line in columns(rank_rows(level)))
 
 
