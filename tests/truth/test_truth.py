@@ -69,10 +69,11 @@ def test_count_a_slow_disk_does_all_of_them(user: User) -> None:
 
 
 @alone
-def test_rate_a_throttle_of_500_gives_510(user: User) -> None:
-    # 500 a second, and the bucket of a tenth of a second's worth (50) spread over the 5 s
-    ran = measure(user, *NULL, "--set", "disk.throttle_iops=500", workload="rw=randread,bs=4k,iodepth=8", seconds="5")
-    assert values(ran)["iops"] == pytest.approx(510, abs=3)
+def test_rate_a_throttle_of_500_gives_550(user: User) -> None:
+    # 500 a second, and in one second the bucket of a tenth of a second's worth (50)
+    ran = measure(user, *NULL, "--set", "disk.throttle_iops=500", workload="rw=randread,bs=4k,iodepth=8", seconds="1")
+    # more it cannot let pass; a host that stands still for longer than the bucket lasts takes some of it
+    assert 0.95 * 550 <= values(ran)["iops"] <= 1.01 * 550, "without the bucket it would be 500"
     require_limit(user, "throttle")
 
 
@@ -82,7 +83,7 @@ def test_rate_a_ramp_and_a_deep_queue_leave_nothing_out(user: User) -> None:
     ran = user.run("measure", *NULL, "--set", "disk.throttle_iops=200", "--workload", "rw=randread,bs=4k,iodepth=32",
                    "--rounds", "1", "--seconds", "2", "--ramp", "1", "--json", "-q")  # fmt: skip
     found = values(ran)
-    assert found["iops"] == pytest.approx(200, rel=0.02)
+    assert 193 <= found["iops"] <= 204
     assert found["bandwidth"] / 4096 == pytest.approx(found["iops"], rel=0.01)
 
 
@@ -102,9 +103,10 @@ VHOST = ("--rig", "vhost-user", *NULL)
 @alone
 def test_rate_a_throttle_of_5000_over_vhost_user_gives_its_arithmetic(user: User) -> None:
     generator()
-    # 5000 a second, and the bucket of a tenth of a second's worth (500) spread over the 2 s
-    ran = measure(user, *VHOST, "--set", "disk.throttle_iops=5000", workload="rw=randread,bs=4k,iodepth=32")
-    assert values(ran)["iops"] == pytest.approx(5250, rel=0.01)
+    # 5000 a second, and in one second the bucket of a tenth of a second's worth (500)
+    limit = ("--set", "disk.throttle_iops=5000")
+    found = values(measure(user, *VHOST, *limit, workload="rw=randread,bs=4k,iodepth=32", seconds="1"))
+    assert 0.95 * 5500 <= found["iops"] <= 1.01 * 5500, "without the bucket it would be 5000"
 
 
 @alone
@@ -150,8 +152,9 @@ def test_little_s_law_holds_of_a_closed_loop(depth: int, user: User) -> None:
 
 @pytest.mark.alone  # not calm: a disk as fast as it can
 def test_sum_the_device_sees_the_requests_that_fio_made(user: User) -> None:
-    ran = user.run("measure", "--rig", "metal", "--workload", "rw=randread,bs=4k,iodepth=4", "--rounds", "1",
-                   "--seconds", "1", "--json", "-q")  # fmt: skip
+    # at a rate that a disk keeps up with beside others, so that it is the same all the time
+    load = "rw=randread,bs=4k,iodepth=4,rate_iops=400"
+    ran = user.run("measure", "--rig", "metal", "--workload", load, "--rounds", "1", "--seconds", "1", "--json", "-q")
     used = json.loads(user.run("show", "last", "--json").stdout)["arms"][0]["rounds"][0]["measurement"]["values"]
     assert used["iops"] == pytest.approx(values(ran)["iops"])
     lines = user.run("show", "last", "--trial", "1", "--capture", "counters.jsonl").stdout.splitlines()
@@ -159,7 +162,7 @@ def test_sum_the_device_sees_the_requests_that_fio_made(user: User) -> None:
     marks = {sample.get("mark"): sample for sample in samples}
     reads = [int(marks[name]["diskstats"][0].split()[3]) for name in ("begin", "stop")]
     seconds = (marks["stop"]["t"] - marks["begin"]["t"]) / 1e9
-    # Others may use the device as well, and the rate within the run is no constant: at least nearly all is there.
+    # others may use the device as well, and the rate is not quite constant: at least nearly all is there
     assert (reads[1] - reads[0]) / seconds > 0.85 * used["iops"]
 
 
@@ -172,10 +175,12 @@ def test_a_planted_tenth_is_found_and_the_same_stack_twice_is_the_same(user: Use
     # it stops when every pair is decided, five valid rounds at the earliest
     ran = user.run("compare", *NULL, *arms, *words, "--pairs", "all", "--json", "-q", timeout=170)
     verdicts = {(c["baseline"], c["candidate"]): c for c in ran.json()["comparisons"]}
-    assert verdicts["full", "less"]["verdict"] == "worse"
-    assert verdicts["again", "less"]["verdict"] == "worse"
+    # how far rounds differ is measured too: only where others made them differ by more than 2 % may it stay open
+    for pair, wanted in {("full", "less"): "worse", ("again", "less"): "worse", ("full", "again"): "same"}.items():
+        found = verdicts[pair]
+        open_ = found["verdict"] == "undecided" and found["reason"] == "not-settled" and found["noise"] > 0.02
+        assert found["verdict"] == wanted or open_, found
     assert verdicts["full", "less"]["ratio"]["estimate"] == pytest.approx(0.9, abs=0.02)
-    assert verdicts["full", "again"]["verdict"] == "same"
 
 
 @pytest.mark.once  # each trial is invalid
