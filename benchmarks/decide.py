@@ -54,6 +54,9 @@ FEW = (
 )  # fmt: skip
 """What befalls a plan of the fewest rounds that can decide."""
 
+FEW_NOISES = (("t3", 0.0), ("dips", 0.0), ("drift", 0.0), ("ar", 0.2), ("ar", 0.3))
+"""The kinds of NOISES that such a plan is simulated under besides."""
+
 RECORDED = 41
 """Rounds of a run on recorded ones: about five minutes of two arms."""
 
@@ -180,6 +183,9 @@ def few(runs: int, arms: tuple[int, ...]) -> None:
                     raise SystemExit(f"{differ} verdicts differ from the product's: {count} arms, {kind} {size:g}")
                 share = (judge_all(values).first > 0).any(axis=1).mean()
                 print(f"{rounds} rounds, {count} arms, {kind} {size:g}: called different {share:.4f}", flush=True)
+        for kind, rho in FEW_NOISES:
+            share = (judge_all(drawn(kind, rho, runs=runs, rounds=fewest, arms=count, sd=0.05)).first > 0).any(axis=1)
+            print(f"{fewest} rounds, {count} arms, {kind} {rho:g}: called different {share.mean():.4f}", flush=True)
 
 
 def found(runs: int, arms: tuple[int, ...]) -> None:
