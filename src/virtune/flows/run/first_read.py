@@ -3,6 +3,7 @@
 write.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -61,7 +62,8 @@ def _parts(study: Study, images: Iterable[Path], tools: Tools) -> dict[Path, int
             if any(_loads_target(arm.stack) for arm in study.arms):
                 parts[held.path] = held.size_bytes
         elif image not in made:
-            parts[image] = image.stat().st_size
+            with contextlib.suppress(OSError):  # an image that somebody removed is the business of its trials
+                parts[image] = image.stat().st_size
     return parts
 
 
