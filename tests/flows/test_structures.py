@@ -89,7 +89,7 @@ def test_it_is_told_beside_the_published_share(tmp_path: Path, capsys: pytest.Ca
     assert run(words) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "published: 0.78 of bare metal's reads" in said
-    assert "measured here: 0.79 [0.79, 0.79] of bare metal's IOPS under w (10 rounds, arm" in said
+    assert "measured here: 0.79 [0.79, 0.79] of this host's disk without QEMU, in IOPS under w (10 rounds, " in said
     assert "so this is the emulator's share" in said
     assert run([*words[:2], "scale-out=yes", *words[3:]]) == 0
     assert "measured here" not in capsys.readouterr().out

@@ -7,9 +7,12 @@ import pytest
 from tests.report.records import record, study
 
 from virtune.analyse.study.summarise import summarise
+from virtune.model.durability import Promise
 from virtune.model.evidence import Changeover, InForce
+from virtune.model.goal import Goal
 from virtune.model.result import Basis, Stopped
 from virtune.model.rig import Rig
+from virtune.model.search import Search
 from virtune.model.verdict import Verdict
 from virtune.plan.thresholds import parse_conditions
 from virtune.report.reproduce import command_again
@@ -24,6 +27,8 @@ def test_a_restart_is_offered_where_the_rig_can_restart(rig: Rig, names: bool) -
     said = " ".join(steadiness(basis, asked))
     assert "QEMU was started once; how much another start would change is not in the intervals" in said
     assert ("--restart" in said) is names
+    search = Search(goal=Goal(), mode="quick", promise=Promise.FLUSH, ranked=("threads",))
+    assert "--restart" not in " ".join(steadiness(basis, replace(asked, search=search))), "`tune` has none"
 
 
 def test_it_is_said_which_arms_shared_a_start_and_which_rounds_count() -> None:

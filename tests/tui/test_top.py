@@ -62,7 +62,7 @@ DISK = """\
  limited by the device
    75 % of the time below the guest, 3.60 in flight: host block layer and device
    it had a request 90 % of the time
-   thread 'IO iothread1': 16.7 us of CPU for each I/O, so it ends at 60.0k IOPS
+   thread 'IO iothread1': 16.7 us of CPU for each I/O, so at most 60.0k IOPS
    next: `--rig metal` beside it shows what the device does without QEMU
  where the time of a request goes
    QEMU block layer and engine            100 us  25 % qqqqqq

@@ -178,7 +178,7 @@ def found(cause: Cause, *evidence: str, experiment: str) -> Bottleneck:
 def ends(one: ThreadCost, iops: float) -> str:
     """Estimate the highest rate of a thread: one CPU divided by its CPU time per I/O (the utilisation law)."""
     each = one.cpu_seconds / one.seconds / iops
-    return f"{format_ns(each * 1e9)} of CPU for each I/O, so it ends at {format_count(1 / each)} IOPS"
+    return f"{format_ns(each * 1e9)} of CPU for each I/O, so at most {format_count(1 / each)} IOPS"
 
 
 def named(one: ThreadCost) -> str:

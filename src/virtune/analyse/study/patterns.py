@@ -63,7 +63,7 @@ def _tails(study: Study, arms: Sequence[ArmSummary], trials: Sequence[TrialRecor
         apart = max(bodies.values()) / min(bodies.values())
         name, of_load = tail.partition(".p")[2], f" under {workload.name}" if several else ""
         yield (
-            f"the tail is alike in all arms{', bare metal included' if metal else ''}{of_load}: p{name} is"
+            f"the tail is alike in all arms{', the disk without QEMU included' if metal else ''}{of_load}: p{name} is"
             f" {format_ns(low)} to {format_ns(high)}, while medians differ by a factor of {apart:.1f}. So what"
             f" makes the slowest I/Os slow lies below all arms: percentiles from p{name} on say nothing of the arms"
         )

@@ -93,7 +93,8 @@ def _measured(known: Tuning, facts: str) -> Iterator[str]:
     study = known.study
     span = f"target {study.target}" if study.target else f"span {format_bytes(study.span_bytes)}"
     each = f"{format_seconds(known.probed.slice_seconds)} (+ {format_seconds(study.ramp_seconds)} warm-up)"
-    yield f"slices of {each} in random blocks (seed {study.seed}), {span}"
+    block = f"a block has one slice of each that is still compared, in random order (seed {study.seed})"
+    yield f"a slice is one configuration for {each}; {block}; {span}"
     yield from first_read_lines(study)
     yield host_line(study, facts)
 
@@ -214,7 +215,7 @@ def _cost(known: Tuning) -> Iterator[str]:
     )
     each = known.probed.slice_seconds + known.beside_seconds
     for basis in known.basis:
-        yield "; ".join(steadiness(basis, known.study))
+        yield from steadiness(basis, known.study)
     yield checked_text(known.study)
     if known.repeated:
         yield f"{count_text(known.repeated, 'failed or disturbed trial')} repeated"

@@ -115,9 +115,9 @@ def steadiness(basis: Basis, study: Study, *, drift: bool = True) -> Iterator[st
     if drift and basis.drift is not None:
         yield drift_text(basis.drift, BY_ID[study.metric].label)
     if 0 < basis.starts < STARTS_TOLD:
-        # an existing VM is never restarted
-        own = all(arm.stack.kind.users_guest for arm in study.arms)
-        includes = "" if own else " (--restart starts it for each trial)"
+        # an existing VM is never restarted, and a search decides by itself what it starts anew
+        offered = study.search is None and not all(arm.stack.kind.users_guest for arm in study.arms)
+        includes = " (--restart starts it for each trial)" if offered else ""
         told = "how much another start would change is not in the intervals"
         yield f"QEMU was started {_starts_text(basis)}; {told}{includes}"
     elif basis.start_spread is not None:

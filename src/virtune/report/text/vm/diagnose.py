@@ -21,6 +21,8 @@ _SHOWN = 0.005
 
 _THREADS_MAX = 12
 
+_THREAD_WORDS = "no CPU: it could have run and had none; ends at: the IOPS at which it would use a whole CPU"
+
 
 def render(found: Sequence[Diagnosis]) -> Group:
     """Lay out diagnoses one below the other."""
@@ -103,6 +105,7 @@ def _one(one: Diagnosis, shared: Sequence[str]) -> Iterator[tuple[str, Renderabl
     if threads and (path.iops > 0 or not shared):  # beside other disks an idle one has nothing to do with them
         yield "threads", Text("\nthreads", style="bold")
         yield "threads", _threads(threads, path)
+        yield "threads", Paragraph(Text(_THREAD_WORDS, style="dim"), indent=2, hanging=2)
     if one.exits_per_io is not None:
         yield "threads", Text(f"  {exits_text(one.exits_per_io)}")
     if one.guideline is not None:

@@ -24,7 +24,8 @@ def guideline_lines(found: Walk, own: Sequence[OwnShare] = ()) -> Iterator[Rende
     yield from (Paragraph(Text(line), indent=4, hanging=2) for line in published_of(found))
     for one in own:
         ratio = one.ratio
-        text = f"{ratio.estimate:.2f} [{ratio.low:.2f}, {ratio.high:.2f}] of bare metal's IOPS under {one.workload}"
+        share = f"{ratio.estimate:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
+        text = f"{share} of this host's disk without QEMU, in IOPS under {one.workload}"
         source = f"{one.rounds} rounds, arm {one.arm} of study {one.study}"
         without = "; its guests ran without KVM, so this is the emulator's share" if one.emulated else ""
         yield Paragraph(Text(f"measured here: {text} ({source}){without}"), indent=4, hanging=2)
