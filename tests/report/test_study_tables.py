@@ -2,6 +2,7 @@
 """The studies' own tables: what stands in them, and what their words rest on."""
 
 import re
+from contextlib import redirect_stdout
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -23,6 +24,16 @@ def ending(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], *more:
     words = ("--rig", "simulated", "--quick", "--rounds", "6", "--seed", "7", "-q")
     assert run(["study", "run", name, *words, *more, "--store", str(tmp_path / "store.sqlite")]) == 0
     return capsys.readouterr().out.partition(f"study {name}")[2]
+
+
+@pytest.fixture(scope="module")
+def single_operations(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """What a study of 18 arms and 144 pairs says at its end, and its store."""
+    place, said = tmp_path_factory.mktemp("operations") / "store.sqlite", StringIO()
+    words = ("--rig", "simulated", "--quick", "--rounds", "1", "--seed", "7", "-q", "--store", str(place))
+    with redirect_stdout(said):
+        assert run(["study", "run", "vmm-latency", *words]) == 0
+    return said.getvalue().partition("study vmm-latency")[2], place
 
 
 def test_a_sign_test_has_the_chances_of_a_coin() -> None:
@@ -98,10 +109,9 @@ def test_scaling_shows_its_parts_of_bare_metal_with_intervals_and_at_every_offer
     assert "50 % of the baseline's saturation" in " ".join(loads.split())
 
 
-def test_single_operations_are_judged_by_a_test_and_not_by_a_count(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = ending("vmm-latency", tmp_path, capsys, "--rounds", "1")
+@pytest.mark.xdist_group("single operations")
+def test_single_operations_are_judged_by_a_test_and_not_by_a_count(single_operations: tuple[str, Path]) -> None:
+    lines, _ = single_operations
     assert lines.count("undecided") <= 2, "a log has the study's own table, and not a line for each of 144 pairs"
     said = " ".join(lines.split())
     assert "bare: maximum higher beside the most background load in 6 of 6 kinds of I/O (sign test: p = 0.03)" in said
@@ -111,11 +121,10 @@ def test_single_operations_are_judged_by_a_test_and_not_by_a_count(
     assert "so chance may do it" in rest[:80], "vCPUs change nothing on this disk"
 
 
-def test_the_page_of_a_study_begins_with_its_own_table_and_pictures(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ending("vmm-latency", tmp_path, capsys, "--rounds", "1")
-    with Store(tmp_path / "store.sqlite") as store:
+@pytest.mark.xdist_group("single operations")
+def test_the_page_of_a_study_begins_with_its_own_table_and_pictures(single_operations: tuple[str, Path]) -> None:
+    _, place = single_operations
+    with Store(place) as store:
         record = store.get(store.find("last"))
     result, authors = summarise(record), published_study("vmm-latency")
     page = page_of(result, record, published=authors)
