@@ -104,6 +104,17 @@ def test_an_arm_shows_that_it_keeps_its_data_and_what_the_check_wrote_does_not_s
 
 
 @pytest.mark.real
+def test_what_the_check_wrote_does_not_stay_where_it_was_not_kept_either(tmp_path: Path) -> None:
+    place = ("--scratch", str(tmp_path / "scratch"), "--store", str(tmp_path / "store"))
+    # a QEMU whose FUSE export keeps its data passes, and the pattern must be gone in either case
+    assert run(["measure", *PLACE, *place, "--set", "disk.export=fuse", "--workload", "randread-4k"]) in (0, 1)
+    (image,) = (tmp_path / "scratch").glob("*.raw")
+    with image.open("rb") as file:
+        blocks = [file.read(4096) for _ in range(64)]
+    assert min(len(set(block)) for block in blocks) > 100, "a pattern would compress"
+
+
+@pytest.mark.real
 def test_a_disk_that_forgets_is_found_and_nothing_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
