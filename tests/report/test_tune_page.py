@@ -83,6 +83,7 @@ def test_that_the_best_is_not_known_is_said_as_long_as_another_may_be_better() -
     close = {"base": 40_000.0, "one": 80_000.0, "other": 79_000.0, "third": 80_500.0}
     noisy, _ = searched(study_of(list(close), budget_seconds=60.0), World(close, noise=0.2))
     assert noisy.finished
+    assert "IOPS in the table: over all slices" in page(noisy), "values may differ by something else than is told"
     assert set(noisy.rivals) >= {"one", "other", "third"} - {noisy.standing.leader}
     said = "the best is undecided: " + ", ".join(noisy.rivals) + " may be better by more than 3.0 %"
     assert said in " ".join(page(noisy).split())

@@ -95,6 +95,8 @@ def _measured(known: Tuning, facts: str) -> Iterator[str]:
     each = f"{format_seconds(known.probed.slice_seconds)} (+ {format_seconds(study.ramp_seconds)} warm-up)"
     block = f"a block has one slice of each that is still compared, in random order (seed {study.seed})"
     yield f"a slice is one configuration for {each}; {block}; {span}"
+    values = f"{BY_ID[study.metric].label} in the table: over all slices of a configuration"
+    yield f"{values}; against the leader: within blocks that had both, so the two may disagree"
     yield from first_read_lines(study)
     yield host_line(study, facts)
 
