@@ -59,8 +59,8 @@ def install(
         click.echo(json.dumps(install_document(done, lost), indent=2))
         return FAILED if lost else 0
     for one in done:
-        before = f", was {one.before}" if one.before not in (None, one.version) else ""
-        click.echo(f"{one.host.name}: {_WORDS[one.state]} {one.version or ''}{before}".rstrip())
+        before = f", was {one.before}" if one.version and one.before not in (None, one.version) else ""
+        click.echo(f"{one.host.name}: {_WORDS[one.state]} {one.version or one.before or ''}{before}".rstrip())
     click.echo("\n".join(lost_lines(lost, len(done))))
     return FAILED if lost else 0
 
