@@ -166,6 +166,7 @@ def test_whatever_is_wrong_there_is_one_sentence(
     monkeypatch.setenv("PGPASSWORD", "s3cret")
     with Store(url) as made:
         made.add_study(STUDY, facts="")
+        made.finish(STUDY.id)
     assert "this user may not do that there" in said(web, capfd)
     reading = ["GRANT USAGE ON SCHEMA virtune TO web", "GRANT SELECT ON ALL TABLES IN SCHEMA virtune TO web"]
     postgres.sql(*reading, database="v")
@@ -173,8 +174,14 @@ def test_whatever_is_wrong_there_is_one_sentence(
     assert STUDY.id in capfd.readouterr().out
     with Store(DatabaseUrl(web), reading=True) as seen:
         assert not seen.writable
+        assert [one.id for one in seen.finished(["compare"])] == [STUDY.id]
     with pytest.raises(StoreError, match="this user may not do that there"), Store(DatabaseUrl(web)) as refused:
         refused.finish(STUDY.id)
+    postgres.sql("REVOKE ALL ON virtune.summaries FROM web", database="v")  # it came later than what was granted
+    with Store(DatabaseUrl(web), reading=True) as seen:
+        assert [one.id for one in seen.finished(["compare"])] == [STUDY.id]
+        assert seen.summaries([("", STUDY.id)], method="1") == {}
+        assert not seen.keeps_summaries
     assert "no study 'x' in postgresql://" in _usage(["show", "x", "--store", url.text], capfd)
 
 

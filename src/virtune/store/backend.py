@@ -12,10 +12,13 @@ from virtune.store.schema import ADDED, METADATA
 
 
 class Backend(Protocol):
-    """One kind of database. `name` is what messages call the place, `writable` whether it takes measurements."""
+    """One kind of database. `name` is what messages call the place, `writable` whether it takes measurements,
+    `summarises` whether a reader may see what is worked out of them.
+    """
 
     name: str
     writable: bool
+    summarises: bool
     engine: sa.Engine
     hint: str
 

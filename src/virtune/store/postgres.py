@@ -63,7 +63,7 @@ class Postgres:
     hint = "`--store` names another place"
 
     def __init__(self, url: DatabaseUrl) -> None:
-        self.name, self.writable = url.text, True
+        self.name, self.writable, self.summarises = url.text, True, True
         self.engine = _engine(url)
 
     def open(self, *, reading: bool) -> int:
@@ -72,7 +72,7 @@ class Postgres:
             with self.engine.begin() as db:
                 found = _format(db)
                 if reading and found:
-                    self.writable = _may_write(db)
+                    self.writable, self.summarises = _allowed(db)
                 return found
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
             raise self.explained(error) from None
@@ -193,6 +193,11 @@ def _format(db: sa.Connection) -> int:
     return int(db.execute(sa.text("SELECT coalesce(max(format), 0) FROM virtune.virtune_store")).scalar_one())
 
 
-def _may_write(db: sa.Connection) -> bool:
-    asked = "SELECT has_table_privilege('virtune.measurements', 'INSERT') AND NOT pg_is_in_recovery()"
-    return bool(db.execute(sa.text(asked)).scalar_one())
+def _allowed(db: sa.Connection) -> tuple[bool, bool]:
+    """Return whether measurements may be written, and whether summaries may be read: their table came later than the
+    others, on which a reader may have been granted his rights.
+    """
+    asked = """SELECT has_table_privilege('virtune.measurements', 'INSERT') AND NOT pg_is_in_recovery(),
+        coalesce(has_table_privilege(to_regclass('virtune.summaries'), 'SELECT'), false)"""
+    writes, reads = db.execute(sa.text(asked)).one()
+    return bool(writes), bool(reads)

@@ -36,7 +36,7 @@ class SqliteFile:
     hint = "`--store FILE` names another file"
 
     def __init__(self, path: Path) -> None:
-        self.path, self.name, self.writable = path, str(path), True
+        self.path, self.name, self.writable, self.summarises = path, str(path), True, True
         self._reading = False
         self.engine = _engine(path, "mode=rwc")
 

@@ -64,7 +64,7 @@ class Store:
         self.place, self.host, self._reading = place, host, reading
         self._backend = _backend_of(place)
         self.writable = True  # unless it is another user's, or on a medium that is read-only
-        self._summarises = True  # unless it is of an older format and only read
+        self._summarises = True  # unless it is only read, and of an older format or by one who may not
 
     def __enter__(self) -> Self:
         try:
@@ -83,7 +83,7 @@ class Store:
             )
         if not found and self._reading:
             raise StoreError(f"{self._backend.name} is no store of virtune's", hint=self._backend.hint)
-        self._summarises = not self._reading or found >= ADDED["summaries"]
+        self._summarises = not self._reading or (found >= ADDED["summaries"] and self._backend.summarises)
         if not self._reading:
             with self._transaction() as db:
                 self._prepare(db)
