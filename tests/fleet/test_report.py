@@ -27,6 +27,8 @@ from virtune.model.measurement import METHOD
 from virtune.report.text.words import percent_text
 from virtune.store.store import Store
 
+pytestmark = pytest.mark.xdist_group("fleet report")  # what is made for the module is made once
+
 Capture = pytest.CaptureFixture[str]
 HOSTS = 8
 

@@ -15,6 +15,8 @@ from virtune.model.metric import BY_ID
 from virtune.report.markdown import plain
 from virtune.report.text.words import quantity
 
+pytestmark = pytest.mark.xdist_group("four outputs")  # what is made for the module is made once
+
 KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
 COMPARE = "20261122-184255-3883"
 
