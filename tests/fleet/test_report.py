@@ -256,8 +256,16 @@ def test_only_the_same_question_is_put_together(folder: Callable[..., Path], cap
         return replace(one, study=replace(one.study, seconds=one.study.seconds * 2))
 
     place = folder(last=other)
-    assert "h7" not in document(place, capfd)["hosts"]
+    found = document(place, capfd)
+    assert "h7" not in found["hosts"]
+    assert found["others"] == ["h7"]
+    page = place / "page.html"
+    assert run(["fleet", "report", "--from", str(place), "--html", str(page)]) == 0
+    said = "not in it: h7, where something else was measured"
+    assert said in capfd.readouterr().out
+    assert said in page.read_text()
     assert document(place, capfd, "--host", "h0", "--host", "h1")["hosts"] == ["h0", "h1"]
+    assert document(place, capfd, "--host", "h0", "--host", "h1")["others"] == []
     assert run(["fleet", "report", "--from", str(place), "--host", "h0", "--host", "h7"]) == 2
     assert "no two hosts in" in capfd.readouterr().err
 

@@ -222,13 +222,16 @@ class FleetLevel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetReport:
-    """The answer of one study that ran on many hosts; `study` is that of the first."""
+    """The answer of one study that ran on many hosts; `study` is that of the first. `others` are the hosts that have
+    only measured something else.
+    """
 
     hosts: tuple[str, ...]
     study: Study
     effects: tuple[FleetEffect, ...]
     levels: tuple[FleetLevel, ...]
     methods: tuple[int, ...]
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

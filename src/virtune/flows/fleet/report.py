@@ -2,7 +2,7 @@
 """The report of a fleet: the same study on many hosts, read from their gathered stores."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from virtune.analyse.fleet.answer import answer
 from virtune.flows.fleet.place import FleetPlace
@@ -48,7 +48,8 @@ def fleet_report(place: FleetPlace, *, names: Sequence[str] = ()) -> FleetReport
     chosen = max(asked, key=lambda one: (len(one.hosts), max(one.begun)))
     found = summaries(place, chosen.hosts)
     _require_apart(found)
-    return answer(chosen.study, found)
+    others = {host for one in asked for host in one.hosts} - found.keys()
+    return replace(answer(chosen.study, found), others=tuple(sorted(others)))
 
 
 def _asked(place: FleetPlace, names: Sequence[str]) -> Sequence[_Asked]:

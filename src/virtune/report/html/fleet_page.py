@@ -17,7 +17,14 @@ from virtune.report.html.page import MARKS, ReportPage, VerdictLine
 from virtune.report.html.table import Table
 from virtune.report.reproduce import command_again, question_of
 from virtune.report.text.fleet.hosts import names, together
-from virtune.report.text.fleet.report import effect_lines, level_lines, odd_words, rank_rows, trait_lines
+from virtune.report.text.fleet.report import (
+    effect_lines,
+    level_lines,
+    odd_words,
+    others_words,
+    rank_rows,
+    trait_lines,
+)
 from virtune.report.text.words import change_words, count_text, methods_text
 from virtune.report.view import SIMULATED_ONLY
 
@@ -105,6 +112,8 @@ def _level_line(level: FleetLevel, metric: str) -> VerdictLine:
 
 
 def _warnings(found: FleetReport) -> Iterator[tuple[str, str]]:
+    if found.others:
+        yield "warning", others_words(found.others)
     for level in found.levels:
         if level.refused is not None:
             yield "warning", f"{level.workload}: hosts are not compared: {level.refused}"

@@ -9,7 +9,7 @@ from virtune.model.fleet import FleetEffect, FleetLevel, FleetReport, FunnelPoin
 from virtune.model.verdict import Verdict
 from virtune.report.json.document import IDENTITY, NOT_NEGATIVE, Name, ProgramVersion
 
-SCHEMA = "virtune/fleet-report/1"
+SCHEMA = "virtune/fleet-report/2"
 
 SHARE = {"minimum": 0, "maximum": 1}
 
@@ -103,6 +103,7 @@ class FleetReportDocument(TypedDict):
     baseline: Annotated[str, "The baseline."]
     simulated: Annotated[bool, "Whether the figures are invented, for trying virtune itself."]
     hosts: Annotated[list[Name], "The hosts."]
+    others: Annotated[list[Name], "Hosts that are not in it: they have measured something else only."]
     effects: Annotated[list[_Effect], "Each candidate against the baseline."]
     levels: Annotated[list[_Level], "The level of the baseline by workload."]
 
@@ -116,6 +117,7 @@ def report_document(found: FleetReport) -> FleetReportDocument:
         "baseline": found.study.baseline,
         "simulated": found.study.simulated,
         "hosts": list(found.hosts),
+        "others": list(found.others),
         "effects": [_effect(one) for one in found.effects],
         "levels": [_level(one) for one in found.levels],
     }

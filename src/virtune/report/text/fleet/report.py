@@ -27,6 +27,8 @@ def report_lines(found: FleetReport) -> Iterator[str]:
     yield printable(f"{arms} on {count_text(len(found.hosts), 'host')}: {BY_ID[study.metric].label}")
     if study.simulated:
         yield SIMULATED_ONLY
+    if found.others:
+        yield printable(others_words(found.others))
     for effect in found.effects:
         yield ""
         first, *more = effect_lines(effect, study.baseline)
@@ -34,6 +36,11 @@ def report_lines(found: FleetReport) -> Iterator[str]:
     for level in found.levels:
         yield ""
         yield from map(printable, _level(level))
+
+
+def others_words(hosts: Sequence[str]) -> str:
+    """Say which hosts are not in the report, since they have measured something else."""
+    return f"not in it: {names(hosts)}, where something else was measured"
 
 
 def verdict_words(effect: FleetEffect) -> str:
