@@ -28,7 +28,7 @@ def test_known_numbers_come_out_of_arms_that_were_switched_in_one_process(user: 
     generator()
     document = compare(user)
     for one in rounds_of(document, "limited"):  # 5000 a second, and the bucket of a tenth of a second's worth
-        assert one["measurement"]["values"]["iops"] == pytest.approx(5500, rel=0.02)
+        assert 0.95 * 5500 <= one["measurement"]["values"]["iops"] <= 1.01 * 5500
     for one in rounds_of(document, "slow"):
         assert 2.0e6 <= one["measurement"]["values"]["latency.mean"] <= 3.5e6
         assert one["measurement"]["values"]["iops"] <= 2000
@@ -39,7 +39,7 @@ def test_known_numbers_come_out_of_arms_that_were_switched_in_one_process(user: 
     carried = [way["carried"] for _, way in ways]
     assert carried == sorted(set(carried))
     assert carried[0] >= 3  # every arm came up once before
-    assert all(0 < way["seconds"] < 5 for _, way in ways)
+    assert all(0 < way["seconds"] < 60 for _, way in ways)
     shown = user.run("show", "last", "--trial", "2", "--capture", "changeover.txt").stdout
     assert shown == f"{ways[1][1]['text']}\n"
     report = user.home / "report.txt"

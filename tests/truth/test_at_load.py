@@ -73,6 +73,7 @@ def until(user: User, line: str, *words: str) -> None:
     assert process.returncode == 130
 
 
+@pytest.mark.once  # each is measured once, whatever disturbs it
 @pytest.mark.xdist_group("tune")  # groups begin first, and it is the longest of those in none
 def test_the_saturation_is_measured_once_however_often_the_study_is_interrupted(user: User) -> None:
     words = (
