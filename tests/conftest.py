@@ -28,6 +28,7 @@ from tests.suite_rules import SuiteRules
 from virtune.bench.scratch import Scratch
 from virtune.model.errors import MissingToolError
 from virtune.model.event import Event
+from virtune.model.gate import GATE_BY_ID
 from virtune.shell import GENERATOR, GENERATOR_PLACES, Warden, find_generator
 
 # how fast examples are drawn depends on who else uses the CPUs, and which they are should not be left to chance
@@ -335,6 +336,20 @@ def marked_processes() -> list[str]:
             if ours in variables and any(variable.startswith(b"VIRTUNE_RUN=") for variable in variables):
                 found.append(f"{entry.name} {(entry / 'comm').read_text().strip()}")
     return found
+
+
+AT_BOTH_ENDS = {"cpu_per_io", "device.util"}
+"""What takes a look at the begin and at the end of a load."""
+
+
+def held_up(arm: Any) -> bool:
+    """Whether each trial of an arm says itself that others had the CPUs.
+
+    Then a short load may be over before its end was looked at, and what takes that look is unknown.
+    """
+    flag = GATE_BY_ID["cpu-wait"].flag
+    assert flag is not None
+    return all(one["measurement"]["gates"].get("cpu-wait", 0.0) > flag for one in arm["rounds"])
 
 
 def eventually(true: Callable[[], bool], *, seconds: float = 60) -> bool:

@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import stat
@@ -12,7 +13,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.conftest import CALM, User, end_started, eventually, marked_processes
+from tests.conftest import AT_BOTH_ENDS, CALM, User, end_started, eventually, held_up, marked_processes
 from tests.forkserver import Started
 
 from virtune import warden
@@ -84,8 +85,9 @@ def test_a_comparison_ends_in_everything_that_was_promised(compared: tuple[User,
         assert all(check["agrees"] in (True, None) for check in arm["in_force"])
         values = arm["workloads"][0]["values"]
         wanted = {"iops", "bandwidth", "latency.mean", "latency.p50", "latency.p99.9", "slat.mean", "clat.mean",
-                  "cpu.load.usr", "cpu.load.sys", "cpu_per_io", "device.util"}  # fmt: skip
+                  "cpu.load.usr", "cpu.load.sys"}  # fmt: skip
         assert wanted <= values.keys()
+        assert values.keys() >= AT_BOTH_ENDS or held_up(arm), arm["rounds"]
         assert values["iops"]["value"] > 0
     seen = {check["setting"]: check["found"] for check in found["arms"][1]["in_force"] if check["found"]}
     assert seen["disk.aio"] == "native"
@@ -215,7 +217,8 @@ def test_the_same_seed_gives_the_same_order(user: User) -> None:
 
 @pytest.mark.parametrize("program", ["qemu-storage-daemon", pytest.param("fio", marks=pytest.mark.long)])
 def test_a_killed_program_costs_one_attempt_and_the_study_goes_on(program: str, user: User) -> None:
-    words = ("--rounds", "1", "--seconds", "1.5", "--ramp", "0.1", "--json")
+    # on a busy host a look takes its time, and what is to be killed must still be there then
+    words = ("--rounds", "1", "--seconds", "3", "--ramp", "0.1", "--json")
     process = user.start("compare", *ARMS[2:], *CALM, *words)
     fio = under_load(process)
     os.kill(fio if program == "fio" else children(process.pid, program[:15])[0], signal.SIGKILL)
@@ -242,9 +245,12 @@ def test_ctrl_c_keeps_what_is_done_shows_it_and_leaves_a_clean_host(user: User) 
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=90)
     assert process.returncode == 130, err
-    assert "interrupted in round 2 of at most 4; 3 trials are stored" in err
+    # on a busy host the trial that was to be interrupted may be over by then
+    stored = re.search(r"interrupted in round (\d) of at most 4; (\d) trials are stored", err)
+    assert stored is not None, err
+    assert (stored[1], stored[2]) in {("2", "3"), ("2", "4"), ("3", "4")}
     assert "virtune resume" in err
-    assert "3 of 8 trials" in out
+    assert f"{stored[2]} of 8 trials" in out
     assert nothing_is_left()
     found = user.run("resume", "--json", "-q").json()
     assert found["study"]["finished"]
