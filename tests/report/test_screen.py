@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The end of a run is one screen: the verdict first, a row for each arm, the first warnings, what is left out."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -59,6 +60,22 @@ def test_no_line_says_that_one_arm_is_left_out_whose_row_would_have_fit(arms: in
     told = "\n".join(screen(with_warnings(with_arms(record(8), arms), 12)))
     assert "more, in `virtune show`" in told
     assert "1 more arm\n" not in told
+
+
+def test_the_host_gives_way_to_the_answer_on_a_low_screen() -> None:
+    programs = {"storage_daemon": {"version": "7.2.22"}, "emulators": []}
+    scratch = {"backing": {"devices": [{"name": "vda"}], "filesystem": "ext4"}}
+    host = {
+        "cpu": {"model": "A CPU with a long name " * 5, "online": 2}, "kernel": {"release": "6.1"}, "qemu": programs,
+        "fio": {"program": None}, "disks": [], "scratch": scratch,
+    }  # fmt: skip
+    kept = with_warnings(with_arms(replace(record(8), facts=json.dumps({"host": host})), 5), 12)
+    low, high = screen(kept, lines=ROOM - 2), screen(kept, lines=ROOM + 20)
+    assert len(low) <= ROOM - 2
+    assert not any("A CPU with" in line for line in low)
+    assert any("A CPU with" in line for line in high)
+    assert any(line.startswith("8 rounds x 5 arms") for line in low)
+    assert "arm-3" in "\n".join(low)
 
 
 def test_the_verdict_comes_first_and_its_interval_is_drawn() -> None:

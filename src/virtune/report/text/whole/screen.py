@@ -70,12 +70,21 @@ class Screen:
             return sum(len(console.render_lines(part, options, pad=False)) for part in parts)
 
         head: list[RenderableType] = [headline(result), *verdict_lines(result, view), Text("")]
-        below: list[RenderableType] = [*conditions(self.rulings), Text("")]
-        below += [Paragraph(Text(line, style="dim"), hanging=2) for line in about(result, self.facts)]
+        measured: list[RenderableType] = [
+            Paragraph(Text(line, style="dim"), hanging=2) for line in about(result, self.facts)
+        ]
+        below: list[RenderableType] = []
         going_on = dict.fromkeys(line for basis in result.basis for line in what_deciding_takes(result, basis))
         below += [Paragraph(Text(line, style="yellow"), hanging=2) for line in [*left_open(result), *going_on][:1]]
         below.append(verified_line(result))
         said = list(screen_warnings(result))
+        above = [*conditions(self.rulings), Text("")]
+        if self.lines is not None:
+            # the answer stays on a low screen: on which host it is, is in `virtune show`
+            least = height([*head, *above, *below, *said[:1], *_table(result, view, ROWS_LEAST)]) + bool(said[1:])
+            while len(measured) > 1 and least + height(measured) > self.lines:
+                measured.pop()
+        below = [*above, *measured, *below]
         # the first warning is always there, whatever the table needs
         left = None if self.lines is None else self.lines - height([*head, *below, *said[:1]]) - bool(said[1:])
         table = _table(result, view, None if left is None else max(ROWS_LEAST, left - MORE_LINES))
