@@ -342,14 +342,18 @@ AT_BOTH_ENDS = {"cpu_per_io", "device.util"}
 """What takes a look at the begin and at the end of a load."""
 
 
-def held_up(arm: Any) -> bool:
-    """Whether each trial of an arm says itself that others had the CPUs.
+def require_both_ends(user: User, arm: Any) -> None:
+    """Ask each trial of an arm of the last study for what takes a look at both ends of its load.
 
-    Then a short load may be over before its end was looked at, and what takes that look is unknown.
+    Only where others had the CPUs, as it says itself, may a short load be over before its end was looked at.
     """
     flag = GATE_BY_ID["cpu-wait"].flag
     assert flag is not None
-    return all(one["measurement"]["gates"].get("cpu-wait", 0.0) > flag for one in arm["rounds"])
+    for one in arm["rounds"]:
+        kept = user.run("show", "last", "--trial", str(one["number"]), "--capture", "counters.jsonl").stdout
+        measured, marks = one["measurement"], {json.loads(line).get("mark") for line in kept.splitlines()[1:]}
+        assert "stop" in marks or measured["gates"].get("cpu-wait", 0.0) > flag, measured
+        assert (measured["values"].keys() >= AT_BOTH_ENDS) is ("stop" in marks), measured
 
 
 def eventually(true: Callable[[], bool], *, seconds: float = 60) -> bool:

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.conftest import AT_BOTH_ENDS, CALM, User, end_started, eventually, held_up, marked_processes
+from tests.conftest import CALM, User, end_started, eventually, marked_processes, require_both_ends
 from tests.forkserver import Started
 
 from virtune import warden
@@ -87,7 +87,7 @@ def test_a_comparison_ends_in_everything_that_was_promised(compared: tuple[User,
         wanted = {"iops", "bandwidth", "latency.mean", "latency.p50", "latency.p99.9", "slat.mean", "clat.mean",
                   "cpu.load.usr", "cpu.load.sys"}  # fmt: skip
         assert wanted <= values.keys()
-        assert values.keys() >= AT_BOTH_ENDS or held_up(arm), arm["rounds"]
+        require_both_ends(user, arm)
         assert values["iops"]["value"] > 0
     seen = {check["setting"]: check["found"] for check in found["arms"][1]["in_force"] if check["found"]}
     assert seen["disk.aio"] == "native"

@@ -10,7 +10,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from tests.conftest import AT_BOTH_ENDS, User, generator, held_up
+from tests.conftest import User, generator, require_both_ends
 
 import virtune
 from virtune.fio.results import read_result
@@ -28,7 +28,7 @@ def test_metal_nbd_and_vhost_user_in_one_study(user: User) -> None:
     for arm in found["arms"]:
         values = arm["workloads"][0]["values"]
         assert {"iops", "latency.p99", "cpu.load.usr", "cpu.load.sys"} <= values.keys(), arm["name"]
-        assert values.keys() >= AT_BOTH_ENDS or held_up(arm), arm["rounds"]
+        require_both_ends(user, arm)
     vhost = found["arms"][2]
     assert vhost["stack"]["export"] == "vhost-user-blk"
     seen = {check["setting"]: check["found"] for check in vhost["in_force"] if check["found"]}
