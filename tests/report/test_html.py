@@ -32,6 +32,8 @@ from virtune.report.html.table import Table
 from virtune.report.text.search.tune import recommendation_line
 from virtune.store.store import Store
 
+pytestmark = pytest.mark.xdist_group("page")  # what is made for the module is made once
+
 KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
 COMPARE = "20261122-184255-3883"
 SEARCH = "20261122-184358-4b1a"

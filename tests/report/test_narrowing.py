@@ -24,6 +24,8 @@ from virtune.report.charts.rounds import rounds_in_time
 from virtune.report.charts.stacked import cpu_by_thread
 from virtune.store.store import Store
 
+pytestmark = pytest.mark.xdist_group("narrowing")  # what is made for the module is made once
+
 WORKLOAD = "randread-4k"
 DISTURBED = Remark(id="cpu-wait", weight=Weight.INVALID, text="", advice="")
 
