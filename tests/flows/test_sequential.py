@@ -53,7 +53,8 @@ def test_it_ends_within_its_budget_and_says_what_going_on_would_take(user: User)
     assert (study["stopped"], shares[-1], shares[-2] < 1) == ("budget", 1.0, True)  # the last look has all the rest
     said = " ".join(ran.stdout.split())
     assert "stopped: time budget reached" in said
-    assert any(one in said for one in ("deciding the rest needs about", "rounds will not decide", "too noisy now"))
+    # on a quiet host the rest needs so much less than an hour that its time is said
+    assert any(one in said for one in ("deciding the rest needs", "rounds will not decide", "too noisy now")), said
 
 
 @pytest.mark.long  # test_simulated_resume.py has this in each run, on a simulated rig
