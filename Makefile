@@ -19,7 +19,7 @@ ready:
 test: ready  ## Everything: style, types, house rules, tests on real fio and QEMU
 	$(MAKE) --no-print-directory -j 2 --output-sync style load  # the generator's tests measure, so not beside the others
 	$(MAKE) --no-print-directory -j 3 types contracts together
-	$(VENV)/pytest -m 'alone and not long' -n 2 --dist loadgroup --no-loadscope-reorder $(ALONE)  # the calm ones in pairs
+	$(VENV)/pytest -m 'alone and not long' $(ALONE)
 
 test-long: ready  ## What is long and rare: kills by the hundred, soaks, large simulations; before a release
 	$(VENV)/pytest -m long

@@ -3,7 +3,6 @@
 
 import atexit
 import contextlib
-import fcntl
 import filecmp
 import functools
 import gc
@@ -133,42 +132,11 @@ def niceness(item: pytest.Item) -> int:
     return FIRST if alone and alone.kwargs.get("first", True) else 0
 
 
-def is_quite_alone(item: pytest.Item) -> bool:
-    """Whether nothing may run beside a test; one whose load waits most of the time may be beside others that do.
-
-    That is `alone(calm=True)`.
-    """
-    alone = item.get_closest_marker("alone")
-    return alone is not None and not alone.kwargs.get("calm", False)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put those that are quite alone behind all others: a worker that waits for its turn runs nothing."""
-    items.sort(key=is_quite_alone)
-
-
-@contextlib.contextmanager
-def turn(item: pytest.Item) -> Iterator[None]:
-    """Keep the tests of other workers away while one runs that is `alone`, unless it is calm.
-
-    The lock is one on the directory of the tests, so that nothing is left of it, whatever ends a worker.
-    """
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        yield
-        return
-    place = os.open(Path(__file__).parent, os.O_RDONLY)
-    try:
-        fcntl.flock(place, fcntl.LOCK_EX if is_quite_alone(item) else fcntl.LOCK_SH)
-        yield
-    finally:
-        os.close(place)
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool | None, bool | None]:
-    """Give a test its turn and its priority, and also what the fixtures of its module start."""
+    """Give a test its priority, and also what the fixtures of its module start."""
     nice = niceness(item)
-    with turn(item), first_served(nice) if nice else contextlib.nullcontext():
+    with first_served(nice) if nice else contextlib.nullcontext():
         return (yield)
 
 

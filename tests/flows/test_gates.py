@@ -162,7 +162,7 @@ def test_a_limit_on_our_cpu_time_is_seen(user: User) -> None:
             time.sleep(0.05)
 
 
-@pytest.mark.alone(calm=True)
+@pytest.mark.alone
 def test_a_load_above_what_the_disk_can_do_is_called_saturated(user: User) -> None:
     null = ("--set", "disk.backend=null-co", "--set", "disk.throttle_iops=1000")
     words = ("measure", *null, "--workload", "rw=randread,bs=4k,iodepth=32,rate_iops=2000", *SHORT, "--json")
@@ -176,7 +176,7 @@ THROTTLED = ("--set", "disk.backend=null-co", "--set", "disk.throttle_iops=2000"
              "rw=randread,bs=4k,iodepth=16")  # fmt: skip
 
 
-@pytest.mark.alone(calm=True)
+@pytest.mark.alone
 def test_a_burst_at_the_begin_is_found_and_the_ramp_grows_over_it(user: User) -> None:
     # the bucket holds a tenth of a second's worth: of three slices of a profile the first has 700 I/Os, the last 500
     words = ("measure", *THROTTLED, "--rounds", "6", "--seconds", "800ms", "--json")

@@ -15,8 +15,8 @@ from virtune.probe.devices import backing_of
 
 pytestmark = pytest.mark.real
 
-alone = pytest.mark.alone(calm=True)
-"""Of all but those that count, or are refused: others would upset what is measured, unless they wait as these do."""
+alone = pytest.mark.alone
+"""Of all but those that count, or are refused: others would upset what is measured."""
 
 NULL = ("--set", "disk.backend=null-co")
 
@@ -150,7 +150,7 @@ def test_little_s_law_holds_of_a_closed_loop(depth: int, user: User) -> None:
     require_limit(user, "depth" if depth == 1 else "device")
 
 
-@pytest.mark.alone  # not calm: a disk as fast as it can
+@alone
 def test_sum_the_device_sees_the_requests_that_fio_made(user: User) -> None:
     # at a rate that a disk keeps up with beside others, so that it is the same all the time
     load = "rw=randread,bs=4k,iodepth=4,rate_iops=400"
