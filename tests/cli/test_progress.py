@@ -15,6 +15,7 @@ from virtune.cli.common.live import LiveBlock
 from virtune.cli.common.output import Clean
 from virtune.cli.common.progress import Face, place_text, round_line
 from virtune.model.event import Noticed, StepStarted, TrialEnded, TrialPlace
+from virtune.model.reason import Reason
 from virtune.model.study import Trial
 from virtune.model.verdict import Verdict
 from virtune.plan.thresholds import parse_conditions
@@ -85,6 +86,17 @@ def test_on_80_columns_an_open_pair_has_its_workload_and_nothing_of_the_standing
     for name in ("reads", "writes"):
         assert f"native ({name})" in told
     assert "(reads), about 3 rounds more" in round_line(2, [*open_[:1], replace(open_[1], rounds_left=1)], ())
+
+
+def test_of_too_few_rounds_a_line_has_no_interval_that_looks_like_a_verdict_s() -> None:
+    (few,), (enough,) = (judge(record(rounds)) for rounds in (4, 12))
+    open_ = replace(enough, verdict=Verdict.UNDECIDED, rounds_left=2)
+    assert few.reason is Reason.TOO_FEW
+    assert few.ratio is not None
+    told = round_line(4, [replace(few, rounds_left=2)], ())
+    assert "native against threads, " in told
+    assert told.endswith(" % so far, about 2 rounds more")
+    assert "[" in round_line(12, [open_], ())
 
 
 def test_a_line_for_each_trial_only_where_asked_or_where_there_is_no_terminal(

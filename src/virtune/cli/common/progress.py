@@ -28,24 +28,29 @@ from virtune.model.event import (
     TrialPlace,
     TrialStarted,
 )
+from virtune.model.reason import Reason
 from virtune.model.study import Study, Trial
 from virtune.model.units import format_seconds
 from virtune.model.verdict import Comparison, Verdict
-from virtune.report.text.words import count_text, difference_text
+from virtune.report.text.words import change_words, count_text, difference_text
 
 _NAMED = 8
 """The most arms that are named before a comparison begins."""
 
 
 def pair_text(found: Comparison) -> str:
-    """Write a pair with its interval so far."""
-    difference = "" if found.ratio is None else f", {difference_text(found.ratio)}"
-    return f"{found.candidate} against {found.baseline}{difference}"
+    """Write a pair with its interval so far; of too few rounds without one, which would look like a verdict's."""
+    pair = f"{found.candidate} against {found.baseline}"
+    if found.ratio is None:
+        return pair
+    if found.reason is Reason.TOO_FEW:
+        return f"{pair}, {change_words(found.ratio.estimate)} so far"
+    return f"{pair}, {difference_text(found.ratio)}"
 
 
 def round_line(number: int, verdicts: Sequence[Comparison], rulings: Sequence[ThresholdResult]) -> str:
-    """Write in one line what is known after a round: how many pairs and conditions are decided, and the pair that is
-    furthest from it.
+    """Write in one line what is known after a round: how many pairs and conditions are decided, and the pair that
+    has the longest to go.
     """
     decided = sum(found.verdict is not Verdict.UNDECIDED for found in verdicts)
     line = f"round {number}: {decided} of {len(verdicts)} pairs decided"
@@ -56,7 +61,7 @@ def round_line(number: int, verdicts: Sequence[Comparison], rulings: Sequence[Th
     if not open_:
         return line
     last = max(open_, key=lambda found: found.rounds_left or 0)
-    return f"{line}; furthest from it: {pair_text(last)}{whose(last, verdicts)}, {rounds_left_text(last)}"
+    return f"{line}; the longest to go: {pair_text(last)}{whose(last, verdicts)}, {rounds_left_text(last)}"
 
 
 def plan_text(study: Study) -> str:
