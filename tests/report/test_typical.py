@@ -12,6 +12,7 @@ from virtune.analyse.study.summarise import summarise
 from virtune.analyse.study.thresholds import rule
 from virtune.model.evidence import StudyRecord
 from virtune.model.measurement import Histogram
+from virtune.plan.arms import base_stack
 from virtune.plan.thresholds import parse_condition
 from virtune.report.text.layout import set_at
 from virtune.report.text.study.basis import drift_warnings
@@ -130,3 +131,18 @@ def test_a_host_that_becomes_faster_while_it_is_measured_is_a_warning() -> None:
     assert said.partition(".")[0] in " ".join(set_at(300, render(faster)).split())
     (slower,) = drift_warnings(summarise(planted(0.98, dip=1.0)))
     assert slower.startswith("IOPS of all arms changed by -")
+
+
+def test_of_a_vm_that_looks_for_completions_all_the_time_the_cost_of_an_io_says_so() -> None:
+    kept = planted()
+    used = (("cpu_per_io", 1e4), ("cpu.rig", 0.5))
+    measured = [
+        replace(one.measurement, values=(*one.measurement.values, *used)) for one in kept.trials if one.measurement
+    ]
+    trials = tuple(replace(one, measurement=had) for one, had in zip(kept.trials, measured, strict=True))
+    words = "CPU per I/O of native: its vCPU looks for completions all the time"
+    for settings, said in ((["rig=qemu", "guest.system=bare"], True), (["rig=qemu", "guest.system=linux"], False)):
+        stack = base_stack(settings)[0]
+        arms = tuple(replace(arm, stack=stack) if arm.name == "native" else arm for arm in kept.study.arms)
+        text = set_at(200, render(summarise(replace(kept, trials=trials, study=replace(kept.study, arms=arms)))))
+        assert (words in text) == said

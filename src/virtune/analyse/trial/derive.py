@@ -285,9 +285,10 @@ def _without_hardware(parts: Mapping[str, bytes]) -> Iterator[Remark]:
     said = parts.get("accelerator.txt", b"")
     if said.startswith(b"kvm") and KVM_WITHOUT_HARDWARE.encode() in said:
         yield WITHOUT_HARDWARE.remark(
-            text="the guest ran under a KVM without hardware virtualization, which slows it: every exit to QEMU takes"
-            " long, and with few I/Os in flight such exits are most of the latency. Its difference from arms without"
-            " a VM includes this; VMs are compared with one another on equal terms",
+            text="the guest ran under a KVM without hardware virtualization, which emulates in software what a CPU"
+            " does elsewhere: every exit to QEMU takes long, and with few I/Os in flight such exits are most of the"
+            " latency. Its difference from arms without a VM includes this, by an amount that is not known; VMs are"
+            " compared with one another on equal terms",
         )
 
 

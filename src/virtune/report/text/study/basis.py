@@ -97,9 +97,10 @@ def _noise(basis: Basis, study: Study, used: Sequence[int]) -> str:
     if basis.noise is None:
         return told
     how = ["the median of these verdicts"] if len(used) > 1 else []
-    how += ["extreme rounds count less"] if study.sequential else []
+    how += ["estimated from the rounds of all arms, extreme ones counting less"] if study.sequential else []
     spread = f"a standard deviation of {share_text(basis.noise)}" + (f" ({'; '.join(how)})" if how else "")
-    return f"{told}; from round to round the ratio of an arm to the one it is compared with varied with {spread}"
+    ratio = "the ratio of an arm to the one it is compared with"
+    return f"{told}; the intervals allow for {ratio} to vary from round to round with {spread}"
 
 
 def steadiness(basis: Basis, study: Study, *, drift: bool = True) -> Iterator[str]:
@@ -143,7 +144,7 @@ def drift_text(drift: Drift, what: str = "IOPS") -> str:
     if drift.low <= 0 <= drift.high:
         none = max(-drift.low, drift.high) <= DRIFT_WARNED
         ends = f"{_percent(drift.low)} and {_percent(drift.high)} a minute"
-        return f"{'no drift detected' if none else 'drift undecided'}: {what} between {ends}"
+        return f"{'no drift detected' if none else 'drift not ruled out'}: {what} changed by between {ends}"
     moved, low, high = (percent_text(1 + one) for one in (drift.per_minute, drift.low, drift.high))
     return f"{what} changed by {moved} % [{low}, {high}] a minute (compounded) while this was measured"
 
@@ -187,8 +188,8 @@ def checked_text(study: Study) -> str:
     found = study.checked
     if found is None:
         return (
-            "`virtune check` did not run here in the last 24 h: it tells whether this host shows a difference where"
-            " there is none"
+            "to try this host besides: `virtune check` (not run here in the last 24 h) tells whether it shows a"
+            " difference where there is none"
         )
     ends = (
         "" if found.low is None or found.high is None else f" [{_percent(found.low - 1)}, {_percent(found.high - 1)}]"

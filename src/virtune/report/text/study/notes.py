@@ -118,11 +118,11 @@ def _worst(same: Sequence[tuple[ArmSummary, ArmRemark]], whose: str) -> str:
     them, and their median.
     """
     rounds = sum(one.rounds for _, one in same)
-    _, worst = max(same, key=lambda pair: pair[1].worst if pair[1].worst is not None else float("-inf"))
+    summary, worst = max(same, key=lambda pair: pair[1].worst if pair[1].worst is not None else float("-inf"))
     if rounds < 2 or not _FIGURE.search(worst.remark.text):
         return f"{worst.remark.text} ({whose})"
     if worst.worst is None or worst.median is None:
-        return f"{worst.remark.text} ({whose}; the figures are of the first)"
+        return f"{worst.remark.text} ({whose}; the figures are of {summary.arm})"
     gate = GATE_BY_ID.get(worst.remark.id)
     told = gate is not None and gate.unit == "share" and rounds >= _MEDIAN_OF
     middle = f", the median {share_text(worst.median)}" if told else ""

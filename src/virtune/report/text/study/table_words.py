@@ -40,6 +40,11 @@ def values_words(view: WorkloadView, study: Study) -> Iterator[str]:
         if guests:
             names = names_text(guests, 3)
             yield f"load CPU of {names}: the load runs on the VM's vCPUs, whose time is in CPU per I/O only"
+        polling = [arm.name for arm in study.arms if arm.stack.kind.in_guest and arm.stack.machine.is_bare]
+        waits = all(job.get("hipri", "1") == "0" for job in view.workload.jobs)
+        if polling and "cpu_per_io" in shown and not waits:
+            names = names_text(polling, 3)
+            yield f"CPU per I/O of {names}: its vCPU looks for completions all the time, also when there are none"
     if "device.util" in shown:
         yield (
             "device busy: the share of time in which this host's disk had a request; near 100 % it was never idle,"
@@ -60,8 +65,8 @@ def marks_words(rows: tuple[ViewRow, ...]) -> Iterator[str]:
     values = [cell.value for row in rows for cell in row.cells if cell.value is not None]
     if any(one.low is not None and one.high is None for one in values):
         yield (
-            ">=: with 95 % confidence the percentile is this or more; how much more is not known, since I/Os so rare"
-            " take ten minutes of measurement to bound"
+            ">=: with 95 % confidence the percentile is this or more; how much more is not known: what delays I/Os so"
+            " much is rare and comes in bursts, and it takes ten minutes of measurement to see enough of it"
         )
     if any(not one.resolved and (one.low is None or one.high is not None) for one in values):
         yield "~: uncertain, as fewer than 100 I/Os were slower"
