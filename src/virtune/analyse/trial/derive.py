@@ -286,9 +286,9 @@ def _without_hardware(parts: Mapping[str, bytes]) -> Iterator[Remark]:
     if said.startswith(b"kvm") and KVM_WITHOUT_HARDWARE.encode() in said:
         yield WITHOUT_HARDWARE.remark(
             text="the guest ran under a KVM without hardware virtualization, which emulates in software what a CPU"
-            " does elsewhere: every exit to QEMU takes long, and with few I/Os in flight such exits are most of the"
-            " latency. Its difference from arms without a VM includes this, by an amount that is not known; VMs are"
-            " compared with one another on equal terms",
+            " does elsewhere. Every exit to QEMU takes long: the fewer I/Os are in flight, the more of their latency"
+            " is such exits. Its difference from arms without a VM includes this, by an amount that is not known;"
+            " VMs are compared with one another on equal terms",
         )
 
 

@@ -112,11 +112,12 @@ def shows(study: Study) -> str:
     rounds = study.rounds if study.budget_seconds is None else int(study.budget_seconds / round_seconds(study))
     rounds, alpha = min(rounds, study.rounds), 1 - confidence_of_one(study)
     smallest = smallest_shown if study.looks is None else smallest_planned
-    found = [(noise, smallest(rounds, sd=noise, alpha=alpha, arms=len(study.arms))) for noise in _NOISES]
+    found = ((noise, smallest(rounds, sd=noise, alpha=alpha, arms=len(study.arms))) for noise in _NOISES)
+    some = [(noise, least) for noise, least in found if least is not None]
+    varies = ("if the ratio of two arms varies from round to round by", "if by")
     known = [
-        f"{format_share(least, 1)} if rounds vary by {format_share(noise)}"
-        for noise, least in found
-        if least is not None
+        f"{format_share(least, 1)} {varies[min(place, 1)]} {format_share(noise)}"
+        for place, (noise, least) in enumerate(some)
     ]
     if rounds < study.fewest_rounds or not known:
         return f"too few rounds to show a difference: {rounds}; {study.fewest_rounds} are the minimum for a verdict"

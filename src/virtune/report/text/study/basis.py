@@ -143,8 +143,8 @@ def drift_text(drift: Drift, what: str = "IOPS") -> str:
         return f"drift: {TOO_FEW}"
     if drift.low <= 0 <= drift.high:
         none = max(-drift.low, drift.high) <= DRIFT_WARNED
-        ends = f"{_percent(drift.low)} and {_percent(drift.high)} a minute"
-        return f"{'no drift detected' if none else 'drift not ruled out'}: {what} changed by between {ends}"
+        ends = f"{_percent(drift.low)} to {_percent(drift.high)} a minute (95 % confidence)"
+        return f"{'no drift detected' if none else 'drift not ruled out'}: {what} may have changed by {ends}"
     moved, low, high = (percent_text(1 + one) for one in (drift.per_minute, drift.low, drift.high))
     return f"{what} changed by {moved} % [{low}, {high}] a minute (compounded) while this was measured"
 

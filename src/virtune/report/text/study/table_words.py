@@ -84,4 +84,5 @@ def changes_words(view: WorkloadView, study: Study) -> Iterator[str]:
     each = "in other rows each by itself" if judged else "each holds by itself"
     told = [f"for {judged} all of them hold together"] if judged else []
     told += [each] if any(not row.judged for row in shown) else []
-    yield f"[low, high] is a {format_share(study.confidence)} confidence interval: {', '.join(told)}"
+    looks = "; all allow for a check after every round, and are wider for it" if study.sequential else ""
+    yield f"[low, high] is a {format_share(study.confidence)} confidence interval: {', '.join(told)}{looks}"
