@@ -58,6 +58,19 @@ def test_the_curve_of_a_known_disk_is_found_and_said(tmp_path: Path, capsys: pyt
     assert plain.read_text().startswith("SIMULATED sweep")
 
 
+@pytest.mark.parametrize("beyond", ["125%", "150%,400%"])
+def test_loads_beyond_saturation_are_carried_up_to_it_and_move_no_knee(
+    beyond: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--rounds", "2", "--json", "--loads", f"25%,50%,75%,100%,{beyond}")
+    found: Any = json.loads(swept(capsys, tmp_path / "store.sqlite", *words))
+    for one in found["points"][4:]:
+        assert not one["met"]
+        assert one["achieved_iops"] == pytest.approx(CAPACITY_IOPS, rel=0.1), "what it carries, not what is offered"
+    assert found["saturation"]["iops"] == pytest.approx(CAPACITY_IOPS, rel=0.1)
+    assert found["knee"]["iops"] < found["saturation"]["iops"]
+
+
 def test_a_sweep_goes_on_where_it_was_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--rounds", "1", "--subject-to", "latency.p99<=400us", "--json")
     whole = json.loads(swept(capsys, tmp_path / "whole.sqlite", *words))

@@ -2,6 +2,7 @@
 """Offered loads: what may be asked for, and what job follows from it."""
 
 from collections.abc import Collection
+from random import Random
 
 import pytest
 from tests.plan.load_studies import study
@@ -71,8 +72,17 @@ def test_a_disturbed_probe_sets_no_load_unless_there_is_no_other() -> None:
     assert "under randread-4k was disturbed (CPU contention)" in said
 
 
+def test_every_share_up_to_four_times_saturation_is_offered() -> None:
+    chance = Random(400)
+    for share in (0.001, 100, 101, 125, 400, *(round(chance.uniform(0.001, 400), 3) for _ in range(40))):
+        full = after(with_loads(study("randread-4k", f"{share}%")), 1e6, 1e6, 1e6)
+        (offered,) = (workload for workload in full.compared if workload.offered_iops)
+        assert offered.offered_iops == pytest.approx(share * 1e4, abs=1), share
+        assert offered.jobs[0].get("iodepth", "") == "256", "as deep below saturation as beyond it"
+
+
 @pytest.mark.parametrize(
-    "load", ["", "0%", "101%", "50", "iops", "0iops", "-5%", "1e3iops", "50%%", "9" * 400 + "iops"]
+    "load", ["", "0%", "401%", "999%", "50", "iops", "0iops", "-5%", "1e3iops", "50%%", "9" * 400 + "iops"]
 )
 def test_what_is_no_load_is_refused(load: str) -> None:
     with pytest.raises(PlanError, match="is not an offered load"):

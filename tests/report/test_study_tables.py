@@ -104,8 +104,11 @@ def test_scaling_shows_its_parts_of_bare_metal_with_intervals_and_at_every_offer
     assert "4-fio-per-VM-passthrough is left out: a simulation has no drives" in said
     rows = [line for line in said.splitlines() if line.startswith("4-fio-per-VM-iothread")]
     assert all(" x [" in row for row in rows[:2])
-    loads = ending("nvme-scaling", tmp_path, capsys, "--at-load", "50%,150iops")
+    loads = ending("nvme-scaling", tmp_path, capsys, "--at-load", "50%,150%,150iops")
     assert "offered at" in loads
+    beside = loads.partition("what the authors printed")[2]
+    assert "at-150pct" in beside, "what was carried at most stands beside what the authors' machine carried"
+    assert "at-50pct" not in beside
     assert "50 % of the baseline's saturation" in " ".join(loads.split())
 
 

@@ -176,7 +176,7 @@ class StudyOptions:
     )  # fmt: skip
     loads: Words = _row(
         takes=Takes.LOADS, verbs=("sweep",), many=True, metavar="20%,5000iops,...", not_in_plan=_SEARCHES,
-        help="Offer exactly these loads: shares of what the workload does unlimited, or rates.",
+        help="Offer exactly these loads: shares of what the workload does unlimited, up to 400 %, or rates.",
         otherwise="chosen by what the curve shows",
     )  # fmt: skip
     mode: Mode | None = _row(
@@ -208,9 +208,9 @@ class StudyOptions:
         metavar={"": "50%,70%,90%", "study": "25%,50%,..."},
         help={
             "": "Compare latencies at these offered loads, shares of the baseline's saturation (which is measured"
-            " first) or rates such as 5000iops, and one I/O at a time.",
-            "study": "Offer these loads, shares of the baseline's saturation or rates such as 5000iops, instead of as"
-            " much as goes: the x axis of nvme-scaling.",
+            " first) up to 400 % or rates such as 5000iops, and one I/O at a time.",
+            "study": "Offer these loads, shares of the baseline's saturation up to 400 % or rates such as 5000iops,"
+            " instead of as much as goes: the x axis of nvme-scaling.",
         },
     )  # fmt: skip
     quick: bool = _row(

@@ -34,6 +34,11 @@ RATE_MAX = 10**8
 LIKELY_SATURATION = 1e4
 """A placeholder rate while saturation is unknown, to check whether a load can be offered at all."""
 
+SHARE_MAX = 400
+"""Per cent of the baseline's saturation that are offered at most: an arm that carries several times as much as the
+baseline is met, and far beyond every arm's saturation nothing changes but the queue.
+"""
+
 LOADS_MAX = 16
 
 _SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)\s*%", re.ASCII)
@@ -137,11 +142,14 @@ def saturation_iops(record: StudyRecord, workload: str) -> float:
 def rate_of(load: str, saturation: float) -> float:
     """Return operations a second for `50%` of a saturation, or for `5000iops`; raises PlanError for other words."""
     share, rate = _SHARE.fullmatch(load), _RATE.fullmatch(load)
-    if share is not None and 0 < float(share[1]) <= 100:
+    if share is not None and 0 < float(share[1]) <= SHARE_MAX:
         return saturation * float(share[1]) / 100
     if rate is not None and 1 <= (found := float(rate[1]) * (1000 if rate[2] else 1)) <= RATE_MAX:
         return found
-    hint = "a share of the baseline's saturation such as 50%, or a rate such as 5000iops; several with commas"
+    hint = (
+        f"a share of the baseline's saturation such as 50%, at most {SHARE_MAX}%, or a rate such as 5000iops; several"
+        " with commas"
+    )
     raise PlanError(f"{load[:40]!r} is not an offered load", hint=hint)
 
 

@@ -64,9 +64,16 @@ def levels_list(levels: Sequence[ServiceLevel]) -> RenderableType:
 
 
 def _workloads(result: Result, one: AuthorsValue) -> tuple[Workload, ...]:
-    """Return the workloads of the study that a value is of: the first whose name begins as it says."""
-    found = (workload for workload in result.study.compared if workload.name.startswith(one.workload))
-    return tuple(found)[:1]
+    """Return the workload of the study that a value is of, if any: the first whose name begins as it says.
+
+    The authors' IOPS are what was carried at most, so of several offered loads it is the greatest; their latencies
+    are those of a closed loop, which no offered load is.
+    """
+    found = [workload for workload in result.study.compared if workload.name.startswith(one.workload)]
+    offered = [workload for workload in found if workload.offered_iops]
+    if not offered:
+        return tuple(found[:1])
+    return (max(offered, key=lambda workload: workload.offered_iops or 0),) if one.metric == "iops" else ()
 
 
 def _row(result: Result, one: AuthorsValue, workload: Workload) -> tuple[str, ...]:

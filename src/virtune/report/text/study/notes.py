@@ -184,8 +184,9 @@ def reading_notes(study: Study) -> Iterator[str]:
         yield (
             "at an offered load virtune-load counts latency from when an I/O was due, fio from when it was"
             " submitted; "
-            "an arm that does less than 99 % of the load is saturated, and its latency is that of an"
-            " ever-growing queue"
+            "an arm that does less than 99 % of the load is saturated: its IOPS are what it carries, and its latency"
+            " is that of a queue which fio keeps at its greatest depth and in which by virtune-load each I/O waits"
+            " longer than the one before"
         )
     if any(job.get("fsync", "0") != "0" for workload in study.workloads for job in workload):
         yield "latencies are those of reads and writes; the time of a flush is extra, see `sync mean`"
