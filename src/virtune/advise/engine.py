@@ -9,7 +9,7 @@ from virtune.advise.rule import below, rule, words
 from virtune.model.domain import DomainDisk, SettingChange, cache_of
 from virtune.model.finding import Confidence, Seen, Severity, Subject
 from virtune.model.knob import Change, Risk
-from virtune.model.stack import DIRECT_CACHES
+from virtune.model.stack import DIRECT_CACHES, THROUGH_CACHES
 
 AIO_EVENTS_PER_CONTEXT = 1024
 """What one event loop with native AIO takes of `fs.aio-max-nr` (measured with QEMU 7.2)."""
@@ -170,7 +170,7 @@ def flush_after_each_write(subject: Subject) -> Iterator[Seen]:
     whole flush. A guest that flushes itself is as safe with cache=none: that is for its owner to know.
     """
     for disk in subject.disks:
-        if disk.cache in ("writethrough", "directsync") and below(subject.host.qemu, (10, 0)):
+        if disk.cache in THROUGH_CACHES and below(subject.host.qemu, (10, 0)):
             yield Seen(
                 at=disk,
                 seen=f"cache={disk.cache} under QEMU {words(subject.host.qemu)}",

@@ -15,6 +15,7 @@ from virtune.advise.rule import below, words
 from virtune.model.domain import IOTHREAD_BUSES, Domain, DomainDisk, SettingChange
 from virtune.model.finding import LeftAlone, Subject
 from virtune.model.reason import Reason, Why, because
+from virtune.model.stack import THROUGH_CACHES
 
 NAME = "flash"
 
@@ -71,7 +72,7 @@ def _engine(subject: Subject, disk: DomainDisk, left: list[LeftAlone]) -> Iterat
         (host.io_uring_disabled == 2 or host.io_uring_usable is False, "this host does not allow io_uring"),
     )
     refused = next((text for holds, text in reasons if holds), None)
-    if disk.cache in ("writethrough", "directsync"):
+    if disk.cache in THROUGH_CACHES:
         left.append(LeftAlone(at=disk.target, why=because(Reason.DURABLE_CACHE, cache=disk.cache)))
     elif disk.cache != "none":
         yield SettingChange(knob="disk.cache", at=disk.target, value="none")

@@ -51,6 +51,9 @@ WRITABLE: frozenset[str] = frozenset({"ahci", "ide"})
 DIRECT_CACHES: frozenset[str] = frozenset({"none", "directsync"})
 """The cache modes that open the image with O_DIRECT."""
 
+THROUGH_CACHES: frozenset[str] = frozenset({"writethrough", "directsync"})
+"""The cache modes in which each write is durable before QEMU says that it is done: the guest sees no write cache."""
+
 
 POLL_DEFAULT_NS = 32768
 """QEMU's default for the longest polling time of an IOThread (poll-max-ns on Linux; knob K36)."""
@@ -237,7 +240,7 @@ def setting_of(stack: Stack, knob: Knob) -> str | int | bool | None:
 
 def writes_through(stack: Stack) -> bool:
     """Whether the guest sees no write cache. The guest is told when the device is made, and cannot be told later."""
-    return stack.disk.cache in ("writethrough", "directsync")
+    return stack.disk.cache in THROUGH_CACHES
 
 
 def thread_number(name: str) -> int | None:

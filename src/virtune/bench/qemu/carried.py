@@ -37,7 +37,7 @@ from virtune.dialects.qemu.parked import attached, first_commands, parked_comman
 from virtune.dialects.qemu.qmp import Command, DaemonPlaces
 from virtune.model.disks import stack_of_disk
 from virtune.model.evidence import Check
-from virtune.model.stack import PLUGGED, POLL_DEFAULT_NS, WRITABLE, Stack
+from virtune.model.stack import PLUGGED, POLL_DEFAULT_NS, WRITABLE, Stack, writes_through
 from virtune.probe.process import Process, Ring, Rings
 
 THREAD_POOL_MAX = 64
@@ -308,7 +308,7 @@ def _places(stack: Stack, ground: DiskImageSpec) -> DaemonPlaces:
 
 def _through_device(check: Check, stack: Stack, seen: Mapping[str, str]) -> Check:
     """writethrough and directsync are settings of the device: it announces no write cache to the guest."""
-    if check.setting != "disk.cache" or stack.disk.cache not in ("writethrough", "directsync"):
+    if check.setting != "disk.cache" or not writes_through(stack):
         return check
     through = seen.get("write_cache") == "write through"
     proof = "the device announces no write cache" if through else "the device announces a write cache"

@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Mapping
 
 from virtune.model.evidence import Check
-from virtune.model.stack import Stack
+from virtune.model.stack import Stack, writes_through
 
 _EVENT_IDX_BIT, _PACKED_BIT = 29, 34
 """VIRTIO_F_EVENT_IDX and VIRTIO_F_RING_PACKED (virtio 1.2, section 6)."""
@@ -17,7 +17,7 @@ def guest_checks(
 ) -> Iterator[Check]:
     """Compare the disk's properties in the guest with the request."""
     device = stack.device
-    asked_cache = "write through" if stack.disk.cache in ("writethrough", "directsync") else "write back"
+    asked_cache = "write through" if writes_through(stack) else "write back"
     # Linux treats a write-protected SCSI disk as one without a cache
     told = writes or device.bus != "virtio-scsi"
     found_cache = seen.get("write_cache") if told else None

@@ -12,7 +12,7 @@ from virtune.dialects.qemu.qmp import FILE_NODE, FORMAT_NODE
 from virtune.model.evidence import Check
 from virtune.model.knobs import BY_ID
 from virtune.model.rbd import RbdPlace
-from virtune.model.stack import DIRECT_CACHES, LIMITS, Disk, Stack, setting_of
+from virtune.model.stack import DIRECT_CACHES, LIMITS, THROUGH_CACHES, Disk, Stack, setting_of
 from virtune.probe.process import Process
 
 _NODES = "QMP query-named-block-nodes"
@@ -136,7 +136,7 @@ def _backend_check(disk: Disk, driver: str | None) -> Check:
 def _cache_mode(disk: Disk, direct: str | None, ignored: str | None) -> tuple[str | None, str]:
     if direct is None or ignored is None:
         return None, "O_DIRECT or no-flush is not visible"
-    if disk.cache in ("writethrough", "directsync"):
+    if disk.cache in THROUGH_CACHES:
         meaning = "flush after each write is an option of the export, which QEMU accepts and does not show"
         return (None, meaning) if direct == on_off(disk.cache == "directsync") else ("another", meaning)
     modes = {("on", "off"): "none", ("off", "off"): "writeback", ("off", "on"): "unsafe"}

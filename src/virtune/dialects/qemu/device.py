@@ -21,7 +21,7 @@ from virtune.dialects.qemu.guest import (
 )
 from virtune.dialects.qemu.qmp import FORMAT_NODE, IOTHREAD, Command, DaemonPlaces, daemon_commands
 from virtune.model.machine import MEMORY
-from virtune.model.stack import Stack
+from virtune.model.stack import Stack, writes_through
 from virtune.model.units import Bytes
 
 DEVICE = "virtio-disk0"
@@ -111,7 +111,7 @@ def _device(stack: Stack, node: str) -> dict[str, Any]:
     if stack.in_iothread:
         device["iothread"] = IOTHREAD
     # a guest that sees no write cache sends no flush: QEMU then makes each write durable before it says so
-    device["write-cache"] = "off" if stack.disk.cache in ("writethrough", "directsync") else "on"
+    device["write-cache"] = "off" if writes_through(stack) else "on"
     return device
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from virtune.dialects.qemu.words import Options
 from virtune.model.domain import DiskSource, SourceKind
+from virtune.model.stack import THROUGH_CACHES
 
 PROTOCOLS = frozenset({"file", "host_device", "host_cdrom", "nbd", "rbd", "iscsi", "http", "https", "ftp", "ftps",
                        "ssh", "nfs", "gluster", "null-co", "null-aio", "nvme", "vvfat", "vxhs", "nvme-io_uring",
@@ -139,7 +140,7 @@ def of_drive(drive: Options) -> OpenedDisk:
         format="raw" if form in PROTOCOLS else form,
         direct=drive.get("cache.direct", "on" if direct else "off") == "on",
         no_flush=drive.get("cache.no-flush", "on" if no_flush else "off") == "on",
-        through=drive.get("cache.writeback", "off" if word in ("writethrough", "directsync") else "on") == "off",
+        through=drive.get("cache.writeback", "off" if word in THROUGH_CACHES else "on") == "off",
         aio=drive.get("aio"),
         discard=_discard(drive),
         detect_zeroes=drive.get("detect-zeroes"),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from virtune.model.rbd import rbd_place
-from virtune.model.stack import DIRECT_CACHES, Disk, Stack
+from virtune.model.stack import DIRECT_CACHES, Disk, Stack, writes_through
 
 FILE_NODE = "file0"
 """The node that opens the image; its options are the ones that reach the kernel."""
@@ -170,7 +170,7 @@ def _export(stack: Stack, places: DaemonPlaces, node: str) -> tuple[Command, ...
     export: dict[str, Any] = {"id": "export0", "node-name": node, "writable": places.writable}
     # writethrough and directsync make every write durable before it is acknowledged. A guest's device does that
     # by announcing no write cache; an export does it by flushing after each write.
-    export["writethrough"] = stack.disk.cache in ("writethrough", "directsync")
+    export["writethrough"] = writes_through(stack)
     if stack.in_iothread:
         export["iothread"] = IOTHREAD
     if stack.export == "fuse":
