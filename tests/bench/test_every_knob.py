@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.knob_values import stack_with
 
 from virtune.bench.daemon.export_settings import Served, export_checks, iothread_check_under_load
 from virtune.bench.filesystem import image_bytes
@@ -36,77 +37,12 @@ from virtune.dialects.text.xml import read_document
 from virtune.model.contradictions import contradictions
 from virtune.model.disks import stack_of_disk
 from virtune.model.evidence import Check
-from virtune.model.knobs import BY_ID
 from virtune.model.rig import RIGS
-from virtune.model.stack import DIRECT_CACHES, Stack, with_setting
+from virtune.model.stack import DIRECT_CACHES, Stack
 from virtune.model.verification import not_shown, to_verify
 from virtune.probe.process import Process, Ring
 
 MEASURED = ("storage-daemon", "qemu", "libvirt")
-QCOW2 = ("disk.format=qcow2",)
-EXAMPLES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "disk.aio": ("native", ()),
-    "disk.cache": ("unsafe", ()),
-    "disk.discard": ("unmap", ()),
-    "disk.detect_zeroes": ("on", ()),
-    "disk.format": ("qcow2", ()),
-    "disk.cluster_size": ("131072", QCOW2),
-    "disk.extended_l2": ("on", QCOW2),
-    "disk.l2_cache_size": ("1048576", QCOW2),
-    "disk.preallocation": ("full", QCOW2),
-    "disk.lazy_refcounts": ("on", QCOW2),
-    "disk.throttle_iops": ("500", ()),
-    "disk.throttle_bps": ("1048576", ()),
-    "disk.throttle_iops_read": ("500", ()),
-    "disk.throttle_iops_write": ("500", ()),
-    "disk.throttle_bps_read": ("1048576", ()),
-    "disk.throttle_bps_write": ("1048576", ()),
-    "disk.backend": ("null-co", ()),
-    "disk.null_latency_ns": ("1000", ("disk.backend=null-co",)),
-    "disk.rbd": ("vms", ("disk.backend=rbd",)),
-    "disk.export": ("fuse", ()),
-    "export.num_queues": ("2", ("disk.export=vhost-user-blk",)),
-    "export.iothread": ("on", ("disk.export=fuse",)),
-    "iothread.poll_max_ns": ("0", ("device.iothread=io1",)),
-    "iothread.thread_pool_max": ("5", ("device.iothread=io1",)),
-    "device.bus": ("virtio-scsi", ()),
-    "device.logical_block_size": ("4096", ("device.physical_block_size=4096",)),
-    "device.physical_block_size": ("4096", ()),
-    "device.num_queues": ("2", ()),
-    "device.queue_size": ("512", ()),
-    "device.packed": ("on", ()),
-    "device.event_idx": ("off", ()),
-    "device.iothread": ("iothread1", ()),
-    "device.iothread_vq_mapping": ("io1+io2", ()),
-    "scsi.num_queues": ("2", ("device.bus=virtio-scsi",)),
-    "nvme.max_ioqpairs": ("8", ("device.bus=nvme",)),
-    "machine.emulator": (os.path.realpath("/proc/self/exe"), ()),
-    "machine.type": ("pc-q35-7.2", ()),
-    "machine.cpu": ("qemu64", ()),
-    "machine.vcpus": ("3", ()),
-    "machine.memory": ("1G", ()),
-    "guest.system": ("bare", ()),
-    "memory.hugepages": ("2M", ()),
-    "vcpu.pin": ("0", ()),
-    "emulator.pin": ("0", ()),
-    "iothread.pin": ("0", ("device.iothread=io1",)),
-    "guests.count": ("2", ()),
-    "guests.idle": ("1", ()),
-    "guests.images": ("on", ("guests.count=2",)),
-    "guests.spread": ("/srv", ("guests.count=2",)),
-    "disks.count": ("2", ()),
-    "host.cache": ("warm", ()),
-    "disk.place": ("scratch", ()),
-    "host.neighbour": ("cpu", ()),
-    "workload.iodepth": ("3", ()),
-    "load.pin": ("0", ()),
-    "disks.iothreads": ("on", ("disks.count=2", "device.iothread=io1")),
-    "disk.filesystem": ("ext4", ()),
-    "disks.second": ("throttle_iops=100", ("disks.count=2",)),
-    "storage.vfio_pci": ("0000:01:00.0", ()),
-}
-"""For each knob a value that is not the usual one, and what it needs besides."""
-
 CASES = [(rig, knob) for rig in MEASURED for knob in sorted(RIGS[rig].applies)]
 PLACES = DaemonPlaces(image="/i", size_bytes=2**20, socket="/s", mountpoint="/m")
 SEEN = {"write_cache": "write back", "queues": "2", "cpus": "3", "nr_requests": "512", "scheduler": "[none]"}
@@ -114,21 +50,6 @@ SEEN |= {"logical_block_size": "4096", "physical_block_size": "4096"}
 A_DRIVE = Drive(
     address="0000:01:00.0", group="7", node="/dev/nvme0n1", number="259:0", size_bytes=2**20, serial="S3RIAL"
 )
-
-
-def stack_with(rig: str, knob: str) -> tuple[Stack, Stack]:
-    """The stack without and with the knob."""
-    value, needs = EXAMPLES[knob]
-    if (rig, knob) == ("storage-daemon", "iothread.poll_max_ns"):
-        needs = ("disk.export=vhost-user-blk",)
-    if (rig, knob) == ("libvirt", "device.bus"):
-        value = "virtio-blk"  # the only one that leaves nothing behind
-    row = RIGS[rig]
-    base = replace(Stack(), rig=row.name, domain="web" if row.needs_where else None)
-    for setting in needs:
-        name, _, text = setting.partition("=")
-        base = with_setting(base, BY_ID[name], BY_ID[name].read(text))
-    return base, with_setting(base, BY_ID[knob], BY_ID[knob].read(value))
 
 
 @dataclass

@@ -178,4 +178,3 @@ def test_what_libvirt_has_no_words_for_is_said() -> None:
         disk_xml(Stack(disk=Disk(backend="null-co")), image="")
     with pytest.raises(ValueError, match="not written for libvirt"):
         disk_xml(STACKS["on nvme"], image="/x")
-    assert any("qemu-img" in note for note in disk_xml(STACKS["qcow2"], image="/x").notes)

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The winner's lines hold what made it win, or say what they leave out."""
 
+import re
 from dataclasses import replace
 
 import pytest
 from tests.analyse.search_worlds import World, searched, study_of
+from tests.knob_values import EXAMPLES, stack_with
 
-from virtune.flows.reports.render import Spelled, spelled
+from virtune.dialects.libvirt.disk import disk_xml
+from virtune.flows.reports.render import Spelled, lacking, spelled, spelled_stack
+from virtune.model.knobs import TURNED
+from virtune.model.rig import RIGS
 from virtune.model.stack import Stack
 from virtune.plan.arms import apply_settings
 
@@ -36,6 +41,37 @@ def test_what_the_machine_has_is_in_the_line_for_qemu_and_told_for_libvirt(setti
     assert found["qemu"].text != lines_of()["qemu"].text
     assert not any(setting in note for note in found["qemu"].notes)
     assert any(setting in note for note in found["libvirt"].notes)
+
+
+CASES = [(rig, knob) for rig in ("storage-daemon", "qemu") for knob in sorted(RIGS[rig].applies)]
+NO_REASON = "virtune has no words for it here"
+
+
+@pytest.mark.parametrize(("rig", "knob"), CASES)
+def test_each_setting_is_in_the_lines_of_a_program_or_named_beside_them_with_the_reason(rig: str, knob: str) -> None:
+    assert {one.id for one in TURNED} <= EXAMPLES.keys()
+    stacks = stack_with(rig, knob)
+    plain, found = ({one.program: one for one in spelled_stack(one, target=None, size_bytes=2**20)} for one in stacks)
+    made = {name: one["qemu-img"].text if "qemu-img" in one else "" for name, one in (("", plain), (knob, found))}
+    for program in ("qemu", "libvirt"):
+        one, named = found[program], [note for note in found[program].notes if f" {knob}=" in note]
+        said = one.text != plain[program].text or made[""] != made[knob]
+        assert not one.text or said != bool(named), f"{program}: {knob} is neither in the lines nor beside them"
+        assert not any(NO_REASON in note for note in named), named
+
+
+def test_a_writer_that_drops_a_setting_has_it_named() -> None:
+    _, stack = stack_with("qemu", "device.queue_size")
+
+    def honest(one: Stack) -> str:
+        return disk_xml(one, image="/i").disk
+
+    def dropping(one: Stack) -> str:
+        return re.sub(r" queue_size='\d+'", "", honest(one))
+
+    assert list(lacking(stack, (honest,), lambda _: "why")) == []
+    (named,) = lacking(stack, (dropping,), lambda _: "why")
+    assert "device.queue_size=512" in named
 
 
 @pytest.mark.parametrize("setting", ["vcpu.pin=0", "emulator.pin=0-1", "guests.count=2", "machine.emulator=/q"])

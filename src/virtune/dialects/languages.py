@@ -5,7 +5,8 @@ from virtune.dialects.bhyve import REFUSALS as BHYVE_REFUSALS
 from virtune.dialects.bhyve import alter_bhyve, is_bhyve, read_bhyve
 from virtune.dialects.kubevirt import KUBEVIRT
 from virtune.dialects.language import Language
-from virtune.dialects.libvirt import alter as libvirt_alter
+from virtune.dialects.libvirt import words as libvirt_words
+from virtune.dialects.libvirt.alter import alter
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.dialects.libvirt.objections import require_accepted
 from virtune.dialects.nova import NOVA
@@ -27,10 +28,10 @@ def _is_xml(text: bytes) -> bool:
 
 def _libvirt_says(knob: str) -> str:
     for words, where in (
-        (libvirt_alter.DRIVER_ATTRIBUTES, "<disk><driver {}=>"),
-        (libvirt_alter.CONTROLLER_ATTRIBUTES, "<controller><driver {}=>"),
-        (libvirt_alter.LIMITS, "<disk><iotune><{}>"),
-        (libvirt_alter.BLOCK_SIZES, "<disk><blockio {}=>"),
+        (libvirt_words.DRIVER_ATTRIBUTES, "<disk><driver {}=>"),
+        (libvirt_words.CONTROLLER_ATTRIBUTES, "<controller><driver {}=>"),
+        (libvirt_words.LIMITS, "<disk><iotune><{}>"),
+        (libvirt_words.BLOCK_SIZES, "<disk><blockio {}=>"),
     ):
         if knob in words:
             return where.format(words[knob])
@@ -43,10 +44,10 @@ LIBVIRT = Language(
     text="a libvirt domain",
     knows=_is_xml,
     domains=lambda text: (read_domain(text),),
-    turn=lambda text, turn, _: libvirt_alter.alter(text, turn),
+    turn=lambda text, turn, _: alter(text, turn),
     require_accepted=require_accepted,
-    says={knob.id: _libvirt_says(knob.id) for knob in KNOBS if libvirt_alter.refusal(knob.id) is None},
-    refusals={knob.id: because for knob in KNOBS if (because := libvirt_alter.refusal(knob.id)) is not None},
+    says={knob.id: _libvirt_says(knob.id) for knob in KNOBS if libvirt_words.refusal(knob.id) is None},
+    refusals={knob.id: because for knob in KNOBS if (because := libvirt_words.refusal(knob.id)) is not None},
 )
 
 VMX = Language(

@@ -162,6 +162,12 @@ class Knob:
         """
         return _read(self.domain, text.strip())
 
+    def written(self, value: str | int | bool | None) -> str:  # noqa: FBT001
+        """Return a value as `read` takes it; a size with its binary suffix where that is exact."""
+        if isinstance(value, bool):
+            return "on" if value else "off"
+        return _short(value) if isinstance(self.domain, Size) and isinstance(value, int) else str(value)
+
 
 class Support(StrEnum):
     """Whether an installed program supports a knob."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Change a setting in libvirt's domain XML; everything but its element stays byte for byte (pure).
 
-Settings that domain XML cannot express are refused with the reason (`refusals`), and so are values that libvirt would
+Settings that domain XML cannot express are refused with the reason (`words`), and so are values that libvirt would
 refuse (`objections`).
 """
 
@@ -11,19 +11,29 @@ from collections.abc import Mapping
 from virtune.dialects.language import no_disk
 from virtune.dialects.libvirt.bus import turn_bus
 from virtune.dialects.libvirt.domain import domain_element
-from virtune.dialects.libvirt.refusals import why_not
 from virtune.dialects.libvirt.threads import (
-    BANDWIDTH,
-    PINS,
-    POLL_WORDS,
-    POOL_WORDS,
-    SCHEDULERS,
     turn_bandwidth,
     turn_count,
     turn_listed,
     turn_mapping,
     turn_pin,
     turn_scheduler,
+)
+from virtune.dialects.libvirt.words import (
+    BANDWIDTH,
+    BLOCK_SIZES,
+    CONTROLLER_ATTRIBUTES,
+    DRIVER_ATTRIBUTES,
+    FEATURES,
+    LIMITS,
+    OF_A_CONTROLLER,
+    OF_A_THREAD,
+    OF_EITHER,
+    OF_THE_DOMAIN,
+    PINS,
+    SCHEDULERS,
+    SCSI_MODELS,
+    refusal,
 )
 from virtune.dialects.text.xml import (
     Document,
@@ -38,73 +48,6 @@ from virtune.dialects.text.xml import (
 from virtune.model.domain import SettingChange
 from virtune.model.errors import PlanError
 
-DRIVER_ATTRIBUTES: Mapping[str, str] = {
-    "disk.aio": "io",
-    "disk.cache": "cache",
-    "disk.discard": "discard",
-    "disk.detect_zeroes": "detect_zeroes",
-    "disk.copy_on_read": "copy_on_read",
-    "disk.discard_no_unref": "discard_no_unref",
-    "device.iothread": "iothread",
-    "device.num_queues": "queues",
-    "device.queue_size": "queue_size",
-    "device.packed": "packed",
-    "device.event_idx": "event_idx",
-    "device.ioeventfd": "ioeventfd",
-    "device.page_per_vq": "page_per_vq",
-    "device.iommu_platform": "iommu",
-    "device.ats": "ats",
-    "device.werror": "error_policy",
-    "device.rerror": "rerror_policy",
-}
-"""Attributes of a disk's `<driver>`."""
-
-CONTROLLER_ATTRIBUTES: Mapping[str, str] = {
-    "device.iothread": "iothread",
-    "scsi.num_queues": "queues",
-    "scsi.cmd_per_lun": "cmd_per_lun",
-    "scsi.max_sectors": "max_sectors",
-}
-"""Attributes of a controller's `<driver>`."""
-
-LIMITS: Mapping[str, str] = {
-    "disk.throttle_iops": "total_iops_sec",
-    "disk.throttle_bps": "total_bytes_sec",
-    "disk.throttle_iops_read": "read_iops_sec",
-    "disk.throttle_iops_write": "write_iops_sec",
-    "disk.throttle_bps_read": "read_bytes_sec",
-    "disk.throttle_bps_write": "write_bytes_sec",
-    "disk.throttle_iops_max": "total_iops_sec_max",
-    "disk.throttle_bps_max": "total_bytes_sec_max",
-    "disk.throttle_iops_max_length": "total_iops_sec_max_length",
-    "disk.throttle_bps_max_length": "total_bytes_sec_max_length",
-    "disk.throttle_iops_size": "size_iops_sec",
-    "disk.throttle_group": "group_name",
-}
-"""Elements of a disk's `<iotune>`."""
-
-BLOCK_SIZES: Mapping[str, str] = {
-    "device.physical_block_size": "physical_block_size",
-    "device.discard_granularity": "discard_granularity",
-}
-"""Attributes of a disk's `<blockio>`."""
-
-FEATURES: Mapping[str, str] = {
-    "cpu.kvm_hint_dedicated": "hint-dedicated",
-    "cpu.kvm_poll_control": "poll-control",
-}
-"""Elements of `<features><kvm>`."""
-
-SCSI_MODELS: Mapping[str, str] = {
-    "virtio-scsi-single": "virtio-scsi",
-    "virtio-scsi-pci": "virtio-scsi",
-    "lsi53c895a": "lsilogic",
-    "mptsas1068": "lsisas1068",
-    "megasas": "lsisas1078",
-    "pvscsi": "vmpvscsi",
-}
-"""libvirt's names of QEMU's SCSI controllers."""
-
 _VALUES: Mapping[tuple[str, str], str | None] = {
     ("device.werror", "enospc"): "enospace",
     ("device.werror", "auto"): None,
@@ -113,16 +56,6 @@ _VALUES: Mapping[tuple[str, str], str | None] = {
 }
 """Values that libvirt writes differently, or by leaving the attribute out."""
 
-_OF_THE_DOMAIN = frozenset(
-    {"iothread.count", "emulator.pin", "emulator.scheduler", "cpu.kvm_hidden", *FEATURES, *BANDWIDTH}
-)
-_OF_A_THREAD = frozenset({"iothread.pin", "iothread.scheduler", *POLL_WORDS, *POOL_WORDS})
-_OF_A_CONTROLLER = frozenset({"device.scsi_controller", *CONTROLLER_ATTRIBUTES} - {"device.iothread"})
-_OF_EITHER = frozenset({"device.iothread", "device.iothread_vq_mapping"})
-_OF_A_DISK = frozenset(
-    {"device.bus", "device.rotation_rate", "disk.cache_size", *DRIVER_ATTRIBUTES, *LIMITS, *BLOCK_SIZES}
-)
-_KNOWN = _OF_THE_DOMAIN | _OF_A_THREAD | _OF_A_CONTROLLER | _OF_EITHER | _OF_A_DISK | {"vcpu.pin"}
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
@@ -137,22 +70,17 @@ def alter(text: bytes, turn: SettingChange) -> bytes:
     if because is not None:
         raise PlanError(f"{turn.knob} cannot be written into a libvirt domain: {because}")
     turn = _in_its_words(turn)
-    if turn.knob in _OF_THE_DOMAIN:
+    if turn.knob in OF_THE_DOMAIN:
         return _of_the_domain(document, turn)
     kind, _, number = turn.at.partition(":")
-    if turn.knob in _OF_A_THREAD or turn.knob == "vcpu.pin":
+    if turn.knob in OF_A_THREAD or turn.knob == "vcpu.pin":
         _require_numbered(turn, "vcpu" if turn.knob == "vcpu.pin" else "iothread")
         if turn.knob in PINS:
             return turn_pin(document, turn)
         return turn_scheduler(document, turn) if turn.knob in SCHEDULERS else turn_listed(document, turn)
-    if turn.knob in _OF_A_CONTROLLER or (turn.knob in _OF_EITHER and number):
+    if turn.knob in OF_A_CONTROLLER or (turn.knob in OF_EITHER and number):
         return _of_a_controller(document, _controller(domain, turn, kind, number), turn)
     return _of_a_disk(document, _disk(domain, turn), turn)
-
-
-def refusal(knob: str) -> str | None:
-    """Return why domain XML cannot set a knob; None if it can."""
-    return None if knob in _KNOWN else why_not(knob)
 
 
 def _in_its_words(turn: SettingChange) -> SettingChange:

@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from virtune.model.machine import Machine, Mapped, Pins, mapping_of
-from virtune.model.stack import LIMITS, POLL_DEFAULT_NS, Stack
+from virtune.dialects.libvirt.words import BLOCK_SIZES, CONTROLLER_ATTRIBUTES, DRIVER_ATTRIBUTES
+from virtune.model.knobs import BY_ID
+from virtune.model.machine import Mapped, mapping_of
+from virtune.model.stack import LIMITS, POLL_DEFAULT_NS, Stack, setting_of
 
 _TARGETS = {
     "virtio-blk": ("virtio", "vda"),
@@ -56,18 +58,12 @@ def disk_xml(
     if bus not in _TARGETS or (stack.kind.users_guest and bus != "virtio-blk"):
         raise ValueError(f"a disk on {bus} is not written for libvirt yet")
     disk = stack.disk
-    driver = {
-        "name": "qemu",
-        "type": disk.format,
-        "cache": disk.cache,
-        "io": disk.aio,
-        "discard": disk.discard,
-        "detect_zeroes": disk.detect_zeroes,
-    }
+    driver = {"name": "qemu", "type": disk.format, **_written(stack, DRIVER_ATTRIBUTES, "disk.")}
     mapping = stack.device.iothread_vq_mapping
     mapped = () if mapping is None else tuple(enumerate(mapping_of(mapping), iothread))
-    served = _queues(stack) | ({"iothread": str(iothread)} if stack.in_iothread and not mapped else {})
     of_disk = bus != "virtio-scsi"  # there queues and threads are the controller's
+    served = _served(stack, DRIVER_ATTRIBUTES if of_disk else CONTROLLER_ATTRIBUTES)
+    served |= {"iothread": str(iothread)} if stack.in_iothread and not mapped else {}
     driver |= served if of_disk else {}
     kind, where = ("block", "dev") if block_device else ("file", "file")
     lines = [
@@ -100,22 +96,30 @@ def _passed(address: str) -> str:
     return f"<hostdev mode='subsystem' type='pci' managed='yes'>\n{source}\n</hostdev>"
 
 
-def _queues(stack: Stack) -> dict[str, str]:
+def _served(stack: Stack, words: Mapping[str, str]) -> dict[str, str]:
     """Return the attributes of the virtqueues: those of the guest's device, or what the export stands for."""
     if not stack.kind.in_guest:
         return {} if stack.num_queues is None else {"queues": str(stack.num_queues)}
-    device = stack.device
-    queues = device.scsi_num_queues if device.bus == "virtio-scsi" else device.num_queues
-    words = {"queues": queues, "queue_size": device.queue_size}
-    flags = {"packed": device.packed, "event_idx": device.event_idx}
-    found = {name: str(value) for name, value in words.items() if value is not None}
-    return found | {name: "on" if value else "off" for name, value in flags.items() if value is not None}
+    found = {**_written(stack, words, "device."), **_written(stack, words, "scsi.")}
+    return {word: value for word, value in found.items() if word != "iothread"}  # by its number in the domain
+
+
+def _written(stack: Stack, words: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """Return the attributes of those knobs of a table that a stack has a value for, and whose names so begin."""
+    knobs = {word: BY_ID[name] for name, word in words.items() if name.startswith(prefix)}
+    values = {word: setting_of(stack, knob) for word, knob in knobs.items() if knob.place}
+    flags = {True: "on", False: "off"}
+    return {
+        word: flags[value] if isinstance(value, bool) else str(value)
+        for word, value in values.items()
+        if value is not None
+    }
 
 
 def _sizes(stack: Stack) -> list[str]:
-    device = stack.device
-    words = {"logical_block_size": device.logical_block_size, "physical_block_size": device.physical_block_size}
-    said = "".join(f" {name}='{value}'" for name, value in words.items() if value is not None)
+    # a new disk may have any sector size; `alter` leaves that of one with data on it alone
+    words = {"device.logical_block_size": "logical_block_size", **BLOCK_SIZES}
+    said = "".join(f" {name}='{value}'" for name, value in _written(stack, words, "device.").items())
     return [f"  <blockio{said}/>"] if said else []
 
 
@@ -179,9 +183,4 @@ def _unsaid(stack: Stack) -> tuple[str, ...]:
     disk, notes = stack.disk, []
     if disk.l2_cache_size is not None:
         notes.append("<metadata_cache> is for all metadata of qcow2, where l2-cache-size is for its L2 tables alone")
-    if stack.machine != Machine() or stack.pins != Pins():
-        notes.append("the machine and where its threads run are the domain's own words, and are not written here")
-    layout = (disk.cluster_size, disk.extended_l2, disk.lazy_refcounts, disk.preallocation)
-    if any(value is not None for value in layout):
-        notes.append("the layout of a qcow2 image is made by qemu-img, not by the domain")
     return tuple(notes)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from virtune.dialects.libvirt.domain import THREADS_MAX, domain_element, threads_in
+from virtune.dialects.libvirt.words import BANDWIDTH, PINS, POLL_WORDS, POOL_WORDS, SCHEDULERS
 from virtune.dialects.text.xml import (
     Document,
     Element,
@@ -19,33 +20,6 @@ from virtune.dialects.text.xml import (
 )
 from virtune.model.domain import SettingChange
 from virtune.model.errors import PlanError
-
-POLL_WORDS: Mapping[str, str] = {
-    "iothread.poll_max_ns": "max",
-    "iothread.poll_grow": "grow",
-    "iothread.poll_shrink": "shrink",
-}
-"""Attributes of an IOThread's `<poll>`."""
-
-POOL_WORDS: Mapping[str, str] = {
-    "iothread.thread_pool_min": "thread_pool_min",
-    "iothread.thread_pool_max": "thread_pool_max",
-}
-"""Attributes of a listed `<iothread>`."""
-
-PINS: Mapping[str, tuple[str, str]] = {
-    "iothread.pin": ("iothreadpin", "iothread"),
-    "vcpu.pin": ("vcpupin", "vcpu"),
-    "emulator.pin": ("emulatorpin", ""),
-}
-"""Elements of `<cputune>` that pin something, and the attribute that says what."""
-
-SCHEDULERS: Mapping[str, tuple[str, str]] = {
-    "iothread.scheduler": ("iothreadsched", "iothreads"),
-    "emulator.scheduler": ("emulatorsched", ""),
-}
-BANDWIDTH: Mapping[str, str] = {"iothread.quota": "iothread_quota", "iothread.period": "iothread_period"}
-"""Elements of `<cputune>` for all IOThreads together."""
 
 _BEFORE_CPUTUNE = ("defaultiothread", "iothreadids", "iothreads", "vcpus", "vcpu", "memory", "name")
 _SCHEDULER = re.compile(r"(batch|idle)|(fifo|rr) ([1-9][0-9]?)")

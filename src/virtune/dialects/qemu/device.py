@@ -91,7 +91,7 @@ def guest_command_line(arguments: Sequence[str]) -> str:
 def image_line(stack: Stack, *, image: str, size_bytes: int) -> str | None:
     """Return the `qemu-img` line that makes an image with the stack's layout, None for one that needs none."""
     disk = stack.disk
-    if disk.backend != "file" or disk.format == "raw":
+    if disk.backend != "file" or (disk.format == "raw" and disk.preallocation is None):
         return None
     asked: dict[str, Bytes | str | bool | None] = {
         "cluster_size": disk.cluster_size,

@@ -1,22 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The winner of a search as configuration text: QEMU's command line, libvirt's disk element."""
+"""The winner of a search as configuration text: QEMU's command line, libvirt's disk element.
 
+What a text says is not kept in a list that somebody must remember to extend: each of the winner's settings is taken
+away in turn, and one whose absence changes no line is named beside the lines, with the reason.
+"""
+
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from virtune.dialects.libvirt.disk import disk_xml
+from virtune.dialects.libvirt import words as libvirt_words
+from virtune.dialects.libvirt.disk import DiskXml, disk_xml
 from virtune.dialects.qemu.device import guest_arguments, guest_command_line, image_line, machine_arguments
-from virtune.model.knob import Knob
-from virtune.model.knobs import BY_ID
-from virtune.model.stack import Stack
+from virtune.model.knob import Choice, Knob, Number, Size, Switch
+from virtune.model.knobs import TURNED
+from virtune.model.stack import Stack, setting_of, with_setting
 from virtune.model.tuning import Tuning
 
 IMAGE = "/path/to/disk.img"
 """A placeholder for the user's image: the measured one was a scratch image."""
 
+_MEASURED = "a condition of the measurement, and no setting of a VM"
+_GUESTS = "virtune started so many test guests: each gets these lines"
+_DISKS = "the lines are of one disk: each further one gets such lines, with names of its own"
+_AFTER = "threads are pinned when they run: `taskset -cp CPUS THREAD`"
+_EXPORT = "the daemon's export stood in for a guest's device"
+_WHY: dict[str, str] = {
+    **dict.fromkeys(("host.cache", "host.neighbour", "disk.place", "load.pin", "workload.iodepth"), _MEASURED),
+    **dict.fromkeys(("guests.count", "guests.idle", "guests.images", "guests.spread"), _GUESTS),
+    **dict.fromkeys(("disks.count", "disks.iothreads", "disks.second"), _DISKS),
+    **dict.fromkeys(("disk.export", "export.num_queues", "export.iothread"), _EXPORT),
+    "disk.filesystem": "the guest makes it",
+    "guest.system": "what ran in the test guest",
+}
+"""Why no program's lines can say a setting."""
 
-_NOT_OF_QEMU = frozenset({"machine.emulator", "pins", "guests", "idle_guests", "spread"})
-_NOT_OF_LIBVIRT = frozenset({"machine", "pins", "guests", "idle_guests", "spread"})
-"""The settings of a Stack that these lines cannot express."""
+_WHY_NOT_QEMU: dict[str, str] = {
+    **dict.fromkeys(("vcpu.pin", "emulator.pin", "iothread.pin"), _AFTER),
+    "machine.emulator": "it is the program that gets these lines",
+}
+_WHY_NOT_LIBVIRT: dict[str, str] = {
+    "vcpu.pin": "`virtune advise --set vcpu.pin@vcpu:0=CPUS` writes it, for each vCPU",
+    "emulator.pin": "`virtune advise --set emulator.pin=CPUS` writes it",
+    "iothread.pin": "`virtune advise --set iothread.pin@iothread:1=CPUS` writes it",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,41 +59,77 @@ def spelled(known: Tuning) -> tuple[Spelled, ...]:
     """Write the winner for every program that can express it; nothing before the search is finished."""
     if known.winner is None or not known.finished:
         return ()
-    study, stack = known.study, known.study.arm(known.winner).stack
-    image, device = study.target or IMAGE, (study.target or "").startswith("/dev/")
-    disk = guest_arguments(stack, image=image, size_bytes=study.span_bytes, block_device=device)
-    lines = guest_command_line((*machine_arguments(stack), *disk))
-    notes = (*_beside(known, _NOT_OF_QEMU), *_memory(stack))
-    found = [Spelled(program="qemu", title="QEMU command line", text=lines, notes=notes)]
-    if line := image_line(stack, image=image, size_bytes=study.span_bytes):
+    study = known.study
+    return spelled_stack(study.arm(known.winner).stack, target=study.target, size_bytes=study.span_bytes)
+
+
+def spelled_stack(stack: Stack, *, target: str | None, size_bytes: int) -> tuple[Spelled, ...]:
+    """Write a stack for every program that can express it, for a `target` of this host or an image to be made of
+    `size_bytes`.
+    """
+    image, device = target or IMAGE, (target or "").startswith("/dev/")
+
+    def qemu(one: Stack) -> str:
+        disk = guest_arguments(one, image=image, size_bytes=size_bytes, block_device=device)
+        return guest_command_line((*machine_arguments(one), *disk))
+
+    def made(one: Stack) -> str:
+        return image_line(one, image=image, size_bytes=size_bytes) or ""
+
+    def libvirt(one: Stack) -> str:
+        return _inside(disk_xml(one, image=image, block_device=device))
+
+    memory = "-m and the size of memory0 are those of the guest that was measured: write your own in both"
+    notes = (*lacking(stack, (qemu, made), _WHY_NOT_QEMU.get), *([memory] if stack.machine.hugepages else ()))
+    found = [Spelled(program="qemu", title="QEMU command line", text=qemu(stack), notes=notes)]
+    if line := made(stack):
         found.append(Spelled(program="qemu-img", title="an image of that layout", text=line))
-    title, notes = "libvirt domain XML", _beside(known, _NOT_OF_LIBVIRT)
+    title = "libvirt domain XML"
     try:
         xml = disk_xml(stack, image=image, block_device=device)
     except ValueError as error:
-        return (*found, Spelled(program="libvirt", title=title, text="", notes=(str(error), *notes)))
+        return (*found, Spelled(program="libvirt", title=title, text="", notes=(str(error),)))
+    left = lacking(stack, (libvirt, made), lambda knob: _WHY_NOT_LIBVIRT.get(knob) or libvirt_words.refusal(knob))
+    return (*found, Spelled(program="libvirt", title=title, text=_inside(xml), notes=(*xml.notes, *left)))
+
+
+def _inside(xml: DiskXml) -> str:
     inside = "\n".join(part for part in (xml.controller, xml.disk) if part)
     text = f"<!-- inside <devices> -->\n{inside}"
-    if xml.domain:
-        text = f"<!-- inside <domain>, beside <vcpu> -->\n{xml.domain}\n{text}"
-    return (*found, Spelled(program="libvirt", title=title, text=text, notes=(*xml.notes, *notes)))
+    return f"<!-- inside <domain>, beside <vcpu> -->\n{xml.domain}\n{text}" if xml.domain else text
 
 
-def _beside(known: Tuning, places: frozenset[str]) -> tuple[str, ...]:
-    """Name the winner's settings that the lines lack: without them the configuration is not the winner."""
-    assert known.winner is not None  # noqa: S101 - only a winner is written
-    settings = known.study.arm(known.winner).settings
-    own = [f"{name}={value}" for name, value in settings if name in BY_ID and _place(BY_ID[name]) & places]
-    return (
-        (f"also measured with these settings, which the lines above do not contain: {', '.join(own)}",) if own else ()
-    )
+def lacking(
+    stack: Stack, writers: tuple[Callable[[Stack], str], ...], why: Callable[[str], str | None]
+) -> Iterator[str]:
+    """Name the settings of a stack on which no text depends: without them the configuration is not what was
+    measured.
+    """
+    plain = Stack(rig=stack.rig, domain=stack.domain)
+    for knob in TURNED:
+        value = setting_of(stack, knob)
+        if value == setting_of(plain, knob):
+            continue
+        others = [with_setting(stack, knob, other) for other in (setting_of(plain, knob), *_other(knob, value))]
+        if not any(_differs(stack, other, write) for other in others for write in writers):
+            reason = _WHY.get(knob.id) or why(knob.id) or "virtune has no words for it here"
+            yield f"also measured with {knob.id}={knob.written(value)}, which these lines do not contain: {reason}"
 
 
-def _place(knob: Knob) -> frozenset[str]:
-    return frozenset((".".join(knob.place), *knob.place[:1]))
+def _differs(stack: Stack, other: Stack, write: Callable[[Stack], str]) -> bool:
+    """Whether a text depends on what two stacks differ in; it does where only one of them can be written."""
+    try:
+        return write(other) != write(stack)
+    except ValueError:
+        return True
 
 
-def _memory(stack: Stack) -> tuple[str, ...]:
-    if stack.machine.hugepages is None:
-        return ()
-    return ("-m and the size of memory0 are those of the guest that was measured: write your own in both",)
+def _other(knob: Knob, value: str | int | bool | None) -> Iterator[str | int | bool]:  # noqa: FBT001
+    """Yield another value of a knob: a writer may leave out the one that is the system's own default."""
+    match knob.domain:
+        case Choice(values=values):
+            yield next(one for one in values if one != value)
+        case Switch():
+            yield not value
+        case Number() | Size() if isinstance(value, int):
+            yield value + 1
