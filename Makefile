@@ -21,8 +21,10 @@ test: ready  ## Everything: style, types, house rules, tests on real fio and QEM
 	$(MAKE) --no-print-directory -j 3 types contracts together
 	$(VENV)/pytest -m 'alone and not long' $(ALONE)
 
-test-long: ready  ## What is long and rare: kills by the hundred, soaks, large simulations; before a release
+test-long: ready  ## What is long and rare: kills by the hundred, soaks, large simulations, fresh faults and mutated files; before a release
 	$(VENV)/pytest -m long
+	$(VENV)/python -m benchmarks.fresh --floor 0.85
+	$(VENV)/python -m benchmarks.fuzz 2000
 
 check: types contracts style  ## Style, types and import contracts only
 

@@ -177,15 +177,16 @@ def tried(fault: Fault, copy: Path, *, near_only: bool, seconds: float, sound: s
     folder = () if near_only or not (copy / "tests" / fault.room).is_dir() else (fault.room,)
     tests = [names for names in (fault.near, folder) if names]
     for names in tests:
-        outcome, by = _planted_run(fault, copy, names, seconds=seconds, sound=sound)
+        outcome, by = planted_run(fault, copy, names, seconds=seconds, sound=sound)
         if outcome == FOUND:
             return outcome, by
     return SURVIVED, fault.excuse
 
 
-def _planted_run(
+def planted_run(
     fault: Fault, copy: Path, names: Sequence[str], *, seconds: float, sound: set[Sequence[str]]
 ) -> tuple[str, str]:
+    """Plant a fault, run these tests and take it out again; raises TableError where they fail without it."""
     if names not in sound:
         require_sound(copy, names, seconds)
         sound.add(names)
