@@ -9,9 +9,9 @@ from virtune.advise.audit import audit
 from virtune.advise.consequences import Consequences
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.flows.domains.advise import Wish, advise, read_turn
-from virtune.flows.domains.domains import from_paths
+from virtune.flows.domains.domains import FoundDomain, from_paths
 from virtune.model.domain import Domain
-from virtune.model.finding import Subject, Unread
+from virtune.model.finding import Subject
 
 DOMAINS = Path(__file__).parents[1] / "captures" / "domains"
 DISK = "<disk type='file'><driver cache='{2}'/><source file='/d/{0}'/><target dev='{0}' bus='{1}'/></disk>"
@@ -82,7 +82,7 @@ def test_what_it_takes_depends_on_the_disk(words: str, what: str) -> None:
 def test_audit_and_advise_say_the_same_of_the_same_change() -> None:
     compared = 0
     for found in from_paths([DOMAINS], here=False):
-        assert not isinstance(found, Unread)
+        assert isinstance(found, FoundDomain)
         for finding in audit(Subject(domain=found.subject.domain)):
             if len(finding.seen.turns) == 1:
                 advised = advise(found, Wish(turns=finding.seen.turns))

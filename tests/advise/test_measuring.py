@@ -11,8 +11,8 @@ from virtune.advise.audit import audit
 from virtune.advise.measuring import UNKNOWN_PLACE, measuring
 from virtune.cli import compare
 from virtune.dialects.libvirt.domain import read_domain
-from virtune.flows.domains.domains import from_paths
-from virtune.model.finding import HostView, ImageView, Running, Subject, Unread
+from virtune.flows.domains.domains import FoundDomain, from_paths
+from virtune.model.finding import HostView, ImageView, Running, Subject
 from virtune.plan.arms import arm_from_text, base_stack, check_arms
 
 DOMAINS = Path(__file__).parents[1] / "captures" / "domains"
@@ -62,7 +62,7 @@ def test_it_measures_in_the_guest_where_one_runs_with_an_agent() -> None:
 def test_every_command_that_is_offered_can_be_run_as_it_stands() -> None:
     tried = set()
     for found in from_paths([DOMAINS], here=False):
-        assert not isinstance(found, Unread)
+        assert isinstance(found, FoundDomain)
         names = {disk.source.name for disk in found.subject.disks}
         thin = ImageView(size_bytes=2**40, allocated_bytes=0, backing=True, cluster_bytes=65536, extended_l2=False)
         host = HostView(qemu=(7, 2), cpus=64, images=dict.fromkeys(names, thin))

@@ -32,12 +32,12 @@ def test_a_bad_domain_is_named_with_the_change_that_fixes_it(user: User) -> None
     assert "error   R01  vda      cache=unsafe   (line 31)" in ran.stdout
     assert "+      <driver name='qemu' type='qcow2' cache='none' discard='unmap'/>" in ran.stdout
     assert "[power-off; risks performance]" in ran.stdout
-    assert ran.stdout.splitlines()[-1] == "1 domain: 1 error, 2 to try"
+    assert ran.stdout.splitlines()[-1] == "1 domain audited: 1 error, 2 to try"
 
 
 def test_of_the_study_s_own_configuration_nothing_is_said(user: User) -> None:
     ran = user.run("audit", file("study3-flash"))
-    assert ran.stdout.splitlines()[-1] == "1 domain: nothing found"
+    assert ran.stdout.splitlines()[-1] == "1 domain audited: nothing found"
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_the_exit_code_follows_the_threshold(user: User, name: str, limit: str, 
 def test_a_folder_is_audited_as_a_whole(user: User, tmp_path: Path) -> None:
     ran = user.run("audit", str(DOMAINS), status=4)
     assert "R30  in-the-main-loop: " in ran.stdout
-    assert ran.stdout.splitlines()[-1].startswith("55 domains: ")
+    assert ran.stdout.splitlines()[-1].startswith("54 domains audited, 1 not audited: ")
     folder = tmp_path / "qemu"
     (folder / "networks").mkdir(parents=True)
     (folder / "networks" / "default.xml").write_text("<network><name>default</name></network>")
@@ -71,9 +71,10 @@ def test_a_folder_is_audited_as_a_whole(user: User, tmp_path: Path) -> None:
     (folder / "c.xml").mkdir()
     os.mkfifo(folder / "pipe.xml")
     ran = user.run("audit", str(folder), status=2)
-    assert ran.stdout.splitlines()[-1] == "1 domain: 1 to try; 2 not read"
+    assert ran.stdout.splitlines()[-1] == "1 domain audited: 1 to try; 2 not read"
     assert "broken.xml: line 1: it is no XML" in ran.stdout
     assert "pipe.xml: it is not a regular file" in ran.stdout
+    assert f"no VM: 3 of 6 files of {folder}: catalog.xml, fonts.conf, networks/default.xml" in ran.stdout
 
 
 def test_a_vm_of_a_folder_that_cannot_be_read_is_named_and_counts(user: User, tmp_path: Path) -> None:
@@ -104,7 +105,7 @@ def test_of_several_vms_a_table_comes_first_and_each_has_one_change(user: User, 
         "VM         error  warning  try  rules",
         "two            3        1    .  R01 R29",
         "proj_sata      .        .    1  R27",
-        "1 domain without findings",
+        "1 audited domain without findings",
         "",
     ]
     # the first is what the guest boots from, so it is not replugged
@@ -114,21 +115,23 @@ def test_of_several_vms_a_table_comes_first_and_each_has_one_change(user: User, 
     assert ran.stdout.count("@@") == 2, "one difference of one place"
     assert ran.stdout.count("+<disk type='file'><driver name='qemu' type='raw' cache='none'") == 3
     assert f"$ virtune advise --rule R27 {tmp_path}/small.xml" in ran.stdout
-    assert ran.stdout.splitlines()[-1] == "3 domains: 3 errors, 1 warning, 1 to try"
+    assert ran.stdout.splitlines()[-1] == "3 domains audited: 3 errors, 1 warning, 1 to try"
 
 
 def test_a_rule_is_left_out_and_a_table_is_all_that_is_asked_for(user: User) -> None:
     ran = user.run("audit", file("vagrant-cache-unsafe"), "--ignore", "R01")
-    assert ran.stdout.splitlines()[-1] == "1 domain: 2 to try"
+    assert ran.stdout.splitlines()[-1] == "1 domain audited: 2 to try"
     ran = user.run("audit", file("vagrant-cache-unsafe"), file("vagrant-sata"), "--brief", status=4)
-    assert ran.stdout.splitlines() == [
+    lines = ran.stdout.splitlines()
+    assert lines[6].startswith("rules that could not look")
+    assert [*lines[:6], lines[-1]] == [
         "VM          R01  R27  R30",
         "proj_ci       1    .    2",
         "proj_sata     .    1    .",
         "R01  error    unsafe-cache",
         "R27  try      emulated-bus",
         "R30  try      in-the-main-loop",
-        "2 domains: 1 error, 3 to try",
+        "2 domains audited: 1 error, 3 to try",
     ]
     found = strictly(user.run("audit", file("vagrant-cache-unsafe"), "--json", "--ignore", "R30", status=4).stdout)
     assert [one["rule"] for one in found["domains"][0]["findings"]] == ["R01"]
@@ -149,7 +152,9 @@ def test_the_document_keeps_to_its_schema_and_every_change_of_it_is_noticed(user
     assert complaints("audit", found) == []
     assert [one["domain"] for one in found["domains"]] == ["proj_ci", "web1", "flash", "printed"]
     assert found["unread"][0]["origin"] == "/dev/null"
+    assert found["passed_over"] == []
     small = {**found, "domains": found["domains"][:1]}
+    small["passed_over"] = [{"origin": "d", "count": 1, "files": 2, "names": ["x"]}]
     schema = validator("audit")
     for what, document in invalid_variants(small):
         assert not schema.is_valid(document), what

@@ -22,7 +22,7 @@ FINDING: dict[str, Any] = {
     "takes": None,
     "risk": "none",
 }
-DOMAIN: dict[str, Any] = {"origin": "/vms/x.xml", "domain": "x", "uuid": None, "findings": []}
+DOMAIN: dict[str, Any] = {"origin": "/vms/x.xml", "domain": "x", "uuid": None, "findings": [], "not_looked_at": []}
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,8 @@ def answer(name: str, document: Any) -> HostAnswer:
         {"domains": [DOMAIN | {"findings": [FINDING | {"rule": "R9999"}]}], "unread": []},
         {"domains": [DOMAIN | {"findings": [FINDING | {"risk": "any"}]}], "unread": []},
         {"domains": [DOMAIN | {"findings": [FINDING | {"line": "x"}]}], "unread": []},
+        {"domains": [DOMAIN | {"not_audited": 7}], "unread": []},
+        {"domains": [DOMAIN | {"not_looked_at": [{"unknown": "x", "rules": [7]}]}], "unread": []},
         {"domains": [], "unread": [{"origin": "x"}]},
     ],
     ids=lambda one: json.dumps(one)[:40],

@@ -19,7 +19,8 @@ MEANINGS: dict[int, str] = {
     4: "a threshold was breached: of `--fail-if`, where the whole interval of the change lies beyond the limit, or of"
     " `audit --fail-on`, where something at least as grave was found, or of `check --fail-if-noisier`",
     5: "a condition of `--fail-if` is undecided and none was breached: the interval of the change straddles the"
-    " limit, or nothing can be concluded (one run each, too few rounds, a metric that was not measured)",
+    " limit, or nothing can be concluded (one run each, too few rounds, a metric that was not measured); of `audit`,"
+    " a domain was read that no rule can judge",
     130: "interrupted: what is finished is kept, and `virtune resume` goes on",
 }
 """An error with another code stops the generation."""

@@ -21,7 +21,10 @@ def page() -> str:
 
 def _lines() -> Iterator[str]:
     yield "What `virtune audit` looks for in the configuration of VMs. A rule speaks only of facts that are there;"
-    yield "where one is unknown (a file says nothing of its host), it is silent. Ids are stable.\n"
+    yield "where one is unknown (a file says nothing of its host: `--here`), the audit names the rule as one that"
+    yield "could not look. A domain whose disks no rule can judge (of another type than QEMU's, or partly in a file"
+    yield "that was not read) is `not audited`: no findings then mean nothing, and the exit code is 5."
+    yield "Ids are stable.\n"
     yield from table(("severity", "means"), ((one.value, _MEANINGS[one]) for one in reversed(Severity)))
     for severity in reversed(Severity):
         yield f"## {severity.value.capitalize()}\n"
@@ -35,4 +38,6 @@ def _rule(rule: Rule) -> Iterator[str]:
     yield f"{plain(rule.why)}\n"
     takes = rule.takes.value if rule.takes else "nothing is to be applied"
     yield f"Applying takes: {takes}. Risk: {rule.risk.value}. Confidence: {rule.confidence.value}.\n"
+    if rule.needs:
+        yield f"Needs, beside the configuration: {'; '.join(need.value for need in rule.needs)}.\n"
     yield f"Source: {plain(rule.source)}\n"

@@ -1,16 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit: run every rule on one domain, and sort the findings by severity."""
+"""The audit: run every rule on one domain, sort the findings by severity, and say what could not be looked at."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from virtune.advise import device, durability, engine, hypervisors, placement, running
 from virtune.advise.consequences import Consequences
+from virtune.advise.device import scsi_model
+from virtune.advise.qemu_versions import version_of_machine
 from virtune.advise.rule import RULES
-from virtune.model.domain import Controller, DomainDisk
-from virtune.model.finding import Finding, Rule, Seen, Subject
+from virtune.model.domain import Controller, Domain, DomainDisk
+from virtune.model.finding import Finding, Need, NotLookedAt, Rule, Seen, Subject
 
 ROOMS = (durability, engine, device, placement, running, hypervisors)
 """The modules whose rules are asked, in the order of the reference page."""
+
+_OWN_RULES = ("xl", "vmx", "bhyve", "vm-bhyve")
+"""Languages of other hypervisors whose disks have rules of their own."""
+
+_AUDITED_AS = {
+    "xen": "its xl configuration",
+    "vmware": "its .vmx",
+    "bhyve": "its configuration for bhyve or vm-bhyve",
+}
+"""Of libvirt's types that QEMU does not run: what of the same VM has rules."""
+
+_TYPE_MAX = 40
+"""The longest type that is quoted."""
 
 
 def rules() -> tuple[Rule, ...]:
@@ -25,6 +40,125 @@ def audit(subject: Subject, asked: Sequence[Rule] | None = None) -> tuple[Findin
     consequences = Consequences(subject.domain)
     found = [_finding(rule, subject, seen, lines, consequences) for rule in some for seen in rule.check(subject)]
     return tuple(sorted(found, key=lambda one: (-one.rule.severity.rank, one.line, one.rule.id)))
+
+
+def not_audited(domain: Domain) -> str:
+    """Return why the rules cannot judge the disks of a domain: who serves them is not known, or is no QEMU, or a part
+    of the configuration was not read. Empty where they can.
+    """
+    if domain.elsewhere:
+        return f"{', '.join(domain.elsewhere)}: another file, which was not read; its disks may be there"
+    if domain.runs_qemu or domain.language in _OWN_RULES:
+        return ""
+    if not domain.kind:
+        return "it has no type, and libvirt refuses such a domain; with type='kvm' it would be audited"
+    what = _AUDITED_AS.get(domain.kind, "a domain that QEMU runs (type kvm, qemu, hvf or nvmm)")
+    return f"type {domain.kind[:_TYPE_MAX]}: no rule knows how its disks are served; {what} would be audited"
+
+
+def rules_by_need(asked: Sequence[Rule]) -> Mapping[Need, tuple[str, ...]]:
+    """Return the rules that need a fact, by their ids, for every fact that any of them needs."""
+    return {need: tuple(sorted(rule.id for rule in asked if need in rule.needs)) for need in Need}
+
+
+def not_looked_at(subject: Subject, by_need: Mapping[Need, tuple[str, ...]]) -> tuple[NotLookedAt, ...]:
+    """Return which rules could not look at a domain, or not at all of it, and what they lack."""
+    needs = _UNKNOWN if subject.disks else _WITHOUT_DISKS
+    return tuple(
+        NotLookedAt(unknown=_named(need, subject.domain), rules=by_need[need])
+        for need, unknown in needs.items()
+        if by_need[need] and unknown(subject)
+    )
+
+
+def _named(need: Need, domain: Domain) -> str:
+    return f"{need.value} ({(domain.machine or 'not written')[:_TYPE_MAX]})" if need is Need.MACHINE else need.value
+
+
+def _files(subject: Subject) -> Iterator[DomainDisk]:
+    return (disk for disk in subject.disks if disk.source.kind in ("file", "volume"))
+
+
+def _state_unknown(subject: Subject) -> bool:
+    """Whether nobody asked if it runs: a file does not say, a libvirt does."""
+    return subject.running is None and subject.connect is None
+
+
+def _image_unknown(subject: Subject) -> bool:
+    seen = (subject.image(disk) for disk in _files(subject))
+    return any(
+        None in (one.size_bytes, one.allocated_bytes, one.filesystem, one.free_share)
+        or (one.filesystem == "btrfs" and one.copy_on_write is None)
+        for one in seen
+    )
+
+
+def _header_unknown(subject: Subject) -> bool:
+    seen = (subject.image(disk) for disk in subject.disks if disk.format == "qcow2" and disk.opened_here)
+    return any(None in (one.size_bytes, one.cluster_bytes, one.extended_l2, one.backing) for one in seen)
+
+
+def _chain_unknown(subject: Subject) -> bool:
+    return any(
+        disk.backing is None and disk.format == "qcow2" and subject.image(disk).backing is not False
+        for disk in subject.disks
+    )
+
+
+def _engine_unknown(subject: Subject) -> bool:
+    if not any(disk.io in ("io_uring", "native") for disk in subject.disks):
+        return False
+    running = subject.running
+    return _state_unknown(subject) or (running is not None and None in (running.rings, running.contexts))
+
+
+def _opened_unknown(subject: Subject) -> bool:
+    if subject.running is None:
+        return subject.connect is None
+    shown = {disk.target for disk in subject.running.disks if disk.direct is not None}
+    live = subject.running.live.disks
+    return any(
+        disk.source.kind in ("file", "block") and disk.holds_data and disk.target not in shown for disk in live
+    )
+
+
+def _uses(subject: Subject, engine: str) -> bool:
+    return any(disk.io == engine and disk.opened_here for disk in subject.disks)
+
+
+_UNKNOWN: Mapping[Need, Callable[[Subject], bool]] = {
+    Need.KERNEL: lambda on: on.host.kernel is None and _uses(on, "io_uring"),
+    Need.QEMU: lambda on: on.host.qemu is None,
+    Need.LIBVIRT: lambda on: on.host.libvirt is None and bool(on.domain.written),
+    Need.IO_URING: lambda on: None in (on.host.io_uring_disabled, on.host.io_uring_usable) and _uses(on, "io_uring"),
+    Need.AIO_EVENTS: lambda on: None in (on.host.aio_used, on.host.aio_limit) and _uses(on, "native"),
+    Need.CPUS: lambda on: on.host.cpus is None or (on.host.online is None and bool(on.domain.pins)),
+    Need.MEMORY: lambda on: None in (on.host.memory_bytes, on.host.dirty_percent, on.host.dirty_bytes),
+    Need.GOVERNOR: lambda on: on.host.governors is None,
+    Need.IMAGE: _image_unknown,
+    Need.HEADER: _header_unknown,
+    Need.MEDIUM: lambda on: any(
+        on.image(disk).rotational is None for disk in on.disks if disk.discard is None and disk.opened_here
+    ),
+    Need.SCHEDULER: lambda on: (
+        on.domain.io_weight is not None and any(on.image(disk).scheduler is None for disk in on.disks)
+    ),
+    Need.CHAIN: _chain_unknown,
+    Need.STATE: _state_unknown,
+    Need.ENGINE: _engine_unknown,
+    Need.OPENED: _opened_unknown,
+    Need.MACHINE: lambda on: (
+        version_of_machine(on.domain.machine, on.host.qemu) is None and any(disk.bus == "virtio" for disk in on.disks)
+    ),
+    Need.CONTROLLER: lambda on: any(
+        disk.bus == "scsi" and scsi_model(on.domain, disk)[0] is None for disk in on.disks
+    ),
+    Need.BUS: lambda on: any(disk.bus is None for disk in on.disks),
+}
+"""Whether a fact is unknown of a subject, where a rule would have used it."""
+
+_WITHOUT_DISKS = {need: _UNKNOWN[need] for need in (Need.CPUS,)}
+"""What is asked of a VM whose disks QEMU does not serve."""
 
 
 def _finding(

@@ -2,20 +2,17 @@
 """Rules of the device, its queues and its threads."""
 
 import itertools
-import re
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
 from virtune.advise.limits import lifting, limits_now, limits_of, told
 from virtune.advise.measuring import measuring
+from virtune.advise.qemu_versions import version_of_machine
 from virtune.advise.rule import below, rule
 from virtune.model.domain import IOTHREAD_BUSES, Domain, DomainDisk, SettingChange
-from virtune.model.finding import Confidence, Seen, Severity, Subject, Version
+from virtune.model.finding import Confidence, Need, Seen, Severity, Subject
 from virtune.model.knob import Change, Risk
 from virtune.model.stack import POLL_DEFAULT_NS
-
-_MACHINE = re.compile(r"(?:pc|q35|i440fx|virt)-(\d+)\.(\d+)$")
-
 
 _SCSI_DEFAULTS = (
     ("s390", "virtio-scsi"), ("ppc64 pseries", "ibmvscsi"), ("ppc64le pseries", "ibmvscsi"),
@@ -25,15 +22,10 @@ _SCSI_DEFAULTS = (
 """The SCSI controller that libvirt gives a machine unasked (qemuDomainDefaultSCSIControllerModel; its own tests)."""
 
 
-def machine_version(machine: str | None) -> Version | None:
-    """Return QEMU's version in a machine type (`pc-q35-7.2`); a distribution's own (`rhel9.4.0`) has none."""
-    found = _MACHINE.search(machine or "")
-    return (int(found[1]), int(found[2])) if found else None
-
-
 @rule(
     "R27",
     Severity.TRY,
+    needs=(Need.BUS,),
     risk=Risk.AVAILABILITY,
     source="https://www.qemu.org/2021/01/19/virtio-blk-scsi-configuration/",
 )
@@ -55,6 +47,7 @@ def emulated_bus(subject: Subject) -> Iterator[Seen]:
 @rule(
     "R86",
     Severity.TRY,
+    needs=(Need.CONTROLLER, Need.BUS),
     risk=Risk.AVAILABILITY,
     source="https://www.qemu.org/2021/01/19/virtio-blk-scsi-configuration/; Proxmox: scsihw is lsi by default",
 )
@@ -64,14 +57,14 @@ def emulated_controller(subject: Subject) -> Iterator[Seen]:
     none is written: an LSI on x86.
     """
     for disk in subject.disks:
-        model, written = _scsi_model(subject.domain, disk)
+        model, written = scsi_model(subject.domain, disk)
         if model and not model.startswith("virtio"):
             how = f"its controller's model is {model}" + ("" if written else ", libvirt's default for this machine")
             yield Seen(at=disk, seen=how, advice="virtio-scsi, once the guest has it")
 
 
-def _scsi_model(domain: Domain, disk: DomainDisk) -> tuple[str | None, bool]:
-    """The model of a disk's SCSI controller, and whether it is written; None where it is none or not known."""
+def scsi_model(domain: Domain, disk: DomainDisk) -> tuple[str | None, bool]:
+    """Return the model of a disk's SCSI controller, and whether it is written; None where it is none or unknown."""
     controller = domain.controller_of(disk) if disk.bus == "scsi" else None
     if disk.bus != "scsi" or (controller is None and domain.language != "libvirt"):
         return None, False
@@ -81,7 +74,12 @@ def _scsi_model(domain: Domain, disk: DomainDisk) -> tuple[str | None, bool]:
     return next((model for starts, model in _SCSI_DEFAULTS if f"{arch} {machine}".startswith(starts)), None), False
 
 
-@rule("R28", Severity.TRY, source="https://www.qemu.org/docs/master/system/devices/nvme.html; its author's figures")
+@rule(
+    "R28",
+    Severity.TRY,
+    needs=(Need.BUS,),
+    source="https://www.qemu.org/docs/master/system/devices/nvme.html; its author's figures",
+)
 def emulated_nvme(subject: Subject) -> Iterator[Seen]:
     """An emulated NVMe disk has no IOThread and, unless told so, no ioeventfd: 153 KIOPS at depth 64 against 313."""
     for disk in subject.disks:
@@ -133,6 +131,7 @@ _ON_AND_OFF = ({"export.iothread": "off"}, {"export.iothread": "on"})
 @rule(
     "R30",
     Severity.TRY,
+    needs=(Need.CONTROLLER, Need.BUS),
     confidence=Confidence.PUBLISHED,
     takes=Change.REPLUG,
     source="https://libvirt.org/formatdomain.html; https://pve.proxmox.com/pve-docs/chapter-qm.html",
@@ -157,14 +156,14 @@ def in_the_main_loop(subject: Subject) -> Iterator[Seen]:
 
 
 def _can_have_a_thread(domain: Domain, disk: DomainDisk) -> bool:
-    return disk.bus in IOTHREAD_BUSES or (_scsi_model(domain, disk)[0] or "").startswith("virtio")
+    return disk.bus in IOTHREAD_BUSES or (scsi_model(domain, disk)[0] or "").startswith("virtio")
 
 
 def _whose(domain: Domain, disk: DomainDisk) -> str:
     """Say which part of the VM would have the IOThread: Proxmox gives one to a controller that has one disk."""
     if disk.bus != "scsi":
         return "of its own"
-    if domain.language == "proxmox" and _scsi_model(domain, disk)[0] != "virtio-scsi-single":
+    if domain.language == "proxmox" and scsi_model(domain, disk)[0] != "virtio-scsi-single":
         return "of its own, for which scsihw must be virtio-scsi-single"
     return "for its controller" if domain.language != "proxmox" else "of its own"
 
@@ -174,7 +173,7 @@ def _own_thread(domain: Domain, disk: DomainDisk, numbers: AbstractSet[int]) -> 
     at = disk.target
     if disk.bus == "scsi" and domain.language == "libvirt":
         at = f"scsi:{disk.controller}" if domain.controller_of(disk) is not None else ""
-    elif disk.bus == "scsi" and _scsi_model(domain, disk)[0] != "virtio-scsi-single":
+    elif disk.bus == "scsi" and scsi_model(domain, disk)[0] != "virtio-scsi-single":
         at = ""  # Proxmox gives a thread to a controller that has one disk
     free = next(number for number in itertools.count(1) if number not in numbers)
     return (
@@ -201,12 +200,19 @@ def mapping_on_qcow2(subject: Subject) -> Iterator[Seen]:
             )
 
 
-@rule("R34", Severity.TRY, confidence=Confidence.PUBLISHED, takes=Change.REPLUG, source="QEMU commit 9445e1e15e66")
+@rule(
+    "R34",
+    Severity.TRY,
+    needs=(Need.MACHINE, Need.BUS),
+    confidence=Confidence.PUBLISHED,
+    takes=Change.REPLUG,
+    source="QEMU commit 9445e1e15e66",
+)
 def one_queue_for_many(subject: Subject) -> Iterator[Seen]:
     """Machine types before 5.2 give a virtio disk one queue; one for each vCPU took 101 disks from 78k to 104k
     IOPS.
     """
-    old = below(machine_version(subject.domain.machine), (5, 2))
+    old = below(version_of_machine(subject.domain.machine, subject.host.qemu), (5, 2))
     for disk in subject.disks:
         few = disk.queues if disk.queues is not None else 1 if old else None
         if disk.bus == "virtio" and few is not None and few < subject.domain.vcpus and disk.opened_here:
@@ -227,14 +233,23 @@ def one_queue_for_many(subject: Subject) -> Iterator[Seen]:
             )
 
 
-@rule("R38", Severity.WARNING, risk=Risk.AVAILABILITY, source="QEMU commits 9445e1e15e66, c9b7d9ec21df, 1bf8a989a566")
+@rule(
+    "R38",
+    Severity.WARNING,
+    needs=(Need.MACHINE, Need.BUS),
+    risk=Risk.AVAILABILITY,
+    source="QEMU commits 9445e1e15e66, c9b7d9ec21df, 1bf8a989a566",
+)
 def old_machine_type(subject: Subject) -> Iterator[Seen]:
     """A machine type keeps the defaults of its QEMU: before 5.0 queues of 128 and 126 segments, before 5.2 one queue.
 
     A newer type changes the guest's devices; Windows detects them anew.
     """
-    version = machine_version(subject.domain.machine)
-    if below(version, (5, 2)) and any(disk.bus == "virtio" for disk in subject.disks):
+    version = version_of_machine(subject.domain.machine, subject.host.qemu)
+    several = subject.domain.vcpus > 1
+    disks = [disk for disk in subject.disks if disk.bus == "virtio"]
+    one_queue = below(version, (5, 2)) and several and any(disk.queues is None for disk in disks)
+    if one_queue or (below(version, (5, 0)) and any(disk.queue_size is None for disk in disks)):
         yield Seen(
             seen=f"machine type {subject.domain.machine}",
             advice="consider a newer one, or set queues and queue_size by hand",
@@ -282,7 +297,13 @@ def kvm_is_hidden(subject: Subject) -> Iterator[Seen]:
         )
 
 
-@rule("R47", Severity.WARNING, takes=Change.LIVE, source="https://libvirt.org/formatdomain.html#elementsDisks")
+@rule(
+    "R47",
+    Severity.WARNING,
+    needs=(Need.STATE,),
+    takes=Change.LIVE,
+    source="https://libvirt.org/formatdomain.html#elementsDisks",
+)
 def limited_on_purpose(subject: Subject) -> Iterator[Seen]:
     """A throttled disk is as slow as its limit; no other tuning can exceed that. A limit that was set on the running
     VM alone is in no configuration, and gone after a power-off.

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from virtune.advise.rule import rule, words
 from virtune.model.domain import SettingChange
-from virtune.model.finding import Confidence, Seen, Severity, Subject
+from virtune.model.finding import Confidence, Need, Seen, Severity, Subject
 from virtune.model.knob import Change, Risk
 from virtune.model.units import format_share
 
@@ -25,7 +25,9 @@ def unsafe_cache(subject: Subject) -> Iterator[Seen]:
 
     Only for a disk whose content may be lost at any time; `<transient/>` marks such a one.
     """
-    for disk in subject.disks:
+    # a domain without a type is a template of one: whoever runs it will read the mode as it is written
+    theirs = subject.disks if subject.domain.kind else [disk for disk in subject.domain.disks if disk.holds_data]
+    for disk in theirs:
         if disk.cache == "unsafe" and not disk.transient:
             turns = (SettingChange(knob="disk.cache", at=disk.target, value="none"),)
             yield Seen(at=disk, seen="cache=unsafe", advice="set cache=none (or writeback)", turns=turns)
@@ -34,6 +36,7 @@ def unsafe_cache(subject: Subject) -> Iterator[Seen]:
 @rule(
     "R04",
     Severity.ERROR,
+    needs=(Need.QEMU,),
     confidence=Confidence.PUBLISHED,
     source="https://github.com/proxmox/pve-qemu/blob/master/debian/changelog (11.0.0-1 picks the fix)",
 )
@@ -55,7 +58,13 @@ def discard_corrupts_qcow2(subject: Subject) -> Iterator[Seen]:
             )
 
 
-@rule("R08", Severity.ERROR, takes=None, source="https://www.qemu.org/docs/master/interop/qemu-qmp-ref.html")
+@rule(
+    "R08",
+    Severity.ERROR,
+    needs=(Need.STATE, Need.IMAGE),
+    takes=None,
+    source="https://www.qemu.org/docs/master/interop/qemu-qmp-ref.html",
+)
 def paused_or_about_to_be(subject: Subject) -> Iterator[Seen]:
     """A guest whose disk cannot grow is paused by QEMU (`werror=enospc`): it looks like a disk of endless latency."""
     if subject.running and subject.running.state == "paused" and "i/o" in subject.running.reason.lower():
@@ -83,7 +92,10 @@ def queue_size_refused(subject: Subject) -> Iterator[Seen]:
 
 
 @rule(
-    "R83", Severity.ERROR, source="libvirt, qemuDomainDiskCheck and virDomainDiskDefIOThread checks; tested with 9.0"
+    "R83",
+    Severity.ERROR,
+    needs=(Need.BUS,),
+    source="libvirt, qemuDomainDiskCheck and virDomainDiskDefIOThread checks; tested with 9.0",
 )
 def refused_by_libvirt(subject: Subject) -> Iterator[Seen]:
     """libvirt refuses to define or start such a domain; the file cannot have been tried."""
@@ -117,7 +129,12 @@ LIBVIRT_KNOWS = {
 """Since which libvirt it keeps an element; older ones drop it without a word (tried with 9.0)."""
 
 
-@rule("R37", Severity.ERROR, source="https://libvirt.org/news.html; dropping tested with libvirt 9.0")
+@rule(
+    "R37",
+    Severity.ERROR,
+    needs=(Need.LIBVIRT,),
+    source="https://libvirt.org/news.html; dropping tested with libvirt 9.0",
+)
 def dropped_by_libvirt(subject: Subject) -> Iterator[Seen]:
     """A libvirt that does not know an element drops it without a message: the setting is in the file and has no
     effect.

@@ -7,7 +7,7 @@ from virtune.advise.measuring import measuring
 from virtune.advise.qemu_versions import io_uring_crawls_on_ahci, io_uring_hangs
 from virtune.advise.rule import below, rule, words
 from virtune.model.domain import DomainDisk, SettingChange, cache_of
-from virtune.model.finding import Confidence, Seen, Severity, Subject
+from virtune.model.finding import Confidence, Need, Seen, Severity, Subject
 from virtune.model.knob import Change, Risk
 from virtune.model.stack import DIRECT_CACHES, THROUGH_CACHES
 
@@ -44,6 +44,7 @@ def native_without_direct(subject: Subject) -> Iterator[Seen]:
 @rule(
     "R11",
     Severity.TRY,
+    needs=(Need.IMAGE,),
     risk=Risk.AVAILABILITY,
     source="https://specs.openstack.org/openstack/nova-specs/specs/mitaka/implemented/libvirt-aio-mode.html",
 )
@@ -63,6 +64,7 @@ def native_on_sparse(subject: Subject) -> Iterator[Seen]:
 @rule(
     "R12",
     Severity.ERROR,
+    needs=(Need.IO_URING, Need.KERNEL, Need.QEMU),
     source="https://docs.kernel.org/admin-guide/sysctl/kernel.html; https://www.qemu.org/2025/12/24/qemu-10-2-0/",
 )
 def io_uring_cannot_be(subject: Subject) -> Iterator[Seen]:
@@ -90,6 +92,7 @@ def io_uring_cannot_be(subject: Subject) -> Iterator[Seen]:
 @rule(
     "R14",
     Severity.ERROR,
+    needs=(Need.QEMU, Need.BUS),
     confidence=Confidence.PUBLISHED,
     risk=Risk.AVAILABILITY,
     source="QEMU commits 2ae361ef1d7d, 961fcc0f2276",
@@ -127,6 +130,7 @@ def engine_of_a_network_disk(subject: Subject) -> Iterator[Seen]:
 @rule(
     "R17",
     Severity.ERROR,
+    needs=(Need.AIO_EVENTS,),
     takes=Change.LIVE,
     source="https://docs.kernel.org/admin-guide/sysctl/fs.html; 1024 per context measured",
 )
@@ -164,7 +168,14 @@ def cached_twice(subject: Subject) -> Iterator[Seen]:
             )
 
 
-@rule("R19", Severity.TRY, confidence=Confidence.PUBLISHED, risk=Risk.DATA, source="QEMU commit 984a32f17e8d")
+@rule(
+    "R19",
+    Severity.TRY,
+    needs=(Need.QEMU,),
+    confidence=Confidence.PUBLISHED,
+    risk=Risk.DATA,
+    source="QEMU commit 984a32f17e8d",
+)
 def flush_after_each_write(subject: Subject) -> Iterator[Seen]:
     """writethrough and directsync make every write durable before it is acknowledged; before QEMU 10.0 each pays a
     whole flush. A guest that flushes itself is as safe with cache=none: that is for its owner to know.
@@ -182,6 +193,7 @@ def flush_after_each_write(subject: Subject) -> Iterator[Seen]:
 @rule(
     "R20",
     Severity.WARNING,
+    needs=(Need.IMAGE,),
     confidence=Confidence.PUBLISHED,
     takes=Change.OFFLINE,
     risk=Risk.DATA,
@@ -204,6 +216,7 @@ def direct_on_btrfs(subject: Subject) -> Iterator[Seen]:
 @rule(
     "R22",
     Severity.TRY,
+    needs=(Need.HEADER,),
     takes=Change.POWEROFF,
     source="https://gitlab.com/qemu-project/qemu/-/blob/master/docs/qcow2-cache.txt",
 )
@@ -226,7 +239,14 @@ def l2_cache_too_small(subject: Subject) -> Iterator[Seen]:
             )
 
 
-@rule("R23", Severity.TRY, takes=Change.LIVE, risk=Risk.DATA, source="https://libvirt.org/manpages/virsh.html")
+@rule(
+    "R23",
+    Severity.TRY,
+    needs=(Need.CHAIN,),
+    takes=Change.LIVE,
+    risk=Risk.DATA,
+    source="https://libvirt.org/manpages/virsh.html",
+)
 def long_chain(subject: Subject) -> Iterator[Seen]:
     """A read may have to look into every image of a backing chain, and a write copies clusters from the images
     below.
@@ -240,7 +260,14 @@ def long_chain(subject: Subject) -> Iterator[Seen]:
             )
 
 
-@rule("R24", Severity.TRY, confidence=Confidence.PUBLISHED, takes=Change.OFFLINE, source="QEMU commit 46cd1e8a47")
+@rule(
+    "R24",
+    Severity.TRY,
+    needs=(Need.HEADER,),
+    confidence=Confidence.PUBLISHED,
+    takes=Change.OFFLINE,
+    source="QEMU commit 46cd1e8a47",
+)
 def clusters_without_subclusters(subject: Subject) -> Iterator[Seen]:
     """A first small write to a cluster of an overlay copies all 64 KiB; with subclusters (extended_l2) 4 KiB."""
     for disk in subject.disks:
@@ -257,6 +284,7 @@ def clusters_without_subclusters(subject: Subject) -> Iterator[Seen]:
 @rule(
     "R25",
     Severity.TRY,
+    needs=(Need.MEDIUM, Need.IMAGE),
     confidence=Confidence.PUBLISHED,
     risk=Risk.DATA,
     source="https://libvirt.org/formatdomain.html",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from virtune.advise.flash import cpus_of
 from virtune.advise.rule import rule
 from virtune.model.domain import cache_of
-from virtune.model.finding import Confidence, Seen, Severity, Subject
+from virtune.model.finding import Confidence, Need, Seen, Severity, Subject
 from virtune.model.knob import Change, Risk
 
 DIRTY_BYTES_MAX = 10 * 10**9
@@ -16,6 +16,7 @@ DIRTY_BYTES_MAX = 10 * 10**9
 @rule(
     "R41",
     Severity.TRY,
+    needs=(Need.CPUS,),
     confidence=Confidence.PUBLISHED,
     takes=Change.LIVE,
     source="https://libvirt.org/formatdomain.html; RHEL tuning guide",
@@ -30,7 +31,13 @@ def more_vcpus_than_cpus(subject: Subject) -> Iterator[Seen]:
         )
 
 
-@rule("R84", Severity.ERROR, takes=Change.LIVE, source="sched_setaffinity(2): a set without an online CPU is refused")
+@rule(
+    "R84",
+    Severity.ERROR,
+    needs=(Need.CPUS,),
+    takes=Change.LIVE,
+    source="sched_setaffinity(2): a set without an online CPU is refused",
+)
 def pinned_to_no_cpu(subject: Subject) -> Iterator[Seen]:
     """A thread pinned to CPUs that the host does not have, or that are offline, cannot start."""
     online = subject.host.online
@@ -47,6 +54,7 @@ def pinned_to_no_cpu(subject: Subject) -> Iterator[Seen]:
 @rule(
     "R44",
     Severity.TRY,
+    needs=(Need.GOVERNOR,),
     confidence=Confidence.PLAUSIBLE,
     takes=Change.LIVE,
     risk=Risk.PERFORMANCE,
@@ -62,6 +70,7 @@ def slow_governor(subject: Subject) -> Iterator[Seen]:
 @rule(
     "R45",
     Severity.TRY,
+    needs=(Need.MEMORY,),
     confidence=Confidence.PUBLISHED,
     takes=Change.LIVE,
     source="https://docs.kernel.org/admin-guide/sysctl/vm.html",
@@ -81,7 +90,13 @@ def much_dirty_memory(subject: Subject) -> Iterator[Seen]:
             )
 
 
-@rule("R46", Severity.WARNING, takes=Change.LIVE, source="https://docs.kernel.org/admin-guide/cgroup-v2.html")
+@rule(
+    "R46",
+    Severity.WARNING,
+    needs=(Need.SCHEDULER,),
+    takes=Change.LIVE,
+    source="https://docs.kernel.org/admin-guide/cgroup-v2.html",
+)
 def weight_without_effect(subject: Subject) -> Iterator[Seen]:
     """An I/O weight works only with the scheduler bfq or with io.cost."""
     if subject.domain.io_weight is None:

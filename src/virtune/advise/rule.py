@@ -4,7 +4,7 @@
 import inspect
 from collections.abc import Callable
 
-from virtune.model.finding import Check, Confidence, Rule, Severity, Version
+from virtune.model.finding import Check, Confidence, Need, Rule, Severity, Version
 from virtune.model.knob import Change, Risk
 
 RULES: dict[str, Rule] = {}
@@ -19,8 +19,13 @@ def rule(
     confidence: Confidence = Confidence.DOCUMENTED,
     takes: Change | None = Change.POWEROFF,
     risk: Risk = Risk.NONE,
+    needs: tuple[Need, ...] = (),
 ) -> Callable[[Check], Check]:
-    """Register a function as the rule of that id; its name is the rule's, its docstring the reason."""
+    """Register a function as the rule of that id; its name is the rule's, its docstring the reason.
+
+    `needs` are all the facts it reads that a configuration alone may not give: where one is unknown, the audit says
+    that the rule did not look.
+    """
 
     def register(check: Check) -> Check:
         name = check.__name__.replace("_", "-")
@@ -37,6 +42,7 @@ def rule(
             why=why,
             source=source,
             check=check,
+            needs=needs,
         )
         return check
 

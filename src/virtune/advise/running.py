@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from virtune.advise.rule import rule
 from virtune.model.domain import DomainDisk, cache_of
-from virtune.model.finding import Seen, Severity, Subject
+from virtune.model.finding import Need, Seen, Severity, Subject
 from virtune.model.knob import Change
 from virtune.model.stack import DIRECT_CACHES
 
@@ -38,7 +38,13 @@ def differences(next_start: DomainDisk, live: DomainDisk, *, of: Sequence[str] =
     return found
 
 
-@rule("R80", Severity.WARNING, takes=Change.POWEROFF, source="libvirt: the live and the inactive configuration")
+@rule(
+    "R80",
+    Severity.WARNING,
+    needs=(Need.STATE,),
+    takes=Change.POWEROFF,
+    source="libvirt: the live and the inactive configuration",
+)
 def waits_for_a_power_off(subject: Subject) -> Iterator[Seen]:
     """The running VM and its configuration differ. A change of the configuration reaches the VM only when it is
     switched off and on; a reboot from within is not enough, since QEMU keeps its command line. What was set on the
@@ -60,7 +66,13 @@ def waits_for_a_power_off(subject: Subject) -> Iterator[Seen]:
             )
 
 
-@rule("R13", Severity.WARNING, takes=Change.POWEROFF, source="knobs 10.6 (tested): /proc/PID/fd, /proc/PID/maps")
+@rule(
+    "R13",
+    Severity.WARNING,
+    needs=(Need.ENGINE, Need.QEMU),
+    takes=Change.POWEROFF,
+    source="knobs 10.6 (tested): /proc/PID/fd, /proc/PID/maps",
+)
 def engine_not_in_force(subject: Subject) -> Iterator[Seen]:
     """QEMU may fall back to worker threads without a message; results under the engine's name are then those of
     threads.
@@ -80,7 +92,13 @@ def engine_not_in_force(subject: Subject) -> Iterator[Seen]:
             )
 
 
-@rule("R81", Severity.WARNING, takes=Change.POWEROFF, source="/proc/PID/fdinfo (O_DIRECT), QEMU's command line")
+@rule(
+    "R81",
+    Severity.WARNING,
+    needs=(Need.OPENED,),
+    takes=Change.POWEROFF,
+    source="/proc/PID/fdinfo (O_DIRECT), QEMU's command line",
+)
 def cache_not_in_force(subject: Subject) -> Iterator[Seen]:
     """The image is open with another cache mode than the configuration says."""
     if subject.running is None:

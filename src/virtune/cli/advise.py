@@ -6,12 +6,15 @@ from pathlib import Path
 
 import click
 
+from virtune.advise.audit import not_audited
 from virtune.cli.common.change_options import advice_lines, wish_of, wish_options
 from virtune.cli.common.options import json_option, store_option
 from virtune.flows.domains.advise import Advice, advise_all
 from virtune.flows.domains.domains import FoundDomain, everywhere
 from virtune.model.errors import UsageError
+from virtune.model.finding import Unread
 from virtune.model.store_place import StorePlace
+from virtune.model.text import printable
 from virtune.report.json.advice import AdvisedDomain, advice_document, advised_domain
 
 
@@ -71,14 +74,17 @@ def command(
     wish = wish_of(template, rules, turns)
     read = list(everywhere(paths, connect, domains, here=here))
     known = list(advise_all([one for one in read if isinstance(one, FoundDomain)], wish))
-    for one in read:
-        if not isinstance(one, FoundDomain):
-            click.echo(f"not read: {one.origin}: {one.because}", err=True)
+    unread = [one for one in read if isinstance(one, Unread)]
+    for one in unread:
+        click.echo(f"not read: {one.origin}: {one.because}", err=True)
+    for found, _ in known:
+        if because := not_audited(found.subject.domain):
+            click.echo(printable(f"{found.subject.domain.name}: not audited: {because}"), err=True)
     if as_json:
         click.echo(json.dumps(advice_document([_part(found, advice) for found, advice in known]), indent=2))
     for found, advice in () if as_json else known:
         click.echo("\n".join(advice_lines(found.subject.domain.name, advice)))
-    return 0 if len(known) == len(read) else 2
+    return 2 if unread else 0
 
 
 def _structure(needs: str, store: StorePlace, *, alone: bool) -> None:

@@ -4,6 +4,7 @@
 import json
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -13,10 +14,11 @@ from virtune.cli.common.writing import write_text
 from virtune.flows.domains.audit import audit_all
 from virtune.flows.domains.domains import everywhere
 from virtune.model.errors import UsageError
-from virtune.model.finding import Audited, Severity, Unread
+from virtune.model.finding import Audited, PassedOver, Severity, Unread
 from virtune.model.store_place import StorePlace
 
-BREACHED, UNREADABLE = 4, 2
+BREACHED, UNREADABLE, UNDECIDED = 4, 2, 5
+"""A domain that no rule can judge may be as bad as `--fail-on` asks, and nothing shows whether it is: undecided."""
 
 
 @click.command("audit")
@@ -31,7 +33,7 @@ BREACHED, UNREADABLE = 4, 2
     type=click.Choice([*(one.value for one in Severity), "never"]),
     default=Severity.WARNING.value,
     show_default=True,
-    help="Exit 4 on a finding of at least this severity.",
+    help="Exit 4 on a finding of at least this severity, 5 where none was found and a domain could not be audited.",
 )
 @click.option("--ignore", metavar="RULE", multiple=True, help="Leave this rule out (R25); repeatable.")
 @click.option("--brief", is_flag=True, help="Only a table of VMs and rules.")
@@ -81,18 +83,29 @@ def command(
     from virtune.report.text.vm.audit import SHOWN_IN_FULL
 
     past = Past(store) if here or connect else None
-    each = as_json or as_sarif
-    diffs = sys.maxsize if each else 0 if brief else SHOWN_IN_FULL
+    diffs = sys.maxsize if as_json or as_sarif else 0 if brief else SHOWN_IN_FULL
     found = everywhere(paths, connect, domains, here=here)
-    results = list(audit_all(found, diffs=diffs, each=each, ignored=ignore, past=past))
+    results = list(audit_all(found, diffs=diffs, each=as_json or as_sarif, ignored=ignore, past=past))
     audited = [one for one in results if isinstance(one, Audited)]
     unread = [one for one in results if isinstance(one, Unread)]
     _write_page(html, audited, unread)
-    _show(audited, unread, as_json=as_json, as_sarif=as_sarif, brief=brief)
-    return BREACHED if _reaches(audited, fail_on) else UNREADABLE if unread else 0
+    passed = [one for one in results if isinstance(one, PassedOver)]
+    _show(audited, unread, passed, as_json=as_json, as_sarif=as_sarif, brief=brief)
+    return exit_code(audited, fail_on, unread=bool(unread))
 
 
-def _reaches(audited: list[Audited], severity: str) -> bool:
+def exit_code(audited: Sequence[Audited], fail_on: str, *, unread: bool) -> int:
+    """Return 4 for a finding of at least that severity, then 2 for what could not be read, then 5 for a domain that
+    could not be audited, which `never` does not ask for.
+    """
+    if _reaches(audited, fail_on):
+        return BREACHED
+    if unread:
+        return UNREADABLE
+    return UNDECIDED if fail_on != "never" and any(one.not_audited for one in audited) else 0
+
+
+def _reaches(audited: Sequence[Audited], severity: str) -> bool:
     """Whether there is a finding of at least this severity; `never` is reached by none."""
     if severity == "never":
         return False
@@ -117,19 +130,27 @@ def _require_something(paths: tuple[Path, ...], connect: str | None, domains: tu
         raise UsageError("nothing to audit", hint="name files or folders of domain XML, or --connect qemu:///system")
 
 
-def _show(audited: list[Audited], unread: list[Unread], *, as_json: bool, as_sarif: bool, brief: bool) -> None:
+def _show(
+    audited: list[Audited],
+    unread: list[Unread],
+    passed: list[PassedOver],
+    *,
+    as_json: bool,
+    as_sarif: bool,
+    brief: bool,
+) -> None:
     if as_sarif:
         from virtune.advise.audit import rules
         from virtune.report.sarif import sarif
 
-        click.echo(json.dumps(sarif(rules(), audited, unread), indent=2))
+        click.echo(json.dumps(sarif(rules(), audited, unread, passed), indent=2))
     elif as_json:
         from virtune.report.json.audit import audit_document
 
-        click.echo(json.dumps(audit_document(audited, unread), indent=2))
+        click.echo(json.dumps(audit_document(audited, unread, passed), indent=2))
     else:
         from virtune.report.text.vm import audit
 
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else audit.WIDTH
-        lines = audit.brief(audited, unread) if brief else audit.page(audited, unread, width=width)
+        lines = audit.brief(audited, unread, passed) if brief else audit.page(audited, unread, passed, width=width)
         click.echo("\n".join(lines))

@@ -116,7 +116,8 @@ class Domain:
     """One VM as it is configured. `guest_agent`: it has the port of the QEMU guest agent. `pins` are CPU sets by
     `vcpu:0`, `iothread:1`, `emulator`; `threads_elsewhere` are the IOThreads that another device than a disk uses.
 
-    `language` is the configuration's language: libvirt, proxmox, xl, vmx, bhyve.
+    `language` is the configuration's language: libvirt, proxmox, xl, vmx, bhyve. `elsewhere` are the parts of it that
+    lie in other files, in the words that name them.
     """
 
     name: str
@@ -139,6 +140,7 @@ class Domain:
     controllers: tuple[Controller, ...] = ()
     written: frozenset[str] = frozenset()
     language: str = "libvirt"
+    elsewhere: tuple[str, ...] = ()
 
     def disk(self, target: str) -> DomainDisk | None:
         """Return a disk by its target."""
@@ -158,7 +160,7 @@ class Domain:
     @property
     def runs_qemu(self) -> bool:
         """Whether QEMU serves its disks, with KVM or any other accelerator."""
-        return self.kind in ("kvm", "qemu", "hvf", "kqemu")
+        return self.kind in ("kvm", "qemu", "hvf", "nvmm", "kqemu")
 
     @property
     def threads_used(self) -> frozenset[int]:

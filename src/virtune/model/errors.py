@@ -17,7 +17,7 @@
     └── Interrupted              exit 130 the user asked to stop
 
 Exit codes 4 and 5 are no errors: 4 says that a threshold was breached (`--fail-if`, `audit --fail-on`), and 5 that a
-condition of `--fail-if` may be breached, and nothing shows that it is.
+condition of `--fail-if` may be breached, or a domain as bad as `--fail-on` asks, and nothing shows that it is.
 """
 
 from collections.abc import Sequence

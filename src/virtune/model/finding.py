@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Finding: what an audit rule found at one place of a domain, and the facts that rules use.
 
-An unknown fact is None, and a rule that needs it reports nothing: no finding rests on a guess.
+An unknown fact is None, and a rule that needs it reports nothing: no finding rests on a guess. Which rules could
+not look for want of a fact is reported beside the findings (`NotLookedAt`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -35,6 +36,30 @@ class Confidence(StrEnum):
     DOCUMENTED = "documented or tested"
     PUBLISHED = "published by its author, on other hardware"
     PLAUSIBLE = "plausible only"
+
+
+class Need(StrEnum):
+    """A fact that a rule reads and that may be unknown, in the words that name it where it is."""
+
+    KERNEL = "the host's kernel"
+    QEMU = "the host's QEMU"
+    LIBVIRT = "the host's libvirt"
+    IO_URING = "whether the host allows io_uring"
+    AIO_EVENTS = "how many AIO events the host has left"
+    CPUS = "the host's CPUs"
+    MEMORY = "the host's memory and its dirty pages"
+    GOVERNOR = "the host's CPU governor"
+    IMAGE = "size and place of the images"
+    HEADER = "the headers of qcow2 images"
+    MEDIUM = "the medium below the images"
+    SCHEDULER = "the I/O scheduler below the images"
+    CHAIN = "how many images are below"
+    STATE = "whether the VM runs, and how"
+    ENGINE = "what the VM's process uses"
+    OPENED = "how the VM's process opened its images"
+    MACHINE = "age of this machine type"
+    CONTROLLER = "model of the SCSI controller"
+    BUS = "bus of the disk"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,15 +145,17 @@ class Subject:
     host: HostView = field(default_factory=HostView)
     running: Running | None = None
     connect: str | None = None
+    disks: tuple[DomainDisk, ...] = field(init=False, repr=False, compare=False)
+    """The disks that hold the guest's data and are served by QEMU."""
+
+    def __post_init__(self) -> None:
+        """Choose the disks once, since nearly every rule asks for them."""
+        theirs = self.domain.disks if self.domain.runs_qemu else ()
+        object.__setattr__(self, "disks", tuple(disk for disk in theirs if disk.holds_data))
 
     def image(self, disk: DomainDisk) -> ImageView:
         """Return the known facts of a disk's image."""
         return self.host.images.get(disk.source.name, ImageView())
-
-    @property
-    def disks(self) -> tuple[DomainDisk, ...]:
-        """Return the disks that hold the guest's data and are served by QEMU."""
-        return tuple(disk for disk in self.domain.disks if disk.holds_data) if self.domain.runs_qemu else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +178,7 @@ Check = Callable[[Subject], Iterator[Seen]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule(Criterion):
     """A guideline as a function. `takes` is what following it takes (a restart, say), `risk` the worst that can
-    happen.
+    happen, `needs` the facts that it reads and that may be unknown.
     """
 
     name: str
@@ -160,6 +187,7 @@ class Rule(Criterion):
     takes: Change | None
     risk: Risk
     check: Check
+    needs: tuple[Need, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,8 +236,19 @@ class NewFinding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NotLookedAt:
+    """Rules, by their ids, that could not look at a domain, or not at all of it, since a fact is unknown."""
+
+    unknown: str
+    rules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Audited:
     """One audited domain: the source of its configuration, and the findings.
+
+    `not_audited` says why the rules cannot judge its disks, empty where they can: then no finding is no clean bill.
+    `not_looked_at` are the rules that lacked a fact. `disks` is how many disks with data it has.
 
     `diff` shows the changes of all errors and warnings together, if requested, and `commands` are the same changes as
     command lines, for systems that are configured so.
@@ -219,6 +258,9 @@ class Audited:
     domain: str
     uuid: str | None
     findings: tuple[Finding, ...]
+    not_audited: str = ""
+    not_looked_at: tuple[NotLookedAt, ...] = ()
+    disks: int = 0
     diff: str = ""
     commands: tuple[str, ...] = ()
 
@@ -229,3 +271,13 @@ class Unread:
 
     origin: str
     because: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedOver:
+    """Files of a folder that hold no VM in a language that virtune knows: how many of how many, and some names."""
+
+    origin: str
+    count: int
+    files: int
+    names: tuple[str, ...]

@@ -4,25 +4,28 @@
 https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
 from virtune import __version__
-from virtune.model.finding import Audited, Finding, Rule, Severity, Unread
+from virtune.model.finding import Audited, Finding, PassedOver, Rule, Severity, Unread
 
 _LEVELS = {Severity.TRY: "note", Severity.WARNING: "warning", Severity.ERROR: "error"}
 
 
-def sarif(rules: Sequence[Rule], audited: Sequence[Audited], unread: Sequence[Unread]) -> dict[str, Any]:
-    """Return the log; unreadable inputs are listed under the invocation, which is then marked as failed."""
+def sarif(
+    rules: Sequence[Rule], audited: Sequence[Audited], unread: Sequence[Unread], passed: Sequence[PassedOver] = ()
+) -> dict[str, Any]:
+    """Return the log. What was not looked at is listed under the invocation, which is marked as failed where an input
+    could not be read or audited.
+    """
     places = {rule.id: number for number, rule in enumerate(rules)}
-    invocation: dict[str, Any] = {"executionSuccessful": not unread}
-    if unread:
-        invocation["toolExecutionNotifications"] = [
-            {"level": "error", "message": {"text": f"{one.origin}: {one.because}"}} for one in unread
-        ]
+    notes = list(_notifications(audited, unread, passed))
+    invocation: dict[str, Any] = {"executionSuccessful": not any(note["level"] == "error" for note in notes)}
+    if notes:
+        invocation["toolExecutionNotifications"] = notes
     return {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
@@ -36,6 +39,27 @@ def sarif(rules: Sequence[Rule], audited: Sequence[Audited], unread: Sequence[Un
             }
         ],
     }
+
+
+def _notifications(
+    audited: Sequence[Audited], unread: Sequence[Unread], passed: Sequence[PassedOver]
+) -> Iterator[dict[str, Any]]:
+    """What was not read or audited, then what single rules could not look at, each rule of a domain once."""
+    for one in unread:
+        yield _note("error", f"{one.origin}: {one.because}")
+    for vm in audited:
+        if vm.not_audited:
+            yield _note("error", f"{vm.origin}: {vm.domain}: not audited: {vm.not_audited}")
+        for lack in vm.not_looked_at:
+            for rule in lack.rules:
+                note = _note("note", f"{vm.origin}: {vm.domain}: {rule} could not look: unknown: {lack.unknown}")
+                yield {**note, "associatedRule": {"id": rule}}
+    for over in passed:
+        yield _note("note", f"{over.origin}: {over.count} of {over.files} files hold no VM that virtune can read")
+
+
+def _note(level: str, text: str) -> dict[str, Any]:
+    return {"level": level, "message": {"text": text}}
 
 
 def _rule(rule: Rule) -> dict[str, Any]:

@@ -100,6 +100,7 @@ def audit(
         from virtune.cli.common.writing import require_report
 
         require_report(html)
+    from virtune.cli.audit import exit_code
     from virtune.flows.fleet.ask import ask_document
     from virtune.flows.fleet.audit import audits_of
     from virtune.flows.fleet.inventory import hosts_of
@@ -120,10 +121,8 @@ def audit(
         from virtune.report.text.fleet.hosts import audit_lines
 
         click.echo("\n".join(audit_lines(audits, lost)))
-    limit = None if fail_on == "never" else Severity(fail_on).rank
-    if limit is not None and any(found.rule.severity.rank >= limit for vm in audited for found in vm.findings):
-        return BREACHED
-    return FAILED if lost else UNREADABLE if unread else 0
+    code = exit_code(audited, fail_on, unread=bool(unread))
+    return FAILED if lost and code != BREACHED else code
 
 
 def _words(paths: Sequence[str], connect: str | None, ignored: Sequence[str], *, here: bool) -> list[str]:

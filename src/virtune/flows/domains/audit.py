@@ -5,13 +5,13 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from virtune.advise.audit import audit, rules
+from virtune.advise.audit import audit, not_audited, not_looked_at, rules, rules_by_need
 from virtune.dialects.text.masking import masked
 from virtune.flows.domains.advise import Wish, advise
 from virtune.flows.domains.difference import unified
 from virtune.flows.domains.domains import FoundDomain
 from virtune.model.errors import UsageError, VirtuneError
-from virtune.model.finding import Audited, Finding, Rule, Unread
+from virtune.model.finding import Audited, Finding, PassedOver, Rule, Unread
 
 if TYPE_CHECKING:
     from virtune.flows.stored.earlier_studies import Past
@@ -23,20 +23,25 @@ without diffs.
 
 
 def audit_all(
-    found: Iterable[FoundDomain | Unread],
+    found: Iterable[FoundDomain | Unread | PassedOver],
     *,
     diffs: int,
     each: bool,
     ignored: Collection[str] = (),
     past: "Past | None" = None,
-) -> Iterator[Audited | Unread]:
-    """Yield the findings of every domain, in order; with `past` also the stored measurements of this host on them.
+) -> Iterator[Audited | Unread | PassedOver]:
+    """Yield the findings of every domain, in order, and what was not looked at; with `past` also the stored
+    measurements of this host on them.
 
     Diffs, which cost more time than findings, are made for at most `diffs` findings: one for `each` finding, or one
     per domain for all its errors and warnings. Raises UsageError for an unknown rule to ignore.
     """
     asked = _asked(ignored)
+    by_need = rules_by_need(asked)
     for one in found:
+        if isinstance(one, PassedOver):
+            yield one
+            continue
         if isinstance(one, Unread):
             yield replace(one, because=masked(one.because))
             continue
@@ -53,9 +58,12 @@ def audit_all(
                 advice = advise(one, Wish(), findings)
                 together, commands = advice.diff, advice.commands
         domain = one.subject.domain
+        because = masked(not_audited(domain))
         yield Audited(
             origin=one.origin, domain=domain.name, uuid=domain.uuid, findings=findings, diff=together,
-            commands=commands,
+            commands=commands, not_audited=because,
+            not_looked_at=() if because else not_looked_at(one.subject, by_need),
+            disks=sum(disk.holds_data for disk in domain.disks),
         )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from virtune.dialects.text.xml import BYTES_MAX
 from virtune.model.domain import Domain
 from virtune.model.errors import ReadError, UsageError
 from virtune.model.facts import Program, Unknown
-from virtune.model.finding import HostView, ProcessDisk, Running, Subject, Unread
+from virtune.model.finding import HostView, PassedOver, ProcessDisk, Running, Subject, Unread
 from virtune.probe.cpu import cpu_facts, online_cpus
 from virtune.probe.host import memory_facts
 from virtune.probe.images import image_views
@@ -28,6 +28,9 @@ from virtune.probe.qemu import qemu_facts
 from virtune.virsh import DumpedDomain, Virsh, version_of
 
 Fact = TypeVar("Fact")
+
+PASSED_NAMED = 5
+"""The most files without a VM that are named of a folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,31 +45,49 @@ class FoundDomain:
 
 def everywhere(
     paths: Sequence[Path], connect: str | None, names: Sequence[str], *, here: bool
-) -> Iterator[FoundDomain | Unread]:
+) -> Iterator[FoundDomain | Unread | PassedOver]:
     """Yield the domains of files and folders, then those of a libvirt, over a read-only connection."""
     yield from from_paths(paths, here=here)
     if connect:
         yield from from_libvirt(Virsh(connect), names)
 
 
-def from_paths(paths: Sequence[Path], *, here: bool) -> Iterator[FoundDomain | Unread]:
+def from_paths(paths: Sequence[Path], *, here: bool) -> Iterator[FoundDomain | Unread | PassedOver]:
     """Yield the domains of files and folders. With `here` they are assumed to run on this host.
 
-    A folder's files without a VM are skipped, and so are its links, which libvirt makes for autostart. A VM that
-    cannot be read is Unread. Raises UsageError for a path that is not there.
+    A folder's files without a VM are counted at its end, and its links, which libvirt makes for autostart, are left
+    out. A VM that cannot be read is Unread, and so is a folder without any. Raises UsageError for a path that is not
+    there.
     """
     host = this_host() if here and paths else HostView()
     for path in paths:
         if path.is_dir():
-            for file in sorted(path.rglob("*")):
-                if file.suffix in SUFFIXES and not file.is_symlink() and not file.is_dir():
-                    yield from _from_file(file, host, here=here, named=False)
+            yield from _from_folder(path, host, here=here)
         elif not path.exists():
             named = len(path.parts) == 1 and not path.suffix
             hint = f"a libvirt domain is named by `--connect URI --domain {path}`" if named else None
             raise UsageError(f"no file and no folder {str(path)!r}", hint=hint)
         else:
             yield from _from_file(path, host, here=here, named=True)
+
+
+def _from_folder(path: Path, host: HostView, *, here: bool) -> Iterator[FoundDomain | Unread | PassedOver]:
+    files, passed, read = 0, list[str](), False
+    for file in sorted(path.rglob("*")):
+        if file.is_symlink() or file.is_dir():
+            continue
+        files += 1
+        held = False
+        for one in _from_file(file, host, here=here, named=False) if file.suffix in SUFFIXES else ():
+            held = read = True
+            yield one
+        if not held:
+            passed.append(str(file.relative_to(path)))
+    if not read:
+        none = "none is a VM that virtune can read" if files else "there is no file in it"
+        yield Unread(origin=str(path), because=f"{files:,} file{'s'[: files != 1]}, {none}" if files else none)
+    elif passed:
+        yield PassedOver(origin=str(path), count=len(passed), files=files, names=tuple(passed[:PASSED_NAMED]))
 
 
 def _from_file(path: Path, host: HostView, *, here: bool, named: bool) -> Iterator[FoundDomain | Unread]:

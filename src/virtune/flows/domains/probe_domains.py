@@ -5,14 +5,14 @@ from collections.abc import Iterable
 
 from virtune.advise.audit import audit, rules
 from virtune.flows.domains.domains import FoundDomain
-from virtune.model.finding import Finding, Rule, Subject, Unread
+from virtune.model.finding import Finding, PassedOver, Rule, Subject, Unread
 
 IN_FORCE: frozenset[str] = frozenset({"R08", "R13", "R29", "R37", "R80", "R81"})
 """The rules on differences between configuration and running state; all others belong to the audit."""
 
 
 def probe_domains(
-    found: Iterable[FoundDomain | Unread],
+    found: Iterable[FoundDomain | Unread | PassedOver],
 ) -> tuple[list[tuple[str, Subject, tuple[Finding, ...]]], list[Unread]]:
     """Return every domain with the differences from its configuration, and those that could not be read."""
     asked: tuple[Rule, ...] = tuple(one for one in rules() if one.id in IN_FORCE)
@@ -21,6 +21,6 @@ def probe_domains(
     for one in found:
         if isinstance(one, Unread):
             lost.append(one)
-        else:
+        elif isinstance(one, FoundDomain):
             known.append((one.origin, one.subject, audit(one.subject, asked)))
     return known, lost

@@ -7,7 +7,7 @@ from typing import Any
 from virtune.advise.audit import rules
 from virtune.fleet.ssh import HostError
 from virtune.model.errors import VirtuneError
-from virtune.model.finding import Audited, Finding, Rule, Seen, Unread
+from virtune.model.finding import Audited, Finding, NotLookedAt, Rule, Seen, Unread
 from virtune.model.fleet import HostAnswer, HostAudit, Unreached
 from virtune.model.knob import Change, Risk
 
@@ -42,9 +42,24 @@ def _audited(one: Mapping[str, Any], host: str, known: Mapping[str, Rule]) -> Au
     uuid = None if one.get("uuid") is None else _text(one, "uuid")
     domain = _text(one, "domain")
     findings = tuple(_findings(one, f"{host}/{domain}", uuid, known))
+    lacked = (
+        NotLookedAt(unknown=_text(row, "unknown"), rules=_ids(row.get("rules")))
+        for row in _rows(one, "not_looked_at")
+    )
     return Audited(
-        origin=f"{host}: {_text(one, 'origin')}", domain=f"{host}/{domain}", uuid=uuid, findings=findings
-    )  # fmt: skip
+        origin=f"{host}: {_text(one, 'origin')}",
+        domain=f"{host}/{domain}",
+        uuid=uuid,
+        findings=findings,
+        not_audited="" if one.get("not_audited") is None else _text(one, "not_audited"),
+        not_looked_at=tuple(lacked),
+    )
+
+
+def _ids(found: Any) -> tuple[str, ...]:
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise HostError("its audit has no list of rules")
+    return tuple(found)
 
 
 def _findings(one: Mapping[str, Any], domain: str, uuid: str | None, known: Mapping[str, Rule]) -> Iterator[Finding]:

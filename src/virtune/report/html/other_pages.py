@@ -101,7 +101,11 @@ def audit_page(audited: Sequence[Audited], unread: Sequence[Unread]) -> ReportPa
     return ReportPage(
         title=f"audit of {count_text(len(audited), 'VM')}",
         question="What in the configuration of these VMs' disks costs performance or risks data?",
-        facts=(("VMs", str(len(audited))), ("with findings", str(sum(bool(one.findings) for one in audited)))),
+        facts=(
+            ("VMs", str(len(audited))), ("with findings", str(sum(bool(one.findings) for one in audited))),
+            ("not audited", str(sum(bool(one.not_audited) for one in audited))),
+            ("with rules that could not look", str(sum(bool(one.not_looked_at) for one in audited))),
+        ),
         label="",
         verdicts=tuple(
             VerdictLine(verdict=marks[one], mark=MARKS[marks[one]], sentence=_counted(count, one))
@@ -109,7 +113,10 @@ def audit_page(audited: Sequence[Audited], unread: Sequence[Unread]) -> ReportPa
         ),
         settings=None,
         unsettled="An audit reads configurations and measures nothing.",
-        warnings=tuple(("unread", f"{one.origin}: {one.because}") for one in unread),
+        warnings=(
+            *(("unread", f"{one.origin}: {one.because}") for one in unread),
+            *(("not audited", f"{one.domain}: {one.not_audited}") for one in audited if one.not_audited),
+        ),
         notes=(f"{count_text(more, 'more finding')}: `virtune audit --json` has all",) if more > 0 else (),
         charts=() if chart is None else (chart,),
         tables=(

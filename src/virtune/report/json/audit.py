@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import Annotated, TypedDict
 
 from virtune.model.domain import SettingChange
-from virtune.model.finding import Audited, Confidence, Finding, Severity, Unread
+from virtune.model.finding import Audited, Confidence, Finding, NotLookedAt, PassedOver, Severity, Unread
 from virtune.model.knob import Change, Risk
-from virtune.report.json.document import AT_LEAST_ONE, IDENTITY, Sentence
+from virtune.report.json.document import AT_LEAST_ONE, IDENTITY, NOT_NEGATIVE, Sentence
 
-SCHEMA = "virtune/audit/1"
+SCHEMA = "virtune/audit/2"
 
 
 class TurnPart(TypedDict):
@@ -43,12 +43,24 @@ class FindingPart(TypedDict):
     source: Annotated[str, "Where the rule is known from."]
 
 
+class NotLookedAtPart(TypedDict):
+    """Rules that could not look at a domain, or not at everything in it."""
+
+    unknown: Annotated[str, "What is not known."]
+    rules: Annotated[list[Annotated[str, {"pattern": "^R[0-9]+$"}]], "The rules that need it, by their ids."]
+
+
 class _Domain(TypedDict):
     """One domain."""
 
     origin: Annotated[str, "The file that it was read from, or the URI of its libvirt."]
     domain: Annotated[str, "Its name."]
     uuid: Annotated[str | None, "Its UUID; null where the file has none."]
+    disks: Annotated[int, "How many disks with data it has.", NOT_NEGATIVE]
+    not_audited: Annotated[
+        str | None, "Why the rules cannot judge its disks: no findings then mean nothing. null where they can."
+    ]
+    not_looked_at: Annotated[list[NotLookedAtPart], "What rules could not look at, for want of a fact."]
     findings: Annotated[list[FindingPart], "What was found, the most severe first."]
 
 
@@ -59,15 +71,27 @@ class _Unread(TypedDict):
     because: Annotated[str, "Why not."]
 
 
+class _PassedOver(TypedDict):
+    """Files of a folder that hold no VM in a language that virtune knows."""
+
+    origin: Annotated[str, "The folder."]
+    count: Annotated[int, "How many of its files hold none.", AT_LEAST_ONE]
+    files: Annotated[int, "How many files it has.", AT_LEAST_ONE]
+    names: Annotated[list[str], "Some of those that hold none."]
+
+
 class AuditDocument(TypedDict):
     """What `virtune audit --json` writes."""
 
     schema: Annotated[str, IDENTITY, {"const": SCHEMA}]
-    domains: Annotated[list[_Domain], "The domains that were audited, in the order in which they were read."]
+    domains: Annotated[list[_Domain], "The domains that were read, in the order in which they were."]
     unread: Annotated[list[_Unread], "What could not be read."]
+    passed_over: Annotated[list[_PassedOver], "Folders that hold other files beside VMs."]
 
 
-def audit_document(audited: Sequence[Audited], unread: Sequence[Unread]) -> AuditDocument:
+def audit_document(
+    audited: Sequence[Audited], unread: Sequence[Unread], passed: Sequence[PassedOver]
+) -> AuditDocument:
     """Return the document that `virtune audit --json` writes."""
     return {
         "schema": SCHEMA,
@@ -76,12 +100,23 @@ def audit_document(audited: Sequence[Audited], unread: Sequence[Unread]) -> Audi
                 "origin": one.origin,
                 "domain": one.domain,
                 "uuid": one.uuid,
+                "disks": one.disks,
+                "not_audited": one.not_audited or None,
+                "not_looked_at": not_looked_at_part(one.not_looked_at),
                 "findings": [finding_document(finding) for finding in one.findings],
             }
             for one in audited
         ],
         "unread": [{"origin": one.origin, "because": one.because} for one in unread],
+        "passed_over": [
+            {"origin": one.origin, "count": one.count, "files": one.files, "names": list(one.names)} for one in passed
+        ],
     }
+
+
+def not_looked_at_part(lacked: Sequence[NotLookedAt]) -> list[NotLookedAtPart]:
+    """Return what rules could not look at as a document's part."""
+    return [{"unknown": one.unknown, "rules": list(one.rules)} for one in lacked]
 
 
 def finding_document(finding: Finding) -> FindingPart:

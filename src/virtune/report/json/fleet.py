@@ -8,10 +8,11 @@ from virtune import __version__
 from virtune.model.finding import Severity
 from virtune.model.fleet import Difference, HostAnswer, HostAudit, Unreached
 from virtune.report.fleet_audit import rule_rows
+from virtune.report.json.audit import NotLookedAtPart, not_looked_at_part
 from virtune.report.json.document import IDENTITY, NOT_NEGATIVE, Name, ProgramVersion
 
 PROBE = "virtune/fleet-probe/1"
-AUDIT = "virtune/fleet-audit/1"
+AUDIT = "virtune/fleet-audit/2"
 
 
 class LostHost(TypedDict):
@@ -73,6 +74,8 @@ class _Domain(TypedDict):
 
     domain: Annotated[str, "The host's name in the inventory, a slash, and the name of the VM."]
     uuid: Annotated[str | None, "Its UUID; null where its configuration has none."]
+    not_audited: Annotated[str | None, "Why the rules cannot judge its disks; null where they can."]
+    not_looked_at: Annotated[list[NotLookedAtPart], "What rules could not look at, for want of a fact."]
     findings: Annotated[list[_Finding], "What was found, the most severe first."]
 
 
@@ -169,6 +172,8 @@ def _audit(one: HostAudit) -> _Audit:
             {
                 "domain": vm.domain,
                 "uuid": vm.uuid,
+                "not_audited": vm.not_audited or None,
+                "not_looked_at": not_looked_at_part(vm.not_looked_at),
                 "findings": [
                     {
                         "rule": finding.rule.id,

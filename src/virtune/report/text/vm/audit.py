@@ -6,10 +6,10 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from virtune.model.finding import Audited, Finding, Severity, Unread
+from virtune.model.finding import Audited, Finding, PassedOver, Severity, Unread
 from virtune.model.text import printable
 from virtune.report.text.vm.advice import IN_FILES, tag
-from virtune.report.text.words import count_text
+from virtune.report.text.words import count_text, names_text
 
 WIDTH = 100
 """What a sentence is broken at outside a terminal, and in a wider one."""
@@ -27,7 +27,9 @@ LINE_MAX = 400
 _SEVERITIES = tuple(reversed(Severity))
 
 
-def page(audited: Sequence[Audited], unread: Sequence[Unread], *, width: int = WIDTH) -> Iterator[str]:
+def page(
+    audited: Sequence[Audited], unread: Sequence[Unread], passed: Sequence[PassedOver] = (), *, width: int = WIDTH
+) -> Iterator[str]:
     """Yield the lines of the page: of several VMs a table first, then the findings, in full while they are few.
 
     Sentences are broken at `width`, at most WIDTH; lines that are to be pasted never.
@@ -44,10 +46,10 @@ def page(audited: Sequence[Audited], unread: Sequence[Unread], *, width: int = W
                 yield from _domain(one, explained, width)
     else:
         yield from _by_rule(audited, width)
-    yield from _end(audited, unread)
+    yield from _end(audited, unread, passed, width)
 
 
-def brief(audited: Sequence[Audited], unread: Sequence[Unread]) -> Iterator[str]:
+def brief(audited: Sequence[Audited], unread: Sequence[Unread], passed: Sequence[PassedOver] = ()) -> Iterator[str]:
     """Yield a table of VMs and rules: how often each rule found something in each VM."""
     rules = {finding.rule.id: finding.rule for one in audited for finding in one.findings}
     columns = sorted(rules, key=lambda name: (-rules[name].severity.rank, name))
@@ -61,21 +63,59 @@ def brief(audited: Sequence[Audited], unread: Sequence[Unread]) -> Iterator[str]
         yield f"{printable(one.domain):<{width}}  {cells}"
     for name in columns:
         yield f"{name:<5}{rules[name].severity.value:<8} {rules[name].name}"
-    yield from _end(audited, unread)
+    yield from _end(audited, unread, passed, WIDTH)
 
 
 def summary(audited: Sequence[Audited], unread: Sequence[Unread]) -> str:
-    """Return the last line: the number of domains and of findings by severity."""
+    """Return the last line: how many domains were audited and how many were not, and the findings by severity.
+
+    "Nothing found" is said of audited domains only.
+    """
     counts = Counter(finding.rule.severity for one in audited for finding in one.findings)
     said = [_severities(counts[severity], severity) for severity in _SEVERITIES if counts[severity]]
-    found = f"{count_text(len(audited), 'domain')}: {', '.join(said) or 'nothing found'}"
-    return f"{found}; {len(unread)} not read" if unread else found
+    unknown = sum(bool(one.not_audited) for one in audited)
+    found = f"{count_text(len(audited) - unknown, 'domain')} audited"
+    found += f", {unknown:,} not audited" if unknown else ""
+    if said or len(audited) > unknown:
+        found += f": {', '.join(said) or 'nothing found'}"
+    return f"{found}; {len(unread):,} not read" if unread else found
 
 
-def _end(audited: Sequence[Audited], unread: Sequence[Unread]) -> Iterator[str]:
+def _end(
+    audited: Sequence[Audited], unread: Sequence[Unread], passed: Sequence[PassedOver], width: int
+) -> Iterator[str]:
+    """What was not looked at, then the last line."""
+    reasons: dict[str, list[str]] = {}
+    for one in audited if len(audited) > 1 else ():
+        if one.not_audited:
+            reasons.setdefault(one.not_audited, []).append(one.domain)
+    for because, names in reasons.items():
+        yield printable(f"not audited: {because}: {names_text(names, PLACES_SHOWN)}")
     for lost in unread:
         yield printable(f"not read: {lost.origin}: {lost.because}")
+    for over in passed:
+        more = ", ..." if over.count > len(over.names) else ""
+        yield printable(
+            f"no VM: {over.count:,} of {over.files:,} files of {over.origin}: {', '.join(over.names)}{more}"
+        )
+    yield from _not_looked_at(audited, width)
     yield summary(audited, unread)
+
+
+def _not_looked_at(audited: Sequence[Audited], width: int) -> Iterator[str]:
+    """The facts that rules lacked, each with the rules, in one sentence for all domains."""
+    lacked: dict[tuple[str, tuple[str, ...]], int] = Counter(
+        (one.unknown, one.rules) for vm in audited for one in vm.not_looked_at
+    )
+    if not lacked:
+        return
+    several = len(audited) > 1
+    parts = (
+        f"{unknown}: {' '.join(rules)}" + (f" ({count_text(count, 'domain')})" if several else "")
+        for (unknown, rules), count in lacked.items()
+    )
+    text = f"rules that could not look, or not at everything, and what they lack: {'; '.join(parts)}"
+    yield from textwrap.wrap(printable(text), width, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _table(audited: Sequence[Audited]) -> Iterator[str]:
@@ -91,16 +131,19 @@ def _table(audited: Sequence[Audited]) -> Iterator[str]:
         yield f"{printable(one.domain):<{width}}  {error:>5}  {warning:>7}  {tries:>3}  {rules}"
     if len(found) > ROWS_MAX:
         yield f"and {len(found) - ROWS_MAX:,} more with findings; `--brief` lists all"
-    if len(found) < len(audited):
-        yield f"{count_text(len(audited) - len(found), 'domain')} without findings"
+    if without := sum(not one.findings and not one.not_audited for one in audited):
+        yield f"{count_text(without, 'audited domain')} without findings"
 
 
 def _domain(one: Audited, explained: set[str], width: int) -> Iterator[str]:
     where = f"{one.domain}  ({one.origin})"
-    if not one.findings:
-        yield printable(f"{where}: nothing found")
-        return
+    if one.not_audited:
+        where = f"{where}: not audited: {one.not_audited}"
+    elif not one.findings:
+        where += ": nothing found" if one.disks else ": it has no disk with data to look at"
     yield printable(where)
+    if not one.findings:
+        return
     alike: dict[tuple[object, ...], list[Finding]] = {}
     for finding in one.findings:
         seen = finding.seen
