@@ -8,9 +8,11 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
+from random import Random
 
 import pytest
 from tests.conftest import User
+from tests.stub_monitor import changed
 
 from virtune.model.knob import Answer, AskDevice, Knob, Number, Support, Switch
 from virtune.model.knobs import BY_ID, KNOBS
@@ -158,3 +160,25 @@ def test_what_a_killed_question_left_is_found_by_the_next_run(user: User) -> Non
     assert left.name.startswith("virtune-run-ask-")
     assert f"removed directory {left}" in user.run("clean").stdout
     place.rmdir()
+
+
+def test_a_program_whose_schema_is_none_is_a_reason_and_never_an_error(tmp_path: Path) -> None:
+    """Members of a wrong type or left out, types that are made of themselves."""
+    chance = Random(7)
+    greeting = {"QMP": {"version": {"qemu": {"major": 7, "minor": 2, "micro": 0}}}}
+    schema = [
+        {"name": "blockdev-add", "meta-type": "command", "arg-type": "1"},
+        {"name": "1", "meta-type": "object", "members": [{"name": "aio", "type": "2", "features": ["fdset"]}],
+         "variants": [{"case": "file", "type": "1"}, {"case": "raw", "type": "3"}]},
+        {"name": "2", "meta-type": "enum", "members": [{"name": "threads"}], "values": ["threads"]},
+        {"name": "3", "meta-type": "alternate", "members": [{"type": "3"}]},
+    ]  # fmt: skip
+    told, wrong = tmp_path / "told", 0
+    program = script(tmp_path / "daemon", f'cat {told} > "${{2##*path=}}.out"')
+    for _ in range(25):
+        text = changed(schema, chance)
+        told.write_text(f'{json.dumps(greeting)}\n{{"id": "query-qmp-schema", "return": {text}}}\n')
+        (answer, _) = ask([AIO], daemon=program, emulators=[MISSING])["disk.aio"]
+        wrong += answer.detail == "it does not speak QMP as QEMU does"
+        assert all(isinstance(value, str) for value in answer.values)
+    assert wrong > 5

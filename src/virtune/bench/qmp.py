@@ -13,7 +13,9 @@ from typing import Any, Self, TypeVar
 
 from qemu.qmp import ExecuteError, Message, QMPClient, QMPError
 
+from virtune.dialects.qemu.answers import read_answer
 from virtune.model.errors import RigError
+from virtune.model.text import printable
 
 logging.getLogger("qemu.qmp").addHandler(logging.NullHandler())
 """The library logs what it also raises; the log would reach the user unfiltered."""
@@ -22,7 +24,17 @@ _DEADLINE_SECONDS = 10.0
 """Block nodes open in milliseconds; a monitor that is silent for this long hangs."""
 
 START_SECONDS = 20.0
-"""A monitor answers within 20 ms on an idle machine; on a busy one it may take seconds."""
+"""A monitor answers within 20 ms on an idle machine; a QEMU that starts on a busy one may take seconds."""
+
+RUNNING_SECONDS = _DEADLINE_SECONDS
+"""One that has long been running answers its first command no later than the others."""
+
+_TROUBLE = (QMPError, OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
+"""What the library raises where the other side is gone, or is no QEMU: a line beyond its limit of 10 MiB, an answer
+nested too deeply, numbers of 5,000 digits, members of a wrong type come through as Python's own errors."""
+
+_SAID_MAX = 300
+"""Characters of the other side's words that a message repeats."""
 
 _END_SECONDS = 1.0
 """What is told to end needs no answer of anybody's."""
@@ -40,6 +52,10 @@ class _Client(QMPClient):
 
     def _cb_outbound(self, msg: Message) -> Message:
         return msg
+
+
+class MonitorEnded(RigError):  # noqa: N818 - a QEMU that ends is no error of its own
+    """The other side closed the connection, as a QEMU does that ends."""
 
 
 class Monitor:
@@ -68,11 +84,14 @@ class Monitor:
         try:
             connecting = self._client.connect(self._connection)
             _completed(self._loop, asyncio.wait_for(connecting, self._start_seconds))
-        except (QMPError, OSError, EOFError) as error:
+        except _TROUBLE as error:
             self._ends.close()
-            late = isinstance(error, TimeoutError)
-            why = f"did not answer within {self._start_seconds:g} s" if late else f"never answered: {_reasons(error)}"
-            raise RigError(f"QEMU's monitor {why}") from None
+            if isinstance(error, TimeoutError):
+                raise RigError(
+                    f"QEMU's monitor did not answer within {self._start_seconds:g} s",
+                    hint="a monitor serves one client at a time: give QEMU another `-qmp`",
+                ) from None
+            raise RigError(f"QEMU's monitor never answered: {_reasons(error)}") from None
         except BaseException:
             self._ends.close()
             raise
@@ -82,18 +101,17 @@ class Monitor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._run(self._client.disconnect())
-        except RigError:
+            _completed(self._loop, asyncio.wait_for(self._client.disconnect(), _DEADLINE_SECONDS))
+        except _TROUBLE:
             pass  # the other side is already gone
         finally:
             self._ends.close()
 
     def execute(self, command: str, arguments: Mapping[str, Any] | None = None) -> Any:
-        """Execute one command and return its answer; raises RigError with QEMU's message."""
-        try:
-            return self._run(self._client.execute(command, dict(arguments or {})))
-        except ExecuteError as refusal:
-            raise RigError(f"QEMU refused `{command}`: {refusal}") from None
+        """Execute one command and return its answer, None where nobody reads it; raises RigError with QEMU's message,
+        or where the answer is not as QEMU answers.
+        """
+        return _completed(self._loop, self._answer(command, arguments or {}))
 
     def execute_until(self, command: str, arguments: Mapping[str, Any], event: str, **said: Any) -> None:
         """Execute a command and wait for the event that ends what it began, with these values in the event's data."""
@@ -106,18 +124,7 @@ class Monitor:
                     if isinstance(data, Mapping) and all(data.get(name) == value for name, value in said.items()):
                         return
 
-        try:
-            self._run(work())
-        except ExecuteError as refusal:
-            raise RigError(f"QEMU refused `{command}`: {refusal}") from None
-
-    def _run(self, work: Any) -> Any:
-        try:
-            return _completed(self._loop, asyncio.wait_for(work, _DEADLINE_SECONDS))
-        except ExecuteError:
-            raise
-        except (QMPError, OSError, EOFError) as error:
-            raise _gone(error) from None
+        _completed(self._loop, self._tried(command, work()))
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -128,12 +135,39 @@ class Monitor:
         """Execute a command; returns its answer, or the error."""
         begun = time.monotonic_ns()
         try:
-            said = await asyncio.wait_for(self._client.execute(command), _DEADLINE_SECONDS)
-        except ExecuteError as refusal:
-            return RigError(f"QEMU refused `{command}`: {refusal}")
-        except (QMPError, OSError, EOFError) as error:
-            return _gone(error)
+            said = await self._answer(command, {})
+        except RigError as error:
+            return error
         return MonitorAnswer(said=said, t_ns=(begun + time.monotonic_ns()) // 2)
+
+    async def _answer(self, command: str, arguments: Mapping[str, Any]) -> Any:
+        said = await self._tried(command, self._client.execute(command, dict(arguments)))
+        try:
+            return read_answer(command, arguments, said)
+        except ValueError as error:
+            raise RigError(f"the answer to `{command}` is not as QEMU answers: {error}") from None
+
+    async def _tried(self, command: str, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await asyncio.wait_for(work, _DEADLINE_SECONDS)
+        except ExecuteError as refusal:
+            raise RigError(f"QEMU refused `{command}`: {printable(str(refusal), most=_SAID_MAX)}") from None
+        except TimeoutError:
+            raise RigError(f"QEMU's monitor said nothing for {_DEADLINE_SECONDS:g} s") from None
+        except _TROUBLE as error:
+            if (cause := await self._cause()) is None:
+                raise MonitorEnded(f"QEMU's monitor went away: {_reasons(error)}") from None
+            raise RigError(f"QEMU's monitor sent what cannot be read: {_reasons(cause)}") from None
+
+    async def _cause(self) -> BaseException | None:
+        """Return what was wrong with what came, which whoever waits for an answer is not told; None: nothing."""
+        try:
+            await asyncio.wait_for(self._client.disconnect(), _END_SECONDS)
+        except (OSError, EOFError):
+            return None
+        except _TROUBLE as error:
+            return error
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,12 +222,6 @@ def _end(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
-def _gone(error: BaseException) -> RigError:
-    if isinstance(error, TimeoutError):
-        return RigError(f"QEMU's monitor said nothing for {_DEADLINE_SECONDS:g} s")
-    return RigError(f"QEMU's monitor went away: {_reasons(error)}")
-
-
 def _reasons(error: BaseException) -> str:
     """Return the error with its causes; the library's own errors only name the step."""
     said: list[str] = []
@@ -201,4 +229,4 @@ def _reasons(error: BaseException) -> str:
     while cause is not None and len(said) < 5:
         said.append(" ".join((str(cause) or type(cause).__name__).split()))
         cause = getattr(cause, "exc", None) or cause.__cause__
-    return ": ".join(dict.fromkeys(said))
+    return printable(": ".join(dict.fromkeys(said)), most=_SAID_MAX)

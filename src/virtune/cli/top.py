@@ -58,14 +58,14 @@ def command(
 
     A line for each disk: IOPS, MB/s, latency with a bar of its layers, QEMU's CPU time for each I/O, I/Os in flight,
     and what limits it. Enter looks into a disk, 2, 3 and 4 show VMs, threads and the host, ? lists all keys. Nothing
-    is added to a VM, nothing changed, and nothing written but the file of --record.
+    is added to a VM, nothing changed, and nothing written but the file of --record. A QEMU that answers wrongly is
+    named with the reason, the others are shown, and the exit code is 3.
 
     \b
     Examples:
       virtune top
       virtune top --once --json
-      virtune top --qmp /run/vm1.qmp --qmp /run/vm2.qmp --interval 5s --once
-      virtune top --csv --interval 10s --count 360 > hour.csv
+      virtune top --qmp /run/vm1.qmp --qmp /run/vm2.qmp --csv --interval 10s --count 360 > hour.csv
       virtune top --record night.jsonl --interval 10s
       virtune top --replay night.jsonl --csv
     """  # noqa: D301 - click wants the escape itself
@@ -91,6 +91,7 @@ def command(
             _watch_live(watch, recorder, interval)
         else:
             _record(taken, record, count)
+        watch.require_all()
 
 
 def _record(taken: "Iterator[LiveSample]", path: Path | None, count: int | None) -> None:

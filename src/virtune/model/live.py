@@ -2,7 +2,7 @@
 """A running VM under its own load: its disks, and QEMU's counters of each at one moment."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from virtune.model.counters import Sample
 
@@ -66,7 +66,8 @@ class LiveDisk:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveVm:
     """A running VM; `pid` is None where its process is not visible. `missing` names what cannot be observed. `uri` is
-    the libvirt that it belongs to, empty for a QEMU behind a monitor. `emulated`: it runs without KVM (TCG).
+    the libvirt that it belongs to, empty for a QEMU behind a monitor. `emulated`: it runs without KVM (TCG). `failed`
+    says why it cannot be looked at.
     """
 
     name: str
@@ -75,6 +76,7 @@ class LiveVm:
     missing: tuple[str, ...] = ()
     uri: str = ""
     emulated: bool = False
+    failed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +185,11 @@ def ring_rates_between(before: Sequence[RingCount], after: Sequence[RingCount]) 
         taken_mean=sum(one.taken / one.seconds for one in used) if told else None,
         samples=samples,
     )
+
+
+def began_anew(before: DiskCount, after: DiskCount) -> bool:
+    """Whether a counter fell: it is not of the same disk, or of another QEMU, or is not to be believed."""
+    return any(getattr(after, one.name) < getattr(before, one.name) for one in fields(DiskCount))
 
 
 def rates_between(before: DiskCount, after: DiskCount) -> DiskRates:

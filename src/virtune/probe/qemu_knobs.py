@@ -18,6 +18,7 @@ from typing import Any
 
 from virtune import shell, warden
 from virtune.bounded import read_bounded
+from virtune.dialects.qemu.answers import read_answer
 from virtune.dialects.qemu.schema import Entities, answer_properties, answer_schema, entities
 from virtune.model.errors import VirtuneError
 from virtune.model.knob import Answer, Ask, AskDevice, AskObject, AskSchema, Knob, Support
@@ -33,6 +34,10 @@ _ANSWER_MAX = 64 * 1024**2
 """QEMU 10 answers with half a megabyte."""
 
 _SCHEMA = "query-qmp-schema"
+
+_NOT_QMP = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""What reading raises where a program is not QEMU; its schema may leave members out, or go round in a circle."""
+_NOT_QMP_WORDS = "it does not speak QMP as QEMU does"
 _Replies = Mapping[str, Mapping[str, Any]]
 
 
@@ -93,9 +98,12 @@ def _answers(
 def _answer(question: Ask, heard: _Heard) -> Answer:
     if heard.schema is None or heard.replies is None:
         return Answer(program=heard.program, standing=Support.NOT_ASKED, detail=heard.reason)
-    if isinstance(question, AskSchema):
-        return answer_schema(question, heard.schema, program=heard.program)
-    return answer_properties(question, heard.replies[_type_name(question)], program=heard.program)
+    try:
+        if isinstance(question, AskSchema):
+            return answer_schema(question, heard.schema, program=heard.program)
+        return answer_properties(question, heard.replies[_type_name(question)], program=heard.program)
+    except _NOT_QMP:
+        return Answer(program=heard.program, standing=Support.NOT_ASKED, detail=_NOT_QMP_WORDS)
 
 
 def _hear(
@@ -106,7 +114,7 @@ def _hear(
         script = _script(questions)
         with _directory() as directory:
             text = _converse(command(path, str(directory / "qmp")), script, directory, timeout_seconds)
-        return _understand(program, text, expected={line["id"] for line in script if "id" in line})
+        return _understand(program, text, script)
     except VirtuneError as error:
         return _Heard(program=program, reason=f"{error.message} ({error.hint})" if error.hint else error.message)
 
@@ -152,7 +160,8 @@ def _script(questions: Sequence[Ask]) -> list[dict[str, Any]]:
     return [*lines, {"execute": "quit"}]
 
 
-def _understand(program: str, text: str, *, expected: set[str]) -> _Heard:
+def _understand(program: str, text: str, script: Sequence[Mapping[str, Any]]) -> _Heard:
+    asked = {line["id"]: line["execute"] for line in script if "id" in line}
     replies: dict[str, Mapping[str, Any]] = {}
     label = Path(program).name
     try:
@@ -163,11 +172,13 @@ def _understand(program: str, text: str, *, expected: set[str]) -> _Heard:
                 label += f" {version['major']}.{version['minor']}.{version['micro']}"
             elif "id" in message:
                 replies[str(message["id"])] = message
-        if missing := expected - replies.keys():
+                if "error" not in message:
+                    read_answer(asked[message["id"]], {}, message["return"])
+        if missing := asked.keys() - replies.keys():
             return _Heard(program=label, reason=f"it ended before it answered ({min(missing)})")
         return _Heard(program=label, schema=entities(replies[_SCHEMA]["return"]), replies=replies)
-    except (ValueError, KeyError, TypeError):
-        return _Heard(program=label, reason="it does not speak QMP as QEMU does")
+    except _NOT_QMP:
+        return _Heard(program=label, reason=_NOT_QMP_WORDS)
 
 
 def _type_name(question: AskDevice | AskObject) -> str:

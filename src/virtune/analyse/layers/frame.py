@@ -20,6 +20,7 @@ from virtune.model.live import (
     LiveVm,
     RingCount,
     RingRates,
+    began_anew,
     rates_between,
     ring_rates_between,
 )
@@ -50,7 +51,7 @@ def frame(before: LiveSample, after: LiveSample) -> TopFrame | None:
         seconds=used.seconds,
         vms=vms,
         host=used,
-        missing=(*after.missing, *_silent(after), *_unreadable(after.vms, used)),
+        missing=(*not_watched(after.vms), *after.missing, *_silent(after), *_unreadable(after.vms, used)),
     )
 
 
@@ -73,8 +74,9 @@ def disk_series(samples: Sequence[LiveSample], vm: str, disk: str) -> list[tuple
     found = []
     for before, after in itertools.pairwise(samples):
         then, now = before.counts.get(vm, {}).get(disk), after.counts.get(vm, {}).get(disk)
-        rates = None if then is None or now is None or now.t_ns <= then.t_ns else rates_between(then, now)
-        if rates is None or rates.requests <= 0 or rates.total_ns < 0:
+        same = then is not None and now is not None and now.t_ns > then.t_ns and not began_anew(then, now)
+        rates = rates_between(then, now) if same and then is not None and now is not None else None
+        if rates is None or rates.requests <= 0:
             found.append((0.0, 0.0, 0.0, 0.0))
             continue
         moved = (rates.read_bytes + rates.written_bytes) / rates.seconds
@@ -151,6 +153,11 @@ def _cpu_per_io_ns(
         return None
     own, others = (math.fsum(one.busy for one in group) for group in (mine, shared))
     return (own / beside + others / everyone) * 1e9
+
+
+def not_watched(vms: Sequence[LiveVm]) -> tuple[str, ...]:
+    """Say which VMs cannot be looked at, and why."""
+    return tuple(f"{one.name}: {one.failed}" for one in vms if one.failed)
 
 
 def _silent(after: LiveSample) -> Iterator[str]:

@@ -10,7 +10,7 @@ from virtune.analyse.trial.thread_costs import thread_costs
 from virtune.model.bottleneck import CONTROL_GROUP, DataPath
 from virtune.model.counters import Use
 from virtune.model.layers import BOUNDARIES, Boundary, Layers
-from virtune.model.live import DiskCount, DiskRates, LiveDisk, LiveVm, RingRates, rates_between
+from virtune.model.live import DiskCount, DiskRates, LiveDisk, LiveVm, RingRates, began_anew, rates_between
 from virtune.model.threads import ThreadCost
 
 _ENOUGH_SEEN = 30
@@ -41,7 +41,7 @@ def live_paths(
     `guest`. A disk that is not in both counts, or whose counters began anew, is left out.
     """
     before, after = counts
-    both = [name for name in after if name in before]
+    both = [name for name in after if name in before and not began_anew(before[name], after[name])]
     known = {one.target: one for one in (*disks, *vm.disks)}
     read = {
         name: after[name].read_bytes - before[name].read_bytes
@@ -54,7 +54,7 @@ def live_paths(
         if disk.target not in both:
             continue
         rates = rates_between(before[disk.target], after[disk.target])
-        if rates.seconds <= 0 or min(rates.reads, rates.writes, rates.total_ns) < 0:
+        if rates.seconds <= 0:
             continue
         mine = None if used is None else _of_disk(used, disk.devices)
         path = live_path(disk, rates, mine, rings=rings.get(disk.target, ()), all_read=sum(read.values()),

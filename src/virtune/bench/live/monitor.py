@@ -8,13 +8,15 @@ from asyncio import AbstractEventLoop
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from virtune.bench.live.places import PlaceReader, place_reader
 from virtune.bench.live.rings import RingReader
-from virtune.bench.qmp import Monitor, MonitorAnswer, execute_all
+from virtune.bench.qmp import RUNNING_SECONDS, Monitor, MonitorAnswer, MonitorEnded, execute_all
 from virtune.model.errors import PreconditionError, RigError
 from virtune.model.live import DiskCount, LiveDisk, LiveVm
+from virtune.model.text import printable
 
 _CONNECT_SECONDS = 5.0
 
@@ -24,6 +26,9 @@ FIELDS = {
     "flush_ns": "flush_total_time_ns",
 }  # fmt: skip
 """The fields of a DiskCount, by the names of `query-blockstats`."""
+
+_NAME_MAX = 200
+"""Characters of a name that are shown; libvirt's longest are shorter."""
 
 _LIMITS = {
     "iops": "iops", "iops_rd": "read.iops", "iops_wr": "write.iops", "bps": "bps", "bps_rd": "read.bps",
@@ -39,11 +44,11 @@ class LiveMonitor:
     def __init__(self, monitor: Monitor, pid: int | None, *, paused_too: bool = False) -> None:
         self._monitor = monitor
         status = monitor.execute("query-status")
-        if not status.get("running") and not paused_too:
-            raise PreconditionError(f"this QEMU does not run its guest: it is {status.get('status')}")
-        name = dict(monitor.execute("query-name")).get("name") or (f"qemu {pid}" if pid else "qemu")
-        kvm = dict(monitor.execute("query-kvm")).get("enabled")
-        self.vm = LiveVm(name=name, pid=pid, disks=tuple(self._disks()), emulated=kvm is False)
+        if not status["running"] and not paused_too:
+            raise PreconditionError(f"this QEMU does not run its guest: it is {_shown(status['status'])}")
+        name = _shown(monitor.execute("query-name").get("name", "")) or (f"qemu {pid}" if pid else "qemu")
+        emulated = not monitor.execute("query-kvm")["enabled"]
+        self.vm = LiveVm(name=name, pid=pid, disks=tuple(self._disks()), emulated=emulated)
 
     @property
     def monitor(self) -> Monitor:
@@ -65,6 +70,8 @@ class LiveMonitor:
             found = RingReader(self._monitor, self.vm.pid, target)
         except OSError:
             return "the wait in the virtqueue: QEMU's memory is for root and its own user to read"
+        except (RigError, ValueError):
+            return "the wait in the virtqueue: QEMU does not say where it lies"
         if not len(found):
             return "the wait in the virtqueue: it is no split ring of virtio, or QEMU is older than 7.2"
         return found
@@ -89,17 +96,16 @@ class LiveMonitor:
             inserted = one.get("inserted")
             if not inserted or is_medium(one) or not (name := name_of(one)):
                 continue
-            threads = tuple(self._threads(str(one.get("qdev") or "")))
-            path = inserted.get("image", {}).get("filename") or inserted.get("file")
-            local = isinstance(path, str) and path.startswith("/") and Path(path).exists()
+            threads = tuple(self._threads(one.get("qdev", "")))
+            path = inserted["image"]["filename"] or inserted["file"]
             yield LiveDisk(
                 target=name,
-                path=path if local else None,
+                path=_here(path),
                 threads=tuple(f"IO {thread}" for thread in threads),
                 polling=bool(threads),
-                direct=bool(inserted.get("cache", {}).get("direct")),
-                tables=inserted.get("drv") == "qcow2",
-                limits={ours: float(inserted[theirs]) for theirs, ours in _LIMITS.items() if inserted.get(theirs)},
+                direct=inserted["cache"]["direct"],
+                tables=inserted["drv"] == "qcow2",
+                limits={ours: float(inserted[theirs]) for theirs, ours in _LIMITS.items() if inserted[theirs]},
             )
 
     def _threads(self, device: str) -> Iterator[str]:
@@ -109,8 +115,8 @@ class LiveMonitor:
             path = f"/machine/peripheral/{path}"
         with contextlib.suppress(RigError):
             thread = self._monitor.execute("qom-get", {"path": path, "property": "iothread"})
-            if isinstance(thread, str) and thread:
-                yield thread.rpartition("/")[2]
+            if thread:
+                yield _shown(thread.rpartition("/")[2])
 
 
 def is_medium(block: Mapping[str, Any]) -> bool:
@@ -121,8 +127,8 @@ def is_medium(block: Mapping[str, Any]) -> bool:
 def exits_of(monitor: Monitor) -> int | None:
     """Return how often KVM has left the guest for the host, all vCPUs together; None where QEMU does not say."""
     asked = {"target": "vcpu", "providers": [{"provider": "kvm", "names": ["exits"]}]}
-    with contextlib.suppress(RigError, KeyError, TypeError, ValueError):
-        found = [int(one["value"]) for vcpu in monitor.execute("query-stats", asked) for one in vcpu["stats"]]
+    with contextlib.suppress(RigError):
+        found = [one["value"] for vcpu in monitor.execute("query-stats", asked) for one in vcpu["stats"]]
         return sum(found) if found else None
     return None
 
@@ -137,9 +143,7 @@ def counts_of(views: Sequence[LiveMonitor]) -> list[dict[str, DiskCount] | RigEr
 
 def _counts(answer: MonitorAnswer) -> dict[str, DiskCount]:
     return {
-        name: DiskCount(
-            t_ns=answer.t_ns, **{ours: int(one["stats"].get(theirs, 0)) for ours, theirs in FIELDS.items()}
-        )
+        name: DiskCount(t_ns=answer.t_ns, **{ours: one["stats"][theirs] for ours, theirs in FIELDS.items()})
         for one in answer.said
         if (name := name_of(one))
     }
@@ -147,16 +151,20 @@ def _counts(answer: MonitorAnswer) -> dict[str, DiskCount]:
 
 class LiveMonitors:
     """QEMUs behind QMP sockets, one connection each, which share an event loop. One that ends is left out from then
-    on.
+    on; one that does not answer as QEMU does stays as a VM without disks. `failed` are sockets behind which none was
+    found, with the reason.
     """
 
-    def __init__(self, views: Sequence[LiveMonitor]) -> None:
+    def __init__(self, views: Sequence[LiveMonitor], failed: Mapping[str, str] = MappingProxyType({})) -> None:
         self._views = {_free(views[:index], one.vm): one for index, one in enumerate(views)}
         self._seen: dict[str, frozenset[str]] = {}
+        self._failed = dict(failed)
 
     def vms(self) -> tuple[LiveVm, ...]:
         """Return the VMs as they were when last counted."""
-        return tuple(replace(one.vm, name=name) for name, one in self._views.items())
+        seen = (replace(one.vm, name=name) for name, one in self._views.items())
+        unseen = (LiveVm(name=name, pid=None, disks=(), failed=why) for name, why in self._failed.items())
+        return (*seen, *unseen)
 
     def counts(self) -> Mapping[str, Mapping[str, DiskCount]]:
         """Return QEMU's counters of each disk, by VM and target. A disk that came or went is looked at."""
@@ -170,8 +178,10 @@ class LiveMonitors:
                     one.look_again()
                     self._seen[name] = frozenset(counts)
                 found[name] = counts
-            except RigError:  # its QEMU is gone
+            except RigError as error:
                 del self._views[name]
+                if not isinstance(error, MonitorEnded):
+                    self._failed[name] = error.message
         return found
 
     def rings(self, vm: str, target: str) -> RingReader | str:
@@ -189,9 +199,20 @@ def name_of(shown: Mapping[str, Any]) -> str:
     disk.
     """
     if shown.get("qdev"):
-        parts = [part for part in str(shown["qdev"]).split("/") if part and part != "virtio-backend"]
-        return parts[-1]
-    return str(shown.get("device") or "")
+        parts = [part for part in shown["qdev"].split("/") if part and part != "virtio-backend"]
+        return _shown(parts[-1]) if parts else ""
+    return _shown(shown.get("device", ""))
+
+
+def _here(path: str) -> str | None:
+    """Return the path of an image if it is a file of this host; it may be one that no file can have."""
+    with contextlib.suppress(OSError, ValueError):
+        return path if path.startswith("/") and Path(path).exists() else None
+    return None
+
+
+def _shown(name: str) -> str:
+    return printable(name, most=_NAME_MAX)
 
 
 @contextlib.contextmanager
@@ -213,9 +234,7 @@ def monitored(
         pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         connection.setblocking(False)  # noqa: FBT003 - the socket's own word
         try:
-            with Monitor(connection, loop) as monitor:
+            with Monitor(connection, loop, start_seconds=RUNNING_SECONDS) as monitor:
                 yield LiveMonitor(monitor, pid or None, paused_too=paused_too)
         except RigError as error:
-            raise PreconditionError(
-                f"{path}: {error.message}", hint="a monitor serves one client at a time: give QEMU another `-qmp`"
-            ) from None
+            raise PreconditionError(f"{path}: {error.message}", hint=error.hint) from None

@@ -2,16 +2,17 @@
 """Watch the disks of this host's running VMs: sample after sample, nothing added and nothing changed."""
 
 import contextlib
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from virtune.analyse.layers.frame import rings_moved
+from virtune.analyse.layers.frame import not_watched, rings_moved
 from virtune.analyse.trial.counters import read_counters
 from virtune.bench.counters import Sampler
 from virtune.bench.live.domain import LiveDomains
-from virtune.bench.live.monitor import LiveMonitors, monitored
+from virtune.bench.live.monitor import LiveMonitor, LiveMonitors, monitored
 from virtune.bench.live.rings import RingReader, RingWatch
 from virtune.bench.live.view import LiveSource
 from virtune.bench.qmp import event_loop
@@ -51,6 +52,12 @@ class Watch:
     def header(self) -> bytes:
         """The first line of the kernel's counters, which says how to read those that follow."""
         return self._header
+
+    def require_all(self) -> None:
+        """Raise PreconditionError where a VM could not be looked at when they were last counted."""
+        if failed := not_watched(self._vms):
+            more = f" (and {len(failed) - 1} more)" if failed[1:] else ""
+            raise PreconditionError(f"not every VM could be looked at: {failed[0]}{more}")
 
     def sample(self) -> LiveSample:
         """Take a sample now. Raises PreconditionError when libvirt cannot be reached any more."""
@@ -104,7 +111,7 @@ class Watch:
 def watching(uri: str | None, sockets: Sequence[Path]) -> Iterator[Watch]:
     """Yield the running VMs of a libvirt and of QEMUs with QMP sockets.
 
-    Raises PreconditionError where one of them does not answer, or the libvirt is another host's.
+    Raises PreconditionError where none of them answers, or the libvirt is another host's.
     """
     with contextlib.ExitStack() as ends:
         sources: list[LiveSource] = []
@@ -117,9 +124,22 @@ def watching(uri: str | None, sockets: Sequence[Path]) -> Iterator[Watch]:
             sources.append(LiveDomains(virsh))
         if sockets:
             loop = ends.enter_context(event_loop())
-            views = [ends.enter_context(monitored(path, paused_too=True, loop=loop)) for path in sockets]
-            sources.append(LiveMonitors(views))
+            sources.append(_monitors(ends, loop, sockets))
         yield ends.enter_context(Watch(sources))
+
+
+def _monitors(ends: contextlib.ExitStack, loop: AbstractEventLoop, sockets: Sequence[Path]) -> LiveMonitors:
+    """Open the monitors of QEMUs; one that fails ends it for none of the others."""
+    views: list[LiveMonitor] = []
+    failed: dict[str, PreconditionError] = {}
+    for path in sockets:
+        try:
+            views.append(ends.enter_context(monitored(path, paused_too=True, loop=loop)))
+        except PreconditionError as error:
+            failed[str(path)] = error
+    if failed and not views:
+        raise next(iter(failed.values()))
+    return LiveMonitors(views, {path: error.message.removeprefix(f"{path}: ") for path, error in failed.items()})
 
 
 def samples(

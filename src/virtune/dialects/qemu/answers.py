@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shape of QEMU's answers to the commands whose answers are read; another shape is refused at the door.
+
+A monitor may belong to a program that is broken or hostile. Only what somebody reads is described; whatever else an
+answer has is let through unread.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, Required
+
+from pydantic import Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+from virtune.model.text import printable
+
+_MANY = 1024
+"""Entries of a list: far more disks or CPUs than a machine can have. Each disk costs some commands more."""
+
+Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+"""QEMU counts in 64 bits with a sign."""
+
+_Word = Annotated[str, Field(max_length=64 * 1024)]
+_Address = Annotated[int, Field(ge=0, le=2**64 - 1)]
+_Whole = Annotated[int, Field(ge=-(2**63), le=2**64 - 1)]
+_Real = Annotated[float, Field(allow_inf_nan=False)]
+Value = bool | _Whole | _Real | _Word | None
+
+
+class _Status(TypedDict, total=False):
+    running: Required[bool]
+    status: Required[_Word]
+
+
+class _Name(TypedDict, total=False):
+    name: _Word
+
+
+class _Kvm(TypedDict):
+    enabled: bool
+
+
+class _Numbers(TypedDict):
+    major: Count
+    minor: Count
+    micro: Count
+
+
+class _Version(TypedDict):
+    qemu: _Numbers
+    package: _Word
+
+
+_Cache = TypedDict("_Cache", {"writeback": bool, "direct": bool, "no-flush": bool})
+
+
+class _Format(TypedDict, total=False):
+    data: dict[str, Any]
+
+
+_Image = TypedDict(
+    "_Image", {"filename": Required[_Word], "cluster-size": Count, "format-specific": _Format}, total=False
+)
+
+
+class _Inserted(TypedDict):
+    file: _Word
+    ro: bool
+    drv: _Word
+    image: _Image
+    cache: _Cache
+    iops: Count
+    iops_rd: Count
+    iops_wr: Count
+    bps: Count
+    bps_rd: Count
+    bps_wr: Count
+
+
+class _Block(TypedDict, total=False):
+    device: Required[_Word]
+    removable: Required[bool]
+    qdev: _Word
+    inserted: _Inserted
+
+
+class _Counters(TypedDict):
+    rd_operations: Count
+    wr_operations: Count
+    flush_operations: Count
+    rd_bytes: Count
+    wr_bytes: Count
+    rd_total_time_ns: Count
+    wr_total_time_ns: Count
+    flush_total_time_ns: Count
+
+
+class _AllCounters(_Counters, total=False):
+    unmap_operations: Count
+
+
+class _BlockStats(TypedDict, total=False):
+    device: _Word
+    qdev: _Word
+    stats: Required[_AllCounters]
+
+
+_Node = TypedDict(
+    "_Node",
+    {"node-name": Required[_Word], "drv": Required[_Word], "file": _Word, "detect_zeroes": _Word, "image": _Image,
+     "cache": Required[_Cache]},
+    total=False,
+)  # fmt: skip
+
+
+class _Statistic(TypedDict):
+    name: _Word
+    value: Count
+
+
+class _Statistics(TypedDict):
+    stats: Annotated[list[_Statistic], Field(max_length=_MANY)]
+
+
+class _Features(TypedDict):
+    transports: list[_Word]
+
+
+_Virtio = TypedDict("_Virtio", {"name": _Word, "num-vqs": Count, "guest-features": _Features})
+_Queue = TypedDict(
+    "_Queue",
+    {"vring-num": Annotated[int, Field(ge=0, le=32768)], "vring-desc": _Address, "vring-avail": _Address,
+     "vring-used": _Address},
+)  # fmt: skip
+
+
+class _Property(TypedDict):
+    name: _Word
+    type: _Word
+
+
+class _Member(TypedDict, total=False):
+    name: _Word
+    type: _Word
+    features: list[_Word]
+
+
+class _Variant(TypedDict):
+    case: _Word
+    type: _Word
+
+
+_Entity = TypedDict(
+    "_Entity",
+    {"name": Required[_Word], "meta-type": Required[_Word], "arg-type": _Word, "json-type": _Word,
+     "members": list[_Member], "values": list[_Word], "variants": list[_Variant]},
+    total=False,
+)  # fmt: skip
+
+
+class _Typed(TypedDict):
+    type: _Word
+
+
+class _Mapped(TypedDict, total=False):
+    iothread: Required[_Word]
+    vqs: list[Count] | None
+
+
+class _Migration(TypedDict, total=False):
+    status: _Word
+
+
+_Cpu = TypedDict("_Cpu", {"qom-path": _Word})
+_Memory = TypedDict("_Memory", {"base-memory": Count})
+
+_READ: Mapping[str, Any] = {
+    "query-status": _Status,
+    "query-name": _Name,
+    "query-kvm": _Kvm,
+    "query-version": _Version,
+    "query-block": Annotated[list[_Block], Field(max_length=_MANY)],
+    "query-blockstats": Annotated[list[_BlockStats], Field(max_length=_MANY)],
+    "query-named-block-nodes": list[_Node],
+    "query-block-exports": list[_Typed],
+    "query-stats": Annotated[list[_Statistics], Field(max_length=_MANY)],
+    "query-migrate": _Migration,
+    "query-cpus-fast": Annotated[list[_Cpu], Field(min_length=1)],
+    "query-memory-size-summary": _Memory,
+    "x-query-virtio-status": _Virtio,
+    "x-query-virtio-queue-status": _Queue,
+    "human-monitor-command": _Word,
+    "query-qmp-schema": list[_Entity],
+    "device-list-properties": list[_Property],
+    "qom-list-properties": list[_Property],
+    "qom-list": list[_Property],
+    "qom-get": Value,
+    "qom-get iothread": _Word,
+    "qom-get poll-max-ns": Count,
+    "qom-get limits": dict[str, Count],
+    "qom-get iothread-vq-mapping": list[_Mapped],
+}
+"""What is read of an answer, by its command; of `qom-get` by the property too, where it is no single value."""
+
+
+def read_answer(command: str, arguments: Mapping[str, Any], said: object) -> Any:
+    """Return an answer that has the shape of QEMU's, and None for a command whose answer nobody reads. Raises
+    ValueError with what is wrong with it.
+    """
+    own = f"{command} {arguments.get('property')}"
+    name = own if own in _READ else command
+    if name not in _READ:
+        return None
+    try:
+        _shape(name).validate_python(said, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(printable(str(part), most=60) for part in first["loc"])
+        raise ValueError(f"{place or 'it'}: {first['msg'][:1].lower()}{first['msg'][1:]}") from None
+    return said
+
+
+@cache
+def _shape(name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(_READ[name])
