@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from tests.web.pages import HOSTILE, Page, served
@@ -29,7 +30,7 @@ class Stream:
 
     def __init__(self, page: Page, study: str) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=60)
-        self._connection.request("GET", f"/live/{study}/events")
+        self._connection.request("GET", f"/live/{study}/events?token={page.token}")
         self.answer = self._connection.getresponse()
 
     def event(self) -> tuple[str, str]:
@@ -150,8 +151,9 @@ def test_the_server_ends_although_a_page_of_a_run_is_open(tmp_path: Path) -> Non
         with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as server:
             try:
                 assert server.stderr is not None
-                port = int(server.stderr.readline().rstrip("/\n").rpartition(":")[2])
-                with following(Page(port, store), study.id) as stream:
+                address = urlsplit(server.stderr.readline().strip())
+                assert address.port is not None
+                with following(Page(address.port, store, address.query.partition("=")[2]), study.id) as stream:
                     assert "running" in stream.event()[1]
                     server.terminate()
                     assert server.wait(60) in (0, -15)

@@ -6,21 +6,24 @@ import json
 import re
 import socket
 import sqlite3
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.routing import Route
 from tests.published import complaints
-from tests.web.pages import HOSTILE, Page, served
+from tests.web.pages import HOSTILE, TOKEN, Page, served
 from tests.web.paused_run import simulated
 
 from virtune.cli import run
-from virtune.cli.serve import listening_on
+from virtune.cli.serve import listening_on, token_of
 from virtune.flows.reports.metrics import DESCRIPTIONS
 from virtune.model.errors import PreconditionError
 from virtune.store.store import Store
+from virtune.web.app import application
 from virtune.web.guard import refusal
 
 pytestmark = pytest.mark.xdist_group("served")  # what is made for the module is made once
@@ -95,9 +98,80 @@ def test_strangers_are_refused(page: Page) -> None:
     assert page.get("/", Sec_Fetch_Site="same-origin")[0] == 200
     assert page.get("/", "POST")[0] == 405
     assert page.get(f"/study/{COMPARE}", "DELETE")[0] == 405
+    for host in (
+        "user@127.0.0.1",
+        "evil.example@127.0.0.1",
+        "127.0.0.1:80:80",
+        "127.0.0.1/",
+        "127.0.0.1:x",
+        "a b",
+        "",
+    ):
+        assert page.get("/", Host=host)[0] == 421, host
     assert refusal("GET", {"host": "[::1]:80"}, ("::1",)) == (0, "")
     assert refusal("GET", {"host": "[::1"}, ("::1",))[0] == 421
     assert refusal("GET", {}, ("localhost",))[0] == 421
+
+
+def every_route() -> list[str]:
+    """Return an address of each route that the application has."""
+    routes = application(Path("/nowhere"), token=TOKEN).routes
+    names = {"{study:path}": COMPARE, "{study}": COMPARE, "{name}": "htmx.min.js"}
+    found = [
+        re.sub(r"{.*?}", lambda part: names[part[0]], route.path) for route in routes if isinstance(route, Route)
+    ]
+    assert len(found) == len(routes) > 9
+    return found
+
+
+@pytest.mark.parametrize("path", every_route())
+def test_without_the_token_no_route_answers(page: Page, path: str) -> None:
+    stranger = Page(page.port, page.store, token="")
+    wrong: list[dict[str, str]] = [
+        {}, *({"Authorization": f"{word}"} for word in ("Bearer", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}", TOKEN)),
+        {"Cookie": f"virtune-{page.port}="}, {"Cookie": f"virtune-1={TOKEN}"}, {"Cookie": "\xe4=;=;;virtune"},
+    ]  # fmt: skip
+    for headers in wrong:
+        for place in (path, f"{path}?token=", f"{path}?token={TOKEN}x", f"{path}?Token={TOKEN}"):
+            status, text, answered = stranger.get(place, **headers)
+            assert status == 403, (place, headers)
+            assert text == "this page needs the token in the address that `virtune serve` printed\n"
+            assert "set-cookie" not in answered
+    assert stranger.get(f"{path}?token={TOKEN}")[0] != 403
+    assert stranger.get(path, Authorization=f"bearer {TOKEN}")[0] != 403
+    status, _, answered = stranger.get(f"{path}?a=1&token={TOKEN}&b=%26", Accept="text/html,*/*")
+    assert (status, answered["location"]) == (303, f"{path}?a=1&b=%26"), "no address with the token is kept"
+    cookie, *kept = answered["set-cookie"].split("; ")
+    assert kept == ["Path=/", "HttpOnly", "SameSite=Strict"]
+    assert stranger.get(path, Cookie=f"other=1; {cookie}")[0] != 403
+
+
+def test_another_user_of_the_machine_reads_nothing_but_with_the_token(page: Page) -> None:
+    def as_nobody(path: str) -> str:
+        asked = f"GET {path} HTTP/1.1\\r\\nHost: 127.0.0.1:{page.port}\\r\\nConnection: close\\r\\n\\r\\n"
+        ask = f"exec 3<>/dev/tcp/127.0.0.1/{page.port}; printf '{asked}' >&3; cat <&3"
+        return subprocess.run(["bash", "-c", ask], user=65534, group=65534, extra_groups=[], text=True, check=True,
+                              capture_output=True, timeout=60).stdout  # fmt: skip
+
+    for path in ("/", "/metrics", f"/api/study/{COMPARE}.json"):
+        assert as_nobody(path).startswith("HTTP/1.1 403 "), path
+        assert as_nobody(f"{path}?token={TOKEN}").startswith("HTTP/1.1 200 "), path
+
+
+def test_a_token_of_a_file_is_made_once_and_is_nobody_else_s(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    token = token_of(path)
+    assert len(token) >= 40
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert token_of(path) == token
+    path.chmod(0o640)
+    with pytest.raises(PreconditionError, match="others may read the token"):
+        token_of(path)
+    path.chmod(0o600)
+    for text in ("", "short", "x" * 30 + "; Domain=evil", "x" * 300):
+        path.write_text(text)
+        with pytest.raises(PreconditionError, match="holds no token"):
+            token_of(path)
 
 
 def test_prometheus_reads_the_metrics_and_the_dashboard_names_no_other(page: Page) -> None:

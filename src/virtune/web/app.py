@@ -6,7 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -33,9 +33,6 @@ from virtune.web.guard import Guard
 from virtune.web.host_page import host_shown
 from virtune.web.live_page import RunShown, shown_running, shown_stored, stream
 from virtune.web.pair_page import pair_of
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp
 
 PAGE_ROWS = 25
 SCRIPTS = ("htmx.min.js", "hx-sse.min.js")
@@ -181,8 +178,10 @@ def _row(one: Listed | Damaged, running: Mapping[str, str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def application(store: StorePlace, *, ending: Callable[[], bool] = lambda: False) -> "ASGIApp":
-    """Return the page over a store as an application for an ASGI server; `ending` says that the server stops."""
+def application(store: StorePlace, *, token: str, ending: Callable[[], bool] = lambda: False) -> Starlette:
+    """Return the page over a store as an application for an ASGI server, for whoever has the token; `ending` says
+    that the server stops.
+    """
     page = LocalPage(store, ending)
     routes: dict[str, Callable[[Request], Response]] = {
         "/": page.studies,
@@ -198,7 +197,7 @@ def application(store: StorePlace, *, ending: Callable[[], bool] = lambda: False
     }
     return Starlette(
         routes=[Route(path, endpoint, methods=["GET"]) for path, endpoint in routes.items()],
-        middleware=[Middleware(Guard)],
+        middleware=[Middleware(Guard, token=token)],
         exception_handlers={VirtuneError: _said},
     )
 

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Access checks of the local page and the security headers of its answers.
 
-The page has no login, so other sites must not reach it through the user's browser: DNS rebinding is detected by the
-Host header, cross-origin requests by `Origin` and `Sec-Fetch-Site`.
+Other users of this machine can connect too, and a store may be its owner's alone: each request needs the token that
+was printed with the address, in the query, as a bearer's, or in the cookie that the first one sets. Other sites must
+not reach the page through the user's browser: DNS rebinding is detected by the Host header, cross-origin requests by
+`Origin` and `Sec-Fetch-Site`.
 """
 
-from collections.abc import Awaitable, Callable, MutableMapping
+import hmac
+import re
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -37,15 +41,18 @@ _HEADERS = {
     "cache-control": "no-store",
 }
 
+_HOST = re.compile(r"(\[[0-9a-f:]+\]|[a-z0-9.-]+)(?::([0-9]{1,5}))?", re.IGNORECASE | re.ASCII)
+"""A Host header: a name or an address, with a port or without."""
+
 _OWN_SITE = ("same-origin", "none")
 """The browser's header values for a request from the page itself, and for a typed address."""
 
 
 class Guard:
-    """Lets requests to this machine's own names through, and puts headers on every answer."""
+    """Lets requests with the token to this machine's own names through, and puts headers on every answer."""
 
-    def __init__(self, app: Application, *, hosts: tuple[str, ...] = LOOPBACK) -> None:
-        self.app, self.hosts = app, hosts
+    def __init__(self, app: Application, *, token: str, hosts: tuple[str, ...] = LOOPBACK) -> None:
+        self.app, self.token, self.hosts = app, token, hosts
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it in a sentence."""
@@ -61,11 +68,21 @@ class Guard:
                 message["headers"] = kept + [(name.encode(), value.encode()) for name, value in own.items()]
             await send(message)
 
-        status, why = refusal(scope["method"], _headers(scope), self.hosts)
+        headers = _headers(scope)
+        status, why = refusal(scope["method"], headers, self.hosts)
+        asked = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        cookie = f"virtune-{_place(headers)[1]}"  # a host's cookies are those of all its ports
+        if not status and not hmac.compare_digest(_given(asked, headers, cookie).encode(), self.token.encode()):
+            status, why = 403, "this page needs the token in the address that `virtune serve` printed"
+        elif not status and any(name == "token" for name, _ in asked):
+            own["set-cookie"] = f"{cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"
+            if "text/html" in headers.get("accept", ""):  # a browser keeps and shows addresses
+                rest = urlencode([pair for pair in asked if pair[0] != "token"])
+                own["location"] = f"/{quote(scope['path'].lstrip('/'))}{rest and '?'}{rest}"
+                status, why = 303, "the token is kept in a cookie"
         if status:
-            await with_headers(
-                {"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain")]}
-            )
+            head = [(b"content-type", b"text/plain")]
+            await with_headers({"type": "http.response.start", "status": status, "headers": head})
             await with_headers({"type": "http.response.body", "body": f"{why}\n".encode()})
             return
         await self.app(scope, receive, with_headers)
@@ -75,23 +92,29 @@ def refusal(method: str, headers: dict[str, str], hosts: tuple[str, ...]) -> tup
     """Return the status and the reason with which a request is refused; 0 where it is answered."""
     if method not in ("GET", "HEAD"):
         return 405, "this page is read-only"
-    host = headers.get("host", "")
-    if _name(host) not in hosts:
+    if _place(headers)[0] not in hosts:
         return 421, "this page answers to 127.0.0.1 and localhost only"
     if headers.get("sec-fetch-site", "none") not in _OWN_SITE:
         return 403, "this page answers no other site; type its address"
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != host:
+    if origin is not None and urlsplit(origin).netloc != headers["host"]:
         return 403, "this page answers no other origin"
     return 0, ""
 
 
-def _name(host: str) -> str:
-    """Return the name in a Host header without its port; empty for an invalid one."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
+def _place(headers: dict[str, str]) -> tuple[str, str]:
+    """Return the name and the port in the Host header; empty for an invalid one."""
+    found = _HOST.fullmatch(headers.get("host", ""))
+    return (found[1].strip("[]").lower(), found[2] or "80") if found else ("", "")
+
+
+def _given(asked: Sequence[tuple[str, str]], headers: dict[str, str], cookie: str) -> str:
+    """Return the token of a request; empty where it has none."""
+    kind, _, bearers = headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer":
+        return bearers.strip()
+    kept = dict(part.strip().partition("=")[::2] for part in headers.get("cookie", "").split(";"))
+    return dict(asked).get("token") or kept.get(cookie, "")
 
 
 def _headers(scope: Message) -> dict[str, str]:
