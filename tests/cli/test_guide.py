@@ -1,16 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every command of the guide runs as its page says, on real disks, and prints what the page shows of it."""
 
+import ast
+import contextlib
+import io
+import random
+import shlex
 import shutil
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import click
 import pytest
 from tests.conftest import User, bare_guest, generator
-from tests.guide import EXAMPLES, PAGES, Step, missing, steps
+from tests.guide import EXAMPLES, MEASURING, PAGES, Step, commands, documented, missing, steps, strings
 
 from virtune.cli import cli
+from virtune.cli import run as main
+from virtune.cli.common.carried_study import CarriedStudy, EstimatedError
+
+CAPTURES = Path(__file__).parents[1] / "captures"
 
 
 def shortened(step: Step) -> tuple[str, ...]:
@@ -31,7 +41,7 @@ def runs(page: Path) -> list[Step]:
     return [step for step in steps(page) if not step.needs_libvirt and not step.only_parsed]
 
 
-MEASURED = ("measure", "--rounds", "1", "--seconds", "300ms", "--span", "64M", "-q")
+MEASURED_INSTEAD = ("measure", "--rounds", "1", "--seconds", "300ms", "--span", "64M", "-q")
 """A study for what comes after a check that is not made: a check takes 10 s at least."""
 
 
@@ -43,7 +53,7 @@ def always(page: Path) -> list[Step]:
     for step in runs(page):
         unseen = not step.shown and "--span" in step.words
         if unseen and step.words[0] == "check":
-            found.append(replace(step, words=MEASURED))
+            found.append(replace(step, words=MEASURED_INSTEAD))
         elif not unseen or page.stem == "tutorial":
             found.append(step)
     return found
@@ -77,14 +87,180 @@ def test_every_command_of_a_page_does_what_the_page_says(page: Path, user: User)
     go_through(runs(page), user)
 
 
-@pytest.mark.parametrize(
-    "step", [step for page in PAGES for step in steps(page)], ids=lambda step: " ".join(step.words)
-)
-def test_every_command_is_one_that_virtune_takes(step: Step) -> None:
-    verb, *words = step.words
-    command = cli.get_command(click.Context(cli), verb)
-    assert command is not None
-    command.make_context(verb, [*words])
+class PlannedError(EstimatedError):
+    """Ends a command that measures when all its preconditions hold, and nothing is made yet."""
+
+
+NOT_EVERYWHERE = (
+    "cannot reach libvirt", "failed to connect to the hypervisor", "`rbd` is not installed", "no IOMMU in use",
+    "is no NVMe drive of this host's PCI bus", "there is no domain",
+    "no server answers there",
+)  # fmt: skip
+"""What a host may lack, so that a command that needs it is refused there, though not as wrong."""
+
+READING = frozenset({"advise", "audit", "compare", "explain", "export", "import", "knobs", "list", "show"})
+"""Verbs that end soon and change nothing of this host's: their commands run, on files and on a stored study."""
+
+REFUSED = (1, 2, 3)
+"""Any other exit code is a result."""
+
+
+@pytest.fixture(scope="module")
+def readers_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the commands name, and a store with a study."""
+    place = tmp_path_factory.mktemp("reader")
+    shutil.copytree(EXAMPLES, place, dirs_exist_ok=True)
+    (place / "disk").write_bytes(random.Random(1).randbytes(2 << 20))
+    one = next((EXAMPLES / "before").iterdir())
+    for name in ("result", "before", "after", "monday", "tuesday"):
+        shutil.copy(one, place / f"{name}.json")
+    for name in ("monday", "tuesday", "bench-fio-output"):
+        shutil.copytree(EXAMPLES / "before", place / name)
+    for name in ("before.txt", "after.txt", "article.txt"):
+        both = [(CAPTURES / "fio" / f"study1-{run}.txt").read_text() for run in ("before", "after")]
+        (place / name).write_text("\n".join(both))
+    (place / "plan.toml").write_text('[vary]\ndisk.aio = ["threads", "io_uring"]\n')
+    (place / "vm.xml").write_text((place / "web1.xml").read_text().replace("'sda'", "'vda'"))
+    (place / "domains").mkdir()
+    shutil.copy(place / "vm.xml", place / "domains")
+    (place / "proxmox").mkdir()
+    shutil.copy(CAPTURES / "proxmox" / "debian-scsi-single.conf", place / "proxmox" / "101.conf")
+    store = ("--store", str(place / "results.sqlite"))
+    small = (
+        "--rounds",
+        "1",
+        "--seconds",
+        "300ms",
+        "--span",
+        "64M",
+        "--scratch",
+        str(place / "scratch"),
+        "-q",
+        *store,
+    )
+    each = "name=each,rw=randread,bs=4k,number_ios=100,randseed=1"
+    assert main(["compare", "--vary", "disk.aio=threads,io_uring", "--workload", each, *small]) == 0
+    assert main(["export", "last", "--bundle", str(place / "study.zip"), *store]) == 0
+    for name in ("kvm1.sqlite", "fleet/web1.sqlite"):
+        (place / name).parent.mkdir(exist_ok=True)
+        shutil.copy(store[1], place / name)
+    return place
+
+
+def parsed(words: tuple[str, ...], place: Path) -> frozenset[str] | None:
+    """Return the options of a command whose words are taken to the end; None for one that only names a verb, or its
+    options, which are then looked for.
+
+    Raises ClickException with why the words are not taken.
+    """
+    command: click.Command = cli
+    context, left = click.Context(cli), [*words]
+    while isinstance(command, click.Group) and left and not left[0].startswith("-") and left[0] != "...":
+        name, found, left = command.resolve_command(context, left)
+        assert found is not None
+        command, context = found, click.Context(found, parent=context, info_name=name)
+    takes = {option: one for one in command.get_params(context) for option in one.opts}
+    last = takes.get(left[-1]) if left else None
+    if (
+        all(word.startswith("--") for word in left)
+        or "..." in left
+        or (isinstance(last, click.Option) and not last.is_flag and not last.count)
+    ):
+        unknown = next((word for word in left if word.startswith("--") and word not in takes), None)
+        if unknown is not None:
+            raise click.NoSuchOption(unknown)
+        return None
+    with (
+        contextlib.suppress(click.exceptions.Exit),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.chdir(place),
+    ):
+        command.make_context(words[0], left, parent=context.parent)
+    return frozenset(takes)
+
+
+def refusal(words: tuple[str, ...], place: Path) -> str | None:
+    """Say why virtune does not take a command; None if it does, or only names a verb and its options.
+
+    One that measures is planned and its preconditions are checked, up to where it would make something; one that
+    reads is run.
+    """
+    try:
+        options = parsed(words, place)
+    except click.ClickException as error:
+        return error.format_message()
+    if options is None or words[0] not in READING | MEASURING or "-" in words:
+        return None
+    if words[0] == "export":  # which overwrites nothing
+        for made in place.glob("*.zip"):
+            made.unlink()
+    for option, where in (("--store", "results.sqlite"), ("--scratch", "scratch")):
+        if option in options and option not in words:
+            words = (*words, option, str(place / where))
+    reached: list[object] = []
+
+    def planned(seconds: float | None) -> None:
+        reached.append(seconds)
+        raise PlannedError("planned")
+
+    said_of_it, printed = io.StringIO(), io.TextIOWrapper(io.BytesIO())
+    with contextlib.chdir(place), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said_of_it):
+        status = main(list(words), carried=CarriedStudy(begin=lambda _: None, planned=planned))
+    told = said_of_it.getvalue()
+    if reached or status not in REFUSED or (status != 2 and any(why in told for why in NOT_EVERYWHERE)):
+        return None
+    return f"exit {status}: {told.partition('error: ')[2].strip()}"
+
+
+def alone(words: tuple[str, ...], place: Path) -> str | None:
+    """Say why virtune does not take a command in a copy of the reader's place, where no other was typed before."""
+    with tempfile.TemporaryDirectory(dir=place.parent) as own:
+        shutil.copytree(place, own, dirs_exist_ok=True, ignore=shutil.ignore_patterns("scratch"))
+        return refusal(tuple(word.replace("PLACE", own) for word in words), Path(own))
+
+
+@pytest.mark.real
+def test_every_command_that_is_written_down_is_one_that_virtune_takes(readers_place: Path) -> None:
+    generator()
+    bare_guest()
+    refused = {step: why for step in documented() if (why := alone(step.words, readers_place)) is not None}
+    assert not refused, "\n".join(
+        f"{step.page}: virtune {shlex.join(step.words)}\n    {why}" for step, why in refused.items()
+    )
+
+
+BROKEN = (
+    "measur --rig metal", "measure --rig mettal", "measure --rounds none", "measure --set disk.aio=fast",
+    "measure --rig metal --set disk.cache=writeback", "compare --vary disk.aio=threads", "measure --colour",
+    "compare --vary disk.aio=threads,native --at-load 401%", "sweep --rig metal --loads 0%", "tune --budget 0",
+    "measure --rig qemu --set disks.count=2", "measure --rig qemu --set guests.spread=here --set disks.count=2",
+    "measure --rig metal --workload randwrite-4k --target PLACE/disk", "study run io-engin",
+    "study run datapath --n 4", "study run vmm-latency --target PLACE/disk", "compare one.json other.json",
+    "explain nothing.json", "show last:x:y", "show last --trial 99", "fleet run -i hosts.txt --now check",
+    "fleet staus", "advise --set disk.aio=fast vm.xml",
+    "apply web1 --replugg vdb", "export last --bundel", "list --jsn", "knobs disk.speed",
+)  # fmt: skip
+"""A wrong verb, option, value, setting, contradiction, permission, file, study or trial; of groups and fleets too."""
+
+PLANTED = (
+    "```sh\nvirtune {}    # a remark\n```\n", "Text.\n\n    virtune {}\n\nText.", "Text `virtune {}` text.",
+    "| a | Y | `virtune probe`, `virtune {}` | b |", "    fio - | virtune {}\n", "    A=1 virtune {} > file\n",
+)  # fmt: skip
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("place", PLANTED, ids=range(len(PLANTED)))
+def test_a_broken_command_is_found_wherever_it_is_written(place: str, readers_place: Path) -> None:
+    chance = random.Random(place)
+    for line in chance.sample(BROKEN, 6):
+        refused = [alone(words, readers_place) for words in commands(place.format(line))]
+        assert any(why is not None for why in refused), line
+
+
+def test_commands_are_found_in_texts_with_values_filled_in() -> None:
+    source = "f'with {name}: ' f'`virtune resume {study.id}` and `virtune knobs {knob.id}`'"
+    (text,) = strings(ast.parse(source))
+    assert list(commands(text)) == [("resume", "last"), ("knobs", "disk.aio")]
 
 
 def test_a_shown_line_that_is_not_printed_is_found() -> None:

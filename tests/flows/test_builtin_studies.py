@@ -34,6 +34,20 @@ def test_it_can_be_put_on_every_rig_that_it_names(name: str, rig: str, tmp_path:
     require_fit(study, clients=Clients(engines=ENGINES))
 
 
+@pytest.mark.parametrize("rig", [None, "metal", "storage-daemon", "vhost-user", "qemu"])
+def test_it_can_be_put_on_an_existing_target_and_says_what_that_leaves_out(rig: str | None, tmp_path: Path) -> None:
+    target = tmp_path / "volume"
+    found = builtin("io-engine", rig, target=True)
+    study, _ = study_for(Question(kind=found.kind, builtin="io-engine", rig=rig, scratch=tmp_path, target=target))
+    assert study.target == str(target)
+    assert all(arm.stack.disk.format == "raw" for arm in study.arms)
+    assert (study.left_out is None) == (rig == "metal"), "on metal no format is asked for"
+    assert rig == "metal" or "the format is raw, in place of qcow2" in str(study.left_out)
+    aio = {"before": "threads", "after": "io_uring"}
+    assert {arm.name: arm.stack.disk.aio for arm in study.arms} == (aio if rig != "metal" else {"metal": "threads"})
+    require_fit(study, clients=Clients(engines=ENGINES))
+
+
 def test_an_unknown_one_is_refused_with_the_one_that_was_meant() -> None:
     with pytest.raises(PlanError, match="there is no study") as caught:
         builtin("nvme-scalin")

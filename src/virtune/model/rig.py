@@ -107,6 +107,9 @@ _GUEST = _VIRTIO_BLK | {
 PASSED_KNOB = "storage.vfio_pci"
 """The knob that has the guest drive a real disk itself."""
 
+FORMAT_KNOB = "disk.format"
+"""The knob that an existing target leaves no choice of."""
+
 OF_PASSED = frozenset({
     PASSED_KNOB, "machine.emulator", "machine.type", "machine.cpu", "machine.vcpus", "machine.memory",
     "guest.system", "memory.hugepages", "vcpu.pin", "emulator.pin", "host.neighbour", "workload.iodepth",

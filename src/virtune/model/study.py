@@ -7,7 +7,7 @@ from enum import StrEnum
 from virtune.model.accusation import Accusation
 from virtune.model.condition import Threshold
 from virtune.model.option import ChosenOption
-from virtune.model.rig import PASSED_KNOB
+from virtune.model.rig import FORMAT_KNOB, PASSED_KNOB
 from virtune.model.search import Search
 from virtune.model.stack import Stack
 from virtune.model.study_options import ATTEMPTS, Pairs
@@ -236,8 +236,9 @@ class Study:
 
     @property
     def left_out(self) -> str | None:
-        """Which arms of a built-in study were left out on this host, and why; None for none."""
-        return next((one.value for one in self.options if one.name == PASSED_KNOB), None)
+        """Which arms or settings of a built-in study were left out on this host, and why; None for none."""
+        found = [one.value for one in self.options if one.name in (PASSED_KNOB, FORMAT_KNOB)]
+        return "; ".join(found) or None
 
     @property
     def unsettled(self) -> bool:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The connection to a guest without an operating system: frames with checksums over a virtio console.
 
-A frame is a line `virtune KIND LENGTH CRC32` (the checksum in hexadecimal) and so many bytes (loadgen/guest).
+A frame is a line (the word virtune, its kind, its length, a CRC32 in hexadecimal) and so many bytes (loadgen/guest).
 """
 
 import re

@@ -20,6 +20,7 @@ from virtune.model.condition import Threshold
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.metric import ALIASES, BY_ID, FAMILIES, metric_id
 from virtune.model.option import ChosenOption, Provenance
+from virtune.model.rig import FORMAT_KNOB
 from virtune.model.spelling import did_you_mean
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind
@@ -89,7 +90,7 @@ def study_for(question: Question) -> tuple[Study, str]:
     span = checked_span(asked)
     workloads = _workloads_of(question, plan)
     own_seconds, own_ramp = _own_times(workloads)
-    scratch = asked.scratch or default_scratch()
+    scratch, own = asked.scratch or default_scratch(), (*_differs(question), *given.options)
     study = Study(
         id="",
         created="",
@@ -121,7 +122,7 @@ def study_for(question: Question) -> tuple[Study, str]:
     elif asked.budget is not None:
         raise PlanError("--budget is for `compare`, which stops when every pair is decided")
     require_sensible(study)
-    study = replace(study, options=(*_options(question.verb, study, asked, sources), *given.options))
+    study = replace(study, options=(*_options(question.verb, study, asked, sources), *own))
     study = with_system(study, built=guest_is_built())
     return new_study(study, restart=asked.restart), facts_text(scratch)
 
@@ -208,8 +209,16 @@ def facts_text(scratch: Path) -> str:
 
 def _plan(question: Question) -> StudyOptions:
     if question.builtin:
-        return builtin(question.builtin, question.rig).plan
+        return builtin(question.builtin, question.rig, target=question.target is not None).plan
     return StudyOptions() if question.plan is None else read_plan(_text(question.plan))
+
+
+def _differs(question: Question) -> tuple[ChosenOption, ...]:
+    """Return what is recorded with a built-in study of a setting that a target does not have."""
+    if not question.builtin or question.target is None:
+        return ()
+    without = builtin(question.builtin, question.rig, target=True).without
+    return () if without is None else (ChosenOption(name=FORMAT_KNOB, value=without, source=Provenance.DEFAULT),)
 
 
 def _arms(kind: StudyKind, asked: StudyOptions) -> tuple[Arm, ...]:

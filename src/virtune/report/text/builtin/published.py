@@ -20,7 +20,9 @@ from virtune.report.text.words import quantity
 
 def beside(result: Result, published: PublishedStudy, facts: str = "") -> list[RenderableType]:
     """Lay out the authors' figures next to this host's, and the differences in set-up; `facts` are the host's."""
-    rows = [(one, workload) for one in published.figures for workload in _workloads(result, one)]
+    arms = {"", *(arm.name for arm in result.study.arms)}
+    figures = (one for one in published.figures if {one.arm, one.of} <= arms)
+    rows = [(one, workload) for one in figures for workload in _workloads(result, one)]
     lines = [
         f"published: {published.source}; {published.machine}",
         f"here: {host_line(result.study, facts, programs_of(result))}",

@@ -105,6 +105,7 @@ def ending(result: Result, published: PublishedStudy | None = None, facts: str =
     title = Text(f"\nstudy {result.study.builtin}", style="bold").append(standing(result, first))
     words = [f"values beside differences: {level_words(result.study)}"] if result.typical else []
     words += [_IN_PARENTHESES] if any(map(_disturbed, result.arms)) else []
+    words += [] if result.study.left_out is None else [result.study.left_out]
     note = _lines(*words)
     return [title, *arrange(result), *note, *([] if published is None else beside(result, published, facts))]
 
@@ -113,6 +114,12 @@ def _before_after(result: Result) -> Iterator[RenderableType]:
     """Study 1: one table, before, after, difference; then what the median, p95 and the CPU say."""
     study, workload = result.study, result.study.compared[0]
     base, *others = _arms(result)
+    if not others:  # without QEMU there is no engine of its to compare
+        yield from _engines(result)
+        yield from _lines(
+            "QEMU's engine and cache mode mean nothing without QEMU: this is the disk below, by both engines of Linux"
+        )
+        return
     table = _table(base.name, *(word for other in others for word in (other.name, "difference")))
     after = _summary(result, others[0], workload)
     for metric, label in _BEFORE_AFTER:
@@ -253,7 +260,6 @@ def _structures(result: Result) -> Iterator[RenderableType]:
         "load usr/sys: CPU of the fio jobs, inside the guest where there is one; host: all CPUs; CPU/IO: CPU per I/O",
         "a drive that is 100 % busy may still take more: it has several queues",
         *_saturation_signs(result),
-        *(() if result.study.left_out is None else (result.study.left_out,)),
     )
 
 
