@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What becomes of trials that are over, on a simulated rig: a failed one runs again, a finished one does not."""
 
+import random
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
+from tests.conftest import User
 
 from virtune.cli import run
 from virtune.model.evidence import StudyRecord
+from virtune.store.progress import ProgressFile
 from virtune.store.store import Store
 
 
@@ -69,6 +73,41 @@ def test_a_killed_study_goes_on_in_the_order_that_it_would_have_had(
         assert order(path) == whole[:last]
         assert run(["resume", "last", "-q", "--store", str(path)]) == 0
         assert order(path) == whole, last
+
+
+def test_a_study_that_another_process_runs_is_not_run_a_second_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "store.sqlite"
+    before = study(path, "simulated", "--rounds", "4")
+    stopped_after(5, path)
+    resume = ["resume", "last", "-q", "--store", str(path)]
+    with ProgressFile(path, before.study.id):
+        assert run(resume) == 3
+        assert f"another process runs study {before.study.id} now" in capsys.readouterr().err
+        assert len(kept(path).attempts) == 5
+    assert run(resume) == 0
+    assert order(path) == sorted((one.number, one.round, one.arm) for one in before.study.trials)
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 20))])
+def test_what_several_resume_at_once_is_measured_once(user: User, seed: int, tmp_path: Path) -> None:
+    path, chance = tmp_path / "store.sqlite", random.Random(seed)
+    assert run([*SEQUENTIAL, "--rig", "simulated", "--seed", str(seed), "-q", "--store", str(path)]) == 0
+    whole = order(path)
+    stopped_after(chance.randrange(2, 8), path)
+    running = []
+    for number in range(3):
+        (name := tmp_path / f"{number}.sqlite").symlink_to(path)
+        running.append(user.start("resume", "last", "-q", "--store", str(name)))
+        time.sleep(chance.uniform(0, 0.1))
+    ended = [(*one.communicate(60), one.returncode) for one in running]
+    assert 0 in [code for *_, code in ended]
+    for _, said, code in ended:
+        assert code == 0 or (code == 3 and "another process runs study" in said), said
+    assert order(path) == whole
+    assert len(kept(path).attempts) == len(whole)
+    assert kept(path).finished
 
 
 def order(path: Path) -> list[tuple[int, int, str]]:

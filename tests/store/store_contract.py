@@ -6,20 +6,26 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy
+from tests.conftest import User
+from tests.store.at_once import ATTEMPTS, AtOnce, alone, rows_of
 
 from virtune.analyse.study.summarise import summarise
 from virtune.analyse.trial.rejection import unsettled
+from virtune.cli import run
 from virtune.model.errors import StoreError, UsageError
 from virtune.model.evidence import Capture, Changeover, Check, Damaged, InForce, Listed, TrialRecord
 from virtune.model.measurement import METHOD, Histogram, Measurement
 from virtune.model.remark import Remark, Weight
 from virtune.model.stack import Disk, Stack
+from virtune.model.store_place import StorePlace
 from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.workload import Job, Workload
 from virtune.plan.codec import study_from_json
@@ -54,9 +60,10 @@ CHECK = Check(setting="disk.aio", asked="native", found=None, proof="p")
 CAPTURES = (Capture(name="fio.json", content=b'{"x": 1}' * 100), Capture(name="odd", content=bytes(range(256))))
 
 
-def record(number: int, *, failure: str | None = None) -> TrialRecord:
+def record(number: int, *, failure: str | None = None, attempt: int = 1) -> TrialRecord:
     return TrialRecord(
         trial=TRIALS[number - 1],
+        attempt=attempt,
         ended="2026-01-01T00:00:01+00:00",
         in_force=InForce(checks=(CHECK,)),
         measurement=None if failure else MEASURED,
@@ -92,6 +99,14 @@ class StoreContract:
         """Change the database behind the store's back."""
         raise NotImplementedError
 
+    def empty(self, store: Store) -> StorePlace:
+        """Return a place without a store."""
+        raise NotImplementedError
+
+    def require_sound(self, place: StorePlace) -> None:
+        """Require the database to be whole and held by nobody."""
+        raise NotImplementedError
+
     def test_it_gives_back_what_it_got(self, store: Store) -> None:
         store.add_trial(STUDY.id, record(1), CAPTURES)
         kept = store.get(STUDY.id)
@@ -121,7 +136,7 @@ class StoreContract:
     def test_every_attempt_is_kept_and_the_last_one_counts(self, store: Store) -> None:
         store.add_trial(STUDY.id, record(1, failure="broke"), CAPTURES[:1])
         assert store.get(STUDY.id).left == TRIALS
-        store.add_trial(STUDY.id, record(1), CAPTURES)
+        store.add_trial(STUDY.id, record(1, attempt=2), CAPTURES)
         kept = store.get(STUDY.id)
         assert [trial.attempt for trial in kept.trials] == [2]
         assert kept.trials[0].measurement == MEASURED
@@ -160,22 +175,105 @@ class StoreContract:
         script = textwrap.dedent(f"""
             import os, sys
             sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-            from tests.store.store_contract import STUDY, record
+            from tests.store.store_contract import CAPTURES, STUDY, record
             from virtune.store.store import Store
             class Dying(list):
                 def __iter__(self):
+                    yield from super().__iter__()
                     os.kill(os.getpid(), {int(signal.SIGKILL)})
             from pathlib import Path
             from virtune.model.store_place import DatabaseUrl
             with Store({self.place_in_words(store)}) as found:
-                found.add_trial(STUDY.id, record(2), Dying())
+                if sys.argv[1] == "trial":
+                    found.add_trial(STUDY.id, record(2), Dying())
+                attempts = Dying([(record(number), CAPTURES) for number in (2, 3)])
+                found.merge(STUDY, attempts, facts=found.get(STUDY.id).facts, finished=True)
         """)
-        done = subprocess.run([sys.executable, "-c", script], env=os.environ, check=False)
-        assert done.returncode == -signal.SIGKILL
-        kept = store.get(STUDY.id)
-        assert [trial.trial.number for trial in kept.trials] == [1]
+        for what in ("trial", "merge"):
+            done = subprocess.run([sys.executable, "-c", script, what], env=os.environ, check=False)
+            assert done.returncode == -signal.SIGKILL
+            kept = store.get(STUDY.id)
+            assert [trial.trial.number for trial in kept.trials] == [1]
+            assert not kept.finished
         store.add_trial(STUDY.id, record(2), CAPTURES)
         assert len(store.get(STUDY.id).trials) == 2
+
+    @pytest.mark.parametrize(
+        ("seed", "kills"), [(1, 2), *(pytest.param(n, n % 6, marks=pytest.mark.long) for n in range(2, 40))]
+    )
+    def test_what_many_write_at_once_is_what_one_writes(
+        self, store: Store, user: User, tmp_path_factory: pytest.TempPathFactory, seed: int, kills: int
+    ) -> None:
+        place, (paths, expected) = self.empty(store), alone(tmp_path_factory.getbasetemp())
+        added = AtOnce(user, place, paths).go(seed=seed, kills=kills)
+        assert added <= ATTEMPTS + 1 if kills else added == ATTEMPTS + 1
+        for words in (*(("import", str(path)) for path in paths), ("derive",)):
+            assert run([*words, "--store", str(place)]) == 0
+        found = rows_of(place)
+        for name, rows in expected.items():
+            assert found[name] == rows, name
+        self.require_sound(place)
+
+    def test_an_attempt_is_kept_once_under_its_own_number(self, store: Store) -> None:
+        assert store.add_trial(STUDY.id, record(1, attempt=3), CAPTURES)
+        assert not store.add_trial(STUDY.id, record(1, attempt=3, failure="later"), CAPTURES[:1])
+        assert store.get(STUDY.id).attempts == (record(1, attempt=3),)
+        assert store.captures(STUDY.id, 1) == CAPTURES
+
+    def test_a_merge_says_what_it_added_and_takes_no_other_attempt_for_its_own(self, store: Store) -> None:
+        first, second = (record(1), CAPTURES), (record(1, attempt=2), CAPTURES[:1])
+        facts = '{"a": 1}'
+        assert store.merge(STUDY, [first], facts=facts, finished=False) == (1, False)
+        assert store.merge(STUDY, [first, second], facts=facts, finished=False) == (1, False)
+        assert store.merge(STUDY, [first, second], facts=facts, finished=False) == (0, False)
+        assert store.merge(replace(STUDY, id="new"), [first, second], facts="", finished=True) == (2, True)
+        later = (replace(record(2), ended="2026-01-01T00:09:01+00:00"), ())
+        store.add_trial(STUDY.id, record(2), ())
+        fresh = (record(3), CAPTURES)
+        for study, said in (
+            (STUDY, "has another attempt 1 at trial 2"),
+            (replace(STUDY, created="x"), "has another study"),
+        ):
+            with pytest.raises(StoreError, match=said):
+                store.merge(study, [fresh, later], facts=facts, finished=True)
+        assert [one.trial.number for one in store.get(STUDY.id).attempts] == [1, 1, 2]
+        assert not store.is_finished(STUDY.id)
+
+    def test_those_who_merge_at_once_say_together_what_is_there(self, store: Store) -> None:
+        every = [(record(number, attempt=attempt), CAPTURES) for number in (1, 2, 3, 4) for attempt in (1, 2, 3)]
+
+        def merged(count: int) -> tuple[int, bool]:
+            with Store(store.place) as mine:
+                return mine.merge(replace(STUDY, id="new"), every[:count], facts="", finished=count == len(every))
+
+        with ThreadPoolExecutor(6) as pool:
+            said = list(pool.map(merged, (4, 12, 8, 12, 1, 12)))
+        assert sum(added for added, _ in said) == len(every)
+        assert sum(new for _, new in said) == 1
+        assert store.get("new").attempts == tuple(one for one, _ in every)
+        assert store.is_finished("new")
+
+    def test_a_study_that_is_added_to_is_read_as_it_was_or_as_it_is(self, store: Store) -> None:
+        """A search comes with its trials: a reader between the two would take them for trials of unknown arms."""
+        arms = tuple(Arm(name=f"arm{number}", stack=Stack()) for number in range(40))
+        over = threading.Event()
+        read: list[int] = []
+
+        def reader() -> None:
+            with Store(store.place, reading=True) as other:
+                while not over.is_set():
+                    read.append(len(other.get(STUDY.id).attempts))
+
+        with ThreadPoolExecutor(1) as pool:
+            reading = pool.submit(reader)
+            for number, arm in enumerate(arms, 1):
+                grown = replace(STUDY, arms=(*STUDY.arms, *arms[:number]))
+                trial = replace(record(1), trial=Trial(number=10 + number, round=1, arm=arm.name, workload="w"))
+                store.merge(grown, [(trial, CAPTURES)], facts='{"a": 1}', finished=False)
+            over.set()
+            reading.result(60)
+        assert read == sorted(read)
+        assert len(set(read)) > 3, "nothing was read meanwhile"
 
     def test_damaged_records_and_captures_are_one_sentence(self, store: Store) -> None:
         store.add_trial(STUDY.id, record(1), CAPTURES)
@@ -218,7 +316,7 @@ class StoreContract:
             study = replace(STUDY, id=f"2026010{number}-000000-aaaa", kind=kind, title=title)
             store.add_study(study, facts="")
             store.add_trial(study.id, record(1, failure="broke"), ())
-            store.add_trial(study.id, record(1), ())
+            store.add_trial(study.id, record(1, attempt=2), ())
 
         def ids(**asked: Any) -> list[str]:
             given: dict[str, Any] = {"words": "", "kind": "", "limit": 9, "offset": 0} | asked

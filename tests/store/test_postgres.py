@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.conftest import eventually
+from tests.conftest import User, eventually
 from tests.postgres import Server
 from tests.store.kept import COMPARE, IMPORT, KEPT
 from tests.store.store_contract import CAPTURES, STUDY, StoreContract, record
@@ -22,7 +22,7 @@ from virtune.flows.stored.show import by_todays_method, current
 from virtune.model.errors import StoreError
 from virtune.model.evidence import Listed
 from virtune.model.measurement import METHOD
-from virtune.model.store_place import DatabaseUrl
+from virtune.model.store_place import DatabaseUrl, StorePlace
 from virtune.store.store import Store
 from virtune.store.views import VIEWS
 
@@ -58,6 +58,17 @@ class TestPostgresStore(StoreContract):
         with psycopg.connect(str(store.place), options="-c search_path=virtune") as db:
             for statement in statements:
                 db.execute(statement.encode())
+
+    def empty(self, store: Store) -> StorePlace:
+        self.sql(store, "drop schema virtune cascade")
+        store._backend.engine.dispose()
+        return store.place
+
+    def require_sound(self, place: StorePlace) -> None:
+        url = DatabaseUrl(str(place))
+        assert eventually(lambda: not asked(url, "select 1 from pg_locks where locktype = 'advisory'"))
+        others = "select pid from pg_stat_activity where application_name = 'virtune'"
+        assert eventually(lambda: not asked(url, others)), "a connection was left"
 
 
 def test_what_is_written_is_on_the_disk_before_it_returns(store: Store) -> None:
@@ -252,3 +263,29 @@ def test_what_another_machine_derives_now_is_left_to_it_and_waited_for(url: Data
         here.join(120)
     assert {one.name: (one.derived, one.current) for one in found} == {IMPORT: (1, 0), COMPARE: (0, 16)}
     assert asked(url, "select method, count(*) from measurements where method > 7 group by method") == [(METHOD, 17)]
+
+
+def test_a_study_that_another_host_runs_is_not_run_a_second_time(
+    url: DatabaseUrl, user: User, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--arm", "a:rig=simulated", "--arm", "b:rig=simulated,disk.aio=io_uring", "--rounds", "4", "--quiet"]
+    assert run(["compare", *words, "--scratch", str(tmp_path), "--store", url.text]) == 0
+    with psycopg.connect(url.text, options="-c search_path=virtune") as db:
+        db.execute("delete from trials where number > 3")
+        db.execute("update studies set finished = 0")
+    with Store(url) as other, other.claimed(f"run {other.find('last')}"):
+        assert run(["resume", "--quiet", "--store", url.text]) == 3
+        assert "another process runs study" in capfd.readouterr().err
+        assert asked(url, "select count(*) from trials") == [(3,)]
+    running = []
+    for number in range(3):
+        user.env["XDG_DATA_HOME"] = str(tmp_path / f"host{number}")
+        running.append(user.start("resume", "--quiet", "--store", url.text))
+    for one in running:
+        one.communicate(60)
+    codes = {one.returncode for one in running}
+    assert codes <= {0, 3}
+    assert 0 in codes
+    assert asked(url, "select number, count(*) from trials group by number order by 1") == [
+        (n, 1) for n in range(1, 9)
+    ]

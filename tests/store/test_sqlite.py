@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A store in a SQLite file: what every store promises, what is SQLite's own, and files that are something else."""
 
+import contextlib
 import sqlite3
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from tests.store.store_contract import CAPTURES, STUDY, StoreContract, record
 from virtune.cli import run
 from virtune.cli.list_ import NEWEST
 from virtune.model.errors import StoreError
+from virtune.model.store_place import StorePlace
 from virtune.store.store import Store
 
 
@@ -33,6 +35,16 @@ class TestSqliteStore(StoreContract):
             for statement in statements:
                 db.execute(statement)
         db.close()
+
+    def empty(self, store: Store) -> Path:
+        return Path(str(store.place)).with_name("new.sqlite")
+
+    def require_sound(self, place: StorePlace) -> None:
+        with contextlib.closing(sqlite3.connect(str(place), timeout=0)) as db:
+            assert db.execute("pragma integrity_check").fetchall() == [("ok",)]
+            assert db.execute("pragma foreign_key_check").fetchall() == []
+            assert db.execute("pragma journal_mode").fetchone() == ("wal",)
+            db.execute("begin exclusive")
 
 
 def test_a_file_needs_nothing_of_postgresql(store: Store) -> None:

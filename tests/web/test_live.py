@@ -19,6 +19,7 @@ from tests.web.pages import HOSTILE, Page, served
 from tests.web.paused_run import run_until, simulated
 
 from virtune.cli.common.progress_file import PAIRS_MAX, POINTS_MAX, with_point
+from virtune.model.errors import PreconditionError
 from virtune.model.verdict import Interval
 from virtune.store.progress import ProgressFile, RunProgress, run_of, runs_of
 
@@ -186,9 +187,8 @@ def test_only_a_file_of_a_living_run_is_believed_and_no_other_is_touched(tmp_pat
     with ProgressFile(store, "x") as file:
         file.write(run)
         assert run_of(store, "x") == run
-        with ProgressFile(store, "x") as second:  # another run of the same study
-            second.write(RunProgress(study="x", title="not this one"))
-            assert run_of(store, "x") == run
+        with pytest.raises(PreconditionError, match="another process runs study x"), ProgressFile(store, "x"):
+            pytest.fail("it ran twice")
         assert run_of(store, "x") == run
         kept = place.read_bytes()
     assert not place.exists()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune resume`: go on with a study that was interrupted."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from virtune.model.store_place import StorePlace
 if TYPE_CHECKING:
     from virtune.flows.run.preconditions import Leave
     from virtune.model.evidence import StudyRecord
+    from virtune.model.study import Study
     from virtune.store.store import Store
 
 
@@ -59,26 +61,30 @@ def command(
         kept.require_own(name)
         record = by_todays_method(kept, name)
         leave = Leave(write_to=allow_write_to, in_use=allow_in_use)
+
+        def now() -> "StudyRecord":  # another process may have gone on with it until this one took it over
+            return by_todays_method(kept, name)
+
         if record.study.search is not None or record.study.sweep is not None:
             require_no_more(record.study, asked)
-            return _search_or_sweep(kept, record, leave, out)
+            return _search_or_sweep(kept, record.study, now, leave, out)
         return going_on(
             kept,
             record.study,
-            lambda say: resume_study(record, store=kept, say=say, leave=leave, conditions=out.conditions),
+            lambda say: resume_study(now(), store=kept, say=say, leave=leave, conditions=out.conditions),
             replace(out, conditions=out.conditions or record.study.conditions),
         )
 
 
-def _search_or_sweep(kept: "Store", record: "StudyRecord", leave: "Leave", out: ResultOutput) -> int:
+def _search_or_sweep(
+    kept: "Store", study: "Study", now: "Callable[[], StudyRecord]", leave: "Leave", out: ResultOutput
+) -> int:
     from virtune.cli import sweep
     from virtune.cli.common import run_search
     from virtune.flows.run.sweep import resume_sweep
     from virtune.flows.run.tune import resume_tuning
 
-    if record.study.sweep is not None:
-        return sweep.going_on(
-            kept, record.study, lambda say: resume_sweep(record, store=kept, say=say, leave=leave), out
-        )
-    run_search.searching(kept, record.study, lambda say: resume_tuning(record, store=kept, say=say, leave=leave), out)
+    if study.sweep is not None:
+        return sweep.going_on(kept, study, lambda say: resume_sweep(now(), store=kept, say=say, leave=leave), out)
+    run_search.searching(kept, study, lambda say: resume_tuning(now(), store=kept, say=say, leave=leave), out)
     return 0

@@ -25,8 +25,16 @@ class Backend(Protocol):
     def open(self, *, reading: bool) -> int:
         """Connect and return the number of the store's format, 0 for a new one. Raises StoreError."""
 
+    def transaction(self, *, writing: bool) -> AbstractContextManager[sa.Connection]:
+        """Begin a transaction that ends with the block. One that reads sees the store as it was at its first query,
+        whatever others write meanwhile; one that writes may wait for others first.
+        """
+
+    def alone(self, db: sa.Connection, name: str = "") -> None:
+        """Keep what is called so to this writing transaction until it ends; without a name the store's making."""
+
     def format_of(self, db: sa.Connection) -> int:
-        """Return the number of the store's format; whoever would change it waits until this transaction ends."""
+        """Return the number of the store's format."""
 
     def tables(self, db: sa.Connection) -> Mapping[str, set[str]]:
         """Return the columns of every table where the store's would be."""
@@ -37,8 +45,14 @@ class Backend(Protocol):
     def set_format(self, db: sa.Connection, number: int) -> None:
         """Note the format of the store."""
 
+    def changed_views(self, db: sa.Connection) -> Sequence[str]:
+        """Return the SQL views that are missing or are not as they are today."""
+
     def make_views(self, db: sa.Connection) -> None:
-        """Make the SQL views that are missing or are not as they are today."""
+        """Make those views."""
+
+    def settle(self) -> None:
+        """Do what a store that was made just now needs and no transaction can do."""
 
     def has_words(self, column: sa.Column[str], words: str) -> sa.ColumnElement[bool]:
         """Return the condition that a text has these words in it, in small letters or capitals."""

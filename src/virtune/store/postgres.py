@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB, insert
 
 from virtune.model.errors import MissingToolError, ReadOnlyStoreError, StoreError
 from virtune.model.store_place import DatabaseUrl
-from virtune.store.postgres_views import make_postgres_views
+from virtune.store.postgres_views import changed_postgres_views, make_postgres_views
 from virtune.store.schema import DISTRIBUTIONS, METADATA, indexes_for
 
 SCHEMA = "virtune"
@@ -29,7 +29,10 @@ _MAKING = 0x76697274
 """The lock under which a store is made or brought to another format: `virt`."""
 
 _CLAIMING = _MAKING + 1
-"""The first number of the locks under which one process works on a study."""
+"""The first number of the locks under which one process derives a study."""
+
+_MERGING = _MAKING + 2
+"""The first number of the locks under which a study is added to."""
 
 _PGPASS = "~/.pgpass or PGPASSWORD has it for libpq"
 _OWNER = f"the owner of the database may `CREATE SCHEMA {SCHEMA} AUTHORIZATION USER`"
@@ -77,9 +80,17 @@ class Postgres:
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
             raise self.explained(error) from None
 
+    def transaction(self, *, writing: bool) -> contextlib.AbstractContextManager[sa.Connection]:
+        """Begin a transaction. One that writes sees what others have committed while it waited for them."""
+        return (self.engine if writing else self.engine.execution_options(isolation_level="REPEATABLE READ")).begin()
+
+    def alone(self, db: sa.Connection, name: str = "") -> None:
+        """Wait for a lock, which the server drops with the transaction."""
+        key = f"{_MERGING}, {_number(name)}" if name else str(_MAKING)
+        db.execute(sa.text(f"SELECT pg_advisory_xact_lock({key})"))
+
     def format_of(self, db: sa.Connection) -> int:
-        """Return the format; a store that two make at once is made by one, and the other waits for it."""
-        db.execute(sa.text(f"SELECT pg_advisory_xact_lock({_MAKING})"))
+        """Return the format."""
         return _format(db)
 
     def tables(self, db: sa.Connection) -> Mapping[str, set[str]]:
@@ -107,9 +118,16 @@ class Postgres:
         db.execute(sa.text("DELETE FROM virtune_store"))
         db.execute(sa.text("INSERT INTO virtune_store VALUES (:number)"), {"number": number})
 
+    def changed_views(self, db: sa.Connection) -> Sequence[str]:
+        """Return the SQL views that are to be made."""
+        return changed_postgres_views(db)
+
     def make_views(self, db: sa.Connection) -> None:
         """Make the SQL views."""
         make_postgres_views(db)
+
+    def settle(self) -> None:
+        """Do nothing: all was done in the transaction."""
 
     def has_words(self, column: sa.Column[str], words: str) -> sa.ColumnElement[bool]:
         """PostgreSQL's LIKE tells small letters from capitals, ILIKE does not."""
@@ -132,7 +150,7 @@ class Postgres:
     @contextlib.contextmanager
     def claimed(self, name: str, *, wait: bool) -> Iterator[bool]:
         """Keep a name by a lock of this session, which the server drops when its connection is gone."""
-        number = zlib.crc32(name.encode()) - 2**31
+        number = _number(name)
         asked = "pg_advisory_lock" if wait else "pg_try_advisory_lock"
         with self.engine.connect() as db:
             mine = db.execute(sa.text(f"SELECT {asked}({_CLAIMING}, {number})")).scalar_one() is not False
@@ -152,6 +170,11 @@ class Postgres:
             if re.search(pattern, reason):
                 return kind(f"cannot use the store {self.name}: {words}", hint=hint or self.hint)
         return kind(f"cannot use the store {self.name}: {reason.partition(' DETAIL: ')[0][:300]}", hint=self.hint)
+
+
+def _number(name: str) -> int:
+    """Return the second number of a lock; two names that share one wait for each other, and nothing else."""
+    return zlib.crc32(name.encode("utf-8", "surrogateescape")) - 2**31
 
 
 def _engine(url: DatabaseUrl) -> sa.Engine:

@@ -69,15 +69,19 @@ FROM trials AS t, LATERAL {_ITEMS.format("virtune_json(t.in_force) -> 'checks'")
 assert VIEWS.keys() == SQLITE_VIEWS.keys()  # noqa: S101 - one list of views, in two languages
 
 
-def make_postgres_views(db: sa.Connection) -> None:
-    """Make the views that a store does not have as they are here; their text is kept as their comment."""
+def changed_postgres_views(db: sa.Connection) -> list[str]:
+    """Return the views that a store does not have as they are here; their text is kept as their comment."""
     views = "relkind = 'v' AND relnamespace = 'virtune'::regnamespace"
     asked = f"SELECT relname, obj_description(oid) FROM pg_class WHERE {views}"  # noqa: S608 - of constants
     known = {row[0]: row[1] for row in db.exec_driver_sql(asked)}
-    changed = [name for name, query in VIEWS.items() if known.get(name) != _mark(query)]
-    if not changed:
-        return
-    db.exec_driver_sql(FUNCTION)
+    return [name for name, query in VIEWS.items() if known.get(name) != _mark(query)]
+
+
+def make_postgres_views(db: sa.Connection) -> None:
+    """Make the views that a store does not have as they are here."""
+    changed = changed_postgres_views(db)
+    if changed:
+        db.exec_driver_sql(FUNCTION)
     for name in changed:
         db.exec_driver_sql(f"DROP VIEW IF EXISTS {name}")
         db.exec_driver_sql(f"CREATE VIEW {name} AS {_driver(VIEWS[name])}")

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far a run is: a small file beside the store, locked while the run's process lives, that other processes read.
 
-The kernel drops the lock with the process, so a run that was killed is not taken for one that goes on. Nothing rests
-on the file: a run that cannot write it goes on without.
+The kernel drops the lock with the process, so a run that was killed is not taken for one that goes on. A study that
+another process runs is not run a second time; a run that cannot write the file goes on without, since the store keeps
+each attempt once.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ from typing import Self
 
 from pydantic import TypeAdapter, ValidationError
 
+from virtune.model.errors import PreconditionError
 from virtune.model.store_place import DatabaseUrl, StorePlace
 from virtune.model.text import printable
 from virtune.shell import data_directory
@@ -28,6 +30,9 @@ _MARK = b'{"virtune_run":1,'
 
 _BYTES_MAX = 1024**2
 _OLD_SECONDS = 86_400.0
+
+_ASKED_SECONDS, _TICK_SECONDS = 1.0, 0.02
+"""How long one who asks whether a run lives may hold its lock at most; it takes some microseconds."""
 
 NAME_MAX = 200
 """Characters of a name in the file."""
@@ -86,16 +91,23 @@ _RUN = TypeAdapter(RunProgress)
 
 
 class ProgressFile:
-    """Writes how far the run of a study is. Use as a context manager; the file is gone after it."""
+    """Writes how far the run of a study is. Use as a context manager; the file is gone after it.
+
+    Raises PreconditionError where another process runs the study.
+    """
 
     def __init__(self, store: StorePlace, study: str) -> None:
-        self._store, self._descriptor = beside(store), -1
+        self._store, self._study, self._descriptor = beside(store), study, -1
         self.path = _path(self._store, study)
 
     def __enter__(self) -> Self:
-        with contextlib.suppress(OSError):
+        try:
             _remove_old(self._store)
             self._descriptor = _locked(self.path)
+        except BlockingIOError:
+            raise runs_already(self._study) from None
+        except OSError:
+            pass
         return self
 
     def __exit__(
@@ -116,11 +128,17 @@ class ProgressFile:
                 os.ftruncate(self._descriptor, len(content))
 
 
+def runs_already(study: str) -> PreconditionError:
+    """Return the error that a study is not run a second time."""
+    hint = "when that one is over, `virtune resume` goes on with what is left"
+    return PreconditionError(f"another process runs study {study} now", hint=hint)
+
+
 def beside(store: StorePlace) -> Path:
     """Return the file beside which the runs are told: the store itself, of a database one in the user's data."""
     if isinstance(store, DatabaseUrl):
         return data_directory() / f"database-{zlib.crc32(store.text.encode()):08x}"
-    return store
+    return Path(os.path.realpath(store))  # by whatever name it is called, its runs see each other
 
 
 def runs_of(place: StorePlace) -> Iterator[RunProgress]:
@@ -169,15 +187,32 @@ def _escaped(name: str) -> str:
 def _locked(path: Path) -> int:
     """Open such a file, or make it, and lock it; raises OSError where another run holds it, or it is another's."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not _is_ours(descriptor):
-            raise FileExistsError(printable(str(path)))
-    except OSError:
+    deadline = time.monotonic() + _ASKED_SECONDS
+    while True:
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _is_ours(descriptor):
+                raise FileExistsError(printable(str(path)))
+            if _is_at(path, descriptor):
+                return descriptor
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                os.close(descriptor)
+                raise
+            time.sleep(_TICK_SECONDS)
+        except OSError:
+            os.close(descriptor)
+            raise
         os.close(descriptor)
-        raise
-    return descriptor
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether a file is still there: the run that held it may have removed it at its end."""
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _is_ours(descriptor: int) -> bool:

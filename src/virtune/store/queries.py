@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The questions that a store asks its database, and the rows that it writes."""
 
-import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,7 +11,7 @@ from virtune.model.measurement import METHOD, Measurement
 from virtune.model.study import Study
 from virtune.plan.codec import study_to_json
 from virtune.store.backend import Backend
-from virtune.store.rows import dump
+from virtune.store.rows import PackedCapture, dump, packed
 from virtune.store.schema import CAPTURES, MEASUREMENTS, STUDIES, TRIALS
 
 NEWEST_FIRST: sa.ColumnElement[int] = sa.literal_column("studies.rowid").desc()
@@ -105,26 +104,30 @@ def attempt_of(key: str, number: int, attempt: int | None) -> sa.Select[int]:
     return sa.select(TRIALS.c.id).where(*wanted).order_by(TRIALS.c.attempt.desc()).limit(1)
 
 
+def ended_of(db: sa.Connection, key: str) -> dict[tuple[int, int], str]:
+    """Return every attempt of a study, by its trial's number and its own, with its end."""
+    asked = sa.select(TRIALS.c.number, TRIALS.c.attempt, TRIALS.c.ended).where(TRIALS.c.study_id == key)
+    return {(row.number, row.attempt): row.ended for row in db.execute(asked)}
+
+
 def put_study(db: sa.Connection, key: str, study: Study, *, facts: str, finished: bool) -> None:
     row = {"id": key, "created": study.created, "kind": study.kind, "study": study_to_json(study)}
     db.execute(STUDIES.insert().values(**row, facts=facts, finished=int(finished)))
 
 
 def put_trial(
-    db: sa.Connection, backend: Backend, key: str, record: TrialRecord, captures: Sequence[Capture]
-) -> None:
-    """Store an attempt as the next one at its trial, with its captures and its measurement."""
+    db: sa.Connection, backend: Backend, key: str, record: TrialRecord, captures: Iterable[Capture | PackedCapture]
+) -> bool:
+    """Store an attempt with its captures and its measurement, and return whether it was new. One that is there is
+    left as it is, and its captures are not asked for.
+    """
     trial = record.trial
-    attempt = db.execute(
-        sa.select(sa.func.count())
-        .select_from(TRIALS)
-        .where(TRIALS.c.study_id == key, TRIALS.c.number == trial.number)
-    ).scalar_one()
-    inserted = db.execute(
-        TRIALS.insert().values(
+    done = db.execute(
+        backend.put_new(TRIALS)
+        .values(
             study_id=key,
             number=trial.number,
-            attempt=attempt + 1,
+            attempt=record.attempt,
             round=trial.round,
             arm=trial.arm,
             workload=trial.workload,
@@ -132,14 +135,17 @@ def put_trial(
             failure=record.failure,
             in_force=dump(InForce, record.in_force),
         )
+        .execution_options(preserve_rowcount=True)
     )
-    assert inserted.inserted_primary_key is not None  # noqa: S101 - an insert of one row has one
-    row: int = inserted.inserted_primary_key[0]
+    if not done.rowcount:
+        return False
+    row: int = db.execute(attempt_of(key, trial.number, record.attempt)).scalar_one()
     for capture in captures:
-        content = zlib.compress(capture.content, 6)
+        content = capture.stream if isinstance(capture, PackedCapture) else packed(capture.content)
         db.execute(CAPTURES.insert().values(trial_id=row, name=capture.name, content=content))
     if record.measurement is not None:
         put_measurement(db, backend, row, record.measurement)
+    return True
 
 
 def put_measurement(db: sa.Connection, backend: Backend, row: int, measurement: Measurement) -> None:

@@ -17,7 +17,7 @@ from sqlalchemy.dialects.sqlite import insert
 from virtune.model.errors import ReadOnlyStoreError, StoreError
 from virtune.store.rows import text_of
 from virtune.store.schema import DISTRIBUTIONS, METADATA, indexes_for
-from virtune.store.views import make_sqlite_views
+from virtune.store.views import changed_sqlite_views, make_sqlite_views
 
 indexes_for("sqlite")
 
@@ -25,6 +25,10 @@ _MADE_SECONDS = 5.0
 """How long the making of a store may take; it takes some milliseconds."""
 
 _LOOK_SECONDS = 0.05
+
+_WAIT_SECONDS = 60
+"""How long a writer waits for another one. An import of the largest bundle writes for some seconds, and on a disk
+that is loaded for a measurement for ten times as long: a trial that was measured meanwhile must not be lost."""
 
 _ROOM_BYTES = 1024**2
 """With less free space than this, a disk error is reported as a full disk."""
@@ -82,11 +86,20 @@ class SqliteFile:
 
     def _format(self) -> int:
         try:
-            with self.engine.begin() as db:
+            with self.transaction(writing=False) as db:
                 db.execute(sa.text("SELECT count(*) FROM sqlite_master")).all()
                 return self.format_of(db)
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
             raise self.explained(error) from None
+
+    def transaction(self, *, writing: bool) -> contextlib.AbstractContextManager[sa.Connection]:
+        """Begin a transaction; one that writes has the file for itself from its begin on: SQLite refuses to let one
+        write whose reads another one has made old.
+        """
+        return self.engine.execution_options(writing=writing).begin()
+
+    def alone(self, db: sa.Connection, name: str = "") -> None:
+        """Do nothing: a transaction that writes is alone."""
 
     def format_of(self, db: sa.Connection) -> int:
         """Return the number of the format."""
@@ -99,16 +112,26 @@ class SqliteFile:
 
     def make(self, db: sa.Connection) -> None:
         """Make the tables of a new store."""
-        db.execute(sa.text("PRAGMA journal_mode=WAL"))  # the file itself keeps this
         METADATA.create_all(db)
 
     def set_format(self, db: sa.Connection, number: int) -> None:
         """Note the format where SQLite has a place for it."""
         db.execute(sa.text(f"PRAGMA user_version = {int(number)}"))
 
+    def changed_views(self, db: sa.Connection) -> Sequence[str]:
+        """Return the SQL views that are to be made."""
+        return changed_sqlite_views(db)
+
     def make_views(self, db: sa.Connection) -> None:
         """Make the SQL views."""
         make_sqlite_views(db)
+
+    def settle(self) -> None:
+        """Have the file written by a log, which it keeps; while others use it, that is left to the next one."""
+        with contextlib.closing(self.engine.raw_connection()) as db, contextlib.suppress(sqlite3.OperationalError):
+            cursor = db.cursor()
+            if cursor.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+                cursor.execute("PRAGMA journal_mode=WAL")
 
     def has_words(self, column: sa.Column[str], words: str) -> sa.ColumnElement[bool]:
         """SQLite's LIKE takes small letters and capitals as the same, and reads faster than lower() writes anew."""
@@ -154,13 +177,19 @@ def _engine(path: Path, how: str) -> sa.Engine:
     uri = f"file:{quote(str(path.absolute()))}?{how}"  # a name may hold `?`, `#` and `%`
     engine = sa.create_engine("sqlite:///", creator=lambda: sqlite3.connect(uri, uri=True), poolclass=sa.QueuePool)
     sa.event.listen(engine, "connect", _prepare)
+    sa.event.listen(engine, "begin", _begin)
     return engine
 
 
+def _begin(db: sa.Connection) -> None:
+    """Begin where it is said: Python's module begins at the first row that is changed, after tables are made."""
+    db.exec_driver_sql("BEGIN IMMEDIATE" if db.get_execution_options().get("writing") else "BEGIN")
+
+
 def _prepare(connection: Any, _: object) -> None:
-    connection.text_factory = text_of
+    connection.text_factory, connection.isolation_level = text_of, None
     cursor = connection.cursor()
-    for pragma in ("busy_timeout=10000", "synchronous=FULL", "foreign_keys=ON"):
+    for pragma in (f"busy_timeout={_WAIT_SECONDS * 1000}", "synchronous=FULL", "foreign_keys=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 

@@ -7,7 +7,7 @@ of the method that derived them, so that a newer method can derive them again. S
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -34,13 +34,14 @@ from virtune.store.queries import (
     NEWEST_FIRST,
     attempt_of,
     by_method,
+    ended_of,
     listed_rows,
     put_measurement,
     put_study,
     put_trial,
     trials_of,
 )
-from virtune.store.rows import SEPARATOR, capture_of, facts_of, listed, own_id, record_of
+from virtune.store.rows import SEPARATOR, PackedCapture, capture_of, facts_of, listed, own_id, record_of
 from virtune.store.schema import ADDED, CAPTURES, FORMAT, MEASUREMENTS, STUDIES, TRIALS
 from virtune.store.summaries import (
     finished_of,
@@ -51,6 +52,8 @@ from virtune.store.summaries import (
     question_of,
     summaries_of,
 )
+
+_APART = "`--store FILE` keeps them apart"
 
 
 class Store:
@@ -77,22 +80,37 @@ class Store:
     def _open(self) -> None:
         found = self._backend.open(reading=self._reading)
         self.writable = self.writable and self._backend.writable
-        if found > FORMAT:
-            raise StoreError(
-                f"{self._backend.name} was written by a newer virtune", hint="use that one, or `--store`"
-            )
+        self._require_known(found)
         if not found and self._reading:
             raise StoreError(f"{self._backend.name} is no store of virtune's", hint=self._backend.hint)
         self._summarises = not self._reading or (found >= ADDED["summaries"] and self._backend.summarises)
         if not self._reading:
-            with self._transaction() as db:
-                self._prepare(db)
+            self._prepare()
+            self._backend.settle()
 
-    def _prepare(self, db: sa.Connection) -> None:
+    def _prepare(self) -> None:
         """Make what is missing, or bring an older format to today's. A killed virtune leaves the store as it was."""
+        with self._transaction() as db:  # mostly nothing is missing, and nobody is waited for
+            if self._format(db) == FORMAT and not self._backend.changed_views(db):
+                return
+        with self._transaction(writing=True) as db:
+            self._backend.alone(db)
+            self._make(db, self._format(db))
+
+    def _format(self, db: sa.Connection) -> int:
         found = self._backend.format_of(db)
         if not is_ours(self._backend.tables(db), format_number=found):
             raise StoreError(f"{self._backend.name} is a database of another program", hint=self._backend.hint)
+        self._require_known(found)
+        return found
+
+    def _require_known(self, found: int) -> None:
+        if found > FORMAT:
+            raise StoreError(
+                f"{self._backend.name} was written by a newer virtune", hint="use that one, or `--store`"
+            )
+
+    def _make(self, db: sa.Connection, found: int) -> None:
         if not found:
             self._backend.make(db)
         elif found < FORMAT:
@@ -110,38 +128,84 @@ class Store:
 
     def add_study(self, study: Study, *, facts: str) -> None:
         """Store a study before its first trial. `facts` is the JSON text of the host's facts."""
-        with self._transaction() as db:
+        with self._transaction(writing=True) as db:
             put_study(db, self._key(study.id), study, facts=facts, finished=False)
 
     def replace_study(self, study: Study) -> None:
         """Replace a study under the same id atomically; its trials stay as they are."""
-        with self._transaction() as db:
-            where = STUDIES.c.id == self._key(study.id)
-            db.execute(STUDIES.update().where(where).values(study=study_to_json(study)))
-            if self._summarises:
-                forget_summary(db, self._key(study.id))
+        with self._transaction(writing=True) as db:
+            self._replace(db, study)
+
+    def _replace(self, db: sa.Connection, study: Study) -> None:
+        key = self._key(study.id)
+        db.execute(STUDIES.update().where(STUDIES.c.id == key).values(study=study_to_json(study)))
+        if self._summarises:
+            forget_summary(db, key)
 
     def finish(self, study_id: str) -> None:
         """Mark a study as finished: nothing is left to run."""
-        with self._transaction() as db:
+        with self._transaction(writing=True) as db:
             db.execute(STUDIES.update().where(STUDIES.c.id == self._key(study_id)).values(finished=1))
 
-    def add_trial(self, study_id: str, record: TrialRecord, captures: Sequence[Capture]) -> None:
-        """Store a finished trial. When this returns, it is on the disk."""
-        with self._transaction() as db:
-            put_trial(db, self._backend, self._key(study_id), record, captures)
+    def add_trial(self, study_id: str, record: TrialRecord, captures: Sequence[Capture]) -> bool:
+        """Store an attempt at a trial and return whether it was new: one that is there is left as it is. When this
+        returns, it is on the disk.
+        """
+        with self._transaction(writing=True) as db:
+            return put_trial(db, self._backend, self._key(study_id), record, captures)
+
+    def merge(
+        self,
+        study: Study,
+        attempts: Iterable[tuple[TrialRecord, Iterable[Capture | PackedCapture]]],
+        *,
+        facts: str,
+        finished: bool,
+    ) -> tuple[int, bool]:
+        """Store what is not there yet of a study, all of it or nothing; return how many attempts were new, and
+        whether the study was. Whoever else adds to it meanwhile is waited for. Of an attempt that is there the
+        captures are not asked for.
+
+        Raises StoreError where another study has this id, or an attempt was made twice, as when a study goes on in
+        two places.
+        """
+        key = self._key(study.id)
+        with self._transaction(writing=True) as db:
+            self._backend.alone(db, key)
+            before = db.execute(sa.select(STUDIES).where(STUDIES.c.id == key)).one_or_none()
+            if before is None:
+                put_study(db, key, study, facts=facts, finished=finished)
+            elif (before.created, before.facts) != (study.created, facts):
+                raise StoreError(f"the store has another study {study.id}", hint=_APART)
+            there = ended_of(db, key)
+            new = 0
+            for record, captures in attempts:
+                place = (record.trial.number, record.attempt)
+                if place not in there:
+                    new += put_trial(db, self._backend, key, record, captures)
+                elif there[place] != record.ended:
+                    said = (
+                        f"the store has another attempt {record.attempt} at trial {record.trial.number} of {study.id}"
+                    )
+                    raise StoreError(said, hint=_APART)
+            if before is not None and (new or (finished and not before.finished)):
+                # a search, and loads from a measured saturation, come with its trials
+                self._replace(db, study)
+                if finished:
+                    db.execute(STUDIES.update().where(STUDIES.c.id == key).values(finished=1))
+        return new, before is None
 
     def add_whole(self, record: StudyRecord, captures: Sequence[Sequence[Capture]]) -> None:
         """Store a finished study with the captures of all its trials, atomically."""
         study, key = record.study, self._key(record.study.id)
-        with self._transaction() as db:
+        with self._transaction(writing=True) as db:
             put_study(db, key, study, facts=record.facts, finished=record.finished)
             for trial, mine in zip(record.trials, captures, strict=True):
                 put_trial(db, self._backend, key, trial, mine)
 
     def add_measurement(self, study_id: str, number: int, measurement: Measurement, *, attempt: int) -> None:
         """Store the measurement that a newer method derived from an attempt's captures, besides the older ones."""
-        with self._transaction() as db:
+        with self._transaction(writing=True) as db:
             row: int = db.execute(attempt_of(self._key(study_id), number, attempt)).scalar_one()
             put_measurement(db, self._backend, row, measurement)
 
@@ -162,7 +226,7 @@ class Store:
             rows = db.execute(finished_rows(*fits, known=self._summarises)).all()
         found, new = finished_of(rows)
         if new and self.keeps_summaries:
-            with contextlib.suppress(StoreError), self._transaction() as db:
+            with contextlib.suppress(StoreError), self._transaction(writing=True) as db:
                 put_questions(db, self._backend, new)
         return tuple(found)
 
@@ -183,7 +247,7 @@ class Store:
     def put_summary(self, study_id: str, summary: str, *, method: str, attempts: int) -> None:
         """Keep what `method` made of a study that had so many attempts, in the place of an older summary."""
         row = {"study_id": self._key(study_id), "question": question_of(self.text(study_id))}
-        with self._transaction() as db:
+        with self._transaction(writing=True) as db:
             put_summary(db, self._backend, {**row, "method": method, "attempts": attempts, "summary": summary})
 
     def text(self, study_id: str) -> str:
@@ -207,8 +271,8 @@ class Store:
 
     @contextlib.contextmanager
     def claimed(self, study_id: str, *, wait: bool = False) -> Iterator[bool]:
-        """Keep a study for this process during the block, and give whether it does; with `wait` it does as soon as no
-        other machine works on it. Only of a database, which several machines use, another one may have it.
+        """Keep a study, or another name, for this process during the block, and give whether it does; with `wait` it
+        does as soon as no other machine keeps it. Only of a database, which several machines use, another one may.
         """
         try:
             with self._backend.claimed(self._key(study_id), wait=wait) as mine:
@@ -339,9 +403,9 @@ class Store:
             yield ~STUDIES.c.id.contains(SEPARATOR)
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sa.Connection]:
+    def _transaction(self, *, writing: bool = False) -> Iterator[sa.Connection]:
         try:
-            with self._backend.engine.begin() as connection:
+            with self._backend.transaction(writing=writing) as connection:
                 yield connection
         except (SQLAlchemyError, UnicodeError) as error:
             raise self._backend.explained(error) from None

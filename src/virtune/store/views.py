@@ -64,15 +64,19 @@ FROM trials AS t, json_each(CASE WHEN json_valid(t.in_force) THEN t.in_force ELS
 """Every view by its name with its query. Values are in base units (ns, bytes, 1/s, CPU seconds per I/O)."""
 
 
-def make_sqlite_views(db: sa.Connection) -> None:
-    """Make the views that a store does not have as they are here; a table of the same name is left alone."""
+def changed_sqlite_views(db: sa.Connection) -> list[str]:
+    """Return the views that a store does not have as they are here; a table of the same name is left alone."""
     rows = db.exec_driver_sql("SELECT name, type, sql FROM sqlite_master WHERE name LIKE 'view\\_%' ESCAPE '\\'")
     known = {name: (kind, text) for name, kind, text in rows}
-    for name, query in VIEWS.items():
-        made = f"CREATE VIEW {name} AS {query.strip()}"
-        kind, text = known.get(name, ("", ""))
-        if text == made or kind not in ("", "view"):
-            continue
-        if kind:
-            db.exec_driver_sql(f"DROP VIEW {name}")
-        db.exec_driver_sql(made)
+    return [name for name in VIEWS if known.get(name, ("view", ""))[0] == "view" and known.get(name) != _made(name)]
+
+
+def make_sqlite_views(db: sa.Connection) -> None:
+    """Make the views that a store does not have as they are here."""
+    for name in changed_sqlite_views(db):
+        db.exec_driver_sql(f"DROP VIEW IF EXISTS {name}")
+        db.exec_driver_sql(_made(name)[1])
+
+
+def _made(name: str) -> tuple[str, str]:
+    return "view", f"CREATE VIEW {name} AS {VIEWS[name].strip()}"

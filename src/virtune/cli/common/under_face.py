@@ -13,6 +13,7 @@ from virtune.cli.common.progress_file import Recorded
 from virtune.model.errors import Interrupted, LoadError, NotInForceError, StoreError
 from virtune.model.event import Event, StudyPlanned
 from virtune.model.study import Study
+from virtune.store.progress import runs_already
 from virtune.store.store import Store
 
 Found = TypeVar("Found")
@@ -34,7 +35,10 @@ def under_face(
     if carried is not None:
         carried.begin(study.id)
     try:
-        with face, recorded as say:
+        # the file tells of runs on this host, the claim of those of other hosts in one database
+        with recorded as say, store.claimed(f"run {study.id}") as alone, face:
+            if not alone:
+                raise runs_already(study.id)
             found = work(_heard(say, carried))
     except (Interrupted, LoadError, NotInForceError):
         with contextlib.suppress(StoreError):  # it ended before it was kept: then there is nothing of it to show

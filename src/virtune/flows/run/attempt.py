@@ -14,6 +14,7 @@ from virtune.fio.jobfile import own_times
 from virtune.flows.run.pace import Pace
 from virtune.flows.run.trial import Tools, run_trial
 from virtune.flows.stored.show import by_todays_method
+from virtune.model.errors import StoreError
 from virtune.model.event import Event, Noticed
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.gate import label_of
@@ -57,8 +58,12 @@ class Attempts:
             asked = replace(self._study, ramp_seconds=self._ramp.seconds)
             record, captures = run_trial(asked, trial, self._tools)
             count = 1 + sum(one.trial.number == trial.number for one in self._made)
-            self._store.add_trial(self._study.id, record, captures)
             record = replace(record, attempt=count)
+            if not self._store.add_trial(self._study.id, record, captures):
+                said = (
+                    f"another process runs study {self._study.id} too: trial {trial.number} is in the store already"
+                )
+                raise StoreError(said, hint="when that one is over, `virtune resume` goes on with what is left")
             self._made.append(record)
             self._stand[trial.number] = record
             # a check measures the host as it is, for about the requested time

@@ -158,19 +158,5 @@ def merge(bundled: Bundled, store: Store) -> Merged:
     A study that has gone on since the last import gets its new attempts. Raises StoreError for another study that has
     the same id.
     """
-    name = bundled.study.id
-    kept = store.has(name)
-    before = store.get(name) if kept else None
-    if before is None:
-        store.add_study(bundled.study, facts=bundled.facts)
-    elif before.study.created != bundled.study.created or before.facts != bundled.facts:
-        raise StoreError(f"the store has another study {name}", hint="`--store FILE` keeps them apart")
-    there = {(one.trial.number, one.attempt) for one in before.attempts} if before is not None else set()
-    new = [one for one in bundled.attempts if (one[0].trial.number, one[0].attempt) not in there]
-    if before is not None and new:
-        store.replace_study(bundled.study)  # a search, and loads from a measured saturation, come with its trials
-    for record, captures in new:
-        store.add_trial(name, record, captures)
-    if bundled.finished and (before is None or not before.finished):
-        store.finish(name)
-    return Merged(study=name, attempts=len(new), new=before is None)
+    new, is_new = store.merge(bundled.study, bundled.attempts, facts=bundled.facts, finished=bundled.finished)
+    return Merged(study=bundled.study.id, attempts=new, new=is_new)
