@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.pasted import PREFIXES, pasted
 
 from virtune.advise.audit import audit
 from virtune.dialects.languages import language_of
@@ -372,3 +373,37 @@ def test_a_real_qemu_passes_on_the_discards_that_are_read(options: str, discard:
     read = disk_of_words(*groups, "-blockdev", f"{node},node-name=a", "-device", "virtio-blk-pci,drive=a")
     assert read.discard == discard
     assert freed == (discard == "unmap")
+
+
+SCRIPT = """LC_ALL=C \\
+/usr/bin/qemu-system-x86_64 -enable-kvm -m 1G \\
+-name guest=web \\
+-drive file=/srv/a.raw,format=raw,if=virtio,cache=unsafe \\
+  -device virtio-net-pci
+"""
+"""A line as libvirt's tests and people write it."""
+
+
+@pytest.mark.parametrize("before", [*PREFIXES, "one line"])
+def test_a_quoted_line_keeps_its_disks(before: str) -> None:
+    plain = QEMU.read(SCRIPT.encode())
+    text = pasted(SCRIPT.rstrip(), [PREFIXES.get(before, lambda _: "")], "\n")
+    if before == "one line":
+        text = "+ " + " ".join(SCRIPT.replace("\\\n", "").split())
+    assert QEMU.read(text.encode()) == plain
+    assert [disk.cache for disk in plain.disks] == ["unsafe"]
+
+
+@pytest.mark.parametrize("lost", ["-readconfig vm.cfg", '"$@"', '"${ARGS[@]}"', "$QEMU_OPTS", "${EXTRA_ARGS}"])
+def test_what_lies_elsewhere_is_named(lost: str) -> None:
+    domain = QEMU.read(f"qemu-system-x86_64 -enable-kvm {lost} -m 1G\n".encode())
+    assert domain.elsewhere == (lost.strip('"'),)
+    assert domain.disks == ()
+    assert not QEMU.read(SCRIPT.encode()).elsewhere
+
+
+def test_variables_that_gather_options_are_no_quotation() -> None:
+    gathered = 'ARGS="$ARGS -drive file=/srv/a.raw,if=virtio"\nARGS="$ARGS -device virtio-net"\n'
+    text = f"{gathered}qemu-system-x86_64 -m 1G $ARGS\n"
+    domain = QEMU.read(text.encode())
+    assert (domain.disks, domain.elsewhere) == ((), ("$ARGS",))

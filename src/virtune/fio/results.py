@@ -8,11 +8,12 @@ from typing import TypeVar
 
 from virtune.fio.consistency import require_consistent
 from virtune.fio.json_runs import MOST_RUNS, FioRun, json_runs
-from virtune.fio.results_json import holds_json
+from virtune.fio.results_json import MARKS, holds_json
 from virtune.fio.results_text import read_text
 from virtune.fio.text_runs import split_runs
 from virtune.model.errors import ReadError
 from virtune.model.measurement import FioResult
+from virtune.model.text import without_prefix
 from virtune.model.units import format_bytes
 
 LIMIT = 32 * 1024**2
@@ -43,8 +44,9 @@ def read_runs(text: str) -> list[FioRun]:
     refuse_length(len(text))
     if not text.strip():
         raise ReadError("this is empty", hint="fio --output-format=json+ --output=result.json ... writes a result")
-    if holds_json(text):
-        runs = json_runs(text)
+    bare = without_prefix(text, MARKS) if '"fio version"' in text else text
+    if holds_json(bare):
+        runs = json_runs(bare)
         for number, run in enumerate(runs, 1):
             _of_run(number, len(runs), require_consistent, run.result)
         return runs

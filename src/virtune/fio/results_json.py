@@ -36,6 +36,9 @@ MOST_FAILURES = 1000
 """Lines that begin with a brace and are no JSON, as chatter may have some; each costs a walk through the text."""
 
 _LEVEL = re.compile(r"(?:>=)?[0-9]{1,5}", re.ASCII)
+MARKS = re.compile(r'"(?:fio version|jobs|timestamp_ms|jobname)"\s*:')
+"""Keys that begin lines of fio's JSON."""
+
 _START = re.compile(r"^[ \t]*+\{", re.MULTILINE)
 _NOT_A_NUMBER = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|-?\b(?:nan|inf|infinity)\b', re.IGNORECASE | re.DOTALL)
 AGAIN = "let fio write it again: fio --output-format=json+ --output=result.json ..."

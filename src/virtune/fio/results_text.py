@@ -205,6 +205,7 @@ class _Reader:
         rows = [_numbers(match["total"]), _numbers(match["short"]), _numbers(dropped["dropped"]) if dropped else []]
         total, short, drop = (dict(zip(_DIRECTIONS, row, strict=False)) for row in rows)
         self._group.sync_count = total.get("sync")
+        self._group.issued = sum(total.get(direction, 0) for direction in _DIRECTIONS[:3])
         self._group.streams = [
             replace(
                 stream,
@@ -267,6 +268,13 @@ class _Reader:
                 "there is no fio result in this",
                 hint="virtune reads fio's JSON, JSON+ and its normal text; JSON+ tells most: --output-format=json+",
             )
+        for group in groups:
+            if not group.streams and (group.issued is None or (group.issued and not group.error)):
+                name = shown(group.key[0]) or f"group {group.key[1]}"
+                raise ReadError(
+                    f"no figures could be read of the job {name!r}: no line of reads or writes follows its head",
+                    hint="give fio's output whole, as it wrote it; JSON+ is safest: --output-format=json+",
+                )
         self._results = Counter(number for _, number, _ in self.groups)
         return FioResult(
             source="text",

@@ -26,7 +26,9 @@ class Definition:
 
 @dataclass(slots=True)
 class Group:
-    """One reporting group while its lines come in; `lost` while they belong to a direction that was not read."""
+    """One reporting group while its lines come in; `lost` while they belong to a direction that was not read,
+    `issued` how many I/Os fio says it did, None where it says nothing.
+    """
 
     key: tuple[str, str, str]
     jobs: int
@@ -44,6 +46,7 @@ class Group:
     completed: tuple[tuple[str, float], ...] = ()
     errors: int = 0
     lost: bool = False
+    issued: int | None = None
 
     def change(self, kind: str, make: Callable[[Latency | None], Latency | None]) -> None:
         """Put a kind of latency in its place: `sync` is the group's, the others are the last stream's."""

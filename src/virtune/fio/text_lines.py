@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 
 from virtune.model.errors import ReadError
+from virtune.model.text import ESCAPE, prefix_of
 
 MOST_LINES = 1_000_000
 """A day of fio's status line, one a second, is 86,400. A text of more lines than this is not one fio result."""
@@ -19,10 +20,11 @@ LONGEST_LINE = 4000
 _NUMBER = r"\d{1,20}(?:\.\d{1,12})?"
 _AMOUNT = rf"{_NUMBER}[kKMGTPE]?"
 _UNIT = r"\((?P<unit>nsec|usec|msec|sec)\)"
-_STATISTICS = (
-    rf"min=\s*(?P<min>{_AMOUNT}), max=\s*(?P<max>{_AMOUNT}),.*?\bavg=\s*(?P<avg>{_NUMBER}), "
-    rf"stdev=\s*(?P<stdev>{_NUMBER})"
+_STATISTICS = "".join(
+    rf"(?=.*?\b{name}=\s*(?P<{name}>{form})(?:,|\s|$))"
+    for name, form in (("min", _AMOUNT), ("max", _AMOUNT), ("avg", _NUMBER), ("stdev", _NUMBER))
 )
+"""In any order: other versions have had another one."""
 
 
 def _pattern(text: str) -> re.Pattern[str]:
@@ -54,7 +56,7 @@ FLOW_UNREAD = _pattern(r"(?:read|write|trim|mixed)\s*: (?!\(g(?:roupid)?=\d)")
 LATENCY = _pattern(rf"(?P<kind>slat|clat|lat|sync)\s*{_UNIT}\s*: {_STATISTICS}")
 PERCENTILES = _pattern(rf"(?P<kind>slat|clat|lat|sync) percentiles {_UNIT}")
 PERCENTILE = _pattern(r"(?P<percent>\d{1,3}\.\d{1,12})th=\[\s*(?P<value>\d{1,20})\]")
-SAMPLES = _pattern(rf"iops\s*: {_STATISTICS}(?:, samples=\s*(?P<samples>\d{{1,15}}))?")
+SAMPLES = _pattern(rf"iops\s*: {_STATISTICS}(?:.*, samples=\s*(?P<samples>\d{{1,15}}))?")
 CPU = _pattern(
     rf"cpu\s*: usr=\s*(?P<usr>{_NUMBER})%, sys=\s*(?P<sys>{_NUMBER})%(?:, ctx=(?P<ctx>\d{{1,20}}))?"
     r"(?:, majf=(?P<majf>\d{1,20}), minf=(?P<minf>\d{1,20}))?"
@@ -74,15 +76,21 @@ DEVICE = _pattern(
 )
 FAILURE = _pattern(r"fio: .{0,400}\berror=(?P<why>[^\x00-\x1f]{1,120})")
 
+_MARKS = _pattern(
+    r"\b(?:(?:read|write|trim|mixed)\s*: ?(?:IOPS=|io=)|(?:slat|clat|lat) \((?:nsec|usec|msec|sec)\)\s*:"
+    r"|cpu\s*: usr=|IO depths\s*:|Run status group \d|iops\s*: min=)"
+)
+"""What fio begins lines with that every result has."""
+
 _LINE = re.compile(r"[^\r\n]+")
-_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 _HOST = re.compile(r"<[^<>]{1,80}> ?")
 _SIZE = _pattern(rf"(?P<number>{_NUMBER})(?P<prefix>[kKMGTPE]?)(?P<binary>i?)(?P<unit>B|bit)?(?:/s)?")
 _PREFIXES = "kMGTPE"
 
 
 def lines_of(text: str) -> Iterator[str]:
-    """Every line that may mean something, bare: without colours, blanks around it, and `<host>` of fio --client.
+    """Every line that may mean something, bare: without colours, blanks around it, `<host>` of fio --client, and what
+    a log or a quotation puts before each line.
 
     A status line rewrites itself with carriage returns; each state of it counts as a line.
     """
@@ -95,9 +103,12 @@ def placed_lines(text: str) -> Iterator[tuple[int, str]]:
         raise ReadError(
             f"this has more than {MOST_LINES:,} lines", hint="give fio's own output, without logs around it"
         )
+    prefix = prefix_of(text, _MARKS)
     for match in _LINE.finditer(text):
         if match.end() - match.start() <= LONGEST_LINE:
-            line = _ESCAPE.sub("", match[0]) if "\x1b" in match[0] else match[0]
+            line = ESCAPE.sub("", match[0]) if "\x1b" in match[0] else match[0]
+            if prefix is not None and (before := prefix.match(line)):
+                line = line[before.end() :]
             bare = _HOST.sub("", line.strip(), count=1) if line.startswith("<") else line.strip()
             yield match.start(), bare
 

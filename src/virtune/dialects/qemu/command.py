@@ -89,7 +89,15 @@ def read_words(words: Sequence[str]) -> Domain:
         disks=tuple(_disks(options, around)),
         controllers=tuple(controllers.values()),
         language="qemu",
+        elsewhere=tuple(_elsewhere(options)),
     )
+
+
+def _elsewhere(options: Sequence[tuple[str, Options]]) -> Iterator[str]:
+    """The parts of a line that are not in it: a file with options, the arguments of a script."""
+    for flag, one in options:
+        if flag in ("readconfig", "elsewhere"):
+            yield f"{'-readconfig ' if flag == 'readconfig' else ''}{next(iter(one), '')}".rstrip()
 
 
 def _merged(options: Sequence[tuple[str, Options]], flag: str) -> Options:

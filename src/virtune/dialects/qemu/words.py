@@ -9,10 +9,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from virtune.dialects.text.shell import commands_of
+from virtune.model.text import ESCAPE, prefix_of, without_prefix
 
 Options = Mapping[str, str]
 
 _PROGRAM = re.compile(r"(?:[^\n]*/)?(?:qemu-system-[\w-]+|qemu-kvm|kvm)(?:\.exe)?")
+_MARKS = re.compile(
+    r"(?<![\w=,.-])-(?:drive|device|blockdev|machine|M|m|smp|cpu|object|name|netdev|enable-kvm|accel|display"
+    r"|nographic|chardev|hda|cdrom|boot|nodefaults|readconfig)\b|\bqemu-(?:system-\w|kvm\b)"
+)
+"""What lines of a command begin with, where each has been quoted or has a time stamp before it."""
+
+_PROMPT = re.compile(r"[+]+|\$")
+"""What a shell puts before a command that it shows."""
+
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _WRAPPERS = frozenset({"sudo", "doas", "env", "exec", "command", "nice", "ionice", "chrt", "taskset", "numactl",
                        "nohup", "setsid", "time", "prlimit", "systemd-run"})  # fmt: skip
@@ -36,6 +46,9 @@ _ALONE = frozenset({"h", "help", "version", "S", "s", "snapshot", "enable-kvm", 
 _IMAGE = re.compile(r"[/.:$]")
 """What a name of an image has, and the value of an option that is not known here has seldom."""
 
+_MORE = re.compile(r".*(?:\$[@*]|\[[@*]\]).*|\$\{?\w*(?:ARG|OPT|PARAM|FLAG)\w*\}?", re.IGNORECASE | re.DOTALL)
+"""A shell's variable that holds more options, by its form or its usual names."""
+
 _FIRST = {"device": "driver", "object": "qom-type", "smp": "cpus", "name": "guest", "uuid": "uuid", "machine": "type",
           "accel": "accel", "blockdev": "driver"}  # fmt: skip
 _IMAGES = {"hda": "0", "hdb": "1", "hdc": "2", "hdd": "3", "cdrom": "2", "fda": "0", "fdb": "1", "sd": "0"}
@@ -53,6 +66,7 @@ def command_lines(text: str) -> Iterator[list[str]]:
         words = text.strip("\0\n").split("\0")
         yield from _from_program(words)
         return
+    text = _unquoted(text)
     lines = text.rstrip().split("\n")
     if _one_word_a_line(lines):
         yield lines
@@ -61,6 +75,17 @@ def command_lines(text: str) -> Iterator[list[str]]:
     for part in starts or [text]:
         commands = _commands(part)
         yield from itertools.islice(commands, 1) if starts else commands
+
+
+def _unquoted(text: str) -> str:
+    """Return a text without colours, and without what stands before its lines, if it stands before the program
+    too.
+    """
+    text = ESCAPE.sub("", text) if "\x1b" in text else text
+    prefix = prefix_of(text, _MARKS)
+    if prefix is None or not re.search(rf"^{prefix.pattern}\S*(?:qemu-|kvm\b)", text, re.ASCII | re.MULTILINE):
+        return text
+    return without_prefix(text, _MARKS)
 
 
 def _commands(text: str) -> Iterator[list[str]]:
@@ -77,7 +102,9 @@ def _commands(text: str) -> Iterator[list[str]]:
 
 def _from_program(words: Sequence[str]) -> Iterator[list[str]]:
     """The words from the program on, behind variables and the programs that start others."""
-    at = next((n for n, word in enumerate(words) if not _ASSIGNMENT.fullmatch(word)), len(words))
+    shown = 1 if words and _PROMPT.fullmatch(words[0]) else 0
+    variables = (n for n, word in enumerate(words) if n >= shown and not _ASSIGNMENT.fullmatch(word))
+    at = next(variables, len(words))
     reach = at + 1
     if at < len(words) and words[at].rpartition("/")[2] in _WRAPPERS:
         reach = min(at + _WRAPPER_WORDS_MAX, len(words))
@@ -106,7 +133,9 @@ def given(words: Sequence[str]) -> Iterator[tuple[str, Options]]:
         word = words[at]
         at += 1
         if not word.startswith("-") or word == "-":
-            if _IMAGE.search(word) and "$@" not in word and "[@]" not in word:
+            if _MORE.fullmatch(word):
+                yield "elsewhere", {word: "on"}
+            elif _IMAGE.search(word):
                 yield "drive", {"file": word, "index": "0"}
             continue
         name = word.removeprefix("-").removeprefix("-")

@@ -28,6 +28,12 @@ _REPEAT_STEM = re.compile(
     rf"^(?P<name>.*?)(?:(?:^|[-_. ]){_COUNTER}[-_. ]?\d{{1,6}}|[-_.]\d{{1,6}}| ?\(\d{{1,6}}\))$", re.IGNORECASE
 )
 _DIGITS = re.compile(r"(\d+)")
+_FIO_SIGNS = (b'"fio version"', b"(groupid=")
+"""What a file has that fio wrote, whether it can be read or not."""
+
+_NAMED_MAX = 5
+"""The most files without a result that are named of a folder."""
+
 _LONGEST_ARM = 64
 _LONGEST_NUMBER = 5
 
@@ -101,7 +107,7 @@ def _results(path: Path, arm: str, say: Callable[[str], None]) -> Iterator[Found
             say(f"{path}: {len(found)} runs, taken as repeats; `{path}:1` is the first of them alone")
         yield from found
         return
-    seen, others = 0, 0
+    seen, others = 0, list[str]()
     for file in _files(path):
         content = _content(file)
         try:
@@ -109,14 +115,15 @@ def _results(path: Path, arm: str, say: Callable[[str], None]) -> Iterator[Found
             seen += len(found)
             yield from found
         except ReadError as error:
-            if b'"fio version"' in content[:4096]:
+            if any(sign in content for sign in _FIO_SIGNS):
                 say(f"left out {error.message}")
-            others += 1
+            others.append(printable(str(file.relative_to(path))))
     if not seen:
         raise ReadError(f"{path}: no file in it holds a fio result", hint="virtune reads fio's JSON and its text")
     if others:
-        without = "other file that holds none" if others == 1 else "other files that hold none"
-        say(f"{path}: {seen} result{'' if seen == 1 else 's'}, and {others} {without}")
+        without = "other file that holds none" if len(others) == 1 else "other files that hold none"
+        named = ", ".join(others[:_NAMED_MAX]) + (", ..." if len(others) > _NAMED_MAX else "")
+        say(f"{path}: {seen} result{'' if seen == 1 else 's'}, and {len(others)} {without}: {named}")
 
 
 def _files(folder: Path) -> Iterator[Path]:
