@@ -10,10 +10,14 @@ from tests.conftest import User
 from tests.published import schema
 
 from virtune.fio.exported import Clients
-from virtune.flows.run.builtin_studies import builtin, builtins
+from virtune.fio.workloads import parse_workload
+from virtune.flows.run.builtin_studies import builtin, builtins, filled
 from virtune.flows.run.question import Question, study_for
 from virtune.model.errors import PlanError
+from virtune.model.study import StudyKind
+from virtune.plan.arms import arm_as_written, base_stack
 from virtune.plan.fit import require_fit
+from virtune.plan.guests import share_of
 
 ENGINES = frozenset({"io_uring", "libaio", "psync", "sync", "mmap", "splice", "nbd", "libblkio"})
 PLANS = sorted((Path(__file__).parents[2] / "src" / "virtune" / "studies").glob("*.toml"))
@@ -22,7 +26,7 @@ EACH = [(one.name, rig) for one in builtins() for rig in one.rigs]
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.name)
 def test_it_is_a_plan_as_published(path: Path) -> None:
-    Draft202012Validator(schema("plan")).validate(tomllib.loads(path.read_text()))
+    Draft202012Validator(schema("plan")).validate(tomllib.loads(filled(path.read_text(), 4)))
 
 
 @pytest.mark.parametrize(("name", "rig"), EACH)
@@ -32,6 +36,50 @@ def test_it_can_be_put_on_every_rig_that_it_names(name: str, rig: str, tmp_path:
     assert study.builtin == name
     assert study.trials
     require_fit(study, clients=Clients(engines=ENGINES))
+
+
+def test_all_structures_of_virtual_machines_have_the_same_vcpus_and_memory_on_every_host() -> None:
+    for cpus in range(1, 140):
+        found = builtin("nvme-scaling", cpus=cpus)
+        base, settings = base_stack([f"rig={found.plan.rig}", *found.plan.settings])
+        arms = [arm_as_written(one, base, settings=settings) for one in found.plan.arms]
+        guests = [arm.stack for arm in arms if arm.stack.kind.own_guest]
+        assert len({(stack.vcpus, stack.memory) for stack in guests}) == 1, cpus
+        (jobs,) = {stack.guests * stack.machine.cpus for stack in guests}
+        assert cpus - 8 < jobs <= max(cpus, 2) or jobs == 64
+        for word in found.plan.workloads:
+            for stack in guests:
+                (workload,) = parse_workload(word)
+                (job,) = share_of(workload, stack).jobs
+                assert int(job.get("numjobs", "1")) == stack.machine.cpus, "a job for each vCPU"
+                assert int(job.get("numjobs", "1")) % stack.disks == 0
+
+
+@pytest.mark.parametrize(("count", "jobs"), [("2", 2), ("7", 7), ("16", 16), ("64", 64)])
+def test_the_number_of_jobs_is_what_was_set(count: str, jobs: int, tmp_path: Path) -> None:
+    study, _ = study_for(
+        Question(
+            kind=StudyKind.COMPARE, builtin="nvme-scaling", settings=(f"guests.count={count}",), scratch=tmp_path
+        )
+    )
+    guests = dict.fromkeys(["1-fio-per-VM", "N-fio-per-VM", "N-fio-per-VM-iothread"], jobs)
+    assert {arm.name: arm.stack.vcpus for arm in study.arms} == guests | {"bare": None}
+    assert not study.unequal_guests
+
+
+@pytest.mark.parametrize("count", ["0", "1", "9", "65", "128", "-2", "two", "\u00b2", "9999"])
+def test_a_number_of_jobs_that_cannot_be_is_refused(count: str) -> None:
+    with pytest.raises(PlanError):
+        builtin("nvme-scaling", settings=(f"guests.count={count}",))
+
+
+@pytest.mark.parametrize("written", ["disk.cache=none", "disk.discard=unmap", "disk.aio=native"])
+def test_a_setting_of_the_users_goes_over_the_studys_own_and_below_an_arms(written: str, tmp_path: Path) -> None:
+    study, _ = study_for(Question(kind=StudyKind.COMPARE, builtin="io-engine", settings=(written,), scratch=tmp_path))
+    assert [arm.stack.disk.aio for arm in study.arms] == ["threads", "io_uring"], "what is compared stays"
+    assert {arm.stack.disk.format for arm in study.arms} == {"qcow2"}
+    knob, _, value = written.partition("=")
+    assert all(dict(arm.settings)[knob] == value for arm in study.arms) == (knob != "disk.aio")
 
 
 @pytest.mark.parametrize("rig", [None, "metal", "storage-daemon", "vhost-user", "qemu"])

@@ -245,8 +245,11 @@ def test_metal_is_no_bare_metal_where_the_host_is_a_vm(facts: str, said: bool) -
 def test_what_runs_in_a_vm_of_virtune_is_said() -> None:
     arms = (make_arm("a", ["rig=qemu", "guest.system=bare"]), make_arm("b", ["rig=qemu"]))
     bare, linux = arm_lines(replace(record(12).study, arms=arms))
-    assert bare.endswith("a VM that virtune starts; only the load runs in it, without an operating system")
-    assert linux.endswith("a VM that virtune starts; the load runs in it, in Linux")
+    has = "guests with {} and 512 MiB"
+    assert bare.endswith(
+        "a VM that virtune starts; only the load runs in it, without an operating system; " + has.format("1 vCPU")
+    )
+    assert linux.endswith("a VM that virtune starts; the load runs in it, in Linux; " + has.format("2 vCPUs"))
 
 
 def test_an_interval_is_named_where_one_is_shown() -> None:

@@ -51,10 +51,10 @@ def test_values_beside_differences_and_authors_ratios_agree_with_them(
     reads, _, after = said.partition("randwrite")
     iops = {row[0]: float(row[1].rstrip("k")) for row in map(str.split, reads.splitlines()) if row[2:4][-1:] == ["x"]}
     ratio = dict(re.findall(r"^(\S+) +\S+k +([\d.]+) x \[", reads, re.MULTILINE))
-    assert set(ratio) == {"1-fio-per-VM-x4", "4-fio-per-VM", "4-fio-per-VM-iothread"}
+    assert set(ratio) == {"1-fio-per-VM", "N-fio-per-VM", "N-fio-per-VM-iothread"}
     for arm, told in ratio.items():
         assert iops[arm] / iops["bare"] == pytest.approx(float(told), abs=0.01)
-    here = dict(re.findall(r"^(\S+) +randread-4k-numjobs-4 +IOPS by bare +\S+ x +(\S+) x", after, re.MULTILINE))
+    here = dict(re.findall(r"^(\S+) +randread-4k-numjobs-2 +IOPS by bare +\S+ x +(\S+) x", after, re.MULTILINE))
     assert here == {arm: told for arm, told in ratio.items() if arm in here} != {}
     assert "loaded by simulated" in after.partition("here: ")[2].partition("differs")[0], "not by the host's fio"
 
@@ -101,8 +101,8 @@ def test_scaling_shows_its_parts_of_bare_metal_with_intervals_and_at_every_offer
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = ending("nvme-scaling", tmp_path, capsys)
-    assert "4-fio-per-VM-passthrough is left out: a simulation has no drives" in said
-    rows = [line for line in said.splitlines() if line.startswith("4-fio-per-VM-iothread")]
+    assert "N-fio-per-VM-passthrough is left out: a simulation has no drives" in said
+    rows = [line for line in said.splitlines() if line.startswith("N-fio-per-VM-iothread")]
     assert all(" x [" in row for row in rows[:2])
     loads = ending("nvme-scaling", tmp_path, capsys, "--at-load", "50%,150%,150iops")
     assert "offered at" in loads

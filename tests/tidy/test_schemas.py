@@ -126,7 +126,7 @@ def test_a_fact_without_words_stops_the_generation_and_so_do_words_without_a_fac
 
 
 def test_a_key_that_is_renamed_comes_or_goes_needs_the_next_number() -> None:
-    """What other programs read by `virtune/result/7` keeps its keys; `tools.schemas.keys` says how to change them."""
+    """What other programs read by `virtune/result/8` keeps its keys; `tools.schemas.keys` says how to change them."""
     texts = {name: (REFERENCE / f"{name}.schema.json").read_text() for name in SCHEMAS}
     assert record(texts) == RECORD.read_text()
     for name, text in texts.items():

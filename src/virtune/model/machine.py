@@ -21,6 +21,9 @@ _QUEUES = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)
 System = Literal["bare", "linux"]
 """The system in a guest: Linux, or only the load generator, without an operating system."""
 
+VCPUS = 2
+"""The default vCPUs of a test VM with Linux: as many as can run at once on the smallest host that we measure on."""
+
 MEMORY = Bytes(512 * 1024**2)
 """The default memory of a test VM, which needs only a tenth of it."""
 
@@ -46,6 +49,11 @@ class Machine:
     def is_bare(self) -> bool:
         """Whether the guest has no operating system."""
         return self.system == "bare"
+
+    @property
+    def cpus(self) -> int:
+        """Its vCPUs, those of a test VM that is asked for none: one without an operating system, else two."""
+        return self.vcpus or (1 if self.is_bare else VCPUS)
 
     @property
     def has_isa(self) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from virtune.model.knob import Knob
-from virtune.model.machine import Machine, Pins, mapping_of
+from virtune.model.machine import MEMORY, Machine, Pins, mapping_of
 from virtune.model.rig import RIGS, ExportKind, Rig, RigKind
 from virtune.model.units import Bytes
 
@@ -208,6 +208,16 @@ class Stack:
     def queues(self) -> int:
         """The queues that the export offers: one, unless more are asked for."""
         return self.num_queues or 1
+
+    @property
+    def vcpus(self) -> int | None:
+        """The vCPUs of all guests that share the load; None where virtune makes no guest."""
+        return self.guests * self.machine.cpus if self.kind.own_guest else None
+
+    @property
+    def memory(self) -> int | None:
+        """The memory of all guests that share the load, in bytes; None where virtune makes no guest."""
+        return self.guests * (self.machine.memory or MEMORY) if self.kind.own_guest else None
 
     @property
     def in_iothread(self) -> bool:

@@ -3,6 +3,8 @@
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import combinations
+from operator import attrgetter
 
 from virtune.model.accusation import Accusation
 from virtune.model.condition import Threshold
@@ -12,6 +14,7 @@ from virtune.model.search import Search
 from virtune.model.stack import Stack
 from virtune.model.study_options import ATTEMPTS, Pairs
 from virtune.model.sweep_plan import SweepPlan
+from virtune.model.units import format_bytes
 from virtune.model.verdict import ROUNDS_MIN, Verdict
 from virtune.model.workload import BACKGROUND, Workload, name_at_load
 
@@ -122,6 +125,10 @@ class FirstRead:
     seconds: float
     after: int = 0
     why: str = ""
+
+
+KNOB_OF = {"vCPUs": "machine.vcpus", "memory": "machine.memory"}
+"""What guests have besides their disks, and the knob of each guest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +246,27 @@ class Study:
         """Which arms or settings of a built-in study were left out on this host, and why; None for none."""
         found = [one.value for one in self.options if one.name in (PASSED_KNOB, FORMAT_KNOB)]
         return "; ".join(found) or None
+
+    @property
+    def unequal_guests(self) -> tuple[str, ...]:
+        """What the guests of its arms have more or less of, though no arm asks for it: a sentence each."""
+        return tuple(
+            f"the arms differ in {what}, which none asks for: {', '.join(told)} in all. A difference between them may"
+            f" be that, and not what is compared; {KNOB_OF[what]} in each arm makes them alike"
+            for what in KNOB_OF
+            if (told := self._unequal(what))
+        )
+
+    def _unequal(self, what: str) -> list[str]:
+        """Return how much each arm has of it where arms differ that do not ask for it themselves."""
+        size, knob = (attrgetter(what.lower()), KNOB_OF[what])
+        asked = {arm.name: dict(arm.settings).get(knob) for arm in self.arms}
+        have = [(arm.name, found) for arm in self.arms if (found := size(arm.stack)) is not None]
+        alike = all(
+            one == other or asked[first] != asked[second] for (first, one), (second, other) in combinations(have, 2)
+        )
+        text = format_bytes if what == "memory" else str
+        return [] if alike else [f"{name}: {text(found)}" for name, found in have]
 
     @property
     def unsettled(self) -> bool:

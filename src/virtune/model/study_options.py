@@ -119,9 +119,14 @@ class StudyOptions:
         plan_help="Arms with a name, each the base with the knobs beside the name turned.",
     )  # fmt: skip
     settings: Words = _row(
-        takes=Takes.SETTINGS, verbs=("measure", "compare", "sweep", "check"), many=True, flag="--set",
+        takes=Takes.SETTINGS, verbs=("measure", "compare", "study", "sweep", "check"), many=True, flag="--set",
         metavar="KNOB=VALUE",
-        help={"": "A setting of the stack.", "compare": "A setting of every arm."}, plan="set",
+        help={
+            "": "A setting of the stack.", "compare": "A setting of every arm.",
+            "study": "A setting of every arm that has none of its own; of nvme-scaling, guests.count is the number of"
+            " jobs.",
+        },
+        plan="set",
         plan_help="Knobs of the base, which every arm starts from.",
     )  # fmt: skip
     fix: Words = _row(

@@ -117,7 +117,7 @@ def running_bare(
     its output as hint.
     """
     asked = asked or Machine(system="bare")
-    vcpus = asked.vcpus or 1
+    vcpus = asked.cpus
     program = shell.find(asked.emulator or PROGRAM)
     name = f"guest{next(NUMBERS)}"
     console = warden.directory / f"{name}.console"

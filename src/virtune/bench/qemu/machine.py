@@ -4,7 +4,6 @@
 import contextlib
 import itertools
 import json
-import os
 import re
 import shlex
 import signal
@@ -159,11 +158,6 @@ def console_end(console: Path) -> str:
     return ""
 
 
-def guest_vcpus() -> int:
-    """Return how many vCPUs a guest gets: two, as many as can run at once on the smallest host that we measure on."""
-    return min(2, len(os.sched_getaffinity(0)))
-
-
 @contextlib.contextmanager
 def running(
     appliance: Appliance,
@@ -211,7 +205,7 @@ class _Start:
         return GuestMachine(
             kernel=str(self.appliance.kernel), initramfs=str(self.appliance.initramfs), console=str(console),
             channels=tuple(ends[: len(CHANNELS)]), agent=ends[len(CHANNELS)] if self.appliance.agent else None,
-            monitor=ends[-1], kvm=self.kvm, host_cpu=self.host_cpu, vcpus=self.asked.vcpus or guest_vcpus(),
+            monitor=ends[-1], kvm=self.kvm, host_cpu=self.host_cpu, vcpus=self.asked.cpus,
             asked=self.asked, first=self.first, memory_file=memory, resumes=resumes,
         )  # fmt: skip
 

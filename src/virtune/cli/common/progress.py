@@ -32,6 +32,7 @@ from virtune.model.reason import Reason
 from virtune.model.study import Study, Trial
 from virtune.model.units import format_seconds
 from virtune.model.verdict import Comparison, Verdict
+from virtune.report.text.study.arms import guest_words
 from virtune.report.text.words import change_words, count_text, difference_text
 
 _NAMED = 8
@@ -158,6 +159,10 @@ class Face:
             case StudyPlanned(study=study, seconds=seconds):
                 if study.sequential and len(study.arms) > 1:
                     self._line(plan_text(study))
+                if guests := guest_words(study.arms):
+                    self._line(f"guests {guests}")
+                for unequal in study.unequal_guests:
+                    self._line(f"warning: {unequal}")
                 self._line(f"{most_text(study)}{format_seconds(seconds)}, set-up included")
             case StudyStarted(done=done, seconds_left=left):
                 kept = f"{count_text(done, 'trial')} already stored, " if done else ""

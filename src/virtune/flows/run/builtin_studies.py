@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The studies that ship with virtune: plan files in `virtune/studies`, found by name and rig."""
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from virtune.fio.workloads import parse_workload
 from virtune.model.errors import PlanError
+from virtune.model.machine import MEMORY
 from virtune.model.rig import PASSED_KNOB, read_rig
 from virtune.model.spelling import did_you_mean, quoted
 from virtune.model.study import StudyKind
@@ -18,6 +20,17 @@ _VARIANTS = {"export": ".daemon", "file": ".metal"}
 """In a file name: the variant of a study without a guest, by what its rig's load reaches; a storage daemon's export,
 or the host's own file or device.
 """
+
+_MANY = "@N@"
+"""In a plan: how many jobs there are, each on a CPU."""
+
+_COUNT = "guests.count"
+"""The knob that says so."""
+
+_DISKS_MAX = 8
+"""How many disks a guest has at most (`disks.count`); the jobs are divided among them evenly."""
+
+_JOBS_MAX = 64
 
 _FORMAT = "disk.format="
 
@@ -58,9 +71,18 @@ def builtins() -> tuple[Builtin, ...]:
     return tuple(builtin(name) for name in _names())
 
 
-def builtin(name: str, rig: str | None = None, *, target: bool = False) -> Builtin:
-    """Return the study of that name for a rig, or for an existing target; raises PlanError with the name that was
-    probably meant.
+def builtin(
+    name: str,
+    rig: str | None = None,
+    *,
+    target: bool = False,
+    settings: tuple[str, ...] = (),
+    cpus: int | None = None,
+) -> Builtin:
+    """Return the study of that name for a rig, or for an existing target, with other settings over its own.
+
+    `cpus` are those of this host, asked for where None. Raises PlanError with the name that was probably meant, or
+    for a number of jobs that cannot be.
     """
     names = _names()
     if name not in names:
@@ -69,13 +91,43 @@ def builtin(name: str, rig: str | None = None, *, target: bool = False) -> Built
     asked = None if rig is None else read_rig(rig)
     ending = "" if asked is None else _VARIANTS.get(asked.kind.front, "")
     files = {end: _PLACE / f"{name}{end}.toml" for end in ("", *_VARIANTS.values())}
-    plans = {end: read_plan(file.read_text(encoding="utf-8")) for end, file in files.items() if file.exists()}
+    texts = {end: file.read_text(encoding="utf-8") for end, file in files.items() if file.exists()}
+    if _MANY in texts[""]:
+        asked_jobs = next((word.partition("=")[2] for word in settings if word.startswith(f"{_COUNT}=")), None)
+        settings = tuple(word for word in settings if not word.startswith(f"{_COUNT}="))
+        jobs = _jobs(asked_jobs, len(os.sched_getaffinity(0)) if cpus is None else cpus)
+        texts = {end: filled(text, jobs) for end, text in texts.items()}
+    plans = {end: read_plan(text) for end, text in texts.items()}
     plan, without = plans.get(ending, plans[""]), None
+    own = {word.partition("=")[0].strip() for word in settings}
+    plan = replace(plan, settings=(*(word for word in plan.settings if word.partition("=")[0] not in own), *settings))
     format_asked = next((word for word in plan.settings if word.startswith(_FORMAT)), None)
     if target and format_asked is not None:
         without = RAW.format(format_asked.removeprefix(_FORMAT))
         plan = replace(plan, settings=tuple(word for word in plan.settings if word != format_asked))
     return Builtin(name=name, plan=plan, rigs=tuple(one.rig for one in plans.values() if one.rig), without=without)
+
+
+def filled(text: str, jobs: int) -> str:
+    """Return a plan with its number of jobs, and what follows from it."""
+    values = {_MANY: jobs, "@DISKS@": min(jobs, _DISKS_MAX), "@MEMORY@": f"{jobs * MEMORY // 1024**2}M"}
+    for word, value in values.items():
+        text = text.replace(word, str(value))
+    return text
+
+
+def _jobs(asked: str | None, cpus: int) -> int:
+    """Return how many jobs a study has: two or more, and above eight a multiple of it."""
+    if asked is None:
+        jobs = min(max(2, cpus), _JOBS_MAX)
+        return jobs if jobs <= _DISKS_MAX else jobs // _DISKS_MAX * _DISKS_MAX
+    jobs = int(asked) if asked.isdecimal() and len(asked) < 4 else 0
+    if not 2 <= jobs <= _JOBS_MAX or (jobs > _DISKS_MAX and jobs % _DISKS_MAX):
+        raise PlanError(
+            f"{_COUNT}={quoted(asked)[1:-1]} is no number of jobs for this study",
+            hint=f"from 2 to {_DISKS_MAX}, or a multiple of {_DISKS_MAX} up to {_JOBS_MAX}",
+        )
+    return jobs
 
 
 def _names() -> list[str]:

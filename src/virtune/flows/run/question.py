@@ -11,7 +11,7 @@ from typing import assert_never
 from virtune.fio.jobfile import own_times, read_job_file
 from virtune.fio.workloads import parse_workload
 from virtune.flows.probe import probe
-from virtune.flows.run.builtin_studies import builtin
+from virtune.flows.run.builtin_studies import Builtin, builtin
 from virtune.flows.run.passed import with_drive
 from virtune.flows.run.preconditions import guest_is_built
 from virtune.flows.run.scratch_default import default_scratch
@@ -136,7 +136,10 @@ def _options(verb: str, study: Study, asked: StudyOptions, sources: Sources) -> 
 
 
 def _quickly(question: Question) -> StudyOptions:
-    """Return the options given on the command line, with `--quick` replaced by the two that it stands for."""
+    """Return the options given on the command line, with `--quick` replaced by the two that it stands for; settings
+    of a built-in study are in its plan.
+    """
+    question = replace(question, settings=()) if question.builtin else question
     if not question.quick:
         return question
     return replace(
@@ -209,15 +212,20 @@ def facts_text(scratch: Path) -> str:
 
 def _plan(question: Question) -> StudyOptions:
     if question.builtin:
-        return builtin(question.builtin, question.rig, target=question.target is not None).plan
+        return _builtin(question).plan
     return StudyOptions() if question.plan is None else read_plan(_text(question.plan))
+
+
+def _builtin(question: Question) -> Builtin:
+    target = question.target is not None
+    return builtin(question.builtin, question.rig, target=target, settings=question.settings)
 
 
 def _differs(question: Question) -> tuple[ChosenOption, ...]:
     """Return what is recorded with a built-in study of a setting that a target does not have."""
     if not question.builtin or question.target is None:
         return ()
-    without = builtin(question.builtin, question.rig, target=True).without
+    without = _builtin(question).without
     return () if without is None else (ChosenOption(name=FORMAT_KNOB, value=without, source=Provenance.DEFAULT),)
 
 

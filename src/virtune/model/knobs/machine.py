@@ -68,7 +68,7 @@ KNOBS: tuple[Knob, ...] = (
     _knob(
         id="machine.vcpus",
         domain=AT_LEAST_ONE,
-        default="(chosen by whoever makes the VM; virtune's guests have 2)",
+        default="(chosen by whoever makes the VM; virtune's guests with Linux have 2, without an operating system 1)",
         change=Change.POWEROFF,
         risk=Risk.PERFORMANCE,
         risk_note="More vCPUs than the host has CPUs wait for each other.",
@@ -121,7 +121,8 @@ KNOBS: tuple[Knob, ...] = (
         why=(
             "Compares one fio in each of many VMs with the same number of fio jobs in one big VM. Each of the "
             "many has a main loop (or IOThread) of its own; the big one has one for all. The load of both is "
-            "the same."
+            "the same; vCPUs and memory are those of each guest, so that many have more unless machine.vcpus and "
+            "machine.memory divide them: a result says how much each arm has, and warns where that differs."
         ),
         spelled={"libvirt": "several domains", "qemu": "several processes"},
         source=(tried("1, 2 and 4 guests behind one barrier"),),

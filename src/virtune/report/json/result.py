@@ -12,6 +12,7 @@ virtune/result/4   `patterns`, `knees`; of a stack `disks`, `own_images`, `own_i
 virtune/result/6   `rbd` of a stack's disk: its pool on Ceph
 virtune/result/5   `typical` of a value: that of a typical round, which tables show beside changes
 virtune/result/7   `first_reads`: what was read of the images before the first trial
+virtune/result/8   `guests` of an arm: how many share the load, and what vCPUs and memory they have together
 """
 
 import json
@@ -43,6 +44,7 @@ from virtune.report.json.result_parts import (
     ChangeoverPart,
     CheckPart,
     DurabilityPart,
+    GuestsPart,
     MeasurementPart,
     ResultDocument,
     SummaryPart,
@@ -68,7 +70,7 @@ def result_document(result: Result, record: StudyRecord, rulings: Sequence[Thres
         "conditions": [condition_part(one) for one in rulings],
         "pardons": [{"cause": one.cause, "arm": one.arm, "text": one.text} for one in result.pardons],
         "ramps": [ramp_part(one) for one in result.ramps],
-        "patterns": list(result.patterns),
+        "patterns": [*study.unequal_guests, *result.patterns],
         "knees": [knee_part(one) for one in result.knees],
         "basis": _basis(result),
     }
@@ -139,6 +141,7 @@ def _arm(arm: Arm, result: Result, record: StudyRecord) -> ArmPart:
         "name": arm.name,
         "stack": asdict(arm.stack),
         "durability": _durability(arm.stack),
+        "guests": _guests(arm.stack),
         "settings": dict(arm.settings),
         "options": dict(arm.options),
         "in_force": _checks(check for summary in summaries for check in summary.in_force),
@@ -158,6 +161,12 @@ def _arm(arm: Arm, result: Result, record: StudyRecord) -> ArmPart:
             if trial.trial.arm == arm.name
         ],
     }
+
+
+def _guests(stack: Stack) -> GuestsPart | None:
+    if stack.vcpus is None or stack.memory is None:
+        return None
+    return {"count": stack.guests, "vcpus": stack.vcpus, "memory_bytes": stack.memory}
 
 
 def _durability(stack: Stack) -> DurabilityPart:

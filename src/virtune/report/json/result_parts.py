@@ -24,7 +24,7 @@ from virtune.report.json.parts import IN_WORDS, KneePart, RampPart, RemarkPart
 from virtune.report.json.probe import ProbeDocument
 from virtune.report.json.study_parts import ResultBasisPart, StudyPart
 
-SCHEMA = "virtune/result/7"
+SCHEMA = "virtune/result/8"
 
 _ALL_METRICS = {"propertyNames": {"enum": [one.id for one in METRICS]}}
 _SETTINGS = {"propertyNames": {"enum": ["rig", *(knob.id for knob in KNOBS if knob.place)]}}
@@ -143,12 +143,21 @@ class DurabilityPart(TypedDict):
     why: Annotated[str, "What a write survives there, and why."]
 
 
+class GuestsPart(TypedDict):
+    """The guests of virtune's own that share an arm's load; null where there are none."""
+
+    count: Annotated[int, "How many they are.", {"minimum": 1}]
+    vcpus: Annotated[int, "Their vCPUs together.", {"minimum": 1}]
+    memory_bytes: Annotated[int, "Their memory together.", {"minimum": 1}]
+
+
 class ArmPart(TypedDict):
     """One stack under comparison."""
 
     name: Annotated[str, "Its name."]
     stack: Annotated[Any, Stack | None, "All of the stack; null for an imported arm."]
     durability: DurabilityPart | None
+    guests: GuestsPart | None
     settings: Annotated[
         Mapping[str, Annotated[str, "The value as it was written."]], "What was asked for, by knob.", _SETTINGS
     ]

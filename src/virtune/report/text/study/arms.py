@@ -3,8 +3,11 @@
 
 from collections.abc import Iterator, Sequence
 
+from virtune.model.machine import MEMORY
 from virtune.model.study import Arm, Study
+from virtune.model.units import format_bytes
 from virtune.report.text.study.header import is_vm
+from virtune.report.text.words import count_text
 
 VM_COST = (
     "the figures include what the virtio queues cost, and not what a VM itself costs (its kernel, VM exits,"
@@ -33,8 +36,23 @@ def arm_lines(study: Study, facts: str = "") -> Iterator[str]:
         word, verb = ("arms", "are") if len(arms) > 1 else ("arm", "is")
         told = f", each with {', '.join(shared)}" if shared else ""
         stack = arms[0].stack
+        told += f"; guests {guests}" if (guests := guest_words(arms)) else ""
         cost = f"; {VM_COST}" if stack.kind.front == "export" and stack.export == "vhost-user-blk" else ""
         yield f"{word} {', '.join(names)}{more} {verb} {what}{told}{cost}"
+
+
+def guest_words(arms: Sequence[Arm]) -> str:
+    """Say which vCPUs and which memory the guests of arms have; empty where virtune makes none."""
+    guests: dict[str, list[str]] = {}
+    for arm in arms:
+        stack = arm.stack
+        if stack.kind.own_guest:
+            memory = format_bytes(stack.machine.memory or MEMORY)
+            each = f"{count_text(stack.machine.cpus, 'vCPU')} and {memory}"
+            guests.setdefault(each if stack.guests == 1 else f"{stack.guests} x {each} each", []).append(arm.name)
+    if len(guests) < 2:
+        return "".join(f"{'each ' if len(names) > 1 else ''}with {each}" for each, names in guests.items())
+    return "; ".join(f"of {', '.join(names)} with {each}" for each, names in guests.items())
 
 
 def vm_cost_notes(study: Study) -> Iterator[str]:
