@@ -15,8 +15,8 @@ from virtune.analyse.layers.split import split
 from virtune.analyse.layers.trial_path import bottleneck_of, path_of
 from virtune.analyse.trial.derive import derive
 from virtune.fio.workloads import parse_workload
-from virtune.model.bottleneck import CAUSE_WORDS, Bottleneck, Cause, DataPath
-from virtune.model.layers import Boundary, Layers
+from virtune.model.bottleneck import CAUSE_WORDS, Bottleneck, Cause, DataPath, limit_text
+from virtune.model.layers import BELOW, BOUNDARIES, Boundary, Layers, Operation
 from virtune.model.measurement import Measurement
 from virtune.model.stack import Stack
 from virtune.model.threads import ThreadCost
@@ -51,6 +51,14 @@ def path(shares: Mapping[Boundary, float] = SHARES, *, depth: float = 8.0, **fac
         iops=10e3, bandwidth=41e6, layers=found, depth=depth, idle=facts.pop("idle", 0.0), serving="iothread",
         threads=tuple(quiet.values()), latency_ns=found.total_ns, **facts,
     )  # fmt: skip
+
+
+def of(**kinds: tuple[float, float]) -> tuple[Operation, ...]:
+    """Operations by kind: how many a second, and the mean time of each in ns."""
+    return tuple(
+        Operation(kind=kind, iops=iops, bandwidth=0.0, mean_ns=mean, in_flight=iops * mean / 1e9)  # type: ignore[arg-type]
+        for kind, (iops, mean) in kinds.items()
+    )
 
 
 def mostly(boundary: Boundary, share: float) -> dict[Boundary, float]:
@@ -115,8 +123,18 @@ PLANTED: tuple[tuple[Cause, DataPath], ...] = (
     (Cause.LOAD, path({"application": 1.0}, threads={"load": thread("load", "fio", busy=0.8, stalled=0.15)})),
     (Cause.DEPTH, path(depth=1.0, threads={"iothread": thread("iothread", "IO iothread0", busy=0.99)}, polling=True)),
     (Cause.NOT_BOUND, path(offered=10_000.0, threads={"vcpu": SPINNING, "iothread": STARVED})),
+    (Cause.HUNG, DataPath(iops=0.0, held=9, held_seconds=6.0)),
+    (Cause.HUNG, path(held=9, held_seconds=3.0)),
+    (Cause.FLUSH, path(operations=of(write=(50, 2e6), flush=(50, 18e6)))),
+    (Cause.FLUSH, path(depth=1.0, operations=of(read=(10, 1e5), flush=(2, 200e6)))),
+    (Cause.DISCARD, path(operations=of(write=(50, 1e6), discard=(1300, 1e6)))),
+    (Cause.MEMORY, path(faults=8.0, memory_pressure=0.6)),
+    (Cause.MEMORY, DataPath(iops=0.0, faults=8.0, memory_pressure=0.6)),
+    (Cause.DEPTH, path({"ring": 0.2, "backend": 0.6, "device": 0.2}, depth=3.0, ring_size=4)),
     (Cause.UNDECIDED, path()),
     (Cause.UNDECIDED, DataPath(iops=0.0)),
+    (Cause.UNDECIDED, DataPath(iops=0.0, failed=30.0)),
+    (Cause.UNDECIDED, DataPath(iops=0.0, held=3, held_seconds=0.1)),
     (Cause.UNDECIDED, DataPath(iops=500.0)),
 )
 
@@ -196,7 +214,11 @@ def test_near_a_limit_requests_must_wait_for_it_in_qemu() -> None:
 
 def test_what_removes_a_limit_is_told_as_a_command_where_it_is_known() -> None:
     limits = {"iops": (10_200.0, 10_000.0)}
-    assert "`virsh blkdeviotune`" in judge(path(limits=limits)).experiment
+    assert "`disk.throttle_...` of the arm" in judge(path(limits=limits)).experiment
+    assert "`virsh blkdeviotune`" in judge(path(limits=limits, origin="libvirt")).experiment
+    by_hand = judge(path(limits=limits, origin="monitor")).experiment
+    assert "`block_set_io_throttle` of QMP" in by_hand
+    assert "virsh" not in by_hand
     known = judge(path(limits=limits, lifts={"iops": "virsh -c x blkdeviotune vm vda --total-iops-sec 0 --live"}))
     assert "`virsh -c x blkdeviotune vm vda --total-iops-sec 0 --live`" in known.experiment
     group = judge(path(limits={"control group, iops": (10_200.0, 10_000.0)}))
@@ -247,11 +269,19 @@ def test_a_live_disk_that_is_at_its_limit_is_named() -> None:
 
 
 def test_time_below_qemu_is_not_qemus_own_where_nothing_tells_them_apart() -> None:
-    served = judge(live(8.0, 0.0, busy=None))
+    served = judge(live(8.0, 0.0, busy=None, origin="monitor", protocol="nbd"))
     assert served.cause is Cause.UNDECIDED
     assert "host block layer and device, which are not told apart" in served.evidence[0]
-    assert "its server and the network" in served.experiment
-    cached = judge(live(8.0, 0.0, busy=0.9))
+    assert "over nbd: its server and the network" in served.experiment
+    for unknown in ("", "file", "host_device"):
+        found = judge(live(8.0, 0.0, busy=None, origin="monitor", protocol=unknown))
+        assert "network" not in found.experiment, "nothing says that there is one"
+    direct = judge(live(8.0, 0.0, busy=0.9, origin="monitor", direct=True))
+    assert "cache" not in direct.experiment, "its requests pass the page cache by"
+    beside = judge(live(8.0, 0.0, busy=0.9, origin="monitor", unread=("a backing image: /x",)))
+    assert "in its path, and not measured: a backing image: /x" in beside.evidence
+    assert "cache" not in beside.experiment
+    cached = judge(live(8.0, 0.0, busy=0.9, origin="monitor"))
     assert cached.cause is Cause.UNDECIDED
     assert "`cache=none` tells them apart" in cached.experiment
     assert "this host's disk had a request 90 % of the time" in cached.evidence
@@ -272,11 +302,17 @@ def test_of_several_threads_without_a_cpu_the_one_that_waits_longest_is_named() 
 
 def test_others_on_the_disk_are_named_and_so_is_what_to_do() -> None:
     found = judge(path({"application": 0.6, "ring": 0.4}, device_ns=600_000.0, others_share=0.8))
-    assert "others caused 80 % of its bytes" in found.evidence
+    assert "others caused 80 % of the bytes of its disk" in found.evidence
     assert found.experiment.startswith("stop the others")
     starved = judge(path(device_ns=300_000.0, others_share=0.8, threads={"iothread": STARVED}))
     assert starved.cause is Cause.HOST_CPU
     assert starved.evidence[-1] == "others caused 80 % of the bytes of its disk", "it loads both"
+    alone = judge(path(mostly("device", 0.9), depth=1.0, device_ns=90_000.0, others_share=0.98, neighbours=("vm2",)))
+    assert alone.cause is Cause.DEVICE, "more I/Os in flight give back nothing that a neighbour took"
+    assert "others caused 98 % of the bytes of its disk: vm2" in alone.evidence
+    assert alone.experiment.startswith("stop the others")
+    unsure = judge(path(depth=1.0, device_ns=9e6, others_share=0.98))
+    assert (unsure.cause, unsure.experiment) == (Cause.UNDECIDED, alone.experiment)
 
 
 def test_where_a_thread_ends_follows_from_what_an_io_costs_it() -> None:
@@ -335,3 +371,75 @@ def test_a_limit_of_a_control_group_on_the_disk_is_the_limit_of_a_trial() -> Non
 
 def lines(*samples: dict[str, Any]) -> bytes:
     return b"".join(json.dumps(line).encode() + b"\n" for line in (HEADER, *samples))
+
+
+JOINED = {Cause.DEVICE: "device", Cause.BACKEND: "backend", Cause.RING: "ring"}
+
+
+@pytest.mark.parametrize("joins", range(2 ** (len(BOUNDARIES) - 1)))
+@pytest.mark.parametrize("seen", [BOUNDARIES, BOUNDARIES[2:]], ids=["trial", "live"])
+def test_a_layer_that_is_not_told_apart_is_accused_under_none_of_its_names(
+    seen: tuple[Boundary, ...], joins: int
+) -> None:
+    """Every way to join neighbours, with most of the time in each of the layers in turn."""
+    for heavy in seen:
+        shares = mostly(heavy, 0.9)
+        totals = {one: sum(shares[below] for below in seen[index:]) * 1e6 for index, one in enumerate(seen)}
+        kept = [one for index, one in enumerate(seen) if index == 0 or not joins >> (index - 1) & 1]
+        found = split("guest", {one: [totals[one]] for one in kept}, {one: [1.0] for one in kept}, [8e3], depth=None)
+        judged = judge(replace(path(origin="monitor"), layers=found, depth=None, latency_ns=None))
+        apart = {one.boundary for one in found.layers if not one.joined}
+        assert judged.cause is Cause.UNDECIDED or JOINED.get(judged.cause, "") in apart, (kept, heavy, judged)
+        if heavy in apart and heavy in JOINED.values():
+            assert JOINED.get(judged.cause) == heavy, "and one that is apart is named"
+        elif heavy in ("ring", "backend", "device"):
+            assert "not told apart" in judged.evidence[0], (kept, heavy, judged)
+
+
+def test_a_layer_lies_where_its_label_says() -> None:
+    found = layers({"application": 0.2, "ring": 0.5, "device": 0.3})
+    for asked in (("ring",), ("backend",), ("ring", "device")):
+        assert BELOW["guest"]["ring"] not in " ".join(one.label for one in found.within(*asked) if one.joined)
+    assert [one.boundary for one in found.within("ring", "backend")] == ["ring"]
+
+
+def test_a_disk_whose_requests_take_long_is_never_said_not_to_be_the_limit() -> None:
+    slow = split("guest", {"backend": [201.5e6], "device": [201e6]}, {"device": [1.0]}, [2.0], depth=None)
+    sick = replace(path(origin="monitor", threads={}), iops=2.0, layers=slow, depth=None, latency_ns=None)
+    found = judge(sick)
+    assert found.cause is Cause.DEVICE
+    assert found.evidence[0] == "each request takes 202 ms, of it 201 ms in: host block layer and device"
+    unknown = split("guest", {"backend": [201e6]}, {}, [2.0], depth=None)
+    assert judge(replace(sick, layers=unknown)).cause is Cause.UNDECIDED
+    quick = split("guest", {"backend": [2e6], "device": [1.5e6]}, {"device": [1.0]}, [2.0], depth=None)
+    told = judge(replace(sick, layers=quick))
+    assert told.cause is Cause.NOT_BOUND
+    assert "each request takes 2 ms, of it 1.50 ms in: host block layer and device" in told.evidence
+    offered = path(offered=10_000.0, depth=1.0)
+    late = replace(offered, layers=layers(mostly("device", 0.9), iops=10.0, depth=1.0), latency_ns=None)
+    assert (judge(offered).cause, judge(late).cause) == (Cause.NOT_BOUND, Cause.DEVICE)
+
+
+def test_stalls_errors_and_what_else_is_known_stand_beside_every_cause() -> None:
+    facts: dict[str, Any] = {
+        "stalled": 0.25,
+        "stalls": 3,
+        "seconds": 6.0,
+        "failed": 12.0,
+        "unread": ("a throttle filter",),
+    }
+    for cause, planted in PLANTED:
+        if planted.iops > 0 and cause not in (Cause.NOT_BOUND, Cause.HUNG) and planted.layers is not None:
+            told = judge(replace(planted, **facts)).evidence
+            assert "12 requests a second failed" in told
+            assert "for 25 % of the time nothing was completed while requests were in flight, in 3 stalls" in told
+            assert "in its path, and not measured: a throttle filter" in told
+    slow = layers(SHARES, iops=10.0, depth=8.0)
+    regular = judge(replace(path(), layers=slow, stalled=0.9, stalls=10, seconds=10.0))
+    assert not any("stall" in line for line in regular.evidence), "each request takes that long"
+
+
+def test_a_burst_is_not_so_many_of_what_is_allowed() -> None:
+    assert limit_text("iops", 100.0, 400.0) == "400, in a burst beyond the 100 that are allowed for long (iops)"
+    assert limit_text("iops", 150.0, 149.0) == "149 of the 150 that are allowed (iops)"
+    assert "held CPUs back (cpu.max): 2.40 of them at a time" in judge(path(throttled=2.4)).evidence[0]

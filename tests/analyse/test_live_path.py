@@ -46,7 +46,7 @@ def counted(second: int) -> DiskCount:
 
 def rates(**changed: int) -> DiskRates:
     values = {"reads": 700, "writes": 300, "flushes": 0, "read_bytes": 700 * 8192, "written_bytes": 300 * 8192}
-    return DiskRates(seconds=1.0, **({"total_ns": 4_200_000_000} | values | changed))
+    return DiskRates(seconds=1.0, **({"read_ns": 4_200_000_000, "write_ns": 0} | values | changed))
 
 
 def host() -> Use:
@@ -152,8 +152,8 @@ def test_limits_of_control_groups_are_compared_with_what_it_did() -> None:
     assert judge(live_path(disk, between, host(), rings=(), all_read=0)).cause is Cause.DEVICE
 
 
-def test_the_time_in_which_a_control_group_held_a_vm_back_is_a_share() -> None:
-    for seconds, share in ((0.4, 0.2), (9.0, 1.0), (0.0, 0.0)):
+def test_the_time_in_which_a_control_group_held_a_vm_back_is_that_of_all_its_cpus() -> None:
+    for seconds, share in ((0.4, 0.2), (9.0, 4.5), (0.0, 0.0)):
         assert throttled_share(replace(host(), throttled_seconds=seconds)) == share
     assert throttled_share(replace(host(), throttled_seconds=None)) is None
     unseen = replace(host(), throttled_seconds=0.4, roles=())
@@ -161,10 +161,14 @@ def test_the_time_in_which_a_control_group_held_a_vm_back_is_a_share() -> None:
 
 
 def test_a_disk_that_has_hardly_anything_to_do_is_not_bound() -> None:
-    quiet = DiskRates(seconds=10.0, reads=100, writes=0, flushes=0, read_bytes=1, written_bytes=0, total_ns=10**8)
+    quiet = DiskRates(
+        seconds=10.0, reads=100, writes=0, flushes=0, read_bytes=1, written_bytes=0, read_ns=10**8, write_ns=0
+    )
     path = live_path(LiveDisk(target="vda", path=None), quiet, None, rings=(), all_read=0)
     assert judge(path).cause is Cause.NOT_BOUND
-    nothing = DiskRates(seconds=10.0, reads=0, writes=0, flushes=0, read_bytes=0, written_bytes=0, total_ns=0)
+    nothing = DiskRates(
+        seconds=10.0, reads=0, writes=0, flushes=0, read_bytes=0, written_bytes=0, read_ns=0, write_ns=0
+    )
     assert judge(live_path(LiveDisk(target="vda", path=None), nothing, None, rings=(), all_read=0)).cause is (
         Cause.UNDECIDED
     )
@@ -281,7 +285,7 @@ def test_a_virtqueue_in_which_hardly_a_request_was_seen_says_nothing() -> None:
 
 
 def test_requests_without_times_have_no_layers() -> None:
-    untimed = rates(total_ns=0)
+    untimed = rates(read_ns=0)
     path = live_path(LiveDisk(target="vda", path=None), untimed, None, rings=(), all_read=0)
     assert path.layers is None
     assert judge(path).cause is Cause.UNDECIDED

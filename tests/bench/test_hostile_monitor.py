@@ -63,6 +63,7 @@ def look(words: Words) -> list[float]:
         view = LiveMonitor(monitor, os.getpid(), paused_too=True)
         for disk in view.vm.disks:
             rings, seen = view.rings(disk.target), view.places(disk.target)
+            assert all(len(one) < 300 for one in (*disk.unread, *view.jobs(disk.target)))
             assert isinstance(rings, str | RingReader)
             if seen is not None:
                 [seen.newest(number) for number in range(len(seen))]
@@ -83,7 +84,8 @@ def look(words: Words) -> list[float]:
 
 
 ASKED = ("query-status", "query-name", "query-kvm", "query-block", "query-blockstats", "qom-get", "query-stats",
-         "x-query-virtio-status", "x-query-virtio-queue-status", "human-monitor-command")  # fmt: skip
+         "query-named-block-nodes", "x-debug-query-block-graph", "query-block-jobs", "x-query-virtio-status",
+         "x-query-virtio-queue-status", "human-monitor-command")  # fmt: skip
 
 
 def test_an_honest_one_is_read() -> None:

@@ -118,7 +118,7 @@ def test_where_nothing_is_accused_nothing_runs(virtune: Called) -> None:
     virtune.measure(workload="rw=randread,bs=4k,iodepth=4,rate_iops=500")
     proof = virtune.prove()["proof"]
     assert (proof["outcome"], proof["reason"], proof["study"]) == ("untested", "nothing-accused", "")
-    assert "does what is asked" in proof["why"]
+    assert "not bound by the disk" in proof["why"]
     assert "virtune sweep" in proof["by_hand"]
     virtune.measure()
     assert virtune.prove()["proof"]["reason"] == "nothing-accused"

@@ -17,7 +17,7 @@ EXPORT = ("rig=storage-daemon",)
 GUEST = ("rig=qemu",)
 THREAD = (*GUEST, "device.iothread=iothread0")
 
-NOT_TESTED = {Cause.NOT_BOUND, Cause.UNDECIDED}
+NOT_TESTED = {Cause.HUNG, Cause.MEMORY, Cause.NOT_BOUND, Cause.UNDECIDED}
 OF_LOAD = {Cause.DEPTH, Cause.LOAD}
 
 (WORKLOAD,) = parse_workload("rw=randread,bs=4k,iodepth=8")
@@ -84,6 +84,8 @@ FITS: tuple[tuple[Cause, tuple[str, ...], str], ...] = (
     (Cause.HOST_CPU, (*THREAD, "iothread.pin=1"), "unpinned"),
     (Cause.HOST_CPU, ("rig=vhost-user",), "no-polling"),
     (Cause.PAGE_CACHE, (*EXPORT, "disk.cache=writeback"), "cache-none"),
+    (Cause.FLUSH, EXPORT, "cache-unsafe"),
+    (Cause.DISCARD, (*EXPORT, "disk.discard=unmap"), "no-discard"),
 )
 
 

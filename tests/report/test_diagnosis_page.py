@@ -17,7 +17,7 @@ from virtune.flows.live.diagnose import diagnose_study
 from virtune.flows.reports.report import page_html
 from virtune.model.bottleneck import Cause, Diagnosis
 from virtune.model.guideline import walk
-from virtune.model.layers import HostQueue, VarianceShare
+from virtune.model.layers import HostQueue
 from virtune.model.threads import ThreadCost
 from virtune.report.html.diagnosis_page import diagnosis_page
 from virtune.report.text.vm.diagnose import render
@@ -83,7 +83,7 @@ def test_a_page_says_all_that_the_text_says(found: tuple[Diagnosis, ...]) -> Non
         found[0], workload="randread-4k", rate="rate_iops=900",
         path=replace(found[0].path, threads=(thread,), iops=1000.0),
         found=replace(found[0].found, rounds=3, of=8), queue=HostQueue(queue_ns=30_000.0, device_ns=50_000.0),
-        variance=(VarianceShare(label="device", share=0.7, low=0.6, high=0.8, windows=40),), exits_per_io=2.5,
+        exits_per_io=2.5,
         guideline=walk(TUNING, {}),
     )  # fmt: skip
     idle = replace(thread, name="worker", role="worker", cpu_seconds=0.0, wait_seconds=0.0)
@@ -97,7 +97,6 @@ def test_a_page_says_all_that_the_text_says(found: tuple[Diagnosis, ...]) -> Non
     assert whole.guideline is not None
     for words in (
         "of a request at the host's disk: 30 us in its queue, 50 us in the device",
-        "what makes it vary, from the virtqueue down: device 70 % [60 %, 80 %]",
         "KVM exits per I/O: 2.5", "in 3 of 8 rounds", "sleeps per I/O",
         "virtune compare --vary disk.aio=threads,native,io_uring --workload 'randread-4k'",
         "with `,rate_iops=900` at its rate", whole.guideline.guideline.title, whole.guideline.leaf.text,

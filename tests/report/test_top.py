@@ -40,7 +40,7 @@ def test_one_interval_as_text_fits_80_columns_and_needs_no_colour() -> None:
         " DISK            IOPS   MB/s LATENCY BY LAYER      CPU/IO  FLY LIMITED BY    CAP",
         " sql1:vda       13.5k   55.3  400 us qqqddddddddd 14.8 us 5.40 device",
         " mail:disk0     2,000   16.4 1.50 ms vvvv========   50 us 3.00 throttle    100 %",
-        " sql1:vdb           0    0.0       -                    -    - idle",
+        " sql1:vdb           0    0.0       -                    -    - no I/O",
     ]
     assert all(len(line) <= 80 for line in table_)
     assert any("v wait in the virtqueue, q QEMU" in line for line in lines)

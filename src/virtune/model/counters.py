@@ -165,7 +165,9 @@ class RoleUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskUse:
-    """What one block device did. Latency is the mean time of a request in the block layer, None without requests."""
+    """What one block device did. Latency is the mean time of a request in the block layer, None without requests.
+    `stuck` is how many requests were in flight all the time, where none of any kind was completed.
+    """
 
     name: str
     reads: int
@@ -182,6 +184,7 @@ class DiskUse:
     busy_percent: float
     queue_depth_mean: float
     number: str = ""
+    stuck: int = 0
 
 
 _UNITS = {

@@ -38,8 +38,8 @@ class DiskFrame:
 
     @property
     def in_flight(self) -> float:
-        """How many requests were under way at a time, on average."""
-        return 0.0 if self.path.layers is None else self.path.layers.in_flight
+        """How many requests were under way at a time, on average; of a disk that completed none, how many wait."""
+        return float(self.path.held or 0) if self.path.layers is None else self.path.layers.in_flight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,6 +69,11 @@ class RequestLayer:
     in_flight: float
     share: float
 
+    @property
+    def joined(self) -> bool:
+        """Whether it joins several layers, so that what part of its time is whose is not known."""
+        return " + " in self.label
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostQueue:
@@ -78,18 +83,26 @@ class HostQueue:
     device_ns: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VarianceShare:
-    """The share of the variance of a request's time that a layer causes, with its 95 % interval, over some windows.
+OperationKind = Literal["read", "write", "flush", "discard"]
+"""What a request of a disk asks for; a discard is QEMU's unmap, a guest's TRIM."""
 
-    The shares of all layers add up to 1. One is negative where the layer is quick when the others are slow.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """What a disk did of one kind: requests and bytes a second, the mean time of a request in ns (None without
+    requests), and how many were under way at a time (Little's law).
     """
 
-    label: str
-    share: float
-    low: float
-    high: float
-    windows: int
+    kind: OperationKind
+    iops: float
+    bandwidth: float
+    mean_ns: float | None
+    in_flight: float
+
+    @property
+    def words(self) -> str:
+        """What several of them are called."""
+        return "flushes" if self.kind == "flush" else f"{self.kind}s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,3 +132,16 @@ class Layers:
     def in_flight(self) -> float:
         """How many requests are under way on average, in all layers together."""
         return math.fsum(one.in_flight for one in self.layers)
+
+    def within(self, *boundaries: Boundary) -> tuple[RequestLayer, ...]:
+        """Return the layers that lie below these boundaries and nowhere else. One that joins others is only returned
+        where all of them are asked for: what part of its time is whose is not known.
+        """
+        begins = [BOUNDARIES.index(one.boundary) for one in self.layers]
+        ends = [*begins[1:], len(BOUNDARIES)]
+        return tuple(
+            one
+            for one, begin, end in zip(self.layers, begins, ends, strict=True)
+            if {each for each in BOUNDARIES[begin:end] if each == one.boundary or BELOW[self.way][each]}
+            <= set(boundaries)
+        )

@@ -5,15 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
 from virtune.model.counters import Sample
+from virtune.model.layers import Operation, OperationKind
 
 TORN_MAX = 0.05
 """A ring's indices are read one by one, so a few samples are inconsistent; with more, the device does not report what
 it took."""
 
-
-RingCurve = tuple[tuple[int, int, float, float], ...]
-"""Points of a disk's virtqueues: monotonic ns, requests completed so far, and the integrals over time of how many
-were in the queues and how many of these QEMU had taken, in request seconds."""
+STALL_SECONDS = 0.1
+"""For so long at least nothing was completed in a stall, while requests were in flight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +26,9 @@ class DiskCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskCount:
-    """QEMU's counters of a disk since its start; `t_ns` is the monotonic clock. Times are sums over requests,
-    each from when QEMU took it off the virtqueue.
+    """QEMU's counters of a disk since its start; `t_ns` is the monotonic clock. Times are sums over requests, each
+    from when QEMU took it off the virtqueue. `failed` are requests of all kinds that failed or were invalid, which
+    the other counts leave out; it and the discards are None where they are not counted (libvirt).
     """
 
     t_ns: int
@@ -40,15 +40,20 @@ class DiskCount:
     read_ns: int
     write_ns: int
     flush_ns: int
+    discards: int | None = None
+    discard_ns: int | None = None
+    failed: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveDisk:
-    """A disk of a running VM. `path` is its image on this host, None where it has none. `threads` are the names of
+    """A disk of a running VM. `path` is its image on this host, None where it has none, `protocol` QEMU's driver that
+    reaches it (`file`, `nbd`; empty if unknown). `threads` are the names of
     the IOThreads that serve it, empty for the main loop; `limits` are those of QEMU's throttle, by unit
     (`read.iops`), `group_limits` those of QEMU's control groups on the disk's devices, `lifts` the command that
     removes a limit, by unit, where it is known. `devices` are the host's block devices below it, from the top of the
-    chain down.
+    chain down. Disks of one `group` have their limits together. `unread` says what else its requests may pass, of
+    which nothing is measured: a backing image, a filter, encryption.
     """
 
     target: str
@@ -61,6 +66,9 @@ class LiveDisk:
     devices: tuple[str, ...] = ()
     direct: bool = False
     tables: bool = False
+    protocol: str = ""
+    group: str = ""
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +99,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskRates:
-    """What a disk did between two counts, in requests, bytes and I/Os in flight."""
+    """What a disk did between two counts, in requests, bytes and I/Os in flight; unknown ones as in a DiskCount."""
 
     seconds: float
     reads: int
@@ -99,24 +107,64 @@ class DiskRates:
     flushes: int
     read_bytes: int
     written_bytes: int
-    total_ns: int
+    read_ns: int
+    write_ns: int
+    flush_ns: int = 0
+    discards: int | None = None
+    discard_ns: int | None = None
+    failed: int | None = None
 
     @property
     def requests(self) -> int:
-        """Reads and writes."""
-        return self.reads + self.writes
+        """Requests of all kinds, but for those that failed."""
+        return self.reads + self.writes + self.flushes + (self.discards or 0)
+
+    @property
+    def total_ns(self) -> int:
+        """The time of all of them."""
+        return self.read_ns + self.write_ns + self.flush_ns + (self.discard_ns or 0)
 
     @property
     def in_flight(self) -> float:
-        """How many reads and writes QEMU had at a time, on average (Little's law)."""
+        """How many requests QEMU had at a time, on average (Little's law)."""
         return self.total_ns / 1e9 / self.seconds
+
+    @property
+    def uncompared(self) -> float:
+        """The share of requests that are no reads and writes: what a host's disk does for one of them is not counted
+        in the same way.
+        """
+        return 1 - (self.reads + self.writes) / self.requests if self.requests else 0.0
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """What it did of each kind; discards are missing where they are not counted."""
+        found: list[tuple[OperationKind, int | None, int, int]] = [
+            ("read", self.reads, self.read_bytes, self.read_ns),
+            ("write", self.writes, self.written_bytes, self.write_ns),
+            ("flush", self.flushes, 0, self.flush_ns),
+            ("discard", self.discards, 0, self.discard_ns or 0),
+        ]
+        return tuple(
+            Operation(
+                kind=kind,
+                iops=count / self.seconds,
+                bandwidth=moved / self.seconds,
+                mean_ns=time_ns / count if count else None,
+                in_flight=time_ns / 1e9 / self.seconds,
+            )
+            for kind, count, moved, time_ns in found
+            if count is not None
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingRates:
     """Observations of a disk's virtqueues: requests completed in so many seconds, how many were in the queues on
-    average, and how many of these QEMU had taken; None where the device does not tell. `points` are the sums over
-    time where they were kept and the device tells.
+    average, and how many of these QEMU had taken; None where the device does not tell. `size` is how many the queues
+    hold together, `inside` how many were in them at the end, `quiet_seconds` since when none had been completed by
+    then while some were in them, and `stalled_seconds` how long that was so in all, in `stalls` stretches of at least
+    STALL_SECONDS.
     """
 
     seconds: float
@@ -124,7 +172,11 @@ class RingRates:
     offered_mean: float
     taken_mean: float | None
     samples: int
-    points: RingCurve = ()
+    size: int = 0
+    inside: int = 0
+    quiet_seconds: float = 0.0
+    stalled_seconds: float = 0.0
+    stalls: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +184,8 @@ class RingCount:
     """Observations of one virtqueue since they began: time-weighted sums over the samples.
 
     `offered` is the integral over time of how many requests were in the queue, `taken` of how many of these QEMU had
-    taken; both in request seconds. `torn` samples were inconsistent.
+    taken; both in request seconds. `torn` samples were inconsistent. `size`, `inside`, `quiet` and the like are those
+    of RingRates; those about completions are of all queues of a disk and with the first.
     """
 
     completed: int = 0
@@ -141,6 +194,11 @@ class RingCount:
     taken: float = 0.0
     samples: int = 0
     torn: int = 0
+    size: int = 0
+    inside: int = 0
+    quiet: float = 0.0
+    stalled: float = 0.0
+    stalls: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +228,11 @@ def ring_rates_between(before: Sequence[RingCount], after: Sequence[RingCount]) 
             taken=now.taken - then.taken,
             samples=now.samples - then.samples,
             torn=now.torn - then.torn,
+            size=now.size,
+            inside=now.inside,
+            quiet=now.quiet,
+            stalled=now.stalled - then.stalled,
+            stalls=now.stalls - then.stalls,
         )
         for then, now in zip(before, after, strict=True)
     ]
@@ -184,12 +247,18 @@ def ring_rates_between(before: Sequence[RingCount], after: Sequence[RingCount]) 
         offered_mean=sum(one.offered / one.seconds for one in used),
         taken_mean=sum(one.taken / one.seconds for one in used) if told else None,
         samples=samples,
+        size=sum(one.size for one in used),
+        inside=sum(one.inside for one in used),
+        quiet_seconds=max(one.quiet for one in used),
+        stalled_seconds=sum(one.stalled for one in used),
+        stalls=sum(one.stalls for one in used),
     )
 
 
 def began_anew(before: DiskCount, after: DiskCount) -> bool:
     """Whether a counter fell: it is not of the same disk, or of another QEMU, or is not to be believed."""
-    return any(getattr(after, one.name) < getattr(before, one.name) for one in fields(DiskCount))
+    both = ((getattr(before, one.name), getattr(after, one.name)) for one in fields(DiskCount))
+    return any(None not in (then, now) and now < then for then, now in both)
 
 
 def rates_between(before: DiskCount, after: DiskCount) -> DiskRates:
@@ -201,5 +270,14 @@ def rates_between(before: DiskCount, after: DiskCount) -> DiskRates:
         flushes=after.flushes - before.flushes,
         read_bytes=after.read_bytes - before.read_bytes,
         written_bytes=after.written_bytes - before.written_bytes,
-        total_ns=after.read_ns - before.read_ns + after.write_ns - before.write_ns,
+        read_ns=after.read_ns - before.read_ns,
+        write_ns=after.write_ns - before.write_ns,
+        flush_ns=after.flush_ns - before.flush_ns,
+        discards=_risen(before.discards, after.discards),
+        discard_ns=_risen(before.discard_ns, after.discard_ns),
+        failed=_risen(before.failed, after.failed),
     )
+
+
+def _risen(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else after - before

@@ -242,8 +242,31 @@ INTERVENTIONS: Mapping[Cause, Row] = {
         without=_OWN_LOAD,
         by_hand="`virtune measure` with more jobs (`numjobs=2`), or with another client (`--rig vhost-user`)",
     ),
+    Cause.HUNG: Row(
+        without="a disk that completes nothing gives a comparison nothing to count",
+        by_hand="look at what serves the disk, and measure again when it answers",
+    ),
+    Cause.FLUSH: Row(
+        replacements=(
+            Replacement(arm="cache-unsafe", what="cache=unsafe, which ignores flushes",
+                        changes=(("disk.cache", "unsafe"),)),
+        ),
+        without="flushes are ignored already, or this rig has no cache mode that ignores them",
+        by_hand="the same load without `fsync`, on a disk that nobody needs",
+    ),
+    Cause.DISCARD: Row(
+        replacements=(
+            Replacement(arm="no-discard", what="discards that end in QEMU", changes=(("disk.discard", "ignore"),)),
+        ),
+        without="discards end in QEMU already, or cannot be left out on this rig",
+        by_hand="the same load without `trim`",
+    ),
+    Cause.MEMORY: Row(
+        without="virtune gives no host more memory",
+        by_hand="free memory on this host, or raise `memory.max` of QEMU's control group, and measure again",
+    ),
     Cause.NOT_BOUND: Row(
-        without="the diagnosis accuses nothing: the disk does what is asked of it",
+        without="the diagnosis accuses nothing: the rate is not bound by the disk",
         by_hand="`virtune sweep` finds how much it can do",
     ),
     Cause.UNDECIDED: Row(

@@ -8,7 +8,7 @@ from datetime import datetime
 from rich.text import Text
 
 from virtune.analyse.layers.frame import disk_series
-from virtune.model.bottleneck import CAUSE_WORDS, EMULATED_WORDS, Cause
+from virtune.model.bottleneck import EMULATED_WORDS, verdict_words
 from virtune.model.frame import DiskFrame, TopFrame
 from virtune.model.layers import RequestLayer
 from virtune.model.text import printable
@@ -133,12 +133,12 @@ def _disk(session: TopSession, width: int) -> Iterator[Text]:
         f" {format_bandwidth(path.bandwidth)}, {latency}, {row.in_flight:.2f} in flight", style="not bold",
     )  # fmt: skip
     yield title
+    kinds = [one for one in path.operations if one.mean_ns is not None]
+    told = [f"{one.words} {format_count(one.iops)}/s {format_ns(one.mean_ns or 0.0)}" for one in kinds]
+    yield from wrap(Text(f"   {', '.join(told)}"), width) if told[1:] else ()
     if path.emulated:
         yield from wrap(Text(f" {EMULATED_WORDS}", style="yellow"), width)
-    undecided = row.found.cause is Cause.UNDECIDED
-    yield Text(
-        " what limits it is undecidable" if undecided else f" limited by {CAUSE_WORDS[row.found.cause]}", "bold"
-    )
+    yield from wrap(Text(f" {verdict_words(row.found.cause)}", "bold"), width)
     for line in (*row.found.evidence, f"next: {row.found.experiment}"):
         yield from (Text("   ").append_text(part) for part in wrap(Text(line), width - 3))
     if path.layers is not None:

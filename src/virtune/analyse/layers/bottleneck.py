@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Find what limits a disk under its load: causes are checked one by one, those with direct evidence first.
 
-Direct evidence is a configured limit that is reached, a thread that uses all of its CPU, or a thread without a CPU to
-run on. Otherwise the bottleneck is the layer in which most requests are in flight (Little's law). If no layer has
-half of them, no bottleneck is named.
+Direct evidence is a request that is not completed, a configured limit that is reached, a kind of request that has
+most of the time, a thread that uses all of its CPU, or a thread without a CPU to run on. Otherwise the bottleneck is
+the layer in which most requests are in flight (Little's law). If no layer has half of them, or it is not told apart
+from its neighbours, no bottleneck is named.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,8 +15,10 @@ from virtune.analyse.layers.seen import (
     ONE_AT_A_TIME,
     RESTING,
     SEVERAL,
+    SLOW_NS,
     Answer,
     SeenPath,
+    each_takes,
     ends,
     flying,
     found,
@@ -23,8 +26,8 @@ from virtune.analyse.layers.seen import (
 )
 from virtune.analyse.layers.stations import full_vcpu, host_cpu, load, pool, serving, vcpu, workers
 from virtune.model.bottleneck import CONTROL_GROUP, Bottleneck, Cause, DataPath, limit_text
-from virtune.model.layers import Boundary
-from virtune.model.units import format_count, format_ns, format_share
+from virtune.model.layers import Boundary, OperationKind
+from virtune.model.units import format_count, format_ns, format_seconds, format_share
 
 AT_LIMIT = 0.93
 """QEMU's throttle allows bursts and rounds its waits: throttled rates were 0.95 to 1.01 of the limit."""
@@ -35,7 +38,7 @@ was seen. From here on the limit is named where requests wait for it in QEMU: wi
 gain."""
 
 THROTTLED = 0.1
-"""From this share of time on, CPU throttling by a control group is the bottleneck."""
+"""From this many CPUs on, held back by a control group, that is the bottleneck."""
 
 AT_ONCE = 1.5
 """A device that has this many times as many requests as the share of time it has any has several at once."""
@@ -44,24 +47,112 @@ EXTRA_READS = 0.5
 """From this many bytes on that QEMU reads besides each byte it was asked for, an image's tables are the limit: they
 are read before the data, and so take a third of an I/O's time."""
 
+HUNG_SECONDS = 0.5
+"""A disk that completes nothing for so long with requests in flight hangs; one that did complete some must have been
+silent for twice as long, and for FAR_LONGER than its requests take."""
+
+FAR_LONGER = 10.0
+"""A silence this many times as long as a request takes is no slow request: of requests that come at random one in
+22,000 takes so long."""
+
+FAULTS = 5.0
+"""From this many major page faults a second on, QEMU lacks memory: each stops a thread until a page is read."""
+
+MEMORY_PRESSURE = 0.1
+"""From this share of the time on in which some task of the host waits for memory, its faults are the bottleneck."""
+
+FULL = 0.7
+"""A virtqueue with this share of its places in use is full much of the time: a request leaves one before it is used
+again."""
+
+SMALL_RING = 32
+"""A queue that holds no more is likely to be the bound itself: QEMU's own holds 256."""
+
 
 def judge(path: DataPath) -> Bottleneck:
     """Return what limits the disk; `undecidable`, with the evidence, where nothing stands out."""
     seen = SeenPath(path)
-    if path.iops <= 0:
-        return found(Cause.UNDECIDED, "no I/O was completed", experiment="put the disk under its usual load")
     asked: tuple[Callable[[SeenPath], Answer], ...] = (
-        _throttle, _page_cache, _offered, _tables, pool, host_cpu, vcpu, load, serving, _resting, workers, _depth,
-        _below_rests, _places,
+        _hung, _throttle, _memory, _silent, _operations, _page_cache, _offered, _tables, pool, host_cpu, vcpu, load,
+        serving, _resting, workers, _full_ring, _slow, _depth, _below_rests, _places,
     )  # fmt: skip
-    for ask in asked:
-        if (answer := ask(seen)) is not None:
-            return replace(answer, evidence=(*answer.evidence, *_beside(seen, answer)))
+    answer = next((one for ask in asked if (one := ask(seen)) is not None), None)
+    if answer is None:
+        answer = found(Cause.UNDECIDED, *_shares(seen), experiment=_sight(seen))
+    return replace(answer, evidence=tuple(dict.fromkeys((*answer.evidence, *_beside(seen, answer)))))
+
+
+def _hung(seen: SeenPath) -> Answer:
+    """Requests are in flight, and none is completed any more."""
+    path = seen.path
+    least = HUNG_SECONDS if path.iops <= 0 else max(2 * HUNG_SECONDS, FAR_LONGER * seen.latency_ns / 1e9)
+    if not path.held or path.held_seconds < least:
+        return None
     return found(
-        Cause.UNDECIDED,
-        *_shares(seen),
-        experiment=_sight(seen),
+        Cause.HUNG,
+        f"{path.held} requests wait, and none was completed for at least {format_seconds(path.held_seconds)}",
+        experiment="look at what serves the disk: this host's kernel log (`dmesg`), the server and the path to it",
     )
+
+
+def _silent(seen: SeenPath) -> Answer:
+    """No request was completed, and that they hang is not seen."""
+    path = seen.path
+    if path.iops > 0:
+        return None
+    usual = "put the disk under its usual load"
+    if path.failed:
+        return found(
+            Cause.UNDECIDED, "no request was completed but those that failed", experiment="look at its errors"
+        )
+    if path.held is None:
+        asks = "`cat /sys/block/DISK/inflight` in the guest: above 0 the disk hangs; else "
+        told = "no I/O was completed, and whether any is in flight is not seen"
+        return found(Cause.UNDECIDED, told, experiment=asks + usual)
+    told = "none is in flight" if not path.held else f"{path.held} came at the end, and are in flight"
+    return found(Cause.UNDECIDED, f"no I/O was completed, and {told}", experiment=usual)
+
+
+def _memory(seen: SeenPath) -> Answer:
+    """QEMU's pages are read back from storage, and tasks of the host wait for memory."""
+    pressure = seen.path.memory_pressure
+    if seen.path.faults < FAULTS or pressure is None or pressure < MEMORY_PRESSURE:
+        return None
+    return found(
+        Cause.MEMORY,
+        _faults(seen),
+        f"some task of this host waited for memory {format_share(min(1.0, pressure))} of the time",
+        experiment="more memory for the host or for QEMU's control group (`memory.max`), or less for the guest",
+    )
+
+
+def _faults(seen: SeenPath) -> str:
+    each = format_count(seen.path.faults)
+    return f"QEMU had {each} major page faults a second: memory of it or its guest was read from storage"
+
+
+def _operations(seen: SeenPath) -> Answer:
+    """Most of the time of a disk's requests is in flushes, or in discards, and they are many or slow."""
+    kinds: tuple[tuple[OperationKind, Cause], ...] = (("flush", Cause.FLUSH), ("discard", Cause.DISCARD))
+    whole = sum(one.in_flight for one in seen.path.operations)
+    for kind, cause in kinds:
+        one = next((one for one in seen.path.operations if one.kind == kind), None)
+        if one is None or one.mean_ns is None or whole <= 0 or one.in_flight < MOST * whole:
+            continue
+        if whole >= RESTING or one.mean_ns >= SLOW_NS:
+            told = f"{format_count(one.iops)} a second, {format_ns(one.mean_ns)} each, {one.in_flight:.2f} in flight"
+            share = format_share(one.in_flight / whole)
+            told = f"{share} of the time of its requests is in {one.words}: {told}"
+            return found(cause, told, experiment=_FEWER[kind])
+    return None
+
+
+_FEWER = {
+    "flush": "fewer flushes (commits together), or a medium that keeps its cache without power; what they cost shows"
+    " `cache=unsafe`, on a copy that nobody needs",
+    "discard": "`fstrim` in the guest at a quiet hour, in place of a discard with every file that is deleted",
+}
+"""What makes a kind of request take less of the time."""
 
 
 def _throttle(seen: SeenPath) -> Answer:
@@ -80,7 +171,7 @@ def _throttle(seen: SeenPath) -> Answer:
     if throttled is not None and throttled >= THROTTLED:
         return found(
             Cause.THROTTLE,
-            f"a control group held the CPU back for {format_share(throttled)} of the time",
+            f"its control groups held CPUs back (cpu.max): {throttled:.2f} of them at a time, on average",
             experiment="raise the group's cpu.max (libvirt: `virsh schedinfo` has the quotas) and measure again",
         )
     return None
@@ -88,13 +179,17 @@ def _throttle(seen: SeenPath) -> Answer:
 
 def _waits_for_limit(seen: SeenPath) -> bool:
     """Whether a request waits in QEMU for most of its time, and the device is known to have little of it."""
-    known = seen.path.device_ns is not None or any(one.boundary == "device" for one in seen.layers)
+    known = seen.path.device_ns is not None or bool(seen.apart("device"))
     return known and seen.at_device < MOST and seen.share("backend") >= MOST and seen.in_flight("backend") >= 1
 
 
 def _lift(seen: SeenPath, unit: str) -> str:
     """Return how to remove a limit: by the arm's own setting, or by a command where it is known."""
-    where = "`virsh blkdeviotune`, `qm set ... iops=`"
+    where = {
+        "libvirt": "`virsh blkdeviotune`",
+        "monitor": "`block_set_io_throttle` of QMP, or the setting of what started QEMU",
+        "trial": "`disk.throttle_...` of the arm",
+    }[seen.path.origin]
     if unit.startswith(CONTROL_GROUP):
         where = "io.max of its control group, `blkio.throttle.*` of version 1"
     elif unit in seen.path.limited_by:
@@ -118,7 +213,7 @@ def _page_cache(seen: SeenPath) -> Answer:
 def _tables(seen: SeenPath) -> Answer:
     """QEMU reads the tables of an image again and again, since its cache does not hold them."""
     served = seen.path.served
-    if served is None or not seen.path.tables or served < 1 + EXTRA_READS:
+    if served is None or not seen.path.tables or seen.path.unread or served < 1 + EXTRA_READS:
         return None
     return found(
         Cause.BACKEND,
@@ -131,26 +226,55 @@ def _tables(seen: SeenPath) -> Answer:
 def _offered(seen: SeenPath) -> Answer:
     """No bottleneck: the offered rate is achieved."""
     offered = seen.path.offered
-    if offered is None or seen.path.iops < 0.98 * offered:
+    if offered is None or seen.path.iops < 0.98 * offered or seen.latency_ns >= SLOW_NS:
         return None
     return found(
         Cause.NOT_BOUND,
-        f"of {format_count(offered)} I/Os offered a second {format_count(seen.path.iops)} were done",
+        f"of {format_count(offered)} I/Os offered a second {format_count(min(offered, seen.path.iops))} were done",
+        each_takes(seen),
         experiment="`--at-load` with more finds where it ends",
     )
 
 
 def _resting(seen: SeenPath) -> Answer:
-    """No bottleneck: what is asked of a live disk is not known, and it was idle half of the time."""
+    """No bottleneck: what is asked of a live disk is not known, it was idle half of the time, and no request of it
+    took long.
+    """
     path, layers = seen.path, seen.path.layers
     if path.offered is not None or path.depth is not None or layers is None or layers.in_flight >= RESTING:
         return None
-    return found(
-        Cause.NOT_BOUND,
-        f"{layers.in_flight:.2f} requests were in flight at a time: the VM asks less of the disk than it could do",
-        full_vcpu(seen),
-        experiment="look again when it is slow; if it is slow now, look for the time in the guest",
-    )
+    if layers.total_ns >= SLOW_NS:
+        return None
+    told = f"{layers.in_flight:.2f} requests were in flight at a time: the VM asks for no more at once"
+    cause = Cause.UNDECIDED if path.faults >= FAULTS else Cause.NOT_BOUND  # the guest itself may be held up
+    experiment = "where each request takes too long, look at the layer with most of its time; else look in the guest"
+    return found(cause, told, each_takes(seen), full_vcpu(seen), experiment=experiment)
+
+
+def _full_ring(seen: SeenPath) -> Answer:
+    """The virtqueue holds so few requests that no more can be in flight."""
+    if not seen.path.ring_size or seen.path.ring_size > SMALL_RING or not (told := _full(seen)):
+        return None
+    experiment = "a larger virtqueue (`queue-size=256` of the device), which takes a restart of the VM"
+    return found(Cause.DEPTH, told, each_takes(seen), experiment=experiment)
+
+
+def _full(seen: SeenPath) -> str:
+    """Say that the virtqueue is full, where it is seen from its top; else nothing."""
+    layers, size = seen.path.layers, seen.path.ring_size
+    if layers is None or layers.top != "ring" or not size or layers.in_flight < FULL * size:
+        return ""
+    count = format_count(min(layers.in_flight, float(size)))
+    return f"its virtqueue is full much of the time: {count} of the {size} requests that it holds were in it"
+
+
+def _slow(seen: SeenPath) -> Answer:
+    """Each request takes long with hardly another one beside it: the limit is the layer with most of its time."""
+    layers = seen.path.layers
+    if layers is None or layers.total_ns < SLOW_NS or layers.in_flight > ONE_AT_A_TIME or _at_once(seen):
+        return None
+    answer = _places(seen) or found(Cause.UNDECIDED, *_shares(seen), experiment=_sight(seen))
+    return replace(answer, evidence=(each_takes(seen), *answer.evidence))
 
 
 def _below_rests(seen: SeenPath) -> Answer:
@@ -159,7 +283,7 @@ def _below_rests(seen: SeenPath) -> Answer:
     """
     path = seen.path
     at_device = max(seen.share("device"), seen.by_mean or 0.0)
-    if not seen.device_rests or (at_device < MOST and seen.in_flight("ring", "backend") >= SEVERAL):
+    if path.unread or not seen.device_rests or (at_device < MOST and seen.in_flight("ring", "backend") >= SEVERAL):
         return None
     thread = next((f", and {named(one)} used {format_share(one.busy)} of a CPU" for one in seen.of(path.serving)), "")
     few, full = format_count(seen.in_flight("ring", "backend", "device")), full_vcpu(seen)
@@ -180,13 +304,15 @@ def _depth(seen: SeenPath) -> Answer:
     several = flying(seen)
     if several is None or several > ONE_AT_A_TIME or _at_once(seen):
         return None
-    largest = seen.layer()
-    told = "" if largest is None else f"most of an I/O's time: {largest.label}, {format_ns(largest.mean_ns)}"
+    if seen.others >= MOST:
+        told = "one I/O at a time, each beside those of others"
+        cause = Cause.DEVICE if seen.at_device >= MOST else Cause.UNDECIDED
+        return found(cause, told, each_takes(seen), experiment=_BESIDE_OTHERS)
     return found(
         Cause.DEPTH,
         "one I/O at a time: the rate is 1 / latency",
-        told,
-        experiment="let more I/Os be in flight (`iodepth`, more jobs), or shorten the largest layer",
+        each_takes(seen),
+        experiment="let more I/Os be in flight (more jobs, a greater depth), or shorten the largest layer",
     )
 
 
@@ -197,9 +323,8 @@ def _at_once(seen: SeenPath) -> bool:
 
 
 def _places(seen: SeenPath) -> Answer:
-    """No thread is saturated: the bottleneck is the layer with most requests."""
-    path = seen.path
-    others = f"others caused {format_share(seen.others)} of its bytes" if seen.others else ""
+    """No thread is saturated: the bottleneck is the layer with most requests, if it is apart from the others."""
+    path, largest = seen.path, seen.layer()
     if seen.share("device") >= MOST or (seen.by_mean or 0.0) >= MOST:
         told = (
             _place(seen, "device")
@@ -208,50 +333,70 @@ def _places(seen: SeenPath) -> Answer:
             f" {_whole(seen)}"
         )
         busy = "" if path.device_busy is None else f"it had a request {format_share(path.device_busy)} of the time"
-        experiment = _BESIDE_OTHERS if others else _OF_DEVICE
-        return found(Cause.DEVICE, told, busy, others, full_vcpu(seen), experiment=experiment)
+        experiment = _BESIDE_OTHERS if seen.others else _OF_DEVICE[path.origin == "trial"]
+        return found(Cause.DEVICE, told, busy, full_vcpu(seen), experiment=experiment)
     stands_in = path.stands_in_ns
     if stands_in is not None and (seen.stand_in or 0.0) >= MOST:
-        part = format_share(seen.stand_in or 0.0)
+        part = format_share(min(1.0, seen.stand_in or 0.0))
         return found(
             Cause.DEVICE,
             f"QEMU's null-co plays the device and answers after {format_ns(stands_in)}: {part} of an I/O's time",
-            experiment=_OF_DEVICE,
+            experiment=_OF_DEVICE[True],
         )
+    if largest is not None and largest.joined and largest.share >= MOST and stands_in is None:
+        return _not_told_apart(seen)
     if seen.share("backend") >= MOST and stands_in is None:
-        if seen.guest_unseen and seen.below_qemu_unseen:
-            return _not_told_apart(seen)
+        engines = "`virtune compare --vary disk.aio=threads,native,io_uring` shows whether another engine is faster"
         return found(
             Cause.BACKEND,
             _place(seen, "backend"),
-            experiment="another engine (`--vary disk.aio=threads,native,io_uring`); of qcow2 a larger L2 cache"
-            " (`--set disk.l2_cache_size=32M`)",
+            experiment=engines + ("; of qcow2 a larger L2 cache may be" if path.tables else ""),
         )
     if seen.share("ring") >= MOST:
+        poll = "let the IOThread poll (`poll-max-ns`), or " if not path.polling and path.serving == "iothread" else ""
         return found(
             Cause.RING,
             _place(seen, "ring"),
-            experiment="let the IOThread poll (`--vary iothread.poll_max_ns=0,32768`), or pin it near the vCPUs",
+            experiment=f"{poll}keep the thread that serves the disk on a CPU of its own, near the vCPUs",
         )
     return None
 
 
 def _not_told_apart(seen: SeenPath) -> Bottleneck:
-    """A live disk's time in QEMU and below it, of which nothing tells how much is QEMU's own."""
-    busy = seen.path.device_busy
+    """Most of the time is in layers of which nothing tells how much is whose: say which, and what was not seen."""
+    path, largest = seen.path, seen.layer()
+    label, share = ("", 0.0) if largest is None else (largest.label, largest.share)
+    busy = (
+        "" if path.device_busy is None else f"this host's disk had a request {format_share(path.device_busy)} of the"
+    )
+    if path.origin == "trial":
+        experiment = _sight(seen)
+    elif path.unread:
+        experiment = "look at each of what is in its path: which image, filter or job has the time is not measured"
+    elif path.protocol and path.protocol not in ("file", "host_device", "null-co", "null-aio"):
+        experiment = f"look at what serves the disk over {path.protocol}: its server and the network"
+    elif path.device_busy is not None and not path.direct:
+        experiment = "the host's page cache stands between QEMU and the disk: `cache=none` tells them apart"
+    elif path.device_busy is None:
+        experiment = "look at what serves the disk: no device of this host is seen below it"
+    else:
+        experiment = "a longer `--seconds` or a quieter host may tell them apart"
     return found(
         Cause.UNDECIDED,
-        f"{_place(seen, 'backend')}, which are not told apart",
-        "" if busy is None else f"this host's disk had a request {format_share(busy)} of the time",
+        f"{format_share(share)} of {_whole(seen)}: {label}, which are not told apart",
+        busy and f"{busy} time",
+        *(() if path.layers is None else path.layers.reasons),
         full_vcpu(seen),
-        experiment="look at what serves the disk: its server and the network"
-        if busy is None
-        else "the host's page cache stands between QEMU and the disk: `cache=none` tells them apart",
+        experiment=experiment,
     )
 
 
 _BESIDE_OTHERS = "stop the others (`virtune top` shows VMs), or limit them, and measure again"
-_OF_DEVICE = "`--rig metal` beside it shows what the device does without QEMU"
+_OF_DEVICE = {
+    True: "`virtune measure --rig metal` with the same load shows what the device does without QEMU",
+    False: "look at the device itself (`iostat -x 1`, its health): no setting of QEMU makes it faster",
+}
+"""What to try of a device, by whether it was loaded by a trial."""
 
 
 def _place(seen: SeenPath, boundary: Boundary) -> str:
@@ -282,24 +427,49 @@ def _sight(seen: SeenPath) -> str:
 
 
 def _shares(seen: SeenPath) -> Iterator[str]:
-    layers = seen.path.layers
-    if layers is None:
+    layers, largest = seen.path.layers, seen.layer()
+    if layers is None or largest is None:
         yield "nothing was seen below the load, so its latency cannot be split"
         return
-    yield "no layer has half of an I/O's time, no thread is busy all the time, and no limit was reached"
+    told = "no layer has half of an I/O's time" if largest.share < MOST else f"most of the time: {largest.label}"
+    yield f"{told}; no thread was seen to be the limit, and no limit that was set was reached"
     yield "; ".join(f"{one.label} {format_share(one.share)}" for one in layers.layers)
 
 
 def _beside(seen: SeenPath, answer: Bottleneck) -> Iterator[str]:
-    """Further evidence: limits that are set and not reached, what others do to the disk beside another cause, the
-    highest rate that the serving thread can reach.
+    """Further evidence, whatever the cause: errors, stalls, what others do to the disk, limits that are set and not
+    reached, what was not measured, the highest rate that the serving thread can reach.
     """
-    if answer.cause is not Cause.THROTTLE:
-        yield from (limit_text(unit, *values) for unit, values in seen.path.limits.items())
-    if answer.cause in (Cause.HOST_CPU, Cause.UNDECIDED) and seen.others and not seen.device_rests:
-        yield f"others caused {format_share(seen.others)} of the bytes of its disk"
-    if answer.cause in (Cause.IOTHREAD, Cause.MAIN_LOOP, Cause.UNDECIDED, Cause.HOST_CPU):
+    path, cause = seen.path, answer.cause
+    if path.failed:
+        yield f"{format_count(path.failed)} requests a second failed"
+    if (
+        cause is not Cause.HUNG
+        and path.stalls
+        and path.stalled * path.seconds >= FAR_LONGER * path.stalls * seen.latency_ns / 1e9
+    ):
+        stalls = "one stall" if path.stalls == 1 else f"{path.stalls} stalls"
+        share = format_share(min(1.0, path.stalled))
+        yield f"for {share} of the time nothing was completed while requests were in flight, in {stalls}"
+    if cause in (Cause.FLUSH, Cause.DISCARD, Cause.MEMORY) and (late := host_cpu(seen)) is not None:
+        yield late.evidence[0]
+    if path.faults >= FAULTS:
+        yield _faults(seen)
+    if seen.others:
+        known = f": {', '.join(path.neighbours)}" if path.neighbours else ""
+        yield f"others caused {format_share(seen.others)} of the bytes of its disk{known}"
+    if full := _full(seen):
+        yield full
+    if cause is not Cause.THROTTLE:
+        yield from (limit_text(unit, *values) for unit, values in path.limits.items())
+    if path.unread and cause is not Cause.NOT_BOUND:
+        yield f"in its path, and not measured: {'; '.join(path.unread)}"
+    if cause in _NO_END:
         return
-    for one in seen.of(seen.path.serving)[:1]:
-        if one.busy >= 0.01 and not seen.path.polling:
-            yield f"{named(one)}: {ends(one, seen.path.iops_of(one))}"
+    for one in seen.of(path.serving)[:1]:
+        if one.busy >= 0.01 and not path.polling and path.iops_of(one) > 0:
+            yield f"{named(one)}: {ends(one, path.iops_of(one))}"
+
+
+_NO_END = (Cause.IOTHREAD, Cause.MAIN_LOOP, Cause.UNDECIDED, Cause.HOST_CPU, Cause.HUNG, Cause.NOT_BOUND)
+"""Causes beside which the highest rate of the serving thread says nothing."""

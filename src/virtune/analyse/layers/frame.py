@@ -45,7 +45,7 @@ def frame(before: LiveSample, after: LiveSample) -> TopFrame | None:
         used = use(Counters(samples=(before.host, after.host)))
     except StoreError:
         return None
-    vms = tuple(_vm(one, before, after, used) for one in after.vms)
+    vms = tuple(_with_neighbours([_vm(one, before, after, used) for one in after.vms], after.vms))
     return TopFrame(
         wall_seconds=after.host.wall_seconds,
         seconds=used.seconds,
@@ -53,6 +53,22 @@ def frame(before: LiveSample, after: LiveSample) -> TopFrame | None:
         host=used,
         missing=(*not_watched(after.vms), *after.missing, *_silent(after), *_unreadable(after.vms, used)),
     )
+
+
+def _with_neighbours(frames: Sequence[VmFrame], vms: Sequence[LiveVm]) -> Iterator[VmFrame]:
+    """Yield what VMs did, with the names of others of them that moved bytes on a disk's device."""
+    device = {(vm.name, disk.target): disk.devices[0] for vm in vms for disk in vm.disks if disk.devices}
+    users = [(device.get((one.vm, one.disk)), one) for frame in frames for one in frame.disks if one.path.bandwidth]
+    for frame in frames:
+        disks = []
+        for one in frame.disks:
+            on = device.get((one.vm, one.disk))
+            others = dict.fromkeys(
+                other.vm for where, other in users if where == on is not None and other.vm != one.vm
+            )
+            path = replace(one.path, neighbours=tuple(others))
+            disks.append(replace(one, path=path, found=judge(path)) if others else one)
+        yield replace(frame, disks=tuple(disks))
 
 
 def rings_moved(before: LiveSample, after: LiveSample) -> bool:
@@ -134,7 +150,7 @@ def _moved(found: RingRates, then: DiskCount, now: DiskCount) -> bool:
     if rates.seconds <= 0:
         return False
     # the two are read one after the other, on a busy host seconds apart: their rates are compared
-    expected = rates.requests * found.seconds / rates.seconds
+    expected = (rates.requests + (rates.failed or 0)) * found.seconds / rates.seconds
     return abs(found.completed - expected) > max(_FEW, _APART * expected)
 
 

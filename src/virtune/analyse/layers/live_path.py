@@ -9,9 +9,10 @@ from virtune.analyse.trial.boundaries import Timed, timed_disk
 from virtune.analyse.trial.thread_costs import thread_costs
 from virtune.model.bottleneck import CONTROL_GROUP, DataPath
 from virtune.model.counters import Use
-from virtune.model.layers import BOUNDARIES, Boundary, Layers
+from virtune.model.layers import BOUNDARIES, DEVIATION, Boundary, Layers
 from virtune.model.live import DiskCount, DiskRates, LiveDisk, LiveVm, RingRates, began_anew, rates_between
 from virtune.model.threads import ThreadCost
+from virtune.model.units import format_share
 
 _ENOUGH_SEEN = 30
 """With fewer requests seen in the virtqueue, all samples together, their mean number is not believed: of independent
@@ -49,17 +50,31 @@ def live_paths(
         if name not in known or known[name].path is not None  # what comes over a network is no read of a device
     }
     direct_read = sum(count for name, count in read.items() if name in known and known[name].direct)
-    served = _thread_iops(known, {name: rates_between(before[name], after[name]) for name in both})
+    between = {name: rates_between(before[name], after[name]) for name in both}
+    between = {name: one for name, one in between.items() if one.seconds > 0}
+    served = _thread_iops(known, between)
     for disk in disks:
-        if disk.target not in both:
-            continue
-        rates = rates_between(before[disk.target], after[disk.target])
-        if rates.seconds <= 0:
+        rates = between.get(disk.target)
+        if rates is None:
             continue
         mine = None if used is None else _of_disk(used, disk.devices)
         path = live_path(disk, rates, mine, rings=rings.get(disk.target, ()), all_read=sum(read.values()),
                          direct_read=direct_read)  # fmt: skip
-        yield LivePath(disk=disk, rates=rates, path=replace(path, emulated=vm.emulated, thread_iops=served))
+        group = [
+            between[name] for name, one in known.items() if disk.group and one.group == disk.group and name in between
+        ]
+        done = _done(group or [rates])
+        yield LivePath(
+            disk=disk,
+            rates=rates,
+            path=replace(
+                path,
+                emulated=vm.emulated,
+                origin="libvirt" if vm.uri else "monitor",
+                thread_iops=served,
+                limits={**path.limits, **{unit: (limit, done[unit]) for unit, limit in disk.limits.items()}},
+            ),
+        )
 
 
 def _thread_iops(disks: Mapping[str, LiveDisk], rates: Mapping[str, DiskRates]) -> dict[str, float]:
@@ -93,18 +108,11 @@ def live_path(
     and `direct_read` how many of these passed the page cache by.
     """
     threads = () if used is None else _carrying(disk, thread_costs({}, used))
-    device = None if used is None or not used.disks or not disk.direct else timed_disk(used.disks[0], used.seconds)
-    done = {
-        f"{prefix}{unit}": count / rates.seconds
-        for prefix, requests, moved in (
-            ("", rates.requests, rates.read_bytes + rates.written_bytes),
-            ("read.", rates.reads, rates.read_bytes),
-            ("write.", rates.writes, rates.written_bytes),
-        )
-        for unit, count in (("iops", requests), ("bps", moved))
-    }
+    timed = None if used is None or not used.disks or not disk.direct else timed_disk(used.disks[0], used.seconds)
+    done, role = _done([rates]), None if used is None else used.role("guest")
+    held, quiet = _held(rates, used, rings)
     return DataPath(
-        iops=done["iops"],
+        iops=rates.requests / rates.seconds,
         bandwidth=done["bps"],
         layers=_layers(disk, rates, used, rings),
         threads=threads,
@@ -119,10 +127,54 @@ def live_path(
         served=None if used is None or disk.path is None else _served(used, all_read, direct_read, disk),
         device_busy=used.disks[0].busy_percent / 100 if used is not None and used.disks else None,
         foreign_cpus=None if used is None else used.foreign_cpus,
-        device_ns=None if device is None else device.mean_ns,
-        others_share=None if used is None or device is None else used.foreign_share(used.disks[0].name, ("guest",)),
+        device_ns=None if timed is None or rates.uncompared > DEVIATION else timed.mean_ns,
+        others_share=None if used is None or timed is None else used.foreign_share(used.disks[0].name, ("guest",)),
         tables=disk.tables,
+        operations=rates.operations,
+        failed=None if rates.failed is None else max(0, rates.failed) / rates.seconds,
+        held=held,
+        held_seconds=quiet,
+        stalled=min(1.0, sum(one.stalled_seconds for one in rings) / rates.seconds),
+        stalls=sum(one.stalls for one in rings),
+        seconds=rates.seconds,
+        ring_size=sum(one.size for one in rings),
+        faults=0.0 if role is None or used is None else (role.major_faults or 0) / used.seconds,
+        memory_pressure=None if used is None else _memory_pressure(used),
+        protocol=disk.protocol,
+        direct=disk.direct,
+        unread=disk.unread,
     )
+
+
+def _done(rates: Sequence[DiskRates]) -> dict[str, float]:
+    """Return what disks together did of what a throttle counts, by unit: reads and writes, since it lets flushes and
+    discards pass.
+    """
+    return {
+        f"{prefix}{unit}": sum(count / one.seconds for count, one in zip(counts, rates, strict=True))
+        for prefix, reads, writes in (("", 1, 1), ("read.", 1, 0), ("write.", 0, 1))
+        for unit, counts in (
+            ("iops", [reads * one.reads + writes * one.writes for one in rates]),
+            ("bps", [reads * one.read_bytes + writes * one.written_bytes for one in rates]),
+        )
+    }
+
+
+def _held(rates: DiskRates, used: Use | None, rings: Sequence[RingRates]) -> tuple[int | None, float]:
+    """Return how many requests were in flight at the end, and for how long none had been completed; None where that
+    is not seen. Without a virtqueue the host's device tells, unless it has completed anybody's.
+    """
+    if rings:
+        return sum(one.inside for one in rings), max(one.quiet_seconds for one in rings)
+    if rates.requests or used is None or not used.disks:
+        return None, 0.0
+    stuck = used.disks[0].stuck
+    return (stuck, used.seconds) if stuck else (None, 0.0)
+
+
+def _memory_pressure(used: Use) -> float | None:
+    found = next((one.some_percent for one in used.pressure if one.resource == "memory"), None)
+    return None if found is None else found / 100
 
 
 def _layers(disk: LiveDisk, rates: DiskRates, used: Use | None, rings: Sequence[RingRates]) -> Layers | None:
@@ -135,7 +187,8 @@ def _layers(disk: LiveDisk, rates: DiskRates, used: Use | None, rings: Sequence[
         if one.completed > 0 and one.offered_mean * one.samples >= _ENOUGH_SEEN:
             whole = one.offered_mean * one.seconds * 1e9
             timed["ring"] = Timed(requests=one.completed, seconds=one.seconds, total_ns=whole)
-    if used is not None and used.disks and disk.path is not None:
+    others = rates.uncompared
+    if used is not None and used.disks and disk.path is not None and others <= DEVIATION:
         device = timed_disk(used.disks[0], used.seconds)
         timed |= {} if device is None else {"device": device}
     top = next((one for one in BOUNDARIES if one in timed), None)
@@ -143,7 +196,14 @@ def _layers(disk: LiveDisk, rates: DiskRates, used: Use | None, rings: Sequence[
         return None
     below: dict[Boundary, Sequence[float]] = {one: [found.mean_ns] for one, found in timed.items()}
     ratios: dict[Boundary, Sequence[float]] = {one: [found.rate / timed[top].rate] for one, found in timed.items()}
-    return split("guest", below, ratios, [rates.requests / rates.seconds], depth=None)
+    found = split("guest", below, ratios, [rates.requests / rates.seconds], depth=None)
+    if others <= DEVIATION or not disk.devices:
+        return found
+    why = (
+        f"{format_share(others)} of the requests are flushes or discards, for which this host's disk does more or"
+        " less than one request: its time is not told apart"
+    )
+    return replace(found, reasons=(*found.reasons, why))
 
 
 def _carrying(disk: LiveDisk, threads: Sequence[ThreadCost]) -> tuple[ThreadCost, ...]:
@@ -153,12 +213,13 @@ def _carrying(disk: LiveDisk, threads: Sequence[ThreadCost]) -> tuple[ThreadCost
 
 
 def throttled_share(used: Use) -> float | None:
-    """Return the share of time in which the sampled control groups held the VM's CPUs back; None if its process is
-    unseen.
+    """Return for how many seconds a second the sampled control groups held the VM's CPUs back, all CPUs added up;
+    None
+    if its process is unseen.
     """
     if used.role("guest") is None or used.throttled_seconds is None:
         return None
-    return min(1.0, used.throttled_seconds / used.seconds)  # of several CPUs the times add up
+    return used.throttled_seconds / used.seconds
 
 
 def _served(used: Use, all_read: int, direct_read: int, disk: LiveDisk) -> float | None:

@@ -28,9 +28,10 @@ _WHOLLY = 0.1
 
 def sequential_share(moves: Sequence[Move], rates: DiskRates) -> float | None:
     """Return the share of requests (0..1) that follow those before them on the disk; None where too few were seen."""
-    if len(moves) < _MOVES_MIN or rates.requests <= 0 or not any(one.sectors for one in moves):
+    data = rates.reads + rates.writes
+    if len(moves) < _MOVES_MIN or data <= 0 or not any(one.sectors for one in moves):
         return None
-    each = (rates.read_bytes + rates.written_bytes) / rates.requests
+    each = (rates.read_bytes + rates.written_bytes) / data
     near = [one for one in moves if 0 < one.sectors * _SECTOR <= _NEAR * one.requests * each]
     return len(near) / len(moves)
 
@@ -39,9 +40,9 @@ def workload_words(rates: DiskRates, sequential: float | None = None) -> str:
     """Return the load as fio options, as `--workload` takes them; empty where nothing was read or written.
     `sequential` is the share of requests that follow those before them, None if unknown.
     """
-    if rates.requests <= 0:
-        return ""
     reads, writes = rates.reads, rates.writes
+    if reads + writes <= 0:
+        return ""
     mixed = reads > 0 and writes > 0
     share = sequential or 0.0
     wholly = share >= 1 - _WHOLLY
@@ -49,12 +50,13 @@ def workload_words(rates: DiskRates, sequential: float | None = None) -> str:
     if not wholly and share > _WHOLLY:
         words.append(f"percentage_random={round(100 * (1 - share))}")
     if mixed:
-        words.append(f"rwmixread={min(99, max(1, round(100 * reads / rates.requests)))}")
+        words.append(f"rwmixread={min(99, max(1, round(100 * reads / (reads + writes))))}")
     sizes = [_block(rates.read_bytes, reads), _block(rates.written_bytes, writes)]
     told = [size for size, count in zip(sizes, (reads, writes), strict=True) if count]
     words.append(f"bs={_size(told[0])}" if len(set(told)) == 1 else f"bs={_size(told[0])},{_size(told[-1])}")
     # an idle disk has nothing in flight, so the depth is averaged over the busy time
-    words.append(f"iodepth={max(1, round(rates.in_flight))}")
+    in_flight = (rates.read_ns + rates.write_ns) / 1e9 / rates.seconds
+    words.append(f"iodepth={max(1, round(in_flight))}")
     if rates.flushes and writes:
         words.append(f"fsync={max(1, round(writes / rates.flushes))}")
     return ",".join(words)
@@ -62,7 +64,7 @@ def workload_words(rates: DiskRates, sequential: float | None = None) -> str:
 
 def rate_words(rates: DiskRates) -> str:
     """Return the rate of I/Os as fio options."""
-    return f"rate_iops={max(1, round(rates.requests / rates.seconds))}"
+    return f"rate_iops={max(1, round((rates.reads + rates.writes) / rates.seconds))}"
 
 
 def _block(total: int, count: int) -> int:

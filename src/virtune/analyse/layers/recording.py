@@ -7,7 +7,7 @@ QEMU's counters, the virtqueues, and the kernel's counters as they were read.
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -18,18 +18,18 @@ from virtune.analyse.trial.counters import read_counters
 from virtune.model.errors import StoreError, VirtuneError
 from virtune.model.live import DiskCount, LiveSample, LiveVm, RingCount
 
-RECORDING = "virtune/top-recording/1"
+RECORDING = "virtune/top-recording/2"
+READABLE = ("virtune/top-recording/1", RECORDING)
+"""Those of the first kind count no discards, no failed requests and no stalls."""
 
 VMS = b'{"vms":'
 """How a line begins that says which VMs run."""
 
 _Natural = Annotated[int, Field(ge=0, strict=True)]
 _Real = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_Count = tuple[_Natural, _Natural, _Natural, _Natural, _Natural, _Natural, _Natural, _Natural, _Natural]
-_Ring = tuple[_Natural, _Real, _Real, _Real, _Natural, _Natural]
-
-_COUNT_FIELDS = tuple(one.name for one in dataclasses.fields(DiskCount))
-_RING_FIELDS = tuple(one.name for one in dataclasses.fields(RingCount))
+_Count = Annotated[tuple[_Natural | None, ...], Field(min_length=9)]
+_Ring = Annotated[tuple[_Real, ...], Field(min_length=6)]
+"""The values of a count in the order of its fields; those that came later are missing in older recordings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +57,8 @@ class _Line:
 _read_header = TypeAdapter(_Header).validate_json
 _read_vms = TypeAdapter(RunningVms).validate_json
 _read_line = TypeAdapter(_Line).validate_json
+_read_count = TypeAdapter(DiskCount).validate_python
+_read_ring = TypeAdapter(RingCount).validate_python
 
 
 def header_line(kernel: bytes) -> bytes:
@@ -88,7 +90,7 @@ def read_header(line: bytes) -> bytes:
         raise StoreError(
             "this is no recording of `virtune top`", hint="`virtune top --record FILE` makes one"
         ) from None
-    if found.schema != RECORDING:
+    if found.schema not in READABLE:
         raise StoreError(f"this is a file of the kind {found.schema[:60]!r}, not {RECORDING!r}")
     return _written(found.kernel)
 
@@ -106,30 +108,30 @@ def read_sample(header: bytes, line: bytes, number: int, running: RunningVms) ->
     try:
         found = _read_line(line)
         kernel = _written(found.kernel)
-        host = read_counters(header + kernel).samples[0]
+        return LiveSample(
+            kernel=kernel,
+            host=read_counters(header + kernel).samples[0],
+            vms=running.vms,
+            counts={
+                vm: {disk: _read_count(_named(DiskCount, values)) for disk, values in disks.items()}
+                for vm, disks in found.counts.items()
+            },
+            rings={
+                vm: {disk: tuple(_read_ring(_named(RingCount, one)) for one in some) for disk, some in disks.items()}
+                for vm, disks in found.rings.items()
+            },
+            missing=running.missing,
+        )
     except (ValidationError, ValueError, VirtuneError):
         raise StoreError(f"the recording is damaged: line {number} is no sample") from None
-    return LiveSample(
-        kernel=kernel,
-        host=host,
-        vms=running.vms,
-        counts={
-            vm: {disk: DiskCount(**dict(zip(_COUNT_FIELDS, values, strict=True))) for disk, values in disks.items()}
-            for vm, disks in found.counts.items()
-        },
-        rings={vm: {disk: tuple(_ring(one) for one in some) for disk, some in disks.items()}
-               for vm, disks in found.rings.items()},
-        missing=running.missing,
-    )  # fmt: skip
 
 
-def _ring(values: _Ring) -> RingCount:
-    completed, seconds, offered, taken, samples, torn = values
-    return RingCount(completed=completed, seconds=seconds, offered=offered, taken=taken, samples=samples, torn=torn)
+def _named(kind: type[DiskCount] | type[RingCount], values: Sequence[float | None]) -> dict[str, float | None]:
+    return dict(zip((one.name for one in dataclasses.fields(kind)), values, strict=False))
 
 
 def _values(one: DiskCount | RingCount) -> list[Any]:
-    return [getattr(one, name) for name in (_COUNT_FIELDS if isinstance(one, DiskCount) else _RING_FIELDS)]
+    return [getattr(one, name.name) for name in dataclasses.fields(one)]
 
 
 def _written(value: Mapping[str, Any]) -> bytes:

@@ -19,6 +19,10 @@ MOST = 0.5
 RESTING = 0.5
 """With fewer requests in flight than this, a disk was idle half of the time."""
 
+SLOW_NS = 20e6
+"""A request that takes so long is slow on any medium: a disk that turns finds a place in 15 ms, flash in 1. A disk
+whose requests take longer is never said not to be the limit, however few there are."""
+
 SEVERAL = 2.0
 """From this many requests at a place on, several wait there at once, whatever a guest has besides."""
 
@@ -50,13 +54,25 @@ class SeenPath:
 
     path: DataPath
 
+    def apart(self, *boundaries: Boundary) -> tuple[RequestLayer, ...]:
+        """The layers that lie there and nowhere else: no check may ask for a layer in another way, so that none is
+        accused of what it shares with others.
+        """
+        return () if self.path.layers is None else self.path.layers.within(*boundaries)
+
     def share(self, *boundaries: Boundary) -> float:
-        """The share of the time in the layers that begin at a boundary."""
-        return sum(one.share for one in self.layers if one.boundary in boundaries)
+        """The share of the time in the layers that lie there."""
+        return sum(one.share for one in self.apart(*boundaries))
 
     def in_flight(self, *boundaries: Boundary) -> float:
         """The number of requests in flight there."""
-        return sum(one.in_flight for one in self.layers if one.boundary in boundaries)
+        return sum(one.in_flight for one in self.apart(*boundaries))
+
+    @property
+    def latency_ns(self) -> float:
+        """The mean time of a request, 0 if unknown."""
+        path = self.path
+        return (path.latency_ns or 0.0) if path.layers is None else path.layers.total_ns
 
     def of(self, role: str) -> list[ThreadCost]:
         """The threads of a role, the busiest first."""
@@ -145,29 +161,24 @@ class SeenPath:
         first = next((index for index, one in enumerate(self.layers) if one.boundary == "ring"), None)
         return 0.0 if first is None else sum(one.share for one in self.layers[:first])
 
-    @property
-    def below_qemu_unseen(self) -> bool:
-        """Whether nothing tells the time below QEMU from QEMU's own: no device is seen there, or a page cache answers
-        above it.
-        """
-        return self.path.device_ns is None and any(
-            one.boundary == "backend" and not _alone(one) for one in self.layers
-        )
-
     def waits_in_ring(self) -> float | None:
         """How many requests wait in the virtqueue; None where that layer is not told apart."""
-        known = any(one.boundary == "ring" and _alone(one) for one in self.layers)
-        return self.in_flight("ring") if known else None
-
-
-def _alone(one: RequestLayer) -> bool:
-    return " + " not in one.label
+        return self.in_flight("ring") if self.apart("ring") else None
 
 
 def flying(seen: SeenPath) -> float | None:
     """How many I/Os may be in flight, of a live disk how many are; None if unknown."""
     path = seen.path
     return path.depth if path.depth is not None or path.layers is None else path.layers.in_flight
+
+
+def each_takes(seen: SeenPath) -> str:
+    """Say how long a request takes, where most of that passes, and of which kind it is."""
+    largest, parts = seen.layer(), [f"each request takes {format_ns(seen.latency_ns)}"]
+    if largest is not None:
+        parts.append(f"of it {format_ns(largest.mean_ns)} in: {largest.label}")
+    kinds = [f"{one.words} {format_ns(one.mean_ns)}" for one in seen.path.operations if one.mean_ns is not None]
+    return ", ".join(parts) + (f" ({', '.join(kinds)})" if kinds[1:] else "")
 
 
 def found(cause: Cause, *evidence: str, experiment: str) -> Bottleneck:

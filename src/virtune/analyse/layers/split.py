@@ -14,7 +14,7 @@ from statistics import fmean, median
 
 from virtune.analyse.stats.student import mean_and_radius
 from virtune.model.layers import BELOW, BOUNDARIES, DEVIATION, Boundary, Layers, RequestLayer, Way
-from virtune.model.units import format_ns, format_share
+from virtune.model.units import format_count, format_ns, format_share
 
 CONFIDENCE = 0.95
 
@@ -101,13 +101,10 @@ def _counts_the_same(one: Boundary, top: Boundary, below_ns: Passed, requests: P
     if abs(1 - ratio) <= DEVIATION:
         return True
     if ratio < 1:
-        why = "the rest was answered above it (a cache, merged requests)"
+        counted, why = f"{format_share(ratio)} of", "the rest was merged, or did not reach it"
     else:
-        why = "others use it too, or requests were split"
-    reasons.append(
-        f"{_AT[one]} counted {format_share(ratio)} of the requests of {_AT[top]}: {why}, so its time is not"
-        " told apart"
-    )
+        counted, why = f"{format_count(ratio)} times", "others use it too, requests were split, or flushes are in it"
+    reasons.append(f"{_AT[one]} counted {counted} the requests of {_AT[top]}: {why}, so its time is not told apart")
     return False
 
 
@@ -129,7 +126,7 @@ def _joined(way: Way, stands: list[Boundary], below_ns: Passed, reasons: list[st
         )
         reasons.append(
             f"the time between {_AT[found.over[0]]} and what lies below is {format_ns(found.mean)}{interval}, which"
-            f" does not differ from 0: {_AT[lost]} is not told apart"
+            f" is not clearly above 0: {_AT[lost]} is not told apart"
         )
 
 

@@ -50,18 +50,24 @@ def host_cpu(seen: SeenPath) -> Answer:
     if stalled < STALLED or not worst:
         return None
     others = seen.path.foreign_cpus
-    who = (
-        f"others used {others:.1f} CPUs meanwhile"
-        if others is not None and others >= FOREIGN_CPUS
-        else "no others worked: QEMU and the load have too few CPUs for themselves"
-    )
+    who = "" if others is None else f"others used {others:.1f} CPUs meanwhile"
+    if others is not None and others < FOREIGN_CPUS:
+        who = "others hardly worked: QEMU and the load have too few CPUs for themselves"
     return found(
         Cause.HOST_CPU,
         f"{named(worst[0])} could have run and had no CPU for {format_share(stalled)} of the time",
         who,
-        experiment="give it a CPU of its own (`virsh iothreadpin`, `virsh vcpupin`; `--set iothread.pin=CPU`), or"
-        " stop what runs beside it, and measure again",
+        experiment=f"give it a CPU of its own ({_PIN[seen.path.origin].format(tid=worst[0].tid)}), or stop what runs"
+        " beside it, and measure again",
     )
+
+
+_PIN = {
+    "libvirt": "`virsh iothreadpin`, `virsh vcpupin`, `virsh emulatorpin`",
+    "monitor": "`taskset -cp CPU {tid}`",
+    "trial": "`--set iothread.pin=CPU`, `--set vcpu.pin=CPU`",
+}
+"""What gives a thread a CPU, by how it was observed."""
 
 
 def _stalled(seen: SeenPath, role: str) -> tuple[float, str]:
@@ -123,7 +129,7 @@ def serving(seen: SeenPath) -> Answer:
         other = (
             "a second IOThread for the disk (`iothread-vq-mapping`, QEMU 9.0 and later), or a cheaper engine"
             if one.role == "iothread"
-            else "give the disk an IOThread (`--set device.iothread=iothread0`), and compare"
+            else "give the disk an IOThread, and compare (`--set device.iothread=iothread0` in a test guest)"
         )
         return found(
             causes[one.role],

@@ -3,7 +3,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from virtune.analyse.layers.measured import depth_of, layers_of
 from virtune.analyse.trial.boundaries import device_of
@@ -12,6 +12,7 @@ from virtune.analyse.trial.gates import is_direct, medium
 from virtune.analyse.trial.thread_costs import thread_costs
 from virtune.model.bottleneck import CONTROL_GROUP, Bottleneck, Cause, DataPath
 from virtune.model.counters import Use, group_limits
+from virtune.model.layers import Operation, OperationKind
 from virtune.model.measurement import Measurement
 from virtune.model.stack import LIMITS, Stack
 from virtune.model.workload import Workload
@@ -52,7 +53,23 @@ def path_of(parts: Mapping[str, bytes], measured: Measurement, stack: Stack, wor
         guest_polls=stack.machine.is_bare and stack.kind.own_guest and not _said(parts, "hipri=0"),
         load_polls=_said(parts, "hipri=1") or _said(parts, "hipri"),
         emulated=parts.get("accelerator.txt", b"").startswith(b"tcg"),
+        operations=tuple(_operations(measured, workload)),
     )
+
+
+def _operations(measured: Measurement, workload: Workload) -> Iterator[Operation]:
+    """Yield what the load did of each kind; fio times flushes apart, and one comes after every so many writes."""
+    syncs = {int(job.get("fsync", "") or job.get("fdatasync", "") or "0") for job in workload}
+    writes, after = measured.get("write.iops"), syncs.pop() if len(syncs) == 1 else 0
+    rates: tuple[tuple[OperationKind, float | None, float | None], ...] = (
+        ("read", measured.get("read.iops"), measured.get("read.latency.mean")),
+        ("write", writes, measured.get("write.latency.mean")),
+        ("flush", writes / after if writes and after else None, measured.get("sync.mean")),
+    )
+    for kind, iops, mean in rates:
+        if iops and mean:
+            moved = measured.get(f"{kind}.bandwidth") or 0.0
+            yield Operation(kind=kind, iops=iops, bandwidth=moved, mean_ns=mean, in_flight=iops * mean / 1e9)
 
 
 def bottleneck_of(found: Sequence[Bottleneck]) -> Bottleneck | None:

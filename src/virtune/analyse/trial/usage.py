@@ -225,6 +225,7 @@ def _disk(name: str, before: DeviceCount, after: DeviceCount, milliseconds: floa
         busy_percent=min(100.0, (after.busy_ms - before.busy_ms) % _WRAP_MS / milliseconds * 100),
         queue_depth_mean=(after.queued_ms - before.queued_ms) % _WRAP_MS / milliseconds,
         number=after.number,
+        stuck=0 if reads + writes + discards + flushes else min(before.in_flight, after.in_flight),
     )
 
 

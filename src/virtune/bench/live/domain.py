@@ -71,6 +71,10 @@ class LiveDomain:
         """A command to the monitor would taint the domain."""
         return None
 
+    def jobs(self, target: str) -> tuple[str, ...]:  # noqa: ARG002 - a domain's monitor is libvirt's
+        """What works on a disk besides the guest is not asked for."""
+        return ()
+
     def exits(self) -> int | str:
         """Return how often KVM has left the guest for the host, as libvirt knows it, or why that is not known."""
         found = exits_in(self._virsh.run("domstats", "--vcpu", self.uuid))
@@ -177,6 +181,8 @@ def _disk(domain: Domain, disk: DomainDisk, *, uri: str, local: bool) -> LiveDis
         polling=any(polls.get(number, POLL_DEFAULT_NS) > 0 for number in numbers),
         direct=disk.cache in ("none", "directsync"),
         tables=disk.format == "qcow2",
+        protocol=disk.source.protocol or {"file": "file", "block": "host_device"}.get(disk.source.kind, ""),
+        unread=("a backing image",) if disk.backing else (),
         limits={unit: value for unit, (_, value) in limits.items()},
         lifts={
             unit: command

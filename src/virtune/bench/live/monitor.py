@@ -2,6 +2,7 @@
 """A QEMU that was started by hand, observed through its monitor by query commands only."""
 
 import contextlib
+import json
 import socket
 import struct
 from asyncio import AbstractEventLoop
@@ -11,9 +12,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from virtune.bench.live.graph import Below, Graph
 from virtune.bench.live.places import PlaceReader, place_reader
-from virtune.bench.live.rings import RingReader
+from virtune.bench.live.rings import QueueAddresses, RingReader, queues_of
 from virtune.bench.qmp import RUNNING_SECONDS, Monitor, MonitorAnswer, MonitorEnded, execute_all
+from virtune.dialects.qemu.answers import FAILURES
 from virtune.model.errors import PreconditionError, RigError
 from virtune.model.live import DiskCount, LiveDisk, LiveVm
 from virtune.model.text import printable
@@ -36,6 +39,9 @@ _LIMITS = {
 }  # fmt: skip
 
 
+_UNSEEN = Below(unread=("its block nodes, which this QEMU does not show",))
+
+
 class LiveMonitor:
     """A QEMU behind a QMP socket. Raises PreconditionError when it does not run its guest; with `paused_too` it may
     do so later.
@@ -43,6 +49,8 @@ class LiveMonitor:
 
     def __init__(self, monitor: Monitor, pid: int | None, *, paused_too: bool = False) -> None:
         self._monitor = monitor
+        self._paths: dict[str, str] = {}
+        self._nodes: dict[str, str] = {}
         status = monitor.execute("query-status")
         if not status["running"] and not paused_too:
             raise PreconditionError(f"this QEMU does not run its guest: it is {_shown(status['status'])}")
@@ -66,19 +74,36 @@ class LiveMonitor:
         """Return the virtqueues of a disk, or why they are not readable."""
         if self.vm.pid is None:
             return "the wait in the virtqueue: QEMU's process is not seen from here"
+        found = self._queues(target)
+        if isinstance(found, str):
+            return f"the wait in the virtqueue: {found}"
         try:
-            found = RingReader(self._monitor, self.vm.pid, target)
+            return RingReader(self._monitor, self.vm.pid, found)
         except OSError:
             return "the wait in the virtqueue: QEMU's memory is for root and its own user to read"
         except (RigError, ValueError):
             return "the wait in the virtqueue: QEMU does not say where it lies"
-        if not len(found):
-            return "the wait in the virtqueue: it is no split ring of virtio, or QEMU is older than 7.2"
-        return found
 
     def places(self, target: str) -> PlaceReader | None:
         """Return what sees which places of a disk are asked for; None where they are not readable."""
-        return None if self.vm.pid is None else place_reader(self._monitor, self.vm.pid, target)
+        found = self._queues(target)
+        return (
+            None if self.vm.pid is None or isinstance(found, str) else place_reader(self._monitor, self.vm.pid, found)
+        )
+
+    def jobs(self, target: str) -> tuple[str, ...]:
+        """Return the block jobs that work on a disk now."""
+        graph = Graph.read(self._monitor)
+        return () if graph is None else tuple(graph.jobs(self._monitor, self._nodes[target]))
+
+    def _queues(self, target: str) -> list[QueueAddresses] | str:
+        """Return the virtqueues of a disk, or why they cannot be seen. Those of a SCSI controller are a disk's where
+        it is the only one there.
+        """
+        path = self._paths[target]
+        if sum(other == path for other in self._paths.values()) > 1:
+            return "the disks of its controller share it"
+        return queues_of(self._monitor, path)
 
     def exits(self) -> int | str:
         """Return how often KVM has left the guest for the host, or why that is not known."""
@@ -92,31 +117,55 @@ class LiveMonitor:
         self.vm = replace(self.vm, disks=tuple(self._disks()))
 
     def _disks(self) -> Iterator[LiveDisk]:
+        graph = Graph.read(self._monitor)
         for one in self._monitor.execute("query-block"):
             inserted = one.get("inserted")
             if not inserted or is_medium(one) or not (name := name_of(one)):
                 continue
-            threads = tuple(self._threads(one.get("qdev", "")))
-            path = inserted["image"]["filename"] or inserted["file"]
+            controller = self._controller(one.get("qdev", ""))
+            threads = tuple(self._threads(controller))
+            self._paths[name], self._nodes[name] = controller, inserted.get("node-name", "")
+            below = _UNSEEN if graph is None else graph.below(self._monitor, self._nodes[name])
+            limits = {ours: float(inserted[theirs]) for theirs, ours in _LIMITS.items() if inserted[theirs]}
+            command = {"id": one.get("qdev", name)} | dict.fromkeys(_LIMITS, 0)
+            lift = json.dumps({"execute": "block_set_io_throttle", "arguments": command})
             yield LiveDisk(
                 target=name,
-                path=_here(path),
+                path=below.path,
                 threads=tuple(f"IO {thread}" for thread in threads),
-                polling=bool(threads),
+                polling=any(self._polls(thread) for thread in threads),
                 direct=inserted["cache"]["direct"],
                 tables=inserted["drv"] == "qcow2",
-                limits={ours: float(inserted[theirs]) for theirs, ours in _LIMITS.items() if inserted[theirs]},
+                limits=limits or below.limits,
+                lifts=dict.fromkeys(limits, lift) or dict.fromkeys(below.limits, below.lift),
+                protocol=below.protocol,
+                group=inserted.get("group", "") if limits else below.group,
+                unread=below.unread + (("a throttle filter with limits of its own",) * bool(limits and below.limits)),
             )
+
+    def _controller(self, device: str) -> str:
+        """Return the path of the device that has a disk's queues: the disk's own, or that of its SCSI controller."""
+        path = device.removesuffix("/virtio-backend")
+        path = path if path.startswith("/") else f"/machine/peripheral/{path}"
+        bus = self._property(path, "parent_bus")
+        controller, found, _ = (bus or "").partition("/virtio-backend/")
+        return controller if found else path
 
     def _threads(self, device: str) -> Iterator[str]:
         """Yield the names of the IOThreads that serve a device; none if it names none."""
-        path = device.removesuffix("/virtio-backend")
-        if not path.startswith("/"):
-            path = f"/machine/peripheral/{path}"
+        if thread := self._property(device, "iothread"):
+            yield _shown(thread.rpartition("/")[2])
+        for one in self._property(device, "iothread-vq-mapping") or ():
+            yield _shown(one["iothread"].rpartition("/")[2])
+
+    def _polls(self, thread: str) -> bool:
+        """Whether an IOThread polls, as it does by default."""
+        return bool(self._property(f"/objects/{thread}", "poll-max-ns"))
+
+    def _property(self, path: str, name: str) -> Any:
         with contextlib.suppress(RigError):
-            thread = self._monitor.execute("qom-get", {"path": path, "property": "iothread"})
-            if thread:
-                yield _shown(thread.rpartition("/")[2])
+            return self._monitor.execute("qom-get", {"path": path, "property": name})
+        return None
 
 
 def is_medium(block: Mapping[str, Any]) -> bool:
@@ -143,7 +192,13 @@ def counts_of(views: Sequence[LiveMonitor]) -> list[dict[str, DiskCount] | RigEr
 
 def _counts(answer: MonitorAnswer) -> dict[str, DiskCount]:
     return {
-        name: DiskCount(t_ns=answer.t_ns, **{ours: one["stats"][theirs] for ours, theirs in FIELDS.items()})
+        name: DiskCount(
+            t_ns=answer.t_ns,
+            discards=one["stats"].get("unmap_operations"),
+            discard_ns=one["stats"].get("unmap_total_time_ns"),
+            failed=sum(one["stats"].get(name, 0) for name in FAILURES),
+            **{ours: one["stats"][theirs] for ours, theirs in FIELDS.items()},
+        )
         for one in answer.said
         if (name := name_of(one))
     }
@@ -202,13 +257,6 @@ def name_of(shown: Mapping[str, Any]) -> str:
         parts = [part for part in shown["qdev"].split("/") if part and part != "virtio-backend"]
         return _shown(parts[-1]) if parts else ""
     return _shown(shown.get("device", ""))
-
-
-def _here(path: str) -> str | None:
-    """Return the path of an image if it is a file of this host; it may be one that no file can have."""
-    with contextlib.suppress(OSError, ValueError):
-        return path if path.startswith("/") and Path(path).exists() else None
-    return None
 
 
 def _shown(name: str) -> str:

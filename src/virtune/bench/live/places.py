@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from virtune.bench.live.rings import WRAP as _WRAP
-from virtune.bench.live.rings import address_of, queues_of
+from virtune.bench.live.rings import QueueAddresses, address_of
 from virtune.bench.qmp import Monitor
 from virtune.model.errors import RigError
 from virtune.model.live import Move
@@ -110,21 +110,21 @@ class _Piece(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
 
 
-def place_reader(monitor: Monitor, pid: int, device: str) -> PlaceReader | None:
+def place_reader(monitor: Monitor, pid: int, queues: Sequence[QueueAddresses]) -> PlaceReader | None:
     """Return the reader of a disk's places; None for another device than virtio-blk, or where QEMU does not tell."""
     with contextlib.suppress(RigError, KeyError, ValueError, TypeError):
-        found = [one for one in queues_of(monitor, device) if one.kind == "virtio-blk"]
-        queues = [
+        found = [one for one in queues if one.kind == "virtio-blk"]
+        places = [
             QueuePlace(
                 offered=address_of(monitor, one.avail), descriptors=address_of(monitor, one.desc), size=one.size
             )
             for one in found
         ]
-        if queues:
+        if places:
             known = found[0].desc
             low = _beyond(monitor, known if known < _FOUR_GIB else _MIB)
             high = _beyond(monitor, max(known, _FOUR_GIB))
-            return PlaceReader(pid, queues, low=low, high=high)
+            return PlaceReader(pid, places, low=low, high=high)
     return None
 
 

@@ -17,20 +17,17 @@ import re
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from virtune.bench.qmp import Monitor
 from virtune.model.errors import RigError
-from virtune.model.live import RingCount, RingCurve, RingRates, ring_rates_between
+from virtune.model.live import STALL_SECONDS, RingCount, RingRates, ring_rates_between
 
 INTERVAL_SECONDS = 0.002
 """How often the rings of a running VM's disk are read. On a busy 2-core host that took 3 % of a CPU with one ring,
 4 % with 16 and 7 % with 64, for some seconds only."""
-
-_POINT_SECONDS = 0.05
-"""How often the sums are kept."""
 
 TRIAL_INTERVAL_SECONDS = 0.01
 """How often they are read in a trial, whose figures must not be affected: one ring takes 5 us, 16 take 27."""
@@ -78,15 +75,21 @@ class RingMemory(Protocol):
 class RingReader:
     """The rings of one disk of a VM; raises OSError when QEMU's memory may not be read."""
 
-    def __init__(self, monitor: Monitor, pid: int, device: str) -> None:
+    def __init__(self, monitor: Monitor, pid: int, queues: "Sequence[QueueAddresses]") -> None:
         self._pid = pid
-        self._rings = tuple(_rings(monitor, device))
+        self._rings = tuple(_rings(monitor, queues))
         self._library = ctypes.CDLL(None, use_errno=True)
         places = [place for one in self._rings for place in (one.offered, one.taken, one.completed)]
         self._values = (ctypes.c_uint16 * len(places))()
         self._here = _Piece(ctypes.addressof(self._values), ctypes.sizeof(self._values))
         self._there = (_Piece * len(places))(*(_Piece(place, 2) for place in places))
         self.read()
+
+    @classmethod
+    def of(cls, monitor: Monitor, pid: int, device: str) -> Self:
+        """The rings of a device, by its path of QEMU's objects; none where they cannot be seen."""
+        found = queues_of(monitor, device)
+        return cls(monitor, pid, () if isinstance(found, str) else found)
 
     def __len__(self) -> int:
         return len(self._rings)
@@ -110,7 +113,9 @@ class RingReader:
 
 @dataclass(slots=True)
 class RingSeen:
-    """The observations of one ring: time-weighted sums and the latest indices."""
+    """The observations of one ring: time-weighted sums and the latest indices; with the first ring of a disk, how
+    long none of its rings has completed a request while some were in them.
+    """
 
     completed: int = 0
     seconds: float = 0.0
@@ -119,12 +124,23 @@ class RingSeen:
     samples: int = 0
     torn: int = 0
     last: tuple[int, int, int] = field(default=(0, 0, 0))
+    size: int = 0
+    quiet: float = 0.0
+    stalled: float = 0.0
+    stalls: int = 0
+
+    @property
+    def inside(self) -> int:
+        """How many requests were in it when it was last read; 0 where that look was torn."""
+        found = (self.last[0] - self.last[2]) % WRAP
+        return found if found <= self.size else 0
 
     def count(self) -> RingCount:
         """Return the sums as they are now."""
         return RingCount(
             completed=self.completed, seconds=self.seconds, offered=self.offered, taken=self.taken,
-            samples=self.samples, torn=self.torn,
+            samples=self.samples, torn=self.torn, size=self.size, inside=self.inside, quiet=self.quiet,
+            stalled=self.stalled, stalls=self.stalls,
         )  # fmt: skip
 
 
@@ -134,16 +150,11 @@ _Key = TypeVar("_Key", bound=Hashable)
 class RingWatch(Generic[_Key]):
     """Samples the rings of several disks in one thread while the block runs.
 
-    A disk whose memory can no longer be read (its VM ended) keeps what was seen of it. With `curves` the sums are
-    kept 20 times a second.
+    A disk whose memory can no longer be read (its VM ended) keeps what was seen of it.
     """
 
-    def __init__(self, readers: Mapping[_Key, RingMemory], *, interval_seconds: float, curves: bool = False) -> None:
+    def __init__(self, readers: Mapping[_Key, RingMemory], *, interval_seconds: float) -> None:
         self._readers = dict(readers)
-        self._curves: dict[_Key, list[tuple[int, int, float, float]]] | None = (
-            {key: [] for key in readers} if curves else None
-        )
-        self._due = 0.0
         self._seen = {key: [RingSeen(last=one) for one in reader.read()] for key, reader in readers.items()}
         self._interval = interval_seconds
         self._before = time.monotonic()
@@ -183,38 +194,30 @@ class RingWatch(Generic[_Key]):
             except OSError:
                 del self._readers[key]
                 continue
-            for index, (one, value) in enumerate(zip(self._seen[key], values, strict=True)):
+            seen = self._seen[key]
+            before = [(one.completed, one.inside) for one in seen]
+            for index, (one, value) in enumerate(zip(seen, values, strict=True)):
                 add(one, value, now - self._before, size=reader.size(index))
+            waits = any(inside for _, inside in before) and any(one.inside for one in seen)
+            done = any(one.completed > completed for one, (completed, _) in zip(seen, before, strict=True))
+            wait(seen[0], now - self._before, waits=waits and not done)
         self._before = now
-        if self._curves is not None and now >= self._due:
-            self._due = now + _POINT_SECONDS
-            for key, points in self._curves.items():
-                seen = self._seen[key]
-                sums = (
-                    sum(one.completed for one in seen),
-                    sum(one.offered for one in seen),
-                    sum(o.taken for o in seen),
-                )
-                points.append((int(now * 1e9), *sums))
-
-    def points(self, key: _Key) -> RingCurve:
-        """Return the sums of a disk's rings over time, as far as they were kept."""
-        return () if self._curves is None else tuple(self._curves[key])
 
 
 @contextlib.contextmanager
 def sampled(reader: RingMemory, *, interval_seconds: float = INTERVAL_SECONDS) -> Iterator[list[RingRates]]:
     """Sample rings in a separate thread while the block runs; the list has one entry when it is over."""
     found: list[RingRates] = []
-    with RingWatch({"": reader}, interval_seconds=interval_seconds, curves=True) as watch:
+    with RingWatch({"": reader}, interval_seconds=interval_seconds) as watch:
         yield found
     if (rates := ring_rates_between((), watch.counts()[""])) is not None:
-        found.append(rates if rates.taken_mean is None else replace(rates, points=watch.points("")))
+        found.append(rates)
 
 
 def add(seen: RingSeen, value: tuple[int, int, int], seconds: float, *, size: int) -> None:
     """Add a sample of one ring, with its weight in seconds."""
     offered, taken, completed = value
+    seen.size = size
     seen.completed += (completed - seen.last[2]) % WRAP
     seen.last = value
     seen.samples += 1
@@ -229,6 +232,18 @@ def add(seen: RingSeen, value: tuple[int, int, int], seconds: float, *, size: in
         seen.taken += at_work * seconds
     else:
         seen.torn += 1
+
+
+def wait(seen: RingSeen, seconds: float, *, waits: bool) -> None:
+    """Add to how long none of a disk's requests has been completed; `waits`: none was since the look before, though
+    some were in flight then and are now.
+    """
+    before = seen.quiet
+    seen.quiet = before + seconds if waits else 0.0
+    if seen.quiet >= STALL_SECONDS:
+        begins = before < STALL_SECONDS
+        seen.stalls += begins
+        seen.stalled += seen.quiet if begins else seconds
 
 
 def ring_rates(seen: Sequence[RingSeen]) -> RingRates | None:
@@ -247,28 +262,42 @@ class QueueAddresses:
     used: int
 
 
-def _rings(monitor: Monitor, device: str) -> Iterator[_Ring]:
-    """Yield the split rings of a virtio disk; none for another device, a packed ring, or an older QEMU."""
-    for one in queues_of(monitor, device):
+def _rings(monitor: Monitor, queues: "Sequence[QueueAddresses]") -> Iterator[_Ring]:
+    for one in queues:
         here = address_of(monitor, one.avail), address_of(monitor, one.used)
         yield _Ring(here[0] + 2, here[1] + 4 + 8 * one.size, here[1] + 2, one.size)
 
 
-def queues_of(monitor: Monitor, device: str) -> list[QueueAddresses]:
-    """Return the split rings of a virtio disk; none for another device, a packed ring, or an older QEMU."""
-    on_pci = f"/machine/peripheral/{device}/virtio-backend"
-    for path in (on_pci, on_pci.removesuffix("/virtio-backend")):  # the second is a device of virtio-mmio
-        with contextlib.suppress(RigError, KeyError, ValueError, TypeError):
-            if found := list(_queues_at(monitor, path)):
-                return found
-    return []
+def queues_of(monitor: Monitor, device: str) -> list[QueueAddresses] | str:
+    """Return the split rings of the virtio device at a path of QEMU's objects, or why there are none to be seen. Of a
+    SCSI controller they are those of requests, without its queues for commands and events.
+    """
+    why = "its device is not virtio"
+    for path in (f"{device}/virtio-backend", device):  # the second is a device of virtio-mmio
+        try:
+            found = _queues_at(monitor, path)
+        except RigError as error:
+            if "has not been found" in error.message:
+                return "this QEMU does not say where virtqueues lie (7.2 and later do)"
+            continue
+        except (KeyError, ValueError, TypeError):
+            why = "QEMU's answer about it was not understood"
+            continue
+        if found:
+            return found
+        why = "the guest has not set it up"
+    return why
 
 
-def _queues_at(monitor: Monitor, path: str) -> Iterator[QueueAddresses]:
+def _queues_at(monitor: Monitor, path: str) -> list[QueueAddresses] | str:
     status = monitor.execute("x-query-virtio-status", {"path": path})
     if "PACKED" in str(status.get("guest-features", {}).get("transports")):
-        return
-    for number in range(min(int(status["num-vqs"]), _QUEUES_MAX)):
+        return "it is a packed ring, and only split rings are read"
+    return list(_split_queues(monitor, path, status))
+
+
+def _split_queues(monitor: Monitor, path: str, status: Mapping[str, Any]) -> Iterator[QueueAddresses]:
+    for number in range(2 * (status.get("name") == "virtio-scsi"), min(int(status["num-vqs"]), _QUEUES_MAX)):
         ring = monitor.execute("x-query-virtio-queue-status", {"path": path, "queue": number})
         size, desc, avail, used = (int(ring[f"vring-{name}"]) for name in ("num", "desc", "avail", "used"))
         if size and avail and used:

@@ -26,6 +26,10 @@ class LiveView(Protocol):
         """Return what sees which places of a disk are asked for; None where they cannot be seen."""
         ...
 
+    def jobs(self, target: str) -> tuple[str, ...]:
+        """Return what works on a disk besides the guest, as far as it is seen."""
+        ...
+
     def exits(self) -> int | str:
         """Return how often KVM has left the guest for the host, all vCPUs together, or why that is not known."""
         ...

@@ -130,7 +130,9 @@ class Counted:
         """The measured time begins."""
         self._look("begin")
         vms = (guest.vm for guest in self._guests)
-        self._rings.begin(functools.partial(RingReader, vm.monitor, vm.child.pid, DEVICE) for vm in vms)
+        self._rings.begin(
+            functools.partial(RingReader.of, vm.monitor, vm.child.pid, f"/machine/peripheral/{DEVICE}") for vm in vms
+        )
 
     def end(self) -> None:
         """The measured time ends."""

@@ -63,18 +63,21 @@ _Image = TypedDict(
 )
 
 
-class _Inserted(TypedDict):
-    file: _Word
-    ro: bool
-    drv: _Word
-    image: _Image
-    cache: _Cache
-    iops: Count
-    iops_rd: Count
-    iops_wr: Count
-    bps: Count
-    bps_rd: Count
-    bps_wr: Count
+_Placed = TypedDict("_Placed", {"node-name": _Word, "group": _Word}, total=False)
+
+
+class _Inserted(_Placed):
+    file: Required[_Word]
+    ro: Required[bool]
+    drv: Required[_Word]
+    image: Required[_Image]
+    cache: Required[_Cache]
+    iops: Required[Count]
+    iops_rd: Required[Count]
+    iops_wr: Required[Count]
+    bps: Required[Count]
+    bps_rd: Required[Count]
+    bps_wr: Required[Count]
 
 
 class _Block(TypedDict, total=False):
@@ -95,8 +98,17 @@ class _Counters(TypedDict):
     flush_total_time_ns: Count
 
 
-class _AllCounters(_Counters, total=False):
+FAILURES = tuple(
+    f"{how}_{what}_operations" for how in ("failed", "invalid") for what in ("rd", "wr", "flush", "unmap")
+)
+"""The counters of requests that failed, and of those that asked for what is not there."""
+
+_Failures = TypedDict("_Failures", dict.fromkeys(FAILURES, Count), total=False)  # type: ignore[misc]
+
+
+class _AllCounters(_Counters, _Failures, total=False):
     unmap_operations: Count
+    unmap_total_time_ns: Count
 
 
 class _BlockStats(TypedDict, total=False):
@@ -108,9 +120,31 @@ class _BlockStats(TypedDict, total=False):
 _Node = TypedDict(
     "_Node",
     {"node-name": Required[_Word], "drv": Required[_Word], "file": _Word, "detect_zeroes": _Word, "image": _Image,
-     "cache": Required[_Cache]},
+     "cache": Required[_Cache], "encrypted": bool},
     total=False,
 )  # fmt: skip
+
+
+class _Job(TypedDict):
+    device: _Word
+    type: _Word
+
+
+class _Vertex(TypedDict):
+    id: Count
+    type: _Word
+    name: _Word
+
+
+class _Edge(TypedDict):
+    parent: Count
+    child: Count
+    name: _Word
+
+
+class _Graph(TypedDict):
+    nodes: Annotated[list[_Vertex], Field(max_length=64 * _MANY)]
+    edges: Annotated[list[_Edge], Field(max_length=64 * _MANY)]
 
 
 class _Statistic(TypedDict):
@@ -182,6 +216,8 @@ _READ: Mapping[str, Any] = {
     "query-block": Annotated[list[_Block], Field(max_length=_MANY)],
     "query-blockstats": Annotated[list[_BlockStats], Field(max_length=_MANY)],
     "query-named-block-nodes": list[_Node],
+    "query-block-jobs": Annotated[list[_Job], Field(max_length=_MANY)],
+    "x-debug-query-block-graph": _Graph,
     "query-block-exports": list[_Typed],
     "query-stats": Annotated[list[_Statistics], Field(max_length=_MANY)],
     "query-migrate": _Migration,
@@ -196,6 +232,7 @@ _READ: Mapping[str, Any] = {
     "qom-list": list[_Property],
     "qom-get": Value,
     "qom-get iothread": _Word,
+    "qom-get parent_bus": _Word,
     "qom-get poll-max-ns": Count,
     "qom-get limits": dict[str, Count],
     "qom-get iothread-vq-mapping": list[_Mapped],

@@ -6,7 +6,7 @@ from statistics import fmean
 
 from virtune.advise.guidelines import TUNING
 from virtune.analyse.layers.bottleneck import judge
-from virtune.analyse.layers.curves import curves_of, queue_of, variance_shares
+from virtune.analyse.layers.curves import queue_of
 from virtune.analyse.layers.measured import layers_of
 from virtune.analyse.layers.trial_path import bottleneck_of, path_of
 from virtune.analyse.layers.tuning import answers_of, not_applicable
@@ -68,7 +68,6 @@ def _diagnoses(store: Store, study: Study, done: list[TrialRecord]) -> Iterator[
                 no_guideline=why,
                 layers=layers_of([measured for _, measured in rounds], arm.stack, load),
                 queue=_queue([parts for parts, _ in rounds]),
-                variance=variance_shares(*zip(*(curves_of(parts) for parts, _ in rounds), strict=True)),
                 exits_per_io=mean_of([measured for _, measured in rounds], "exits.io"),
                 missing=("any disk: the study is simulated, its figures are invented",) if study.simulated else (),
             )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from virtune.advise.guidelines import TUNING, leaf_for
 from virtune.analyse.layers.bottleneck import judge
-from virtune.analyse.layers.curves import host_queue, variance_shares
+from virtune.analyse.layers.curves import host_queue
 from virtune.analyse.layers.live_path import live_paths, throttled_share
 from virtune.analyse.layers.profile import rate_words, sequential_share, workload_words
 from virtune.analyse.layers.tuning import answers_of, not_applicable
@@ -53,6 +53,7 @@ def diagnose_monitor(path: Path, *, disk: str, seconds: float) -> tuple[Diagnosi
 def look(view: LiveView, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
     """Observe the disks of a VM, or the one of that name, for some seconds."""
     chosen = tuple(_with_group_limits(one, view.vm.pid) for one in with_devices(_chosen(view.vm, disk)))
+    chosen = tuple(replace(one, unread=(*one.unread, *view.jobs(one.target))) for one in chosen)
     names = tuple(dict.fromkeys(name for one in chosen for name in one.devices))
     before: Mapping[str, DiskCount] = {}
     after: Mapping[str, DiskCount] = {}
@@ -94,24 +95,21 @@ def _diagnoses(
         disk, rates, ring = found.disk, found.rates, rings[found.disk.target]
         path = replace(found.path, throttled=throttled_share(used))
         judged = judge(path)
-        why = not_applicable(path, judged.cause)
         unseen = tuple(one for one in (ring, exits) if isinstance(one, str))
         curve = curves.get(disk.target, DiskCurve(points=()))
-        points = [one.points for one in seen[disk.target]]
         done = sum(after.reads + after.writes - before.reads - before.writes for before, after in _pairs(counts))
         sequential = sequential_share(moves.get(disk.target, ()), rates)
         yield Diagnosis(
             disk=f"{vm.name}:{disk.target}",
             workload=workload_words(rates, sequential),
             sequential=sequential,
-            rate=rate_words(rates) if rates.requests > 0 else "",
+            rate=rate_words(rates) if rates.reads + rates.writes > 0 else "",
             seconds=rates.seconds,
             path=path,
             found=judged,
             layers=path.layers,
             # what a device does while its disk is idle is others'
             queue=host_queue(curve) if path.iops > 0 else None,
-            variance=variance_shares(points, [curve] * len(points)),
             exits_per_io=exits / done if isinstance(exits, int) and done > 0 else None,
             guideline=None
             if (why := not_applicable(path, judged.cause))
@@ -127,7 +125,7 @@ def _guideline(vm: LiveVm, disk: LiveDisk, path: DataPath, rates: DiskRates, use
         TUNING,
         answers_of(
             path,
-            write_share=rates.writes / rates.requests if rates.requests > 0 else None,
+            write_share=rates.writes / (rates.reads + rates.writes) if rates.reads + rates.writes > 0 else None,
             host_usr=None if used.cpu is None else used.cpu.user_percent,
             host_sys=None if used.cpu is None else used.cpu.system_percent,
         ),
@@ -144,12 +142,15 @@ def _pairs(counts: tuple[Mapping[str, DiskCount], Mapping[str, DiskCount]]) -> I
 def _missing(vm: LiveVm, disk: LiveDisk, used: Use, rates: DiskRates) -> Iterator[str]:
     """Name the evidence of a disk that could not be had, and what it would add."""
     if disk.path is None:
-        yield "the host's device: the disk is no file and no block device of this host"
+        over = f"the image is reached over {disk.protocol!r}" if disk.protocol else "no file of this host is known"
+        yield f"the host's device: {over}"
     elif not disk.devices:
         yield f"the host's device: none is seen below {disk.path}"
     role = used.role("guest")
     if vm.pid is not None and role is not None and role.read_bytes is None:
         yield f"how much of the reads reached a device: /proc/{vm.pid}/io is for root and its own user only"
+    if rates.discards is None:
+        yield "discards and failed requests: libvirt does not count them"
     if rates.requests > 0 and rates.total_ns == 0:
         yield "the time of its requests: QEMU does not account them (account-done=off)"
 

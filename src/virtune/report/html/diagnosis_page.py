@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from virtune.model.bottleneck import CAUSE_WORDS, EMULATED_WORDS, Cause, Diagnosis
+from virtune.model.bottleneck import EMULATED_WORDS, Cause, Diagnosis, verdict_words
 from virtune.model.units import format_bandwidth, format_count, format_ns, format_seconds, format_share
 from virtune.report.charts.chart import Chart
 from virtune.report.charts.stacked import in_flight_of, times_of
@@ -48,7 +48,7 @@ def _facts(found: Sequence[Diagnosis]) -> Iterator[tuple[str, str]]:
 def _lines(one: Diagnosis) -> Iterator[VerdictLine]:
     cause = one.found.cause
     word = _MARKS.get(cause, "worse")
-    said = "what limits it is undecidable" if cause is Cause.UNDECIDED else f"limited by {CAUSE_WORDS[cause]}"
+    said = verdict_words(cause)
     said += f" (in {one.found.rounds} of {one.found.of} rounds)" if one.found.of > 1 else ""
     yield VerdictLine(verdict=word, mark=MARKS[word], sentence=f"{one.disk}: {said}")
     for line in (*one.found.evidence, f"next: {one.found.experiment}"):

@@ -19,9 +19,9 @@ from virtune.report.json.document import (
     ProgramVersion,
     Sentence,
 )
-from virtune.report.json.layers import LayersPart, layers_document
+from virtune.report.json.layers import LayersPart, OperationPart, layers_document, operations_document
 
-SCHEMA = "virtune/diagnose/5"
+SCHEMA = "virtune/diagnose/6"
 
 
 class _Thread(TypedDict):
@@ -115,16 +115,6 @@ class _HostQueue(TypedDict):
     device_ns: Annotated[float, "With the driver and the device, in ns.", NOT_NEGATIVE]
 
 
-class _Variance(TypedDict):
-    """A layer's share of the variance of a request's time from the virtqueue down."""
-
-    label: Annotated[str, "What lies there, in words."]
-    share: Annotated[float, "Its share; negative where it is quick when the others are slow."]
-    low: Annotated[float, "The lower end of its 95 % interval."]
-    high: Annotated[float, "The upper end."]
-    windows: Annotated[int, "Windows of 100 ms that it rests on.", AT_LEAST_ONE]
-
-
 class _Disk(TypedDict):
     """A disk under a load."""
 
@@ -143,11 +133,24 @@ class _Disk(TypedDict):
     ]
     iops: Annotated[float, "I/Os a second.", NOT_NEGATIVE]
     bandwidth_bps: Annotated[float, "Bytes a second.", NOT_NEGATIVE]
+    operations: Annotated[
+        list[OperationPart], "Its requests by what they ask for; of a live disk, without discards where unknown."
+    ]
+    failed_per_second: Annotated[float | None, "Requests that failed; null where they are not counted.", NOT_NEGATIVE]
+    in_flight: Annotated[
+        float | None,
+        "Requests under way at a time, on average; where none was completed, how many wait; null if unseen.",
+        NOT_NEGATIVE,
+    ]
+    waiting_seconds: Annotated[
+        float | None,
+        "How long at least none had been completed by the end while some were in flight; null where that is unseen.",
+        NOT_NEGATIVE,
+    ]
     bottleneck: _Bottleneck
     layers: LayersPart | None
     threads: Annotated[list[_Thread], "Threads of QEMU and of a load on this host."]
     host_queue: _HostQueue | None
-    variance: Annotated[list[_Variance], "The layers' shares of its variance, which add up to 1; empty if unknown."]
     exits_per_io: Annotated[float | None, "How often KVM left the guest for each I/O; null if unknown.", NOT_NEGATIVE]
     guideline: _Guideline | None
     no_guideline: Annotated[str, "Why the guideline does not apply; empty where it does, or QEMU serves no guest."]
@@ -179,6 +182,10 @@ def _disk(one: Diagnosis) -> _Disk:
         "seconds": one.seconds,
         "iops": path.iops,
         "bandwidth_bps": path.bandwidth,
+        "operations": operations_document(path.operations),
+        "failed_per_second": path.failed,
+        "in_flight": path.held if path.layers is None else path.layers.in_flight,
+        "waiting_seconds": None if path.held is None else path.held_seconds,
         "bottleneck": {
             "cause": one.found.cause,
             "text": CAUSE_WORDS[one.found.cause],
@@ -192,10 +199,6 @@ def _disk(one: Diagnosis) -> _Disk:
         "host_queue": None
         if one.queue is None
         else {"queue_ns": one.queue.queue_ns, "device_ns": one.queue.device_ns},
-        "variance": [
-            {"label": part.label, "share": part.share, "low": part.low, "high": part.high, "windows": part.windows}
-            for part in one.variance
-        ],
         "exits_per_io": one.exits_per_io,
         "guideline": _guideline(one.guideline),
         "no_guideline": one.no_guideline,

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The layers of a request as plain JSON values."""
 
+from collections.abc import Sequence
 from typing import Annotated, TypedDict
 
-from virtune.model.layers import Boundary, Layers, Way
+from virtune.model.layers import Boundary, Layers, Operation, OperationKind, Way
 from virtune.report.json.document import AT_LEAST_ONE, NOT_EMPTY, NOT_NEGATIVE, Sentence
 
 
@@ -17,6 +18,16 @@ class _Layer(TypedDict):
     high_ns: Annotated[float | None, "The upper end; null of one round."]
     share: Annotated[float, "Its part of `total_ns`, 0 to 1."]
     in_flight: Annotated[float, "Requests in it at a time, on average (Little's law)."]
+
+
+class OperationPart(TypedDict):
+    """The requests of one kind."""
+
+    operation: Annotated[OperationKind, "What they ask for; a discard is QEMU's unmap, a guest's TRIM."]
+    iops: Annotated[float, "How many a second.", NOT_NEGATIVE]
+    bandwidth_bps: Annotated[float, "Bytes a second, of reads and writes.", NOT_NEGATIVE]
+    latency_ns: Annotated[float | None, "Their mean time; null without any.", NOT_NEGATIVE]
+    in_flight: Annotated[float, "How many were under way at a time, on average (Little's law).", NOT_NEGATIVE]
 
 
 class _Esxtop(TypedDict):
@@ -48,6 +59,20 @@ class LayersPart(TypedDict):
     ]
     esxtop: _Esxtop
     reasons: Annotated[list[Sentence], "Why layers are not told apart."]
+
+
+def operations_document(found: Sequence[Operation]) -> list[OperationPart]:
+    """Return requests by what they ask for."""
+    return [
+        {
+            "operation": one.kind,
+            "iops": one.iops,
+            "bandwidth_bps": one.bandwidth,
+            "latency_ns": one.mean_ns,
+            "in_flight": one.in_flight,
+        }
+        for one in found
+    ]
 
 
 def layers_document(found: Layers | None) -> LayersPart | None:

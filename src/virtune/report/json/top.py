@@ -9,9 +9,9 @@ from virtune.model.counters import DiskUse
 from virtune.model.frame import DiskFrame, ThreadFrame, TopFrame, VmFrame
 from virtune.model.threads import THREAD_ROLES
 from virtune.report.json.document import IDENTITY, NOT_NEGATIVE, POSITIVE, ProgramVersion, Sentence
-from virtune.report.json.layers import LayersPart, layers_document
+from virtune.report.json.layers import LayersPart, OperationPart, layers_document, operations_document
 
-SCHEMA = "virtune/top/2"
+SCHEMA = "virtune/top/3"
 
 
 class _Way(TypedDict):
@@ -43,17 +43,28 @@ class _Disk(TypedDict):
 
     disk: Annotated[str, "Its target in the VM, or the id of its device."]
     seconds: Annotated[float, "The time between the two counts of it.", POSITIVE]
-    iops: Annotated[float, "Reads and writes a second.", NOT_NEGATIVE]
+    iops: Annotated[float, "Requests a second: reads, writes, flushes and discards.", NOT_NEGATIVE]
     bandwidth_bps: Annotated[float, "Bytes a second, read and written.", NOT_NEGATIVE]
     read: _Way
     write: _Way
     flushes_per_second: Annotated[float, "Flushes a second."]
+    operations: Annotated[list[OperationPart], "Its requests by what they ask for; without discards where unknown."]
+    failed_per_second: Annotated[float | None, "Requests that failed; null where they are not counted.", NOT_NEGATIVE]
     latency_ns: Annotated[
         float | None,
         "Mean time of a request, from where it is first seen; null without requests.",
         NOT_NEGATIVE,
     ]
-    in_flight: Annotated[float, "Requests under way at a time, on average (Little's law).", NOT_NEGATIVE]
+    in_flight: Annotated[
+        float,
+        "Requests under way at a time, on average (Little's law); where none was completed, how many wait.",
+        NOT_NEGATIVE,
+    ]
+    waiting_seconds: Annotated[
+        float | None,
+        "How long at least none had been completed by the end while some were in flight; null where that is unseen.",
+        NOT_NEGATIVE,
+    ]
     cpu_per_io_ns: Annotated[
         float | None,
         "CPU time of QEMU's threads for each I/O, without vCPUs; null where it is unknown.",
@@ -162,8 +173,11 @@ def _disk(one: DiskFrame) -> _Disk:
         "read": {"iops": rates.reads / rates.seconds, "bandwidth_bps": rates.read_bytes / rates.seconds},
         "write": {"iops": rates.writes / rates.seconds, "bandwidth_bps": rates.written_bytes / rates.seconds},
         "flushes_per_second": rates.flushes / rates.seconds,
+        "operations": operations_document(one.path.operations),
+        "failed_per_second": None if rates.failed is None else max(0, rates.failed) / rates.seconds,
         "latency_ns": one.latency_ns,
         "in_flight": one.in_flight,
+        "waiting_seconds": None if one.path.held is None else one.path.held_seconds,
         "cpu_per_io_ns": one.cpu_per_io_ns,
         "layers": layers_document(one.path.layers),
         "limits": [

@@ -15,6 +15,8 @@ LAYERS = {"v": "virtqueue_ns", "q": "qemu_ns", "d": "device_ns", "=": "joined_ns
 CSV_COLUMNS = (
     "time", "seconds", "vm", "disk", "iops", "read_iops", "write_iops", "flushes_per_second", "bandwidth_bps",
     "read_bps", "write_bps", "latency_ns", *LAYERS.values(), "in_flight", "cpu_per_io_ns", "cause", "limit_used",
+    "read_latency_ns", "write_latency_ns", "flush_latency_ns", "discards_per_second", "discard_latency_ns",
+    "failed_per_second",
 )  # fmt: skip
 
 
@@ -38,6 +40,11 @@ def _cells(frame: TopFrame, one: DiskFrame) -> Iterator[object]:
         mine = [layer.mean_ns for layer in layers if letter_of(layer) == letter]
         yield sum(mine) if mine else None
     yield from (one.in_flight, one.cpu_per_io_ns, one.found.cause.value, one.path.limit_used)
+    kinds = {each.kind: each for each in one.path.operations}
+    yield from (kinds[name].mean_ns for name in ("read", "write", "flush"))
+    discards = kinds.get("discard")
+    yield from (None, None) if discards is None else (discards.iops, discards.mean_ns)
+    yield None if rates.failed is None else rates.failed / seconds
 
 
 def _line(cells: object) -> str:

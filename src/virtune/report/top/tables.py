@@ -114,7 +114,7 @@ def is_active(row: Row) -> bool:
     """Whether a row did anything between the two samples."""
     match row:
         case DiskFrame():
-            return row.rates.requests + row.rates.flushes > 0
+            return row.rates.requests > 0 or bool(row.path.held)
         case VmFrame():
             return row.iops > 0
         case ThreadFrame():
@@ -183,8 +183,9 @@ def verdict_cell(row: DiskFrame) -> Text:
     """Return what limits a disk in one word."""
     if row.gone:
         return Text("gone", style="dim")
-    if row.path.iops <= 0:
-        return Text("idle", style="dim")
+    if row.path.iops <= 0 and not row.found.cause.accuses:
+        # whether some wait is known where its virtqueue is seen
+        return Text("waits" if row.path.held else "idle" if row.path.held == 0 else "no I/O", style="dim")
     style = {Cause.NOT_BOUND: "green", Cause.UNDECIDED: "dim"}.get(row.found.cause, "red")
     return Text(row.found.cause.value, style=style)
 

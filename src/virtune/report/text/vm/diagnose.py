@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from virtune.model.bottleneck import CAUSE_WORDS, EMULATED_WORDS, Cause, DataPath, Diagnosis
+from virtune.model.bottleneck import EMULATED_WORDS, Cause, DataPath, Diagnosis, verdict_words
 from virtune.model.threads import ThreadCost
 from virtune.model.units import format_bandwidth, format_count, format_ns, format_seconds, format_share
 from virtune.report.text.layout import Column, Paragraph, Records
 from virtune.report.text.vm.guideline import guideline_lines
-from virtune.report.text.vm.layers import layers_table
+from virtune.report.text.vm.layers import layers_table, operations_table
 from virtune.report.text.vm.proof import proof_lines
 
 _SHOWN = 0.005
@@ -31,6 +31,7 @@ def render(found: Sequence[Diagnosis]) -> Group:
 
 _LEFT_OUT = {
     "guideline": "the guideline", "threads": "its threads", "layers": "its layers", "load": "its load as a workload",
+    "operations": "its operations",
     "accused": "what was seen before the test", "unseen": "what was not seen", "evidence": "the evidence",
 }  # fmt: skip
 """The parts of a diagnosis that a screen can do without, the least needed first."""
@@ -90,6 +91,8 @@ def _one(one: Diagnosis, shared: Sequence[str]) -> Iterator[tuple[str, Renderabl
     yield "", Text(f"{rates}, seen for {format_seconds(one.seconds)}{which}", style="dim")
     if path.emulated:
         yield "", Paragraph(Text(EMULATED_WORDS, style="yellow"), hanging=2)
+    if any(each.mean_ns is not None for each in path.operations):
+        yield "operations", operations_table(path.operations)
     proved = list(proof_lines(one))
     yield from (("", part) for part in proved)
     yield ("accused" if proved else ""), _verdict(one)
@@ -145,28 +148,16 @@ def exits_text(each: float) -> str:
 
 
 def varies(one: Diagnosis) -> Iterator[str]:
-    """Yield the split of the time at the host's disk, and what makes the time of a request vary, a sentence each."""
+    """Yield the split of the time at the host's disk as a sentence, where it is known."""
     if one.queue is not None:
         told = f"{format_ns(one.queue.queue_ns)} in its queue, {format_ns(one.queue.device_ns)} in the device"
         yield f"of a request at the host's disk: {told}"
-    if one.variance:
-        shares = "; ".join(
-            f"{each.label} {format_share(each.share)} [{format_share(each.low)}, {format_share(each.high)}]"
-            for each in one.variance
-        )
-        windows = f"{one.variance[0].windows} windows of 100 ms, 95 % intervals"
-        yield f"what makes it vary, from the virtqueue down: {shares} ({windows})"
 
 
 def _verdict(one: Diagnosis) -> RenderableType:
     found = one.found
-    words = CAUSE_WORDS[found.cause]
-    if found.cause is Cause.UNDECIDED:
-        text = Text("what limits it is undecidable", style="bold yellow")
-    elif found.cause is Cause.NOT_BOUND:
-        text = Text(f"limited by {words}", style="bold green")
-    else:
-        text = Text(f"limited by {words}", style="bold red")
+    style = {Cause.UNDECIDED: "bold yellow", Cause.NOT_BOUND: "bold green"}.get(found.cause, "bold red")
+    text = Text(verdict_words(found.cause), style=style)
     if found.of > 1:
         text.append(f"  (in {found.rounds} of {found.of} rounds)", style="not bold dim")
     return Paragraph(text, hanging=2)

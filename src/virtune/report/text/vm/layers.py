@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the time of a request goes, for a terminal: the layers from the top down, and esxtop's names for them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from virtune.model.layers import Layers, RequestLayer
-from virtune.model.units import format_ns, format_share
+from virtune.model.layers import Layers, Operation, RequestLayer
+from virtune.model.units import format_bandwidth, format_count, format_ns, format_share
 from virtune.report.text.layout import Column, Paragraph, Records
 from virtune.report.text.words import count_text
 
@@ -17,6 +17,18 @@ _ESXTOP = (
     ("kavg_ns", "KAVG", "hypervisor"),
     ("davg_ns", "DAVG", "device"),
 )
+
+
+def operations_table(found: Sequence[Operation]) -> Records:
+    """Return the table of a disk's requests by what they ask for, of those that there were."""
+    columns = [Column(title="requests")]
+    columns += [Column(title=title, right=True) for title in ("a second", "bandwidth", "mean", "in flight")]
+    rows = [
+        (one.words, format_count(one.iops), format_bandwidth(one.bandwidth) if one.bandwidth else "-",
+         format_ns(one.mean_ns), in_flight_text(one.in_flight))
+        for one in found if one.mean_ns is not None
+    ]  # fmt: skip
+    return Records(columns, rows)
 
 
 def layers_table(found: Layers) -> Iterator[RenderableType]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from virtune.model.bottleneck import CAUSE_WORDS, EMULATED_WORDS, Cause, limit_text
+from virtune.model.bottleneck import CAUSE_WORDS, EMULATED_WORDS, Cause, verdict_words
 from virtune.model.frame import DiskFrame, TopFrame
 from virtune.model.units import format_seconds, format_share
 from virtune.report.text.layout import Paragraph
@@ -42,16 +42,13 @@ class TopText:
 
 
 def _why(row: DiskFrame) -> Iterator[str]:
-    """Yield what limits a disk with its first evidence, and the limits that are set."""
-    if row.path.iops <= 0:
-        return
+    """Yield what limits a disk with its first evidence, and what else is known of it: stalls, limits, others."""
     cause = row.found.cause
-    if cause.accuses:
-        yield f"limited by {CAUSE_WORDS[cause]}: {row.found.evidence[0]}"
-    elif cause is Cause.UNDECIDED:
-        yield f"{CAUSE_WORDS[cause]}: {row.found.evidence[0]}"
-    if cause is not Cause.THROTTLE:
-        yield from (limit_text(unit, *values) for unit, values in row.path.limits.items())
+    if row.path.iops <= 0 and not cause.accuses and not row.path.held and not row.path.failed:
+        return
+    words = CAUSE_WORDS[cause] if cause is Cause.UNDECIDED else verdict_words(cause)
+    yield f"{words}: {row.found.evidence[0]}"
+    yield from row.found.evidence[1:]
 
 
 def legend() -> Text:

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said of a live disk, whatever was counted: looks made at random, and what must hold of each."""
+
+import dataclasses
+import re
+from random import Random
+
+import pytest
+
+from virtune.analyse.layers.bottleneck import judge
+from virtune.analyse.layers.live_path import LivePath, live_paths
+from virtune.analyse.layers.seen import MOST, SLOW_NS
+from virtune.model.bottleneck import Cause
+from virtune.model.counters import DiskUse, PressureUse, RoleUse, ThreadUse, Use
+from virtune.model.layers import Boundary
+from virtune.model.live import DiskCount, LiveDisk, LiveVm, RingRates, rates_between
+from virtune.report.json.layers import layers_document, operations_document
+from virtune.report.text.vm.layers import operations_table
+
+SEEDS = 1_500
+SECONDS = 6.0
+
+ACCUSED: dict[Cause, Boundary] = {Cause.DEVICE: "device", Cause.BACKEND: "backend", Cause.RING: "ring"}
+
+SHARE = re.compile(r"(-?[\d,.]+) %")
+
+
+def rising(chance: Random) -> int:
+    """A count of a look: often none, from one to a million, and at times less than before."""
+    return chance.choice((0, 0, -3, int(10 ** chance.uniform(0, 6)), int(10 ** chance.uniform(0, 6))))
+
+
+def counts(chance: Random) -> tuple[DiskCount, DiskCount]:
+    """Two counts of a disk with any mix of operations, whose requests take from a microsecond to ten seconds."""
+    begin = dict.fromkeys((one.name for one in dataclasses.fields(DiskCount)), 10**7)
+    end = dict(begin)
+    for kind, time in (
+        ("reads", "read_ns"),
+        ("writes", "write_ns"),
+        ("flushes", "flush_ns"),
+        ("discards", "discard_ns"),
+    ):
+        count = rising(chance) if kind in ("reads", "writes") or chance.random() < 0.3 else 0
+        end[kind] += count
+        end[time] += int(count * 10 ** chance.uniform(3, 10))
+    end["read_bytes"] += max(0, end["reads"] - begin["reads"]) * 4096
+    end["written_bytes"] += max(0, end["writes"] - begin["writes"]) * 8192
+    end["failed"] += chance.choice((0, 0, 0, 40))
+    end["t_ns"] = begin["t_ns"] + int(SECONDS * 1e9)
+    return DiskCount(**begin), DiskCount(**end)
+
+
+def rings(chance: Random, done: int) -> tuple[RingRates, ...]:
+    """Its virtqueue, seen or not, with as many requests as QEMU counted or others."""
+    if chance.random() < 0.4:
+        return ()
+    completed = max(0, chance.choice((done, done, int(done * 1.02), int(done / 2))))
+    size = chance.choice((4, 256))
+    offered = chance.uniform(0, size)
+    quiet = 0.0 if completed and chance.random() < 0.8 else chance.uniform(0, SECONDS)
+    return (
+        RingRates(
+            seconds=SECONDS, completed=completed, offered_mean=offered, taken_mean=offered * chance.random(),
+            samples=int(chance.choice((10, 2_000))), size=size, inside=chance.randrange(size) if quiet else 0,
+            quiet_seconds=quiet, stalled_seconds=chance.choice((0.0, chance.uniform(0, SECONDS + 0.1))),
+            stalls=chance.randrange(4),
+        ),
+    )  # fmt: skip
+
+
+def used(chance: Random, done: int, each_us: float) -> Use | None:
+    """The host's disk and QEMU's threads, with a device that counts the same requests or others."""
+    if chance.random() < 0.2:
+        return None
+    reads = max(0, chance.choice((done, done, done * 70, done // 2, 0)))
+    mean = chance.choice((each_us * chance.uniform(0, 1.1), 10 ** chance.uniform(0, 7)))
+    busy, waits = chance.choice(((1.0, 0.1), (1.0, 1.0), (0.3, 0.1), (0.3, 0.0)))
+    threads = tuple(
+        ThreadUse(tid=tid, comm=name, cpu_seconds=busy * SECONDS * chance.random(),
+                  wait_seconds=waits * SECONDS * chance.random(),
+                  first=tid == 1)
+        for tid, name in ((1, "qemu"), (2, "CPU 0/KVM"), (3, "IO io1"))
+    )  # fmt: skip
+    device = DiskUse(
+        name="sda", reads=reads, writes=0, read_bytes=reads * 4096, written_bytes=0, read_merges=0, write_merges=0,
+        discards=0, flushes=0, read_latency_us_mean=mean, write_latency_us_mean=None,
+        latency_us_mean=mean if reads else None, busy_percent=chance.uniform(0, 100), queue_depth_mean=1.0,
+        stuck=0 if reads else chance.randrange(3),
+    )  # fmt: skip
+    role = RoleUse(
+        role="guest", cpu_seconds=1.0, user_seconds=0.5, system_seconds=0.5, wait_seconds=None, threads=threads,
+        read_bytes=chance.choice((None, 0, reads * 4096, reads * 400)), written_bytes=0,
+        major_faults=chance.choice((0, 0, 0, 0, 300)),
+    )  # fmt: skip
+    return Use(
+        begin_ns=0, end_ns=int(SECONDS * 1e9), cpu=None, roles=(role,), disks=(device,) * chance.randrange(2),
+        pressure=(PressureUse(resource="memory", some_percent=chance.uniform(0, 100), full_percent=None),),
+        caches=(), load_1min=None, throttled_seconds=None, swapped_pages=None,
+    )  # fmt: skip
+
+
+def looked(seed: int) -> LivePath | None:
+    """A look at a disk; None where its counters went back."""
+    chance = Random(seed)
+    before, after = counts(chance)
+    rates = rates_between(before, after)
+    done, each_us = rates.requests, rates.total_ns / 1e3 / max(1, rates.requests)
+    disk = LiveDisk(
+        target="vda", path=chance.choice(("/x", None)), threads=chance.choice(((), ("IO io1",))), devices=("sda",),
+        direct=chance.random() < 0.5, limits=chance.choice(({}, {"iops": 10 ** chance.uniform(0, 6)})),
+        unread=chance.choice(((), ("a backing image: /y",))), protocol=chance.choice(("", "file", "nbd")),
+    )  # fmt: skip
+    vm = LiveVm(name="vm", pid=1, disks=(disk,), uri=chance.choice(("", "qemu:///system")))
+    both = {"vda": before}, {"vda": after}
+    return next(live_paths(vm, (disk,), both, used(chance, done, abs(each_us)), {"vda": rings(chance, done)}), None)
+
+
+LOOKS = [(seed, found) for seed in range(SEEDS) if (found := looked(seed)) is not None]
+
+
+def told(found: LivePath) -> tuple[Cause, list[str]]:
+    verdict = judge(found.path)
+    return verdict.cause, [*verdict.evidence, verdict.experiment]
+
+
+def test_looks_differ_in_all_that_matters() -> None:
+    """Else what holds of them says little."""
+    causes = {judge(found.path).cause for _, found in LOOKS}
+    assert causes >= set(Cause) - {Cause.WORKERS, Cause.LOAD}
+    assert sum(found.path.iops == 0 for _, found in LOOKS) > 20
+    assert any(one.joined for _, found in LOOKS if found.path.layers for one in found.path.layers.layers)
+
+
+def test_no_layer_is_accused_that_is_not_apart() -> None:
+    for seed, found in LOOKS:
+        cause, path = judge(found.path).cause, found.path
+        if cause not in ACCUSED or path.layers is None:
+            continue
+        apart = {one.boundary: one.share for one in path.layers.layers if not one.joined}
+        measured = cause is Cause.DEVICE and (path.device_ns or 0.0) >= MOST * path.layers.total_ns
+        tables = cause is Cause.BACKEND and (path.served or 0.0) > 1
+        assert measured or tables or apart.get(ACCUSED[cause], 0.0) >= MOST, (seed, cause, path.layers)
+
+
+def test_a_disk_that_completes_nothing_while_requests_wait_is_not_idle_and_not_unbound() -> None:
+    for seed, found in LOOKS:
+        path, (cause, lines) = found.path, told(found)
+        if path.iops > 0 or not path.held:
+            continue
+        assert cause is not Cause.NOT_BOUND, seed
+        assert cause is not Cause.UNDECIDED or path.failed or "in flight" in lines[0], (seed, lines)
+        if path.held_seconds >= 0.5:
+            assert cause is Cause.HUNG, (seed, lines)
+            assert lines[0].startswith(f"{path.held} requests wait"), lines
+
+
+def test_nothing_limits_no_disk_whose_requests_take_long() -> None:
+    for seed, found in LOOKS:
+        if judge(found.path).cause is Cause.NOT_BOUND:
+            layers = found.path.layers
+            assert layers is not None, seed
+            assert layers.total_ns < SLOW_NS, seed
+            assert any("each request takes" in line for line in told(found)[1]), seed
+
+
+def test_what_is_in_flight_is_the_sum_of_its_operations() -> None:
+    for seed, found in LOOKS:
+        path, rates = found.path, found.rates
+        assert sum(one.in_flight for one in path.operations) == pytest.approx(rates.in_flight), seed
+        assert sum(one.iops for one in path.operations) == pytest.approx(path.iops), seed
+        assert len(operations_document(path.operations)) == len(path.operations)
+        assert operations_table(path.operations) is not None
+        if path.layers is not None and path.layers.top == "backend":
+            assert path.layers.in_flight == pytest.approx(rates.in_flight), seed
+
+
+def test_no_sentence_has_a_figure_that_cannot_be() -> None:
+    for seed, found in LOOKS:
+        lines = told(found)[1] + list(() if found.path.layers is None else found.path.layers.reasons)
+        for line in lines:
+            shares = [float(number.replace(",", "")) for number in SHARE.findall(line)]
+            assert all(0 <= share <= 100 for share in shares), (seed, line)
+            assert not re.search(r"(^| )-\d", line) or "is not clearly above 0" in line, (seed, line)
+            assert "nan" not in line, (seed, line)
+        layers_document(found.path.layers)
+
+
+def test_of_flushes_it_is_not_said_that_others_answered_them() -> None:
+    """QEMU, the virtqueue and the sum of operations count them; this host's disk is then not compared."""
+    for seed, found in LOOKS:
+        layers, rates = found.path.layers, found.rates
+        if layers is not None and rates.uncompared > 0.05 and layers.top == "backend":
+            assert not any("counted" in line for line in layers.reasons), (seed, layers.reasons)
+            assert "device" not in {one.boundary for one in layers.layers}, seed
