@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 import pytest
+from tests.advise.cases import xml
 
 from virtune.advise.audit import audit
 from virtune.advise.measuring import UNKNOWN_PLACE, measuring
@@ -92,3 +93,10 @@ def require_runs(words: str) -> None:
 def test_a_command_that_does_not_run_is_noticed() -> None:
     with pytest.raises(click.UsageError):
         require_runs("virtune compare --no-such-option")
+
+
+def test_no_cache_or_engine_is_proposed_for_a_lun_that_is_passed_through() -> None:
+    text = xml(bus="scsi").replace(b"device='disk'", b"device='lun'")
+    subject = Subject(domain=read_domain(text))
+    assert [disk.device for disk in subject.disks] == ["lun"]
+    assert [finding.seen.measure for finding in audit(subject) if finding.seen.measure] == []

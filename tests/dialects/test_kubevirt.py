@@ -179,3 +179,21 @@ def test_what_an_alias_shares_is_not_altered() -> None:
     shared = f"{HEAD}spec: {{domain: {{devices: {{disks: {disks}}}}}}}\n"
     with pytest.raises(PlanError, match="shared by an alias"):
         KUBEVIRT.alter(shared.encode(), SettingChange(knob="disk.cache", at="a", value="none"))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "more", "bus"),
+    [
+        ("", "", "sata"), ("architecture: amd64, ", "", "sata"), ("architecture: arm64, ", "", "virtio"),
+        ("architecture: s390x, ", "", "virtio"), ("architecture: riscv64, ", "", None),
+        ("", "preference: {name: fedora}, ", None),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("disk", ["disk: {}", "disk: {readonly: false}", "lun: {}"])
+def test_a_disk_without_a_bus_has_that_of_its_platform(
+    architecture: str, more: str, bus: str | None, disk: str
+) -> None:
+    devices = f"{{domain: {{devices: {{disks: [{{name: root, {disk}}}, {{name: b, disk: {{bus: scsi}}}}]}}}}}}"
+    spec = f"{{{more}template: {{spec: {{{architecture}{devices[1:]}}}}}"
+    text = f"apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {{name: db}}\nspec: {spec}\n".encode()
+    assert [disk.bus for disk in KUBEVIRT.read(text).disks] == [bus, "scsi"]

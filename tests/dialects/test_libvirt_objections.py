@@ -93,3 +93,21 @@ def test_a_line_that_is_added_to_a_file_of_windows_ends_as_the_others_do() -> No
     there = LIBVIRT.alter(text, read_turn("disk.throttle_iops@vda=100"))
     assert there.replace(b"\r\n", b"").count(b"\n") == 0
     assert LIBVIRT.alter(there, read_turn("disk.throttle_iops@vda=")) == text
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        ("min=2", True), ("min=0", True), ("max=4", False), ("min=2 max=4", False), ("min=4 max=4", False),
+        ("min=5 max=4", True), ("max=1", False), ("min=0 max=1", False),
+    ],
+)  # fmt: skip
+def test_a_pool_s_least_needs_a_greatest(words: str, refused: bool) -> None:
+    asked = "iothread.count=1 " + " ".join(
+        f"iothread.thread_pool_{word.replace('=', '@iothread:1=')}" for word in words.split()
+    )
+    if refused:
+        with pytest.raises(PlanError, match="thread_pool_max is"):
+            altered(asked)
+    else:
+        assert b"thread_pool" in altered(asked)

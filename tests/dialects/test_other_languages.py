@@ -214,6 +214,21 @@ def test_xen_s_own_default_for_discards_is_no_flag(before: str, after: str) -> N
     assert altered == text.replace(before.encode(), after.encode())
 
 
+@pytest.mark.parametrize("empty", ["", ",", ",,", ", ,"])
+@pytest.mark.parametrize("value", ["unmap", "ignore"])
+def test_a_disk_of_xen_with_empty_places_at_its_end_can_be_changed(empty: str, value: str) -> None:
+    text = f"name = 'a'\ndisk = [ '/dev/vg/a,,hdb{empty}' ]\n".encode()
+    altered = xl.alter_xl(text, SettingChange(knob="disk.discard", at="hdb", value=value))
+    (was,), (now,) = xl.read_xl(text).disks, xl.read_xl(altered).disks
+    assert (now.discard, now.source, now.format, now.read_only) == (value, was.source, was.format, was.read_only)
+
+
+@pytest.mark.parametrize("word", ["lsilogic", "LSILOGIC", "LsiLogic", "PVSCSI"])
+def test_the_case_of_vmware_s_words_does_not_matter(word: str) -> None:
+    text = f'config.version = "8"\nscsi0.virtualDev = "{word}"\nscsi0:0.fileName = "a.vmdk"\n'.encode()
+    assert language_of(text).read(text).disks[0].driver == word.lower()
+
+
 @pytest.mark.parametrize(("name", "disks"), [
     ("101.conf", "ide2, scsi0, scsi1"), ("pv1.cfg", "xvda, xvdb, xvdc"), ("freebsd.conf", "pci.0.2.0, pci.0.3.0"),
     ("win10.vmx", "nvme0:0, sata0:1, scsi0:1"),

@@ -35,7 +35,8 @@ def measuring(
     None where a Stack cannot express the disk, or where QEMU would not start with it.
     """
     stack = disk_of(disk)
-    if stack is None or contradictions(Stack(disk=replace(stack, detect_zeroes="off"))):
+    # requests to a LUN go to the device as SCSI commands: no cache mode and no engine of QEMU's is theirs
+    if stack is None or disk.device == "lun" or contradictions(Stack(disk=replace(stack, detect_zeroes="off"))):
         return None
     base: dict[str, str] = {"disk.format": stack.format, "disk.cache": stack.cache, "disk.aio": stack.aio}
     base["disk.discard"] = stack.discard

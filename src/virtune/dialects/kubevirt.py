@@ -127,7 +127,8 @@ def _domain(name: str, machine: Node, spec: Node) -> Domain:
     nodes = [one for one in (listed.items if listed is not None else ()) if one.is_mapping]
     threads = _Threads(spec, nodes)
     queues = _vcpus(spec) if spec.text("domain", "devices", "blockMultiQueue") == "true" else None
-    disks = tuple(_disk(one, spec, threads, queues) for one in nodes)
+    default = _default_bus(machine, spec)
+    disks = tuple(_disk(one, spec, threads, queues, default) for one in nodes)
     return Domain(
         name=name,
         uuid=machine.text("metadata", "uid") or None,
@@ -185,11 +186,20 @@ class _Threads:
         return (1, ()) if self._pool else (None, ())
 
 
-def _disk(disk: Node, spec: Node, threads: _Threads, queues: int | None) -> DomainDisk:
+_DEFAULT_BUSES = {"": "sata", "amd64": "sata", "arm64": "virtio", "s390x": "virtio"}
+"""Of disks without a bus, by the VM's architecture, the cluster's own being amd64 (KubeVirt: pkg/defaults)."""
+
+
+def _default_bus(machine: Node, spec: Node) -> str | None:
+    """The bus of disks that name none; unknown where a preference may say it."""
+    return _DEFAULT_BUSES.get(spec.text("architecture")) if machine.get("spec", "preference") is None else None
+
+
+def _disk(disk: Node, spec: Node, threads: _Threads, queues: int | None, default: str | None) -> DomainDisk:
     kind = next((name for name in ("lun", "cdrom") if disk.get(name) is not None), "disk")
     name = disk.text("name")
     source, holds = _source(spec, name)
-    bus = disk.text(kind, "bus") or None
+    bus = disk.text(kind, "bus") or default
     thread, mapping = threads.of(disk)
     io = disk.text("io")
     return DomainDisk(

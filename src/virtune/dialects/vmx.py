@@ -63,7 +63,7 @@ def read_vmx(text: bytes) -> Domain:
                     device="cdrom" if "cdrom" in kind else "lun" if kind == "scsi-passthru" else "disk",
                     bus=found["bus"].lower(),
                     source=_source(value, cdrom="cdrom" in kind),
-                    driver=keys.get(f"{target.partition(':')[0]}.virtualdev", (0, ""))[1] or None,
+                    driver=keys.get(f"{target.partition(':')[0]}.virtualdev", (0, ""))[1].lower() or None,
                     format="vmdk",
                     cache="writethrough" if _through(keys.get(f"{target}.writethrough")) else "writeback",
                     rotation_rate=1 if keys.get(f"{target}.virtualssd", (0, ""))[1] == "1" else None,

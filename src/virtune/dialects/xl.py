@@ -110,7 +110,7 @@ def _flagged(words: str, flag: str) -> str:
         if part.strip().startswith("target="):
             at = start + part.index("target=")
             return f"{words[:at]}{flag},{words[at:]}"
-    return f"{words},{flag}"
+    return f"{words.rstrip(', ')},{flag}"  # empty places at the end say nothing, and a flag has none
 
 
 def _parts(words: str) -> Iterator[tuple[int, str]]:

@@ -52,7 +52,7 @@ def read_runs(text: str) -> list[FioRun]:
         return runs
     if _TERSE.search(text):
         raise ReadError(
-            "fio's terse format is not supported: its fields have no names",
+            "fio's terse format is not supported: its fields are told by their place alone, which differs by version",
             hint="run fio with --output-format=json+, or read its normal output",
         )
     parts = split_runs(text)

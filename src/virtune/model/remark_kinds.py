@@ -55,6 +55,14 @@ ERRORS = RemarkKind(
     why="I/Os failed, so the run is not the requested one",
     advice="find the cause in fio's messages and in the kernel log before measuring again",
 )
+CONTRADICTION = RemarkKind(
+    id="contradiction",
+    weights=_WARNING,
+    why="figures of one result that cannot all be right: a mean latency outside of its extremes or of what its"
+    " percentiles allow, percentiles that fall, IOPS that do not make the number of I/Os, or bytes that are not I/Os"
+    " of the block size",
+    advice="trust none of the figures named until a run repeats them; fio's bug list and its version help",
+)
 SHORT_IOS = RemarkKind(
     id="short-ios",
     weights=_WARNING,
@@ -132,7 +140,7 @@ MISNAMED = RemarkKind(
     why="a job that is called after reads and only writes, or the other way round",
 )
 OF_LOADS = (
-    NO_IO, ERRORS, SHORT_IOS, CUT_SHORT, DEPTH, LITTLE, SPREAD, SHORT_RUN,
+    NO_IO, ERRORS, CONTRADICTION, SHORT_IOS, CUT_SHORT, DEPTH, LITTLE, SPREAD, SHORT_RUN,
     LATENCY_PARTS, JITTER, TAIL_UNRESOLVED, SYNC_SHARE, KERNEL_CPU, MISNAMED,
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ them. Rules of a load run once for each job group, rules of the result once.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from virtune.analyse.trial import cache_rules, reading_rules, validity_rules
+from virtune.analyse.trial import cache_rules, contradictions, reading_rules, validity_rules
 from virtune.model.measurement import FioResult, LoadResult
 from virtune.model.remark import Remark
 
@@ -25,6 +25,7 @@ RESULT_RULES: tuple[ResultRule, ...] = (
 LOAD_RULES: tuple[LoadRule, ...] = (
     validity_rules.no_io,
     validity_rules.errors,
+    contradictions.contradicting,
     validity_rules.short_ios,
     validity_rules.cut_short,
     validity_rules.depth_ignored,

@@ -61,6 +61,7 @@ def objections(text: bytes) -> tuple[tuple[str, str], ...]:
 
 def _all(domain: Element, threads: set[str]) -> Iterator[tuple[str, str]]:
     yield from _placement(domain, threads)
+    yield from _pools(domain)
     for disk in domain.all("devices/disk"):
         target = disk.child("target")
         name = (target.get("dev") if target is not None else None) or "a disk without a name"
@@ -96,6 +97,20 @@ def _placement(domain: Element, threads: set[str]) -> Iterator[tuple[str, str]]:
         number = one.get("vcpu") or ""
         if number.isdecimal() and int(number) >= cpus:
             yield f"there is no vCPU {number} to pin: it has {cpus}, and the first is 0", ""
+
+
+def _pools(domain: Element) -> Iterator[tuple[str, str]]:
+    """libvirt takes a missing maximum for less than any minimum (virDomainDefIOThreadsValidate; tried with 9.0)."""
+    for one in domain.all("iothreadids/iothread"):
+        low, high = one.get("thread_pool_min") or "", one.get("thread_pool_max") or ""
+        if high.isdecimal() and int(high) == 0:
+            yield f"thread_pool_max of IOThread {one.get('id') or ''} is 0, and libvirt takes 1 or more", ""
+        elif low.isdecimal() and (int(high) if high.isdecimal() else -1) < int(low):
+            number = one.get("id") or ""
+            yield (
+                f"thread_pool_min of IOThread {number} is {low}, and its thread_pool_max is {high or 'not set'}",
+                f"set iothread.thread_pool_max@iothread:{number}={low} or more too",
+            )
 
 
 def _engine(disk: Element, name: str) -> Iterator[tuple[str, str]]:
