@@ -309,7 +309,7 @@ def test_others_on_the_disk_are_named_and_so_is_what_to_do() -> None:
     assert starved.evidence[-1] == "others caused 80 % of the bytes of its disk", "it loads both"
     alone = judge(path(mostly("device", 0.9), depth=1.0, device_ns=90_000.0, others_share=0.98, neighbours=("vm2",)))
     assert alone.cause is Cause.DEVICE, "more I/Os in flight give back nothing that a neighbour took"
-    assert "others caused 98 % of the bytes of its disk: vm2" in alone.evidence
+    assert "others caused 98 % of the bytes of its disk (also on it: vm2)" in alone.evidence
     assert alone.experiment.startswith("stop the others")
     unsure = judge(path(depth=1.0, device_ns=9e6, others_share=0.98))
     assert (unsure.cause, unsure.experiment) == (Cause.UNDECIDED, alone.experiment)

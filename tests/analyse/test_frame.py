@@ -10,6 +10,9 @@ from virtune.analyse.layers.frame import disk_series, frame, rings_moved
 from virtune.model.bottleneck import Cause
 from virtune.model.frame import DiskFrame, TopFrame
 from virtune.model.live import LiveSample, RingCount, ring_rates_between
+from virtune.report.json.top import top_document
+from virtune.report.top.batch import csv_rows
+from virtune.report.top.tables import is_active, verdict_cell
 
 
 def between(before: LiveSample, after: LiveSample) -> TopFrame:
@@ -130,3 +133,59 @@ def test_the_series_of_a_disk_is_what_qemu_counted_in_each_interval() -> None:
     assert series[0] == pytest.approx((12e3, 12e3 * 4096, 400e3, 4.8))
     assert disk_series(samples, "sql1", "vdb") == [(0.0, 0.0, 0.0, 0.0)] * 3
     assert disk_series(samples, "nobody", "vda") == [(0.0, 0.0, 0.0, 0.0)] * 3
+
+
+@pytest.mark.parametrize("kind", ["reads", "writes", "flushes", "discards", "failed"])
+def test_virtqueues_have_not_moved_whatever_their_requests_ask_for(kind: str) -> None:
+    """Thousands of flushes were taken for a queue that is elsewhere, and all were looked for anew each second."""
+
+    def at(second: int) -> LiveSample:
+        sample = live(second)
+        count = replace(sample.counts["mail"]["disk0"], writes=0, write_ns=0, discards=0, discard_ns=0, failed=0)
+        count = replace(count, **{kind: 2_000 * second})
+        return replace(sample, counts={**sample.counts, "mail": {"disk0": count}})
+
+    assert not rings_moved(at(3), at(4))
+    if kind != "failed":
+        mail = disk(between(at(3), at(4)), "mail:disk0")
+        assert mail.path.iops == pytest.approx(2_000)
+        assert mail.path.layers is None or mail.path.layers.top == "ring"
+
+
+def test_a_disk_that_hangs_is_not_idle_and_has_its_requests_in_flight() -> None:
+    ring = RingCount(completed=6_000, seconds=3.0, offered=9.0, taken=6.0, samples=600, size=128)
+    hung = RingCount(
+        completed=6_000, seconds=4.0, offered=18.0, taken=15.0, samples=800, size=128, inside=9, quiet=37.0,
+        stalled=1.0,
+    )  # fmt: skip
+    then = replace(live(3), rings={"mail": {"disk0": (ring,)}})
+    later = {"disk0": replace(live(3).counts["mail"]["disk0"], t_ns=live(4).host.t_ns)}
+    now = replace(live(4), counts={**live(4).counts, "mail": later}, rings={"mail": {"disk0": (hung,)}})
+    found = between(then, now)
+    mail = disk(found, "mail:disk0")
+    assert (mail.found.cause, mail.in_flight) == (Cause.HUNG, 9.0)
+    assert mail.found.evidence[0] == "9 requests wait, and none was completed for at least 37 s"
+    (document,) = top_document(found)["vms"][1]["disks"]
+    assert (document["in_flight"], document["waiting_seconds"], document["bottleneck"]["cause"]) == (
+        9.0,
+        37.0,
+        "hung",
+    )
+    assert is_active(mail)
+    assert verdict_cell(mail).plain == "hung"
+    assert "9.0" in csv_rows(found).splitlines()[-1].split(",")
+    assert disk_series([then, now], "mail", "disk0") == [(0.0, 0.0, 0.0, 9.0)]
+
+
+def test_other_vms_on_the_same_device_are_named_where_others_did_most() -> None:
+    def at(second: int) -> LiveSample:
+        sample = live(second)
+        sql1, mail = sample.vms
+        shared = replace(mail, disks=(replace(mail.disks[0], devices=("nvme0n1",)),))
+        direct = replace(sql1, disks=tuple(replace(one, direct=True) for one in sql1.disks))
+        used = {one: {pid: replace(count, read_bytes=0, written_bytes=0) for pid, count in group.items()}
+                for one, group in sample.host.processes.items()}  # fmt: skip
+        return replace(sample, vms=(direct, shared), host=replace(sample.host, processes=used))
+
+    found = disk(between(at(2), at(4)), "sql1:vda")
+    assert "others caused 100 % of the bytes of its disk (also on it: mail)" in found.found.evidence

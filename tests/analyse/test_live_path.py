@@ -9,17 +9,21 @@ from tests.analyse.edited_trials import HEADER, sample
 
 from virtune.analyse.layers.bottleneck import judge
 from virtune.analyse.layers.live_path import live_path, live_paths, throttled_share
-from virtune.analyse.layers.profile import rate_words, sequential_share, workload_words
 from virtune.analyse.trial.counters import read_counters
 from virtune.analyse.trial.usage import use
 from virtune.bench.live.domain import counts_of, exits_in, require_counts
 from virtune.bench.live.monitor import is_medium, name_of
-from virtune.bench.live.rings import RingSeen, add, ring_rates
+from virtune.bench.live.rings import RingSeen, add, ring_rates, wait
+from virtune.fio.live_load import rate_words, sequential_share, workload_words
 from virtune.fio.workloads import parse_workload
 from virtune.model.bottleneck import Cause, DataPath
 from virtune.model.counters import Use
 from virtune.model.errors import PreconditionError
 from virtune.model.live import DiskCount, DiskRates, LiveDisk, LiveVm, Move, RingRates, rates_between
+
+FIELDS = (
+    "reads", "writes", "flushes", "read_bytes", "written_bytes", "read_ns", "write_ns", "flush_ns",
+)  # fmt: skip
 
 STATS = """Domain: 'sql1'
   block.count=2
@@ -289,3 +293,33 @@ def test_requests_without_times_have_no_layers() -> None:
     path = live_path(LiveDisk(target="vda", path=None), untimed, None, rings=(), all_read=0)
     assert path.layers is None
     assert judge(path).cause is Cause.UNDECIDED
+
+
+def test_a_limit_of_several_disks_is_reached_by_all_of_them_together() -> None:
+    begin = {name: DiskCount(t_ns=0, **dict.fromkeys(FIELDS, 0)) for name in ("vda", "vdb", "vdc")}
+    end = {
+        name: DiskCount(t_ns=10**9, **dict.fromkeys(FIELDS, 0) | {"reads": 150, "read_ns": 10**9}) for name in begin
+    }
+    for groups, cause in ((("many", "many", ""), Cause.THROTTLE), (("many", "own", ""), Cause.UNDECIDED)):
+        disks = tuple(
+            LiveDisk(target=name, path=None, group=group, limits={"iops": 300.0} if group else {})
+            for name, group in zip(begin, groups, strict=True)
+        )
+        vm = LiveVm(name="vm", pid=None, disks=disks)
+        first, _, third = live_paths(vm, disks, (begin, end), None, {})
+        assert (judge(replace(first.path, layers=None)).cause is Cause.THROTTLE) is (cause is Cause.THROTTLE)
+        assert judge(third.path).cause is not Cause.THROTTLE
+
+
+@pytest.mark.parametrize("interval", [0.002, 0.025, 0.3])
+def test_a_stall_is_as_long_as_it_was_however_often_it_is_looked_at(interval: float) -> None:
+    """Half a second of every two: nothing is completed while eight are in flight."""
+    seen, steps = RingSeen(), round(8 / interval)
+    for step in range(steps):
+        wait(seen, interval, waits=step * interval % 2 < 0.5)
+    count = seen.count()
+    assert count.stalls == 4
+    assert count.stalled == pytest.approx(2.0, abs=4 * interval + 0.01)
+    for _ in range(round(3 / interval)):
+        wait(seen, interval, waits=True)
+    assert seen.quiet == pytest.approx(3.0, abs=interval + 0.01), "and at the end it is known since when"

@@ -3,14 +3,17 @@
 
 import contextlib
 import json
+import os
+import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from tests.conftest import User, bare_guest
+from tests.conftest import User, bare_guest, eventually
 from tests.published import schema
 
 from virtune import shell
@@ -45,9 +48,21 @@ class Loaded:
     socket: Path
 
 
+def null(nanoseconds: int, name: str = "n0") -> list[str]:
+    """A disk that answers after so long."""
+    return ["-blockdev", f"null-co,node-name={name},size={64 * 1024**2},read-zeroes=on,latency-ns={nanoseconds}"]
+
+
 @pytest.fixture
 def loaded(tmp_path: Path) -> Iterator[Loaded]:
-    """A guest without an operating system under TCG, which reads from a disk of a known latency until it ends."""
+    """A guest that reads from a disk of a known latency until it ends."""
+    with loading(tmp_path, null(DEVICE_NS)) as guest:
+        yield guest
+
+
+@contextlib.contextmanager
+def loading(tmp_path: Path, nodes: Sequence[str], job: str = JOB) -> Iterator[Loaded]:
+    """A guest without an operating system under TCG, which loads its disk, the node `n0`, until it ends."""
     listens, console = tmp_path / "vm.qmp", tmp_path / "console"
     with contextlib.ExitStack() as ends:
         warden = ends.enter_context(shell.Warden("top"))
@@ -59,14 +74,13 @@ def loaded(tmp_path: Path) -> Iterator[Loaded]:
             monitor=monitor[1].fileno(), kvm=False, host_cpu="max", vcpus=1, asked=Machine(system="bare"), first=(),
         )  # fmt: skip
         argv = [*machine_argv(shell.find(PROGRAM), machine), "-qmp", f"unix:{listens},server=on,wait=off"]
-        argv += ["-blockdev", f"null-co,node-name=n0,size={64 * 1024**2},read-zeroes=on,latency-ns={DEVICE_NS}"]
-        argv += ["-device", f"virtio-blk-pci,id=data,drive=n0,bus={SLOTS[0]}"]
+        argv += [*nodes, "-device", f"virtio-blk-pci,id=data,drive=n0,bus={SLOTS[0]}"]
         ends.enter_context(warden.running(argv, name="top", keep=(line[1].fileno(), monitor[1].fileno())))
         for pair in (line, monitor):
             pair[1].close()
         guest = Line(line[0])
         assert guest.receive(60) is not None, "it did not come up"
-        guest.ask("job", JOB.encode(), expect="armed", timeout_seconds=60)
+        guest.ask("job", job.encode(), expect="armed", timeout_seconds=60)
         guest.ask("go", b"60000 0", expect="began", timeout_seconds=60)
         yield Loaded(listens)
 
@@ -98,3 +112,67 @@ def recorded_and_replayed(user: User, loaded: Loaded) -> None:
     (disk,) = vm["disks"]
     assert disk["iops"] > 0
     assert disk["latency_ns"] >= DEVICE_NS * (1 - SAMPLED)
+
+
+def said_of(user: User, loaded: Loaded) -> tuple[str, str, Any]:
+    """The cause that `diagnose` names, its evidence in one text, and the disk's whole document."""
+    (disk,) = user.run("diagnose", "--json", "--qmp", str(loaded.socket), "--seconds", "1").json()["disks"]
+    return disk["bottleneck"]["cause"], " ".join(disk["bottleneck"]["evidence"]), disk
+
+
+def test_a_server_that_stops_is_a_hang_and_no_idle_disk(user: User, tmp_path: Path) -> None:
+    place = tmp_path / "nbd"
+    words = [
+        shell.find("qemu-storage-daemon"),
+        *null(DEVICE_NS, "x"),
+        "--nbd-server",
+        f"addr.type=unix,addr.path={place}",
+    ]
+    words[1] = "--blockdev"
+    with (
+        shell.Warden("top") as warden,
+        warden.running([*words, "--export", "nbd,id=e,node-name=x,name=x,writable=on"], name="nbd") as server,
+    ):
+        assert eventually(place.exists, seconds=20)
+        node = f"nbd,node-name=n0,server.type=unix,server.path={place},export=x"
+        with loading(tmp_path, ["-blockdev", node]) as guest:
+            os.kill(server.pid, signal.SIGSTOP)
+            try:
+                cause, evidence, disk = said_of(user, guest)
+                top = user.run("top", "--once", "--json", "--qmp", str(guest.socket), "--interval", "1s").json()
+            finally:
+                os.kill(server.pid, signal.SIGCONT)
+    assert cause == "hung", evidence
+    assert f"{DEPTH} requests wait" in evidence
+    assert (disk["in_flight"], disk["iops"]) == (DEPTH, 0)
+    (seen,) = top["vms"][0]["disks"]
+    assert (seen["bottleneck"]["cause"], seen["in_flight"]) == ("hung", DEPTH)
+    assert seen["waiting_seconds"] >= 0.5
+
+
+def test_what_is_planted_below_a_live_disk_is_named(user: User, tmp_path: Path) -> None:
+    single = JOB.replace(f"iodepth={DEPTH}", "iodepth=1")
+    with loading(tmp_path, null(200_000_000), single) as guest:
+        cause, evidence, _ = said_of(user, guest)
+        assert cause == "undecidable", "a null-co is no device of this host"
+        assert "each request takes 20" in evidence
+    for place in ("vm.qmp", "console"):
+        (tmp_path / place).unlink(missing_ok=True)
+    limits = ["-object", "throttle-group,id=tg0,x-iops-total=200"]
+    with loading(
+        tmp_path, [*limits, *null(0, "f0"), "-blockdev", "throttle,node-name=n0,throttle-group=tg0,file=f0"]
+    ) as guest:
+        cause, evidence, _ = said_of(user, guest)
+        assert cause == "throttle", evidence
+    for place in ("vm.qmp", "console"):
+        (tmp_path / place).unlink(missing_ok=True)
+    image = tmp_path / "image"
+    image.write_bytes(bytes(64 * 1024**2))
+    writes = single.replace("randread", "randwrite") + "fsync=1\n"
+    with loading(tmp_path, ["-blockdev", f"file,node-name=n0,filename={image}"], writes) as guest:
+        cause, evidence, disk = said_of(user, guest)
+        kinds = {one["operation"]: one for one in disk["operations"]}
+        assert kinds["flush"]["iops"] == pytest.approx(kinds["write"]["iops"], rel=0.1, abs=3)
+        if kinds["flush"]["in_flight"] > 1.2 * kinds["write"]["in_flight"] and disk["in_flight"] >= 0.5:
+            assert cause in ("flush", "memory"), evidence
+        assert not any("disk counted" in line for line in disk["layers"]["reasons"]), disk["layers"]["reasons"]

@@ -96,8 +96,8 @@ class DataPath:
     seen), and nothing was completed for `stalled` of the `seconds` although some were in flight, in `stalls`
     stretches. `ring_size` is how many requests its virtqueues hold. `faults` are major page faults of QEMU a second,
     `memory_pressure` the share of time in which some task of the host waited for memory (PSI). `origin` is how the
-    disk was observed. `protocol`, `direct` and `unread` are those of a LiveDisk; `neighbours` names others of the
-    watched VMs that use its device.
+    disk was observed. `protocol`, `direct` and `unread` are those of a LiveDisk; `neighbours` are other VMs
+    that were watched and have a disk on its device.
     """
 
     iops: float

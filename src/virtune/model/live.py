@@ -281,3 +281,15 @@ def rates_between(before: DiskCount, after: DiskCount) -> DiskRates:
 
 def _risen(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else after - before
+
+
+def throttled_rates(rates: Sequence[DiskRates]) -> dict[str, float]:
+    """Return what disks together did of what QEMU's throttle counts, by the unit of a limit (`read.iops`): reads and
+    writes, since it lets flushes pass.
+    """
+    found: dict[str, float] = {}
+    for one in rates:
+        for kind, count, moved in (("read.", one.reads, one.read_bytes), ("write.", one.writes, one.written_bytes)):
+            for unit, rise in ((f"{kind}iops", count), ("iops", count), (f"{kind}bps", moved), ("bps", moved)):
+                found[unit] = found.get(unit, 0.0) + rise / one.seconds
+    return found

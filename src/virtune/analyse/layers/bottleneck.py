@@ -456,7 +456,7 @@ def _beside(seen: SeenPath, answer: Bottleneck) -> Iterator[str]:
     if path.faults >= FAULTS:
         yield _faults(seen)
     if seen.others:
-        known = f": {', '.join(path.neighbours)}" if path.neighbours else ""
+        known = f" (also on it: {', '.join(path.neighbours)})" if path.neighbours else ""
         yield f"others caused {format_share(seen.others)} of the bytes of its disk{known}"
     if full := _full(seen):
         yield full

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from virtune.analyse.layers.bottleneck import judge
-from virtune.analyse.layers.live_path import live_paths
+from virtune.analyse.layers.live_path import LivePath, live_paths
 from virtune.analyse.trial.thread_costs import thread_costs
 from virtune.analyse.trial.usage import use
 from virtune.model.counters import Counters, Use
@@ -45,7 +45,7 @@ def frame(before: LiveSample, after: LiveSample) -> TopFrame | None:
         used = use(Counters(samples=(before.host, after.host)))
     except StoreError:
         return None
-    vms = tuple(_with_neighbours([_vm(one, before, after, used) for one in after.vms], after.vms))
+    vms = tuple(_vm(one, before, after, used) for one in after.vms)
     return TopFrame(
         wall_seconds=after.host.wall_seconds,
         seconds=used.seconds,
@@ -53,22 +53,6 @@ def frame(before: LiveSample, after: LiveSample) -> TopFrame | None:
         host=used,
         missing=(*not_watched(after.vms), *after.missing, *_silent(after), *_unreadable(after.vms, used)),
     )
-
-
-def _with_neighbours(frames: Sequence[VmFrame], vms: Sequence[LiveVm]) -> Iterator[VmFrame]:
-    """Yield what VMs did, with the names of others of them that moved bytes on a disk's device."""
-    device = {(vm.name, disk.target): disk.devices[0] for vm in vms for disk in vm.disks if disk.devices}
-    users = [(device.get((one.vm, one.disk)), one) for frame in frames for one in frame.disks if one.path.bandwidth]
-    for frame in frames:
-        disks = []
-        for one in frame.disks:
-            on = device.get((one.vm, one.disk))
-            others = dict.fromkeys(
-                other.vm for where, other in users if where == on is not None and other.vm != one.vm
-            )
-            path = replace(one.path, neighbours=tuple(others))
-            disks.append(replace(one, path=path, found=judge(path)) if others else one)
-        yield replace(frame, disks=tuple(disks))
 
 
 def rings_moved(before: LiveSample, after: LiveSample) -> bool:
@@ -85,7 +69,7 @@ def rings_moved(before: LiveSample, after: LiveSample) -> bool:
 
 def disk_series(samples: Sequence[LiveSample], vm: str, disk: str) -> list[tuple[float, float, float, float]]:
     """Return of each interval between samples a disk's IOPS, bytes a second, latency in ns, and requests in flight,
-    as QEMU counts them; zeros where it was not there.
+    as QEMU counts them; zeros where it was not there. Where none was completed, those are in flight that wait.
     """
     found = []
     for before, after in itertools.pairwise(samples):
@@ -93,7 +77,8 @@ def disk_series(samples: Sequence[LiveSample], vm: str, disk: str) -> list[tuple
         same = then is not None and now is not None and now.t_ns > then.t_ns and not began_anew(then, now)
         rates = rates_between(then, now) if same and then is not None and now is not None else None
         if rates is None or rates.requests <= 0:
-            found.append((0.0, 0.0, 0.0, 0.0))
+            waiting = sum(one.inside for one in after.rings.get(vm, {}).get(disk, ())) if same else 0
+            found.append((0.0, 0.0, 0.0, float(waiting)))
             continue
         moved = (rates.read_bytes + rates.written_bytes) / rates.seconds
         found.append(
@@ -107,7 +92,7 @@ def _vm(vm: LiveVm, before: LiveSample, after: LiveSample, used: Use) -> VmFrame
     own = replace(used, roles=() if role is None else (replace(role, role="guest"),))
     then, now = before.counts.get(vm.name, {}), after.counts.get(vm.name, {})
     rings = dict(_rings(before.rings.get(vm.name, {}), after.rings.get(vm.name, {}), then, now))
-    paths = list(live_paths(vm, vm.disks, (then, now), own, rings))
+    paths = [_beside(after.vms, vm, one) for one in live_paths(vm, vm.disks, (then, now), own, rings)]
     costs = thread_costs({}, own)
     served: dict[tuple[str, ...], float] = {}
     for one in paths:
@@ -130,6 +115,13 @@ def _vm(vm: LiveVm, before: LiveSample, after: LiveSample, used: Use) -> VmFrame
         seen=bool(costs),
         emulated=vm.emulated,
     )
+
+
+def _beside(vms: Sequence[LiveVm], vm: LiveVm, found: LivePath) -> LivePath:
+    """Return what a disk did with the names of the other VMs that have a disk on its device."""
+    device = found.disk.devices[:1]
+    names = [one.name for one in vms if one.name != vm.name and any(disk.devices[:1] == device for disk in one.disks)]
+    return replace(found, path=replace(found.path, neighbours=tuple(names))) if device and names else found
 
 
 def _rings(

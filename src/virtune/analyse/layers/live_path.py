@@ -10,7 +10,16 @@ from virtune.analyse.trial.thread_costs import thread_costs
 from virtune.model.bottleneck import CONTROL_GROUP, DataPath
 from virtune.model.counters import Use
 from virtune.model.layers import BOUNDARIES, DEVIATION, Boundary, Layers
-from virtune.model.live import DiskCount, DiskRates, LiveDisk, LiveVm, RingRates, began_anew, rates_between
+from virtune.model.live import (
+    DiskCount,
+    DiskRates,
+    LiveDisk,
+    LiveVm,
+    RingRates,
+    began_anew,
+    rates_between,
+    throttled_rates,
+)
 from virtune.model.threads import ThreadCost
 from virtune.model.units import format_share
 
@@ -63,7 +72,7 @@ def live_paths(
         group = [
             between[name] for name, one in known.items() if disk.group and one.group == disk.group and name in between
         ]
-        done = _done(group or [rates])
+        done = throttled_rates(group or [rates])
         yield LivePath(
             disk=disk,
             rates=rates,
@@ -109,7 +118,7 @@ def live_path(
     """
     threads = () if used is None else _carrying(disk, thread_costs({}, used))
     timed = None if used is None or not used.disks or not disk.direct else timed_disk(used.disks[0], used.seconds)
-    done, role = _done([rates]), None if used is None else used.role("guest")
+    done, role = throttled_rates([rates]), None if used is None else used.role("guest")
     held, quiet = _held(rates, used, rings)
     return DataPath(
         iops=rates.requests / rates.seconds,
@@ -144,20 +153,6 @@ def live_path(
         direct=disk.direct,
         unread=disk.unread,
     )
-
-
-def _done(rates: Sequence[DiskRates]) -> dict[str, float]:
-    """Return what disks together did of what a throttle counts, by unit: reads and writes, since it lets flushes and
-    discards pass.
-    """
-    return {
-        f"{prefix}{unit}": sum(count / one.seconds for count, one in zip(counts, rates, strict=True))
-        for prefix, reads, writes in (("", 1, 1), ("read.", 1, 0), ("write.", 0, 1))
-        for unit, counts in (
-            ("iops", [reads * one.reads + writes * one.writes for one in rates]),
-            ("bps", [reads * one.read_bytes + writes * one.written_bytes for one in rates]),
-        )
-    }
 
 
 def _held(rates: DiskRates, used: Use | None, rings: Sequence[RingRates]) -> tuple[int | None, float]:

@@ -21,8 +21,8 @@ _LOCAL = ("file", "host_device", "host_cdrom")
 _PLAIN = ("raw", "qcow2", *_LOCAL)
 """Drivers of which a diagnosis knows what they do to a request."""
 
-_OF_DATA = ("data-file", "file", "backing")
-"""The child that has a node's data, the first of these that it has; a job's filter has only a backing child."""
+_OF_DATA = ("data-file", "file", "image", "backing")
+"""The child that has a node's data, the first of these that it has, else its first one."""
 
 _NAME_MAX = 200
 """Characters of a name that are shown."""
@@ -104,7 +104,7 @@ class Graph:
             yield node
             done.add(node)
             found = dict(self.children.get(node, ()))
-            node = next((found[role] for role in _OF_DATA if role in found), None)
+            node = next((found[role] for role in (*_OF_DATA, *found) if role in found), None)
 
     def _all(self, root: str) -> set[str]:
         found, left = {root}, [root]

@@ -11,7 +11,6 @@ from virtune.advise.guidelines import TUNING, leaf_for
 from virtune.analyse.layers.bottleneck import judge
 from virtune.analyse.layers.curves import host_queue
 from virtune.analyse.layers.live_path import live_paths, throttled_share
-from virtune.analyse.layers.profile import rate_words, sequential_share, workload_words
 from virtune.analyse.layers.tuning import answers_of, not_applicable
 from virtune.analyse.trial.counters import read_counters
 from virtune.analyse.trial.usage import use
@@ -22,6 +21,7 @@ from virtune.bench.live.monitor import monitored
 from virtune.bench.live.places import watched_moves
 from virtune.bench.live.rings import sampled
 from virtune.bench.live.view import LiveView
+from virtune.fio.live_load import rate_words, sequential_share, workload_words
 from virtune.model.bottleneck import DataPath, Diagnosis
 from virtune.model.counters import Use
 from virtune.model.errors import PreconditionError, UsageError
