@@ -116,10 +116,13 @@ def run(
     ok: tuple[int, ...] = (0,),
     place: Path | None = None,
     most_bytes: int = _OUTPUT_MAX,
-    encoding: str = "utf-8",
     locale: str = "C",
+    into: IO[bytes] | None = None,
 ) -> Output:
-    """Run a short command to its end and return its output; raises CommandError with a line the user can paste."""
+    """Run a short command to its end and return its output; raises CommandError with a line the user can paste.
+
+    Its stdout is written `into` a file as it comes, where one is given, and is empty then.
+    """
     with tempfile.TemporaryFile() as words:
         words.write(stdin if isinstance(stdin, bytes) else (stdin or "").encode())
         words.seek(0)
@@ -138,7 +141,7 @@ def run(
             raise CommandError(f"not allowed to run `{command[0]}`") from None
     with process:
         try:
-            done = _read_to_end(process, command, timeout_seconds, most_bytes, encoding)
+            done = _read_to_end(process, command, timeout_seconds, most_bytes, into)
         except BaseException:
             process.kill()
             raise
@@ -156,7 +159,7 @@ def _read_to_end(
     command: Sequence[str],
     timeout_seconds: float,
     most_bytes: int,
-    encoding: str,
+    into: IO[bytes] | None,
 ) -> Output:
     """Read what a command prints until it ends. Raises CommandError when it takes too long or prints too much."""
     deadline = time.monotonic() + timeout_seconds
@@ -171,7 +174,10 @@ def _read_to_end(
                 raise CommandError(f"{NO_END} {timeout_seconds:g} s: {shlex.join(command)}")
             for key, _ in ready:
                 found = os.read(key.fd, 65536)
-                parts[key.data].append(found)
+                if into is not None and key.data == "stdout":
+                    into.write(found)
+                else:
+                    parts[key.data].append(found)
                 size += len(found)
                 if not found:
                     open_ends.unregister(key.fileobj)
@@ -181,7 +187,7 @@ def _read_to_end(
         status = process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
         raise CommandError(f"{NO_END} {timeout_seconds:g} s: {shlex.join(command)}") from None
-    stdout, stderr = (b"".join(parts[name]).decode(encoding, errors="replace") for name in ("stdout", "stderr"))
+    stdout, stderr = (b"".join(parts[name]).decode(errors="replace") for name in ("stdout", "stderr"))
     return Output(status=status, stdout=stdout, stderr=stderr)
 
 

@@ -4,6 +4,7 @@
 import contextlib
 import json
 import os
+import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +12,14 @@ from pathlib import Path
 import pytest
 from tests.conftest import eventually
 from tests.fleet.machines import Machines, machines
+from tests.flows.hostile_bundles import little_memory, of_small_values, of_zeros
 from tests.guide import EXAMPLES
 from tests.published import complaints
 
 from virtune import __version__
 from virtune.cli import run
+from virtune.flows.stored.bundle_rows import rows_bundle
+from virtune.store.store import Store
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("fleet")]
 
@@ -118,3 +122,42 @@ def test_a_connection_that_is_cut_is_noticed_and_a_missing_virtune_is_named(
     slow.write_text(f"#!/bin/sh\n{version}\nprintf 'error: it broke\\n\\nhint: mend it\\n' >&2; exit 3\n")
     assert run([*asked, "--virtune", str(slow)]) == 1
     assert "failed: c: it broke (mend it)" in capfd.readouterr().out
+
+
+HOSTILE = """#!/bin/sh
+case "$1 $2" in
+"--version ") echo virtune, version {version} ;;
+"list --json") echo '{{"schema": "virtune/list/1", "studies": [{{"id": "{study}"}}], "damaged": []}}' ;;
+*) cat {bundle} ;;
+esac
+"""
+
+
+def test_a_bundle_of_a_hostile_host_costs_that_host_and_little_memory(
+    fleet: Machines, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    there = fleet.by_name["a"].place / "data" / "virtune" / "virtune.sqlite"
+    words = ["--arm", "a:rig=simulated", "--arm", "b:rig=simulated,disk.aio=io_uring", "--rounds", "2", "--quiet"]
+    assert run(["compare", *words, "--scratch", str(tmp_path), "--store", str(there)]) == 0
+    with Store(there, reading=True) as store:
+        study = store.find("last")
+        good = rows_bundle(store, study)
+    for number, (name, made) in enumerate((("b", of_zeros), ("c", of_small_values))):
+        bundle, program = tmp_path / f"{name}.zip", fleet.by_name[name].place / "bin" / "virtune"
+        bundle.write_bytes(made(good, random.Random(number)))
+        program.unlink()
+        program.write_text(HOSTILE.format(version=__version__, study=study, bundle=bundle))
+        program.chmod(0o755)
+    hosts = [word for name in "abc" for word in ("--host", name)]
+    asked = ["fleet", "gather", "--ssh-config", str(fleet.config), *hosts, "--store", str(tmp_path / "all.sqlite")]
+    capfd.readouterr()
+    with little_memory():
+        assert run([*asked, "--json"]) == 1
+    found = json.loads(capfd.readouterr().out)
+    assert [one["name"] for one in found["hosts"]] == ["a"]
+    assert {one["name"] for one in found["failed"]} == {"b", "c"}
+    assert all("is not a bundle that can be imported" in one["because"] for one in found["failed"])
+    with Store(tmp_path / "all.sqlite", reading=True) as store, Store(there, reading=True) as theirs:
+        assert store.hosts() == ("a",)
+        assert store.find(study) == study
+        assert store.get(study) == theirs.get(study)

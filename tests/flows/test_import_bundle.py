@@ -3,11 +3,14 @@
 
 import io
 import json
+import random
+import time
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.flows.hostile_bundles import KINDS, Hostile, little_memory
+from tests.store.at_once import begun, changed
 
 from virtune.cli import run
 from virtune.flows.reports.export import bundle
@@ -47,26 +50,24 @@ def test_a_study_goes_through_a_bundle_unchanged_and_only_once(made: Path, tmp_p
     assert packed(tmp_path / "other.sqlite") == packed(made)
 
 
+def merged(content: bytes, store: Store) -> int:
+    with read_bundle(io.BytesIO(content), source="x") as bundled:
+        return merge(bundled, store).attempts
+
+
 def test_a_study_that_has_gone_on_gets_its_new_trials(made: Path, tmp_path: Path) -> None:
-    whole = read_bundle(packed(made), source="x")
-    half = replace(whole, attempts=whole.attempts[:3], finished=False)
+    whole = packed(made)
     with Store(tmp_path / "store.sqlite") as store:
-        assert merge(half, store).attempts == 3
-        assert not store.get(whole.study.id).finished
-        assert merge(whole, store).attempts == 1
-        assert merge(whole, store).attempts == 0
-        assert store.get(whole.study.id).finished
+        assert merged(begun(whole, 3, finished=False), store) == 3
+        name = store.find("last")
+        assert not store.get(name).finished
+        assert merged(whole, store) == 1
+        assert merged(whole, store) == 0
+        assert merged(begun(whole, 3, finished=False), store) == 0
+        assert store.get(name).finished
+        other = changed(whole, "/study.json", lambda text: json.dumps(json.loads(text) | {"facts": "{}"}).encode())
         with pytest.raises(StoreError, match="the store has another study"):
-            merge(replace(whole, facts='{"other": 1}'), store)
-
-
-def changed(content: bytes, member: str, text: bytes) -> bytes:
-    """A bundle with one member replaced."""
-    file = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(file, "w") as new:
-        for one in old.infolist():
-            new.writestr(one, text if one.filename.endswith(member) else old.read(one))
-    return file.getvalue()
+            merged(other, store)
 
 
 def test_a_damaged_bundle_is_refused_in_one_sentence(made: Path) -> None:
@@ -88,16 +89,36 @@ def test_a_damaged_bundle_is_refused_in_one_sentence(made: Path) -> None:
     }  # fmt: skip
     for said, contents in cases.items():
         for content in contents:
-            with pytest.raises(ReadError, match=said):
-                read_bundle(content, source="x.zip")
+            with pytest.raises(ReadError, match=said), read_bundle(io.BytesIO(content), source="x.zip"):
+                pytest.fail("it was read")
 
 
-def test_one_that_unpacks_to_too_much_is_refused_however_often_a_member_is_named(made: Path) -> None:
+def test_one_that_unpacks_to_more_than_is_allowed_is_refused(made: Path) -> None:
     good = packed(made)
     with zipfile.ZipFile(io.BytesIO(good)) as one:
         size = sum(member.file_size for member in one.infolist())
-        rows = json.loads(next(one.read(name) for name in one.namelist() if name.endswith("/study.json")))
-    read_bundle(good, source="x.zip", most_bytes=size)
-    rows["attempts"][0]["captures"] *= 1000
-    with pytest.raises(ReadError, match="it unpacks to more than"):
-        read_bundle(changed(good, "/study.json", json.dumps(rows).encode()), source="x.zip", most_bytes=10 * size)
+    with read_bundle(io.BytesIO(good), source="x.zip", most_bytes=size):
+        pass
+    with (
+        pytest.raises(ReadError, match="it unpacks to more than"),
+        read_bundle(io.BytesIO(good), source="x.zip", most_bytes=size // 10),
+    ):
+        pytest.fail("it was read")
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 12))])
+@pytest.mark.parametrize("hostile", KINDS, ids=[one.__name__ for one in KINDS])
+def test_a_hostile_bundle_costs_one_sentence(
+    hostile: Hostile, seed: int, made: Path, tmp_path: Path, capfd: Capture
+) -> None:
+    chance = random.Random(f"{hostile.__name__} {seed}")
+    (tmp_path / "x.zip").write_bytes(hostile(packed(made), chance))
+    place = tmp_path / "store.sqlite"
+    begun_at = time.process_time()
+    with little_memory():
+        assert run(["import", str(tmp_path / "x.zip"), "--store", str(place)]) in (1, 2)
+    assert time.process_time() - begun_at < 10
+    said = capfd.readouterr().err
+    assert "is not a bundle that can be imported: " in said
+    assert len(said.splitlines()) <= 3
+    assert not place.exists()

@@ -42,13 +42,17 @@ def bundles(place: Path) -> list[Path]:
     kept.write_bytes(gzip.decompress(KEPT.read_bytes()))
     with Store(kept) as store:
         compared, other = rows_bundle(store, COMPARE), rows_bundle(store, IMPORT)
-    made = {"whole": begun(compared, ATTEMPTS, True), "half": begun(compared, ATTEMPTS // 2, False), "other": other}
+    made = {
+        "whole": begun(compared, ATTEMPTS, finished=True),
+        "half": begun(compared, ATTEMPTS // 2, finished=False),
+        "other": other,
+    }
     for name, content in made.items():
         (place / f"{name}.zip").write_bytes(content)
     return [place / f"{name}.zip" for name in made]
 
 
-def begun(content: bytes, attempts: int, finished: bool) -> bytes:
+def begun(content: bytes, attempts: int, *, finished: bool) -> bytes:
     """Return a bundle as it was when so many of its study's attempts were made."""
 
     def cut(text: bytes) -> bytes:
@@ -99,8 +103,8 @@ def alone(place: Path) -> tuple[list[Path], dict[str, Rows]]:
 
 
 def _gather(place: StorePlace, host: str, path: Path) -> int:
-    with Store(place, host=host) as store:
-        return merge(read_bundle(path.read_bytes(), source="x"), store).attempts
+    with path.open("rb") as file, read_bundle(file, source="x") as bundled, Store(place, host=host) as store:
+        return merge(bundled, store).attempts
 
 
 @dataclass(frozen=True)

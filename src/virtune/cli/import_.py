@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune import`: store fio results of other days and other hosts."""
 
+import contextlib
+import io
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import click
 
@@ -14,8 +16,8 @@ from virtune.probe.reading import read_up_to
 if TYPE_CHECKING:
     from virtune.flows.stored.import_results import Terms
 
-BUNDLE_MAX = 1024**3
-"""The largest bundle: a day of trials with all their captures has about 100 MiB."""
+PIPED_MAX = 64 * 1024**2
+"""The largest bundle that comes through a FIFO and is held in memory: a day of trials of 10 s has twice as much."""
 
 
 @click.command(name="import")
@@ -93,8 +95,12 @@ def _bundles(paths: tuple[Path, ...], store: StorePlace) -> None:
     from virtune.flows.stored.import_bundle import merge, read_bundle
     from virtune.store.store import Store
 
-    bundles = [read_bundle(_content(path), source=str(path)) for path in paths]
-    with Store(store) as kept:
+    with contextlib.ExitStack() as opened:
+        # one that is damaged is named before anything is stored
+        bundles = [
+            opened.enter_context(read_bundle(opened.enter_context(_opened(path)), source=str(path))) for path in paths
+        ]
+        kept = opened.enter_context(Store(store))
         for bundled in bundles:
             done = merge(bundled, kept)
             more = "" if done.new else "more "
@@ -102,11 +108,13 @@ def _bundles(paths: tuple[Path, ...], store: StorePlace) -> None:
             click.echo(f"{done.study}: {added}")
 
 
-def _content(path: Path) -> bytes:
+def _opened(path: Path) -> IO[bytes]:
     try:
-        content = read_up_to(path, BUNDLE_MAX + 1)
+        if path.is_file():
+            return path.open("rb")
+        content = read_up_to(path, PIPED_MAX + 1)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from None
-    if len(content) > BUNDLE_MAX:
-        raise UsageError(f"{path} is larger than {BUNDLE_MAX // 1024**2} MiB")
-    return content
+    if len(content) > PIPED_MAX:
+        raise UsageError(f"{path} is larger than {PIPED_MAX // 1024**2} MiB", hint="keep it in a file first")
+    return io.BytesIO(content)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from virtune.bounded import read_bounded
 from virtune.fleet.ssh_settings import config_words, destination
@@ -78,17 +79,18 @@ class Connection:
         timeout_seconds: float,
         most_bytes: int,
         ok: tuple[int, ...] = (0,),
-        encoding: str = "utf-8",
+        into: IO[bytes] | None = None,
         stdin: bytes | None = None,
     ) -> Output:
-        """Run a command there to its end and return its output (`latin-1`: each byte a character). Raises HostError
-        with the reason.
+        """Run a command there to its end and return its output, but for what it prints `into` a file. Raises
+        HostError with the reason.
         """
         asked = self.command(command)
         every = tuple(range(256))
         try:
-            done = run(asked, timeout_seconds=timeout_seconds, ok=every, most_bytes=most_bytes, encoding=encoding,
-                       stdin=stdin)  # fmt: skip
+            done = run(
+                asked, timeout_seconds=timeout_seconds, ok=every, most_bytes=most_bytes, into=into, stdin=stdin
+            )
         except CommandError as error:
             raise HostError(f"{error.message.partition(': ')[0]}: `{shlex.join(command)}`") from None
         if done.status in ok:

@@ -50,18 +50,18 @@ def _flat(value: object, path: str, depth: int) -> Iterator[tuple[str, str]]:
             yield from _flat(inner, f"{path}.{key}".lstrip("."), depth + 1)
     elif isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
         for index, one in enumerate(value):
-            yield from _flat(one, f"{path}.{_name_of(one) or index}", depth + 1)
+            yield from _flat(one, f"{path}.{_name_of(one, depth) or index}", depth + 1)
     elif isinstance(value, list):
         yield path, ",".join(map(_text, value))
     else:
         yield path, _text(value)
 
 
-def _name_of(one: object) -> str | None:
-    for key in _NAMES if isinstance(one, dict) else ():
+def _name_of(one: object, depth: int) -> str | None:
+    for key in _NAMES if isinstance(one, dict) and depth <= DEPTH_MAX else ():
         found = one.get(key) if isinstance(one, dict) else None
         if isinstance(found, dict):
-            return _name_of(found)
+            return _name_of(found, depth + 1)
         if isinstance(found, str | int):
             return str(found)
     return None

@@ -24,9 +24,18 @@ TAIL_MAX = 8000
 @click.option("--estimate", is_flag=True, help="Say how long it would take, and begin nothing.")
 @click.option("--stop", is_flag=True, help="Ask it to stop; what is finished is kept.")
 @click.option("--rows", is_flag=True, help="Write the study TASK as a bundle of its rows and captures.")
+@click.option("--changes", is_flag=True, help="Write what the journal of the change TASK holds.")
 @click.option("--carry", type=int, default=None, metavar="FD", help="Run it, holding this lock.")
 def here(
-    task: str, words: tuple[str, ...], *, follow: bool, estimate: bool, stop: bool, rows: bool, carry: int | None
+    task: str,
+    words: tuple[str, ...],
+    *,
+    follow: bool,
+    estimate: bool,
+    stop: bool,
+    rows: bool,
+    changes: bool,
+    carry: int | None,
 ) -> int:
     """Begin TASK with the WORDS of a study, or say how far it is: a line of JSON."""
     from virtune.flows.fleet import here as fleet_here
@@ -39,6 +48,13 @@ def here(
 
         with Store(fleet_here.own_store(), reading=True) as store:
             sys.stdout.buffer.write(rows_bundle(store, task))
+        return 0
+    if changes:
+        from virtune.apply.journal import Journal
+        from virtune.flows.fleet.apply import JOURNALS, entries_text
+        from virtune.shell import data_directory
+
+        click.echo(entries_text(Journal(data_directory() / JOURNALS / task)))
         return 0
     if estimate:
         click.echo(fleet_here.line_of(_estimated(words)))

@@ -5,22 +5,29 @@ Each host's own virtune makes the change and journals it, into a journal of this
 nothing but the name of the change: what a killed virtune or a broken connection left is in the journal of its host.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from virtune.flows.fleet.ask import DOCUMENT_MAX, FleetAccess, Ready, ask_each
+from virtune.apply.journal import Journal, Step
+from virtune.fleet.ssh import HostError
+from virtune.flows.fleet.ask import DOCUMENT_MAX, FleetAccess, Ready, ask_each, is_word, read_document
 from virtune.flows.fleet.kept_plans import CHANGES
 from virtune.flows.stored.study_id import study_id
 from virtune.model.errors import UsageError
 from virtune.model.fleet import ChangedHost, FleetChange, FleetHost, HostVms, Unreached
 from virtune.model.text import printable
 
-_UNDONE = "undone"
+JOURNALS = "fleet-changes"
+"""Where each change of a fleet has its journal, among the user's data."""
 
-_JOURNALLED = """v=$1; verb=$2; name=$3; shift 3
-exec "$v" "$verb" --journal "${XDG_DATA_HOME:-$HOME/.local/share}/virtune/fleet-changes/$name" "$@\""""
+_JOURNALLED = f"""v=$1; verb=$2; name=$3; shift 3
+exec "$v" "$verb" --journal "${{XDG_DATA_HOME:-$HOME/.local/share}}/virtune/{JOURNALS}/$name" "$@\""""
 """Calls a host's virtune with the journal of one change: the shell there knows where its user's data are."""
+
+
+_ENTRIES = "virtune/journal/1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,16 +110,16 @@ def undo_change(change: FleetChange, access: FleetAccess, *, say: Callable[[str]
     """Undo a change on every host that it may have touched, the last one first; what is undone already is left."""
 
     def task(ready: Ready) -> int:
-        def asked(*words: str) -> str:
-            command = _journalled(ready, "undo", change.name, *words)
+        def asked(*command: str) -> str:
             return ready.connection.run(
                 command, timeout_seconds=access.timeout_seconds, most_bytes=DOCUMENT_MAX
-            ).stdout  # fmt: skip
+            ).stdout
 
-        lines = [line.split("  ") for line in asked("--list").splitlines()]
-        left = [line[0] for line in lines if len(line) > 2 and line[2] != _UNDONE]
+        left, damaged = entries_in(asked(ready.virtune, "fleet", "here", change.name, "--changes"))
         for entry in reversed(left):
-            asked(entry)
+            asked(*_journalled(ready, "undo", change.name, entry))
+        if damaged:
+            raise HostError(f"{len(left)} VMs were undone, and its journal is damaged: {damaged[0]}")
         return len(left)
 
     hosts = [one.host for one in reversed(change.hosts)]
@@ -124,6 +131,28 @@ def undo_change(change: FleetChange, access: FleetAccess, *, say: Callable[[str]
             state = "undone" if one[2] else "untouched"
             found.append(ChangedHost(host=one[0], state=state, said=f"{one[2]} VMs" if one[2] else ""))
     return found
+
+
+def entries_text(journal: Journal) -> str:
+    """Write what a journal holds for `entries_in` of another host."""
+    entries = [{"id": one.id, "undone": one.steps[-1] is Step.UNDONE} for one in journal.entries()]
+    return json.dumps({"schema": _ENTRIES, "entries": entries, "damaged": list(journal.damaged())})
+
+
+def entries_in(text: str) -> tuple[list[str], list[str]]:
+    """Return the entries of a host's journal that are not undone, the oldest first, and what is damaged there.
+
+    Raises HostError for anything else.
+    """
+    found = read_document(text, _ENTRIES)
+    entries, damaged = found.get("entries"), found.get("damaged")
+    if not isinstance(entries, list) or not isinstance(damaged, list) or not all(map(_is_entry, entries)):
+        raise HostError("its list of changes is damaged")
+    return [one["id"] for one in entries if not one["undone"]], [str(one) for one in damaged]
+
+
+def _is_entry(found: object) -> bool:
+    return isinstance(found, dict) and isinstance(found.get("undone"), bool) and is_word(found.get("id"))
 
 
 def _journalled(ready: Ready, verb: str, change: str, *words: str) -> tuple[str, ...]:

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ask the virtune of each host for a document, of many hosts at once."""
 
-import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, TypeVar
 
 from virtune import __version__
+from virtune.bounded import read_json
 from virtune.fleet.ssh import CONNECT_SECONDS, Connection, HostError, connected
 from virtune.model.errors import VirtuneError
 from virtune.model.fleet import FleetHost, HostAnswer, Unreached
@@ -17,11 +19,21 @@ from virtune.shell import Warden, find
 DOCUMENT_MAX = 32 * 1024**2
 """The largest document of a host: an audit of 1,000 VMs has about 10 MB."""
 
+_READ = Lock()
+
 _SHORT_SECONDS, _SHORT_BYTES = 60.0, 64 * 1024
 """For `uname` and `virtune --version`, on a host that is busy."""
 
 _NAME_AND_PATH = """echo $(uname -n) $(command -v "$1" || ls "$HOME/.local/bin/$1" 2>/dev/null)"""
 """A host's own name for itself, and its virtune: commands over ssh often have a PATH without ~/.local/bin."""
+
+
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,399}")
+
+
+def is_word(found: object) -> bool:
+    """Whether what a host calls something may be a word of a command: the id of a study or of a change."""
+    return isinstance(found, str) and bool(_WORD.fullmatch(found))
 
 
 class OtherVersionError(HostError):
@@ -113,8 +125,9 @@ def ask_document(
 def read_document(text: str, schema: str) -> Mapping[str, Any]:
     """Return a host's document. Raises HostError where it is not one of that schema."""
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
+        with _READ:  # one at a time, whatever hosts print: what is made of a text is ten times as large
+            found = read_json(text)
+    except ValueError:
         raise HostError(f"what it printed is not the document {schema}") from None
     if not isinstance(found, dict) or found.get("schema") != schema:
         raise HostError(f"what it printed is not the document {schema}")

@@ -2,12 +2,14 @@
 """Gather the studies of many hosts: each once, however often it is gathered."""
 
 import contextlib
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from threading import BoundedSemaphore, Lock
 from typing import Any
 
 from virtune.fleet.ssh import HostError
-from virtune.flows.fleet.ask import DOCUMENT_MAX, Asked, FleetAccess, Ready, ask_each, read_document
+from virtune.flows.fleet.ask import DOCUMENT_MAX, Asked, FleetAccess, Ready, ask_each, is_word, read_document
 from virtune.flows.fleet.place import FleetPlace
 from virtune.flows.fleet.summaries import KINDS, summarised
 from virtune.flows.stored.import_bundle import Merged, merge, read_bundle
@@ -18,8 +20,13 @@ from virtune.report.json.listing import SCHEMA as LIST
 from virtune.store.rows import SEPARATOR
 from virtune.store.store import Store
 
-BUNDLE_MAX = 512 * 1024**2
-"""The largest bundle of one study that is pulled; a long search has some 20 MiB."""
+BUNDLE_MAX = 256 * 1024**2
+"""The largest bundle of one study that is pulled; a day of trials of 10 s has some 110 MiB, a long search 20."""
+
+AT_ONCE = 4
+_ON_THE_WAY, _UNPACKED = BoundedSemaphore(AT_ONCE), Lock()
+"""So many bundles are on their way at once, in temporary files of 1 GiB at most, and one of them is unpacked, however
+many hosts are asked: none of them may cost more than its own failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +92,7 @@ def _wanted(ready: Ready, access: FleetAccess, store: Store, names: Sequence[str
     found = read_document(done.stdout, LIST).get("studies")
     if not isinstance(found, list):
         raise HostError("its list of studies is damaged")
-    ids = [_id_of(one) for one in reversed(found)]
+    ids = [listed_id(one) for one in reversed(found)]
     for name in names:
         if not any(one.startswith(name) for one in ids):
             raise HostError(f"has no study {name!r}", hint="`virtune list` there shows its studies")
@@ -94,20 +101,26 @@ def _wanted(ready: Ready, access: FleetAccess, store: Store, names: Sequence[str
     return [one for one in chosen if not store.is_finished(one)]
 
 
-def _id_of(listed: Mapping[str, Any]) -> str:
+def listed_id(listed: Mapping[str, Any]) -> str:
+    """Return the id of a study in a host's list. Raises HostError where it is none."""
     found = listed.get("id") if isinstance(listed, dict) else None
-    if not isinstance(found, str) or not found[:1].isalnum():
+    if not is_word(found):
         raise HostError("its list of studies is damaged")
-    return found
+    return str(found)
 
 
 def _pulled(ready: Ready, access: FleetAccess, store: Store, name: str) -> Merged:
-    done = ready.connection.run(
-        [ready.virtune, "fleet", "here", name, "--rows"],
-        timeout_seconds=access.timeout_seconds, most_bytes=BUNDLE_MAX, encoding="latin-1",
-    )  # fmt: skip
-    bundled = read_bundle(done.stdout.encode("latin-1"), source=f"its study {name}")
-    merged = merge(bundled, store)
+    with _ON_THE_WAY, tempfile.TemporaryFile() as file:
+        command = [ready.virtune, "fleet", "here", name, "--rows"]
+        try:
+            ready.connection.run(command, timeout_seconds=access.timeout_seconds, most_bytes=BUNDLE_MAX, into=file)
+        except OSError as error:
+            said = f"cannot keep its study {name} in {tempfile.gettempdir()}: {(error.strerror or '').lower()}"
+            raise HostError(said, hint="the environment's TMPDIR names another directory") from None
+        with _UNPACKED, read_bundle(file, source=f"its study {name}") as bundled:
+            if bundled.study.id != name:
+                raise HostError(f"gave another study than {name}")
+            merged = merge(bundled, store)
     if bundled.finished and bundled.study.kind in KINDS:
         with contextlib.suppress(VirtuneError):  # it is here; what it says the report will tell
             summarised(store, name)

@@ -64,6 +64,9 @@ and following may cost a host that is measured 0.5 % at most."""
 _UNKNOWN_SECONDS = 2.0
 """How soon a task is looked at again whose process is not known yet, or is just gone."""
 
+_NUMBER_MAX = 1e9
+"""The largest number that a host may give of trials, or of seconds."""
+
 _PROGRESS = TypeAdapter(TaskProgress)
 
 
@@ -295,9 +298,18 @@ def read_line(text: str) -> TaskProgress:
 def progress_in(text: str) -> TaskProgress:
     """Read the line of another host. Raises HostError for anything else."""
     try:
-        return read_line(text.strip())
+        found = read_line(text.strip())
     except ValueError:
-        raise HostError("what its virtune said of the task is not to be understood") from None
+        found = None
+    if found is None or not _is_sound(found):
+        raise HostError("what its virtune said of the task is not to be understood")
+    return found
+
+
+def _is_sound(found: TaskProgress) -> bool:
+    """Whether a host's numbers are some, and its study's id may be a word of a command."""
+    numbers = (found.done, found.total, found.left_seconds or 0.0, abs(found.code or 0))
+    return all(0 <= one <= _NUMBER_MAX for one in numbers) and (not found.study or bool(_NAME.fullmatch(found.study)))
 
 
 def _ended(place: TaskPlace) -> TaskProgress | None:

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any
 
 from virtune import __version__, on_host
+from virtune.bounded import read_json
 from virtune.fleet.ssh import Connection, HostError
 from virtune.fleet.wheelhouse import HostPlatform, Wheels, wheels_for
 from virtune.flows.fleet.ask import FleetAccess, Ready, ask_each, named_on
@@ -51,7 +52,7 @@ def install(
             return "kept", current, current
         if current not in (None, __version__) and not wish.upgrade:
             raise HostError(f"has virtune {current} already", hint="--upgrade replaces it, and --back puts it back")
-        platform = _platform(before)
+        platform = platform_of(before)
         with one_by_one:
             if platform not in wheels:
                 wheels[platform] = wheels_for(platform, wish.wheelhouse)
@@ -89,7 +90,7 @@ class _Python:
             lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
             raise HostError(lines[-1].removeprefix("error: ") if lines else "its Python gave no reason")
         try:
-            found = json.loads(done.stdout)
+            found = read_json(done.stdout)
         except ValueError:
             found = None
         if not isinstance(found, dict):
@@ -113,7 +114,7 @@ def _version(found: Mapping[str, Any]) -> str | None:
     return version if isinstance(version, str) else None
 
 
-def _platform(found: Mapping[str, Any]) -> HostPlatform:
+def platform_of(found: Mapping[str, Any]) -> HostPlatform:
     """Return what a host's wheels depend on. Raises HostError for one that no wheels are made for."""
     libc = found.get("libc")
     name, number = (libc[0], str(libc[1])) if isinstance(libc, list) and len(libc) == 2 else ("", "")
@@ -122,11 +123,11 @@ def _platform(found: Mapping[str, Any]) -> HostPlatform:
             "its Python is not CPython on glibc, for which wheels are made", hint="install it by hand there"
         )
     python = str(found.get("python"))
-    if [int(one) for one in python.split(".") if one.isdecimal()] < [3, 11]:
+    if [int(one[:9]) for one in python.split(".") if one.isdecimal()] < [3, 11]:
         raise HostError(f"has Python {python}, and 3.11 is needed", hint="`--python PATH` names another one there")
     major, _, minor = number.partition(".")
     try:
-        glibc = (int(major), int(minor))
+        glibc = (int(major[:9]), int(minor[:9]))
     except ValueError:
         raise HostError(f"its glibc {number} is not to be understood") from None
     return HostPlatform(python=python, machine=str(found.get("machine")), glibc=glibc)
