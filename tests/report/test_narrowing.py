@@ -174,7 +174,7 @@ def test_trials_whose_cause_is_waived_count_in_the_pictures() -> None:
     sound = replace(first, measurement=replace(first.measurement, remarks=(), values=(("cpu.io.load", 9e-5),)))
     mixed = replace(kept, trials=(sound, *disturbed[1:]))
     of_all, of_one = (
-        cpu_by_thread(result, mixed, kept.study.workloads[0].name) for result in (waived, replace(waived, pardons=()))
+        cpu_by_thread(replace(result, arms=()), mixed, kept.study.workloads[0].name) for result in (waived, rejected)
     )
     assert of_all is not None
     assert of_one is not None

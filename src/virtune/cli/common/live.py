@@ -14,10 +14,10 @@ from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.text import printable
 from virtune.model.units import format_seconds, format_share
 from virtune.model.verdict import Comparison, Verdict
-from virtune.report.text.forest import bar, reach_of
+from virtune.report.text.forest import axis_of, bar
 from virtune.report.text.study.answer import STYLE
 from virtune.report.text.study.thresholds import arms_text
-from virtune.report.text.words import HOPELESS, count_text, difference_text
+from virtune.report.text.words import count_text, difference_text
 
 ROUNDS_FORESEEN = 500
 """More rounds than this take hours: such a forecast only says that the host is too noisy."""
@@ -100,8 +100,7 @@ class LiveBlock:
             (one for one in self.verdicts if one.rounds_left is not None), key=lambda one: one.rounds_left or 0
         )[-PAIRS_SHOWN:]
         told = [one.ratio for one in open_ if one.ratio is not None]
-        ends = [end for one in told if one.high <= one.low * HOPELESS for end in (one.low, one.high)]
-        reach = reach_of([*ends, *(one.estimate for one in told)])
+        reach = axis_of(told)
         grid = Table.grid(padding=(0, 1))
         for one in open_:
             ratio = one.ratio

@@ -17,7 +17,7 @@ from virtune.report.charts.narrowing import narrowing
 from virtune.report.charts.offered import against_offered
 from virtune.report.charts.percentiles import percentile_curve
 from virtune.report.charts.rounds import rounds_in_time
-from virtune.report.charts.stacked import cpu_by_thread, layer_load, layer_times
+from virtune.report.charts.stacked import cpu_by_thread, layer_times
 from virtune.report.charts.tradeoff import speed_against_cost
 
 SIMULATED = "SIMULATED: invented figures, no disk was measured"
@@ -53,7 +53,6 @@ def _charts(result: Result, record: StudyRecord) -> Iterator[Chart]:
             heat_map(result, record, workload.name),
             cpu_by_thread(result, record, workload.name),
             layer_times(result, workload.name),
-            layer_load(result, workload.name),
             speed_against_cost(result, workload.name),
         ):
             if made is not None:

@@ -6,7 +6,7 @@ from typing import Any
 from virtune.model.metric import BY_ID
 from virtune.model.result import Result
 from virtune.report.charts.chart import MOST_ARMS, Chart, arms_scale, file_name, specification
-from virtune.report.text.study.result import value_text
+from virtune.report.text.study.result import largest_decided, value_text
 
 _ROW = 26
 
@@ -16,7 +16,7 @@ def iops_bars(result: Result, workload: str) -> Chart | None:
     rows: list[dict[str, Any]] = []
     shown: list[tuple[str, ...]] = []
     for arm in result.study.arms:
-        found = result.value(arm.name, workload, "iops")
+        found = result.value_of_a_round(arm.name, workload, "iops")
         if found is None:
             continue
         reach = found.value * (found.spread or 0.0)
@@ -26,12 +26,11 @@ def iops_bars(result: Result, workload: str) -> Chart | None:
         shown.append((arm.name, text, "-" if found.spread is None else f"{found.spread:.1%}", str(found.rounds)))
     if not 2 <= len(rows) <= MOST_ARMS:
         return None
-    best = max(rows, key=lambda row: float(row["iops"]))
     return Chart(
         name=file_name("bars", workload),
-        title=f"{workload}: the most IOPS, {best['text']}, on {best['arm']}",
+        title=f"{workload}: {largest_decided(result, workload, 'iops')}",
         reading=(
-            "Each bar is an arm's mean over its rounds, the thin line one standard deviation of a round each way. "
+            "Each bar is an arm's IOPS as in the table, the thin line one standard deviation of a round each way. "
             "Whether two arms differ is said by the intervals of their difference, not by these lines."
         ),
         spec=specification(_spec(result, rows), height=_ROW * len(rows)),

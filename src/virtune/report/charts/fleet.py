@@ -13,9 +13,10 @@ from virtune.model.units import format_share
 from virtune.model.verdict import Verdict
 from virtune.report.charts.audit_map import SEVERITY_COLOURS
 from virtune.report.charts.chart import SHAPES, Chart, file_name, specification
-from virtune.report.charts.forest import FOREST, LABEL, ROW, forest_row, forest_spec, reach_of
+from virtune.report.charts.forest import FOREST, LABEL, ROW, forest_row, forest_spec
 from virtune.report.fleet_audit import rule_rows
 from virtune.report.text.fleet.report import TOO_FEW_HOSTS, mean_ratio, next_ratio, verdict_words
+from virtune.report.text.forest import axis_of
 from virtune.report.text.words import TENFOLD, change_words, count_text, difference_text, limits_text
 
 HOSTS_SHOWN = 60
@@ -69,7 +70,7 @@ def forest_of_hosts(effect: FleetEffect, study: Study) -> Chart:
         if (coming := next_ratio(pooled)) is not None:
             named.append((_NEXT, _NEXT, coming))
     named += [(host, verdicts[host].value, ratio) for host, ratio in ends]
-    reach = reach_of([ratio for _, _, ratio in named])
+    reach = math.log1p(axis_of(ratio for _, _, ratio in named))
     rows = [
         forest_row(
             name,

@@ -10,31 +10,38 @@ from virtune.model.result import Result
 from virtune.model.units import format_share
 from virtune.model.verdict import Comparison, Interval
 from virtune.report.charts.chart import MOST_ARMS, SHAPES, Chart, file_name, specification
-from virtune.report.text.study.answer import change_text
+from virtune.report.text.forest import axis_of
+from virtune.report.text.study.answer import change_text, is_told
 
 FOREST = "forest"
 """How the name of a forest plot begins."""
 
-_REACH = (0.08, math.log(4))
-"""The axis reaches at least 8 % and at most a factor of four each way; what goes beyond ends in an arrow."""
-
 ROW = 30
 """The height of a row."""
 
-TICKS = {0.3: (-0.2, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2), math.inf: (-0.75, -0.5, -0.25, 0.0, 0.33, 1.0, 3.0)}
-"""Differences at which the axis is labelled, by how far it reaches."""
+_RISES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 3.0, 9.0, 99.0, 999.0, 9999.0)
+_FALLS = (-0.01, -0.02, -0.05, -0.1, -0.2, -0.33, -0.5, -0.75, -0.9, -0.99, -0.999, -0.9999)
+"""Differences at which an axis may be labelled."""
 
-LABEL = "abs(datum.value) < 1e-9 ? '0 %' : format(100 * (exp(datum.value) - 1), '+.0f') + ' %'"
+_APART = 0.28
+"""Labels are at least so far from one another, as a share of the axis to one side."""
+
+
+LABEL = (
+    "abs(datum.value) < 1e-9 ? '0 %' : datum.value > log(9.99) ? 'x' + format(exp(datum.value), ',.0f') :"
+    " format(100 * (exp(datum.value) - 1), '+.4~g') + ' %'"
+)
 
 
 def forest(result: Result, workload: str) -> Chart | None:
     """Draw the verdicts of a workload; None where nothing is compared."""
     pairs = [one for one in result.verdicts if one.workload == workload]
-    found = [one for one in pairs if one.ratio is not None][:MOST_ARMS]
-    if not found:
+    drawn = [(one, one.ratio) for one in pairs if one.ratio is not None and is_told(one)]
+    ratios = [(one, ratio) for one, ratio in drawn if 0 < ratio.estimate < math.inf][:MOST_ARMS]
+    if not ratios:
         return None
-    ratios = [(one, one.ratio) for one in found if one.ratio is not None]
-    reach = reach_of([ratio for _, ratio in ratios])
+    found = [one for one, _ in ratios]
+    reach = math.log1p(axis_of(ratio for _, ratio in ratios))
     rows = [
         forest_row(f"{one.candidate} against {one.baseline}", one.verdict.value, ratio, reach,
                    text=f"{change_text(one)}  {one.verdict.value}")
@@ -86,19 +93,27 @@ def _title(found: list[Comparison], label: str, workload: str) -> str:
     return f"{workload}: {decided} of {pairs} decided on {label}"
 
 
-def reach_of(ratios: Sequence[Interval]) -> float:
-    """Return how far an axis reaches each way (natural logarithm) that shows these intervals."""
-    ends = [abs(math.log(max(bound, 1e-9))) for one in ratios for bound in (one.low, one.high)]
-    return min(max(_REACH[0], *ends) * 1.05, _REACH[1])
+def ticks_of(reach: float) -> list[float]:
+    """Return where an axis that reaches so far each way is labelled, all in natural logarithms."""
+    found = [0.0]
+    for side in (_RISES, _FALLS):
+        last = (1 + _APART) * reach
+        for place in (math.log1p(one) for one in reversed(side)):
+            if _APART * reach <= abs(place) <= min(reach * 1.0001, last - _APART * reach):
+                found.append(place)
+                last = abs(place)
+    return sorted(found)
 
 
 def forest_row(name: str, verdict: str, ratio: Interval, reach: float, *, text: str) -> dict[str, Any]:
-    """Return a row: its name, the word by which its mark is chosen, its interval cut to the axis, the text behind."""
-    low, mid, high = (math.log(max(bound, 1e-9)) for bound in (ratio.low, ratio.estimate, ratio.high))
+    """Return a row: its name, the word by which its mark is chosen, the estimate, the ends of its interval cut to
+    the axis, the text behind.
+    """
+    low, high = (math.log(max(bound, 1e-9)) for bound in (ratio.low, ratio.high))
     return {
         "pair": name,
         "verdict": verdict,
-        "estimate": min(max(mid, -reach), reach),
+        "estimate": math.log(ratio.estimate),
         "low": max(low, -reach),
         "high": min(high, reach),
         "beyond_low": low < -reach,
@@ -112,12 +127,10 @@ def forest_spec(
 ) -> dict[str, Any]:
     """Return the specification of a forest plot; `marks` are the shapes of the words in its rows."""
     y = {"field": "pair", "type": "nominal", "sort": None, "axis": {"title": None, "labelLimit": 420, "grid": False}}
-    shown = next(found for most, found in TICKS.items() if reach <= most)
-    ticks = [math.log1p(one) for one in shown if abs(math.log1p(one)) <= reach]
     x = {
         "type": "quantitative",
         "scale": {"domain": [-reach, reach], "nice": False},
-        "axis": {"title": title, "labelExpr": LABEL, "values": ticks},
+        "axis": {"title": title, "labelExpr": LABEL, "values": ticks_of(reach)},
     }
     shapes = {"domain": list(marks), "range": list(marks.values())}
     arrow = {"type": "point", "filled": True, "size": 60, "color": "currentColor"}
@@ -129,7 +142,7 @@ def forest_spec(
         "encoding": {"y": y},
         "layer": [
             {
-                "data": {"values": [{"from": -margin, "to": margin}]},
+                "data": {"values": [{"from": -min(margin, reach), "to": min(margin, reach)}]},
                 "mark": {"type": "rect", "color": "#888888", "opacity": 0.18},
                 "encoding": {"x": {"field": "from", **x}, "x2": {"field": "to"}, "y": None},
             },

@@ -10,7 +10,7 @@ from virtune.model.result import Result, Stopped
 from virtune.model.units import format_share
 from virtune.model.verdict import Comparison, Interval, Verdict
 from virtune.report.charts.chart import Chart, arms_scale, dash_scale, file_name, specification
-from virtune.report.charts.forest import LABEL, TICKS
+from virtune.report.charts.forest import LABEL, ticks_of
 from virtune.report.text.words import change_words, count_text, end_words
 
 PAIRS_MAX = 6
@@ -42,14 +42,13 @@ def narrowing(result: Result, workload: str) -> Chart | None:
     if len(numbers) < 2:
         return None
     metric, middle = BY_ID[study.metric], numbers[len(numbers) // 2]
-    widest = max(
-        abs(math.log(end)) for number, _, ratio in found if number >= middle for end in (ratio.low, ratio.high)
-    )
-    reach = min(max(widest * 1.1, _REACH[0]), _REACH[1])
+    late = [abs(math.log(end)) for number, _, ratio in found if number >= middle for end in (ratio.low, ratio.high)]
+    widest = max(abs(math.log(ratio.estimate)) for _, _, ratio in found)
+    reach = max(min(max(late) * 1.1, _REACH[1]), widest * 1.02, _REACH[0])
     beyond = any(abs(math.log(end)) > reach for _, _, ratio in found for end in (ratio.low, ratio.high))
     rows = [
-        {"round": number, "arm": one.candidate, **{name: min(max(math.log(end), -reach), reach) for name, end in (
-            ("low", ratio.low), ("estimate", ratio.estimate), ("high", ratio.high))}}
+        {"round": number, "arm": one.candidate, "low": max(math.log(ratio.low), -reach),
+         "estimate": math.log(ratio.estimate), "high": min(math.log(ratio.high), reach)}
         for number, one, ratio in found
     ]  # fmt: skip
     return Chart(
@@ -86,13 +85,11 @@ def _title(result: Result, workload: str, pairs: Sequence[Comparison]) -> str:
 
 def _spec(result: Result, rows: list[dict[str, Any]], reach: float, title: str) -> dict[str, Any]:
     margin = math.log1p(result.study.margin)
-    shown = next(found for most, found in TICKS.items() if reach <= most)
-    ticks = [math.log1p(one) for one in shown if abs(math.log1p(one)) <= reach]
     rounds = sorted({row["round"] for row in rows})
     axis = {"title": "round", "format": "d", "tickMinStep": 1, "values": rounds, "labelOverlap": True}
     x = {"field": "round", "type": "quantitative", "scale": {"zero": False, "nice": False}, "axis": axis}
     y = {"type": "quantitative", "scale": {"domain": [-reach, reach], "nice": False},
-         "axis": {"title": title, "labelExpr": LABEL, "values": ticks}}  # fmt: skip
+         "axis": {"title": title, "labelExpr": LABEL, "values": ticks_of(reach)}}  # fmt: skip
     legend = {"title": None, "values": list(dict.fromkeys(row["arm"] for row in rows)), "symbolOpacity": 1,
               "symbolType": "stroke", "symbolStrokeWidth": 2}  # fmt: skip
     colour = {"field": "arm", "type": "nominal", "scale": arms_scale(result.study), "legend": legend}

@@ -19,6 +19,7 @@ from virtune.report.charts.chart import (
     latency_limits,
     specification,
 )
+from virtune.report.text.study.result import largest_decided
 
 _STEPS = 12
 """Points for each tenfold of 1/(1-p): closer ones are one pixel apart."""
@@ -46,7 +47,7 @@ def percentile_curve(result: Result, workload: str) -> Chart | None:
     ]
     return Chart(
         name=file_name("percentiles", workload),
-        title=_title(arms, workload),
+        title=_title(result, arms, workload),
         reading=(
             "All I/Os of an arm together. From left to right the curve goes ever further into the slowest ones; "
             "lower is better. Where it is thin, fewer than 100 I/Os lie beyond, and it says little."
@@ -61,18 +62,18 @@ def percentile_curve(result: Result, workload: str) -> Chart | None:
     )
 
 
-def _title(arms: dict[str, Histogram], workload: str) -> str:
+def _title(result: Result, arms: dict[str, Histogram], workload: str) -> str:
     tails = {arm: histogram.percentile(99.0) or 0.0 for arm, histogram in arms.items()}
     if len(tails) < 2:
         ((arm, one),) = arms.items()
         return (
             f"{workload}: half of the I/Os of {arm} take at most {_told(one, 50.0)}, 99 % at most {_told(one, 99.0)}"
         )
-    low, high = min(tails, key=lambda arm: tails[arm]), max(tails, key=lambda arm: tails[arm])
-    least, most = format_ns(tails[low]), format_ns(tails[high])
+    least, most = format_ns(min(tails.values())), format_ns(max(tails.values()))
     if least == most:
         return f"{workload}: latency p99 is {least} in all arms"
-    return f"{workload}: latency p99 from {least} ({low}) to {most} ({high})"
+    # the curve is of all I/Os together, and the table's p99 that of a typical round
+    return f"{workload}: {largest_decided(result, workload, 'latency.p99', valued=False)}"
 
 
 def _told(histogram: Histogram, percent: float) -> str:

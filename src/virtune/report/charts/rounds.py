@@ -30,7 +30,12 @@ def rounds_in_time(result: Result, record: StudyRecord, workload: str) -> Chart 
     if study.imported or len(study.arms) > MOST_ARMS:
         return None
     attempts = [one for one in record.attempts or record.trials if one.trial.workload == workload]
-    rows = [row for one in attempts if (row := _row(result, one, metric)) is not None]
+    last = {(one.trial.number, one.attempt) for one in record.trials}
+    rows = [
+        row
+        for one in attempts
+        if (row := _row(result, one, metric, last=(one.trial.number, one.attempt) in last)) is not None
+    ]
     if len(rows) < 2:
         return None
     bad = sum(not row["counts"] for row in rows)
@@ -39,8 +44,8 @@ def rounds_in_time(result: Result, record: StudyRecord, workload: str) -> Chart 
         title=f"{workload}: {len(rows)} trials in order of time" + (f", {bad} of them did not count" if bad else ""),
         reading=(
             "Each mark is one trial; a line joins those of one arm. Arms that move together show the host, an arm "
-            "that moves alone shows itself. Hollow marks are trials that something else disturbed: they do not "
-            "count."
+            "that moves alone shows itself. Hollow marks do not count: something else disturbed the trial, or it was "
+            "repeated."
         ),
         spec=specification(_spec(result, rows, metric), height=260),
         columns=("second", "arm", "round", metric.label, "did it count"),
@@ -48,7 +53,8 @@ def rounds_in_time(result: Result, record: StudyRecord, workload: str) -> Chart 
     )
 
 
-def _row(result: Result, one: TrialRecord, metric: Metric) -> dict[str, Any] | None:
+def _row(result: Result, one: TrialRecord, metric: Metric, *, last: bool) -> dict[str, Any] | None:
+    """Return a mark of an attempt; only the last one of a trial may count."""
     measured = one.measurement.get(metric.id) if one.measurement is not None else None
     try:
         second = (datetime.fromisoformat(one.ended) - datetime.fromisoformat(result.study.created)).total_seconds()
@@ -56,7 +62,9 @@ def _row(result: Result, one: TrialRecord, metric: Metric) -> dict[str, Any] | N
         return None
     if measured is None or one.measurement is None:
         return None
-    causes, counts = ", ".join(map(label_of, one.measurement.causes)), result.counts(one.trial.arm, one.measurement)
+    causes = ", ".join(map(label_of, one.measurement.causes))
+    counts = last and result.counts(one.trial.arm, one.measurement)
+    told = f"{causes}; repeated" if causes else "repeated"
     return {
         "second": second,
         "arm": one.trial.arm,
@@ -64,7 +72,7 @@ def _row(result: Result, one: TrialRecord, metric: Metric) -> dict[str, Any] | N
         "value": measured / _SCALES[metric.unit][0],
         "shown": quantity(metric, measured),
         "counts": counts,
-        "why": f"no: {causes}" if not counts else f"yes, although: {causes}" if causes else "yes",
+        "why": f"no: {causes if last else told}" if not counts else f"yes, although: {causes}" if causes else "yes",
     }
 
 

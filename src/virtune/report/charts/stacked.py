@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bars of parts that add up, one for each arm: a request's time by layer, requests in flight, CPU time by thread."""
+"""Bars of parts that add up, one for each arm: a request's time by layer, CPU time by thread."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 from statistics import fmean
 from typing import Any
 
 from virtune.model.evidence import StudyRecord
-from virtune.model.layers import Layers
+from virtune.model.layers import Layers, RequestLayer
 from virtune.model.result import Result
 from virtune.model.units import format_ns, format_share
 from virtune.report.charts.chart import MOST_ARMS, PALETTE, Chart, file_name, specification
-from virtune.report.text.vm.layers import in_flight_text
+from virtune.report.text.study.result import largest_decided
+from virtune.report.text.words import names_text
+
+_GROUPS_TOLD, _NAMES_TOLD = 2, 2
+"""The most layers, and arms of each, that a title names."""
 
 _THREADS = {
     "load": "load generator", "vcpu": "vCPUs", "iothread": "IOThreads", "main": "QEMU main loop",
     "worker": "QEMU workers", "uring": "io_uring workers", "kernel": "vhost and KVM", "other": "other QEMU threads",
 }  # fmt: skip
 """The words for each kind of thread, in the order of the bars."""
-
-_IDLE = "not handed over by the load"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +52,9 @@ def times_of(found: Mapping[str, Layers], workload: str) -> Chart | None:
     ]
     if not parts:
         return None
-    arm, layers = next(iter(found.items()))
-    most = max(layers.layers, key=lambda one: one.mean_ns)
-    said = f"{format_share(most.share)} of a request's time in {arm} is in: {most.label}"
     return Chart(
         name=file_name("layers", workload),
-        title=f"{workload}: {said}",
+        title=f"{workload}: {_where_most(found)}",
         reading=(
             "Each bar is the mean latency of one arm over its rounds, cut into the layers that a request passes,"
             " from the load on the left to the device on the right. The line at the end of a piece is its 95 %"
@@ -70,37 +70,30 @@ def times_of(found: Mapping[str, Layers], workload: str) -> Chart | None:
     )
 
 
-def layer_load(result: Result, workload: str) -> Chart | None:
-    """Draw how many requests are in each layer on average; None where nothing was seen below the load."""
-    return in_flight_of(_layers(result, workload), workload)
+def _where_most(found: Mapping[str, Layers]) -> str:
+    """Say in which layer most of a request's time goes, by the arms that agree; in several where none has clearly
+    more than another.
+    """
+    groups: dict[str, list[str]] = {}
+    for arm, layers in found.items():
+        groups.setdefault(" and ".join(_most(layers.layers)), []).append(arm)
+    said = [f"{layers} ({names_text(arms, _NAMES_TOLD)})" for layers, arms in groups.items()]
+    if len(groups) == 1 and len(found) > 1:
+        said = [f"{next(iter(groups))}, in every arm"]
+    more = f"; {len(said) - _GROUPS_TOLD} more" if len(said) > _GROUPS_TOLD else ""
+    return f"most of a request's time goes to: {'; '.join(said[:_GROUPS_TOLD])}{more}"
 
 
-def in_flight_of(found: Mapping[str, Layers], workload: str) -> Chart | None:
-    """Draw the same of arms, or disks, whose layers are known; None where nobody's could be told apart."""
-    if all(len(layers.layers) < 2 for layers in found.values()):
-        return None
-    parts = [
-        _Part(arm=arm, part=one.label, size=one.in_flight) for arm, layers in found.items() for one in layers.layers
+def _most(layers: Sequence[RequestLayer]) -> list[str]:
+    """Name the layer with the greatest part, and those whose part is the same in the table or within its interval."""
+    top = max(layers, key=lambda one: one.mean_ns)
+    return [
+        one.label
+        for one in layers
+        if one is top
+        or format_share(one.share) == format_share(top.share)
+        or (one.high_ns is not None and top.low_ns is not None and one.high_ns >= top.low_ns)
     ]
-    if not parts:
-        return None
-    parts += [
-        _Part(arm=arm, part=_IDLE, size=layers.idle)
-        for arm, layers in found.items()
-        if layers.idle is not None and layers.idle >= 0.05
-    ]
-    fullest = max(parts, key=lambda one: one.size)
-    return Chart(
-        name=file_name("in-flight", workload),
-        title=f"{workload}: most requests of {fullest.arm} are in: {fullest.part} ({in_flight_text(fullest.size)})",
-        reading=(
-            "Each bar is the mean number of requests under way in one arm, by the layer where they are (rate times "
-            "time, Little's law). Where most of them are, requests wait or are worked on."
-        ),
-        spec=specification(_spec(parts, "requests in flight, mean"), height=_height(parts)),
-        columns=("arm", "layer", "in flight"),
-        rows=tuple((one.arm, one.part, in_flight_text(one.size)) for one in parts),
-    )
 
 
 def cpu_by_thread(result: Result, record: StudyRecord, workload: str) -> Chart | None:
@@ -113,22 +106,23 @@ def cpu_by_thread(result: Result, record: StudyRecord, workload: str) -> Chart |
         ]  # fmt: skip
         # the trials of the table: where none counts, those that were disturbed
         used = [one for one in every if result.counts(arm, one)] or every
-        for role, words in _THREADS.items():
-            values = [value for one in used if (value := one.get(f"cpu.io.{role}")) is not None]
-            if values and fmean(values) > 0:
-                parts.append(_Part(arm=arm, part=words, size=fmean(values) * 1e6))
+        spent = {
+            words: fmean(values)
+            for role, words in _THREADS.items()
+            if (values := [value for one in used if (value := one.get(f"cpu.io.{role}")) is not None])
+        }
+        whole = result.value_of_a_round(arm, workload, "cpu_per_io")
+        # the parts are means of trials, and the table's value is that of a typical round: the bar is as long as it
+        scale = whole.value / total if whole is not None and (total := fsum(spent.values())) > 0 else 1.0
+        parts += [_Part(arm=arm, part=words, size=one * scale * 1e6) for words, one in spent.items() if one > 0]
     if not parts or len(result.study.arms) > MOST_ARMS:
         return None
-    totals = {
-        arm: sum(one.size for one in parts if one.arm == arm) for arm in dict.fromkeys(one.arm for one in parts)
-    }
-    least = min(totals, key=lambda arm: totals[arm])
     return Chart(
         name=file_name("threads", workload),
-        title=f"{workload}: an I/O of {least} costs {format_ns(totals[least] * 1e3)} of CPU time",
+        title=f"{workload}: {largest_decided(result, workload, 'cpu_per_io')}",
         reading=(
-            "Each bar is the CPU time that one I/O of an arm takes on this host, by the kind of thread that spends "
-            "it: the mean of the trials that count. A thread that spends 10 us for each I/O is full at 100,000 IOPS."
+            "Each bar is the CPU time that one I/O of an arm takes on this host, as in the table, divided by the "
+            "kind of thread that spends it. A thread that spends 10 us for each I/O is full at 100,000 IOPS."
         ),
         spec=specification(_spec(parts, "CPU time per I/O in us, lower is better"), height=_height(parts)),
         columns=("arm", "threads", "CPU time per I/O"),

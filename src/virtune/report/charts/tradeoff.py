@@ -7,9 +7,8 @@ from typing import Any
 from virtune.model.durability import durability_of
 from virtune.model.metric import BY_ID
 from virtune.model.result import Result
-from virtune.model.units import format_ns
 from virtune.report.charts.chart import Chart, arms_scale, file_name, specification
-from virtune.report.text.study.result import value_text
+from virtune.report.text.study.result import largest_decided, value_text
 
 SPEED_AND_COST: Mapping[str, Any] = {
     "x": {"field": "cost", "type": "quantitative", "scale": {"zero": True},
@@ -39,12 +38,10 @@ def speed_against_cost(result: Result, workload: str) -> Chart | None:
         )
     if len(rows) < 2:
         return None
-    cheapest = min(rows, key=lambda row: float(row["cost"]))
-    least = format_ns(float(cheapest["cost"]) * 1e3)
     crosses = any("iops_low" in row or "cost_low" in row for row in rows)
     return Chart(
         name=file_name("cost", workload),
-        title=f"{workload}: {cheapest['arm']} takes the least CPU per I/O, {least}",
+        title=f"{workload}: {largest_decided(result, workload, 'cpu_per_io')}",
         reading=(
             "Up is faster, left is cheaper: the best arms are at the top left. The shape says what a write survives"
             f" ({'; '.join(f'{name}: {meaning}' for name, meaning in meanings.items())}); an arm with a weaker"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from virtune.model.bottleneck import EMULATED_WORDS, Cause, Diagnosis, verdict_words
 from virtune.model.units import format_bandwidth, format_count, format_ns, format_seconds, format_share
 from virtune.report.charts.chart import Chart
-from virtune.report.charts.stacked import in_flight_of, times_of
+from virtune.report.charts.stacked import times_of
 from virtune.report.html.page import MARKS, ReportPage, VerdictLine
 from virtune.report.html.table import Table
 from virtune.report.text.vm.diagnose import exits_text, load_again, load_known, shown_threads, sleeps_text, varies
@@ -73,7 +73,8 @@ def _charts(found: Sequence[Diagnosis]) -> Iterator[Chart]:
     """Yield the pictures of each load: disks under one load share them."""
     for workload in dict.fromkeys(one.workload for one in found):
         layers = {one.disk: one.layers for one in found if one.workload == workload and one.layers is not None}
-        yield from (chart for made in (times_of, in_flight_of) if (chart := made(layers, workload)) is not None)
+        if (chart := times_of(layers, workload)) is not None:
+            yield chart
 
 
 def _tables(one: Diagnosis) -> Iterator[Table]:

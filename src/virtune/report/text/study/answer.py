@@ -12,9 +12,9 @@ from virtune.model.result import Result
 from virtune.model.units import format_share
 from virtune.model.verdict import PLANNED_ROUNDS_MIN, Comparison, Verdict
 from virtune.model.workload import Workload
-from virtune.report.text.forest import axis, bar, reach_of
+from virtune.report.text.forest import axis, axis_of, bar
 from virtune.report.text.layout import Column, FirstThatFits, Paragraph, Records
-from virtune.report.text.words import HOPELESS, TOO_FEW, change_words, difference_text
+from virtune.report.text.words import TOO_FEW, change_words, difference_text
 
 REPEATS_TOLD = 4
 """With fewer unpaired runs of each no interval is shown: it cannot decide anything, and may be very wide."""
@@ -60,8 +60,7 @@ def forest(result: Result, workload: Workload) -> RenderableType:
     """Draw every arm of one workload against the baseline, on the main metric."""
     found = list(_against_baseline(result, workload))
     told = [one.ratio for one in found if one.ratio is not None and is_told(one)]
-    ends = [end for ratio in told if ratio.high <= ratio.low * HOPELESS for end in (ratio.low, ratio.high)]
-    reach = reach_of([*ends, *(ratio.estimate for ratio in told)])
+    reach = axis_of(told)
     rows = []
     for one in found:
         style = STYLE[one.verdict]

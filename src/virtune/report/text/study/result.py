@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A study's result as text: the answer, then the tables, the differences with their intervals, the verdicts."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
@@ -32,7 +33,7 @@ from virtune.report.text.study.table_words import (
     values_words,
 )
 from virtune.report.text.study.verified import verified
-from virtune.report.text.words import count_text, quantity, share_text
+from virtune.report.text.words import change_words, count_text, quantity, share_text
 from virtune.report.view import ViewCell, ViewRow, WorkloadView, workload_view, worth
 
 
@@ -111,6 +112,31 @@ def value_text(metric: Metric, value: Value | None) -> str:
         return f">={quantity(metric, value.low)}"
     written = quantity(metric, value.value)
     return written if value.resolved else f"~{written}"
+
+
+def largest_decided(result: Result, workload: str, metric: str, *, valued: bool = True) -> str:
+    """Name the arm whose difference from the baseline on a metric is the largest of those that a verdict decides,
+    with its value in the tables; say that none is decided, or that all are the same, where that is so.
+    """
+    label, baseline = BY_ID[metric].label, result.study.baseline
+    found = [
+        one
+        for one in (*result.verdicts, *result.differences)
+        if (one.workload, one.metric, one.baseline) == (workload, metric, baseline)
+    ]
+    found = list({one.candidate: one for one in reversed(found)}.values())
+    decided = [
+        (abs(math.log(one.ratio.estimate)), one.candidate, one.ratio.estimate)
+        for one in found
+        if one.ratio is not None and one.verdict in (Verdict.BETTER, Verdict.WORSE)
+    ]
+    if not decided:
+        same = bool(found) and all(one.verdict is Verdict.SAME for one in found)
+        return f"{label} is the same in all arms" if same else f"no difference in {label} is decided"
+    _, arm, change = max(decided)
+    value = f"{value_text(BY_ID[metric], result.value_of_a_round(arm, workload, metric))}, " if valued else ""
+    most = f" ({len(decided)} of {count_text(len(found), 'arm')} differ from it)" if len(found) > 1 else ""
+    return f"{label} of {arm} is {value}{change_words(change)} against {baseline}{most}"
 
 
 def verdict_sentence(comparison: Comparison) -> Text:

@@ -17,7 +17,7 @@ from virtune.model.result import Result
 from virtune.model.tuning import Tuning
 from virtune.model.verdict import Comparison, Verdict
 from virtune.report.text.builtin.studies import ending
-from virtune.report.text.forest import axis, bar, reach_of
+from virtune.report.text.forest import axis, axis_of, bar
 from virtune.report.text.layout import Column, FirstThatFits, Paragraph, Records
 from virtune.report.text.search import tune
 from virtune.report.text.search.tune_arms import arms_table
@@ -30,7 +30,7 @@ from virtune.report.text.study.result import about, headline, standing, value_te
 from virtune.report.text.study.table_words import level_words
 from virtune.report.text.study.thresholds import conditions
 from virtune.report.text.study.verified import not_verified, settings_of
-from virtune.report.text.words import HOPELESS, count_text, names_text
+from virtune.report.text.words import count_text, names_text
 from virtune.report.view import ResultView, WorkloadView, view_of
 
 ROWS_LEAST = 4
@@ -209,8 +209,7 @@ def _arms(result: Result, view: ResultView, one: WorkloadView, most: int | None)
     study = result.study
     found = one.against(study.metric, study.baseline)
     told = [each.ratio for each in found.values() if each.ratio is not None and is_told(each)]
-    ends = [end for ratio in told if ratio.high <= ratio.low * HOPELESS for end in (ratio.low, ratio.high)]
-    reach = reach_of([*ends, *(ratio.estimate for ratio in told)])
+    reach = axis_of(told)
     rows = []
     for arm in view.arms[:most]:
         verdict = found.get(arm)
