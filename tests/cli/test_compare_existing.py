@@ -2,8 +2,10 @@
 """Comparing what exists already, with conditions: verdicts, exit codes, Markdown and JUnit, and what is refused."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -339,6 +341,24 @@ def test_markdown_on_stdout_stands_alone(kept: Kept, before: Path, slower: Path)
     assert "both write to stdout" in kept.err
     kept("compare", str(before), str(slower), "--markdown", "/nowhere/x.md", status=3)
     assert json.dumps("cannot write /nowhere/x.md")[1:-1] in kept.err
+
+
+def test_no_output_is_sure_of_runs_that_were_not_in_turn(
+    kept: Kept, before: Path, slower: Path, tmp_path: Path
+) -> None:
+    """What changed between the runs is in no interval, so a verdict's confidence has a condition everywhere."""
+    words = ("compare", str(before), str(slower), "--fail-if", "iops < -3%")
+    pages = [tmp_path / "x.html", tmp_path / "x.txt", tmp_path / "x.md"]
+    asked = ("--report", str(pages[0])), ("--report", str(pages[1])), ("--markdown", str(pages[2]))
+    shown = [kept(*words, *more, status=4) for more in (*asked, ("-v",), ("--json",))]
+    texts = [*(unescape(re.sub(r"<[^>]+>", "", page.read_text())) for page in pages), *shown]
+    for text in (" ".join(one.split()) for one in texts):
+        assert "confidence this verdict is right" not in text
+        assert "with 95 % confidence all" not in text
+    for text in (" ".join(one.split()) for one in texts[:-1]):
+        assert (
+            "if nothing but the change differed between the runs, this verdict is right with 95 % confidence" in text
+        )
 
 
 def test_arms_of_a_search_are_not_compared_as_if_nobody_had_chosen_among_them(

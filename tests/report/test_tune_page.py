@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a search says on a page: only what happened."""
 
+import html
 import itertools
 import json
+import re
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
+from rich.console import Console, RenderableType
 from tests.analyse.search_worlds import World, searched, study_of
 from tests.probe.machines import unpack
 from tests.published import complaints, invalid_variants, validator
@@ -18,6 +20,8 @@ from virtune.analyse.search.tuning import tuning
 from virtune.analyse.study.host_rules import judge_host
 from virtune.cli.common.options import read_options
 from virtune.cli.tune import command
+from virtune.flows.reports.render import spelled
+from virtune.flows.reports.report import page_html
 from virtune.flows.run.tune_question import study_for
 from virtune.model.evidence import Changeover, InForce, TrialRecord
 from virtune.model.reason import Reason
@@ -25,16 +29,19 @@ from virtune.model.remark import Remark, Weight
 from virtune.model.search import Removed
 from virtune.model.study import Trial
 from virtune.model.study_options import StudyOptions
-from virtune.model.tuning import Tuning
+from virtune.model.tuning import Recommendation, Tuning
 from virtune.plan.codec import study_from_json, study_to_json
 from virtune.plan.space import Host
 from virtune.probe.host import host_facts
 from virtune.report.charts.race import pareto, race
+from virtune.report.html.other_pages import search_page
 from virtune.report.json.probe import probe_document
 from virtune.report.json.tune import tuning_document
 from virtune.report.reproduce import tune_again
 from virtune.report.text.search.tune import render
 from virtune.report.text.search.tune_arms import arms_table, runner_rows, short_names
+from virtune.report.text.whole.plain import plain_search
+from virtune.report.text.whole.screen import SearchScreen
 from virtune.report.tune_markdown import tuning_markdown
 
 RATES = {"base": 40_000.0, "fast": 80_000.0}
@@ -54,9 +61,13 @@ class Started(World):
 
 
 def page(known: Tuning) -> str:
+    return shown(render(known))
+
+
+def shown(part: RenderableType) -> str:
     console = Console(width=200)
     with console.capture() as captured:
-        console.print(render(known))
+        console.print(part)
     return captured.get()
 
 
@@ -206,6 +217,26 @@ def test_a_search_has_a_page_in_markdown() -> None:
         "* host not recorded",
     ):
         assert part in text, part
+
+
+@pytest.mark.parametrize("finished", [False, True])
+@pytest.mark.parametrize("said", list(Recommendation))
+def test_only_what_is_recommended_has_won(said: Recommendation, *, finished: bool) -> None:
+    """While it is undecided nobody has, in every output, and there are no settings to copy."""
+    found, kept = searched(study_of(list(RATES)), World(RATES, noise=0.01))
+    known = replace(found, recommendation=said, finished=finished)
+    lines = [(one.title, one.text, one.notes) for one in spelled(known)]
+    written: tuple[str, ...] = (page(known), shown(SearchScreen(known=known)), tuning_markdown(known, "", lines),
+               shown(plain_search(known, "", lines)),
+               html.unescape(page_html(search_page(known, kept))))  # fmt: skip
+    won = finished and said is not Recommendation.UNDECIDED
+    for text in written:
+        assert bool(re.search(r"winner\s+fast", text)) is won
+        assert bool(re.search(r"ahead so far\s+fast", text)) is not won
+        assert bool(re.search(r"settings\s+the rig's", text)) is won
+        assert re.search(r"baseline\s+base: the rig's", text)
+        assert ("<driver " in text and "-blockdev" in text) is (won and text in written[2:4])
+    assert bool(spelled(known)) is won
 
 
 def test_a_search_that_was_kept_before_reasons_had_codes_opens_without_them() -> None:

@@ -162,6 +162,13 @@ class Tuning:
     levels: tuple[tuple[str, float], ...] = ()
 
     @property
+    def settled(self) -> bool:
+        """Whether the search is over and recommends something: only then there is a winner, whose settings are
+        advice.
+        """
+        return self.finished and self.recommendation is not Recommendation.UNDECIDED
+
+    @property
     def rivals(self) -> tuple[str, ...]:
         """The arms that may be better than the leader by more than the margin: while there are any, which one is the
         best is undecided.

@@ -6,7 +6,7 @@ a mention or HTML.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.result import Result
@@ -44,6 +44,9 @@ _LINK = re.compile(r"\](?=[\[(:])|!(?=\[)|~(?=.*~)|(?<=~)~")
 text.
 """
 
+_BEGIN = re.compile(r"^(\s*)([>+=-]|[0-9]+(?=[.)])|\[(?=[ xX]\]))")
+"""What at the begin of a line makes a quotation, a list, a rule, or a box to tick."""
+
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 _BREAK = "\u200b"
 """A zero-width space: it splits text that would be taken for a mention or an address."""
@@ -75,10 +78,33 @@ def plain(text: str) -> str:
     return re.sub(r"(?i)(@|://|\bwww(?=\.))", rf"\1{_BREAK}", shown)
 
 
-def _line(text: str) -> str:
-    """Return text for the begin of a line, escaped so that it does not start a quotation."""
-    shown = plain(text)
-    return f"&gt;{shown[1:]}" if shown.startswith(">") else shown
+def line(text: str) -> str:
+    """Return text for the begin of a line, escaped so that it begins nothing but itself."""
+    shown = plain(text).strip()
+    found = _BEGIN.match(shown)
+    if found is None:
+        return shown
+    rest = shown[found.end() :]
+    return f"{found[2]}\\{rest}" if found[2].isdecimal() else f"\\{found[2]}{rest}"
+
+
+def heading(level: int, text: str) -> str:
+    """Return a heading."""
+    return f"{'#' * level} {plain(text)}\n"
+
+
+def items(texts: Iterable[str], word: str = "") -> Iterator[str]:
+    """Yield a list; each item begins with `word` where one is given."""
+    yield from (f"* {word}: {plain(text)}" if word else f"* {line(text)}" for text in texts)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, strong: Collection[str] = ()) -> Iterator[str]:
+    """Yield a table; a cell that is one of the words in `strong` is written in bold."""
+    yield f"| {' | '.join(map(plain, head))} |"
+    yield f"|{'|'.join(' --- ' for _ in head)}|"
+    for row in rows:
+        yield f"| {' | '.join(f'**{cell}**' if cell in strong else plain(cell) for cell in row)} |"
+    yield ""
 
 
 def code(text: str) -> str:
@@ -90,31 +116,34 @@ def code(text: str) -> str:
 
 def _head(result: Result, facts: str) -> Iterator[str]:
     first, _, rest = headline(result).plain.partition("\n")
-    yield f"### virtune: {plain(first)}\n"
+    yield heading(3, f"virtune: {first}")
     if rest:
-        yield f"{_line(rest)}\n"
+        yield f"{line(rest)}\n"
     if drawn := answer(result):
         yield code(set_at(COLUMNS, *drawn).strip("\n"))
-    yield from (f"* {plain(line)}" for line in (*arm_lines(result.study, facts), *about(result, facts)))
+    yield from items((*arm_lines(result.study, facts), *about(result, facts)))
     yield ""
+
+
+_OUTCOMES = {Outcome.BREACHED: "breached", Outcome.HELD: "held", Outcome.UNDECIDED: "undecided"}
 
 
 def _conditions(result: Result, rulings: Sequence[ThresholdResult]) -> Iterator[str]:
     if not rulings:
         return
-    words = {Outcome.BREACHED: "**breached**", Outcome.HELD: "held", Outcome.UNDECIDED: "**undecided**"}
     rows = (
         (
-            plain(ruling.condition.text),
-            plain(ruling.comparison.workload),
-            plain(arms_text(ruling)),
-            plain(change_text(ruling)) or "-",
-            words[ruling.outcome],
-            plain(f"{_worth(result, ruling.comparison.workload)}{ruling.why}"),
+            ruling.condition.text,
+            ruling.comparison.workload,
+            arms_text(ruling),
+            change_text(ruling) or "-",
+            _OUTCOMES[ruling.outcome],
+            f"{_worth(result, ruling.comparison.workload)}{ruling.why}",
         )
         for ruling in rulings
     )
-    yield from _table(("fails if", "workload", "arm", "measured", "outcome", "why"), rows)
+    head = ("fails if", "workload", "arm", "measured", "outcome", "why")
+    yield from table(head, rows, strong=("breached", "undecided"))
 
 
 def _worth(result: Result, workload: str) -> str:
@@ -125,24 +154,17 @@ def _worth(result: Result, workload: str) -> str:
 def _workloads(result: Result) -> Iterator[str]:
     view = view_of(result)
     for one in view.workloads:
-        yield f"#### {plain(one.workload.name)}\n"
-        yield f"{_line(one.workload.meaning)}\n"
+        yield heading(4, one.workload.name)
+        yield f"{line(one.workload.meaning)}\n"
         if one.worth:
-            yield f"**{one.worth}**\n"
+            yield f"**{plain(one.worth)}**\n"
         yield from _values(one.rows, view.arms, TYPICAL if one.typical else "")
-        yield from _notes((*values_words(one, result.study), *changes_words(one, result.study)))
+        yield from (*items((*values_words(one, result.study), *changes_words(one, result.study))), "")
         if one.together:
             yield from _values(one.together, view.arms, TOGETHER)
-        yield from _notes(together_words(one) if one.together else marks_words(one.rows))
-        yield from (f"* {plain(verdict_sentence(comparison).plain)}" for comparison in one.verdicts)
-        yield from _notes(resting_on(result, one.workload) if one.verdicts else ())
-        yield ""
-
-
-def _notes(lines: Iterable[str]) -> Iterator[str]:
-    """Yield what a table shows, or verdicts rest on, as a list."""
-    yield from (f"* {plain(line)}" for line in lines)
-    yield ""
+        yield from (*items(together_words(one) if one.together else marks_words(one.rows)), "")
+        yield from items(verdict_sentence(comparison).plain for comparison in one.verdicts)
+        yield from (*items(resting_on(result, one.workload) if one.verdicts else ()), "", "")
 
 
 def _values(shown: Sequence[ViewRow], arms: Sequence[str], head: str) -> Iterator[str]:
@@ -151,39 +173,30 @@ def _values(shown: Sequence[ViewRow], arms: Sequence[str], head: str) -> Iterato
     for row in shown:
         cells = []
         for cell in row.cells:
-            change = change_cell(cell.change).plain
-            value = plain(value_text(row.metric, cell.value))
-            cells.append(value if change == "-" else f"{value} ({plain(change)})")
-        rows.append((plain(row.label), *cells))
-    yield from _table((head, *(plain(name) for name in arms)), rows)
+            change, value = change_cell(cell.change).plain, value_text(row.metric, cell.value)
+            cells.append(value if change == "-" else f"{value} ({change})")
+        rows.append((row.label, *cells))
+    yield from table((head, *arms), rows)
 
 
 def _settings(result: Result) -> Iterator[str]:
-    rows = [(plain(arm), mark, plain(words)) for arm, mark, words in settings_of(result)]
+    rows = list(settings_of(result))
     if rows:
-        yield "#### Verified settings\n"
-        yield from _table(("arm", "", "read from the running processes"), rows)
+        yield heading(4, "Verified settings")
+        yield from table(("arm", "", "read from the running processes"), rows)
 
 
 def _warnings(result: Result) -> Iterator[str]:
-    lines = [f"* {word}: {plain(text)}" for word, text in warning_lines(result)]
-    lines += [f"* note: {plain(text)}" for text in note_lines(result)]
+    lines = [one for word, text in warning_lines(result) for one in items((text,), word)]
+    lines += items(note_lines(result), "note")
     if lines:
-        yield "#### Warnings and notes\n"
+        yield heading(4, "Warnings and notes")
         yield from lines
         yield ""
 
 
 def _again(result: Result) -> Iterator[str]:
     if command := command_again(result.study):
-        yield "#### To repeat it\n"
+        yield heading(4, "To repeat it")
         yield f"{AGAIN}\n"
         yield code(command)
-
-
-def _table(head: Sequence[str], rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield f"|{'|'.join(' --- ' for _ in head)}|"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
-    yield ""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from virtune.model.bottleneck import Diagnosis
 from virtune.model.result import Result
-from virtune.report.markdown import markdown, plain
+from virtune.report.markdown import heading, items, line, markdown
 from virtune.report.text.vm.proof import headline, proof_sentences
 
 
@@ -17,10 +17,9 @@ def proof_markdown(one: Diagnosis, result: Result | None, facts: str = "") -> st
 def _answer(one: Diagnosis) -> Iterator[str]:
     if one.proof is None:
         return
-    yield f"### virtune: {plain(headline(one, one.proof))}\n"
-    yield f"{plain(one.disk)} under {plain(one.workload)}\n"
+    yield heading(3, f"virtune: {headline(one, one.proof)}")
+    yield f"{line(f'{one.disk} under {one.workload}')}\n"
     yield "The diagnosis said:\n"
-    yield from (f"* {plain(line)}" for line in one.found.evidence)
+    yield from items(one.found.evidence)
     yield "\nThe proof:\n"
-    yield from (f"* {plain(line)}" for line in proof_sentences(one.proof))
-    yield ""
+    yield from (*items(proof_sentences(one.proof)), "")

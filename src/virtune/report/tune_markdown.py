@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Sequence
 
 from virtune.model.tuning import Tuning
-from virtune.report.markdown import code, plain
+from virtune.report.markdown import code, heading, items
 from virtune.report.reproduce import tune_again
 from virtune.report.text.layout import set_at
 from virtune.report.text.search.tune import answer_lines, headline, sections
@@ -26,30 +26,26 @@ def tuning_markdown(known: Tuning, facts: str, written: Sequence[Written]) -> st
 
 def _head(known: Tuning) -> Iterator[str]:
     first, *rest = headline(known).plain.split("\n")
-    yield f"### virtune: {plain(first)}\n"
-    yield from (f"* {plain(line)}" for line in rest)
-    yield from (f"* {plain(line.plain)}" for line in answer_lines(known))
-    yield ""
+    yield heading(3, f"virtune: {first}")
+    yield from (*items((*rest, *(one.plain for one in answer_lines(known)))), "")
     yield code(set_at(COLUMNS, arms_table(known)).strip("\n"))
 
 
 def _sections(known: Tuning, facts: str) -> Iterator[str]:
     for title, lines in sections(known, facts):
         if lines:
-            yield f"#### {title.capitalize()}\n"
-            yield from (f"* {plain(line)}" for line in lines)
-            yield ""
+            yield heading(4, title.capitalize())
+            yield from (*items(lines), "")
 
 
 def _written(written: Sequence[Written]) -> Iterator[str]:
     for title, text, notes in written:
-        yield f"#### {plain(title)}\n"
+        yield heading(4, title)
         if text:
             yield code(text)
-        yield from (f"* {plain(note)}" for note in notes)
-        yield ""
+        yield from (*items(notes), "")
 
 
 def _again(known: Tuning) -> Iterator[str]:
-    yield "#### To repeat it\n"
+    yield heading(4, "To repeat it")
     yield code(tune_again(known.study))

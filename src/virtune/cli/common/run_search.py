@@ -102,7 +102,7 @@ def searching(
 
     under_face(RaceFace(quiet=out.quiet, verbose=out.verbose), work, so_far, show, store=store, study=study)
     if not out.silent:
-        click.echo("\nthe whole result, with the lines that put the winner to use: `virtune show`", err=True)
+        click.echo("\nthe whole result, with the lines that put a winner to use: `virtune show`", err=True)
 
 
 def show_tuning(store: Store, known: Tuning, out: ResultOutput, *, brief: bool = False) -> None:

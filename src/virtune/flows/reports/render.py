@@ -56,8 +56,8 @@ class Spelled:
 
 
 def spelled(known: Tuning) -> tuple[Spelled, ...]:
-    """Write the winner for every program that can express it; nothing before the search is finished."""
-    if known.winner is None or not known.finished:
+    """Write the winner for every program that can express it; nothing while none is recommended."""
+    if known.winner is None or not known.settled:
         return ()
     study = known.study
     return spelled_stack(study.arm(known.winner).stack, target=study.target, size_bytes=study.span_bytes)

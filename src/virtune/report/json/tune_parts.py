@@ -250,7 +250,10 @@ class TuneDocument(TypedDict):
     recommendation: Annotated[Recommendation, "What to do."]
     why: Annotated[str, "The reason, in words."]
     reason: Annotated[Reason, CODE, {"enum": [*OF_RECOMMENDATIONS]}]
-    winner: Annotated[str | None, "The arm to change to, or to keep; null while nobody leads."]
+    winner: Annotated[
+        str | None,
+        "The arm that is ahead; to change to it or to keep it is the recommendation. Null while nobody leads.",
+    ]
     leader: Annotated[str | None, "The arm that leads the race; another than the winner where it may break a limit."]
     distance: Annotated[
         float | None, "The winner is at most this share below the best of the ranked (0.03 is 3 %).", NOT_NEGATIVE
@@ -278,7 +281,9 @@ class TuneDocument(TypedDict):
         "Warnings: disturbances that repeated attempts did not remove, and limits of the result.",
     ]
     spelled: Annotated[
-        Mapping[str, Annotated[str, "The text."]], "The winner, as other programs configure it.", _OF_PROGRAMS
+        Mapping[str, Annotated[str, "The text."]],
+        "The winner, as other programs configure it; empty while none is recommended.",
+        _OF_PROGRAMS,
     ]
     spelled_notes: Annotated[
         Mapping[str, Annotated[list[Sentence], "In words."]],

@@ -105,21 +105,7 @@ def answer_lines(known: Tuning) -> Iterator[Text]:
     """Yield the result of a search: the winner, its certainty, and the recommendation."""
     metric, search = BY_ID[known.study.metric], _search(known)
     yield Text(recommendation_line(known), style=f"bold {_STYLE[known.recommendation]}")
-    if known.winner is not None:
-        line = Text()
-        line.append("winner  " if known.finished else "so far  ", style="bold")
-        line.append(known.winner, style="bold green")
-        value = dict(known.values).get(known.winner)
-        if value is not None:
-            line.append(f"  {metric.label} {quantity(metric, value)}")
-        yield line
-        yield Text(f"settings  {_settings(known, known.winner)}")
-        yield Text(_distance(known))
-        if known.finished and (rivals := known.rivals):
-            words = f"the best is undecided: {_names(rivals)} may be better by more than"
-            yield Text(f"{words} {share_text(known.study.margin)}", style="yellow")
-        if known.winner != known.standing.leader:
-            yield Text(f"{known.standing.leader} is faster but may break a limit", style="yellow")
+    yield from _ahead(known)
     if known.tied:
         yield Text(f"the same within {share_text(known.study.margin)}: {_names(known.tied)}")
     yield from _limits(known)
@@ -142,6 +128,32 @@ def answer_lines(known: Tuning) -> Iterator[Text]:
             else f"last third {100 * (soak.ratio - 1):+.1f} % against the first"
         )
         yield Text(f"soak of {format_seconds(soak.seconds)}: {soak.arm}: {held}")
+
+
+def _ahead(known: Tuning) -> Iterator[Text]:
+    """Yield what has won, or is ahead so far, what the baseline is, and how far below the best it may be."""
+    metric, winner = BY_ID[known.study.metric], known.winner
+    if winner is not None:
+        line = Text()
+        # nobody has won where the search does not say which is the best
+        line.append("winner  " if known.settled else "ahead so far  ", style="bold")
+        line.append(winner, style=f"bold {'green' if known.settled else 'yellow'}")
+        value = dict(known.values).get(winner)
+        if value is not None:
+            line.append(f"  {metric.label} {quantity(metric, value)}")
+        yield line
+        if known.settled:
+            yield Text(f"settings  {_settings(known, winner)}")
+    if winner != known.study.baseline:
+        yield Text(f"baseline  {known.study.baseline}: {_settings(known, known.study.baseline)}")
+    if winner is None:
+        return
+    yield Text(_distance(known))
+    if known.finished and (rivals := known.rivals):
+        words = f"the best is undecided: {_names(rivals)} may be better by more than"
+        yield Text(f"{words} {share_text(known.study.margin)}", style="yellow")
+    if winner != known.standing.leader:
+        yield Text(f"{known.standing.leader} is faster but may break a limit", style="yellow")
 
 
 def _distance(known: Tuning) -> str:

@@ -67,7 +67,11 @@ def resting_on(result: Result, workload: Workload) -> Iterator[str]:
         looks = f"; {looks}" if result.study.sequential else ""
         few = [one.starts for one in result.basis if one.workload == workload.name and 0 < one.starts < STARTS_TOLD]
         start = f" for {'this start' if few == [1] else 'these starts'} of QEMU (see below)" if few else ""
-        yield f"with {format_share(result.study.confidence)} confidence {right}{start}{looks}"
+        sure = f"with {format_share(result.study.confidence)} confidence"
+        if result.study.imported:  # runs from elsewhere were not in turn: no interval knows what changed between them
+            yield f"if nothing but the change differed between the runs, {right} {sure}"
+        else:
+            yield f"{sure} {right}{start}{looks}"
     for basis in (one for one in result.basis if one.workload == workload.name):
         yield _noise(basis, result.study, [one.rounds for one in found])
         yield from steadiness(basis, result.study, drift=not _drifts(result, basis))
