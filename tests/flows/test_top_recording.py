@@ -12,9 +12,8 @@ import pytest
 from tests.live_samples import HEADER, UNPLUGGED, live
 
 from virtune.analyse.layers.frame import frame
-from virtune.analyse.layers.recording import RECORDING
 from virtune.cli import run
-from virtune.flows.live.top_recording import Recorder, Recording
+from virtune.flows.live.top_recording import RECORDING, Recorder, Recording
 from virtune.model.errors import StoreError
 from virtune.model.live import LiveSample
 from virtune.report.top.batch import CSV_COLUMNS
@@ -47,6 +46,22 @@ def test_what_was_recorded_comes_again_sample_by_sample(recorded: Path) -> None:
     assert kinds.count("vms") == 2, "which VMs run is written only when that changes"
 
 
+def test_a_recording_of_before_discards_were_counted_is_read(recorded: Path) -> None:
+    lines = [json.loads(line) for line in recorded.read_bytes().splitlines()]
+    lines[0]["schema"] = "virtune/top-recording/1"
+    for line in lines[1:]:
+        for disks in line.get("counts", {}).values():
+            disks.update({disk: values[:9] for disk, values in disks.items()})
+        for disks in line.get("rings", {}).values():
+            disks.update({disk: [one[:6] for one in rings] for disk, rings in disks.items()})
+    recorded.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with Recording(recorded) as samples:
+        assert samples[0] == live(1)
+        found = frame(samples[0], samples[1])
+        assert found is not None
+        assert {one.path.failed for one in found.disks} == {None}
+
+
 def test_a_recording_that_was_killed_ends_with_its_last_whole_sample(recorded: Path) -> None:
     whole = recorded.read_bytes()
     recorded.write_bytes(whole[:-10])
@@ -63,6 +78,8 @@ def test_a_recording_that_was_killed_ends_with_its_last_whole_sample(recorded: P
         (2, b'{"vms":7}', "line 2 does not say which VMs run"),
         (3, b'{"kernel":{"t":-1}}', "line 3 is no sample"),
         (3, b'{"counts":{"sql1":{"vda":[1,2]}},"kernel":{"t":1,"wall":1.0}}', "line 3 is no sample"),
+        (3, b'{"counts":{"a":{"b":[1,null,3,4,5,6,7,8,9]}},"kernel":{"t":1,"wall":1.0}}', "line 3 is no sample"),
+        (3, b'{"rings":{"a":{"b":[[1.5,2,3,4,5,6]]}},"kernel":{"t":1,"wall":1.0}}', "line 3 is no sample"),
     ],
 )
 def test_a_damaged_line_is_named(recorded: Path, line: int, content: bytes, says: str) -> None:

@@ -4,6 +4,7 @@
 import gzip
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 from rich.console import Console, RenderableType
@@ -21,6 +22,7 @@ from virtune.model.remark import Remark, Weight
 from virtune.model.study import StudyKind
 from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
 from virtune.model.units import format_count
+from virtune.report.text.search.sweep import answer_lines
 from virtune.report.text.vm.diagnose import DiagnosisScreen, render
 from virtune.report.text.whole.other_screens import CheckScreen, SweepScreen
 from virtune.store.store import Store
@@ -110,6 +112,20 @@ def swept(loads: int) -> LoadSweep:
     top = LoadEstimate(iops=990.0 * loads, low=1.0, high=None)
     study = record(8).study
     return LoadSweep(study=study, finished=False, points=points, saturation=top, knee=knee, most=None, why=())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_sweep_carries_at_most_no_less_than_one_of_its_loads_achieved(seed: int) -> None:
+    """A server that lets bursts through achieves more at one load than at those beyond it."""
+    chance = Random(seed)
+    known = swept(12)
+    points = tuple(replace(one, achieved=(one.offered * chance.uniform(0.3, 1.1),)) for one in known.points)
+    mean = chance.uniform(3e3, 12e3)
+    top = LoadEstimate(iops=mean, low=None, high=chance.choice((None, mean * 1.1)))
+    told = next(answer_lines(replace(known, points=points, saturation=top)))
+    best = max(one.iops for one in points)
+    assert ("it carries at most" in told) is (best <= (top.high or mean))
+    assert "at most" in told or f"one load achieved {format_count(best)}" in told
 
 
 @pytest.mark.parametrize("loads", [2, 12, 60])

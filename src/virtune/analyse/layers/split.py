@@ -151,12 +151,14 @@ def _interval(values: Sequence[float]) -> tuple[float, float | None, float | Non
 
 
 def _esxtop(below: Mapping[Boundary, float]) -> dict[str, float | None]:
-    """Return esxtop's figures. Without virtqueue samples, GAVG begins when QEMU takes a request off the queue."""
+    """Return esxtop's figures. Without virtqueue samples, GAVG begins when QEMU takes a request off the queue. What
+    is longer than the whole of which it is a part is measured of other requests: then their difference is unknown.
+    """
     ring, backend, device = below.get("ring"), below.get("backend"), below.get("device")
     guest = backend if ring is None else ring
     return {
         "gavg_ns": guest,
         "davg_ns": device,
-        "kavg_ns": None if guest is None or device is None else max(0.0, guest - device),
-        "qavg_ns": None if ring is None or backend is None else max(0.0, ring - backend),
+        "kavg_ns": None if guest is None or device is None or guest < device else guest - device,
+        "qavg_ns": None if ring is None or backend is None or ring < backend else ring - backend,
     }

@@ -1,26 +1,69 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recordings of `virtune top` in files: written sample by sample, and read again at any place."""
+"""Recordings of `virtune top` in files: written sample by sample, and read again at any place.
 
+A file has JSON lines. The first says what it is, a line with `vms` which VMs run from there on, and every other line
+is a sample: QEMU's counters, the virtqueues, and the kernel's counters as they were read.
+"""
+
+import dataclasses
 import errno
+import json
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self, overload
+from typing import Annotated, Any, Self, overload
 
-from virtune.analyse.layers.recording import (
-    VMS,
-    RunningVms,
-    header_line,
-    read_header,
-    read_sample,
-    read_vms,
-    sample_line,
-    vms_line,
-)
-from virtune.model.errors import PreconditionError, StoreError
-from virtune.model.live import LiveSample
+from pydantic import Field, TypeAdapter, ValidationError
+
+from virtune import __version__
+from virtune.analyse.trial.counters import read_counters
+from virtune.model.errors import PreconditionError, StoreError, VirtuneError
+from virtune.model.live import DiskCount, LiveSample, LiveVm, RingCount
+
+RECORDING = "virtune/top-recording/2"
+_READABLE = ("virtune/top-recording/1", RECORDING)
+"""Those of the first kind count no discards, no failed requests and no stalls."""
+
+_VMS = b'{"vms":'
+"""How a line begins that says which VMs run."""
+
+_Natural = Annotated[int, Field(ge=0, strict=True)]
+_Real = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Count = Annotated[tuple[_Natural | None, ...], Field(min_length=9)]
+_Ring = Annotated[tuple[_Real, ...], Field(min_length=6)]
+"""The values of a count in the order of its fields; those that came later are missing in older recordings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Header:
+    schema: str
+    kernel: dict[str, Any]
+    virtune: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RunningVms:
+    """Which VMs run from a line of a recording on, and what cannot be seen of them."""
+
+    vms: tuple[LiveVm, ...]
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    kernel: dict[str, Any]
+    counts: dict[str, dict[str, _Count]] = field(default_factory=dict)
+    rings: dict[str, dict[str, tuple[_Ring, ...]]] = field(default_factory=dict)
+
+
+_read_header = TypeAdapter(_Header).validate_json
+_read_vms = TypeAdapter(_RunningVms).validate_json
+_read_line = TypeAdapter(_Line).validate_json
+_read_count = TypeAdapter(DiskCount).validate_python
+_read_ring = TypeAdapter(RingCount).validate_python
 
 _LINE_MAX = 64 * 1024**2
 """A sample of a thousand disks takes less than a megabyte."""
@@ -39,8 +82,8 @@ class Recorder:
             raise PreconditionError(f"{path} exists", hint=hint) from None
         except OSError as error:
             raise PreconditionError(f"cannot write {path}: {error.strerror}") from None
-        self._running: RunningVms | None = None
-        self._write(header_line(header))
+        self._running: _RunningVms | None = None
+        self._write(_header_line(header))
 
     def __enter__(self) -> Self:
         return self
@@ -52,11 +95,11 @@ class Recorder:
 
     def add(self, sample: LiveSample) -> None:
         """Append a sample; raises PreconditionError when it cannot be written."""
-        running = RunningVms(vms=sample.vms, missing=sample.missing)
+        running = _RunningVms(vms=sample.vms, missing=sample.missing)
         if running != self._running:
-            self._write(vms_line(sample))
+            self._write(_vms_line(sample))
             self._running = running
-        self._write(sample_line(sample))
+        self._write(_sample_line(sample))
 
     def _write(self, line: bytes) -> None:
         try:
@@ -83,7 +126,7 @@ class Recording(Sequence[LiveSample]):
             raise PreconditionError(f"cannot read {path}: {error.strerror}") from None
         self._file = os.fdopen(descriptor, "rb")
         try:
-            self._header = read_header(self._line())
+            self._header = _header_of(self._line())
             self._places = list(self._index())
         except BaseException:
             self._file.close()
@@ -112,19 +155,19 @@ class Recording(Sequence[LiveSample]):
             return [self[one] for one in range(*index.indices(len(self)))]
         place, number, running = self._places[index]
         self._file.seek(place)
-        return read_sample(self._header, self._line(), number, running)
+        return _sample_of(self._header, self._line(), number, running)
 
-    def _index(self) -> "list[tuple[int, int, RunningVms]]":
+    def _index(self) -> "list[tuple[int, int, _RunningVms]]":
         """Return the place and number of each sample's line, and the VMs that ran."""
-        found: list[tuple[int, int, RunningVms]] = []
-        running, number = RunningVms(vms=()), 1
+        found: list[tuple[int, int, _RunningVms]] = []
+        running, number = _RunningVms(vms=()), 1
         while True:
             place, number = self._file.tell(), number + 1
             line = self._line()
             if not line.endswith(b"\n"):
                 return found
-            if line.startswith(VMS):
-                running = read_vms(line, number)
+            if line.startswith(_VMS):
+                running = _vms_of(line, number)
             else:
                 found.append((place, number, running))
 
@@ -133,3 +176,80 @@ class Recording(Sequence[LiveSample]):
         if len(line) == _LINE_MAX:
             raise StoreError("this is no recording of `virtune top`: it has a line without end")
         return line
+
+
+def _header_line(kernel: bytes) -> bytes:
+    """Return the first line of a recording; `kernel` is the first line of the kernel's counters."""
+    return _written({"schema": RECORDING, "virtune": __version__, "kernel": json.loads(kernel)})
+
+
+def _vms_line(sample: LiveSample) -> bytes:
+    """Return the line that says which VMs run."""
+    return _written({"vms": [dataclasses.asdict(one) for one in sample.vms], "missing": sample.missing})
+
+
+def _sample_line(sample: LiveSample) -> bytes:
+    """Return the line of a sample."""
+    counts = {vm: {disk: _values(one) for disk, one in disks.items()} for vm, disks in sample.counts.items()}
+    rings = {
+        vm: {disk: [_values(one) for one in some] for disk, some in disks.items()}
+        for vm, disks in sample.rings.items()
+    }
+    head = json.dumps({"counts": counts, "rings": rings}, separators=(",", ":")).encode()
+    return head[:-1] + b',"kernel":' + sample.kernel.rstrip() + b"}\n"
+
+
+def _header_of(line: bytes) -> bytes:
+    """Return the first line of the kernel's counters, by the first line of a recording; raises StoreError."""
+    try:
+        found = _read_header(line)
+    except (ValidationError, ValueError):
+        raise StoreError(
+            "this is no recording of `virtune top`", hint="`virtune top --record FILE` makes one"
+        ) from None
+    if found.schema not in _READABLE:
+        raise StoreError(f"this is a file of the kind {found.schema[:60]!r}, not {RECORDING!r}")
+    return _written(found.kernel)
+
+
+def _vms_of(line: bytes, number: int) -> _RunningVms:
+    """Read a line that says which VMs run; raises StoreError with its number."""
+    try:
+        return _read_vms(line)
+    except (ValidationError, ValueError):
+        raise StoreError(f"the recording is damaged: line {number} does not say which VMs run") from None
+
+
+def _sample_of(header: bytes, line: bytes, number: int, running: _RunningVms) -> LiveSample:
+    """Read a sample; `header` is of the kernel's counters. Raises StoreError with the number of its line."""
+    try:
+        found = _read_line(line)
+        kernel = _written(found.kernel)
+        return LiveSample(
+            kernel=kernel,
+            host=read_counters(header + kernel).samples[0],
+            vms=running.vms,
+            counts={
+                vm: {disk: _read_count(_named(DiskCount, values)) for disk, values in disks.items()}
+                for vm, disks in found.counts.items()
+            },
+            rings={
+                vm: {disk: tuple(_read_ring(_named(RingCount, one)) for one in some) for disk, some in disks.items()}
+                for vm, disks in found.rings.items()
+            },
+            missing=running.missing,
+        )
+    except (ValidationError, ValueError, VirtuneError):
+        raise StoreError(f"the recording is damaged: line {number} is no sample") from None
+
+
+def _named(kind: type[DiskCount] | type[RingCount], values: Sequence[float | None]) -> dict[str, float | None]:
+    return dict(zip((one.name for one in dataclasses.fields(kind)), values, strict=False))
+
+
+def _values(one: DiskCount | RingCount) -> list[Any]:
+    return [getattr(one, name.name) for name in dataclasses.fields(one)]
+
+
+def _written(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"

@@ -66,7 +66,14 @@ def answer_lines(known: LoadSweep) -> Iterator[str]:
     if known.most is not None and plan is not None and plan.limit is not None:
         yield f"{plan.limit.text} holds up to {estimate_text(known.most)}"
     if known.saturation is not None:
-        yield f"saturation: it carries at most {estimate_text(known.saturation)}"
+        found, best = known.saturation, max((one.iops for one in known.points), default=0.0)
+        if best <= max(found.iops, found.high or 0.0):
+            yield f"saturation: it carries at most {estimate_text(found)}"
+        else:
+            yield (
+                f"saturation: {estimate_text(found)} at the first loads that it did not meet; what it carries varies,"
+                f" since one load achieved {format_count(best)}"
+            )
     if known.knee is not None:
         yield (
             f"knee: {estimate_text(known.knee)}; beyond it more load adds more latency than throughput "
