@@ -151,3 +151,18 @@ def test_what_is_no_result_is_refused_by_name(kept: Kept, tmp_path: Path) -> Non
     kept("import", str(tmp_path / "notes"))
     assert "left out" in kept.err
     assert "cut.json: the JSON is broken" in kept.err
+
+
+@pytest.mark.parametrize("verb", ["import", "compare"])
+def test_what_of_a_folder_could_not_be_read_is_named(kept: Kept, tmp_path: Path, verb: str) -> None:
+    head = next(line for line in recorded("study2.txt").splitlines() if "(groupid=" in line)
+    folders = [tmp_path / name for name in ("before", "after")]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "a.txt").write_text(recorded("study2.txt"))
+        (folder / "cut.txt").write_text(f"{head}\n...\n")
+        (folder / "notes.md").write_text("none\n")
+    kept(verb, *map(str, folders))
+    for folder in folders:
+        assert f"{folder}: 1 result, and 2 other files that hold none: cut.txt, notes.md" in kept.err
+    assert kept.err.count("left out cut.txt: no figures could be read of the job") == 2

@@ -36,7 +36,7 @@ def test_three_domains_are_audited_right(user: User, daemon: Libvirtd, make: Mak
     assert bad >= {("R01", "error"), ("R36", "error"), ("R29", "warning")}
     assert rules_of(user, daemon, "bad2") >= {("R11", "try"), ("R27", "try"), ("R29", "warning")}
     ran = user.run("audit", "--connect", daemon.uri, status=4)
-    assert ran.stdout.splitlines()[-1].startswith("4 domains: 2 errors, 2 warnings")
+    assert ran.stdout.splitlines()[-1].startswith("4 domains audited: 2 errors, 2 warnings")
 
 
 def test_what_libvirt_drops_is_told_before_it_is_missed(
