@@ -165,4 +165,4 @@ def test_what_of_a_folder_could_not_be_read_is_named(kept: Kept, tmp_path: Path,
     kept(verb, *map(str, folders))
     for folder in folders:
         assert f"{folder}: 1 result, and 2 other files that hold none: cut.txt, notes.md" in kept.err
-    assert kept.err.count("left out cut.txt: no figures could be read of the job") == 2
+    assert kept.err.count("cut.txt: no figures could be read of the job") == 2
