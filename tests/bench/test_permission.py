@@ -3,12 +3,14 @@
 
 import contextlib
 import os
+import shutil
 import sqlite3
 import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -194,6 +196,91 @@ def test_a_file_that_another_process_holds_open_is_in_use(image: Path) -> None:
             assert look(image)
         finally:
             holder.kill()
+
+
+HOLDING = """
+import fcntl, mmap, os, sys
+way, name = sys.argv[1:]
+file = os.open(name, os.O_RDWR)
+if way == "lock":
+    fcntl.lockf(file, fcntl.LOCK_EX)
+elif way != "descriptor":
+    flags = mmap.MAP_SHARED if way == "shared map" else mmap.MAP_PRIVATE
+    held = mmap.mmap(file, 65536, flags)
+    os.close(file)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def held_by(way: str, path: Path) -> Iterator[int]:
+    """Another process that holds a file in this way; yields its pid."""
+    words = [sys.executable, "-c", HOLDING, way, str(path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        yield holder.pid
+        holder.kill()
+
+
+def seen(way: str, pid: int) -> str:
+    return f"process {pid} has locked it" if way == "lock" else rf"open in process {pid} \(python"
+
+
+@pytest.mark.parametrize("name", ["its own", "another", "none", "one in another mount"])
+@pytest.mark.parametrize("way", ["descriptor", "shared map", "private map", "lock"])
+def test_a_file_that_a_process_holds_in_any_way_is_in_use(way: str, name: str, image: Path, tmp_path: Path) -> None:
+    held = image
+    if name in ("another", "none"):
+        held = tmp_path / "other"
+        held.hardlink_to(image)
+    with contextlib.ExitStack() as ends:
+        if name == "one in another mount":
+            there = tmp_path / "there"
+            there.mkdir()
+            subprocess.run(["mount", "--bind", tmp_path, there], check=True)
+            ends.callback(lambda: subprocess.run(["umount", "-l", there], check=True))
+            held = there / image.name
+        pid = ends.enter_context(held_by(way, held))
+        if name == "none":
+            held.unlink()
+        with pytest.raises(RefusedTargetError, match=seen(way, pid)):
+            look(image, writes=True, name=image)
+        assert look(image, writes=True, name=image, in_use=True)
+
+
+@pytest.fixture(scope="module")
+def overlay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory with an overlay of two lower layers, whose names are odd, with a file in each layer."""
+    place = tmp_path_factory.mktemp("overlay")
+    for name in ("up", "work", "low:er", "low er", "merged", "again"):
+        (place / name / "deep").mkdir(parents=True)
+    shutil.rmtree(place / "work" / "deep")
+    layers = {"up": place / "up", "low:er": place / "low:er", "low er": place / "low er"}
+    for name, layer in layers.items():
+        (layer / "deep" / name).write_bytes(b"x" * 4 * MIB)
+    lower = f"{place}/low\\:er:{place}/low er"
+    options = f"lowerdir={lower},upperdir={place}/up,workdir={place}/work"
+    subprocess.run(["mount", "-t", "overlay", "-o", options, "overlay", place / "merged"], check=True)
+    subprocess.run(["mount", "--bind", place / "merged" / "deep", place / "again"], check=True)
+    yield place
+    for mount in ("again", "merged"):
+        subprocess.run(["umount", "-l", place / mount], check=True)
+
+
+@real
+@pytest.mark.parametrize("way", ["descriptor", "shared map", "private map", "lock"])
+@pytest.mark.parametrize("layer", ["up", "low:er", "low er"])
+def test_a_file_of_an_overlay_is_held_by_each_of_its_names(way: str, layer: str, overlay: Path) -> None:
+    inner, shown = overlay / layer / "deep" / layer, overlay / "merged" / "deep" / layer
+    again = overlay / "again" / layer
+    for held, target in permutations((inner, shown, again), 2):
+        if held != inner and layer != "up":
+            continue  # to open it for writing would copy it up, and end the matter
+        with held_by(way, held) as pid, pytest.raises(RefusedTargetError, match=seen(way, pid)):
+            look(target, writes=True, name=target)
+    assert look(inner, writes=True, name=inner)
 
 
 @pytest.mark.parametrize("how", ["truncate", "fallocate"])

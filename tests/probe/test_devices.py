@@ -123,6 +123,7 @@ def _mount(number: int, parent: int, point: str) -> Mount:
     return Mount(
         id=number,
         parent=parent,
+        shown="/",
         number=f"0:{number}",
         point=point,
         options=(),

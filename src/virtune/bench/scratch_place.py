@@ -6,15 +6,13 @@ decides where its name leads.
 """
 
 import contextlib
-import grp
 import os
-import pwd
 import stat
 from pathlib import Path
 
 from virtune.model.errors import PreconditionError
+from virtune.probe.access import user_name, why_exchangeable
 
-_ROOT = 0
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -58,57 +56,13 @@ def require_safe(place: Path) -> None:
     if not stat.S_ISDIR(found.st_mode):
         raise _refusal(place, f"{place} is no directory")
     if found.st_uid != os.geteuid():
-        raise _refusal(place, f"it belongs to {_user(found.st_uid)}, who could exchange what lies in it")
+        raise _refusal(place, f"it belongs to {user_name(found.st_uid)}, who could exchange what lies in it")
     if (why := why_exchangeable(place)) is not None:
         raise _refusal(place, why)
 
 
-def why_exchangeable(place: Path) -> str | None:
-    """Say why another user could replace a file or directory; None where only we and root could. `place` has no
-    symbolic links.
-    """
-    below = place.lstat()
-    if below.st_uid not in (_ROOT, os.geteuid()):
-        return f"it belongs to {_user(below.st_uid)}, who could exchange it"
-    if below.st_mode & _OTHERS_WRITE:
-        return "others may write to it"
-    for parent in place.parents:
-        above = parent.lstat()
-        if above.st_uid not in (_ROOT, os.geteuid()):
-            return f"{parent} belongs to {_user(above.st_uid)}, who could exchange what lies in it"
-        # in a sticky directory only its owner and the owner of an entry may rename that entry
-        sticky = above.st_mode & stat.S_ISVTX and below.st_uid in (_ROOT, os.geteuid())
-        if _open_to_others(above) and not sticky:
-            return f"others may rename what lies in {parent}, which is writable and not sticky"
-        below = above
-    return None
-
-
 def _inner(place: Path) -> Path:
     return place / f"virtune-scratch-{os.geteuid()}"
-
-
-def _open_to_others(found: os.stat_result) -> bool:
-    """Whether others than the owner may write to a directory; a group without other members does not count."""
-    if found.st_mode & stat.S_IWOTH:
-        return True
-    return bool(found.st_mode & stat.S_IWGRP) and not _alone_in(found.st_gid, found.st_uid)
-
-
-def _alone_in(group: int, user: int) -> bool:
-    """Whether a group is a user's private one: with the user's name and without other members."""
-    try:
-        found, name = grp.getgrgid(group), pwd.getpwuid(user).pw_name
-    except KeyError:
-        return False
-    return found.gr_name == name and set(found.gr_mem) <= {name}
-
-
-def _user(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return f"user {number}"
 
 
 def _refusal(place: Path, reason: str) -> PreconditionError:

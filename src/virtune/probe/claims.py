@@ -15,7 +15,7 @@ from virtune.model.errors import MissingToolError
 from virtune.model.facts import Claim, ClaimKind, Unknown
 from virtune.probe import tree
 from virtune.probe.devices import backing_of, node_number, sysfs_of
-from virtune.probe.holders import locks_on, loops, processes_with
+from virtune.probe.holders import locks_on, loops, mapped_files, processes_with
 from virtune.probe.image_formats import image_format
 from virtune.probe.mounts import mounts
 from virtune.probe.statx import node_at
@@ -187,7 +187,7 @@ def _under_loop(home: str) -> Iterator[Claim]:
     for loop in known:
         if loop.file == ours.file and loop.name != name:
             yield _claim(ClaimKind.HELD, name, f"{loop.name} stands on the same file as {name}: {ours.backing}")
-    for pid, program in processes_with(*ours.file):
+    for pid, program in processes_with(ours.file):
         yield _claim(ClaimKind.OPEN, name, f"the file behind {name} is open in process {pid} ({program})")
     with contextlib.suppress(OSError):
         file = Path(ours.backing)
@@ -215,8 +215,14 @@ def _open_by(family: dict[str, str], opened: Mapping[str, Sequence[str]]) -> Ite
 
 
 def _open_nodes(entry: str) -> set[str]:
-    """Return the devices that a process has open, under any name: a jail has nodes of its own, which lie anywhere."""
+    """Return the devices that a process has open or mapped, under any name: a jail has nodes of its own, which lie
+    anywhere.
+    """
     found: set[str | None] = set()
+    for mapped in mapped_files(Path(f"/proc/{entry}")):
+        if mapped.device is None:  # a node lies on a devtmpfs or tmpfs, whose number the kernel makes up
+            with contextlib.suppress(OSError):
+                found.add(node_at(Path(f"/proc/{entry}/map_files/{mapped.place}")))
     with contextlib.suppress(OSError):  # it ended while we looked, or belongs to somebody else
         for path in Path(f"/proc/{entry}/fd").iterdir():
             with contextlib.suppress(OSError):

@@ -3,7 +3,8 @@
 holder.
 
 Names prove nothing, since a file may have been removed or replaced after the holder opened it, so device and inode
-are compared.
+are compared: of descriptors, and of memory maps, which outlive them. A file of an overlay has an identity of each
+layer too, by which it may be held.
 """
 
 import contextlib
@@ -11,12 +12,13 @@ import fcntl
 import os
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from virtune.model.facts import Unknown
 from virtune.probe import tree
+from virtune.probe.mounts import other_names
 
 _LOOP_GET_STATUS64 = 0x4C05
 _LOOP_INFO64_BYTES = 232
@@ -64,8 +66,9 @@ def loops() -> Iterator[Loop]:
             yield _asked(name, backing)
 
 
-def loops_over(found: os.stat_result) -> Iterator[tuple[str, str]]:
-    """Yield the name of each loop device on a file or block device, and how that is known.
+def loops_over(found: os.stat_result, files: Sequence[tuple[int, int]] = ()) -> Iterator[tuple[str, str]]:
+    """Yield the name of each loop device on a file or block device, and how that is known. `files` are further
+    identities of the file.
 
     One that cannot be queried and whose file was removed counts too, unless its size excludes it.
     """
@@ -74,7 +77,7 @@ def loops_over(found: os.stat_result) -> Iterator[tuple[str, str]]:
         if loop.file is None:
             if _may_stand_on(loop, found):
                 yield loop.name, f"the loop device {loop.name} may stand on it, and could not be asked"
-        elif (loop.node == found.st_rdev) if device else (loop.file == (found.st_dev, found.st_ino)):
+        elif (loop.node == found.st_rdev) if device else (loop.file in ((found.st_dev, found.st_ino), *files)):
             yield loop.name, f"the loop device {loop.name} stands on it"
 
 
@@ -98,16 +101,79 @@ def locks_on(path: Path) -> Iterator[str]:
         yield f"{who} locks it as QEMU locks an image" if start in _QEMU_LOCK_BYTES else f"{who} has locked it"
 
 
-def processes_with(device: int, inode: int) -> Iterator[tuple[int, str]]:
-    """Yield pid and name of the other processes that have this file open, under any name."""
+def processes_with(*files: tuple[int, int]) -> Iterator[tuple[int, str]]:
+    """Yield pid and name of the other processes that have one of these files (device and inode) open or mapped, under
+    any name.
+    """
     for process in _processes():
+        if _opens(process, files) or _maps(process, files):
+            yield int(process.name), _name_of(process)
+
+
+def _opens(process: Path, files: Sequence[tuple[int, int]]) -> bool:
+    with contextlib.suppress(OSError):
+        for entry in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                held = entry.stat()
+                if (held.st_dev, held.st_ino) in files:
+                    return True
+    return False
+
+
+def _maps(process: Path, files: Sequence[tuple[int, int]]) -> bool:
+    """Whether a process has mapped one of these files. btrfs and overlays show another device in the map than stat
+    does, so where the inode is the same, the mapped file itself is asked; one that cannot be counts.
+    """
+    inodes = {inode for _, inode in files}
+    for mapped in mapped_files(process):
+        if mapped.inode in inodes:
+            try:
+                held = (process / "map_files" / mapped.place).stat()
+            except OSError:
+                if any(mapped.inode == inode and mapped.device in (device, None) for device, inode in files):
+                    return True
+            else:
+                if (held.st_dev, held.st_ino) in files or (mapped.device, mapped.inode) in files:
+                    return True
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class MappedFile:
+    """A file in a process's memory: its place there as `map_files` names it, the device (None where the kernel made
+    its number up, so that stat may tell of another), the inode, and the name that it was opened by.
+    """
+
+    place: str
+    device: int | None
+    inode: int
+    name: str
+
+
+def mapped_files(process: Path) -> Iterator[MappedFile]:
+    """Yield the files that a process (its directory in /proc) has mapped; none where we may not look."""
+    with contextlib.suppress(OSError):
+        for line in (process / "maps").read_bytes().splitlines():
+            place, _, _, device, inode, *name = line.split(maxsplit=5)
+            if inode != b"0":
+                major, minor = (int(number, 16) for number in device.split(b":"))
+                number = os.makedev(major, minor) if major else None
+                # map_files has the addresses without the zeros in front of them
+                begin, end = (int(one, 16) for one in place.split(b"-"))
+                yield MappedFile(f"{begin:x}-{end:x}", number, int(inode), os.fsdecode(b"".join(name)))
+
+
+def identities(path: Path, found: os.stat_result) -> list[tuple[int, int]]:
+    """Return device and inode of a file, of what lies below it in each overlay that shows it, and of each overlay's
+    file that shows it. `path` has no symbolic links.
+    """
+    known = {(found.st_dev, found.st_ino): None}
+    for name in other_names(path):
         with contextlib.suppress(OSError):
-            for entry in (process / "fd").iterdir():
-                with contextlib.suppress(OSError):
-                    held = entry.stat()
-                    if (held.st_dev, held.st_ino) == (device, inode):
-                        yield int(process.name), _name_of(process)
-                        break
+            other = name.lstat()
+            if stat.S_IFMT(other.st_mode) == stat.S_IFMT(found.st_mode):
+                known[(other.st_dev, other.st_ino)] = None
+    return list(known)
 
 
 def unseen_processes() -> list[str]:
@@ -123,11 +189,6 @@ def unseen_processes() -> list[str]:
         except OSError:
             continue  # it ended while we looked
     return found
-
-
-def ours_alone(found: os.stat_result) -> bool:
-    """Whether only we and root may write to it."""
-    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _asked(name: str, backing: str) -> Loop:

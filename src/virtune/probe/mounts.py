@@ -6,21 +6,27 @@ the longest matching mount point may be hidden below a later mount.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from virtune.probe import tree
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
+_COLON = re.compile(r"(?<!\\)::?")
+"""What is between the layers of an overlay; in their names it has a backslash before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """One line of mountinfo. `number` is the filesystem's major:minor, 0:n where it has no block device."""
+    """One line of mountinfo. `number` is the filesystem's major:minor, 0:n where it has no block device; `shown` the
+    directory of the filesystem that is mounted.
+    """
 
     id: int
     parent: int
     number: str
+    shown: str
     point: str
     options: tuple[str, ...]
     filesystem: str
@@ -43,6 +49,28 @@ def mount_of(path: str, table: tuple[Mount, ...]) -> Mount | None:
         prefix = "/" + "/".join(steps[:count])
         current = _topmost(prefix, current, table)
     return current
+
+
+def other_names(path: Path, root: Path = tree.ROOT) -> Iterator[Path]:
+    """Yield the names by which overlays have a file: in their layers, or in what they show of a layer. `path` has no
+    symbolic links.
+    """
+    for mount in mounts(root):
+        if mount.filesystem == "overlay":
+            point, shown = Path(mount.point), mount.shown.lstrip("/")
+            for layer in _layers(mount):
+                if path.is_relative_to(point):
+                    yield layer / shown / path.relative_to(point)
+                if path.is_relative_to(layer / shown):
+                    yield point / path.relative_to(layer / shown)
+
+
+def _layers(mount: Mount) -> Iterator[Path]:
+    for option in mount.options:
+        name, _, value = option.partition("=")
+        if name in ("upperdir", "lowerdir", "lowerdir+", "datadir+"):
+            parts = _COLON.split(value) if name == "lowerdir" else [value]
+            yield from (Path(part.replace("\\:", ":")) for part in parts if part.startswith("/"))
 
 
 def _topmost(point: str, below: Mount | None, table: tuple[Mount, ...]) -> Mount | None:
@@ -74,6 +102,7 @@ def _parse(line: str) -> Mount | None:
         id=int(head[0]),
         parent=int(head[1]),
         number=head[2],
+        shown=_plain(head[3]),
         point=_plain(head[4]),
         options=tuple(dict.fromkeys(_plain(option) for option in (*head[5].split(","), *more) if option)),
         filesystem=tail[0],

@@ -12,7 +12,6 @@ from virtune import shell
 from virtune.bench import filesystem
 from virtune.bench.permission import Held, admit
 from virtune.bench.rbd import PROGRAM as RBD
-from virtune.bench.scratch_place import why_exchangeable
 from virtune.flows.run.appliance import ready_appliance
 from virtune.flows.run.passed import require_given
 from virtune.model.errors import MissingToolError, PreconditionError, RefusedTargetError, RigError
@@ -20,6 +19,7 @@ from virtune.model.event import Event, Noticed
 from virtune.model.stack import WRITABLE
 from virtune.model.study import Study
 from virtune.plan.guest_system import system_words
+from virtune.probe.access import why_exchangeable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
