@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nothing outlives virtune: the guard ends, unmounts and removes what a run started, however the run ended."""
 
+import contextlib
+import json
 import os
 import shutil
 import signal
@@ -8,11 +10,13 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import eventually
+from tests.leftovers import left_over
 from virtune import warden
 from virtune.shell import Child, CommandError, Warden, run
 
@@ -78,7 +82,7 @@ def test_when_the_guard_is_killed_too_the_run_is_found_abandoned_and_swept() -> 
 def test_a_child_that_has_not_begun_its_program_is_ended_too_and_a_person_s_shell_is_not() -> None:
     # between fork and exec a child has no mark, but it is in the run's directory and still the Python that forked it
     directory = warden.run_directory(f"w{os.getpid()}-fork")
-    directory.mkdir(mode=0o700)
+    os.close(warden.make_run_directory(directory, pid=os.getpid()))
     unborn = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], cwd=directory)
     person = subprocess.Popen(["sleep", "60"], cwd=directory)
     elsewhere = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
@@ -113,8 +117,8 @@ def test_a_run_in_another_pid_namespace_lives_while_it_does() -> None:
         assert inside.stdout is not None
         run_id = inside.stdout.readline().strip()
         directory = warden.run_directory(run_id)
-        pid, started = (directory / "owner").read_text().split()
-        assert warden.start_time(int(pid)) != int(started)  # by its number it looks as if it were gone
+        said = json.loads((directory / "owner").read_text())
+        assert warden.start_time(said["pid"]) != said["started"]  # by its number it looks as if it were gone
         assert directory not in warden.abandoned()
         with Warden(f"w{os.getpid()}-outside"):  # every run begins by sweeping what is abandoned
             assert marked(run_id)
@@ -126,17 +130,16 @@ def test_a_run_in_another_pid_namespace_lives_while_it_does() -> None:
         warden.sweep(run_id, directory)
 
 
-def test_a_run_of_a_virtune_that_held_no_lock_is_known_by_its_process() -> None:
-    directory = warden.run_directory(f"w{os.getpid()}-older")
-    directory.mkdir(mode=0o700)
-    try:
-        (directory / "owner").write_text(f"{os.getpid()} {warden.start_time(os.getpid())}\n")
-        assert directory not in warden.abandoned()
-        for gone in ("1 2\n", "", "x y\n", f"{os.getpid()} 7\n"):
-            (directory / "owner").write_text(gone)
-            assert directory in warden.abandoned(), gone
-    finally:
-        shutil.rmtree(directory)
+def test_a_run_on_a_filesystem_without_locks_is_known_by_its_process() -> None:
+    directory = warden.run_directory(f"w{os.getpid()}-lockless")
+    os.close(warden.make_run_directory(directory, pid=os.getpid()))
+    owner = directory / "owner"
+    said = json.loads(owner.read_text())
+    assert directory not in warden.abandoned()
+    for gone in ({"pid": 1, "started": 2}, {"started": 7}, {"boot": "another"}):
+        owner.write_text(json.dumps(said | gone))
+        assert directory in warden.abandoned(), gone
+    assert warden.sweep(warden.run_id_of(directory), directory) == [f"directory {directory}"]
 
 
 def test_a_guard_that_was_stopped_is_ended_and_its_work_is_done() -> None:
@@ -154,14 +157,15 @@ def test_a_guard_that_was_stopped_is_ended_and_its_work_is_done() -> None:
     assert run._guard.wait(60) == -signal.SIGKILL
 
 
-def test_a_run_that_is_being_made_is_not_swept_and_its_remains_are_later() -> None:
+@pytest.mark.parametrize(("event", "end"), [("open", "owner"), ("fcntl.flock", ""), ("os.rename", "-unborn")])
+def test_a_run_that_is_being_made_is_not_swept_and_its_remains_are_later(event: str, end: str) -> None:
     directory = warden.run_directory(f"w{os.getpid()}-unborn")
     script = f"""
 import os, sys
 from pathlib import Path
 from virtune import warden
 def die(event, arguments):
-    if event == "open" and str(arguments[0]).endswith("/owner"):
+    if event == {event!r} and str(arguments[0]).endswith({end!r}):
         os.kill(os.getpid(), 9)
 sys.addaudithook(die)
 warden.make_run_directory(Path({str(directory)!r}), pid=os.getpid())
@@ -169,8 +173,9 @@ warden.make_run_directory(Path({str(directory)!r}), pid=os.getpid())
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
     (left,) = directory.parent.glob(f"*{directory.name}")
     try:
-        assert left not in warden.abandoned()
-        os.utime(left, (1, 1))
+        if event != "os.rename":  # without a record its age is all that is known of it
+            assert left not in warden.abandoned()
+            os.utime(left, (1, 1))
         assert left in warden.abandoned()
         assert warden.sweep(warden.run_id_of(left), left) == [f"directory {left}"]
     finally:
@@ -253,21 +258,40 @@ def test_a_command_that_fails_is_shown_as_it_can_be_pasted() -> None:
     assert "No such file" in caught.value.hint
 
 
-def test_what_cannot_be_unmounted_is_not_deleted_from(tmp_path: Path) -> None:
-    precious = tmp_path / "precious"
+@contextlib.contextmanager
+def exported(image: Path, point: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A FUSE export of a QEMU, as a run has it; killed, it leaves its mount."""
+    point.touch()
+    words = ["--blockdev", f"file,node-name=d,filename={image}"]
+    words += ["--export", f"fuse,id=e,node-name=d,mountpoint={point},writable=on"]
+    with subprocess.Popen(["qemu-storage-daemon", *words]) as daemon:
+        try:
+            assert eventually(lambda: point.stat().st_dev != point.parent.stat().st_dev, seconds=20)
+            yield daemon
+        finally:
+            daemon.kill()
+            subprocess.run(["umount", "-l", point], check=False, capture_output=True)
+
+
+def test_an_export_of_a_run_is_taken_off_under_any_name_and_what_is_not_one_stays(tmp_path: Path) -> None:
+    precious, image = tmp_path / "precious", tmp_path / "image"
     precious.mkdir()
     (precious / "data").write_text("all I have")
-    directory = tmp_path / "run" / "with ünïcode \\ and blank"
-    inner = directory / "mount ü"
-    inner.mkdir(parents=True)
+    image.write_bytes(bytes(1 << 20))
+    directory = left_over(tmp_path / "with \u00fcn\u00efcode \\ and blank")
+    point, inner = directory / "mount", directory / "mine"
+    inner.mkdir()
     subprocess.run(["mount", "--bind", precious, inner], check=True)
     try:
-        assert warden.mounts_below(directory) == [str(inner)]
-        warden.sweep("nobody", directory)
+        with exported(image, point):
+            assert warden.mounts_below(directory) == [str(point)]
+            assert warden.sweep("nobody", directory) == [f"mount {point}"]
+            assert warden.mounts_below(directory) == []
+            assert (inner / "data").read_text() == "all I have"
     finally:
         subprocess.run(["umount", "-l", inner], check=False, capture_output=True)
+    assert warden.sweep("nobody", directory) == [f"directory {directory}"]
     assert (precious / "data").read_text() == "all I have"
-    assert not directory.exists()
 
 
 def test_a_place_for_temporary_files_that_sockets_cannot_bear_is_not_used(
@@ -321,40 +345,30 @@ def test_what_does_not_hear_the_guard_is_killed() -> None:
 
 
 def test_another_user_s_directory_is_not_ours_to_sweep() -> None:
-    directory = warden.run_directory(f"w{os.getpid()}-theirs")
-    directory.mkdir(mode=0o700)
+    directory = left_over(warden.run_directory(f"w{os.getpid()}-theirs"))
     try:
-        (directory / "owner").write_text("1 2\n")
         assert directory in warden.abandoned()
         os.chown(directory, 65534, 65534)
         assert directory not in warden.abandoned()
+        warden.sweep(warden.run_id_of(directory), directory)
+        assert directory.exists()
     finally:
         shutil.rmtree(directory)
 
 
 def test_a_mount_that_is_in_use_is_taken_off_all_the_same(tmp_path: Path) -> None:
-    directory, data = tmp_path / "run", tmp_path / "data"
-    (directory / "mount").mkdir(parents=True)
-    data.mkdir()
-    subprocess.run(["mount", "--bind", data, directory / "mount"], check=True)
-    user = subprocess.Popen(["sleep", "60"], cwd=directory / "mount")
-    try:
+    directory, image = left_over(tmp_path / "run"), tmp_path / "image"
+    image.write_bytes(bytes(1 << 20))
+    with exported(image, directory / "mount"), (directory / "mount").open("rb"):
         assert f"mount {directory}/mount" in warden.sweep("nobody", directory)
         assert not directory.exists()
-        assert data.exists()
-    finally:
-        user.kill()
-        user.wait()
-        subprocess.run(["umount", "-l", directory / "mount"], check=False, capture_output=True)
 
 
 def test_below_a_mount_that_stays_nothing_is_deleted(tmp_path: Path) -> None:
-    directory, data = tmp_path / "run", tmp_path / "data"
-    (directory / "mount").mkdir(parents=True)
-    data.mkdir()
-    (data / "precious").write_text("all I have")
-    subprocess.run(["mount", "--bind", data, directory / "mount"], check=True)
-    try:
+    directory, image = left_over(tmp_path / "run"), tmp_path / "image"
+    image.write_bytes(bytes(1 << 20))
+    (directory / "log").write_text("said")
+    with exported(image, directory / "mount"):
         # in a namespace of less rights the mounts that it was given cannot be taken off
         sweep = f"print(warden.sweep('x', Path({str(directory)!r})))"
         done = subprocess.run(
@@ -362,7 +376,5 @@ def test_below_a_mount_that_stays_nothing_is_deleted(tmp_path: Path) -> None:
             capture_output=True, text=True, check=True,
         )  # fmt: skip
         assert done.stdout == "[]\n"
-        assert (data / "precious").read_text() == "all I have"
-        assert directory.exists()
-    finally:
-        subprocess.run(["umount", "-l", directory / "mount"], check=False, capture_output=True)
+        assert (directory / "log").exists()
+    assert warden.sweep("nobody", directory) == [f"directory {directory}"]

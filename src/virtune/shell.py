@@ -318,8 +318,7 @@ class Warden:
         self._children: list[Child] = []
 
     def __enter__(self) -> Self:
-        for left in warden.abandoned():
-            warden.sweep(warden.run_id_of(left), left)
+        warden.sweep_abandoned()
         self._lives = warden.make_run_directory(self.directory, pid=os.getpid())
         before = signal.pthread_sigmask(signal.SIG_BLOCK, warden.DEAF_TO)  # the guard inherits this
         try:

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guard: ends and removes everything that a run started once virtune is gone, even if it was killed.
+"""The guard, and all removing: what a run started is ended and removed once virtune is gone, even if it was killed.
 
 Run as its own program (`python warden.py RUN DIRECTORY`) it imports the standard library only, lives in its own
 session, and waits for the end of its standard input, which the kernel closes when virtune ends, even by SIGKILL. Then
 it ends every process with the run's mark in its environment (fio's forked workers leave their session, but keep their
-environment), gives drives that were handed to a guest back to their drivers, unmounts everything below the run's
-directory and removes that.
+environment), gives drives that were handed to a guest back to their drivers, takes off the FUSE mounts of its exports
+and removes the run's directory.
+
+Nothing is removed for its name. A directory of virtune's holds a record that names it: its names, its device, inode
+and time of birth. Only one that its record names, that we own and whose maker is gone is removed: by descriptors,
+never through a link, never across a mount, and nothing in it that another user owns.
 """
 
 import contextlib
@@ -17,11 +21,13 @@ import re
 import shutil
 import signal
 import stat
+import struct
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 MARK = "VIRTUNE_RUN"
 """The environment variable that marks every process of a run."""
@@ -31,7 +37,20 @@ DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _PREFIX = "virtune-run-"
 _OWNER = "owner"
-_MNT_DETACH = 2
+"""The record in each directory of virtune's; locked by the process that made it for as long as it works in it."""
+
+_OWNER_BYTES = 4096
+PARTIAL = ".partial"
+"""What the name of a directory or image ends in that is being filled."""
+
+_MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
+_AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
+_STATX_BYTES, _STATX_BTIME, _STATX_BTIME_AT = 256, 0x800, 80
+"""struct statx of linux/stat.h: its size, the bit of the time of birth, and where that stands (`=qI`)."""
+
+_FUSE = ("fuse", "/dev/fuse")
+"""Type and source of the mounts of QEMU's FUSE exports. virtune mounts nothing else, and unmounts nothing else."""
+
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 _SHORT = 60
 """A longer TMPDIR would leave no room for a socket's name; `,` would end a QEMU option."""
@@ -50,6 +69,9 @@ _BOUND_SECONDS = 10.0
 _BIRTH_SECONDS = 60.0
 """After this time a directory without its final name belongs to a killed run."""
 
+_libc = ctypes.CDLL(None, use_errno=True)
+_noted: list[str] = []
+
 
 def run_directory(run_id: str) -> Path:
     """Return the directory of a run's sockets, logs and mounts. It is short, because unix socket paths have at most
@@ -59,35 +81,282 @@ def run_directory(run_id: str) -> Path:
 
 
 def make_run_directory(directory: Path, *, pid: int) -> int:
-    """Make a run's private directory, with its owner recorded before the directory becomes visible.
+    """Make a run's private directory, with its record in it before the directory becomes visible.
 
     Returns a descriptor to keep open while the run lives. It holds a lock, which the kernel releases with the
     process; process ids would mean nothing in another container that sees the directory.
     """
     unborn = directory.with_name(f".{directory.name}")
-    unborn.mkdir(mode=0o700)
-    owner = os.open(unborn / _OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with contextlib.suppress(OSError):  # on a filesystem without locks the process id is used
-        fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.write(owner, f"{pid} {start_time(pid)}\n".encode())
+    owner = make_directory(unborn, becomes=directory, pid=pid)
     unborn.rename(directory)
     return owner
 
 
+def make_directory(work: Path, *, becomes: Path, pid: int, mode: int = 0o700) -> int:
+    """Make a directory that gets another name when it is whole, with the record that proves that virtune made it.
+    Returns a descriptor like `make_run_directory`. Raises OSError.
+    """
+    work.mkdir(mode=mode)
+    with _opened(work) as made:
+        owner = os.open(_OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=made)
+        with contextlib.suppress(OSError):  # on a filesystem without locks the process id is used
+            fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        who = {"pid": pid, "started": start_time(pid), "boot": _boot()}
+        record = {"made_by": "virtune", "names": [becomes.name, work.name], **who, **identity(made)}
+        try:
+            os.write(owner, f"{json.dumps(record)}\n".encode())
+        except OSError:
+            os.close(owner)
+            os.unlink(_OWNER, dir_fd=made)
+            work.rmdir()
+            raise
+    return owner
+
+
+@contextlib.contextmanager
+def filled(place: Path) -> Iterator[Path]:
+    """Yield a new directory beside a place, for the files of what is to be there. The block renames it when it is
+    whole; what it does not rename is removed. Raises OSError.
+    """
+    work = place.with_name(f"{place.name}.{os.urandom(4).hex()}{PARTIAL}")
+    owner = make_directory(work, becomes=place, pid=os.getpid(), mode=0o755)
+    try:
+        yield work
+    finally:
+        remove(work)
+        os.close(owner)
+
+
 def abandoned() -> list[Path]:
     """Return the directories of runs whose virtune is gone (ours only: never another user's)."""
-    found = []
-    unborn = _temporary().glob(f".{_PREFIX}*")
-    for directory in (*_temporary().glob(f"{_PREFIX}*"), *unborn):
-        with contextlib.suppress(OSError):
-            status = directory.lstat()
-            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+    return [place for place in _run_directories() if is_abandoned(place)]
+
+
+def look_alikes() -> list[str]:
+    """Return what has the name of a run's directory, is ours and was not proven to be virtune's; with the reason."""
+    return [f"{place}: {why}" for place in _run_directories() if (why := doubt(place)) is not None]
+
+
+def _run_directories() -> list[Path]:
+    place = _temporary()
+    found = (*sorted(place.glob(f"{_PREFIX}*")), *sorted(place.glob(f".{_PREFIX}*")))
+    return [path for path in found if _is_mine(path)]
+
+
+def _is_mine(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return path.lstat().st_uid == os.geteuid()
+    return False
+
+
+def is_abandoned(place: Path) -> bool:
+    """Whether virtune made this directory, and the process that did is gone."""
+    with contextlib.suppress(OSError), _opened(place) as directory:
+        if _is_bare(directory, place.name):
+            return time.time() - os.fstat(directory).st_mtime >= _BIRTH_SECONDS
+        return _doubt(directory, place.name) is None and not _owner_lives(directory)
+    return False
+
+
+def doubt(place: Path) -> str | None:
+    """Say why it is not proven that virtune made a directory; None where it is, and where nothing is there."""
+    try:
+        with _opened(place) as directory:
+            return None if _is_bare(directory, place.name) else _doubt(directory, place.name)
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        return "it is no directory"
+    except OSError as error:
+        return f"it cannot be looked at: {(error.strerror or str(error)).lower()}"
+
+
+def remove(place: Path) -> bool:
+    """Remove a directory with all that is in it, where its record proves that virtune made it; returns whether it is
+    gone. What is mounted below it, or owned by another user, stays, and so does the directory.
+    """
+    with (
+        contextlib.suppress(OSError),
+        _opened(place.parent, flags=0) as parent,
+        _opened(place.name, parent) as directory,
+    ):
+        bare = _is_bare(directory, place.name)
+        if _mount_of(directory) != _mount_of(parent) or not (bare or _doubt(directory, place.name) is None):
+            return False
+        if _mounts_below(directory) or not _emptied(directory, _mount_of(directory)):
+            return False
+        record = _record(directory)
+        # without its record it must not have a name under which it would have to prove something
+        last = place.name if record is None else record["names"][-1]
+        if last != place.name:
+            os.rename(place.name, last, src_dir_fd=parent, dst_dir_fd=parent)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(_OWNER, dir_fd=directory)
+        os.rmdir(last, dir_fd=parent)
+        return True
+    return False
+
+
+def _emptied(directory: int, mount: str, keep: str = _OWNER) -> bool:
+    """Remove what is in an open directory, but for its record; returns whether all could be removed."""
+    whole = True
+    for name in os.listdir(directory):
+        try:
+            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            if name == keep:
                 continue
-            if directory.name.startswith(".") and time.time() - status.st_mtime < _BIRTH_SECONDS:
-                continue
-            if not _owner_lives(directory):
-                found.append(directory)
+            if found.st_uid != os.geteuid():
+                whole = False
+            elif stat.S_ISDIR(found.st_mode):
+                with _opened(name, directory) as below:
+                    gone = _mount_of(below) == mount and _emptied(below, mount, keep="")
+                whole = gone and whole
+                if gone:
+                    os.rmdir(name, dir_fd=directory)
+            else:
+                os.unlink(name, dir_fd=directory)  # refused by the kernel where something is mounted on it
+        except FileNotFoundError:
+            continue
+        except OSError:
+            whole = False
+    return whole
+
+
+def remove_file(path: Path, is_ours: Callable[[int], bool]) -> bool:
+    """Remove a regular file that we own, where its open descriptor (O_PATH) shows `is_ours` that virtune made it;
+    returns whether it is gone by this.
+    """
+    with contextlib.suppress(OSError), _opened(path.parent, flags=0) as parent:
+        descriptor = os.open(path.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        try:
+            found = os.fstat(descriptor)
+            if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and is_ours(descriptor):
+                os.unlink(path.name, dir_fd=parent)
+                return True
+        finally:
+            os.close(descriptor)
+    return False
+
+
+def is_empty(descriptor: int) -> bool:
+    """Whether a file has never been written, so that nothing is lost with it."""
+    found = os.fstat(descriptor)
+    return found.st_size == 0 and found.st_nlink == 1
+
+
+def identity(descriptor: int) -> dict[str, int | None]:
+    """Return what tells a file from every other one: its device, its inode, and, as an inode is used again, the time
+    of its birth in ns (None where the filesystem does not keep it).
+    """
+    found = os.fstat(descriptor)
+    return {"device": found.st_dev, "inode": found.st_ino, "born": born_ns(descriptor)}
+
+
+def is_named(descriptor: int, record: Mapping[str, Any]) -> bool:
+    """Whether a record names an open file. One that an older virtune wrote has no time of birth."""
+    found = identity(descriptor)
+    born = record.get("born", found["born"])
+    return found == {"device": record.get("device"), "inode": record.get("inode"), "born": born}
+
+
+def born_ns(place: Path | int) -> int | None:
+    """Return when a file was made; None where the C library or the filesystem does not tell."""
+    buffer = statx(place, 0, _STATX_BTIME)
+    if buffer is None or not struct.unpack_from("=I", buffer)[0] & _STATX_BTIME:
+        return None
+    seconds, nanoseconds = struct.unpack_from("=qI", buffer, _STATX_BTIME_AT)
+    return int(seconds) * 10**9 + int(nanoseconds)
+
+
+def statx(place: Path | int, flags: int, mask: int) -> bytes | None:
+    """Return the struct statx of a path or an open descriptor, for what Python's `os.stat` cannot ask."""
+    buffer = ctypes.create_string_buffer(_STATX_BYTES)
+    start, name = (place, b"") if isinstance(place, int) else (_AT_FDCWD, os.fsencode(place))
+    try:
+        failed = _libc.statx(start, name, flags | (0 if name else _AT_EMPTY_PATH), mask, buffer)
+    except AttributeError:  # a C library without it
+        return None
+    return None if failed else buffer.raw
+
+
+def note_removed(words: Iterable[str]) -> None:
+    """Keep in words what was removed that another run left: whoever called virtune is told, whatever the verb."""
+    _noted.extend(words)
+
+
+def noted_removals() -> list[str]:
+    """Return what was removed since the last call."""
+    found = list(_noted)
+    del _noted[: len(found)]
     return found
+
+
+@contextlib.contextmanager
+def _opened(place: Path | str, above: int | None = None, *, flags: int = os.O_NOFOLLOW) -> Iterator[int]:
+    """Open a directory, not through a link unless the flags permit it. Raises OSError."""
+    flags |= os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(place, flags, dir_fd=above)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _mount_of(descriptor: int) -> str:
+    """Return the id of the mount that an open file is on: a bind mount has the device of what it shows. Raises
+    OSError.
+    """
+    lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
+    return next(line for line in lines if line.startswith("mnt_id:"))
+
+
+def _doubt(directory: int, name: str) -> str | None:
+    if os.fstat(directory).st_uid != os.geteuid():
+        return "another user owns it"
+    record = _record(directory)
+    if record is None:
+        return "no record of virtune's is in it"
+    if name not in record["names"]:
+        return "its record is of another name"
+    return None if is_named(directory, record) else "its record is of another directory, of which it is a copy"
+
+
+def _is_bare(directory: int, name: str) -> bool:
+    """Whether a directory without its final name holds nothing: its maker was killed before it wrote the record."""
+    if os.fstat(directory).st_uid != os.geteuid() or not (name.startswith(".") or name.endswith(PARTIAL)):
+        return False
+    names = os.listdir(directory)
+    return not names or (names == [_OWNER] and _is_unwritten(directory))
+
+
+def _is_unwritten(directory: int) -> bool:
+    found = os.stat(_OWNER, dir_fd=directory, follow_symlinks=False)
+    return stat.S_ISREG(found.st_mode) and found.st_size == 0
+
+
+def _record(directory: int) -> dict[str, Any] | None:
+    """Return the record in an open directory; None where there is none that virtune wrote for this user."""
+    with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+        with _owner_of(directory) as owner:
+            found = os.fstat(owner)
+            others = stat.S_IWGRP | stat.S_IWOTH  # an ACL that lets others write shows in the group's bits
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & others:
+                return None
+            said = json.loads(os.pread(owner, _OWNER_BYTES, 0))
+        names = said.get("names") if isinstance(said, dict) and said.get("made_by") == "virtune" else None
+        whole = isinstance(names, list) and len(names) > 0 and all(isinstance(one, str) for one in names)
+        if whole and all(type(said.get(key)) is int for key in ("pid", "started", "device", "inode")):
+            return dict(said)
+    return None
+
+
+@contextlib.contextmanager
+def _owner_of(directory: int) -> Iterator[int]:
+    owner = os.open(_OWNER, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        yield owner
+    finally:
+        os.close(owner)
 
 
 def start_time(pid: int) -> int:
@@ -100,17 +369,25 @@ def start_time(pid: int) -> int:
 
 
 def sweep(run_id: str, directory: Path) -> list[str]:
-    """Remove everything that a run left; returns what was removed, in words."""
+    """End the processes of a run and remove what it left; returns what was removed, in words. Of a directory that is
+    not proven to be the run's nothing is touched.
+    """
     removed = [f"process {pid} ({name})" for pid, name in _end_marked(run_id, directory)]
+    if doubt(directory) is not None:
+        return removed
     drives = [address for address in noted_drives(directory) if give_back(directory, address)]
     removed += [f"the hold on the drive {address}, which its driver has again" for address in drives]
     removed += [f"mount {mount}" for mount in reversed(mounts_below(directory)) if unmount(mount)]
-    # A mount that could not be unmounted may hold data: nothing below it may be deleted.
-    if directory.exists() and not mounts_below(directory) and not noted_drives(directory):
-        shutil.rmtree(directory, ignore_errors=True)
-        if not directory.exists():
-            removed.append(f"directory {directory}")
+    # A drive that is not back needs its record; a mount that stays may hold data: nothing below it may be deleted.
+    if not noted_drives(directory) and remove(directory):
+        removed.append(f"directory {directory}")
     return removed
+
+
+def sweep_abandoned() -> None:
+    """Remove what every killed run left; whoever called virtune is told."""
+    for directory in abandoned():
+        note_removed(sweep(run_id_of(directory), directory))
 
 
 def note_drive(directory: Path, address: str, *, driver: str, group: str) -> None:
@@ -206,27 +483,22 @@ def run_id_of(directory: Path) -> str:
 
 
 def _temporary() -> Path:
-    place = tempfile.gettempdir()
+    place = os.path.realpath(tempfile.gettempdir())
     return Path("/tmp" if len(place) > _SHORT or not place.isprintable() or "," in place else place)  # noqa: S108
 
 
-def _owner_lives(directory: Path) -> bool:
-    try:
-        owner = os.open(directory / _OWNER, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return False
-    with os.fdopen(owner, "rb") as file:
+def _owner_lives(directory: int) -> bool:
+    record = _record(directory)
+    with _owner_of(directory) as owner:
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(owner, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
         except OSError:
             pass  # a filesystem without locks
-        try:
-            pid, started = (int(word) for word in file.read(100).split())
-        except (OSError, ValueError):
-            return False
-    return start_time(pid) == started != 0
+    if record is None or record.get("boot") != _boot():
+        return False
+    return bool(start_time(record["pid"]) == record["started"] != 0)
 
 
 def marked(run_id: str, directory: Path) -> Iterator[tuple[int, str]]:
@@ -265,19 +537,29 @@ def _end_marked(run_id: str, directory: Path) -> list[tuple[int, str]]:
 
 
 def mounts_below(directory: Path) -> list[str]:
-    """Return the mounts below a directory, in the order of mounting."""
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
-        # the kernel writes blanks and the like as \ooo, byte by byte
-        points = [os.fsdecode(_OCTAL.sub(lambda m: bytes([int(m[1], 8)]), line.split()[4])) for line in lines]
-        return [point for point in points if point.startswith(f"{directory}/")]
+    """Return the FUSE exports that are mounted below a directory, in the order of mounting."""
+    with contextlib.suppress(OSError), _opened(directory) as opened:
+        return [point for point, kind in _mounts_below(opened) if kind == _FUSE]
     return []
+
+
+def _mounts_below(directory: int) -> list[tuple[str, tuple[str, str]]]:
+    """Return every mount below an open directory, with its type and its source. Raises OSError."""
+    above = Path(f"/proc/self/fd/{directory}").readlink()  # without links, as the kernel names mounts
+    found = []
+    for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
+        mount, _, source = line.partition(b" - ")
+        # the kernel writes blanks and the like as \ooo, byte by byte
+        point = os.fsdecode(_OCTAL.sub(lambda m: bytes([int(m[1], 8)]), mount.split()[4]))
+        if point.startswith(f"{above}/"):
+            kind, device = os.fsdecode(source).split(" ")[:2]
+            found.append((point, (kind, device)))
+    return found
 
 
 def unmount(point: str) -> bool:
     """Unmount lazily, in any state of the mount; returns whether that worked."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.umount2(os.fsencode(point), _MNT_DETACH) == 0:
+    if _libc.umount2(os.fsencode(point), _MNT_DETACH | _UMOUNT_NOFOLLOW) == 0:
         return True
     # without root only FUSE's own helper may unmount
     for helper in ("fusermount3", "fusermount"):

@@ -2,18 +2,22 @@
 """Where the states of booted guests lie: by all that they depend on, one process at a time, and not for ever."""
 
 import os
+import struct
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.leftovers import left_over
 
 from virtune.bench.appliance.build import Appliance, remove_halves
 from virtune.bench.guest.clock import ClockReading, wrong_speed
-from virtune.bench.qemu.booted import DEVICES_FILE, is_saved, place_of, refuse, to_save
+from virtune.bench.qemu.booted import DEVICES_FILE, MEMORY_FILE, is_saved, place_of, refuse, to_save
 from virtune.dialects.qemu.guest import GuestMachine
 from virtune.model.machine import Machine
 from virtune.model.units import Bytes
 
+STRANGER, NONE = 65534, 2**32 - 1
 MACHINE = GuestMachine(
     kernel="/k/vmlinux", initramfs="/k/initramfs", console="/c", channels=(5, 6), monitor=7, kvm=False
 )
@@ -43,7 +47,11 @@ def save(place: Path) -> bool:
     """Save a state unless there is one; whether it was saved now."""
     with to_save(place, MACHINE) as work:
         if work is not None:
-            (work / DEVICES_FILE).touch()
+            (work / DEVICES_FILE).write_bytes(b"devices" * 9)
+            with (work / MEMORY_FILE).open("wb") as memory:
+                memory.truncate(2**21)
+                memory.seek(2**20)
+                memory.write(b"memory")
         return work is not None
 
 
@@ -94,6 +102,74 @@ def test_a_refused_state_is_not_tried_again(place: Path) -> None:
     assert not save(place)
 
 
+def acl(place: Path) -> None:
+    """Let one more user write, as `setfacl -m u:nobody:rw` does."""
+    entries = ((0x01, 6, NONE), (0x02, 6, STRANGER), (0x04, 4, NONE), (0x10, 6, NONE), (0x20, 4, NONE))
+    content = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    os.setxattr(place, "system.posix_acl_access", content)
+
+
+def bent(place: Path) -> None:
+    """Change one byte, and nothing that a look at the file would show."""
+    found = place.stat()
+    content = bytearray(place.read_bytes())
+    content[-1] ^= 1
+    place.write_bytes(content)
+    os.utime(place, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def linked(place: Path) -> None:
+    """Move a file, and leave a link to it."""
+    moved = place.parent.parent / "moved"
+    place.rename(moved)
+    place.symlink_to(moved)
+
+
+def of_group(place: Path) -> None:
+    """Let another group write."""
+    os.chown(place, -1, STRANGER)
+    place.chmod(0o664)
+
+
+TAMPERING: dict[str, Callable[[Path], object]] = {
+    "a byte": bent,
+    "cut off": lambda path: os.truncate(path, 1),
+    "writable by all": lambda path: path.chmod(0o666),
+    "writable by a group": of_group,
+    "writable by ACL": acl,
+    "another user's": lambda path: os.chown(path, STRANGER, -1),
+    "a link": linked,
+    "gone": Path.unlink,
+}
+
+
+@pytest.mark.parametrize("file", [DEVICES_FILE, MEMORY_FILE, "digests.json", "owner"])
+@pytest.mark.parametrize("way", TAMPERING)
+def test_a_state_that_somebody_may_have_changed_is_not_resumed(way: str, file: str, place: Path) -> None:
+    assert save(place)
+    path = place / file
+    TAMPERING[way](path)
+    harmless = {("a link", DEVICES_FILE), ("a link", MEMORY_FILE), ("a link", "digests.json")}
+    if file != "owner" or way not in ("a byte", "cut off"):
+        assert is_saved(place) == ((way, file) in harmless), "a link leads where only we may write, to what was saved"
+    if (way, file) not in harmless and way != "another user's" and file != "owner":
+        assert save(place), "it is saved again"
+        assert is_saved(place)
+
+
+def test_a_state_in_a_directory_that_is_open_to_others_is_not_resumed(place: Path) -> None:
+    for opened in (place, place.parent, place.parent.parent):
+        assert save(place) or is_saved(place)
+        mode = opened.stat().st_mode
+        opened.chmod(0o777)
+        assert not is_saved(place)
+        opened.chmod(mode)
+        assert is_saved(place)
+        os.chown(opened, STRANGER, -1)
+        assert not is_saved(place)
+        os.chown(opened, 0, -1)
+
+
 def test_without_room_for_the_whole_memory_nothing_is_saved(place: Path) -> None:
     with to_save(place, replace(MACHINE, asked=Machine(memory=Bytes(2**60)))) as work:
         assert work is None
@@ -112,7 +188,8 @@ def test_what_other_boots_left_with_any_appliance_goes_after_a_day(appliance: Ap
     left = [place.with_name("ffffffff-0123"), other / "ffffffff-4567", other / "ffffffff-4567.7.partial"]
     in_use = other / "eeeeeeee-4567"  # of another host, where several have one home directory
     for path in (*left, in_use):
-        path.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        left_over(path)
     lock = other / "ffffffff-4567.lock"
     lock.touch()
     for path in (*left, lock):
@@ -122,15 +199,15 @@ def test_what_other_boots_left_with_any_appliance_goes_after_a_day(appliance: Ap
 
 
 def test_the_next_save_removes_what_a_killed_one_left(place: Path) -> None:
-    half = place.with_name(f"{place.name}.999999999.partial")
-    half.mkdir(parents=True)
+    place.parent.mkdir()
+    half = left_over(place.with_name(f"{place.name}.999999999.partial"))
     assert save(place)
     assert not half.exists()
 
 
 def test_the_remains_of_a_killed_save_are_removed(appliance: Appliance, place: Path) -> None:
-    half = place.with_name(f"{place.name}.999999999.partial")
-    half.mkdir(parents=True)
+    place.parent.mkdir()
+    half = left_over(place.with_name(f"{place.name}.999999999.partial"))
     assert remove_halves(appliance.kernel.parent.parent) == [half]
     assert not half.exists()
 

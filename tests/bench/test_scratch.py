@@ -239,32 +239,54 @@ def test_a_file_of_somebody_else_s_under_an_image_s_name_is_left_alone(tmp_path:
     assert theirs.read_text() == "all I have"
 
 
-@pytest.mark.parametrize(
-    ("event", "end"), [("os.remove", ".raw"), ("open", ".virtune.json"), ("os.rename", ".raw.partial")]
-)
-@pytest.mark.parametrize("old", [False, True])
-def test_killed_at_any_instant_every_image_is_found_again(event: str, end: str, old: bool, tmp_path: Path) -> None:
-    with Warden(f"s{os.getpid()}") as warden, scratch_in(tmp_path) as scratch:
-        image = scratch.image_for(Disk(), warden) if old else tmp_path / f"virtune-{SMALL}.raw"
-    if old:
-        subprocess.run(["fallocate", "--punch-hole", "--offset=0", "--length=65536", image], check=True)
-    script = f"""
+KILLED = """
 import os, sys
 from pathlib import Path
-from virtune.bench.scratch import Scratch
+from virtune.bench.scratch import Scratch, scratch_files
 from virtune.model.stack import Disk
 from virtune.shell import Warden
-def die(event, arguments):
-    if event == {event!r} and str(arguments[0]).endswith({end!r}) and (event != "open" or arguments[2] & os.O_CREAT):
-        os.kill(os.getpid(), 9)
-with Warden("killed") as warden, Scratch(Path({str(tmp_path)!r}), span_bytes={SMALL}, say=lambda _: None) as scratch:
-    sys.addaudithook(die)
-    scratch.image_for(Disk(), warden)
+place, span, old = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "True"
+def scratch():
+    return Scratch(place, span_bytes=span, say=lambda _: None)
+def killed_at(instant, warden):
+    count = 0
+    def die(event, arguments):
+        nonlocal count
+        made = event == "open" and isinstance(arguments[0], str) and arguments[2] & os.O_CREAT
+        if (made or event in ("os.remove", "os.rename", "os.truncate")) and f"virtune-{span}" in str(arguments[0]):
+            count += 1
+            if count > instant:
+                os.kill(os.getpid(), 9)
+    with scratch() as found:
+        sys.addaudithook(die)
+        found.image_for(Disk(), warden)
+with Warden("killed") as warden:
+    for instant in range(12):
+        if old:
+            with scratch() as found:
+                os.truncate(found.image_for(Disk(), warden), span // 2)
+        if (child := os.fork()) == 0:
+            killed_at(instant, warden)
+            os._exit(0)
+        ended = os.waitpid(child, 0)[1]
+        left = {*place.iterdir()} - {place / "virtune.lock"}
+        assert left == {*scratch_files(place)}, (instant, left)
+        with scratch() as found:
+            found.image_for(Disk(), warden)
+        for path in place.iterdir():
+            path.unlink()
+        if ended == 0:
+            break
+    print(instant)
 """
-    done = subprocess.run([sys.executable, "-c", script], check=False)
-    assert done.returncode == -signal.SIGKILL
-    with scratch_in(tmp_path):
-        assert {*tmp_path.iterdir()} - {tmp_path / "virtune.lock"} == {*scratch_files(tmp_path)}
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_killed_at_any_instant_every_image_is_found_again(old: bool, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", KILLED, str(tmp_path), str(SMALL), str(old)]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 4 + old, "so many instants there are"
 
 
 @pytest.mark.parametrize("name", ["virtune-notes.txt.partial", "virtune-thesis.tex", "virtune-x.partial"])

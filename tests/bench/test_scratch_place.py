@@ -178,7 +178,8 @@ def test_an_image_is_used_again_only_when_it_is_ours_and_written_in_full(tmp_pat
 
     assert used()
     assert not used(hole=True)
-    assert not used(copied=True)
+    with pytest.raises(PreconditionError, match="virtune did not create it"):
+        used(copied=True)
     assert not used(content=b"x" * MIB)
     assert not used(content=b"x" * 3 * MIB)
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.leftovers import left_over
 
 from virtune import shell
 from virtune.bench.appliance.archive import archive, file, link
-from virtune.bench.appliance.build import Appliance, appliance_for, appliances, remove, remove_halves
+from virtune.bench.appliance.build import Appliance, appliance_for, appliances, remove, remove_halves, sign
 from virtune.bench.appliance.elf import libraries, needed, stand_ins
 from virtune.bench.appliance.sources import Sources, find_sources
 from virtune.bench.appliance.unpacked import unpacked_kernel
@@ -71,7 +72,7 @@ def test_its_name_is_its_content(sources: Sources, tmp_path: Path) -> None:
     assert [one.key for one in appliances(home)] == [second.key], "a half is none"
     assert appliance_for(sources, home)[1], "and is made again"
     assert sorted(remove(home)) == sorted([first.key, second.key])
-    (home / "abc.999999999.partial").mkdir()
+    left_over(home / "abc.999999999.partial")
     assert [path.name for path in remove_halves(home)] == ["abc.999999999.partial"]
 
 
@@ -106,6 +107,7 @@ def test_without_room_for_the_unpacked_kernel_the_packed_one_is_booted(sources: 
     made, _ = appliance_for(sources, tmp_path)
     plain = made.kernel
     plain.unlink()
+    sign(plain.parent)
     plain.mkdir()  # as little can be written there as on a full disk
     again, built = appliance_for(sources, tmp_path)
     assert (again.kernel.name, built) == ("vmlinuz", False)

@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.leftovers import left_over
 
-from virtune.bench.appliance.build import Appliance
+from virtune.bench.appliance.build import Appliance, sign
 from virtune.bench.guest.clock import WAIT_SECONDS, read_clock, wrong_speed
 from virtune.bench.qemu.booted import DEVICES_FILE, MEMORY_FILE
 from virtune.bench.qemu.machine import Vm, running
@@ -50,16 +51,18 @@ def test_a_damaged_state_is_refused_and_the_guest_boots(
         state = Path(os.readlink(f"/proc/{vm.child.pid}/fd/{descriptor(vm)}")).parent
     home = tmp_path / appliance.key
     damaged = home / state.parent.name / state.name
-    damaged.mkdir(parents=True)
+    damaged.parent.mkdir(parents=True)
+    left_over(damaged)
     (home / "vmlinux").symlink_to(appliance.kernel)
     (damaged / DEVICES_FILE).write_bytes(b"QEMU or not")
     with (damaged / MEMORY_FILE).open("wb") as file:
         file.truncate((state / MEMORY_FILE).stat().st_size)
+    sign(damaged)
     copy = replace(appliance, kernel=home / "vmlinux")
     with running(copy, one_warden, kvm=False) as vm:
         assert "-incoming" not in vm.child.command
         assert vm.guest.run(["true"], timeout_seconds=120).status == 0
-    assert [path.name for path in damaged.iterdir()] == ["refused"]
+    assert {path.name for path in damaged.iterdir()} == {"owner", "refused"}
 
 
 def descriptor(vm: Vm) -> str:

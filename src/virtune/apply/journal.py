@@ -12,7 +12,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -21,6 +20,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from virtune import warden
 from virtune.bounded import read_bounded
 from virtune.model.domain import SettingChange
 from virtune.model.errors import PreconditionError, UsageError, VirtuneError
@@ -152,10 +152,11 @@ class Journal:
     ) -> Entry:
         """Write an entry whole, with its first step; nothing has been changed yet."""
         for left in self._root.glob(f"{_UNFINISHED}*"):
-            shutil.rmtree(left, ignore_errors=True)
+            gone = warden.is_abandoned(left) and warden.remove(left)
+            warden.note_removed([f"an unfinished entry of the journal {left}"] if gone else [])
         identity = self._next(name)
         place = self._root / f"{_UNFINISHED}{identity}"
-        place.mkdir(mode=0o700)
+        os.close(warden.make_directory(place, becomes=self._root / identity, pid=os.getpid()))
         said: dict[str, Any] = {"uri": uri, "uuid": uuid, "domain": domain}
         said |= {"turns": [asdict(turn) for turn in turns], "live": [[list(do), list(undo)] for do, undo in live]}
         said |= {"plugs": [asdict(plug) for plug in plugs], "restart": None if restart is None else asdict(restart)}

@@ -16,10 +16,12 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from virtune import shell
+from virtune import shell, warden
 from virtune.bench.filesystem import patience_of
 from virtune.bench.scratch import Scratch
+from virtune.bounded import read_bounded
 from virtune.model.errors import PreconditionError, VirtuneError
 from virtune.model.event import Event, Noticed, StepEnded, StepStarted
 from virtune.model.rbd import RbdPlace, rbd_place
@@ -71,7 +73,7 @@ class NotedImage:
             _rbd(self.place, "rm", "--no-progress", self.path, seconds=patience_of(self.size_bytes))
         elif not any(words in found.stderr for words in _NONE):
             raise PreconditionError(f"Ceph does not tell of {self.path}: {shell.last_line(found.stderr)}")
-        self.record.unlink(missing_ok=True)
+        warden.remove_file(self.record, lambda found: warden.is_named(found, _said(self.record).get("self", {})))
         return there
 
 
@@ -82,7 +84,7 @@ def records() -> Path:
 
 @contextlib.contextmanager
 def rbd_images(
-    stacks: Iterable[Stack], scratch: Scratch, warden: Warden, say: Callable[[Event], None]
+    stacks: Iterable[Stack], scratch: Scratch, run: Warden, say: Callable[[Event], None]
 ) -> Iterator[Mapping[str, str]]:
     """Yield the image in each pool that the stacks ask for, by the text that names the pool, filled with what the
     scratch image holds.
@@ -98,13 +100,13 @@ def rbd_images(
     names: dict[str, str] = {}
     with contextlib.ExitStack() as ends:
         for text in texts:
-            plain = scratch.image_for(Disk(), warden)
-            name = f"{warden.directory.name}-{secrets.token_hex(_RANDOM_BYTES)}"
+            plain = scratch.image_for(Disk(), run)
+            name = f"{run.directory.name}-{secrets.token_hex(_RANDOM_BYTES)}"
             image = ends.enter_context(_noted(rbd_place(text), name, scratch.span_bytes))
             ends.callback(_remove_at_end, image, say)
             what = f"making the image {image.path} in Ceph"
             say(StepStarted(what=what))
-            _make(image, plain, warden)
+            _make(image, plain, run)
             say(StepEnded(what=what))
             names[text] = image.name
         yield names
@@ -115,10 +117,28 @@ def abandoned() -> Iterator[NotedImage]:
     for record in sorted(records().glob(f"virtune-*{_SUFFIX}")):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError), record.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # while its run lives this is refused
-            said = json.loads(file.read(_RECORD_BYTES))
-            image = NotedImage(record=record, place=rbd_place(said["place"]), size_bytes=int(said["size_bytes"]))
-            if _OURS.fullmatch(image.name):
-                yield image
+            if said := _said(record):
+                yield NotedImage(record=record, place=rbd_place(said["place"]), size_bytes=int(said["size_bytes"]))
+
+
+def look_alikes() -> list[str]:
+    """Return the files among the records that virtune did not write there, such as copies; in words."""
+    every = sorted(records().glob(f"virtune-*{_SUFFIX}"))
+    return [f"{record}: it is no record of virtune's, or a copy" for record in every if not _said(record)]
+
+
+def _said(record: Path) -> Mapping[str, Any]:
+    """Return what a record says; empty where it is not the very file that virtune wrote."""
+    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+        said = json.loads(read_bounded(record, _RECORD_BYTES))
+        found = os.open(record, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            ours = os.fstat(found).st_uid == os.geteuid() and warden.is_named(found, said["self"])
+        finally:
+            os.close(found)
+        if ours and _OURS.fullmatch(record.stem):
+            return dict(said)
+    return {}
 
 
 @contextlib.contextmanager
@@ -135,7 +155,8 @@ def _noted(place: RbdPlace, name: str, size_bytes: int) -> Iterator[NotedImage]:
             new = os.open(record.with_suffix(".new"), flags, 0o600)
             ends.callback(os.close, new)
             fcntl.flock(new, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.write(new, json.dumps({"place": place.text, "size_bytes": size_bytes}).encode() + b"\n")
+            said = {"place": place.text, "size_bytes": size_bytes, "self": warden.identity(new)}
+            os.write(new, json.dumps(said).encode() + b"\n")
             os.fsync(new)
             record.with_suffix(".new").rename(record)
             directory = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -148,10 +169,10 @@ def _noted(place: RbdPlace, name: str, size_bytes: int) -> Iterator[NotedImage]:
         yield NotedImage(record=record, place=place, size_bytes=size_bytes)
 
 
-def _make(image: NotedImage, plain: Path, warden: Warden) -> None:
+def _make(image: NotedImage, plain: Path, run: Warden) -> None:
     """Make an image with what a file holds. A killed virtune ends this too, since it may take minutes."""
     command = _command(image.place, "import", "--no-progress", str(plain), image.path)
-    with warden.running(command, name=PROGRAM) as child:
+    with run.running(command, name=PROGRAM) as child:
         status = child.wait(patience_of(image.size_bytes))
     if status != 0:
         how = "did not end in time" if status is None else f"ended with status {status}"

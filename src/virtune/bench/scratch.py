@@ -2,8 +2,8 @@
 """Scratch images: created, filled and removed by virtune, fully written, reused while valid.
 
 QEMU and filesystems serve reads of never-written blocks without accessing the disk, so an image is filled once with
-incompressible data. A small JSON file beside each image records its maker, size and inode; only an image with such a
-witness is reused, written to, or removed.
+incompressible data. A small JSON file beside each image, its witness, records its maker, size and inode, and its own
+inode. It is written before the image is filled, and only what it names is reused, written to, or removed.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import shutil
 import signal
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -33,16 +33,16 @@ from virtune.model.stack import Disk
 from virtune.model.units import format_bytes
 from virtune.probe.extents import unwritten_bytes
 from virtune.probe.qcow2 import read_qcow2
+from virtune.warden import PARTIAL, identity, is_empty, is_named, note_removed, remove_file
 
 _WITNESS = ".virtune.json"
-_PARTIAL = ".partial"
 _LOCK = "virtune.lock"
 _LOCK_SECONDS = 3.0
 _FORMAT = 2
 _PASSING = "-passing"
 """Marks the name of an image that is removed after its run."""
 
-_OURS = re.compile(r"virtune-\d+(-[a-z0-9-]+)?\.(raw|qcow2)(\.partial|\.virtune\.json)?")
+_OURS = re.compile(r"virtune-\d+(-[a-z0-9-]+)?\.(raw|qcow2)(\.partial)?(\.virtune\.json)?")
 """The names of virtune's files in a scratch directory; no other file is ever read or removed."""
 _SPARE_BYTES = 64 * 1024**2
 """Left free beside an image, so that filling a scratch directory never takes the last block of a filesystem."""
@@ -82,9 +82,10 @@ class Scratch:
             if not locked:
                 hint = "wait for it, or use another directory with `--scratch DIR`"
                 raise PreconditionError(f"another virtune is measuring in {self.directory}", hint=hint)
-            for left in scratch_files(self.directory):
+            for left in list(scratch_files(self.directory)):
                 if is_left_over(left):
-                    left.unlink(missing_ok=True)
+                    words = f"{left} ({format_bytes(left.lstat().st_size)})"
+                    note_removed([words] if remove(left) else [])
             self._ends = ends.pop_all()
         return self
 
@@ -92,9 +93,9 @@ class Scratch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._passing:
-            for image in scratch_files(self.directory):
+            for image in list(scratch_files(self.directory)):
                 if _PASSING in image.name:
-                    image.unlink(missing_ok=True)
+                    remove(image)
         self._ends.close()
 
     def _lock(self, flags: int, ends: contextlib.ExitStack) -> bool:
@@ -109,8 +110,7 @@ class Scratch:
 
     def remove_lock(self) -> None:
         """Remove the lock file from the directory; a process that waits for the lock makes a new one."""
-        with contextlib.suppress(OSError):
-            os.unlink(_LOCK, dir_fd=self._place)
+        remove_file(self.directory / _LOCK, is_empty)  # virtune never writes into it
 
     def image_for(self, disk: Disk, warden: shell.Warden, number: int = 0) -> Path:
         """Return a filled image in the disk's format, making it when there is no valid one. Several disks have images
@@ -134,24 +134,24 @@ class Scratch:
         size = size or self.span_bytes
         if _valid(path, self.span_bytes, size):
             return path
-        witness = path.with_name(path.name + _WITNESS)
-        partial = path.with_name(path.name + _PARTIAL)
-        for one in (path, witness, partial):
-            if _is_anothers(one, witness):
+        witness, partial = path.with_name(path.name + _WITNESS), path.with_name(path.name + PARTIAL)
+        beside = partial.with_name(partial.name + _WITNESS)
+        for one in (path, witness, partial, beside):
+            if os.path.lexists(one) and not is_proven(one):
                 hint = "move it, or `--scratch DIR` puts images elsewhere"
                 raise PreconditionError(f"{one} is in the way; virtune did not create it", hint=hint)
         try:
             self._require_room(size)
             with self._new(partial.name, 0o644) as file:
+                with self._new(beside.name, 0o644) as note:
+                    os.write(note, _testimony(file, note, self.span_bytes))
                 make(partial, file)
                 empty = 0 if path.suffix == ".qcow2" else never_written(partial, size)
                 if empty > size - self.span_bytes:
                     raise RigError(f"{format_bytes(empty)} of {partial} stayed unwritten after filling")
                 # a rename keeps the inode: killed at any instant, there is no image without its witness
-                path.unlink(missing_ok=True)
-                witness.unlink(missing_ok=True)
-                with self._new(witness.name, 0o644) as beside:
-                    os.write(beside, _testimony(file, self.span_bytes))
+                remove(path)
+                os.rename(beside.name, witness.name, src_dir_fd=self._place, dst_dir_fd=self._place)
             os.rename(partial.name, path.name, src_dir_fd=self._place, dst_dir_fd=self._place)
             self.made.add(path)
         except OSError as error:
@@ -163,7 +163,8 @@ class Scratch:
             hint = "has somebody removed the directory, or is its disk full?"
             raise PreconditionError(f"cannot make {path}: {error.strerror or error}", hint=hint) from None
         finally:
-            partial.unlink(missing_ok=True)
+            remove(partial)
+            remove(beside)
         return path
 
     @contextlib.contextmanager
@@ -221,7 +222,7 @@ class Scratch:
         self._say(StepEnded(what=what))
 
     def _convert(self, raw: Path, options: dict[str, str], warden: shell.Warden, path: Path, _: int) -> None:
-        what = f"converting the scratch image to {path.name.removesuffix(_PARTIAL)}"
+        what = f"converting the scratch image to {path.name.removesuffix(PARTIAL)}"
         self._say(StepStarted(what=what))
         command = [shell.find("qemu-img"), "convert", "-f", "raw", "-O", "qcow2", "-t", "writeback", "-W"]
         for key, value in options.items():
@@ -259,12 +260,44 @@ def bytes_to_fill(directory: Path, images: Iterable[tuple[Disk, int]], *, span_b
 
 def scratch_files(directory: Path) -> Iterator[Path]:
     """Yield virtune's files in a directory: images with their witness, and incomplete ones of killed runs."""
-    for path in sorted(directory.iterdir()):
-        if not _OURS.fullmatch(path.name) or path.is_symlink() or not path.is_file():
-            continue
-        image = path.with_name(path.name.removesuffix(_WITNESS))
-        if path.name.endswith(_PARTIAL) or is_ours(image) or (path != image and not image.exists()):
-            yield path
+    yield from (path for path in sorted(directory.iterdir()) if _OURS.fullmatch(path.name) and is_proven(path))
+
+
+def look_alikes(directory: Path) -> list[str]:
+    """Return what has the name of a file of virtune's in a directory, and was not proven to be one; in words."""
+    found = [path for path in sorted(directory.iterdir()) if _OURS.fullmatch(path.name) and not is_proven(path)]
+    return [f"{path}: no witness of virtune's names it" for path in found]
+
+
+def remove(path: Path) -> bool:
+    """Remove one of virtune's files in a scratch directory, if it is proven to be one; returns whether it is gone."""
+    return remove_file(path, functools.partial(_proves, path))
+
+
+def is_proven(path: Path) -> bool:
+    """Whether virtune made a file of one of its names in a scratch directory: an image or half of one that a witness
+    names, a witness that names itself or its image, or half an image into which nothing was written.
+    """
+    with contextlib.suppress(OSError):
+        found = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            return stat.S_ISREG(os.fstat(found).st_mode) and _proves(path, found)
+        finally:
+            os.close(found)
+    return False
+
+
+def _proves(path: Path, found: int) -> bool:
+    image = path.with_name(path.name.removesuffix(_WITNESS).removesuffix(PARTIAL))
+    beside = path.with_name(path.name.removesuffix(_WITNESS) + _WITNESS)
+    told = [_said(one) for one in (beside, image.with_name(image.name + _WITNESS))]
+    if path == beside:
+        own = told[0].get("self")
+        named = isinstance(own, dict) and is_named(found, own)
+        return named or is_ours(image) or (path.name.endswith(PARTIAL + _WITNESS) and is_empty(found))
+    if path != image and is_empty(found):
+        return True
+    return any(is_named(found, one) for one in told)
 
 
 def has_lock(directory: Path) -> bool:
@@ -274,17 +307,12 @@ def has_lock(directory: Path) -> bool:
 
 def is_left_over(path: Path) -> bool:
     """Whether a file of virtune's is useless after its run: an incomplete image, or one made for that run only."""
-    return path.name.endswith(_PARTIAL) or _PASSING in path.name
+    return path.name.removesuffix(_WITNESS).endswith(PARTIAL) or _PASSING in path.name
 
 
 def is_ours(path: Path) -> bool:
     """Whether virtune made this image: its witness names this very inode."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        witness = _witness_of(path)
-        found = path.lstat()
-        known = [witness["format"], witness["device"], witness["inode"]]
-        return stat.S_ISREG(found.st_mode) and known == [_FORMAT, found.st_dev, found.st_ino]
-    return False
+    return not path.name.endswith(_WITNESS) and os.path.lexists(path) and is_proven(path)
 
 
 def never_written(path: Path, length: int) -> int:
@@ -306,29 +334,22 @@ def drop_cache(path: Path) -> None:
             os.close(descriptor)
 
 
-def _witness_of(image: Path) -> Any:
-    """Return the content of an image's witness. Raises OSError, ValueError."""
-    return json.loads(read_bounded(image.with_name(image.name + _WITNESS), _WITNESS_BYTES))
-
-
-def _is_anothers(path: Path, witness: Path) -> bool:
-    """Whether a name that virtune needs is taken by a file that it did not make: a link, a directory, an image
-    without a witness. Incomplete files of ours were removed when the directory was locked.
-    """
-    try:
-        found = path.lstat()
-    except FileNotFoundError:
-        return False
-    vouched = path == witness or (path.suffix != _PARTIAL and witness.exists())
-    return not stat.S_ISREG(found.st_mode) or not vouched
+def _said(witness: Path) -> Mapping[str, Any]:
+    """Return what a witness of ours says; empty where it is none."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        said = json.loads(read_bounded(witness, _WITNESS_BYTES))
+        ours = isinstance(said, dict) and (said.get("format"), said.get("made_by")) == (_FORMAT, "virtune")
+        if ours and witness.lstat().st_uid == os.geteuid():
+            return dict(said)
+    return {}
 
 
 def _valid(path: Path, span: int, size: int) -> bool:
     if not is_ours(path):
         return False
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        witness = _witness_of(path)
-        if witness["span"] != span:
+    with contextlib.suppress(OSError):
+        # what is written into a file with a second name is written into a file of that name, too
+        if _said(path.with_name(path.name + _WITNESS)).get("span") != span or path.lstat().st_nlink > 1:
             return False
         if path.suffix == ".qcow2":
             # clusters freed by trim or zeroes are served without the disk, and the file shrinks with them
@@ -355,9 +376,8 @@ def _locked(descriptor: int) -> bool:
             return True
 
 
-def _testimony(image: int, span: int) -> bytes:
-    found = os.fstat(image)
-    content = {"format": _FORMAT, "made_by": "virtune", "span": span, "device": found.st_dev, "inode": found.st_ino}
+def _testimony(image: int, witness: int, span: int) -> bytes:
+    content = {"format": _FORMAT, "made_by": "virtune", "span": span, **identity(image), "self": identity(witness)}
     return f"{json.dumps(content)}\n".encode()
 
 

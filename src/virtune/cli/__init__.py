@@ -15,7 +15,15 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from virtune import __version__
-from virtune.cli.common.failures import Failure, debugging, failure_of, is_of_output, let_go_of_output, say
+from virtune.cli.common.failures import (
+    Failure,
+    debugging,
+    failure_of,
+    is_of_output,
+    let_go_of_output,
+    say,
+    say_removals,
+)
 from virtune.cli.common.surroundings import missing_memory, prepare
 from virtune.model.errors import PreconditionError
 
@@ -134,3 +142,5 @@ def run(arguments: list[str], *, carried: object = None) -> int:
         if is_of_output(error):
             let_go_of_output()
         return 0 if failure is None else say(failure)
+    finally:
+        say_removals()

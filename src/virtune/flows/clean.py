@@ -5,37 +5,45 @@ from pathlib import Path
 
 from virtune import shell, warden
 from virtune.bench import rbd
-from virtune.bench.scratch import Scratch, has_lock, is_left_over, scratch_files
+from virtune.bench.scratch import Scratch, has_lock, look_alikes, remove, scratch_files
 from virtune.bench.scratch_place import made_place
 from virtune.flows.domains.clean_domains import clean_domains
-from virtune.flows.run.appliance import clean_halves
+from virtune.flows.run.appliance import clean_halves, strange_guests
 from virtune.model.errors import PreconditionError, VirtuneError
 from virtune.model.units import format_bytes
 
 
-def clean(scratch: Path, *, images: bool) -> tuple[list[str], list[str]]:
-    """Remove the remains of runs whose virtune is gone; returns what was removed, and what could not be, in words.
+def clean(scratch: Path, *, images: bool) -> tuple[list[str], list[str], list[str]]:
+    """Remove the remains of runs whose virtune is gone; returns what was removed, what could not be, and what has a
+    name of virtune's and was left alone, since nothing proves that virtune made it; in words.
 
     `images` removes virtune's scratch images too; while another virtune measures, none is removed.
     """
     removed: list[str] = []
     kept: list[str] = []
+    strange = warden.look_alikes() + rbd.look_alikes()
     for directory in warden.abandoned():
         removed += warden.sweep(warden.run_id_of(directory), directory)
-        kept += [f"the drive {address} is not back with its driver" for address in warden.noted_drives(directory)]
+        drives = warden.noted_drives(directory)
+        kept += [f"the drive {address} is not back with its driver" for address in drives]
+        if directory.exists() and not drives:
+            kept.append(f"directory {directory}: something is mounted below it, or another user's files are in it")
     out, left = clean_domains(shell.data_directory() / "plugged")
     removed += out
     kept += left
     removed += clean_halves()
+    strange += strange_guests()
     out, left = _in_ceph()
     removed += out
     kept += left
     try:
         place = made_place(scratch)
-        removed += _scratch(place, images=images) if place is not None else []
+        if place is not None:
+            strange += look_alikes(place)
+            removed += _scratch(place, images=images)
     except PreconditionError as error:
         kept.append(error.message)
-    return removed, kept
+    return removed + warden.noted_removals(), kept, strange
 
 
 def _in_ceph() -> tuple[list[str], list[str]]:
@@ -54,13 +62,12 @@ def _in_ceph() -> tuple[list[str], list[str]]:
 def _scratch(scratch: Path, *, images: bool) -> list[str]:
     if not any(scratch_files(scratch)) and not (images and has_lock(scratch)):
         return []
-    halves = [path for path in scratch_files(scratch) if is_left_over(path)]
-    sizes = {path: path.stat().st_size for path in scratch_files(scratch)}
-    # The lock shows that no other virtune measures here; taking it removes incomplete images.
+    removed = []
+    # The lock shows that no other virtune measures here; taking it removes incomplete images, and notes that.
     with Scratch(scratch, span_bytes=0, say=lambda _: None) as locked:
-        gone = halves + ([path for path in scratch_files(scratch) if path not in halves] if images else [])
-        for path in gone:
-            path.unlink(missing_ok=True)
+        for path in list(scratch_files(scratch)) if images else ():
+            words = f"{path} ({format_bytes(path.lstat().st_size)})"
+            removed += [words] if remove(path) else []
         if images:
             locked.remove_lock()
-    return [f"{path} ({format_bytes(sizes.get(path, 0))})" for path in gone]
+    return removed

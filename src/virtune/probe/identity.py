@@ -5,11 +5,11 @@ import os
 import stat
 from pathlib import Path
 
+from virtune import warden
 from virtune.model.facts import Unknown
 from virtune.model.study import Identity
 from virtune.probe import tree
 from virtune.probe.devices import backing_of, sysfs_of
-from virtune.probe.statx import born_ns
 
 _NAMES = ("dm/uuid", "md/uuid", "wwid", "device/wwid", "serial", "device/serial")
 """The sysfs files with a device's persistent name, the best first."""
@@ -27,7 +27,7 @@ def identity_of(path: Path) -> Identity | None:
             return _of_device(path, found)
         size = None if path.suffix == ".qcow2" else found.st_size
         return Identity(
-            path=str(path), device=_below(path), inode=found.st_ino, born_ns=born_ns(path), size_bytes=size
+            path=str(path), device=_below(path), inode=found.st_ino, born_ns=warden.born_ns(path), size_bytes=size
         )
     except OSError:
         return None
@@ -48,7 +48,7 @@ def _of_device(path: Path, found: os.stat_result) -> Identity:
     size = None if isinstance(sectors, Unknown) else sectors * 512
     file = loop_file(path)
     if file is not None:
-        inode, born, device = file.stat().st_ino, born_ns(file), f"{_below(file)} {file}"
+        inode, born, device = file.stat().st_ino, warden.born_ns(file), f"{_below(file)} {file}"
         return Identity(path=str(path), device=device, inode=inode, born_ns=born, size_bytes=size)
     return Identity(path=str(path), device=_lasting(number), inode=None, born_ns=None, size_bytes=size)
 

@@ -10,7 +10,6 @@ import json
 import os
 import platform
 import secrets
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,7 +126,7 @@ def _directory() -> Iterator[Path]:
     try:
         yield directory
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        warden.remove(directory)
         os.close(owner)
 
 

@@ -8,6 +8,7 @@ each attempt once.
 
 import contextlib
 import fcntl
+import functools
 import os
 import stat
 import time
@@ -20,6 +21,7 @@ from typing import Self
 
 from pydantic import TypeAdapter, ValidationError
 
+from virtune import warden
 from virtune.model.errors import PreconditionError
 from virtune.model.store_place import DatabaseUrl, StorePlace
 from virtune.model.text import printable
@@ -237,5 +239,16 @@ def _remove_old(store: Path) -> None:
         with contextlib.suppress(OSError):
             if time.time() - path.lstat().st_mtime > _OLD_SECONDS:
                 descriptor = _locked(path)
-                path.unlink()
-                os.close(descriptor)
+                try:
+                    if os.fstat(descriptor).st_size == 0 or _names(descriptor, store, path):
+                        warden.remove_file(path, functools.partial(os.path.sameopenfile, descriptor))
+                finally:
+                    os.close(descriptor)
+
+
+def _names(descriptor: int, store: Path, path: Path) -> bool:
+    """Whether such a file is the one of the study that it tells of, and not a copy."""
+    with contextlib.suppress(ValidationError):
+        line, _, _ = os.pread(descriptor, _BYTES_MAX, 0).partition(b"\n")
+        return path == _path(store, _RUN.validate_json(line).study)
+    return False

@@ -2,10 +2,12 @@
 """The appliance: a kernel and an initramfs with busybox, fio and our agent, cached by its content.
 
 The name of an appliance is a hash of everything in it, so a cached one is never out of date: a newer fio, kernel or
-agent makes another appliance.
+agent makes another appliance. One is used only while nobody but us and root could have changed it, and its files are
+those of which the digests stand beside them; else it is made again.
 """
 
 import contextlib
+import functools
 import gzip
 import hashlib
 import json
@@ -19,12 +21,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from virtune import shell
+from virtune import shell, warden
 from virtune.bench.appliance.archive import ArchiveEntry, archive, file, link
 from virtune.bench.appliance.elf import libraries, stand_ins
 from virtune.bench.appliance.sources import Sources
 from virtune.bench.appliance.unpacked import unpacked_kernel
 from virtune.model.errors import PreconditionError
+from virtune.probe.access import why_exchangeable
 
 MODULES = (
     "virtio_pci", "virtio_console", "virtio_blk", "virtio_scsi", "sd_mod", "nvme", "ahci", "ata_piix",
@@ -47,12 +50,11 @@ _KEPT = re.compile(r"(.*/)?(ld-linux.*|lib(c|m|z|aio|numa|dl|pthread|rt|uring|at
 """The libraries of fio that a load calls; all others are for network storage, and are replaced by stubs."""
 
 _EMPTY = ("dev", "proc", "run", "sys", "tmp")
-_DESCRIPTION = "appliance.json"
+_DESCRIPTION, _DIGESTS = "appliance.json", "digests.json"
+_PART_BYTES = 1024**2
+LOCK = ".lock"
 _PACKED, _PLAIN = "vmlinuz", "vmlinux"
-_FORMAT = 1
-PARTIAL = ".partial"
-"""What the name of a directory ends in that is being filled, after the number of the process."""
-
+_FORMAT = 2
 _UNPACK_SECONDS = 20.0
 _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
@@ -84,31 +86,94 @@ def appliance_for(sources: Sources, home: Path, *, besides: frozenset[str] = fro
     entries = _entries(sources, modules)
     content = archive(entries, directories=_EMPTY)
     kernel = sources.kernel.read_bytes()
-    key = hashlib.sha256(hashlib.sha256(kernel).digest() + hashlib.sha256(content).digest()).hexdigest()[:16]
+    parts = (bytes([_FORMAT]), *(hashlib.sha256(part).digest() for part in (kernel, content)))
+    key = hashlib.sha256(b"".join(parts)).hexdigest()[:16]
+    home.mkdir(parents=True, exist_ok=True)
+    home = home.resolve()
+    if (why := why_exchangeable(home)) is not None:
+        hint = "XDG_CACHE_HOME names a directory of yours, below directories of yours or root's"
+        raise PreconditionError(f"cannot keep guests in {home}: {why}", hint=hint)
     place = home / key
-    known = _read(place)
-    if known is not None:
-        if known.kernel == place / _PACKED:
-            _unpack(place, kernel)  # made by an older virtune, or before there was a program that unpacks it
+    if (known := _read(place)) is not None and is_whole(place):
+        if known.kernel == place / _PACKED and _unpack(place, kernel):
+            sign(place)  # there is a program now that unpacks it
         return _read(place) or known, False
-    work = home / f"{key}.{os.getpid()}{PARTIAL}"
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    try:
-        (work / _PACKED).write_bytes(kernel)
+    with warden.filled(place) as work:
+        _write(work / _PACKED, kernel)
         _unpack(work, kernel)
-        (work / "initramfs").write_bytes(content)
+        _write(work / "initramfs", content)
         described = _description(sources, modules, entries, len(content))
-        (work / _DESCRIPTION).write_text(json.dumps(described) + "\n")
-        # the remains of a killed build under this name have no description, and are removed
-        shutil.rmtree(place, ignore_errors=True)
-        work.rename(place)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+        _write(work / _DESCRIPTION, f"{json.dumps(described)}\n".encode())
+        sign(work)
+        try:
+            if not is_whole(place):  # another process may have made it meanwhile, and boot it
+                warden.remove(place)
+                work.rename(place)
+        except OSError:
+            hint = "move it; XDG_CACHE_HOME puts the cache elsewhere"
+            raise PreconditionError(f"{place} is in the way; virtune did not create it", hint=hint) from None
     made = _read(place)
     if made is None:
         raise PreconditionError(f"the appliance in {place} cannot be read")
     return made, True
+
+
+def is_whole(place: Path) -> bool:
+    """Whether a directory of the cache holds what virtune put there: its files are as their digests say, and nobody
+    but us and root may write to them.
+    """
+    try:
+        signed = json.loads((place / _DIGESTS).read_text())
+        files = [place / _DIGESTS, *(place / name for name in signed)]
+        trusted = warden.doubt(place) is None and all(why_exchangeable(one.resolve()) is None for one in files)
+        return trusted and all(_digest(place / name) == digest for name, digest in signed.items())
+    except (OSError, ValueError, TypeError, AttributeError):
+        return False
+
+
+def sign(place: Path) -> None:
+    """Write the digests of a directory's files beside them, and let nobody else write to these. Raises OSError."""
+    files = [path for path in sorted(place.iterdir()) if path.is_file() and path.name not in (_DIGESTS, "owner")]
+    for path in files:
+        path.chmod(0o644)
+    _write(place / _DIGESTS, json.dumps({path.name: _digest(path) for path in files}).encode())
+
+
+def _digest(path: Path) -> str:
+    """Return the digest of a file's content and of where it has holes, which a guest's memory mostly is."""
+    with path.open("rb") as file:
+        found = os.fstat(file.fileno())
+        return _digest_of(path, found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns)
+
+
+@functools.lru_cache(maxsize=32)
+def _digest_of(path: Path, *_: int) -> str:
+    """Read a file once for each change of it."""
+    digest, at = hashlib.blake2b(digest_size=20), 0
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        while at < size:
+            try:
+                at = os.lseek(file.fileno(), at, os.SEEK_DATA)
+            except OSError:  # a hole up to the end
+                break
+            part = os.pread(file.fileno(), _PART_BYTES, at)
+            digest.update(at.to_bytes(8, "little") + part)
+            at += len(part)
+    return f"{size}-{digest.hexdigest()}"
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a new file in place of the one of this name, which nobody else may write to."""
+    work = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        work.write_bytes(content)
+        work.chmod(0o644)
+        work.rename(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            work.unlink()
+        raise
 
 
 def appliances(home: Path) -> list[Appliance]:
@@ -119,32 +184,36 @@ def appliances(home: Path) -> list[Appliance]:
 
 def remove(home: Path, keys: frozenset[str] | None = None) -> list[str]:
     """Remove the appliances with these keys, all of them without any; returns their keys."""
-    gone = [one.key for one in appliances(home) if keys is None or one.key in keys]
-    for key in gone:
-        shutil.rmtree(home / key)
-    return gone
+    asked = [one.key for one in appliances(home) if keys is None or one.key in keys]
+    return [key for key in asked if warden.remove(home / key)]
 
 
 def remove_halves(home: Path) -> list[Path]:
     """Remove the remains of killed builds; returns what was removed."""
-    places = (home, home.parent / "packages")
-    halves = [path for place in places if place.is_dir() for path in place.glob(f"*{PARTIAL}") if _ended(path)]
-    hidden = [path for path in (home.parent / "packages").glob(f".*{PARTIAL}") if _ended(path)]
-    states = [path for path in home.glob(f"*/booted/*{PARTIAL}") if _ended(path)]
-    found = sorted({*halves, *hidden, *states})
-    for path in found:
-        shutil.rmtree(path, ignore_errors=True)
-    return found
+    return [path for path in _halves(home) if warden.is_abandoned(path) and warden.remove(path)]
 
 
-def _ended(path: Path) -> bool:
-    """Whether the process that makes this is gone; its number is in the name."""
-    pid = path.name.removesuffix(PARTIAL).rpartition(".")[2]
-    return not (pid.isdigit() and Path(f"/proc/{pid}").exists())
+def look_alikes(home: Path) -> list[str]:
+    """Return what lies where the cache's directories are and was not proven to be virtune's, and what could not be
+    removed; with the reason.
+    """
+    states = (path for path in home.glob("*/booted/*") if path.suffix != LOCK)
+    every = sorted({*home.glob("*"), *states, *_halves(home)})
+    stuck = [path for path in _halves(home) if warden.is_abandoned(path)]
+    left = [f"{path}: something is mounted below it, or another user's files are in it" for path in stuck]
+    return left + [f"{path}: {why}" for path in every if (why := warden.doubt(path)) is not None]
+
+
+def _halves(home: Path) -> list[Path]:
+    packages = home.parent / "packages"
+    places = ((home, "*"), (home, "*/booted/*"), (packages, "*"), (packages, ".*"))
+    return sorted({path for place, names in places for path in place.glob(f"{names}{warden.PARTIAL}")})
 
 
 def _read(place: Path) -> Appliance | None:
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        if warden.doubt(place) is not None:
+            return None
         said = json.loads((place / _DESCRIPTION).read_text())
         if said["format"] != _FORMAT or not (place / _PACKED).is_file() or not (place / "initramfs").is_file():
             return None
@@ -163,20 +232,16 @@ def _read(place: Path) -> Appliance | None:
     return None
 
 
-def _unpack(place: Path, kernel: bytes) -> None:
+def _unpack(place: Path, kernel: bytes) -> bool:
     """Put the unpacked kernel beside the packed one, if it can be unpacked and started so, and there is room for it:
-    the packed one does without.
+    the packed one does without. Returns whether it is there now.
     """
     plain = unpacked_kernel(kernel)
-    if plain is None:
-        return
-    work = place / f"{_PLAIN}.{os.getpid()}"
-    try:
-        work.write_bytes(plain)
-        work.rename(place / _PLAIN)
-    except OSError:
-        with contextlib.suppress(OSError):
-            work.unlink()
+    with contextlib.suppress(OSError):
+        if plain is not None:
+            _write(place / _PLAIN, plain)
+            return True
+    return False
 
 
 def _description(

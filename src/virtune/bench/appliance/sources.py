@@ -12,9 +12,10 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from virtune import shell
+from virtune import shell, warden
 from virtune.bench.appliance.elf import is_dynamic
 from virtune.model.errors import MissingToolError, PreconditionError
+from virtune.probe.access import why_exchangeable
 
 KERNEL_PACKAGE = "linux-image-cloud-amd64"
 """The kernel that Debian makes for clouds: small, NVMe built in, virtio as modules. It has no AHCI."""
@@ -91,7 +92,8 @@ def _packaged_kernel(packages: Path, package: str) -> tuple[Path, Path | None]:
     current.
     """
     flavour = package.removeprefix("linux-image-")
-    unpacked = [path for path in packages.glob("linux-image-*/boot/vmlinuz-*") if _is_of(path.name, flavour)]
+    every = packages.glob("linux-image-*/boot/vmlinuz-*")
+    unpacked = [path for path in every if _is_of(path.name, flavour) and _is_trusted(path)]
     at_hand = sorted(unpacked, key=lambda path: path.parent.parent.stat().st_mtime)
     if not at_hand:
         listed = _apt("apt-cache", ["depends", "--important", package]).stdout.splitlines()
@@ -125,7 +127,8 @@ def _guest_agent(packages: Path) -> Path:
 
 
 def _program_of(packages: Path, name: str, *places: str) -> Path:
-    at_hand = sorted(packages.glob(f"{name}_*"), key=lambda path: path.stat().st_mtime)
+    unpacked = [path for path in packages.glob(f"{name}_*") if _is_trusted(path)]
+    at_hand = sorted(unpacked, key=lambda path: path.stat().st_mtime)
     found = at_hand[-1] if at_hand else _unpacked(packages, name)
     for place in places:
         if (found / place).is_file():
@@ -133,13 +136,15 @@ def _program_of(packages: Path, name: str, *places: str) -> Path:
     raise PreconditionError(f"the package {name} holds no {Path(places[0]).name}")
 
 
+def _is_trusted(path: Path) -> bool:
+    """Whether nobody but us and root could have changed what was unpacked earlier."""
+    return why_exchangeable(path.resolve()) is None
+
+
 def _unpacked(packages: Path, name: str) -> Path:
     """Download a package and unpack it into a directory named after it, all at once or not at all."""
     packages.mkdir(parents=True, exist_ok=True)
-    work = packages / f".{name}.{os.getpid()}.partial"
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir()
-    try:
+    with warden.filled(packages / f".{name}") as work:
         _apt("apt-get", ["download", "-q", name], place=work)
         archives = list(work.glob("*.deb"))
         if len(archives) != 1:
@@ -150,8 +155,6 @@ def _unpacked(packages: Path, name: str) -> Path:
         if not home.exists():
             tree.rename(home)
         return home
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _apt(program: str, words: list[str], *, place: Path | None = None) -> shell.Output:

@@ -11,13 +11,13 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from virtune.bench.appliance.build import PARTIAL, Appliance
+from virtune import warden
+from virtune.bench.appliance.build import LOCK, Appliance, is_whole, sign
 from virtune.dialects.qemu.guest import GuestMachine, machine_argv
 from virtune.model.machine import MEMORY
 
@@ -52,8 +52,8 @@ def place_of(appliance: Appliance, program: str, machine: GuestMachine, *, prepa
 
 
 def is_saved(place: Path) -> bool:
-    """Whether there is a state to resume; it counts as used now."""
-    if (place / _REFUSED).exists() or not (place / DEVICES_FILE).exists():
+    """Whether there is a state to resume, which nobody else could have changed; it counts as used now."""
+    if (place / _REFUSED).exists() or not (place / DEVICES_FILE).exists() or not is_whole(place):
         return False
     with contextlib.suppress(OSError):
         os.utime(place)
@@ -68,43 +68,53 @@ def to_save(place: Path, machine: GuestMachine) -> Iterator[Path | None]:
     with contextlib.ExitStack() as ends:
         work = None
         with contextlib.suppress(OSError):
-            if not place.exists() and _is_first(place, ends) and _has_room(place.parent, machine):
-                for left in place.parent.glob(f"{place.name}.*{PARTIAL}"):  # by a process that was killed
-                    shutil.rmtree(left, ignore_errors=True)
-                work = place.with_name(f"{place.name}.{os.getpid()}{PARTIAL}")
-                work.mkdir()
+            if not _has_one(place) and _is_first(place, ends) and _has_room(place.parent, machine):
+                for left in place.parent.glob(f"{place.name}.*{warden.PARTIAL}"):
+                    gone = warden.is_abandoned(left) and warden.remove(left)
+                    warden.note_removed([f"half a saved guest {left}"] if gone else [])
+                work = ends.enter_context(warden.filled(place))
         if work is None:
             yield None
             return
-        ends.callback(shutil.rmtree, work, ignore_errors=True)
         yield work
         with contextlib.suppress(OSError):
+            sign(work)
+            warden.remove(place)  # what others may have changed
             work.rename(place)
         _remove_old(place)
 
 
 def refuse(place: Path) -> None:
     """Note that a state cannot be saved or resumed, and remove it; whoever runs on it keeps it until the end."""
-    shutil.rmtree(place, ignore_errors=True)
+    warden.remove(place)
     with contextlib.suppress(OSError):
-        place.mkdir(parents=True, exist_ok=True)
-        (place / _REFUSED).touch()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with warden.filled(place) as work:
+            (work / _REFUSED).touch()
+            work.rename(place)
+
+
+def _has_one(place: Path) -> bool:
+    """Whether there is a state, a refusal of one, or something else in its place that has to stay."""
+    there = (place / _REFUSED).exists() or (place.exists() and warden.doubt(place) is not None)
+    return there or is_saved(place)
 
 
 def _is_first(place: Path, ends: contextlib.ExitStack) -> bool:
     """Whether no other process saves this state now; if so, none does until the end, which removes the lock."""
     place.parent.mkdir(exist_ok=True)
-    name = place.with_name(f"{place.name}.lock")
-    lock = ends.enter_context(name.open("w"))
+    name = place.with_name(f"{place.name}{LOCK}")
+    lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    ends.callback(os.close, lock)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     # who had it may have removed it since we opened it, and the next one has a file of its own
-    if not name.exists() or not os.path.samestat(os.fstat(lock.fileno()), name.stat()):
+    if not name.exists() or not os.path.samestat(os.fstat(lock), name.stat()):
         return False
-    ends.callback(name.unlink, missing_ok=True)
-    return not place.exists()
+    ends.callback(warden.remove_file, name, warden.is_empty)
+    return not _has_one(place)
 
 
 def _has_room(directory: Path, machine: GuestMachine) -> bool:
@@ -120,13 +130,13 @@ def _remove_old(place: Path) -> None:
         boot, oldest = f"{_boot()}-", now - _UNUSED_SECONDS
         old = [path for path, used in every.items() if not path.name.startswith(boot) and used < oldest]
         ours = [path for path in every if path.parent == place.parent and path.name.startswith(boot)]
-        states = [path for path in ours if path.is_dir() and not path.name.endswith(PARTIAL)]
+        states = [path for path in ours if path.is_dir() and not path.name.endswith(warden.PARTIAL)]
         old += sorted(states, key=lambda path: every[path])[:-_KEPT]
         for path in old:
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
+            if path.suffix == LOCK:
+                warden.remove_file(path, warden.is_empty)
             else:
-                path.unlink(missing_ok=True)
+                warden.remove(path)
 
 
 def _boot() -> str:

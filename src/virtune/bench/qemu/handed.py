@@ -42,7 +42,7 @@ def recover() -> None:
     """Give back the drives that killed runs left with a guest, and wait until this host sees them again."""
     for left in warden.abandoned():
         if addresses := warden.noted_drives(left):
-            warden.sweep(warden.run_id_of(left), left)
+            warden.note_removed(warden.sweep(warden.run_id_of(left), left))
             for address in {*addresses} - {*warden.noted_drives(left)}:
                 _until(functools.partial(_seen, address), _BACK_SECONDS)
 

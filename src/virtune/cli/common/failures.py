@@ -127,6 +127,14 @@ def say(failure: Failure) -> int:
     return failure.code
 
 
+def say_removals() -> None:
+    """Write to stderr what this call removed that other runs had left, whatever the verb was."""
+    warden = sys.modules.get("virtune.warden")  # without it nothing was removed
+    with contextlib.suppress(OSError):
+        for words in warden.noted_removals() if warden else ():
+            click.echo(f"note: a run that was killed left {printable(words)}; removed", err=True)
+
+
 def _sentence(text: str) -> str:
     return _small(" ".join(text.split()).rstrip("."))
 

@@ -9,7 +9,7 @@ from virtune.bench.guest.agent import AgentGuest
 from virtune.bench.libvirt.access import LibvirtLine
 from virtune.bench.libvirt.attached import Plugged, alone_in, strike_out, written_down
 from virtune.bench.libvirt.detach import take_out
-from virtune.bench.scratch import Scratch, is_left_over, scratch_files
+from virtune.bench.scratch import Scratch
 from virtune.model.errors import VirtuneError
 from virtune.virsh import Virsh
 
@@ -36,14 +36,9 @@ def _out(home: Path, left: Plugged) -> Iterator[str]:
         if left.uuid in virsh.uuids() and take_out(left, virsh, AgentGuest(LibvirtLine(virsh, left.uuid))):
             yield f"disk {left.name} from the domain {left.domain}"
     with contextlib.suppress(OSError, VirtuneError):
-        yield from _images(Path(left.scratch))
+        scratch = Path(left.scratch)
+        if scratch.is_dir():
+            with Scratch(scratch, span_bytes=0, say=lambda _: None):
+                pass  # entering it removes what is useless without the run, and notes that
     strike_out(home, left)
     yield f"the note that a run measured in the domain {left.domain}"
-
-
-def _images(scratch: Path) -> Iterator[str]:
-    if not scratch.is_dir():
-        return
-    gone = [str(path) for path in scratch_files(scratch) if is_left_over(path)]
-    with Scratch(scratch, span_bytes=0, say=lambda _: None):  # entering it removes them
-        yield from gone

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from virtune import shell
-from virtune.bench.appliance.build import Appliance, appliance_for, appliances, remove, remove_halves
+from virtune.bench.appliance.build import Appliance, appliance_for, appliances, look_alikes, remove, remove_halves
 from virtune.bench.appliance.chosen import Chosen, choose, chosen
 from virtune.bench.appliance.sources import find_sources
 from virtune.bench.qemu.accelerator import Accelerator, accelerator_for
@@ -80,3 +80,8 @@ def remove_kept(keys: frozenset[str]) -> list[str]:
 def clean_halves() -> list[str]:
     """Remove the remains of killed builds; returns what was removed, in words."""
     return [f"half an appliance {path}" for path in remove_halves(shell.cache_directory() / "appliances")]
+
+
+def strange_guests() -> list[str]:
+    """Return what lies in the cache among guests and was not proven to be virtune's, in words."""
+    return look_alikes(shell.cache_directory() / "appliances")
