@@ -25,7 +25,7 @@ READ = Stream(
 LOAD = LoadResult(
     name="good", engine="libaio", pattern="randread", block_size=4096, direct=True, jobs=1, depth=8, error=0,
     streams=(READ,), usr_percent=10, sys_percent=30, depth_levels=(("1", 0.001), ("4", 0.001), ("8", 0.999)),
-    options=(("rw", "randread"),),
+    options=(("rw", "randread"), ("ioengine", "libaio"), ("iodepth", "8")),
 )  # fmt: skip
 DEVICE = DeviceUse(name="vda", reads=2_395_000, writes=3, read_seconds=190.0, write_seconds=0.0, busy_percent=80)
 GOOD = FioResult(source="json", version="fio-3.33", loads=(LOAD,), devices=(DEVICE,))
@@ -113,11 +113,17 @@ FIRES: dict[str, tuple[FioResult, Weight, tuple[str, ...]]] = {
     "sync-share": (read_result(recorded("fsync.both")), Weight.NOTE, ("90 %", "10,698", "165 us")),
     "kernel-cpu": (GOOD, Weight.NOTE, ("sys 30 %", "usr 10 %", "3.75 us of sys per I/O")),
     "device-busy": (of_device(busy_percent=99.9), Weight.NOTE, ("99.9 %", "does not prove saturation")),
+    "contradiction, options": (
+        of_load(options=(("rw", "randwrite"), ("ioengine", "libaio"), ("iodepth", "8"))),
+        Weight.WARNING,
+        ("rw=randwrite", "2,400,000 reads"),
+    ),
     "misnamed": (of_load(name="random-write-test"), Weight.WARNING, ("random-write-test", "2,400,000 reads")),
     "device-share": (GOOD, Weight.NOTE, ("100 us mean latency", "79.3 us (79 %)", "vda")),
 }  # fmt: skip
 
 SILENT: dict[str, FioResult] = {
+    "contradiction, options not known": of_load(options=None),
     "misnamed": GOOD,
     "misnamed, a thread": of_load(name="thread-1", streams=(replace(READ, direction="write"),)),
     "page-cache": GOOD,

@@ -50,7 +50,7 @@ class Kept:
 def raw_job(text: str, *, engine: str, workload: str = "randread-4k", program: str = "fio") -> LoadJob:
     """A job file as it stands, for a workload that says what it is."""
     name = "virtune-load" if "virtune-load" in program else "fio"
-    job = FioJob(text=text, arguments=(), chosen=(), direct=True, engines=frozenset({engine}), program=name)
+    job = FioJob(text=text, arguments=(), chosen=(), direct=True, engines=frozenset({engine}), asked=(), program=name)
     return LoadJob(job=job, workload=parse_workload(workload)[0], program=program)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from virtune.bench.depth import depth_seen
 from virtune.cli import run
+from virtune.fio.as_asked import depth_check
 from virtune.fio.workloads import parse_workload
 from virtune.model.stack import Stack
 from virtune.model.study import Arm
@@ -43,23 +43,23 @@ def test_the_depth_is_seen_in_the_loads_result() -> None:
         ]
         return json.dumps({"fio version": "fio-3.33", "jobs": jobs}).encode()
 
-    assert depth_seen(result("7", "7"), 7).agrees is True
-    assert depth_seen(result("7", "8"), 7).agrees is False
-    assert depth_seen(b"broken", 7).found is None
+    assert depth_check(result("7", "7"), 7).agrees is True
+    assert depth_check(result("7", "8"), 7).agrees is False
+    assert depth_check(b"broken", 7).found is None
 
 
 @pytest.mark.real
 def test_the_depth_of_an_arm_reaches_the_load_and_is_verified(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("--rig", "metal", "--set", "workload.iodepth=3", "--seconds", "0.3", "--ramp", "0", "--rounds", "1")
+    words = ("--rig", "metal", "--set", "workload.iodepth=4", "--seconds", "0.3", "--ramp", "0", "--rounds", "1")
     store = ("--store", str(tmp_path / "store.sqlite"))
     assert run(["measure", *words, "--attempts", "1", "--span", "8M", "-q", *store, "--scratch", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "settings of the arm verified: read back from the running processes" in said
     assert run(["show", "last", "--trial", "1", "--capture", "fio.json", *store]) == 0
     (job,) = json.loads(capsys.readouterr().out)["jobs"]
-    assert job["job options"]["iodepth"] == "3"
+    assert job["job options"]["iodepth"] == "4"
 
 
 def test_tune_finds_the_most_iops_that_keep_a_latency(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

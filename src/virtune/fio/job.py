@@ -43,6 +43,7 @@ from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.spelling import quoted
 from virtune.model.target import BareTarget, FileTarget, NbdTarget, Target, VhostUserTarget
 from virtune.model.workload import BACKGROUND, Job, Workload
+from virtune.model.workload import job as make_job
 
 PERCENTILES = "50:70:90:95:99:99.9:99.99"
 """The percentiles that fio prints besides its bins: those of the studies, and the tail."""
@@ -66,7 +67,8 @@ class FioJob:
     """A job file, the arguments before it, and virtune's decisions: (what, why).
 
     `program` runs it: fio, or virtune-load, which takes fio's options. `direct` says whether fio opens the target
-    with O_DIRECT, `engines` are those that its jobs name or are given. Output options are the caller's.
+    with O_DIRECT, `engines` are those that its jobs name or are given. `asked` are its jobs with all of their
+    options. Output options are the caller's.
     """
 
     text: str
@@ -74,6 +76,7 @@ class FioJob:
     chosen: tuple[Chosen, ...]
     direct: bool
     engines: frozenset[str]
+    asked: tuple[Job, ...]
     program: str = FIO
 
 
@@ -133,6 +136,7 @@ def _written(
         chosen=tuple(dict.fromkeys(chosen)),
         direct=_one_direct(directs),
         engines=frozenset(options["ioengine"] for _, options in sections),
+        asked=tuple(make_job(name, {"thread": "1", **options}) for name, options in sections),
         program=plan.program,
     )
 
@@ -354,7 +358,8 @@ def _unchanged(workload: Workload, text: str, address: dict[str, str], plan: _Pl
         arguments=words if workload.writes else ("--readonly", *words),
         chosen=tuple(dict.fromkeys(chosen)),
         direct=_one_direct(directs),
-        engines=frozenset(job.get("ioengine", address.get("ioengine", "psync")) for job in workload.jobs),
+        engines=frozenset(one.get("ioengine", address.get("ioengine", "psync")) for one in workload.jobs),
+        asked=tuple(make_job(one.name, {**arguments, **one.as_dict()}) for one in workload.jobs),
     )
 
 

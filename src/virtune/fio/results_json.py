@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from virtune.fio.job_options import MOST_JOBS, JobFacts, canonical, facts_of, shown
+from virtune.fio.consistency import stream_contradictions
+from virtune.fio.job_options import MOST_JOBS, canonical, facts_of, shown
 from virtune.model.errors import ReadError
 from virtune.model.measurement import DeviceUse, FioResult, Histogram, Latency, LoadResult, Stream
-from virtune.model.workload import READING, WRITING
 
 DIRECTIONS = ("read", "write", "trim", "mixed")
 KIB = 1024
@@ -28,9 +28,6 @@ ALL_CLIENTS = "All clients"
 
 _LARGEST = 2**64
 """fio counts in 64 bits; a number beyond that is not fio's."""
-
-SAME_SIZE = 0.1
-"""How far the mean size of I/Os may be from the block size of the options that made them; the last may be short."""
 
 MOST_FAILURES = 1000
 """Lines that begin with a brace and are no JSON, as chatter may have some; each costs a walk through the text."""
@@ -106,10 +103,10 @@ def _why(error: ValueError | RecursionError) -> str:
 def result_of(document: FioObject) -> FioResult:
     """Return what one result says; raises ReadError where fio cannot have written it."""
     version = document.get("fio version")
-    entries = _entries(document)
+    entries = entries_of(document)
     names = Counter(_name(entry) for entry in entries)
     loads = [
-        _load(entry, _options(document, entry), _shared(document), names[_name(entry)], f"jobs[{number}]")
+        _load(entry, options_of(document, entry), _shared(document), names[_name(entry)], f"jobs[{number}]")
         for number, entry in enumerate(entries)
     ]
     kinds = [kind for load in loads for stream in load.streams for kind in (stream.clat, stream.lat)]
@@ -128,7 +125,7 @@ def _name(entry: FioObject) -> tuple[str, ...]:
     return _text(entry, "jobname"), *(str(_int(entry, key, "jobs")) for key in ("groupid", "port"))
 
 
-def _entries(document: FioObject) -> list[FioObject]:
+def entries_of(document: FioObject) -> list[FioObject]:
     """The jobs, those of `fio --client` too; what "All clients" sums is not counted again."""
     entries = [*_array(document, "jobs"), *_array(document, "client_stats")]
     single = [entry for entry in entries if entry.get("jobname") != ALL_CLIENTS]
@@ -137,7 +134,7 @@ def _entries(document: FioObject) -> list[FioObject]:
     return single or entries
 
 
-def _options(document: FioObject, entry: FioObject) -> dict[str, str] | None:
+def options_of(document: FioObject, entry: FioObject) -> dict[str, str] | None:
     """The options of a job over the global ones; None when fio did not echo any."""
     own = entry.get("job options")
     if not isinstance(own, dict):
@@ -159,7 +156,7 @@ def _load(
     facts = facts_of(options) if options is not None else None
     if options is not None and options.get("lat_percentiles") not in (None, "0"):
         streams = tuple(_in_their_place(stream) for stream in streams)
-    jobs, mixed = _jobs(entry, facts, streams, alike)
+    jobs, mixed = _jobs(entry, options, streams, alike)
     if mixed:
         # fio echoes one section of several; only options that all of them share are certain.
         facts, options = facts_of(shared), None
@@ -207,7 +204,9 @@ def _in_their_place(stream: Stream) -> Stream:
     )
 
 
-def _jobs(entry: FioObject, facts: JobFacts | None, streams: tuple[Stream, ...], alike: int) -> tuple[int, bool]:
+def _jobs(
+    entry: FioObject, options: dict[str, str] | None, streams: tuple[Stream, ...], alike: int
+) -> tuple[int, bool]:
     """How many jobs the entry stands for, and whether they are of several kinds.
 
     fio does not say. Without group reporting every clone has an entry; with it the entry's `job_runtime` is the sum
@@ -215,8 +214,9 @@ def _jobs(entry: FioObject, facts: JobFacts | None, streams: tuple[Stream, ...],
     the name of the first and the options of the last. Before fio 3.8 there is no `job_runtime`; then only figures
     that the options cannot have made tell.
     """
-    asked = facts.jobs if facts and alike == 1 else 1
-    if facts and "job_runtime" not in entry and any(_contradicts(stream, facts) for stream in streams):
+    asked = facts_of(options).jobs if options is not None and alike == 1 else 1
+    wrong = (why for one in streams for why in stream_contradictions(one, options or {}))
+    if options is not None and "job_runtime" not in entry and any(wrong):
         return asked + 1, True
     longest = max((stream.seconds or 0 for stream in streams), default=0.0)
     total = _float(entry, "job_runtime", "job") or 0.0
@@ -224,20 +224,6 @@ def _jobs(entry: FioObject, facts: JobFacts | None, streams: tuple[Stream, ...],
         return asked, False
     counted = round(total / 1000 / longest)
     return (counted, True) if counted > asked else (asked, False)
-
-
-def _contradicts(stream: Stream, facts: JobFacts) -> bool:
-    """Whether a job with these options cannot have done this: it has no such direction, or blocks of another size."""
-    directions = {
-        "read": facts.pattern in READING,
-        "write": facts.pattern in WRITING and not facts.pattern.endswith("trim"),
-        "trim": "trim" in facts.pattern,
-    }
-    if not directions.get(stream.direction, True):
-        return True
-    # a write after a trim, and a last block that is cut short, are of the same size or nearly so
-    size = stream.bytes / stream.ios if stream.bytes and stream.ios else facts.block_size
-    return facts.block_size is not None and size is not None and abs(size / facts.block_size - 1) > SAME_SIZE
 
 
 def _flows(entry: FioObject, where: str) -> tuple[Stream, ...]:

@@ -15,7 +15,7 @@ from operator import itemgetter
 from virtune.model.metric import DIRECTIONS, Distribution
 from virtune.model.remark import Remark, Weight
 
-METHOD = 12
+METHOD = 13
 """The number of the method by which measurements are derived from evidence.
 
 1  first version: fio json+, combined directions, host counters by difference of first and last sample
@@ -32,6 +32,7 @@ METHOD = 12
 10 extremes and standard deviations, context switches and page faults of the load, merged requests
 11 periods of single I/Os
 12 writes beside others through a FUSE export are warned of
+13 figures that the options beside them cannot have made are warned of
 
 What is done before the first trial (images are read once, `Study.first_reads`) is no part of it: it changes what is
 measured, and the same evidence still gives the same figures.

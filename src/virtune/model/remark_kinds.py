@@ -59,8 +59,9 @@ CONTRADICTION = RemarkKind(
     id="contradiction",
     weights=_WARNING,
     why="figures of one result that cannot all be right: a mean latency outside of its extremes or of what its"
-    " percentiles allow, percentiles that fall, IOPS that do not make the number of I/Os, or bytes that are not I/Os"
-    " of the block size",
+    " percentiles allow, percentiles that fall, IOPS that do not make the number of I/Os, bytes that are not I/Os"
+    " of the block size, or directions, shares, counts and depths that the options beside them cannot have made. What"
+    " a study's own load contradicts ends the study; what is only read is shown as it is",
     advice="trust none of the figures named until a run repeats them; fio's bug list and its version help",
 )
 SHORT_IOS = RemarkKind(
@@ -157,8 +158,9 @@ ONE_RUN_EACH = RemarkKind(
 )
 COPY = RemarkKind(
     id="copy",
-    weights=_WARNING,
-    why="two imported results are byte for byte the same: a copy is no second run",
+    weights=(Weight.INVALID, Weight.WARNING),
+    why="two results have the same figures to the last digit, which two runs never have: a copy is no second run."
+    " Neither trial of a study counts then; imported results are only warned of",
     advice="measure again, or leave one of them out",
 )
 OF_SEVERAL_RESULTS = (ONE_RUN_EACH, COPY)

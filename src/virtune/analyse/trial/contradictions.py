@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rule on figures of one fio result that contradict each other.
+"""The rule on figures of one fio result that contradict each other, or the options beside them.
 
 What follows from the figures themselves is checked, with room for fio's rounding: a bin of its histogram is 1.6 %
 wide, and its text is rounded to the unit that is printed. Larger contradictions of rates are refused when a result is
@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
+from virtune.fio.consistency import contradictions
 from virtune.model.measurement import Latency, LoadResult, Stream
 from virtune.model.remark import Remark
 from virtune.model.remark_kinds import CONTRADICTION
@@ -34,6 +35,12 @@ def contradicting(load: LoadResult) -> Iterator[Remark]:
         found = itertools.chain(_latencies(stream), _rates(load, stream))  # one of a direction is enough
         if (said := next(found, None)) is not None:
             yield CONTRADICTION.remark(text=f"The figures of {stream.direction} contradict each other: {said}.")
+    # a run that somebody stopped is shorter than asked for; what Little's law says of a depth is said by `little`
+    options = {name: value for name, value in load.options or () if name not in ("runtime", "number_ios")}
+    for one in contradictions(load, options, jobs=load.jobs) if options and not load.error else ():
+        if one.option != "bs" and "Little" not in one.proof:
+            text = f"{one.option}={one.asked} stands in the job, and the figures say {one.found}: {one.proof}."
+            yield CONTRADICTION.remark(text=text)
 
 
 def _latencies(stream: Stream) -> Iterator[str]:

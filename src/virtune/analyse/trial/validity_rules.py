@@ -10,7 +10,16 @@ from virtune.fio.job_options import SYNCHRONOUS
 from virtune.model.gate import GATE_BY_ID
 from virtune.model.measurement import LoadResult, Stream
 from virtune.model.remark import Remark, Weight
-from virtune.model.remark_kinds import CUT_SHORT, DEPTH, ERRORS, LITTLE, NO_IO, SHORT_IOS, SHORT_RUN, SPREAD
+from virtune.model.remark_kinds import (
+    CUT_SHORT,
+    DEPTH,
+    ERRORS,
+    LITTLE,
+    NO_IO,
+    SHORT_IOS,
+    SHORT_RUN,
+    SPREAD,
+)
 from virtune.model.units import format_count, format_ns, format_share
 
 LITTLE_MARGIN = 0.10

@@ -18,9 +18,15 @@ from virtune.model.errors import StoreError
 from virtune.model.event import Event, Noticed
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.gate import label_of
+from virtune.model.measurement import Measurement
+from virtune.model.remark import Weight
+from virtune.model.remark_kinds import COPY, SIMULATED
 from virtune.model.study import Study, StudyKind, Trial
 from virtune.model.units import format_count, format_ns
 from virtune.store.store import Store
+
+COPIED_IOS = 10
+"""Fewer latencies may be the same in two runs by chance."""
 
 
 def still_to_run(record: StudyRecord) -> tuple[Trial, ...]:
@@ -58,7 +64,7 @@ class Attempts:
             asked = replace(self._study, ramp_seconds=self._ramp.seconds)
             record, captures = run_trial(asked, trial, self._tools)
             count = 1 + sum(one.trial.number == trial.number for one in self._made)
-            record = replace(record, attempt=count)
+            record = self._not_a_copy(replace(record, attempt=count))
             if not self._store.add_trial(self._study.id, record, captures):
                 said = (
                     f"another process runs study {self._study.id} too: trial {trial.number} is in the store already"
@@ -77,6 +83,19 @@ class Attempts:
                 return record
             self._say(Noticed(text=f"trial {trial.number} ({trial.arm}) {again}"))
 
+    def _not_a_copy(self, record: TrialRecord) -> TrialRecord:
+        """Make a trial invalid that has the figures of an earlier one, and that one too: one of them did not run."""
+        for index, earlier in enumerate(self._made):
+            if earlier.measurement is None or not _same_figures(earlier.measurement, record.measurement):
+                continue
+            marked = _marked(earlier.measurement, record.trial)
+            self._made[index] = first = replace(earlier, measurement=marked)
+            if self._stand[first.trial.number] == earlier:
+                self._stand[first.trial.number] = first
+            self._store.add_measurement(self._study.id, first.trial.number, marked, attempt=first.attempt)
+            return replace(record, measurement=_marked(earlier.measurement, first.trial))
+        return record
+
     def record(self, study: Study) -> StudyRecord:
         """Return the stored study so far, without reading all of it again."""
         trials = tuple(self._stand[number] for number in sorted(self._stand))
@@ -90,6 +109,19 @@ class Attempts:
         self._ramp = ramp_of(self._study, tuple(self._stand.values()), before_round=trial.round)
         for finding in self._ramp.findings[known:]:
             self._say(Noticed(text=finding.text))
+
+
+def _same_figures(one: Measurement, other: Measurement | None) -> bool:
+    """Whether two measurements are of the same I/Os: two runs never agree in every latency, to the last digit."""
+    if other is None or one.histogram is None or one.histogram.count < COPIED_IOS:
+        return False
+    same = all(one.get(name) == other.get(name) for name in ("iops", "latency.mean"))
+    return same and one.histogram == other.histogram and all(remark.id != SIMULATED.id for remark in one.remarks)
+
+
+def _marked(measurement: Measurement, other: Trial) -> Measurement:
+    text = f"its figures are those of trial {other.number} ({other.arm}) to the last digit: one of them did not run"
+    return replace(measurement, remarks=(*measurement.remarks, COPY.remark(weight=Weight.INVALID, text=text)))
 
 
 def summary_of(record: TrialRecord, *, offered: float | None = None) -> str:

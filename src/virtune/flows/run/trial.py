@@ -3,7 +3,7 @@
 
 import contextlib
 import json
-import re
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -12,7 +12,6 @@ from pathlib import Path
 from virtune.analyse.trial.derive import derive
 from virtune.bench.cache_state import cache_state_checks, set_cache
 from virtune.bench.counters import Sampler
-from virtune.bench.depth import depth_seen
 from virtune.bench.disk_queue import DiskQueue
 from virtune.bench.filesystem import image_bytes
 from virtune.bench.idle import idle_cost
@@ -21,8 +20,8 @@ from virtune.bench.permission import Held
 from virtune.bench.port import PATIENCE_SECONDS, Bench, DiskImageSpec, HostCounters, LoadJob, Session, Window
 from virtune.bench.scratch import Scratch
 from virtune.bench.verify.judge import require_verified
-from virtune.fio.exported import FIO, Clients
-from virtune.fio.generator import PROGRAM
+from virtune.fio.as_asked import Ran, depth_check, load_checks
+from virtune.fio.exported import Clients
 from virtune.fio.job import COUNTED_SECONDS, FioJob, fio_job
 from virtune.model.disks import images_of
 from virtune.model.errors import LoadError, RigError
@@ -47,10 +46,6 @@ from virtune.plan.interleave import trial_seed
 from virtune.probe.devices import backing_of
 from virtune.probe.identity import loop_file
 from virtune.shell import Warden
-
-_VERSION = re.compile(rb'"fio version"\s*:\s*"([\x20-\x7e]{1,80}?)"')
-_HEAD_BYTES = 64 * 1024
-"""The version comes before the first job, after any messages of fio."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,19 +184,22 @@ def _load(
     with neighbour(
         stack.neighbour, tools.warden, lambda: tools.scratch.image_for(Disk(), tools.warden, IMAGE)
     ) as loud:
+        begun, since = time.time(), time.monotonic()
         loaded = bench.run(loads, window, KeptCaptures(captures, {} if loud.pid is None else {"neighbour": loud.pid}))
+        ran = Ran(begun=begun, ended=time.time(), seconds=time.monotonic() - since)
         seen += loud.check()
     for guest, output in enumerate((loaded.output, *loaded.beside)):
         captures.append(Capture(name=of_guest("fio.json", guest), content=output))
+        if stack.kind.measures:
+            # the clock of a guest is its own
+            seen += load_checks(jobs[guest], output, ran=None if stack.kind.in_guest else ran, guest=guest)
     for guest, log in enumerate(loaded.operations):
         captures.append(Capture(name=of_guest(EACH_OPERATION, guest), content=log))
     captures.append(_text("command.txt", loaded.command))
     captures.append(Capture(name="iops.log", content=loaded.log))
     seen += loaded.checks
     if stack.load_depth is not None:
-        seen.append(depth_seen(loaded.output, stack.load_depth))
-    if "load.program" not in {check.setting for check in loaded.checks}:
-        seen.append(_program_seen(loaded.output, job))
+        seen.append(depth_check(loaded.output, stack.load_depth))
 
 
 class KeptCaptures:
@@ -271,14 +269,6 @@ def _clients(workload: Workload, tools: Tools) -> Clients:
 def _file_of(image: Path) -> Path | None:
     """Return the file that may be in the host's page cache: the image, or a loop device's backing file."""
     return image if image.is_file() else loop_file(image)
-
-
-def _program_seen(output: bytes, job: FioJob) -> Check:
-    """Return the program that wrote the result, as the result names it."""
-    said = _VERSION.search(output[:_HEAD_BYTES])
-    name = None if said is None else said[1].decode(errors="replace")
-    found = None if name is None else PROGRAM if name.startswith(PROGRAM) else FIO
-    return Check(setting="load.program", asked=job.program, found=found, proof=f"the result comes from {name}")
 
 
 def _text(name: str, content: str) -> Capture:

@@ -18,6 +18,7 @@ from virtune.flows.stored.study_id import study_id
 from virtune.model.errors import LoadError, UsageError
 from virtune.model.evidence import IMPORTED, Capture, InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
+from virtune.model.remark import Weight
 from virtune.model.remark_kinds import COPY
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind, Trial
@@ -72,6 +73,7 @@ def _copied(run: Run, shown: str, original: str) -> Run:
     if run.measurement is None:
         return run
     remark = COPY.remark(
+        weight=Weight.WARNING,
         text=f"{shown} is byte for byte the same as {original}: a copy is no second run, and shows no difference",
     )
     return replace(run, measurement=replace(run.measurement, remarks=(*run.measurement.remarks, remark)))

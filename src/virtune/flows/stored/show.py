@@ -8,7 +8,7 @@ from virtune.analyse.study.summarise import summarise
 from virtune.model.errors import LoadError, StoreError
 from virtune.model.evidence import FIO_OUTPUTS, Capture, StudyRecord, TrialRecord
 from virtune.model.measurement import METHOD
-from virtune.model.remark_kinds import UNVERIFIED
+from virtune.model.remark_kinds import COPY, UNVERIFIED
 from virtune.model.result import Result
 from virtune.store.store import Store
 
@@ -83,8 +83,8 @@ def _derived_anew(store: Store, record: StudyRecord, trial: TrialRecord) -> Tria
         measurement = derive(parts, stack=arm.stack, workload=workload)
     except LoadError:
         return trial  # today's method cannot read it: the old measurement stays, with its method's number
-    # its settings were verified when it ran, by what could be verified then
-    judged = tuple(one for one in trial.measurement.remarks if one.id == UNVERIFIED.id)
+    # its settings were verified when it ran, by what could be verified then, and it was compared with the others
+    judged = tuple(one for one in trial.measurement.remarks if one.id in (UNVERIFIED.id, COPY.id))
     measurement = replace(measurement, remarks=(*judged, *measurement.remarks))
     if store.writable:
         store.add_measurement(study.id, number, measurement, attempt=trial.attempt)

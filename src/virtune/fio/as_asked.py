@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verify a load like a setting: what its result says that ran is compared with the job that it was given.
+
+A program echoes the options that it took, and its figures follow from them. Either may be wrong alone: a wrapper that
+changes an option changes both, one that edits the result may forget one of them. What a program does not say stays
+unverified. The figures' bounds are in `fio.consistency`; here they are those of what was asked, not of the echo.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from virtune.fio.consistency import contradictions
+from virtune.fio.exported import FIO
+from virtune.fio.generator import PROGRAM
+from virtune.fio.job import FioJob
+from virtune.fio.job_options import size_of
+from virtune.fio.options import ALIASES, IN_FILES, NOTHING, SHAPING
+from virtune.fio.results import read_result, text_of
+from virtune.fio.results_json import FioObject, entries_of, objects, options_of, result_of
+from virtune.model.errors import ReadError
+from virtune.model.evidence import Check
+from virtune.model.measurement import FioResult, LoadResult
+from virtune.model.workload import BACKGROUND, Job
+
+ADDED = frozenset({"write_iops_log", "log_avg_msec", "exec_prerun"})
+"""Options that the rigs add to a job, none of which shapes it: its log over time, the barrier of guests."""
+
+CLOCK_SECONDS = 0.1
+"""A clock that was set by more than this while a load ran dates nothing; it is also what two reads may be apart."""
+
+_ECHO = "the options of job {} as its result echoes them"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """When a load ran by this host's clock, in seconds since 1970, and how many seconds passed meanwhile."""
+
+    begun: float
+    ended: float
+    seconds: float
+
+
+def load_checks(job: FioJob, output: bytes, *, ran: Ran | None = None, guest: int = 0) -> tuple[Check, ...]:
+    """Return which program ran, and whether it ran its job: a check for each difference, or one that there is none.
+
+    `ran` is when it ran, None where its clock is another one. An output that cannot be read is judged elsewhere.
+    """
+    try:
+        document = next((found for _, found in objects(text_of(output))), None)
+        result = None if document is None else result_of(document)
+    except ReadError:
+        return ()
+    if document is None or result is None:
+        return ()
+    found = None if result.version is None else PROGRAM if result.version.startswith(PROGRAM) else FIO
+    checks = [_check("program", job.program, found, f"the result comes from {result.version}")]
+    wrong = [*_of_clock(document, result, ran), *_of_jobs(job, document, result)]
+    if wrong:
+        checks += wrong
+    elif any(options_of(document, entry) is None for entry in entries_of(document)):
+        why = "its result does not say with which options it ran; its figures do not contradict those of the job"
+        checks.append(replace(_check("job", "as written", None, why), hidden=True))
+    else:
+        why = "the result's options are those of the job; sizes, mix, flushes, depth, time and counts agree with them"
+        checks.append(_check("job", "as written", "as written", why))
+    return tuple(replace(check, guest=guest) for check in checks)
+
+
+def depth_check(output: bytes, asked: int) -> Check:
+    """Check the depth of every job but those that only make a background."""
+    found: set[str] = set()
+    with contextlib.suppress(ReadError):
+        loads = [one for one in read_result(text_of(output)).loads if one.name != BACKGROUND]
+        found = {dict(one.options or ()).get("iodepth", "") for one in loads} - {""}
+    return Check(
+        setting="workload.iodepth",
+        asked=str(asked),
+        found=" and ".join(sorted(found)) or None,
+        proof="the options of every job in the result of the load",
+    )
+
+
+def _check(what: str, asked: str, found: str | None, proof: str) -> Check:
+    return Check(setting=f"load.{what}", asked=asked, found=found, proof=proof)
+
+
+def _of_clock(document: FioObject, result: FioResult, ran: Ran | None) -> Iterator[Check]:
+    """Check that the result was written while its load ran, and does not tell of more time than that took."""
+    if ran is None:
+        return
+    exact = document.get("timestamp_ms")
+    written = exact / 1000 if isinstance(exact, int) and exact else result.ended
+    longest = max((stream.seconds or 0.0 for load in result.loads for stream in load.streams), default=0.0)
+    first = ran.begun + longest - (CLOCK_SECONDS if exact else 1 + CLOCK_SECONDS)
+    steady = abs(ran.ended - ran.begun - ran.seconds) < CLOCK_SECONDS
+    if longest > ran.seconds + CLOCK_SECONDS:
+        found, proof = f"{longest:g} s", "the time in the result, and the time that passed"
+        yield _check("runtime", f"at most {ran.seconds:.3g} s", found, proof)
+    elif written is not None and steady and not first <= written <= ran.ended + CLOCK_SECONDS:
+        when = "before this load can have ended" if written < first else "after this load had ended"
+        away = abs(written - (first if written < first else ran.ended))
+        proof = "the time in the result, and this host's clock"
+        yield _check("result", "of this load", f"one written {away:,.1f} s {when}", proof)
+
+
+def _of_jobs(job: FioJob, document: FioObject, result: FioResult) -> Iterator[Check]:
+    """Check every job of a result against the one that was asked for."""
+    entries, meant = entries_of(document), _entries_meant(job.asked)
+    if meant is None:
+        return
+    if len(entries) != len(meant):
+        yield _check("jobs", str(len(meant)), str(len(entries)), "the jobs in the result")
+        return
+    ends_all = any(one.get("exitall", "0") != "0" for one in job.asked)
+    silent = frozenset(line.strip() for line in job.text.splitlines() if "=" not in line)
+    for (asked, clones), entry, load in zip(meant, entries, result.loads, strict=True):
+        if load.name.replace(" ", "_") != asked.name:
+            yield _check("name", asked.name, load.name, "the jobs in the result")
+        echo = options_of(document, entry)
+        yield from () if echo is None else _of_echo(asked, echo, silent)
+        yield from _of_figures(asked, clones, entry, load, ends_all=ends_all)
+
+
+def _entries_meant(asked: Sequence[Job]) -> list[tuple[Job, int]] | None:
+    """Return the job of each entry of a result and the number of its clones; None where sections share an entry, of
+    which the result echoes only one.
+    """
+    meant: list[tuple[Job, int]] = []
+    shared = False
+    for job in asked:
+        clones, grouped = int(job.get("numjobs", "1")), job.get("group_reporting", "0") != "0"
+        if grouped and shared and job.get("new_group", "0") == "0":
+            return None
+        meant += [(job, clones)] if grouped else [(job, 1)] * clones
+        shared = grouped
+    return meant
+
+
+def _of_echo(job: Job, echo: Mapping[str, str], silent: frozenset[str]) -> Iterator[Check]:
+    """Compare the options one by one. fio does not echo what stands in a file without a value: `silent`."""
+    asked = {name: value for name, value in _plain(job.as_dict()).items() if name not in ADDED}
+    found = {name: value for name, value in _plain(echo).items() if value not in NOTHING.get(name, ())}
+    proof = _ECHO.format(job.name)
+    for name, value in asked.items():
+        if name not in found and not (name in silent and _is_flag(name)):
+            yield _check(name, value, "its default", proof)
+        elif name in found and _meaning(found[name]) != _meaning(value):
+            yield _check(name, value, found[name], proof)
+    for name in found.keys() - asked.keys() - ADDED:
+        yield _check(name, "its default", found[name], proof)
+
+
+def _plain(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options by their usual names; `buffered=0` is fio's other way to write `direct=1`."""
+    named = {ALIASES.get(name, name): value for name, value in options.items()}
+    if (buffered := named.pop("buffered", None)) in ("0", "1"):
+        named["direct"] = "1" if buffered == "0" else "0"
+    return named
+
+
+def _is_flag(name: str) -> bool:
+    option = SHAPING.get(name) or IN_FILES.get(name)
+    return option is not None and option.flag
+
+
+def _meaning(value: str) -> tuple[int | str, ...]:
+    """Return what a value says, however its sizes are written."""
+    return tuple(part if (size := size_of(part)) is None else size for part in re.split("([,:/-])", value))
+
+
+def _of_figures(job: Job, clones: int, entry: FioObject, load: LoadResult, *, ends_all: bool) -> Iterator[Check]:
+    """Compare the figures of one entry with the options of its job. `ends_all`: one job may end the others early."""
+    options = _plain(job.as_dict())
+    if ends_all:
+        options = {name: value for name, value in options.items() if name not in ("runtime", "number_ios")}
+    syncs = 0 if "sync" in entry else None
+    for one in contradictions(load, options, jobs=clones, syncs=syncs, spent=_spent(entry)):
+        yield _check(one.option, one.asked, one.found, f"the figures of job {job.name}: {one.proof}")
+
+
+def _spent(entry: FioObject) -> float | None:
+    """Return the run times of all clones of an entry together, in seconds."""
+    found = entry.get("job_runtime")
+    return found / 1000 if isinstance(found, int) else None

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A load is verified like a setting: whatever it runs in place of its job is found out, by echo or by figures."""
+
+import json
+import os
+import stat
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from tests.told_load import told
+
+from virtune.cli import run
+from virtune.fio.as_asked import ADDED, Ran, load_checks
+from virtune.fio.exported import Clients
+from virtune.fio.job import FioJob, fio_job
+from virtune.fio.options import ENGINES, SHAPING
+from virtune.fio.workloads import PROFILES, parse_workload
+from virtune.model.evidence import Check
+from virtune.model.target import BareTarget, FileTarget, NbdTarget, Target, VhostUserTarget
+from virtune.model.workload import Job
+
+SPAN = 64 * 1024**2
+FILE = FileTarget(path="/disk", size_bytes=SPAN)
+BOTH = Clients(engines=frozenset(ENGINES), installed=True)
+
+LIES: Mapping[str, tuple[str, str]] = {
+    "rw": ("rw=randread", "randwrite"),
+    "bs": ("bs=4k", "64k"),
+    "bsrange": ("bsrange=4k-64k", "128k-256k"),
+    "bssplit": ("bssplit=4k/90:64k/10", "4k/10:64k/90"),
+    "bs_unaligned": ("bs_unaligned=1,direct=0", "0"),
+    "ba": ("ba=8k", "4k"),
+    "rwmixread": ("rw=randrw,rwmixread=70", "50"),
+    "rwmixwrite": ("rw=randrw,rwmixwrite=70", "50"),
+    "rw_sequencer": ("rw_sequencer=identical", "sequential"),
+    "iodepth": ("iodepth=32", "1"),
+    "iodepth_batch": ("iodepth=32,iodepth_batch=8", "1"),
+    "iodepth_batch_complete_min": ("iodepth_batch_complete_min=1", "4"),
+    "iodepth_batch_complete_max": ("iodepth_batch_complete_max=1", "4"),
+    "iodepth_low": ("iodepth=32,iodepth_low=32", "1"),
+    "io_submit_mode": ("io_submit_mode=inline", "offload"),
+    "serialize_overlap": ("serialize_overlap=1", "0"),
+    "numjobs": ("numjobs=4", "1"),
+    "ioengine": ("ioengine=io_uring", "psync"),
+    "direct": ("direct=1", "0"),
+    "sync": ("rw=write,sync=1", "0"),
+    "fsync": ("rw=write,fsync=1", "0"),
+    "fdatasync": ("rw=write,fdatasync=1", "0"),
+    "sync_file_range": ("rw=write,sync_file_range=write:8", "write:80"),
+    "end_fsync": ("rw=write,end_fsync=1", "0"),
+    "rate": ("rate=1m", "100m"),
+    "rate_iops": ("rate_iops=100", "10000"),
+    "rate_process": ("rate_iops=100,rate_process=poisson", "linear"),
+    "rate_ignore_thinktime": ("rate_iops=100,rate_ignore_thinktime=1", "0"),
+    "thinktime": ("thinktime=1ms", "1us"),
+    "thinktime_spin": ("thinktime=1ms,thinktime_spin=1ms", "0"),
+    "thinktime_iotime": ("thinktime=1ms,thinktime_iotime=1ms", "2ms"),
+    "thinktime_blocks": ("thinktime=1ms,thinktime_blocks=2", "4"),
+    "thinktime_blocks_type": ("thinktime=1ms,thinktime_blocks_type=issue", "complete"),
+    "random_distribution": ("random_distribution=zipf:1.2", "random"),
+    "random_generator": ("random_generator=lfsr", "tausworthe"),
+    "percentage_random": ("percentage_random=50", "100"),
+    "norandommap": ("rw=randread", "0"),
+    "randrepeat": ("rw=randread", "1"),
+    "allrandrepeat": ("allrandrepeat=1", "0"),
+    "randseed": ("randseed=7", "8"),
+    "refill_buffers": ("rw=write", "0"),
+    "zero_buffers": ("rw=write,zero_buffers=1", "0"),
+    "scramble_buffers": ("rw=write,scramble_buffers=0", "1"),
+    "buffer_compress_percentage": ("rw=write,buffer_compress_percentage=50", "0"),
+    "buffer_compress_chunk": ("rw=write,buffer_compress_chunk=512", "4k"),
+    "dedupe_percentage": ("rw=write,dedupe_percentage=50", "0"),
+    "hipri": ("ioengine=io_uring,hipri=1", "0"),
+    "sqthread_poll": ("ioengine=io_uring,sqthread_poll=1", "0"),
+    "sqthread_poll_cpu": ("ioengine=io_uring,sqthread_poll_cpu=1", "0"),
+    "fixedbufs": ("ioengine=io_uring,fixedbufs=1", "0"),
+    "registerfiles": ("ioengine=io_uring,registerfiles=1", "0"),
+    "nonvectored": ("ioengine=io_uring,nonvectored=1", "0"),
+    "uncached": ("ioengine=io_uring,uncached=1", "0"),
+    "force_async": ("ioengine=io_uring,force_async=8", "0"),
+    "nowait": ("ioengine=io_uring,nowait=1", "0"),
+    "userspace_reap": ("ioengine=libaio,userspace_reap=1", "0"),
+    "offset": ("offset=1m", "0"),
+    "offset_increment": ("numjobs=2,offset_increment=1m", "0"),
+    "size": ("size=32m", "8m"),
+    "number_ios": ("number_ios=100", "10"),
+    "invalidate": ("invalidate=1", "0"),
+    "lockmem": ("lockmem=1m", "0"),
+    "mem": ("mem=malloc", "mmaphuge"),
+    "cpus_allowed": ("cpus_allowed=0", "1"),
+    "cpus_allowed_policy": ("cpus_allowed=0,cpus_allowed_policy=split", "shared"),
+    "nice": ("nice=1", "19"),
+    "prio": ("prio=1", "7"),
+    "prioclass": ("prioclass=2", "3"),
+    "latency_target": ("latency_target=1ms", "9ms"),
+    "latency_window": ("latency_target=1ms,latency_window=1s", "2s"),
+    "latency_percentile": ("latency_target=1ms,latency_percentile=99", "50"),
+    "latency_run": ("latency_target=1ms,latency_run=1", "0"),
+    # what virtune writes itself
+    "filename": ("rw=read", "/another"),
+    "allow_file_create": ("rw=read", "1"),
+    "thread": ("rw=read", "0"),
+    "runtime": ("rw=read", "100ms"),
+    "ramp_time": ("rw=read", "1ms"),
+    "time_based": ("rw=read", "0"),
+    "group_reporting": ("numjobs=2", "0"),
+    "new_group": ("rw=read + rw=write", "0"),
+    "clat_percentiles": ("rw=read", "0"),
+    "lat_percentiles": ("rw=read", "0"),
+    "percentile_list": ("rw=read", "50"),
+    "write_lat_log": ("number_ios=100", "elsewhere"),
+    "log_offset": ("number_ios=100", "0"),
+    "exitall": ("rw=randread,number_ios=9 + name=background,rw=read", "0"),
+    "exit_what": ("rw=randread,number_ios=9 + name=background,rw=read", "group"),
+    "uri": ("rw=read", "nbd+unix:///other?socket=/s"),
+    "libblkio_driver": ("rw=read", "virtio-blk-vfio-pci"),
+    "libblkio_path": ("rw=read", "/other"),
+}
+"""For each option that a job may have: words that have virtune write it, and what a liar runs in its place."""
+
+SEEN = {"rw", "bs", "bsrange", "bssplit", "rwmixread", "rwmixwrite", "iodepth", "numjobs", "fsync", "fdatasync",
+        "number_ios", "rate", "rate_iops", "runtime", "ioengine"}  # fmt: skip
+"""Options that shape the figures of a result, so that a liar who echoes what was asked is found out too."""
+
+
+def job_of(words: str, target: Target = FILE, clients: Clients = BOTH) -> FioJob:
+    (workload,) = parse_workload(words if "rw=" in words else f"rw=randread,{words}")
+    return fio_job(workload, target, seconds=1.0, ramp_seconds=0.1, seed=7, clients=clients)
+
+
+def target_of(option: str) -> Target:
+    if option == "uri":
+        return NbdTarget(socket="/s", export="e", size_bytes=SPAN)
+    return VhostUserTarget(socket="/s", size_bytes=SPAN) if option.startswith("libblkio") else FILE
+
+
+def judged(job: FioJob, result: Mapping[str, Any], ran: Ran | None = None) -> list[Check]:
+    """The settings of the load that differ."""
+    return [one for one in load_checks(job, json.dumps(result).encode(), ran=ran) if one.agrees is not True]
+
+
+def clients_of(option: str) -> Clients:
+    return Clients(engines=frozenset({*ENGINES, "nbd"})) if option == "uri" else BOTH
+
+
+@pytest.mark.parametrize("option", LIES)
+def test_an_option_that_is_another_is_found_out_by_its_echo(option: str) -> None:
+    words, lie = LIES[option]
+    job = job_of(words, target_of(option), clients_of(option))
+    assert judged(job, told(job)) == []
+    for change in ("another", "left out"):
+        result = told(job)
+        for entry in result["jobs"]:
+            if option in entry["job options"]:
+                entry["job options"] |= {option: lie}
+            if change == "left out":
+                entry["job options"].pop(option, None)
+        assert f"load.{option}" in {one.setting for one in judged(job, result)}, change
+
+
+@pytest.mark.parametrize("extra", sorted(SHAPING))
+def test_an_option_that_nobody_asked_for_is_found_out(extra: str) -> None:
+    job = job_of("rw=read")
+    result = told(job)
+    result["jobs"][0]["job options"] |= {extra: "something else"}
+    assert f"load.{extra}" in {one.setting for one in judged(job, result)}
+
+
+def test_every_option_that_virtune_writes_has_a_lie() -> None:
+    assert LIES.keys() >= SHAPING.keys()
+    written: set[str] = set(SEEN)
+    nbd, queue = NbdTarget(socket="/s", export="e", size_bytes=SPAN), VhostUserTarget(socket="/s", size_bytes=SPAN)
+    several = FileTarget(path="/disk", more=("/two",), size_bytes=SPAN)
+    targets = (FILE, nbd, queue, BareTarget(size_bytes=SPAN), several)
+    texts = [words for words, _ in LIES.values()]
+    for words in [*texts, *(f"{name},numjobs=2" for name in PROFILES)]:
+        for target in targets:
+            for clients in (BOTH, Clients(engines=frozenset({*ENGINES, "nbd", "libblkio"}))):
+                try:
+                    job = job_of(words, target, clients) if words in texts else profile(words, target, clients)
+                except Exception:  # noqa: BLE001, S112 - what a target cannot do is no job
+                    continue
+                written |= {name for one in job.asked for name in one.as_dict()}
+    assert written - ADDED <= LIES.keys()
+
+
+def profile(words: str, target: Target, clients: Clients) -> FioJob:
+    return fio_job(parse_workload(words)[0], target, seconds=1.0, ramp_seconds=0.0, seed=7, clients=clients)
+
+
+@pytest.mark.parametrize("option", sorted(SEEN))
+def test_who_echoes_what_was_asked_and_runs_something_else_is_found_out_by_the_figures(option: str) -> None:
+    words, lie = LIES[option]
+    deep = "" if "iodepth" in words or option.startswith("rate") else ",iodepth=32"
+    job = job_of(words + deep)
+    asked = {one.name: one.as_dict() for one in job.asked}
+    other = [Job(name=one.name, options=tuple((one.as_dict() | {option: lie}).items())) for one in job.asked]
+    changed = replace(job, asked=tuple(other))
+    result = told(changed)
+    for entry in result["jobs"]:
+        entry["job options"] = asked[entry["jobname"]]
+    assert judged(job, result), f"{option}={lie} shows in nothing"
+
+
+def test_jobs_that_ran_as_they_were_told_are_believed() -> None:
+    chance = Random(2026)
+    engines = [one for one in ENGINES if one not in ("nbd", "vsync", "splice")]
+    for _ in range(300):
+        words = [f"rw={chance.choice(['read', 'randwrite', 'rw', 'randrw'])}", f"iodepth={2 ** chance.randrange(8)}"]
+        words += [f"bs={chance.choice(['4k', '512', '4k,64k', '1m'])}", f"ioengine={chance.choice(engines)}"]
+        words += [f"numjobs={chance.randrange(1, 5)}"] * chance.randrange(2)
+        words += [f"fsync={chance.choice([1, 16])}"] * chance.randrange(2)
+        words += [f"rate_iops={chance.choice([200, 4000])}"] * chance.randrange(2)
+        words += [f"rwmixread={chance.randrange(101)}"] * chance.randrange(2)
+        job = job_of(",".join(words).replace("ioengine=mmap", "ioengine=mmap,direct=0"))
+        assert judged(job, told(job)) == [], words
+
+
+@pytest.mark.parametrize(
+    ("away", "exact", "found"),
+    [(0.0, True, False), (-5.0, True, True), (5.0, True, True), (-86400.0, False, True), (-0.05, False, False)],
+)
+def test_a_result_is_of_the_time_in_which_its_load_ran(away: float, *, exact: bool, found: bool) -> None:
+    job, now = job_of("rw=read"), time.time()
+    written = now + away
+    result = told(job) | {"timestamp": int(written), "timestamp_ms": int(written * 1000) if exact else 0}
+    ran = Ran(begun=now - 1.2, ended=now + 0.01, seconds=1.21)
+    assert any(one.setting == "load.result" for one in judged(job, result, ran)) is found
+    set_back = Ran(begun=now + 3600, ended=now + 0.01, seconds=1.21)
+    assert not judged(job, result, set_back), "a clock that was set dates nothing"
+
+
+def test_a_result_cannot_tell_of_more_time_than_passed() -> None:
+    job, now = job_of("rw=read"), time.time()
+    (check,) = judged(job, told(job), Ran(begun=now - 0.3, ended=now, seconds=0.3))
+    assert (check.setting, check.found) == ("load.runtime", "1 s")
+
+
+def test_a_program_that_echoes_nothing_is_unverified_and_judged_by_its_figures() -> None:
+    job, other = job_of("bs=4k"), job_of("bs=64k")
+    for ran, found in ((job, None), (other, "64 KiB")):
+        result = told(ran)
+        for entry in result["jobs"]:
+            del entry["job options"]
+        (check,) = judged(job, result)
+        assert (check.found, check.hidden) == (found, found is None)
+
+
+@pytest.fixture
+def lying_fio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A PATH on which fio is one that lies."""
+    shim = tmp_path / "bin" / "fio"
+    shim.parent.mkdir()
+    shim.write_text(Path(__file__).with_name("lying_fio.py").read_text())
+    shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("REAL_PATH", os.environ["PATH"])
+    monkeypatch.setenv("KEPT", str(tmp_path / "kept"))
+    monkeypatch.setenv("PATH", f"{shim.parent}:{os.environ['PATH']}")
+
+
+SHORT = ("--rig", "metal", "--span", "8M", "--seconds", "200ms", "--ramp", "0", "--attempts", "1", "-q")
+
+
+@pytest.mark.real
+@pytest.mark.usefixtures("lying_fio")
+@pytest.mark.parametrize(
+    ("lie", "words"),
+    [
+        ("job:bs=64k", "load.bs=4k was requested, but 64k is running"),
+        ("job:rw=read", "load.rw=randread was requested, but read is running"),
+        ("job:ioengine=psync", "load.ioengine=io_uring was requested, but psync is running"),
+        ("job:size=1048576", "load.size=8388608 was requested, but 1048576 is running"),
+        ("quiet:bs=64k", "load.bs=4k was requested, but 64 KiB is running"),
+        ("quiet:iodepth=1", "load.iodepth=32 was requested, but 1 "),
+        ("quiet:runtime=100ms", "load.runtime=200ms was requested, but 0.1"),
+    ],
+)
+def test_a_fio_that_runs_another_load_ends_the_study_without_figures(
+    lie: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LIE", lie)
+    place = ("--scratch", str(tmp_path / "scratch"), "--store", str(tmp_path / "store"))
+    assert run(["measure", *SHORT, "--rounds", "1", *place]) == 3
+    said = capsys.readouterr()
+    assert words in said.err
+    assert not said.out
+
+
+@pytest.mark.real
+@pytest.mark.usefixtures("lying_fio")
+@pytest.mark.parametrize(("lie", "status"), [("replay", 3), ("replay:now", 0)])
+def test_a_result_that_is_given_twice_is_found_out_by_its_date_or_makes_both_trials_invalid(
+    lie: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LIE", lie)
+    place = ("--scratch", str(tmp_path / "scratch"), "--store", str(tmp_path / "store"))
+    assert run(["measure", *SHORT, "--rounds", "2", *place, "--json"]) == status
+    said = capsys.readouterr()
+    if status:
+        assert "load.result=of this load was requested, but one written" in said.err
+        return
+    for other in (1, 2):
+        assert f"its figures are those of trial {other} " in said.out
