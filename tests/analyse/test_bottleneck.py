@@ -443,3 +443,13 @@ def test_a_burst_is_not_so_many_of_what_is_allowed() -> None:
     assert limit_text("iops", 100.0, 400.0) == "400, in a burst beyond the 100 that are allowed for long (iops)"
     assert limit_text("iops", 150.0, 149.0) == "149 of the 150 that are allowed (iops)"
     assert "held CPUs back (cpu.max): 2.40 of them at a time" in judge(path(throttled=2.4)).evidence[0]
+
+
+@pytest.mark.parametrize("seconds", [0.6, 1.0, 10.0])
+@pytest.mark.parametrize(("unit", "limit"), [("iops", 0.2), ("read.iops", 1.0), ("iops", 500.0), ("write.bps", 1e5)])
+def test_a_disk_that_its_limit_lets_do_little_does_not_hang(unit: str, limit: float, seconds: float) -> None:
+    found = judge(DataPath(iops=0.0, held=8, held_seconds=seconds, limits={unit: (limit, 0.0)}))
+    allowed = limit * seconds / (2**20 if unit.endswith("bps") else 1)
+    assert (found.cause is Cause.HUNG) is (allowed >= 3), found
+    assert "8 " in found.evidence[0]
+    assert any("that are allowed" in line for line in found.evidence)

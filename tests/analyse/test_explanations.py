@@ -149,7 +149,7 @@ def test_a_disk_that_completes_nothing_while_requests_wait_is_not_idle_and_not_u
             continue
         assert cause is not Cause.NOT_BOUND, seed
         assert cause is not Cause.UNDECIDED or path.failed or "in flight" in lines[0], (seed, lines)
-        if path.held_seconds >= 0.5:
+        if path.held_seconds >= 0.5 and not any(limit < 10 for limit, _ in path.limits.values()):
             assert cause is Cause.HUNG, (seed, lines)
             assert lines[0].startswith(f"{path.held} requests wait"), lines
 

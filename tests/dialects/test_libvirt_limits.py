@@ -54,3 +54,10 @@ def test_there_is_no_such_command_for_the_limit_of_a_group() -> None:
                f"<throttlegroups>{group}</throttlegroups>")  # fmt: skip
     assert now.limits == (("total_iops_sec", 5),)
     assert limits_command("qemu:///system", "g", now, {}) is None
+
+
+def test_disks_that_have_their_limits_together_are_told() -> None:
+    iotune = "<iotune><total_iops_sec>300</total_iops_sec>{}</iotune>"
+    assert disk(iotune.format("<group_name>many</group_name>")).limits_group == "many"
+    assert disk(iotune.format("")).limits_group == ""
+    assert disk("<throttlefilters><throttlefilter group='slow'/></throttlefilters>").limits_group == "slow"

@@ -42,6 +42,7 @@ class DomainDisk:
     """One disk of a domain: where its data lies, how QEMU opens it, and which device the guest sees.
 
     `mapping` are the IOThreads its queues are spread over, `limits` the throttle's settings by libvirt's names,
+    which disks of one `limits_group` have together,
     `backing` is how many backing files it has, where the configuration lists them. `line` is its line in the
     configuration, and `options` are options of other systems than libvirt that have no attribute here
     (`direct-io-safe`).
@@ -66,6 +67,7 @@ class DomainDisk:
     ioeventfd: str | None = None
     metadata_cache_bytes: int | None = None
     limits: tuple[tuple[str, int], ...] = ()
+    limits_group: str = ""
     controller: int = 0
     rotation_rate: int | None = None
     backing: int | None = None

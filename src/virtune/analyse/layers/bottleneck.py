@@ -55,11 +55,17 @@ FAR_LONGER = 10.0
 """A silence this many times as long as a request takes is no slow request: of requests that come at random one in
 22,000 takes so long."""
 
+FEW = 3.0
+"""A disk with a limit hangs only if that would have let so many requests through meanwhile."""
+
 FAULTS = 5.0
 """From this many major page faults a second on, QEMU lacks memory: each stops a thread until a page is read."""
 
 MEMORY_PRESSURE = 0.1
 """From this share of the time on in which some task of the host waits for memory, its faults are the bottleneck."""
+
+STALLED = 0.01
+"""A smaller part of the time in stalls is not worth a line."""
 
 FULL = 0.7
 """A virtqueue with this share of its places in use is full much of the time: a request leaves one before it is used
@@ -86,13 +92,19 @@ def _hung(seen: SeenPath) -> Answer:
     """Requests are in flight, and none is completed any more."""
     path = seen.path
     least = HUNG_SECONDS if path.iops <= 0 else max(2 * HUNG_SECONDS, FAR_LONGER * seen.latency_ns / 1e9)
-    if not path.held or path.held_seconds < least:
+    if not path.held or path.held_seconds < least or _rare(path):
         return None
     return found(
         Cause.HUNG,
         f"{path.held} requests wait, and none was completed for at least {format_seconds(path.held_seconds)}",
         experiment="look at what serves the disk: this host's kernel log (`dmesg`), the server and the path to it",
     )
+
+
+def _rare(path: DataPath) -> bool:
+    """Whether a limit lets so few requests through that none may be completed for so long."""
+    least = {True: FEW * 2**20, False: FEW}  # of bytes by requests of 1 MiB, and of requests
+    return any(limit * path.held_seconds < least[unit.endswith("bps")] for unit, (limit, _) in path.limits.items())
 
 
 def _silent(seen: SeenPath) -> Answer:
@@ -109,8 +121,10 @@ def _silent(seen: SeenPath) -> Answer:
         asks = "`cat /sys/block/DISK/inflight` in the guest: above 0 the disk hangs; else "
         told = "no I/O was completed, and whether any is in flight is not seen"
         return found(Cause.UNDECIDED, told, experiment=asks + usual)
-    told = "none is in flight" if not path.held else f"{path.held} came at the end, and are in flight"
-    return found(Cause.UNDECIDED, f"no I/O was completed, and {told}", experiment=usual)
+    told, next_ = "none is in flight", usual
+    if path.held:
+        told, next_ = f"{path.held} are in flight", "look for longer: nothing says yet that they hang"
+    return found(Cause.UNDECIDED, f"no I/O was completed, and {told}", experiment=next_)
 
 
 def _memory(seen: SeenPath) -> Answer:
@@ -206,7 +220,7 @@ def _page_cache(seen: SeenPath) -> Answer:
     return found(
         Cause.PAGE_CACHE,
         f"{format_share(served)} of the bytes read came from the device, the rest from memory or was never written",
-        experiment="`cache=none` (`--set disk.cache=none`) measures the disk; a span larger than memory does too",
+        experiment="`cache=none` shows what the disk does; so does a load over more than the memory of this host",
     )
 
 
@@ -219,7 +233,7 @@ def _tables(seen: SeenPath) -> Answer:
         Cause.BACKEND,
         f"QEMU read {served - 1:.1f} bytes of the image's tables for each byte of data: its cache of them is too"
         " small",
-        experiment="a larger L2 cache (`--set disk.l2_cache_size=32M`), or larger clusters (`disk.cluster_size`)",
+        experiment="a larger cache of them (`l2-cache-size` of the qcow2 node), or an image with larger clusters",
     )
 
 
@@ -232,7 +246,7 @@ def _offered(seen: SeenPath) -> Answer:
         Cause.NOT_BOUND,
         f"of {format_count(offered)} I/Os offered a second {format_count(min(offered, seen.path.iops))} were done",
         each_takes(seen),
-        experiment="`--at-load` with more finds where it ends",
+        experiment="`virtune sweep` finds where it ends",
     )
 
 
@@ -446,6 +460,7 @@ def _beside(seen: SeenPath, answer: Bottleneck) -> Iterator[str]:
     if (
         cause is not Cause.HUNG
         and path.stalls
+        and path.stalled >= STALLED
         and path.stalled * path.seconds >= FAR_LONGER * path.stalls * seen.latency_ns / 1e9
     ):
         stalls = "one stall" if path.stalls == 1 else f"{path.stalls} stalls"

@@ -102,7 +102,7 @@ def vcpu(seen: SeenPath) -> Answer:
     return found(
         Cause.VCPU,
         told,
-        experiment="another vCPU, or fewer guests' programs beside the load; see CPU per I/O",
+        experiment="give the VM another vCPU, or move other programs of the guest away from it",
     )
 
 

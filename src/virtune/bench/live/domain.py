@@ -181,6 +181,7 @@ def _disk(domain: Domain, disk: DomainDisk, *, uri: str, local: bool) -> LiveDis
         polling=any(polls.get(number, POLL_DEFAULT_NS) > 0 for number in numbers),
         direct=disk.cache in ("none", "directsync"),
         tables=disk.format == "qcow2",
+        group=disk.limits_group,
         protocol=disk.source.protocol or {"file": "file", "block": "host_device"}.get(disk.source.kind, ""),
         unread=("a backing image",) if disk.backing else (),
         limits={unit: value for unit, (_, value) in limits.items()},

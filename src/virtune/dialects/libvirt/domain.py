@@ -147,7 +147,7 @@ def _disk(disk: Element, groups: Mapping[str, tuple[tuple[str, int], ...]]) -> D
     name = (target.get("dev") if target is not None else None) or ""
     driver = disk.child("driver") or Element("driver", {}, disk.start, disk.line, disk.source, disk)
     filters = [one.get("group") or "" for one in disk.all("throttlefilters/throttlefilter")]
-    size = driver.find("metadata_cache/max_size")
+    size, group = driver.find("metadata_cache/max_size"), disk.find("iotune/group_name")
     return DomainDisk(
         target=name,
         line=disk.line,
@@ -168,6 +168,7 @@ def _disk(disk: Element, groups: Mapping[str, tuple[tuple[str, int], ...]]) -> D
         ioeventfd=driver.get("ioeventfd"),
         metadata_cache_bytes=_bytes(size) if size is not None else None,
         limits=_limits_of(disk, [groups.get(name, ()) for name in filters]),
+        limits_group=" ".join(filters) if group is None else group.text,
         controller=_controller_of(disk, name),
         rotation_rate=_attribute(target, "rotation_rate") if target is not None else None,
         backing=_backing(disk),

@@ -150,7 +150,7 @@ def _missing(vm: LiveVm, disk: LiveDisk, used: Use, rates: DiskRates) -> Iterato
     if vm.pid is not None and role is not None and role.read_bytes is None:
         yield f"how much of the reads reached a device: /proc/{vm.pid}/io is for root and its own user only"
     if rates.discards is None:
-        yield "discards and failed requests: libvirt does not count them"
+        yield "discards, failed requests, block jobs and filters: libvirt does not show them to who only looks"
     if rates.requests > 0 and rates.total_ns == 0:
         yield "the time of its requests: QEMU does not account them (account-done=off)"
 
