@@ -323,3 +323,14 @@ def test_a_stall_is_as_long_as_it_was_however_often_it_is_looked_at(interval: fl
     for _ in range(round(3 / interval)):
         wait(seen, interval, waits=True)
     assert seen.quiet == pytest.approx(3.0, abs=interval + 0.01), "and at the end it is known since when"
+
+
+@pytest.mark.parametrize(("moved", "known"), [(80 * 1024, False), (40 * 1024**2, True)])
+def test_of_a_few_kilobytes_nobody_is_accused(moved: int, known: bool) -> None:
+    used = host()
+    device = replace(used.disks[0], read_bytes=moved, written_bytes=0)
+    roles = tuple(replace(one, read_bytes=moved // 2, written_bytes=0) for one in used.roles)
+    seen = replace(used, disks=(device,), roles=roles)
+    path = live_path(TWO[0], rates_between(counted(1), counted(3)), seen, rings=(), all_read=0)
+    assert path.others_share == (0.5 if known else None)
+    assert any("others caused 50 %" in line for line in judge(path).evidence) is known

@@ -28,7 +28,7 @@ _ENOUGH_SEEN = 30
 samples its standard error is 1 / sqrt(30), 18 %."""
 
 _ENOUGH_BYTES = 1024**2
-"""With fewer bytes read, page-cache hits are not estimated."""
+"""With fewer bytes read, page-cache hits are not estimated; with fewer moved by a device, nor are others on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,7 @@ def live_path(
         device_busy=used.disks[0].busy_percent / 100 if used is not None and used.disks else None,
         foreign_cpus=None if used is None else used.foreign_cpus,
         device_ns=None if timed is None or rates.uncompared > DEVIATION else timed.mean_ns,
-        others_share=None if used is None or timed is None else used.foreign_share(used.disks[0].name, ("guest",)),
+        others_share=_others(used) if timed is not None else None,
         tables=disk.tables,
         operations=rates.operations,
         failed=None if rates.failed is None else max(0, rates.failed) / rates.seconds,
@@ -165,6 +165,13 @@ def _held(rates: DiskRates, used: Use | None, rings: Sequence[RingRates]) -> tup
         return None, 0.0
     stuck = used.disks[0].stuck
     return (stuck, used.seconds) if stuck else (None, 0.0)
+
+
+def _others(used: Use | None) -> float | None:
+    """Return the share of the device's bytes that others caused; None where it moved too few to say so."""
+    if used is None or used.disks[0].read_bytes + used.disks[0].written_bytes < _ENOUGH_BYTES:
+        return None
+    return used.foreign_share(used.disks[0].name, ("guest",))
 
 
 def _memory_pressure(used: Use) -> float | None:
