@@ -81,6 +81,22 @@ def test_what_does_not_differ_from_nothing_is_joined_and_never_negative() -> Non
     assert [one.boundary for one in found.layers] == ["application", "guest", "ring", "device"]
 
 
+def test_no_interval_of_a_latency_has_times_below_0() -> None:
+    chance, left_out = random.Random(15), 0
+    for seed in range(200):
+        rounds = chance.choice((2, 2, 3, 4, 6))
+        found = split(
+            "guest", below(chance.choice((0.05, 0.5, 1.5)), rounds, seed), same(rounds), [10e3] * rounds, depth=1.0
+        )
+        for one in found.layers:
+            assert (one.low_ns is None) == (one.high_ns is None)
+            assert one.low_ns is None or one.low_ns >= 0
+        without = any(one.low_ns is None for one in found.layers)
+        assert without == any("are too few" in reason for reason in found.reasons)
+        left_out += without
+    assert 5 < left_out < 195
+
+
 @pytest.mark.parametrize(("ratio", "told"), [(0.94, False), (0.96, True), (1.04, True), (1.06, False)])
 def test_a_boundary_that_counts_other_requests_is_left_out_with_its_reason(ratio: float, told: bool) -> None:
     found = split("guest", below(0.02), same(device=ratio), [10e3] * 6, depth=None)

@@ -112,6 +112,7 @@ FIRES: dict[str, tuple[FioResult, Weight, tuple[str, ...]]] = {
     "tail-unresolved": (of_flow(ios=50_000), Weight.NOTE, ("50,000 reads", "about 50", "p99.9")),
     "sync-share": (read_result(recorded("fsync.both")), Weight.NOTE, ("90 %", "10,698", "165 us")),
     "kernel-cpu": (GOOD, Weight.NOTE, ("sys 30 %", "usr 10 %", "3.75 us of sys per I/O")),
+    "device-busy, not always": (of_device(busy_percent=68.89), Weight.NOTE, ("68.89 %", "no measure of what is")),
     "device-busy": (of_device(busy_percent=99.9), Weight.NOTE, ("99.9 %", "does not prove saturation")),
     "contradiction, options": (
         of_load(options=(("rw", "randwrite"), ("ioengine", "libaio"), ("iodepth", "8"))),
@@ -158,7 +159,7 @@ SILENT: dict[str, FioResult] = {
     "tail-unresolved": GOOD,
     "sync-share": GOOD,
     "kernel-cpu": of_load(usr_percent=30, sys_percent=20),
-    "device-busy": GOOD,
+    "device-busy": of_device(busy_percent=2.0),
     "device-share": of_device(reads=1_000_000),
     "device-share, not timed": of_device(read_seconds=0.0),
     "device-share, buffered": of_load(direct=False),

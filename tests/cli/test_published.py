@@ -66,6 +66,13 @@ def test_a_service_level_decides_the_exit_code(tmp_path: Path, capsys: pytest.Ca
     assert run(["measure", *words, "--workload", deep, "--fail-if", "vdi"]) == 4
 
 
+def test_the_authors_percentiles_are_beside_ours_of_the_same_kind() -> None:
+    authors = published_study("io-engine")
+    assert authors is not None
+    kinds = {one.metric.partition(".")[0] for one in authors.figures if ".p" in one.metric}
+    assert kinds == {"clat"}, "fio prints those of clat unless it is told otherwise"
+
+
 def test_a_study_ends_in_its_authors_values_beside_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

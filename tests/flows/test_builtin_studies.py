@@ -9,6 +9,7 @@ from jsonschema import Draft202012Validator
 from tests.conftest import User
 from tests.published import schema
 
+from virtune.cli.study import QUICK_TRIALS
 from virtune.fio.exported import Clients
 from virtune.fio.workloads import parse_workload
 from virtune.flows.run.builtin_studies import builtin, builtins, filled
@@ -80,6 +81,13 @@ def test_a_setting_of_the_users_goes_over_the_studys_own_and_below_an_arms(writt
     assert {arm.stack.disk.format for arm in study.arms} == {"qcow2"}
     knob, _, value = written.partition("=")
     assert all(dict(arm.settings)[knob] == value for arm in study.arms) == (knob != "disk.aio")
+
+
+def test_a_quick_run_of_every_study_has_few_trials() -> None:
+    for one in builtins():
+        quick = builtin(one.name, quick=True)
+        assert 0 < quick.cells <= QUICK_TRIALS, one.name
+        assert {*quick.plan.workloads} <= {*one.plan.workloads}
 
 
 @pytest.mark.parametrize("rig", [None, "metal", "storage-daemon", "vhost-user", "qemu"])

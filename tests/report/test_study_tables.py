@@ -30,7 +30,7 @@ def ending(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], *more:
 def single_operations(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """What a study of 18 arms and 144 pairs says at its end, and its store."""
     place, said = tmp_path_factory.mktemp("operations") / "store.sqlite", StringIO()
-    words = ("--rig", "simulated", "--quick", "--rounds", "1", "--seed", "7", "-q", "--store", str(place))
+    words = ("--rig", "simulated", "--rounds", "1", "--seconds", "1", "--seed", "7", "-q", "--store", str(place))
     with redirect_stdout(said):
         assert run(["study", "run", "vmm-latency", *words]) == 0
     return said.getvalue().partition("study vmm-latency")[2], place

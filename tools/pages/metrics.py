@@ -77,6 +77,9 @@ SOURCES: dict[str, str] = {
     "load.ctx": "fio: context switches of its jobs, a second.",
     "load.majf": "fio: page faults of its jobs that read from a disk, a second.",
     "load.minf": "fio: page faults of its jobs without a read, a second.",
+    "device.writes": "`/proc/diskstats` of the host's device: writes a second, of all its users",
+    "device.written_bytes": "`/proc/diskstats` of the host's device: bytes written a second, by all its users",
+    "device.reached": "`device.written_bytes` in % of what the load wrote",
     "disk.merged": "fio: requests merged into others, in % of those made, at the first device that it names.",
     **{
         f"disk.{number}.{metric}": f"fio: the same as `{metric}`, of one of several disks (`disks.count`)."

@@ -82,7 +82,7 @@ def run(name: str, **asked: Any) -> int:
     from virtune.model.study_options import DEFAULT_SPAN
 
     out = ResultOutput.read(asked)
-    study = builtin(name, asked["rig"])
+    study = builtin(name, asked["rig"], settings=asked["settings"], quick=asked["quick"])
     if asked["quick"]:
         asked["span"] = asked["span"] or DEFAULT_SPAN
         asked["rounds"] = asked["rounds"] or max(1, min(10, QUICK_TRIALS // study.cells))

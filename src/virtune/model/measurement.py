@@ -32,7 +32,8 @@ METHOD = 13
 10 extremes and standard deviations, context switches and page faults of the load, merged requests
 11 periods of single I/Os
 12 writes beside others through a FUSE export are warned of
-13 figures that the options beside them cannot have made are warned of
+13 figures that the options beside them cannot have made are warned of; what the host's device was given to write, and
+   its share of what the load wrote
 
 What is done before the first trial (images are read once, `Study.first_reads`) is no part of it: it changes what is
 measured, and the same evidence still gives the same figures.

@@ -9,6 +9,7 @@ elsewhere may have no percentiles of total latency: `Metric.instead` then replac
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from virtune.model.layers import BOUNDARIES
@@ -194,6 +195,10 @@ def _of_load() -> Iterator[Metric]:
         yield Metric(id=f"load.{name}", label=f"load {label}", unit="1/s", better="lower", compared=False, told=False)
     yield Metric(id="cpu.idle", label="QEMU CPU when idle", unit="%", better="lower", compared=False, told=False)
     yield Metric(id="disk.merged", label="requests merged", unit="%", better="higher", compared=False, told=False)
+    of_device = partial(Metric, better="higher", compared=False, told=False)
+    yield of_device(id="device.writes", label="device writes", unit="1/s")
+    yield of_device(id="device.written_bytes", label="device bytes written", unit="B/s")
+    yield of_device(id="device.reached", label="bytes written that reached the device", unit="%")
 
 
 METRICS: tuple[Metric, ...] = (

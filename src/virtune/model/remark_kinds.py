@@ -25,7 +25,8 @@ CACHED_SYNC = RemarkKind(
 DEVICE_BUSY = RemarkKind(
     id="device-busy",
     weights=_NOTE,
-    why='util near 100 % means "never idle", which is not "at its limit" on a device with many queues',
+    why='util near 100 % means "never idle", which is not "at its limit" on a device with many queues; and util below'
+    " 100 % is no headroom: it counts time with and without a request, and not how many there were",
 )
 DEVICE_SHARE = RemarkKind(
     id="device-share",

@@ -222,7 +222,8 @@ class StudyOptions:
         takes=Takes.SWITCH, verbs=("compare", "study"), not_in_plan=_THE_CALL,
         help={
             "compare": f"At most {QUICK_ROUNDS} rounds of {QUICK_SECONDS:g} s: shows large differences only.",
-            "study": f"A short trial run: few trials of {QUICK_SECONDS:g} s, on 1 GiB.",
+            "study": f"A short trial run: few trials of {QUICK_SECONDS:g} s, on 1 GiB; of vmm-latency only"
+            " 4 KiB, alone and beside the most background load.",
         },
     )  # fmt: skip
     budget: float | None = _row(

@@ -9,7 +9,7 @@ smaller than the one above it.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from virtune.analyse.stats.student import mean_and_radius
@@ -61,7 +61,9 @@ def split(way: Way, below_ns: Passed, requests: Passed, iops: Sequence[float], *
     reasons: list[str] = []
     stands = [one for one in BOUNDARIES if one == top or _counts_the_same(one, top, below_ns, requests, reasons)]
     esxtop = _esxtop({one: fmean(below_ns[one]) for one in stands})  # joining leaves boundaries out
-    parts = _joined(way, stands, below_ns, reasons)
+    parts = [_above_zero(part) for part in _joined(way, stands, below_ns, reasons)]
+    if len(total) > 1 and any(part.low is None for part in parts):
+        reasons.append(f"no interval where it would reach below 0: {len(total)} rounds that differ so are too few")
     mean = fmean(total)
     return Layers(
         way=way,
@@ -84,6 +86,11 @@ def split(way: Way, below_ns: Passed, requests: Passed, iops: Sequence[float], *
         top=top,
         **esxtop,
     )
+
+
+def _above_zero(part: _Part) -> _Part:
+    """Return the part without an interval that has times below 0, which no latency has."""
+    return part if part.low is None or part.low >= 0 else replace(part, low=None, high=None)
 
 
 def _in_flight(iops: Sequence[float], times_ns: Sequence[float]) -> float:

@@ -55,7 +55,8 @@ def counts_of(measurement: Measurement) -> dict[Distribution, int]:
 IN_STUDIES = frozenset({
     "cpu.host.usr", "cpu.host.sys", "cpu.idle", "slat.min", "slat.max", "slat.stdev", "clat.min", "clat.max",
     "clat.stdev", "latency.stdev", "iops.min", "iops.max", "iops.stdev", "load.ctx", "load.majf", "load.minf",
-    "disk.merged", *(f"switches.io.{role}" for role in THREAD_ROLES),
+    "disk.merged", "device.writes", "device.written_bytes", "device.reached",
+    *(f"clat.p{percent}" for percent in (50, 70, 90, 95, 99)), *(f"switches.io.{role}" for role in THREAD_ROLES),
 })  # fmt: skip
 """The metrics that only the tables of built-in studies have."""
 

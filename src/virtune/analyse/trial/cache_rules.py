@@ -44,14 +44,14 @@ def page_cache(result: FioResult) -> Iterator[Remark]:
     elif signs and (moved := _moved(result)) is not None and moved[0] >= WRITTEN_SHARE:
         yield _kept_up(result, [*map(_how_buffered, buffered[:1]), *signs], *moved)
     elif signs or buffered:
-        yield _page_cache(buffered, signs, served)
+        yield _page_cache(buffered, signs, served, _reached(result))
 
 
-def _page_cache(buffered: list[LoadResult], signs: list[str], served: float | None) -> Remark:
+def _page_cache(buffered: list[LoadResult], signs: list[str], served: float | None, reached: str | None) -> Remark:
     advice = "run it again with direct=1, on a file that was written once in full"
     how = [_how_buffered(load) for load in buffered[:1]]
     if signs:
-        text = f"This measured the page cache, not the disk: {'; '.join([*how, *signs])}."
+        text = f"This measured the page cache, not the disk: {'; '.join([*how, *signs])}." + (reached or "")
         return GATE_BY_ID["page-cache"].remark(weight=Weight.INVALID, text=text, advice=advice)
     if served is not None and buffered[0].engine != "mmap":
         text = (
@@ -61,8 +61,22 @@ def _page_cache(buffered: list[LoadResult], signs: list[str], served: float | No
         )
         return GATE_BY_ID["page-cache"].remark(weight=Weight.WARNING, text=text, advice=advice)
     ios = sum(stream.ios or 0 for load in buffered for stream in load.streams)
-    text = f"This went through the page cache: {how[0]}. Nothing shows how many of its {ios:,} I/Os reached a disk."
+    text = f"This went through the page cache: {how[0]}." + (
+        reached or f" Nothing shows how many of its {ios:,} I/Os reached a disk."
+    )
     return GATE_BY_ID["page-cache"].remark(weight=Weight.INVALID, text=text, advice=advice)
+
+
+def _reached(result: FioResult) -> str | None:
+    """Say what share of fio's bytes the device moved meanwhile; None where that was not counted."""
+    moved = _moved(result)
+    if moved is None:
+        return None
+    names = ", ".join(dict.fromkeys(device.name for device in result.devices))
+    return (
+        f" Meanwhile {names} moved {format_share(moved[0])} of as many bytes, those of its other users included, in"
+        f" requests of {format_bytes(moved[1])}."
+    )
 
 
 def _moved(result: FioResult) -> tuple[float, float] | None:

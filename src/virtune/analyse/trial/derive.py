@@ -31,7 +31,7 @@ from virtune.model.counters import RoleUse, Use
 from virtune.model.errors import LoadError, ReadError, StoreError
 from virtune.model.evidence import BARRIER, DISKS, EACH_OPERATION, FIO_OUTPUTS, IDLE, Check, data_kept, of_guest
 from virtune.model.gate import GATE_BY_ID
-from virtune.model.measurement import FioResult, Measurement
+from virtune.model.measurement import DeviceUse, FioResult, Measurement
 from virtune.model.remark import KVM_WITHOUT_HARDWARE, Remark, Weight
 from virtune.model.remark_kinds import (
     EMULATED,
@@ -88,7 +88,7 @@ def derive(
         raise LoadError("fio completed no I/O")
     used = used_by(parts, stack)
     iops = _iops(every)
-    values = base.values if used is None else (*base.values, *_host_values(iops, used))
+    values = base.values if used is None else (*base.values, *_host_values(iops, used), *_written(every, used))
     values = (*values, *boundary_values(boundaries_of(parts, used, stack), iops))
     values = values if used is None else (*values, *cost_values(parts, used, iops))
     values = (*values, *_extremes(result)) if workload.recorded else values
@@ -100,7 +100,8 @@ def derive(
     # an imported run cannot be repeated, so none is rejected: it is explained like any fio result
     ours = "counters.jsonl" in parts
     periods = period_remarks(parts.get(EACH_OPERATION, b"")) if workload.recorded else ()
-    said = _said(result, workload, ours=ours)
+    seen = result if used is None or not workload.buffered else replace(result, devices=_devices(used))
+    said = _said(seen, workload, ours=ours)
     readings = read_gates(every, used, stack, workload) if ours else ()
     at_gates = [remark for reading in readings if (remark := reading.remark()) is not None]
     more = () if used is None else tuple(_host_remarks(every, used, stack, workload, readings))
@@ -263,6 +264,36 @@ def _host_values(iops: float | None, used: Use) -> Iterator[tuple[str, float]]:
     # the first device holds the filesystem; those below it count the same I/O again
     if used.disks:
         yield "device.util", used.disks[0].busy_percent
+
+
+def _devices(used: Use) -> tuple[DeviceUse, ...]:
+    """This host's device by our own counters, which are of the measured time alone."""
+    return tuple(
+        DeviceUse(
+            name=one.name,
+            reads=one.reads,
+            writes=one.writes,
+            read_bytes=one.read_bytes,
+            written_bytes=one.written_bytes,
+            read_merges=one.read_merges,
+            write_merges=one.write_merges,
+            busy_percent=one.busy_percent,
+        )
+        for one in used.disks[:1]
+    )
+
+
+def _written(result: FioResult, used: Use) -> Iterator[tuple[str, float]]:
+    """What this host's device was given to write meanwhile, and its share of what the load wrote."""
+    streams = [stream for load in result.loads for stream in load.streams if stream.direction == "write"]
+    if not used.disks or not streams or used.seconds <= 0:
+        return
+    device = used.disks[0]
+    asked = math.fsum(stream.bandwidth_bps for stream in streams)
+    yield "device.writes", device.writes / used.seconds
+    yield "device.written_bytes", device.written_bytes / used.seconds
+    if asked > 0:
+        yield "device.reached", device.written_bytes / used.seconds / asked * 100
 
 
 def _guest_values(iops: float | None, used: Use, guest: RoleUse) -> Iterator[tuple[str, float]]:

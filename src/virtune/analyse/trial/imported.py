@@ -94,7 +94,7 @@ def differing(one: Shape, other: Shape) -> list[tuple[str, str, str]]:
         for name in mine.keys() & theirs.keys():
             a, b = mine[name], theirs[name]
             if a is not None and b is not None and a != b:
-                found.setdefault(name, (a or "not set", b or "not set"))
+                found.setdefault(name, (a or "not shown", b or "not set"))
     return [(name, *values) for name, values in sorted(found.items())]
 
 

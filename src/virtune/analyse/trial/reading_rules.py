@@ -23,6 +23,10 @@ from virtune.model.remark_kinds import (
 from virtune.model.units import format_ns, format_share
 
 BUSY = 95.0
+
+SOME_USE = 5.0
+"""Below this nobody reads a device's use as anything."""
+
 MOSTLY = 0.5
 ENOUGH_BEYOND = 100
 """A percentile with fewer I/Os beyond it depends on a handful of outliers."""
@@ -144,6 +148,12 @@ def device_busy(result: FioResult) -> Iterator[Remark]:
                 text=f"{device.name} was busy {device.busy_percent:.4g} % of the time: it nearly always had a"
                 " request."
                 " A device with several queues may still take more at once, so this does not prove saturation.",
+            )
+        elif device.busy_percent >= SOME_USE:
+            yield DEVICE_BUSY.remark(
+                text=f"{device.name} was busy {device.busy_percent:.4g} % of the time: that is no measure of what is"
+                " left. The rest is time in which nothing was asked of it, and a device with several queues takes"
+                " more at once; `virtune sweep` shows where it ends.",
             )
 
 

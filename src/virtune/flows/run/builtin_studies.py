@@ -2,6 +2,7 @@
 """The studies that ship with virtune: plan files in `virtune/studies`, found by name and rig."""
 
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,6 +32,9 @@ _DISKS_MAX = 8
 """How many disks a guest has at most (`disks.count`); the jobs are divided among them evenly."""
 
 _JOBS_MAX = 64
+
+_QUICKLY = {"vmm-latency": re.compile("rand(read|write)-4k-load[04]:.*")}
+"""The workloads that `--quick` takes of a study with many."""
 
 _FORMAT = "disk.format="
 
@@ -77,6 +81,7 @@ def builtin(
     *,
     target: bool = False,
     settings: tuple[str, ...] = (),
+    quick: bool = False,
     cpus: int | None = None,
 ) -> Builtin:
     """Return the study of that name for a rig, or for an existing target, with other settings over its own.
@@ -99,6 +104,8 @@ def builtin(
         texts = {end: filled(text, jobs) for end, text in texts.items()}
     plans = {end: read_plan(text) for end, text in texts.items()}
     plan, without = plans.get(ending, plans[""]), None
+    if quick and name in _QUICKLY:
+        plan = replace(plan, workloads=tuple(filter(_QUICKLY[name].fullmatch, plan.workloads)))
     own = {word.partition("=")[0].strip() for word in settings}
     plan = replace(plan, settings=(*(word for word in plan.settings if word.partition("=")[0] not in own), *settings))
     format_asked = next((word for word in plan.settings if word.startswith(_FORMAT)), None)

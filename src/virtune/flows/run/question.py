@@ -218,7 +218,7 @@ def _plan(question: Question) -> StudyOptions:
 
 def _builtin(question: Question) -> Builtin:
     target = question.target is not None
-    return builtin(question.builtin, question.rig, target=target, settings=question.settings)
+    return builtin(question.builtin, question.rig, target=target, settings=question.settings, quick=question.quick)
 
 
 def _differs(question: Question) -> tuple[ChosenOption, ...]:

@@ -246,6 +246,6 @@ def _arm(name: str, runs: Sequence[Run]) -> Arm:
     """An arm with its jobs' options besides their shape; where runs disagree, with all values."""
     keys = dict.fromkeys(key for run in runs for key in run.options)
     options = [
-        (key, " / ".join(sorted({run.options.get(key, "not set") for run in runs if run.options}))) for key in keys
+        (key, " / ".join(sorted({run.options.get(key, "not shown") for run in runs if run.options}))) for key in keys
     ]
     return Arm(name=name, stack=Stack(rig="unknown"), options=tuple(options[:OPTIONS_MAX]))

@@ -64,6 +64,9 @@ _ENGINES: tuple[Row, ...] = (
     ("cpu.load.usr", "load CPU usr"),
     ("cpu.load.sys", "load CPU sys"),
     ("device.util", "device busy"),
+    ("device.writes", "device writes a second"),
+    ("device.written_bytes", "device bytes written a second"),
+    ("device.reached", "of the bytes reached it"),
     *_OF_FIO,
 )
 

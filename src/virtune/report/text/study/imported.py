@@ -56,7 +56,7 @@ def _different(study: Study) -> Iterator[str]:
     """Name each option in which the arms' jobs differ, with the value of each arm; seeds differ by nature."""
     said = {arm.name: dict(arm.options) for arm in study.arms if arm.options}
     for name in dict.fromkeys(key for options in said.values() for key in options if key != "randseed"):
-        values = {arm: options.get(name, "not set") for arm, options in said.items()}
+        values = {arm: options.get(name, "not shown") for arm, options in said.items()}
         if len(set(values.values())) > 1:
             yield f"{name} ({', '.join(f'{arm}: {_short(value)}' for arm, value in values.items())})"
 

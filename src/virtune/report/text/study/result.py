@@ -77,7 +77,7 @@ def about(result: Result, facts: str) -> Iterator[str]:
     """Yield how long, in which order and on which host a study was measured."""
     study = result.study
     if not study.imported:
-        span = f"target {study.target}" if study.target else f"{format_bytes(study.span_bytes)} of disk"
+        span = f"target {study.target}" if study.target else _disk_words(study)
         times_run = " x ".join(_times_run(study))
         took = "" if result.elapsed_seconds is None else f", {format_seconds(result.elapsed_seconds)} in all"
         times = f"{format_seconds(study.seconds)} (+ {format_seconds(study.ramp_seconds)} warm-up)"
@@ -85,6 +85,13 @@ def about(result: Result, facts: str) -> Iterator[str]:
         yield f"{times_run} x {times}, in random order (seed {study.seed}), {span}{took}{ended}"
         yield from first_read_lines(study)
     yield host_line(study, facts, programs_of(result))
+
+
+def _disk_words(study: Study) -> str:
+    """Say how much disk the arms load: the span of every image that one of them has."""
+    most = max(stack.disks * (stack.guests if stack.own_images else 1) for stack in (arm.stack for arm in study.arms))
+    span = format_bytes(study.span_bytes)
+    return f"{span} of disk" if most == 1 else f"{most} x {span} of disk"
 
 
 def _times_run(study: Study) -> Iterator[str]:
