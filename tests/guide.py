@@ -37,7 +37,7 @@ STAND_INS: Mapping[str, str] = {
     "FOLDER": "before", "DIR": "PLACE", "BEFORE": "before", "AFTER": "after",
     "FILE:1 FILE:2": "article.txt:1 article.txt:2",
     "before-*.json": "before.json", "after-*.json": "after.json", "DIR/HOST.sqlite": "kvm1.sqlite",
-    "/dev/NAME": "PLACE/disk", "DEV": "PLACE/disk", "CPUS": "2", "/dev/zvol/NAME": "PLACE/disk", "/dev/nvme0n1": "PLACE/disk",
+    "/dev/NAME": "PLACE/disk", "DEV": "PLACE/disk", "/dev/zvol/NAME": "PLACE/disk", "/dev/nvme0n1": "PLACE/disk",
     "/dev/nvme1n1": "PLACE/disk", "/etc/libvirt/qemu": "domains", "/etc/pve/qemu-server": "proxmox",
     "/etc/pve/qemu-server/101.conf": "proxmox/101.conf", "/var/lib/prometheus/node-exporter": "PLACE",
     "/var/lib/libvirt/images": "PLACE",
@@ -49,7 +49,8 @@ STAND_INS: Mapping[str, str] = {
     "--trial 7": "--trial 1", "last:3": "last:1",
     # words of the command line
     "VERB": "show", "COMMAND": "show", "{close[0]}": "probe", "KNOB@DISK=VALUE FILE": "disk.aio@vda=io_uring vm.xml",
-    "KNOB=VALUE": "disk.aio=native", "=CPUS FILE": "=2 vm.xml", "knobs NAME": "knobs disk.aio", "{knob.id}": "disk.aio",
+    "KNOB=VALUE": "disk.aio=native", "CPUS FILE": "0 vm.xml", "knobs NAME": "knobs disk.aio",
+    "{knob.id}": "disk.aio",
     "study run NAME": "study run io-engine", "study plan NAME": "study plan io-engine",
     "--capture NAME": "--capture fio.json", "NAME": "last",
     # VMs and hosts

@@ -120,7 +120,8 @@ def readers_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         both = [(CAPTURES / "fio" / f"study1-{run}.txt").read_text() for run in ("before", "after")]
         (place / name).write_text("\n".join(both))
     (place / "plan.toml").write_text('[vary]\ndisk.aio = ["threads", "io_uring"]\n')
-    (place / "vm.xml").write_text((place / "web1.xml").read_text().replace("'sda'", "'vda'"))
+    ours = (place / "web1.xml").read_text().replace("'sda'", "'vda'")
+    (place / "vm.xml").write_text(ours.replace("<devices>", "<iothreads>1</iothreads><devices>"))
     (place / "domains").mkdir()
     shutil.copy(place / "vm.xml", place / "domains")
     (place / "proxmox").mkdir()
