@@ -141,6 +141,10 @@ class Killer:
     rows: dict[str, Row] = field(default_factory=lambda: defaultdict(Row))
     lengths: dict[str, float] = field(default_factory=dict)
     number: int = 0
+    there_before: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.there_before = frozenset(self._clean())
 
     def once(self, call: Call) -> bool:
         """Begin one call and end it at some instant; returns whether it still ran then."""
@@ -199,10 +203,12 @@ class Killer:
         return wrong + ([f"exit {code}: {said[-200:]}"] if self.how != "kill" and code not in INTERRUPTED else [])
 
     def _cleaned(self) -> list[str]:
-        runs = self.runs
-        lines = runs.fork_and_wait(Forked, "clean", "--scratch", str(runs.scratch)).strip().splitlines()
-        found = [line for line in lines if "nothing" not in line and not any(one in line for one in EXPECTED)]
-        return [f"clean found {line}" for line in found] + [f"after clean: {one}" for one in runs.litter()]
+        lines = [line for line in self._clean() if "nothing" not in line and line not in self.there_before]
+        found = [line for line in lines if not any(one in line for one in EXPECTED)]
+        return [f"clean found {line}" for line in found] + [f"after clean: {one}" for one in self.runs.litter()]
+
+    def _clean(self) -> list[str]:
+        return self.runs.fork_and_wait(Forked, "clean", "--scratch", str(self.runs.scratch)).strip().splitlines()
 
     def _resumed(self, row: Row) -> list[str]:
         row.resumed += 1

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -74,6 +75,7 @@ def made_again(place: Path, chance: Random) -> None:
     """A copy that was put back: many filesystems give the inode of what was removed to the next one."""
     deep(left_over(place), chance)
     saved = (place / "owner").read_bytes()
+    time.sleep(0.012)  # the kernel's clock for files has ticks of up to 10 ms
     for _ in range(20):
         inode = place.stat().st_ino
         shutil.rmtree(place)
@@ -164,6 +166,8 @@ def planted(root: Path, places: Path, chance: Random) -> list[Path]:
         (root / "data" / "virtune" / "ceph", "virtune-run-{}.json"),
     ]  # fmt: skip
     found = []
+    (caches / "appliances").mkdir(parents=True)
+    left_over(caches / "appliances" / key)  # what lies below what is not virtune's is not named besides
     for place, name in names:
         place.mkdir(parents=True, exist_ok=True)
         for plant in PLANTS:

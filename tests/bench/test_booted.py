@@ -11,6 +11,7 @@ import pytest
 from tests.leftovers import left_over
 
 from virtune.bench.appliance.build import Appliance, remove_halves
+from virtune.bench.appliance.chosen import Chosen, choose, chosen
 from virtune.bench.guest.clock import ClockReading, wrong_speed
 from virtune.bench.qemu.booted import DEVICES_FILE, MEMORY_FILE, is_saved, place_of, refuse, to_save
 from virtune.dialects.qemu.guest import GuestMachine
@@ -155,6 +156,19 @@ def test_a_state_that_somebody_may_have_changed_is_not_resumed(way: str, file: s
     if (way, file) not in harmless and way != "another user's" and file != "owner":
         assert save(place), "it is saved again"
         assert is_saved(place)
+
+
+@pytest.mark.parametrize("way", [None, *(way for way in TAMPERING if way not in ("a byte", "a link"))])
+def test_a_choice_of_a_kernel_that_somebody_else_may_have_made_is_none(way: str | None, tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    umask = os.umask(0)  # whoever has none is not to lose the choice by that
+    try:
+        choose(tmp_path / "cache", Chosen(kernel=Path("/k/vmlinuz")))
+    finally:
+        os.umask(umask)
+    if way is not None:
+        TAMPERING[way](tmp_path / "cache" / "guest.json")
+    assert chosen(tmp_path / "cache").kernel == (Path("/k/vmlinuz") if way is None else None)
 
 
 def test_a_state_in_a_directory_that_is_open_to_others_is_not_resumed(place: Path) -> None:

@@ -62,6 +62,10 @@ def broken(stem: str, room: str, text: str) -> list[str]:
             call = ast.unparse(node.func)
             if not face and call in ("print", "sys.exit", "exit", "os._exit"):
                 found.append(f"only the faces call {call}")
+            if room not in ("warden.py", "on_host.py") and call.endswith(
+                ("rmtree", "umount2", ".rmdir", "removedirs")
+            ):
+                found.append(f"only the warden removes directories, and it asks for proof: {call}")
             if room in PURE and (call == "open" or call.endswith(OPENING)):
                 found.append(f"a pure room calls {call}")
             if re.fullmatch(r"random\.\w+", call):
@@ -81,6 +85,7 @@ def test_a_module_that_breaks_a_rule_is_found() -> None:
         good + "import os\nx = os.environ\n": "environment",
         good + "x = path.read_text()\n": "pure room",
         good + "x = random.random()\n": "seed",
+        good + "shutil.rmtree(place)\n": "asks for proof",
     }
     for text, why in planted.items():
         assert any(why in said for said in broken("arms", "model", text)), why

@@ -25,7 +25,7 @@ def clean(scratch: Path, *, images: bool) -> tuple[list[str], list[str], list[st
     for directory in warden.abandoned():
         removed += warden.sweep(warden.run_id_of(directory), directory)
         drives = warden.noted_drives(directory)
-        kept += [f"the drive {address} is not back with its driver" for address in drives]
+        kept += [f"directory {directory}: the drive {address} is not back with its driver" for address in drives]
         if directory.exists() and not drives:
             kept.append(f"directory {directory}: something is mounted below it, or another user's files are in it")
     out, left = clean_domains(shell.data_directory() / "plugged")

@@ -52,6 +52,13 @@ def why_exchangeable(place: Path) -> str | None:
     return None
 
 
+def read_trusted(path: Path) -> str:
+    """Return the text of a file that nobody but us and root could have changed. Raises OSError."""
+    if (why := why_exchangeable(path.resolve(strict=True))) is not None:
+        raise PermissionError(errno.EPERM, why, str(path))
+    return path.read_text()
+
+
 def ours_alone(place: Path, found: os.stat_result) -> bool:
     """Whether a file is ours, and only we and root may write to it."""
     return found.st_uid == os.geteuid() and not open_to_others(place, found)

@@ -27,7 +27,7 @@ from virtune.bench.appliance.elf import libraries, stand_ins
 from virtune.bench.appliance.sources import Sources
 from virtune.bench.appliance.unpacked import unpacked_kernel
 from virtune.model.errors import PreconditionError
-from virtune.probe.access import why_exchangeable
+from virtune.probe.access import read_trusted, why_exchangeable
 
 MODULES = (
     "virtio_pci", "virtio_console", "virtio_blk", "virtio_scsi", "sd_mod", "nvme", "ahci", "ata_piix",
@@ -123,8 +123,8 @@ def is_whole(place: Path) -> bool:
     but us and root may write to them.
     """
     try:
-        signed = json.loads((place / _DIGESTS).read_text())
-        files = [place / _DIGESTS, *(place / name for name in signed)]
+        signed = json.loads(read_trusted(place / _DIGESTS))
+        files = [place / name for name in signed]
         trusted = warden.doubt(place) is None and all(why_exchangeable(one.resolve()) is None for one in files)
         return trusted and all(_digest(place / name) == digest for name, digest in signed.items())
     except (OSError, ValueError, TypeError, AttributeError):
@@ -197,7 +197,8 @@ def look_alikes(home: Path) -> list[str]:
     """Return what lies where the cache's directories are and was not proven to be virtune's, and what could not be
     removed; with the reason.
     """
-    states = (path for path in home.glob("*/booted/*") if path.suffix != LOCK)
+    ours = [place for place in home.glob("*") if warden.doubt(place) is None]
+    states = (path for place in ours for path in place.glob("booted/*") if path.suffix != LOCK)
     every = sorted({*home.glob("*"), *states, *_halves(home)})
     stuck = [path for path in _halves(home) if warden.is_abandoned(path)]
     left = [f"{path}: something is mounted below it, or another user's files are in it" for path in stuck]

@@ -10,6 +10,7 @@ from pathlib import Path
 from virtune.bench.appliance.build import Appliance, appliance_for
 from virtune.bench.appliance.sources import GENERAL_KERNEL, KERNEL_PACKAGE, Sources, find_sources
 from virtune.model.errors import PreconditionError
+from virtune.probe.access import read_trusted
 
 _NAME = "guest.json"
 
@@ -30,9 +31,9 @@ class Chosen:
 
 
 def chosen(cache: Path) -> Chosen:
-    """Return the choice; an unreadable one counts as none."""
+    """Return the choice; one that cannot be read, or that others could have made, counts as none."""
     with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):
-        said = json.loads((cache / _NAME).read_text())
+        said = json.loads(read_trusted(cache / _NAME))
         key = said.get("key")
         return Chosen(
             kernel=_path(said.get("kernel")),
@@ -58,6 +59,7 @@ def choose(cache: Path, what: Chosen) -> None:
     try:
         cache.mkdir(parents=True, exist_ok=True)
         work.write_text(json.dumps(said) + "\n")
+        work.chmod(0o644)
         work.rename(cache / _NAME)
     except OSError as error:
         raise PreconditionError(f"cannot write {cache / _NAME}: {error.strerror}") from None

@@ -25,6 +25,7 @@ from virtune.bench.qemu.machine import PROGRAM, EndedError, HungError, QemuGuest
 from virtune.model.errors import MissingToolError, RigError
 from virtune.model.machine import Machine
 from virtune.model.remark import KVM_WITHOUT_HARDWARE
+from virtune.probe.access import read_trusted
 
 TRIAL_SECONDS = 20.0
 """On KVM the appliance is ready within 2 s; ten times that cannot be explained by a busy host."""
@@ -112,6 +113,7 @@ def remembered(place: Path, key: str, boot: Boot, *, device: Path, again: bool =
     place.parent.mkdir(parents=True, exist_ok=True)
     work = place.with_name(f"{place.name}.{os.getpid()}.partial")
     work.write_text(json.dumps({name: asdict(one) for name, one in {**known, key: found}.items()}))
+    work.chmod(0o644)
     work.rename(place)
     return found
 
@@ -177,7 +179,7 @@ def _lasts(error: RigError) -> bool:
 
 def _known(place: Path) -> dict[str, Accelerator]:
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
-        return {key: Accelerator(**one) for key, one in json.loads(place.read_text()).items()}
+        return {key: Accelerator(**one) for key, one in json.loads(read_trusted(place)).items()}
     return {}
 
 
