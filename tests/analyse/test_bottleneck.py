@@ -453,3 +453,22 @@ def test_a_disk_that_its_limit_lets_do_little_does_not_hang(unit: str, limit: fl
     assert (found.cause is Cause.HUNG) is (allowed >= 3), found
     assert "8 " in found.evidence[0]
     assert any("that are allowed" in line for line in found.evidence)
+
+
+@pytest.mark.parametrize("sync_us", [10, 60, 200])
+@pytest.mark.parametrize("every", [1, 4])
+def test_a_load_that_waits_for_its_flushes_holds_nothing_back(sync_us: int, every: int) -> None:
+    """At depth 1 a write takes 100 us, and after so many of them comes a flush."""
+    rate = 1e6 / (100 + sync_us / every)
+    values = {
+        "iops": rate,
+        "write.iops": rate,
+        "latency.mean": 1e5,
+        "write.latency.mean": 1e5,
+        "sync.mean": sync_us * 1e3,
+    }
+    measured = Measurement(values=tuple(values.items()))
+    seen = path_of({}, measured, Stack(), parse_workload(f"rw=randwrite,bs=4k,iodepth=1,fsync={every}")[0])
+    assert seen.idle == pytest.approx(0.0, abs=1e-6)
+    assert sum(one.in_flight for one in seen.operations) == pytest.approx(1.0)
+    assert judge(seen).cause is (Cause.FLUSH if sync_us / every >= 100 else Cause.DEPTH), seen

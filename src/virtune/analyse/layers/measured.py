@@ -2,6 +2,7 @@
 """The layers of a request's time, from the measurements of one arm's rounds."""
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from virtune.analyse.layers.split import split
 from virtune.model.layers import BOUNDARIES, Boundary, Layers, Way
@@ -24,7 +25,17 @@ def layers_of(measured: Sequence[Measurement], stack: Stack, workload: Workload)
     requests: dict[Boundary, list[float]] = {}
     for boundary in BOUNDARIES[1:]:
         below[boundary], requests[boundary] = of(f"below.{boundary}"), of(f"requests.{boundary}", 0.01)
-    return split(way_of(stack), below, requests, of("iops"), depth=depth_of(workload))
+    depth = depth_of(workload)
+    if depth is not None:  # what waits for a flush is handed over, too
+        depth -= fmean(flush_rate(one, workload) * (one.get("sync.mean") or 0.0) / 1e9 for one in rounds)
+    return split(way_of(stack), below, requests, of("iops"), depth=depth)
+
+
+def flush_rate(measured: Measurement, workload: Workload) -> float:
+    """Return how many flushes a second a load did: one after every so many writes; 0 where its jobs differ."""
+    after = {int(job.get("fsync", "") or job.get("fdatasync", "") or "0") for job in workload}
+    count = after.pop() if len(after) == 1 else 0
+    return (measured.get("write.iops") or 0.0) / count if count else 0.0
 
 
 def way_of(stack: Stack) -> Way:

@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from virtune.analyse.layers.measured import depth_of, layers_of
+from virtune.analyse.layers.measured import depth_of, flush_rate, layers_of
 from virtune.analyse.trial.boundaries import device_of
 from virtune.analyse.trial.derive import used_by
 from virtune.analyse.trial.gates import is_direct, medium
@@ -26,13 +26,14 @@ def path_of(parts: Mapping[str, bytes], measured: Measurement, stack: Stack, wor
     used = used_by(parts, stack)
     iops = measured.get("iops") or 0.0
     layers, depth = layers_of([measured], stack, workload), depth_of(workload)
-    latency = measured.get("latency.mean")
+    latency, operations = measured.get("latency.mean"), tuple(_operations(measured, workload))
+    flushing = sum(one.in_flight for one in operations if one.kind == "flush")
     return DataPath(
         iops=iops,
         bandwidth=measured.get("bandwidth") or 0.0,
         layers=layers,
         depth=depth,
-        idle=None if depth is None or latency is None else max(0.0, depth - iops * latency / 1e9),
+        idle=None if depth is None or latency is None else max(0.0, depth - iops * latency / 1e9 - flushing),
         offered=_offered(workload),
         threads=() if used is None else thread_costs(parts, used),
         serving="load" if stack.kind.front == "file" else "iothread" if stack.in_iothread else "main",
@@ -53,18 +54,16 @@ def path_of(parts: Mapping[str, bytes], measured: Measurement, stack: Stack, wor
         guest_polls=stack.machine.is_bare and stack.kind.own_guest and not _said(parts, "hipri=0"),
         load_polls=_said(parts, "hipri=1") or _said(parts, "hipri"),
         emulated=parts.get("accelerator.txt", b"").startswith(b"tcg"),
-        operations=tuple(_operations(measured, workload)),
+        operations=operations,
     )
 
 
 def _operations(measured: Measurement, workload: Workload) -> Iterator[Operation]:
     """Yield what the load did of each kind; fio times flushes apart, and one comes after every so many writes."""
-    syncs = {int(job.get("fsync", "") or job.get("fdatasync", "") or "0") for job in workload}
-    writes, after = measured.get("write.iops"), syncs.pop() if len(syncs) == 1 else 0
     rates: tuple[tuple[OperationKind, float | None, float | None], ...] = (
         ("read", measured.get("read.iops"), measured.get("read.latency.mean")),
-        ("write", writes, measured.get("write.latency.mean")),
-        ("flush", writes / after if writes and after else None, measured.get("sync.mean")),
+        ("write", measured.get("write.iops"), measured.get("write.latency.mean")),
+        ("flush", flush_rate(measured, workload), measured.get("sync.mean")),
     )
     for kind, iops, mean in rates:
         if iops and mean:
