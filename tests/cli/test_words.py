@@ -126,6 +126,17 @@ def test_no_locale_costs_a_result(words: str, user: User) -> None:
     assert ran.status in (0, 2), ran.stderr
 
 
+def test_a_mount_that_the_locale_cannot_encode_costs_no_facts(user: User, tmp_path: Path) -> None:
+    place = tmp_path / "\u00fc\u20ac"
+    place.mkdir()
+    # a source in /dev and no number of a device, as FUSE and btrfs have it
+    subprocess.run(["mount", "-t", "tmpfs", "/dev/none", place], check=True)
+    try:
+        test_no_locale_costs_a_result("probe", user)
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
 @pytest.mark.parametrize("option", ["--scratch", "--store", "--target"])
 def test_a_name_that_is_not_text_is_refused_before_anything_is_made(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

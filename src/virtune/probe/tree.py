@@ -16,9 +16,15 @@ ROOT = Path("/")
 def text(path: str, root: Path = ROOT) -> str | Unknown:
     """Return the stripped text of a file such as `/sys/block/vda/size`."""
     try:
-        return below(root, path).read_text(errors="replace").strip()
+        content = below(root, path).read_bytes()
     except OSError as error:
         return Unknown(f"{path}: {_reason(error)}")
+    found = content.decode(errors="replace")
+    try:
+        os.fsencode(found)
+    except UnicodeEncodeError:  # names of files that this locale cannot write are kept as it reads them
+        found = os.fsdecode(content)
+    return found.strip()
 
 
 def number(path: str, root: Path = ROOT) -> int | Unknown:
