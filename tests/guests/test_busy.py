@@ -80,7 +80,7 @@ def look_at_the_other_disk(bench: GuestBench) -> None:
     assert seen.taken_mean is None or seen.taken_mean <= seen.offered_mean
     assert {one.role for one in found.path.threads} >= {"vcpu", "main"}
     assert sum(one.cpu_seconds for one in found.path.threads if one.role == "vcpu") > 0
-    assert any("no file and no block device" in line for line in found.missing)
+    assert any("the image is reached over 'null-co'" in line for line in found.missing)
     assert bench.vm.monitor.execute("query-named-block-nodes") == asked, "and nothing is changed"
     with pytest.raises(UsageError, match="no disk 'none'"):
         look(view, disk="none", seconds=1.5)
