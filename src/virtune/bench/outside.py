@@ -38,7 +38,7 @@ def difference_outside(
     """
     for image in images:
         drop_cache(image)
-        for region in regions:
+        for region in (place for one in regions for place in one.each()):
             try:
                 if stack.disk.format == "raw":
                     at = _differs(image, region, mark, begin=region.offset)

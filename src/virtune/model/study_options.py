@@ -296,8 +296,9 @@ class StudyOptions:
     )  # fmt: skip
     check_data: bool = _row(
         takes=Takes.SWITCH, verbs=LIVE, plan="check_data",
-        help="First check that each arm keeps its data: a pattern is written through it, flushed, read back, and read"
-        " from its image outside of it. Nothing is measured if a byte differs. On a --target this writes.",
+        help="Check before and after the measurement that each arm keeps its data: a pattern is written through it at"
+        " places all over its disk, flushed, read back, and read from its image outside of it. A byte that differs"
+        " ends the run. On a --target this writes.",
     )  # fmt: skip
     seed: int | None = _row(
         takes=Takes.WHOLE, verbs=ALL, low=0, high=SEED_MAX, plan="seed", help="Seed of the random order and offsets.",

@@ -11,33 +11,35 @@ from collections.abc import Callable, Mapping
 from virtune.bench.outside import difference_outside, loaded_images, readable_outside
 from virtune.bench.port import Bench, DiskImageSpec, LoadJob, Window
 from virtune.bench.verify.judge import require_verified
-from virtune.fio.data_check import STEPS, Step, data_job, data_workload, difference_in, regions_of
+from virtune.fio.data_check import STEPS, Step, checked, data_job, data_workload, difference_in, parts_for, regions_of
 from virtune.fio.job import COUNTED_SECONDS
 from virtune.flows.run.trial import KeptCaptures, Tools, ground_for
 from virtune.model.errors import CorruptDataError, LoadError, PreconditionError, RigError, VirtuneError
 from virtune.model.event import Event, StepEnded, StepProgressed, StepStarted
 from virtune.model.evidence import DATA, Check
 from virtune.model.study import Arm, Study
-from virtune.model.units import format_bytes
 
 _MARK_BYTES = 4
 """Written as eight hexadecimal digits."""
 
 
-def all_come_up(study: Study, tools: Tools, say: Callable[[Event], None]) -> Mapping[str, Check]:
+def all_come_up(
+    study: Study, tools: Tools, say: Callable[[Event], None], *, again: bool = False
+) -> Mapping[str, Check]:
     """Bring every arm up once, so that a stack that QEMU refuses is reported at once; returns by arm the check of its
-    data, where the study asks for that.
+    data, where the study asks for that. `again`: after the measurement, at other places.
 
     Raises PreconditionError for an arm that does not start, CorruptDataError for one that does not keep its data.
     """
     checks: dict[str, Check] = {}
-    what = f"checking that {'the arm keeps' if len(study.arms) == 1 else 'all arms keep'} what is written to them"
+    who = "the arm still keeps" if len(study.arms) == 1 else "all arms still keep"
+    what = f"checking that {who if again else who.replace(' still', '')} what is written to them"
     if study.check_data:
         say(StepStarted(what=what))
     for index, arm in enumerate(study.arms):
         try:
             if study.check_data:
-                checks[arm.name] = _keeps_data(arm, study, tools)
+                checks[arm.name] = _keeps_data(arm, study, tools, again=again)
                 say(StepProgressed(what=what, fraction=(index + 1) / len(study.arms)))
                 continue
             with tools.rigs.up(arm.stack, ground_for(arm.stack, study.workloads[0], study, tools)) as bench:
@@ -50,47 +52,59 @@ def all_come_up(study: Study, tools: Tools, say: Callable[[Event], None]) -> Map
     return checks
 
 
-def _keeps_data(arm: Arm, study: Study, tools: Tools) -> Check:
+def check_data_again(study: Study, tools: Tools, say: Callable[[Event], None]) -> None:
+    """Check after the measurement, where the study asks for it, that all arms still keep their data.
+
+    Raises CorruptDataError for one that does not.
+    """
+    if study.check_data:
+        all_come_up(study, tools, say, again=True)
+
+
+def _keeps_data(arm: Arm, study: Study, tools: Tools, *, again: bool) -> Check:
     """Check that an arm keeps its data. The pattern does not stay: a disk that compresses would serve it faster."""
-    ground = ground_for(arm.stack, data_workload("write", study.span_bytes), study, tools)
+    seed = study.seed + again
+    writing = data_workload("write", regions_of(study.span_bytes, seed))
+    ground = ground_for(arm.stack, writing, study, tools)
     try:
-        proof = _proof_of_data(arm, ground, tools)
+        proof = _proof_of_data(arm, ground, tools, seed, again=again)
     except CorruptDataError:
         with contextlib.suppress(VirtuneError):  # that it does not keep its data is what matters
-            _refill(arm, ground, tools)
+            _refill(arm, ground, tools, seed)
         raise
-    _refill(arm, ground, tools)
-    return Check(setting=DATA, asked="kept", found="kept", proof=f"{proof}: all as written")
+    _refill(arm, ground, tools, seed)
+    return Check(setting=DATA, asked="kept", found="kept", proof=f"{proof}: all of that as written")
 
 
-def _proof_of_data(arm: Arm, ground: DiskImageSpec, tools: Tools) -> str:
+def _proof_of_data(arm: Arm, ground: DiskImageSpec, tools: Tools, seed: int, *, again: bool) -> str:
     """Write the pattern through an arm, read it back, and read its image outside of it; returns what was done."""
     mark = secrets.token_hex(_MARK_BYTES)
     with tools.rigs.up(arm.stack, ground) as bench:
         require_verified(arm.name, bench.in_force.checks)
         for step in STEPS:
-            _run(step, arm, bench, tools, mark)
-        regions = regions_of(bench.target.size_bytes)
-    size = sum(region.size for region in regions)
-    proof = f"{format_bytes(size)} written, flushed and read back through it"
+            _run(step, arm, bench, tools, mark, seed, again=again)
+        regions = parts_for(bench.target, tools.clients, seed)
+        size = bench.target.size_bytes
+    proof = f"{checked(regions, size)} (seed {seed}) written, flushed and read back through it"
     images = loaded_images(arm.stack, ground)
     if images and readable_outside(arm.stack):
         at = difference_outside(arm.stack, images, regions, mark, tools.warden.directory)
         if at is not None:
-            raise _corrupt(arm, f"{at}, read outside of the arm, is not what was written and flushed through it")
+            what = f"{at}, read outside of the arm, is not what was written and flushed through it"
+            raise _corrupt(arm, what, again=again)
         proof += ", then read from the image outside of it"
     return proof
 
 
-def _refill(arm: Arm, ground: DiskImageSpec, tools: Tools) -> None:
+def _refill(arm: Arm, ground: DiskImageSpec, tools: Tools, seed: int) -> None:
     """Replace the pattern by random data."""
     with tools.rigs.up(arm.stack, ground) as bench:
-        _run("refill", arm, bench, tools, "")
+        _run("refill", arm, bench, tools, "", seed)
 
 
-def _run(step: Step, arm: Arm, bench: Bench, tools: Tools, mark: str) -> None:
+def _run(step: Step, arm: Arm, bench: Bench, tools: Tools, mark: str, seed: int, *, again: bool = False) -> None:
     """Run one step on every guest that loads. Raises CorruptDataError for data that is not what was written."""
-    job, workload = data_job(step, bench.target, mark=mark, clients=tools.clients)
+    job, workload = data_job(step, bench.target, mark=mark, clients=tools.clients, seed=seed)
     one = LoadJob(job=job, workload=workload, program=tools.programs.get(job.program, job.program))
     window = Window(seconds=1.0, ramp_seconds=0.0, patience_seconds=COUNTED_SECONDS)
     try:
@@ -98,10 +112,14 @@ def _run(step: Step, arm: Arm, bench: Bench, tools: Tools, mark: str) -> None:
     except LoadError as error:
         said = error.message + (f": {error.hint}" if error.hint else "")
         if step == "read" and (at := difference_in(said)) is not None:
-            raise _corrupt(arm, f"{at} of its disk, read back through it, is not what was written") from None
+            raise _corrupt(
+                arm, f"{at} of its disk, read back through it, is not what was written", again=again
+            ) from None
         raise LoadError(f"the data of arm {arm.name!r} cannot be checked: {said}") from None
 
 
-def _corrupt(arm: Arm, what: str) -> CorruptDataError:
+def _corrupt(arm: Arm, what: str, *, again: bool) -> CorruptDataError:
     hint = "nothing was measured; without this arm, or without --check-data, the study runs"
+    if again:
+        hint = "it kept its data before the measurement: trust no figure of it"
     return CorruptDataError(f"arm {arm.name!r} does not keep its data: {what}", hint=hint)

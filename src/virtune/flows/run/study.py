@@ -22,7 +22,7 @@ from virtune.bench.rbd import rbd_images
 from virtune.bench.rigs import session
 from virtune.bench.scratch import Scratch
 from virtune.flows.run.attempt import Attempts, still_to_run, summary_of
-from virtune.flows.run.come_up import all_come_up
+from virtune.flows.run.come_up import all_come_up, check_data_again
 from virtune.flows.run.first_read import read_first
 from virtune.flows.run.pace import (
     Pace,
@@ -238,9 +238,9 @@ def prepared(
         with rbd_images((arm.stack for arm in study.arms), scratch, warden, say) as rbd:
             tools = replace(tools, rbd=rbd)
             with _judges():
-                if all_up:
-                    tools = replace(tools, data=all_come_up(study, tools, say))
+                tools = replace(tools, data=all_come_up(study, tools, say) if all_up else {})
             yield replace(tools, first_read=read_first(study, loaded(study, tools), tools, say))
+            check_data_again(study, tools, say)
 
 
 @contextlib.contextmanager
