@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from virtune.advise.guidelines import CONFIGURATION, TUNING, leaf_for, requirements
+from virtune.advise.guidelines import CONFIGURATION, TUNING, given_answers, leaf_for, requirements
 from virtune.analyse.layers.tuning import answers_of, not_applicable
 from virtune.model.bottleneck import Cause, DataPath
-from virtune.model.guideline import Fork, Guideline, Leaf, walk
+from virtune.model.guideline import Fork, Guideline, Leaf, answered, walk
 
 
 @pytest.mark.parametrize("tree", [CONFIGURATION, TUNING], ids=lambda one: one.id)
@@ -99,3 +99,25 @@ def test_the_study_s_signs_lead_to_the_study_s_leaves(
     assert found.leaf.id == leaf
     told = [step for step in found.steps if step.question.id not in ("own", "free", "jobs")]
     assert all(step.evidence and not step.assumed for step in told)
+
+
+SEEN = ("jobs", "iothreads", "writes", "user", "busy")
+
+
+def test_what_was_said_of_drives_leads_where_nobody_could_see_to() -> None:
+    for answers in itertools.product((True, False), repeat=len(SEEN)):
+        seen = {"assigned": (False, "seen")} | {name: (yes, "seen") for name, yes in zip(SEEN, answers, strict=True)}
+        before = walk(TUNING, seen)
+        assert {step.question.id for step in before.steps if step.assumed} == {"own", "free"}
+        assert answered(before, given_answers(["own=yes"])).leaf.id == "assign"
+        assert answered(before, given_answers(["own=no", "free=/dev/nvme1n1"])).leaf.id == "spread"
+        same = answered(before, given_answers(["own=no", "free=no"]))
+        assert same.leaf is before.leaf
+        assert not any(step.assumed for step in same.steps)
+        assert answered(before, {}) == before
+
+
+@pytest.mark.parametrize("word", ["", "own", "own=maybe", "own=/dev/sdb", "free=nvme1n1", "jobs=yes", "free="])
+def test_an_answer_to_another_question_is_refused(word: str) -> None:
+    with pytest.raises(ValueError, match="not an answer"):
+        given_answers([word])

@@ -123,3 +123,18 @@ def requirements(words: Iterable[str]) -> dict[str, tuple[bool, str]]:
             raise ValueError(f"not a requirement: {word!r} (write {right}, or =no)")
         found[name] = (_WORDS[answer], "")
     return found
+
+
+def given_answers(words: Iterable[str]) -> dict[str, tuple[bool, str]]:
+    """Read what nobody can see of a VM's drives: `own=yes`, and `free=no` or the drive that is free.
+
+    Raises ValueError with a sentence for anything else.
+    """
+    found: dict[str, tuple[bool, str]] = {}
+    for word in words:
+        name, _, answer = word.strip().partition("=")
+        drive = name == "free" and answer.startswith("/dev/")
+        if name not in ("own", "free") or not (answer in _WORDS or drive):
+            raise ValueError(f"not an answer: {word!r} (write own=yes or own=no, free=/dev/NAME or free=no)")
+        found[name] = (drive or _WORDS[answer], f"{answer}, as was said" if drive else "as was said")
+    return found

@@ -2,6 +2,8 @@
 """`virtune diagnose`: what limits a disk under its load, and where the time of a request goes."""
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from virtune.cli.common.options import (
 from virtune.cli.common.result_output import MARKDOWN_HELP
 from virtune.model.bottleneck import Diagnosis
 from virtune.model.errors import UsageError
+from virtune.model.guideline import answered
 from virtune.model.store_place import StorePlace
 from virtune.model.study_options import was_said
 
@@ -37,6 +40,9 @@ from virtune.model.study_options import was_said
     is_flag=True,
     help="With --run: replace the accused layer on a scratch disk, and say whether the diagnosis holds.",
 )
+@click.option("--answer", metavar="ANSWERS", default=None,
+              help="What nobody sees of the VM's drives, for the tuning guideline: own=yes (it may have the drive for"
+                   " itself), free=/dev/NAME (another one is free).")  # fmt: skip
 @study_option("rounds", "compare")
 @study_option("budget", "compare")
 @study_option("scratch", "compare")
@@ -54,6 +60,7 @@ def command(
     seconds: float,
     study: str | None,
     prove: bool,
+    answer: str | None,
     as_json: bool,
     store: StorePlace,
     **asked: Any,
@@ -74,6 +81,7 @@ def command(
       virtune diagnose sql1:vdb --seconds 60 --json
       virtune diagnose --qmp /run/vm1.qmp
       virtune diagnose --run last
+      virtune diagnose --run last --answer own=no,free=/dev/nvme1n1
       virtune diagnose --run last --prove
     """  # noqa: D301 - click wants the escape itself
     from virtune.cli.common.writing import require_report
@@ -83,14 +91,36 @@ def command(
             "one of DOMAIN, --qmp and --run is needed", hint="`virtune diagnose --run last` looks at your last study"
         )
     if prove:
+        _require_unanswered(answer)
         _prove(study, store, asked, as_json=as_json)
         return
     given = next((name for name in _OF_PROOF if was_said(asked[name])), None)
     if given is not None:
         raise UsageError(f"--{given} is for --prove", hint="`virtune diagnose --run last --prove`")
     require_report(asked["report"])
+    told = _answers(answer)
     found = _live(vm, uri, qmp, seconds) if study is None else _of_study(study, store)
-    _write(found, asked["report"], as_json=as_json, verbose=asked["verbose"])
+    _write(tuple(map(told, found)), asked["report"], as_json=as_json, verbose=asked["verbose"])
+
+
+def _require_unanswered(answer: str | None) -> None:
+    if answer is not None:
+        raise UsageError("--answer is for the tuning guideline, of which --prove tests nothing", hint="leave it out")
+
+
+def _answers(words: str | None) -> Callable[[Diagnosis], Diagnosis]:
+    """Return what puts the answers that were given into a diagnosis."""
+    from virtune.advise.guidelines import given_answers
+
+    try:
+        said = given_answers([] if words is None else words.split(","))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+    def told(one: Diagnosis) -> Diagnosis:
+        return one if one.guideline is None else replace(one, guideline=answered(one.guideline, said))
+
+    return told
 
 
 def _write(found: tuple[Diagnosis, ...], report: Path | None, *, as_json: bool, verbose: bool) -> None:

@@ -2,7 +2,7 @@
 """A Guideline: a decision tree of questions, each answered with yes or no, whose leaves say what to do."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from virtune.model.verdict import Interval
@@ -101,3 +101,11 @@ def walk(guideline: Guideline, answers: Mapping[str, tuple[bool, str]]) -> Walk:
         steps.append(Answered(question=node, yes=yes, evidence=evidence, assumed=known is None))
         node = guideline.nodes[node.yes if yes else node.no]
     return Walk(guideline=guideline, steps=tuple(steps), leaf=node)
+
+
+def answered(found: Walk, answers: Mapping[str, tuple[bool, str]]) -> Walk:
+    """Return the walk with answers that were given, in place of those that were assumed or found."""
+    known = {step.question.id: (step.yes, step.evidence) for step in found.steps if not step.assumed}
+    again = walk(found.guideline, known | dict(answers))
+    # a leaf that was reached before has its command for this disk
+    return replace(again, leaf=found.leaf) if again.leaf.id == found.leaf.id else again
