@@ -16,8 +16,10 @@ from random import Random
 
 import pytest
 
+from tests.conftest import eventually
 from tests.leftovers import left_over
 from virtune import warden
+from virtune.apply.journal import Journal
 from virtune.cli import run
 from virtune.flows.clean import clean
 from virtune.shell import Warden
@@ -118,6 +120,13 @@ def linked(place: Path, chance: Random) -> None:
     place.symlink_to(deep(place.parent / f"precious-{chance.random()}", chance))
 
 
+def marked(place: Path, chance: Random) -> None:
+    """A copy of how far a run was, or of a scratch image's witness."""
+    said = {"virtune_run": 1, "study": "s", "format": 2, "made_by": "virtune", "span": 1, "device": 1, "inode": 1}
+    text = json.dumps(said | {"self": {"device": 1, "inode": 1, "born": 1}}, separators=(",", ":"))
+    place.write_text(f"{text}\n{chance.random()}\n")
+
+
 def a_file(place: Path, chance: Random) -> None:
     place.write_bytes(chance.randbytes(50))
 
@@ -129,7 +138,7 @@ def hard_link(place: Path, chance: Random) -> None:
 
 
 PLANTS: tuple[Callable[[Path, Random], object], ...] = (
-    deep, older, copied, moved, made_again, of_another, with_another_s, forged, linked_record, linked, a_file,
+    deep, older, copied, moved, made_again, of_another, with_another_s, forged, linked_record, linked, a_file, marked,
     hard_link,
 )  # fmt: skip
 
@@ -163,7 +172,7 @@ def planted(root: Path, places: Path, chance: Random) -> list[Path]:
         (caches / "appliances" / key / "booted", "ffffffff-{}"),
         (scratch, "virtune-{}.raw.partial"), (scratch, "virtune-{}.raw"), (scratch, "virtune-{}.qcow2.virtune.json"),
         (scratch, "virtune-{}-passing.raw"), (scratch, "virtune-{}.raw.partial.virtune.json"),
-        (root / "data" / "virtune" / "ceph", "virtune-run-{}.json"),
+        (root / "data" / "virtune" / "ceph", "virtune-run-{}.json"), (root / "stores", "s.sqlite-run-{}"),
     ]  # fmt: skip
     found = []
     (caches / "appliances").mkdir(parents=True)
@@ -184,7 +193,7 @@ def enter(verb: str, root: Path) -> None:
         with Warden("removal"):
             return
     words = [*VERBS[verb], *(["--scratch", str(root / "scratch")] if verb in ("clean", "clean images") else [])]
-    words += ["--store", str(root / "store.sqlite")] if verb == "measure" else []
+    words += ["--store", str(root / "stores" / "s.sqlite")] if verb == "measure" else []
     assert run(words) in (0, 1), "1: something is kept"
 
 
@@ -194,16 +203,59 @@ def test_what_only_looks_like_virtune_s_stays_as_it_is(
     verb: str, seed: int, places: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     looks = planted(tmp_path, places, Random(seed))
-    roots = [places, tmp_path / "cache", tmp_path / "scratch", tmp_path / "data"]
+    roots = [places, *(tmp_path / name for name in ("cache", "scratch", "data", "stores"))]
     before = tree(*roots)
     enter(verb, tmp_path)
     after = tree(*roots)
     assert {path: after.get(path) for path in before} == before
     said = capfd.readouterr().err
     if verb.startswith("clean"):
-        ours = [path for path in looks if path.lstat().st_uid == os.getuid()]
+        ours = [path for path in looks if path.lstat().st_uid == os.getuid() and path.parent.name != "stores"]
         states = [path for path in ours if path.name.startswith("ffffffff-") and warden.doubt(path) is None]
         assert [path for path in ours if f"{path.name}: " not in said and path not in states] == []
+
+
+@pytest.mark.parametrize("plant", [deep, copied, linked, a_file, hard_link])
+def test_what_took_the_place_of_a_run_that_is_killed_stays(
+    plant: Callable[[Path, Random], object], places: Path, tmp_path: Path
+) -> None:
+    script = "from virtune.shell import Warden\nwith Warden('moved') as run: print(run.directory); input()"
+    words, env = [sys.executable, "-uc", script], dict(os.environ) | {"TMPDIR": str(places)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(words, env=env, text=True, **pipes) as killed:  # type: ignore[call-overload]
+        directory = Path(killed.stdout.readline().strip())
+        directory.rename(tmp_path / "moved")
+        plant(directory, Random(3))
+        before = tree(places, tmp_path / "moved")
+        (guard,) = children_of(killed.pid)
+        assert eventually(lambda: f"warden.py\0{warden.run_id_of(directory)}" in command_of(guard))
+        killed.kill()
+    assert eventually(lambda: not command_of(guard))
+    assert tree(places, tmp_path / "moved") == before
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def command_of(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    return ""
+
+
+def test_the_journal_removes_only_the_unfinished_entries_of_its_own(tmp_path: Path) -> None:
+    chance, root = Random(5), tmp_path / "journal"
+    root.mkdir()
+    for plant in PLANTS:
+        plant(root / f".new-{chance.randrange(10**9)}", chance)
+    mine = left_over(root / ".new-mine")
+    before = tree(root)
+    Journal(root).begin(name="n", uri="u", uuid="i", domain="d", turns=(), live=(), before=b"x", after=b"x")
+    after = tree(root)
+    assert {path for path in before if path not in after} == {str(mine), str(mine / "owner")}
+    assert all(after[path] == said for path, said in before.items() if path in after and path != str(root))
+    assert warden.noted_removals() == [f"an unfinished entry of the journal {mine}"]
 
 
 @pytest.mark.parametrize("where", ["through a link", "as it is"])
