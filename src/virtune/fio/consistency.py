@@ -276,7 +276,12 @@ def _of_depth(load: LoadResult, options: Mapping[str, str], *, depth: int, jobs:
     elif closed and levels and not any(share > 0 for level, share in levels if 2 * level > depth or level == 64):
         usual = max((level for level, share in levels if share > 0), default=0)
         proof = f"it counts no I/O that was issued with {depth} in flight, and a closed loop fills its queue"
-        yield Contradiction(option="iodepth", asked=str(depth), found=f"{usual} to {2 * usual - 1}", proof=proof)
+        yield Contradiction(
+            option="iodepth",
+            asked=str(depth),
+            found="1" if usual == 1 else f"{usual} to {2 * usual - 1}",
+            proof=proof,
+        )
     bounds = _in_flight(load)
     if bounds is None or deeper:
         return
