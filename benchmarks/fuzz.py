@@ -145,7 +145,7 @@ def _in_zip(text: bytes, _: bytes, chance: random.Random) -> bytes:
             content = old.read(name)
             if name == turned:
                 content = mutated(content, old.read(chance.choice(names)), chance)
-            new.writestr(name if chance.random() > 0.002 else chance.choice(WORDS) or "x", content)
+            new.writestr(name if chance.random() > 0.002 else (chance.choice(WORDS).strip("\x00") or "x"), content)
     return made.getvalue()
 
 
