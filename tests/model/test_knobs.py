@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The knob table: whole, at one with the Stack, honest about its sources, not broken by what a user writes."""
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from virtune.model import knobs
 from virtune.model.errors import PlanError
 from virtune.model.knob import (
     AskSchema,
@@ -24,7 +27,7 @@ from virtune.model.knob import (
     Text,
     describe_domain,
 )
-from virtune.model.knobs import BY_ID, KNOBS, find, matching, needs_new_process
+from virtune.model.knobs import BY_ID, KNOBS, TURNED, find, matching, needs_new_process
 from virtune.model.machine import Machine, Pins
 from virtune.model.stack import Device, Disk, Stack, setting_of, with_setting
 
@@ -36,7 +39,6 @@ TWO_VALUES: dict[type[Domain], Callable[[Any], tuple[Any, Any]]] = {
     Text: lambda _: ("a", "b"),
 }
 
-TURNED = [knob for knob in KNOBS if knob.place]
 SYSTEMS = {
     *("libvirt", "qemu", "proxmox", "kubevirt", "openstack", "xen", "vmware", "bhyve"),
     *("cloud-hypervisor", "firecracker", "linux", "fio"),
@@ -247,3 +249,9 @@ def test_two_stacks_share_a_process_unless_a_knob_between_them_is_set_when_it_st
     fixed = knob.change in (Change.POWEROFF, Change.HOST_REBOOT)
     assert needs_new_process(one, other) == (knob if fixed else None)
     assert needs_new_process(one, one) is None
+
+
+def test_the_data_name_every_knob_that_is_turned_and_explain_no_other() -> None:
+    rows = json.loads((Path(knobs.__file__).parent / "explained.json").read_text())
+    assert [row if isinstance(row, str) else row["id"] for row in rows] == [knob.id for knob in KNOBS]
+    assert {row for row in rows if isinstance(row, str)} == {knob.id for knob in TURNED}

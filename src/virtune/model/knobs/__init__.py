@@ -1,55 +1,89 @@
 # SPDX-License-Identifier: Apache-2.0
 """The knob table: every knob on the I/O path, one row each, in the order of the path.
 
-The command line, plan files, the reference page and the queries to QEMU all read this table. Knobs that our
-knowledge base treats together share a number (K01..K108).
+The command line, plan files, the reference page and the queries to QEMU all read this table. Those that virtune turns
+are typed rows (`guest`, `disk`, `host`); those that it only explains are data (`explained.json`, which also has the
+order). Knobs that our knowledge base treats together share a number (K01..K108).
 """
 
 import difflib
+import json
+import pkgutil
 import re
+from typing import Any
 
 from virtune.model.errors import PlanError
-from virtune.model.knob import Change, Knob
-from virtune.model.knobs import (
-    application,
-    backend,
-    block,
-    datapath,
-    device,
-    guest_kernel,
-    guest_system,
-    host,
-    host_cpu,
-    image,
-    iothread,
-    machine,
-    medium,
-    placement,
-    queues,
-    throttle,
+from virtune.model.knob import (
+    NO_LIMIT,
+    AskDevice,
+    AskObject,
+    AskSchema,
+    Change,
+    Choice,
+    Domain,
+    Knob,
+    Layer,
+    Number,
+    Risk,
+    Size,
+    Switch,
+    Text,
 )
+from virtune.model.knobs import disk, guest, host
 from virtune.model.stack import Stack, setting_of, writes_through
 
-_ROOMS = (
-    application,
-    guest_kernel,
-    guest_system,
-    device,
-    machine,
-    queues,
-    iothread,
-    block,
-    image,
-    throttle,
-    backend,
-    datapath,
-    placement,
-    host,
-    host_cpu,
-    medium,
-)
+_TURNED = {knob.id: knob for room in (guest, disk, host) for knob in room.KNOBS}
 
-KNOBS: tuple[Knob, ...] = tuple(knob for room in _ROOMS for knob in room.KNOBS)
+
+def _explained(row: dict[str, Any]) -> Knob:
+    """A knob that virtune explains and does not turn itself, from its row of data."""
+    domain = dict(row["domain"])
+    ask = row.get("ask")
+    return Knob(
+        id=row["id"],
+        number=row["number"],
+        layer=Layer(row["layer"]),
+        domain=_domain(domain.pop("kind"), domain),
+        default=row["default"],
+        needs=tuple(row.get("needs", ())),
+        ask=None if ask is None else next(kind for key, kind in _ASKS.items() if key in ask)(**ask),
+        change=Change(row["change"]),
+        in_guest=Change(row["in_guest"]) if "in_guest" in row else None,
+        risk=Risk(row.get("risk", Risk.NONE)),
+        risk_note=row.get("risk_note", ""),
+        what=row["what"],
+        why=row["why"],
+        spelled=row.get("spelled", {}),
+        source=tuple(row["source"]),
+    )
+
+
+_ASKS: dict[str, type[AskSchema | AskDevice | AskObject]] = {
+    "command": AskSchema,
+    "device": AskDevice,
+    "object": AskObject,
+}
+"""The kinds of questions, by the key that each has alone."""
+
+
+def _domain(kind: str, words: dict[str, Any]) -> Domain:
+    match kind:
+        case "choice":
+            return Choice(values=tuple(words["values"]))
+        case "switch":
+            return Switch()
+        case "text":
+            return Text(shape=words["shape"])
+        case "size":
+            return Size(**{"high": NO_LIMIT, **words})
+        case _:
+            return Number(**{"high": NO_LIMIT, **words})
+
+
+_ROWS: list[Any] = json.loads(pkgutil.get_data(__name__, "explained.json") or b"")
+"""Every knob in the order of the path: the id of one that is turned, the whole row of one that is explained."""
+
+KNOBS: tuple[Knob, ...] = tuple(_TURNED[row] if isinstance(row, str) else _explained(row) for row in _ROWS)
 """All knobs, from the application down to the medium."""
 
 BY_ID: dict[str, Knob] = {knob.id: knob for knob in KNOBS}
