@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What virtune says of kept studies and recorded files, written down as files: a change of any sentence, figure or
+picture is seen, and is either meant or a fault.
+
+    python -m tests.golden.golden_cases     # write all of it down again; `git diff tests/golden` says what changed
+
+Numbers are kept to six digits, so that another machine's rounding is no change.
+"""
+
+import contextlib
+import gzip
+import hashlib
+import html
+import io
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.live_samples import HEADER, UNPLUGGED, live
+
+from virtune.cli import run
+from virtune.flows.live.top_recording import Recorder
+
+HERE = Path(__file__).parent
+SAID = HERE / "said"
+STORE = HERE / "studies.sqlite.gz"
+"""Small studies of every kind, measured on a busy machine so that there is much to warn of, and simulated ones; names
+of the host and its paths are replaced."""
+
+CAPTURES = HERE.parent / "captures"
+EXAMPLES = HERE.parents[1] / "docs" / "guide" / "examples"
+MOMENT = re.compile(r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\+00:00)?)?")
+NO_MARKDOWN = ("sweep",)
+PICTURED = ("four-arms", "search", "sweep", "at-load", "in-guests")
+"""Studies whose pictures are held by every value; those of the others by a digest."""
+
+DIGITS = re.compile(r"(?<![\w.])-?\d+\.\d{4,}(e[+-]?\d+)?(?![\w.])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A call, and the file that holds what it says; `writes` is a file that it makes, which is held instead."""
+
+    name: str
+    words: tuple[str, ...]
+    columns: int = 80
+    writes: str | None = None
+    code: int = 0
+
+
+def studies() -> dict[str, str]:
+    """Return the ids of the kept studies, by a short name."""
+    return json.loads((HERE / "studies.json").read_text())  # type: ignore[no-any-return]
+
+
+def cases() -> dict[str, tuple[Case, ...]]:
+    """Return all calls, by the group that one test makes: STORE, DIR and RECORD stand for what is made for it."""
+    found: dict[str, tuple[Case, ...]] = {}
+    for name, study in studies().items():
+        store = (study, "--store", "STORE")
+        found[name] = (
+            Case(name=f"{name}.txt", words=("show", *store)),
+            Case(name=f"{name}.60.txt", words=("show", *store), columns=60),
+            Case(name=f"{name}.160.txt", words=("show", *store), columns=160),
+            Case(name=f"{name}.json", words=("show", *store, "--json")),
+            *(
+                [Case(name=f"{name}.md", words=("show", *store, "--markdown", "-"))]
+                if name not in NO_MARKDOWN
+                else []
+            ),
+            Case(name=f"{name}.html.txt", words=("report", *store, "-o", "DIR/page.html"), writes="page.html"),
+        )
+        if name not in NO_MARKDOWN:
+            found[name] += (Case(name=f"{name}.md", words=("show", *store, "--markdown", "-")),)
+        if name in PICTURED:
+            found[name] += (Case(name=f"{name}.pictures.json", words=("report", *store, "--spec")),)
+    found["store"] = (
+        Case(name="export.csv", words=("export", studies()["in-guests"], "--store", "STORE")),
+        Case(name="list.txt", words=("list", "--store", "STORE")),
+        Case(name="list.json", words=("list", "--store", "STORE", "--json")),
+        Case(name="metrics.prom", words=("export", "--textfile", "DIR", "--store", "STORE"), writes="virtune.prom"),
+    )
+    found["files"] = (*_fio(), *_vms(), *_others())
+    return found
+
+
+def _fio() -> Iterator[Case]:
+    for one in (
+        "buffered.both",
+        "fsync.both",
+        "randrw-group.both",
+        "study1-after.txt",
+        "study2.txt",
+        "sections.both",
+    ):
+        yield Case(name=f"explain-{one}.txt", words=("explain", str(CAPTURES / "fio" / one)))
+    yield Case(name="explain-rate.json", words=("explain", str(CAPTURES / "fio" / "rate-unmet.both"), "--json"))
+    before, after = str(EXAMPLES / "before"), str(EXAMPLES / "after")
+    limit = ("--fail-if", "iops < -3%")
+    yield Case(name="before-after.txt", words=("compare", before, after, *limit), code=4)
+    yield Case(name="before-after.json", words=("compare", before, after, "--json"))
+    yield Case(name="before-after.md", words=("compare", before, after, "--markdown", "-", *limit), code=4)
+    junit = ("compare", before, after, *limit, "--junit", "DIR/j.xml")
+    yield Case(name="before-after.junit.xml", words=junit, writes="j.xml", code=4)
+
+
+def _vms() -> Iterator[Case]:
+    paths = [*sorted((CAPTURES / "domains").glob("*.xml"))[::4], *sorted((CAPTURES / "proxmox").glob("*.conf"))[::2]]
+    paths += [*sorted((CAPTURES / "kubevirt").iterdir()), *sorted((CAPTURES / "qemu").iterdir())]
+    files = tuple(str(path) for path in paths)
+    yield Case(name="audit.txt", words=("audit", *files), code=4)
+    yield Case(name="audit.json", words=("audit", *files, "--json"), code=4)
+    yield Case(name="audit.sarif", words=("audit", *files, "--sarif"), code=4)
+    flash = ("advise", "--template", "flash", str(CAPTURES / "domains" / "study3-flash.xml"))
+    yield Case(name="advise-flash.txt", words=flash)
+    turned = ("advise", "--set", "disk.cache@sata0=none", "--set", "disk.aio@sata0=native")
+    yield Case(name="advise-pve.txt", words=(*turned, str(CAPTURES / "proxmox" / "windows-sata.conf")))
+
+
+def _others() -> Iterator[Case]:
+    yield Case(name="top.txt", words=("top", "--replay", "RECORD", "--once"), columns=120)
+    yield Case(name="top.json", words=("top", "--replay", "RECORD", "--once", "--json"))
+    yield Case(name="top.csv", words=("top", "--replay", "RECORD", "--csv"))
+    yield Case(name="knob.txt", words=("knobs", "K45"))
+    yield Case(name="knobs.json", words=("knobs", "disk", "--json"))
+    yield Case(name="studies.txt", words=("study", "list"))
+
+
+@contextlib.contextmanager
+def place() -> Iterator[dict[str, str]]:
+    """Yield what the words of the calls stand for, in a directory that is removed."""
+    with tempfile.TemporaryDirectory() as directory:
+        at = Path(directory)
+        (at / "store.sqlite").write_bytes(gzip.decompress(STORE.read_bytes()))
+        with Recorder(at / "record.jsonl", HEADER) as file:
+            for second in range(1, UNPLUGGED + 3):
+                file.add(live(second))
+        yield {"STORE": str(at / "store.sqlite"), "RECORD": str(at / "record.jsonl"), "DIR": directory}
+
+
+def said(case: Case, at: dict[str, str]) -> str:
+    """Return what a call says, without what differs from machine to machine."""
+    words = [at.get(word, word.replace("DIR/", at["DIR"] + "/")) for word in case.words]
+    out, err = io.StringIO(), io.StringIO()
+    with _columns(case.columns), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run(words)
+    assert code == case.code, (case.name, code, err.getvalue()[-500:])
+    text = out.getvalue() if case.writes is None else (Path(at["DIR"]) / case.writes).read_text()
+    if case.name.endswith(".html.txt"):
+        text = _words_of_page(text)
+    for name in at.values():
+        text = text.replace(name, "PLACE")
+    text = text.replace(str(CAPTURES), "CAPTURES").replace(str(EXAMPLES), "EXAMPLES")
+    if "STORE" not in case.words or case.writes == "virtune.prom":
+        text = MOMENT.sub("MOMENT", text)  # what is read now is dated now
+    text = re.sub(r"(?m)^(virtune_scrape_duration_seconds) .*", r"\1 TIME", text)
+    return DIGITS.sub(lambda found: f"{float(found.group()):.6g}", text).rstrip() + "\n"
+
+
+@contextlib.contextmanager
+def _columns(width: int) -> Iterator[None]:
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = str(width)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = before
+
+
+def _words_of_page(page: str) -> str:
+    """The text of an HTML page, a line for each element that has some; pictures by their text and a digest."""
+    body = re.sub(r"<(style|script)\b.*?</\1>", "", page, flags=re.DOTALL)
+    lines = []
+    for part in re.split(r"(<svg\b.*?</svg>)", body, flags=re.DOTALL):
+        if part.startswith("<svg"):
+            lines.append(f"[picture {hashlib.sha256(part.encode()).hexdigest()[:12]}]")
+        else:
+            lines += [" ".join(line.split()) for line in html.unescape(re.sub(r"<[^>]+>", "\n", part)).split("\n")]
+    return "\n".join(line for line in lines if line)
+
+
+def write(names: Sequence[str]) -> None:
+    """Write down what every call of these groups says now."""
+    groups = {name: found for name, found in cases().items() if not names or name in names}
+    if not names:
+        shutil.rmtree(SAID, ignore_errors=True)
+    SAID.mkdir(exist_ok=True)
+    with place() as at:
+        for found in groups.values():
+            for case in found:
+                (SAID / case.name).write_text(said(case, at))
+
+
+if __name__ == "__main__":
+    write(sys.argv[1:])
