@@ -49,7 +49,7 @@ class PlantedPci:
             (controller / name).mkdir()
             (controller / name / "dev").write_text(f"259:{10 * number + one}\n")
             (controller / name / "size").write_text("2048\n")
-            for listed in (f"class/block/{name}", f"dev/block/259:{10 * number + one}"):
+            for listed in (f"block/{name}", f"class/block/{name}", f"dev/block/259:{10 * number + one}"):
                 link = self.root / "sys" / listed
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(controller / name)

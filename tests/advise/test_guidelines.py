@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from virtune.advise.guidelines import CONFIGURATION, TUNING, given_answers, leaf_for, requirements
-from virtune.analyse.layers.tuning import answers_of, not_applicable
+from virtune.advise.guidelines import CONFIGURATION, TUNING, given_answers, requirements, tuning_for
+from virtune.analyse.layers.tuning import answers_of, free_drive, not_applicable
 from virtune.model.bottleneck import Cause, DataPath
-from virtune.model.guideline import Fork, Guideline, Leaf, answered, walk
+from virtune.model.guideline import Fork, Guideline, Leaf, answered, open_ends, walk
 
 
 @pytest.mark.parametrize("tree", [CONFIGURATION, TUNING], ids=lambda one: one.id)
@@ -44,17 +44,73 @@ def test_the_configuration_guideline_ends_in_the_study_s_structures(words: str, 
     assert not any(step.assumed for step in found.steps)
 
 
-def test_its_advice_can_be_called_for_a_libvirt_s_domain() -> None:
-    leaf = TUNING.nodes["use-iothreads"]
-    assert isinstance(leaf, Leaf)
-    told = leaf_for(leaf, uri="qemu:///system", vm="my vm", disk="vdb").written
+def test_its_advice_can_be_called_for_a_libvirt_s_domain_whatever_was_answered() -> None:
+    ours = tuning_for(uri="qemu:///system", vm="my vm", disk="vdb")
+    seen = {"assigned": (False, ""), "free": (True, "seen"), "jobs": (True, "seen"), "iothreads": (False, "seen")}
+    before = walk(ours, seen)
+    assert before.leaf == TUNING.nodes["spread"]
+    told = answered(before, given_answers(["free=no"])).leaf.written
     assert told == (
         "virtune advise --connect qemu:///system --domain 'my vm' --set iothread.count=1 --set device.iothread@vdb=1"
     )
-    assert leaf_for(leaf, uri="", vm="x", disk="vdb").written == "", "a QEMU started by hand has no configuration"
-    spread = TUNING.nodes["spread"]
-    assert isinstance(spread, Leaf)
-    assert leaf_for(spread, uri="qemu:///system", vm="x", disk="vdb") == spread
+    leaf = tuning_for(uri="", vm="x", disk="vdb").nodes["use-iothreads"]
+    assert isinstance(leaf, Leaf)
+    assert leaf.written == "", "a QEMU started by hand has no configuration"
+
+
+@pytest.mark.parametrize("tree", [CONFIGURATION, TUNING], ids=lambda one: one.id)
+def test_an_answer_that_is_missing_leaves_open_exactly_what_some_answer_to_it_leads_to(tree: Guideline) -> None:
+    names = [fork.id for fork in tree.forks]
+    whole = [dict(zip(names, each, strict=True)) for each in itertools.product((True, False), repeat=len(names))]
+    for asked in (0, 1, 2, len(names)):
+        for known in itertools.combinations(names, asked):
+            for values in itertools.product((True, False), repeat=asked):
+                said = dict(zip(known, values, strict=True))
+                reached = {
+                    walk(tree, {name: (yes, "") for name, yes in each.items()}).leaf.id
+                    for each in whole
+                    if said.items() <= each.items()
+                }
+                ends = open_ends(tree, {name: (yes, "") for name, yes in said.items()})
+                assert {leaf.id for leaf, _ in ends} == reached
+                for leaf, where in ends:
+                    more = dict(word.split("=") for word in where.split(", ") if word)
+                    assert not more.keys() & said.keys()
+                    all_of_them = {name: (yes, "") for name, yes in said.items()}
+                    all_of_them |= {name: (yes == "yes", "") for name, yes in more.items()}
+                    found = walk(tree, all_of_them)
+                    assert found.leaf == leaf
+                    assert not any(step.assumed for step in found.steps)
+
+
+def test_every_published_share_says_what_it_was_measured_with() -> None:
+    for node in CONFIGURATION.nodes.values():
+        assert isinstance(node, Fork) or "as measured with" in node.expected, node.id
+
+
+@pytest.mark.parametrize(
+    ("idle", "below", "answer"),
+    [
+        ({}, ("sda",), None),
+        ({"nvme0n1": True}, ("sda2", "sda"), True),
+        ({"nvme0n1": True}, ("dm-0", "nvme0n1p2", "nvme0n1"), None),
+        ({"nvme0n1": False, "nvme0n2": True}, ("nvme0n1",), None),
+        ({"nvme0n1": False, "nvme1n1": True}, ("nvme0n1",), True),
+        ({"nvme0n1": False, "nvme1n1": False}, ("nvme0n1",), False),
+        ({"nvme0n1": False, "nvme1n1": None}, ("nvme0n1",), None),
+        ({"nvme0n1": None, "nvme1n1": False, "nvme2n1": None}, ("nvme0n1",), None),
+        ({"nvme1n1": True, "nvme1n2": False}, (), False),
+        ({"nvme1n1": True, "nvme1n2": None}, (), None),
+        ({"nvme1n1": None, "nvme1n2": False}, (), False),
+        ({"nvme1n1": True, "nvme10n1": False}, ("nvme1n1",), False),
+    ],
+)
+def test_another_drive_is_free_only_where_that_was_seen(
+    idle: dict[str, bool | None], below: tuple[str, ...], answer: bool | None
+) -> None:
+    found = free_drive(idle, below)
+    assert (found["free"][0] if found else None) is answer
+    assert all(evidence.startswith("seen: ") for _, evidence in found.values())
 
 
 def test_it_is_for_disks_at_work_without_a_limit_and_for_guests_on_kvm() -> None:

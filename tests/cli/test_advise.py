@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune advise` as a user calls it."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -93,5 +94,13 @@ def test_the_structure_for_requirements_is_told_question_by_question(user: User)
     ways = ("scale-out=yes", "own=yes", "virtio=yes", "virtio=no")
     assert all(way in row for row, way in zip(rows, ways, strict=True))
     assert "be moved live" in rows[1]
+    assert [line for line in said.splitlines() if line.startswith("  so:")], "one structure is left"
+    some = user.run("advise", "--for-requirements", "scale-out=no").stdout.partition("\nall of them\n")[0]
+    assert "may one VM have the drive for itself? not said (own=yes|no)" in some
+    assert re.findall(r"with (own=.*): (structure \d)", some) == [
+        ("own=yes", "structure 3"), ("own=no, virtio=yes", "structure 4"), ("own=no, virtio=no", "structure 2"),
+    ]  # fmt: skip
+    assert some.count("as measured with") == 3
+    assert "not said" not in user.run("advise", "--for-requirements", "scale-out=yes").stdout, "the rest is no matter"
     assert "not a requirement" in user.run("advise", "--for-requirements", "fast=yes", status=2).stderr
     assert "question of its own" in user.run("advise", "--for-requirements", "own=yes", "x.xml", status=2).stderr

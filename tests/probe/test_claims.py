@@ -17,6 +17,7 @@ from virtune.model.facts import ClaimKind
 from virtune.probe.claims import claims
 from virtune.probe.devices import backing_of
 from virtune.probe.statx import node_at
+from virtune.probe.storage import nvme_idle
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("loop devices")]
 """`losetup --find` opens every loop device for a moment, so tests that make some do not run beside one another."""
@@ -147,6 +148,12 @@ def test_an_nvme_drive_that_is_offered_to_other_hosts_is_claimed(tmp_path: Path,
         (place / "enable").write_text(f"{enabled}\n")
         assert kinds("/dev/nvme0n1", tmp_path) == found
         assert kinds("/dev/nvme1n1", tmp_path) == []
+        assert nvme_idle(tmp_path) == {"nvme0n1": not found, "nvme1n1": True}
+    hidden = tmp_path / "sys/block/nvme1c0n1"  # a path to a namespace, beside it
+    hidden.mkdir()
+    (hidden / "size").write_text("8\n")
+    (tmp_path / "sys/class/block/nvme1n1").unlink()
+    assert nvme_idle(tmp_path) == {"nvme0n1": False, "nvme1n1": None}, "without its node nothing can be asked of it"
 
 
 @real

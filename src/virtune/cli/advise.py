@@ -55,7 +55,8 @@ def command(
     disks on flash; `virtune compare` tells whether it is faster on your host.
 
     --for-requirements shows a structure's share of bare metal's IOPS as published, and as this host's own studies
-    measured it: those in the store with an arm of that structure and one of `rig=metal`.
+    measured it: those in the store with an arm of that structure and one of `rig=metal`. It shows every structure
+    that the answers leave open.
 
     \b
     virtune advise vm.xml
@@ -74,8 +75,7 @@ def command(
     wish = wish_of(template, rules, turns)
     read = list(everywhere(paths, connect, domains, here=here))
     known = list(advise_all([one for one in read if isinstance(one, FoundDomain)], wish))
-    unread = [one for one in read if isinstance(one, Unread)]
-    for one in unread:
+    for one in (unread := [one for one in read if isinstance(one, Unread)]):
         click.echo(f"not read: {one.origin}: {one.because}", err=True)
     for found, _ in known:
         if because := not_audited(found.subject.domain):
@@ -88,14 +88,14 @@ def command(
 
 
 def _structure(needs: str, store: StorePlace, *, alone: bool) -> None:
-    """Show the VM structure that the published guideline recommends, question by question."""
+    """Show the structures of VMs that the published guideline leaves open, by what was answered."""
     from rich.console import Group
 
     from virtune.advise.guidelines import CONFIGURATION, requirements
     from virtune.cli.common.output import put
     from virtune.flows.stored.structures import own_shares
-    from virtune.model.guideline import walk
-    from virtune.report.text.vm.guideline import every_end, guideline_lines
+    from virtune.model.guideline import open_ends, walk
+    from virtune.report.text.vm.guideline import every_end, open_lines
 
     if not alone:
         raise UsageError("--for-requirements is a question of its own", hint="leave out files, --connect and --json")
@@ -104,7 +104,8 @@ def _structure(needs: str, store: StorePlace, *, alone: bool) -> None:
     except ValueError as error:
         raise UsageError(str(error)) from None
     found = walk(CONFIGURATION, answers)
-    put(Group(*guideline_lines(found, own_shares(store, found.leaf.id)), *every_end(CONFIGURATION)))
+    own = {leaf.id: own_shares(store, leaf.id) for leaf, _ in open_ends(CONFIGURATION, answers)}
+    put(Group(*open_lines(found, own), *every_end(CONFIGURATION)))
 
 
 def _part(found: FoundDomain, advice: Advice) -> AdvisedDomain:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Guideline: a decision tree of questions, each answered with yes or no, whose leaves say what to do."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 from virtune.model.verdict import Interval
@@ -82,11 +82,14 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walk:
-    """The path through a guideline: each question with its answer, and the leaf."""
+    """The path through a guideline: each question with its answer, and the leaf. `answers` are all that are known, of
+    questions beside the path too.
+    """
 
     guideline: Guideline
     steps: tuple[Answered, ...]
     leaf: Leaf
+    answers: Mapping[str, tuple[bool, str]]
 
 
 def walk(guideline: Guideline, answers: Mapping[str, tuple[bool, str]]) -> Walk:
@@ -100,12 +103,26 @@ def walk(guideline: Guideline, answers: Mapping[str, tuple[bool, str]]) -> Walk:
         yes, evidence = known or (False, "")
         steps.append(Answered(question=node, yes=yes, evidence=evidence, assumed=known is None))
         node = guideline.nodes[node.yes if yes else node.no]
-    return Walk(guideline=guideline, steps=tuple(steps), leaf=node)
+    return Walk(guideline=guideline, steps=tuple(steps), leaf=node, answers=answers)
 
 
 def answered(found: Walk, answers: Mapping[str, tuple[bool, str]]) -> Walk:
     """Return the walk with answers that were given, in place of those that were assumed or found."""
-    known = {step.question.id: (step.yes, step.evidence) for step in found.steps if not step.assumed}
-    again = walk(found.guideline, known | dict(answers))
-    # a leaf that was reached before has its command for this disk
-    return replace(again, leaf=found.leaf) if again.leaf.id == found.leaf.id else again
+    return walk(found.guideline, {**found.answers, **answers})
+
+
+def open_ends(guideline: Guideline, answers: Mapping[str, tuple[bool, str]]) -> tuple[tuple[Leaf, str], ...]:
+    """Return every leaf that the answers leave open, each with the answers that it takes besides, such as
+    `own=no, virtio=yes`; empty for the only one.
+    """
+
+    def below(node: Fork | Leaf, path: tuple[str, ...]) -> Iterator[tuple[Leaf, str]]:
+        if isinstance(node, Leaf):
+            yield node, ", ".join(path)
+        elif node.id in answers:
+            yield from below(guideline.nodes[node.yes if answers[node.id][0] else node.no], path)
+        else:
+            yield from below(guideline.nodes[node.yes], (*path, f"{node.id}=yes"))
+            yield from below(guideline.nodes[node.no], (*path, f"{node.id}=no"))
+
+    return tuple(below(guideline.nodes[guideline.root], ()))

@@ -4,18 +4,23 @@
 import errno
 import mmap
 import os
+import re
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from virtune.model.facts import DiskFacts, Residency, ScratchFacts, Unknown
+from virtune.model.facts import ClaimKind, DiskFacts, Residency, ScratchFacts, Unknown
 from virtune.probe import tree
 from virtune.probe.claims import claims, open_devices
-from virtune.probe.devices import all_disks, backing_of, device_facts
+from virtune.probe.devices import all_disks, backing_of, device_facts, node_number
 from virtune.probe.kernel import RECORDED
 from virtune.probe.residency import cachestat
 
 _TRIED_BYTES = 65536
 _BLOCKS = (512, 4096)
+
+_NVME = re.compile(r"nvme[0-9]+n[0-9]+")
+"""A namespace; of one with several paths the kernel lists each path as well (`nvme0c1n1`), which has no node."""
 
 
 def disk_facts(root: Path = tree.ROOT) -> tuple[DiskFacts, ...]:
@@ -25,6 +30,22 @@ def disk_facts(root: Path = tree.ROOT) -> tuple[DiskFacts, ...]:
         DiskFacts(device=device_facts(name, root), claims=claims(f"/dev/{name.replace('!', '/')}", root, opened))
         for name in all_disks(root)
     )
+
+
+def nvme_idle(root: Path = tree.ROOT) -> dict[str, bool | None]:
+    """Return for every NVMe drive of this host whether nothing uses it and it holds nothing; None where that could
+    not be checked.
+    """
+    names = [name for name in all_disks(root) if _NVME.fullmatch(name)]
+    opened = open_devices() if names and root == tree.ROOT else {}
+    return {name: _idle(f"/dev/{name}", root, opened) for name in names}
+
+
+def _idle(node: str, root: Path, opened: Mapping[str, Sequence[str]]) -> bool | None:
+    if node_number(node, root) is None:  # without its node nothing can be asked of it
+        return None
+    kinds = {claim.kind for claim in claims(node, root, opened)}
+    return None if kinds == {ClaimKind.UNSEEN} else not kinds
 
 
 def scratch_facts(directory: str | Path, root: Path = tree.ROOT) -> ScratchFacts:

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers to the tuning guideline's questions from the measurements of a running disk, with their evidence."""
 
+import re
+from collections.abc import Iterable, Mapping
+
 from virtune.model.bottleneck import Cause, DataPath
 from virtune.model.units import format_share
 
@@ -38,3 +41,25 @@ def answers_of(
     if path.device_busy is not None:
         found["busy"] = (path.device_busy >= BUSY, f"busy {format_share(path.device_busy)} of the time")
     return found
+
+
+def free_drive(idle: Mapping[str, bool | None], below: Iterable[str]) -> dict[str, tuple[bool, str]]:
+    """Return the answer to whether another drive is free; none where the host has no other NVMe drive, and where none
+    is seen to be free and not all could be looked at. `idle` says of each NVMe drive whether nothing uses it (None:
+    not known), `below` are the devices below the disk.
+    """
+    own, drives = {_drive_of(name) for name in below}, dict[str, list[bool | None]]()
+    for name, unused in idle.items():
+        drives.setdefault(_drive_of(name), []).append(unused)
+    others = {drive: namespaces for drive, namespaces in drives.items() if drive not in own}
+    if free := [drive for drive, namespaces in others.items() if all(namespaces)]:
+        return {"free": (True, f"seen: nothing uses {', '.join(sorted(free))}")}
+    if not others or not all(False in namespaces for namespaces in others.values()):
+        return {}
+    return {"free": (False, f"seen: {', '.join(sorted(others))} in use, or not empty")}
+
+
+def _drive_of(name: str) -> str:
+    """Return the NVMe drive of a namespace or partition (`nvme0` of `nvme0n1p2`); other names are their own."""
+    found = re.match(r"nvme\d+", name)
+    return found[0] if found else name

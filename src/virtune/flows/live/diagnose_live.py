@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from virtune.advise.guidelines import TUNING, leaf_for
+from virtune.advise.guidelines import tuning_for
 from virtune.analyse.layers.bottleneck import judge
 from virtune.analyse.layers.curves import host_queue
 from virtune.analyse.layers.live_path import live_paths, throttled_share
-from virtune.analyse.layers.tuning import answers_of, not_applicable
+from virtune.analyse.layers.tuning import answers_of, free_drive, not_applicable
 from virtune.analyse.trial.counters import read_counters
 from virtune.analyse.trial.usage import use
 from virtune.bench.counters import Sampler
@@ -29,6 +29,7 @@ from virtune.model.guideline import Walk, walk
 from virtune.model.live import DiskCount, DiskCurve, DiskRates, LiveDisk, LiveVm, Move, RingRates
 from virtune.probe.devices import backing_of
 from virtune.probe.limits import disk_limits
+from virtune.probe.storage import nvme_idle
 from virtune.virsh import Virsh
 
 _IN_GUEST = (
@@ -91,6 +92,7 @@ def _diagnoses(
     moves: Mapping[str, Sequence[Move]],
 ) -> Iterator[Diagnosis]:
     seen = {name: () if isinstance(one, str) else one for name, one in rings.items()}
+    idle = {} if vm.pid is None else nvme_idle()  # a VM of another host has that host's drives
     for found in live_paths(vm, chosen, counts, used, seen):
         disk, rates, ring = found.disk, found.rates, rings[found.disk.target]
         path = replace(found.path, throttled=throttled_share(used))
@@ -113,24 +115,23 @@ def _diagnoses(
             exits_per_io=exits / done if isinstance(exits, int) and done > 0 else None,
             guideline=None
             if (why := not_applicable(path, judged.cause))
-            else _guideline(vm, disk, path, rates, used),
+            else _guideline(vm, disk, path, rates, used, idle),
             no_guideline=why,
             missing=(*vm.missing, *_missing(vm, disk, used, rates), *unseen, _IN_GUEST),
         )
 
 
-def _guideline(vm: LiveVm, disk: LiveDisk, path: DataPath, rates: DiskRates, used: Use) -> Walk:
+def _guideline(
+    vm: LiveVm, disk: LiveDisk, path: DataPath, rates: DiskRates, used: Use, idle: Mapping[str, bool | None]
+) -> Walk:
     """Walk through the tuning guideline; its advice is written so that it can be called for this disk."""
-    found = walk(
-        TUNING,
-        answers_of(
-            path,
-            write_share=rates.writes / (rates.reads + rates.writes) if rates.reads + rates.writes > 0 else None,
-            host_usr=None if used.cpu is None else used.cpu.user_percent,
-            host_sys=None if used.cpu is None else used.cpu.system_percent,
-        ),
+    answers = answers_of(
+        path,
+        write_share=rates.writes / (rates.reads + rates.writes) if rates.reads + rates.writes > 0 else None,
+        host_usr=None if used.cpu is None else used.cpu.user_percent,
+        host_sys=None if used.cpu is None else used.cpu.system_percent,
     )
-    return replace(found, leaf=leaf_for(found.leaf, uri=vm.uri, vm=vm.name, disk=disk.target))
+    return walk(tuning_for(uri=vm.uri, vm=vm.name, disk=disk.target), answers | free_drive(idle, disk.devices))
 
 
 def _pairs(counts: tuple[Mapping[str, DiskCount], Mapping[str, DiskCount]]) -> Iterator[tuple[DiskCount, DiskCount]]:

@@ -105,5 +105,5 @@ def _tables(one: Diagnosis) -> Iterator[Table]:
         yield Table(
             caption=f"{one.disk}: guideline: {one.guideline.guideline.title} ({one.guideline.guideline.source})",
             columns=("question", "answer", "evidence"),
-            rows=(*answers(one.guideline), ("so", leaf.text, "; ".join(published_of(one.guideline)))),
+            rows=(*answers(one.guideline), ("so", leaf.text, "; ".join(published_of(leaf)))),
         )
