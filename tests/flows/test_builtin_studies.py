@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The studies that ship with virtune: each is a sound study on every rig that it names, and ends in its table."""
 
+import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -12,13 +16,14 @@ from tests.published import schema
 from virtune.cli.study import QUICK_TRIALS
 from virtune.fio.exported import Clients
 from virtune.fio.workloads import parse_workload
-from virtune.flows.run.builtin_studies import builtin, builtins, filled
+from virtune.flows.run.builtin_studies import builtin, builtins, filled, plan_text
 from virtune.flows.run.question import Question, study_for
 from virtune.model.errors import PlanError
-from virtune.model.study import StudyKind
+from virtune.model.study import Study, StudyKind
 from virtune.plan.arms import arm_as_written, base_stack
 from virtune.plan.fit import require_fit
 from virtune.plan.guests import share_of
+from virtune.plan.planfile import read_plan
 
 ENGINES = frozenset({"io_uring", "libaio", "psync", "sync", "mmap", "splice", "nbd", "libblkio"})
 PLANS = sorted((Path(__file__).parents[2] / "src" / "virtune" / "studies").glob("*.toml"))
@@ -102,6 +107,117 @@ def test_it_can_be_put_on_an_existing_target_and_says_what_that_leaves_out(rig: 
     aio = {"before": "threads", "after": "io_uring"}
     assert {arm.name: arm.stack.disk.aio for arm in study.arms} == (aio if rig != "metal" else {"metal": "threads"})
     require_fit(study, clients=Clients(engines=ENGINES))
+
+
+def made(tmp_path: Path, **asked: Any) -> Study:
+    study, _ = study_for(Question(kind=StudyKind.COMPARE, seed=7, scratch=tmp_path, **asked))
+    return replace(study, id="", created="", options=())
+
+
+@pytest.mark.parametrize(("name", "rig"), [*EACH, *((one.name, "simulated") for one in builtins())])
+def test_the_printed_plan_is_the_study_that_is_run(name: str, rig: str, tmp_path: Path) -> None:
+    copy = tmp_path / "my.toml"
+    copy.write_text(plan_text(name, rig))
+    found = builtin(name, rig)
+    assert read_plan(copy.read_text()) == replace(found.plan, rig=rig)
+    run, _ = study_for(Question(kind=found.kind, builtin=name, rig=rig, scratch=tmp_path, seed=7))
+    assert made(tmp_path, plan=copy) == replace(run, id="", created="", options=())
+    assert not run.changed
+    if rig == found.rigs[0]:
+        assert plan_text(name) == copy.read_text()
+
+
+def test_the_printed_plan_has_the_jobs_of_every_host() -> None:
+    for cpus in range(1, 140):
+        assert read_plan(plan_text("nvme-scaling", cpus=cpus)) == builtin("nvme-scaling", cpus=cpus).plan
+
+
+@pytest.mark.parametrize("rig", ["nowhere", "", 'qemu"\n[set]'])
+def test_no_plan_is_printed_for_a_rig_that_there_is_not(rig: str) -> None:
+    with pytest.raises(PlanError):
+        plan_text("io-engine", rig)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_an_edited_copy_names_exactly_what_was_edited(seed: int, tmp_path: Path) -> None:
+    chance = Random(seed)
+    name = chance.choice([one.name for one in builtins() if one.plan.arms])
+    cpus = chance.choice([2, 4, 16])
+    head, *blocks = plan_text(name, cpus=cpus).split("\n[[arm]]\n")
+    baseline = builtin(name).plan.baseline
+    edited: set[str] = set()
+    for index, block in enumerate(blocks):
+        arm = tomllib.loads(block)["name"]
+        passed = "vfio_pci" in block  # left out here, with its reason
+        edit = "keep" if passed or arm == baseline else chance.choice(("keep", "default", "turn", "rename", "drop"))
+        edit = "keep" if edit == "drop" and index < 2 else edit  # two arms are left
+        if edit == "default":
+            blocks[index] += "\ndisk.detect_zeroes = 'off'\n"
+        if edit == "turn":
+            blocks[index] += "\ndisk.detect_zeroes = 'on'\n"
+        if edit == "rename":
+            blocks[index] = block.replace(f'"{arm}"', f'"my-{arm}"')
+        if edit == "drop":
+            blocks[index] = ""
+        edited |= {"turn": {arm}, "rename": {arm, f"my-{arm}"}, "drop": {arm}}.get(edit, set())
+    load = chance.random() < 0.5
+    if load:
+        head = re.sub(r"(?m)^workload = (\[\n[^]]*\]|.*$)", 'workload = "mine: rw=randread,bs=8k"', head)
+    copy = tmp_path / "my.toml"
+    copy.write_text("\n[[arm]]\n".join([head, *filter(None, blocks)]))
+    study, _ = study_for(Question(kind=StudyKind.COMPARE, plan=copy, rig="simulated", scratch=tmp_path))
+    arms = {one.name.removeprefix("arm:") for one in study.options if one.name.startswith("arm:")}
+    assert arms == edited
+    assert all(study.keeps(arm.name) == (arm.name not in edited) for arm in study.arms)
+    assert [study.keeps(baseline or "", one) for one in study.workloads] == [not load] * len(study.workloads)
+    assert len(study.changed) == len(edited) + load
+
+
+def test_a_setting_of_the_user_s_is_named_with_what_the_study_has(tmp_path: Path) -> None:
+    asked = Question(kind=StudyKind.COMPARE, builtin="io-engine", settings=("disk.cache=none",), scratch=tmp_path)
+    assert study_for(asked)[0].changed == tuple(
+        f"not as in the study: arm {arm}: disk.cache none, in the study writeback" for arm in ("before", "after")
+    )
+
+
+def test_a_plan_of_a_study_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    copy = tmp_path / "my.toml"
+    copy.write_text(plan_text("io-engine").replace('study = "io-engine"', 'study = "io-engin"'))
+    with pytest.raises(PlanError, match="there is no study") as caught:
+        made(tmp_path, plan=copy)
+    assert "io-engine" in str(caught.value.hint)
+
+
+FEW = ("--rig", "simulated", "--seed", "1", "--rounds", "2", "--seconds", "100ms", "--span", "64M", "-q", "-v")
+
+
+@pytest.mark.parametrize("name", ["io-engine", "fio-engines"])
+def test_a_copied_plan_ends_in_the_study_s_table(user: User, name: str) -> None:
+    copy, few = user.scratch / "my.toml", (*FEW, "--scratch", str(user.scratch))
+    copy.write_text(user.run("study", "plan", name).stdout)
+
+    def table(*words: str) -> str:
+        said = user.run(*words, *few).stdout.partition(f"\nstudy {name}")[2]
+        return said.partition("\n  here: ")[0]
+
+    assert "what the authors printed" in (ran := table("study", "run", name))
+    assert table("compare", str(copy)) == ran
+
+
+def test_beside_an_arm_or_load_that_was_edited_nothing_published_stands(user: User) -> None:
+    copy, few = user.scratch / "my.toml", (*FEW, "--scratch", str(user.scratch))
+    own, both = user.run("study", "plan", "io-engine").stdout, ["after", "before"]
+    turned = '\ndisk.discard = "unmap"'
+    edits = [('"io_uring"', f'"io_uring"{turned}', ["before"]), ('"threads"', f'"threads"{turned}', ["after"]),
+             ('workload = "io-engine"', 'workload = "randread-4k"', []), ('"writeback"', '"unsafe"', []),
+             ("seconds = 60", "seconds = 50", both)]  # fmt: skip
+    for old, new, beside in edits:
+        copy.write_text(own.replace(old, new))
+        said = user.run("compare", str(copy), *few).stdout.partition("\nstudy io-engine")[2]
+        table, _, published = said.partition("\nwhat the authors printed")
+        found = {line.split()[0] for line in published.splitlines() if re.match("(before|after) ", line)}
+        assert sorted(found) == beside, new
+        assert ("not as in the study" in table) == (beside != both), new
 
 
 def test_an_unknown_one_is_refused_with_the_one_that_was_meant() -> None:

@@ -9,7 +9,7 @@ from virtune.model.knobs import BY_ID
 from virtune.model.stack import Stack, setting_of
 from virtune.plan.planfile import plan_schema, plan_words
 
-IDENTITY = "virtune/plan/2"
+IDENTITY = "virtune/plan/3"
 
 
 def schema() -> str:

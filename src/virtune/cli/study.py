@@ -5,7 +5,14 @@ from typing import Any
 
 import click
 
-from virtune.cli.common.options import json_option, progress_options, report_option, store_option, study_options
+from virtune.cli.common.options import (
+    json_option,
+    progress_options,
+    report_option,
+    store_option,
+    study_option,
+    study_options,
+)
 from virtune.cli.common.result_output import ResultOutput, threshold_options
 
 QUICK_TRIALS = 40
@@ -58,6 +65,25 @@ def figures(words: tuple[str, ...]) -> None:
     if found:
         click.echo("" if levels else None, nl=bool(levels))
         put(figures_list(found))
+
+
+@command.command(name="plan")
+@click.argument("name")
+@study_option("rig", "study")
+def plan(name: str, rig: str | None) -> None:
+    """Print the plan file of the built-in study NAME, to be edited and run by `virtune compare`.
+
+    The copy stays that study: its table shows the result, the authors' figures stand beside what is still as in the
+    study, and the rest is named.
+
+    \b
+    Example:
+      virtune study plan nvme-scaling > my.toml
+      virtune compare my.toml
+    """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
+    from virtune.flows.run.builtin_studies import plan_text
+
+    click.echo(plan_text(name, rig), nl=False)
 
 
 @command.command(name="run")

@@ -38,6 +38,10 @@ class StudyKind(StrEnum):
     """Results that were read from files."""
 
 
+CHANGED_ARM, CHANGED_WORKLOAD = "arm:", "workload:"
+"""Before its name: what is recorded with a study of an arm or workload that is not as in the built-in study."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
     """One Stack under comparison. `settings` are the requested knobs, by id, in the user's order.
@@ -246,6 +250,22 @@ class Study:
         """Which arms or settings of a built-in study were left out on this host, and why; None for none."""
         found = [one.value for one in self.options if one.name in (PASSED_KNOB, FORMAT_KNOB)]
         return "; ".join(found) or None
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """What is no longer as in the built-in study, in a copy of its plan or by settings that were given."""
+        return tuple(
+            f"not as in the study: {one.name.replace(':', ' ', 1)}: {one.value}"
+            for one in self.options
+            if one.name.startswith((CHANGED_ARM, CHANGED_WORKLOAD))
+        )
+
+    def keeps(self, arm: str, workload: Workload | None = None) -> bool:
+        """Whether an arm, and a workload, are as in the built-in study."""
+        names = [] if workload is None else [workload.name]
+        names += [probe.name for probe in self.workloads if workload in self.offered_under(probe)]
+        asked = {f"{CHANGED_ARM}{arm}", *(f"{CHANGED_WORKLOAD}{name}" for name in names)}
+        return asked.isdisjoint(one.name for one in self.options)
 
     @property
     def unequal_guests(self) -> tuple[str, ...]:

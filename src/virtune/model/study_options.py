@@ -82,6 +82,11 @@ def _row(**row: Any) -> Any:
 class StudyOptions:
     """The options given for a study, as written; None, empty or False where not given."""
 
+    study: str | None = _row(
+        takes=Takes.TEXT, verbs=(), plan="study", high=64,
+        help="The built-in study that the plan is a copy of (`virtune study plan NAME`): its table shows the result,"
+        " and the authors' figures stand beside the arms and workloads that are still the study's.",
+    )  # fmt: skip
     title: str | None = _row(
         takes=Takes.TEXT, verbs=(), plan="title", high=200,
         help="What is to be found out, in one line; tables and reports begin with it.",

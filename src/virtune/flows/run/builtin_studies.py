@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The studies that ship with virtune: plan files in `virtune/studies`, found by name and rig."""
 
+import json
 import os
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from virtune.model.errors import PlanError
 from virtune.model.machine import MEMORY
 from virtune.model.rig import PASSED_KNOB, read_rig
 from virtune.model.spelling import did_you_mean, quoted
-from virtune.model.study import StudyKind
+from virtune.model.study import Arm, StudyKind
 from virtune.model.study_options import StudyOptions
 from virtune.plan.planfile import read_plan
 
@@ -37,6 +39,8 @@ _QUICKLY = {"vmm-latency": re.compile("rand(read|write)-4k-load[04]:.*")}
 """The workloads that `--quick` takes of a study with many."""
 
 _FORMAT = "disk.format="
+
+_RIG = re.compile(r"^rig = .*$", re.MULTILINE)
 
 RAW = "a target is used as it is, so the format is raw, in place of {} as the study has it"
 
@@ -89,30 +93,75 @@ def builtin(
     `cpus` are those of this host, asked for where None. Raises PlanError with the name that was probably meant, or
     for a number of jobs that cannot be.
     """
-    names = _names()
-    if name not in names:
-        hint = did_you_mean(name, names) or f"`virtune study list` shows them: {', '.join(names)}"
-        raise PlanError(f"there is no study {quoted(name)}", hint=hint)
-    asked = None if rig is None else read_rig(rig)
-    ending = "" if asked is None else _VARIANTS.get(asked.kind.front, "")
-    files = {end: _PLACE / f"{name}{end}.toml" for end in ("", *_VARIANTS.values())}
-    texts = {end: file.read_text(encoding="utf-8") for end, file in files.items() if file.exists()}
+    texts = _texts(name)
     if _MANY in texts[""]:
         asked_jobs = next((word.partition("=")[2] for word in settings if word.startswith(f"{_COUNT}=")), None)
         settings = tuple(word for word in settings if not word.startswith(f"{_COUNT}="))
-        jobs = _jobs(asked_jobs, len(os.sched_getaffinity(0)) if cpus is None else cpus)
+        jobs = _jobs(asked_jobs, cpus)
         texts = {end: filled(text, jobs) for end, text in texts.items()}
     plans = {end: read_plan(text) for end, text in texts.items()}
-    plan, without = plans.get(ending, plans[""]), None
+    plan, without = plans.get(_variant(rig), plans[""]), None
     if quick and name in _QUICKLY:
         plan = replace(plan, workloads=tuple(filter(_QUICKLY[name].fullmatch, plan.workloads)))
     own = {word.partition("=")[0].strip() for word in settings}
     plan = replace(plan, settings=(*(word for word in plan.settings if word.partition("=")[0] not in own), *settings))
-    format_asked = next((word for word in plan.settings if word.startswith(_FORMAT)), None)
-    if target and format_asked is not None:
-        without = RAW.format(format_asked.removeprefix(_FORMAT))
-        plan = replace(plan, settings=tuple(word for word in plan.settings if word != format_asked))
+    if target:
+        plan, without = on_target(plan)
     return Builtin(name=name, plan=plan, rigs=tuple(one.rig for one in plans.values() if one.rig), without=without)
+
+
+def on_target(plan: StudyOptions) -> tuple[StudyOptions, str | None]:
+    """Return the plan of a study without the format that a target does not have, and what is said of that."""
+    asked = next((word for word in plan.settings if word.startswith(_FORMAT)), None)
+    if asked is None:
+        return plan, None
+    rest = tuple(word for word in plan.settings if word != asked)
+    return replace(plan, settings=rest), RAW.format(asked.removeprefix(_FORMAT))
+
+
+def plan_text(name: str, rig: str | None = None, *, cpus: int | None = None) -> str:
+    """Return the plan file of the study of that name for a rig, with the number of jobs that this host's CPUs give.
+
+    Raises PlanError with what was probably meant for an unknown name or rig.
+    """
+    texts = _texts(name)
+    text = filled(texts.get(_variant(rig), texts[""]), _jobs(None, cpus))
+    if rig is not None:
+        text = _RIG.sub(lambda _: f"rig = {json.dumps(rig)}", text, count=1)
+    read_plan(text)  # refuses a rig that there is not
+    return text
+
+
+def departures(found: Sequence[Arm], study: Sequence[Arm]) -> Iterator[tuple[str, str]]:
+    """Yield each arm that is not as in the study, whose arms are `study`, and what it differs in."""
+    theirs = {arm.name: arm for arm in study}
+    for arm in found:
+        known = theirs.pop(arm.name, None)
+        if known is None:
+            yield arm.name, "the study has none of this name"
+        elif known.stack != arm.stack:
+            ours, said = dict(arm.settings), dict(known.settings)
+            apart = [name for name in {**said, **ours} if ours.get(name) != said.get(name)]
+            words = (
+                f"{name} {ours.get(name, 'not set')}, in the study {said.get(name, 'not set')}" for name in apart
+            )
+            yield arm.name, "; ".join(words)
+    yield from ((name, "not in the plan") for name in theirs)
+
+
+def _texts(name: str) -> dict[str, str]:
+    """Return the plan files of a study by the variant in their names, the number of jobs left open."""
+    names = _names()
+    if name not in names:
+        hint = did_you_mean(name, names) or f"`virtune study list` shows them: {', '.join(names)}"
+        raise PlanError(f"there is no study {quoted(name)}", hint=hint)
+    files = {end: _PLACE / f"{name}{end}.toml" for end in ("", *_VARIANTS.values())}
+    return {end: file.read_text(encoding="utf-8") for end, file in files.items() if file.exists()}
+
+
+def _variant(rig: str | None) -> str:
+    asked = None if rig is None else read_rig(rig)
+    return "" if asked is None else _VARIANTS.get(asked.kind.front, "")
 
 
 def filled(text: str, jobs: int) -> str:
@@ -123,8 +172,9 @@ def filled(text: str, jobs: int) -> str:
     return text
 
 
-def _jobs(asked: str | None, cpus: int) -> int:
+def _jobs(asked: str | None, cpus: int | None) -> int:
     """Return how many jobs a study has: two or more, and above eight a multiple of it."""
+    cpus = len(os.sched_getaffinity(0)) if cpus is None else cpus
     if asked is None:
         jobs = min(max(2, cpus), _JOBS_MAX)
         return jobs if jobs <= _DISKS_MAX else jobs // _DISKS_MAX * _DISKS_MAX

@@ -3,7 +3,8 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import assert_never
@@ -11,7 +12,7 @@ from typing import assert_never
 from virtune.fio.jobfile import own_times, read_job_file
 from virtune.fio.workloads import parse_workload
 from virtune.flows.probe import probe
-from virtune.flows.run.builtin_studies import Builtin, builtin
+from virtune.flows.run.builtin_studies import builtin, departures, on_target
 from virtune.flows.run.passed import with_drive
 from virtune.flows.run.preconditions import guest_is_built
 from virtune.flows.run.scratch_default import default_scratch
@@ -23,7 +24,7 @@ from virtune.model.option import ChosenOption, Provenance
 from virtune.model.rig import FORMAT_KNOB
 from virtune.model.spelling import did_you_mean
 from virtune.model.stack import Stack
-from virtune.model.study import Arm, Study, StudyKind
+from virtune.model.study import CHANGED_ARM, CHANGED_WORKLOAD, Arm, Study, StudyKind
 from virtune.model.study_options import (
     BUDGET_MAX,
     BUDGET_ROUNDS,
@@ -80,39 +81,39 @@ def study_for(question: Question) -> tuple[Study, str]:
 
     Raises PlanError, with what is wrong and a hint, before anything is made or run.
     """
-    plan = _plan(question)
+    plan, raw = _plan(question)
     written = Provenance.BUILTIN if question.builtin else Provenance.PLAN
     asked, sources = layered((Provenance.FLAG, _quickly(question)), (written, plan))
-    given = with_drive(_arms(question.kind, asked), asked.target, builtin=bool(question.builtin))
-    arms, target = given.arms, given.target
+    question = replace(question, kind=_kind(question, asked))
+    made = _arms(question.kind, asked)
+    given = with_drive(made, asked.target, builtin=bool(asked.study))
     at_load = read_loads(asked.at_load)
-    metric = checked_metric(asked.metric or (AT_LOAD[0] if at_load else OPTIONS["metric"].default))
-    span = checked_span(asked)
     workloads = _workloads_of(question, plan)
     own_seconds, own_ramp = _own_times(workloads)
-    scratch, own = asked.scratch or default_scratch(), (*_differs(question), *given.options)
+    scratch = asked.scratch or default_scratch()
+    own = (*_raw(raw), *given.options, *_departures(question, asked, made, workloads))
     study = Study(
         id="",
         created="",
         kind=question.kind,
-        arms=arms,
-        baseline=choose_baseline(arms, asked.baseline),
+        arms=given.arms,
+        baseline=choose_baseline(given.arms, asked.baseline),
         workloads=workloads,
         rounds=most_rounds(question.kind, asked),
         seconds=_or(asked.seconds, own_seconds, TRIAL_SECONDS[question.kind]),
         ramp_seconds=_or(asked.ramp, own_ramp, OPTIONS["ramp"].default),
         seed=random_seed() if asked.seed is None else asked.seed,
         scratch=str(scratch.absolute()),
-        span_bytes=span,
-        target=None if target is None else str(target.absolute()),
-        connect=_connect(asked, arms),
+        span_bytes=checked_span(asked),
+        target=None if given.target is None else str(given.target.absolute()),
+        connect=_connect(asked, given.arms),
         title=asked.title or "",
-        metric=metric,
+        metric=checked_metric(asked.metric or (AT_LOAD[0] if at_load else OPTIONS["metric"].default)),
         also=AT_LOAD[1:] if at_load and not asked.metric else (),
         at_load=at_load,
         margin=_or(asked.margin, OPTIONS["margin"].default),
         confidence=_or(asked.confidence, OPTIONS["confidence"].default),
-        builtin=question.builtin,
+        builtin=asked.study or "",
         conditions=question.conditions,
         attempts=asked.attempts or OPTIONS["attempts"].default,
         check_data=asked.check_data,
@@ -210,23 +211,46 @@ def facts_text(scratch: Path) -> str:
     return json.dumps(probe_document(*probe(scratch)))
 
 
-def _plan(question: Question) -> StudyOptions:
-    if question.builtin:
-        return _builtin(question).plan
-    return StudyOptions() if question.plan is None else read_plan(_text(question.plan))
-
-
-def _builtin(question: Question) -> Builtin:
+def _plan(question: Question) -> tuple[StudyOptions, str | None]:
+    """Return the plan, and what is said of a format that the target of a built-in study does not have."""
     target = question.target is not None
-    return builtin(question.builtin, question.rig, target=target, settings=question.settings, quick=question.quick)
+    if question.builtin:
+        own = builtin(question.builtin, question.rig, target=target, settings=question.settings, quick=question.quick)
+        return own.plan, own.without
+    plan = StudyOptions() if question.plan is None else read_plan(_text(question.plan))
+    return on_target(plan) if plan.study and target else (plan, None)
 
 
-def _differs(question: Question) -> tuple[ChosenOption, ...]:
-    """Return what is recorded with a built-in study of a setting that a target does not have."""
-    if not question.builtin or question.target is None:
-        return ()
-    without = _builtin(question).without
-    return () if without is None else (ChosenOption(name=FORMAT_KNOB, value=without, source=Provenance.DEFAULT),)
+def _kind(question: Question, asked: StudyOptions) -> StudyKind:
+    """Return the kind of the study: the copy of a plan of one stack is measured."""
+    copied = question.kind is StudyKind.COMPARE and asked.study and not (asked.arms or asked.vary)
+    return StudyKind.MEASURE if copied else question.kind
+
+
+def _raw(said: str | None) -> tuple[ChosenOption, ...]:
+    return () if said is None else (ChosenOption(name=FORMAT_KNOB, value=said, source=Provenance.DEFAULT),)
+
+
+def _departures(
+    question: Question, asked: StudyOptions, arms: Sequence[Arm], workloads: Sequence[Workload]
+) -> Iterator[ChosenOption]:
+    """Yield what is recorded of arms and workloads that are not as in the built-in study: a copy of its plan may have
+    been edited, and settings may have been given.
+    """
+    if not asked.study:
+        return
+    given = [arm.stack for arm in arms if "machine.vcpus" in dict(arm.settings)]
+    jobs = Counter(stack.guests * stack.machine.cpus for stack in given).most_common(1)  # of a copy: another host's
+    cpus = jobs[0][0] if jobs else None
+    own = builtin(asked.study, asked.rig, target=asked.target is not None, quick=question.quick, cpus=cpus)
+    theirs = _arms(own.kind, replace(own.plan, rig=asked.rig))
+    for name, words in departures(arms, theirs):
+        yield ChosenOption(name=f"{CHANGED_ARM}{name}", value=words, source=Provenance.PLAN)
+    known = {found.name: found for word in own.plan.workloads for found in parse_workload(word)}
+    for workload in workloads:
+        if known.get(workload.name) != workload:
+            words = "not the study's load" if workload.name in known else "the study has none of this name"
+            yield ChosenOption(name=f"{CHANGED_WORKLOAD}{workload.name}", value=words, source=Provenance.PLAN)
 
 
 def _arms(kind: StudyKind, asked: StudyOptions) -> tuple[Arm, ...]:

@@ -10,6 +10,7 @@ from virtune.model.metric import BY_ID
 from virtune.model.published import AuthorsValue, PublishedFigure, PublishedStudy, ServiceLevel
 from virtune.model.remark_kinds import EMULATED, SIMULATED
 from virtune.model.result import Result
+from virtune.model.study import Study
 from virtune.model.workload import Workload
 from virtune.report.text.layout import Column, Paragraph, Records
 from virtune.report.text.study.clients import programs_of
@@ -22,7 +23,7 @@ def beside(result: Result, published: PublishedStudy, facts: str = "") -> list[R
     """Lay out the authors' figures next to this host's, and the differences in set-up; `facts` are the host's."""
     arms = {"", *(arm.name for arm in result.study.arms)}
     figures = (one for one in published.figures if {one.arm, one.of} <= arms)
-    rows = [(one, workload) for one in figures for workload in _workloads(result, one)]
+    rows = [(one, at) for one in figures for at in _workloads(result, one) if _still(result.study, one, at)]
     lines = [
         f"published: {published.source}; {published.machine}",
         f"here: {host_line(result.study, facts, programs_of(result))}",
@@ -76,6 +77,11 @@ def _workloads(result: Result, one: AuthorsValue) -> tuple[Workload, ...]:
     if not offered:
         return tuple(found[:1])
     return (max(offered, key=lambda workload: workload.offered_iops or 0),) if one.metric == "iops" else ()
+
+
+def _still(study: Study, one: AuthorsValue, workload: Workload) -> bool:
+    """Whether what a value is of is as in the built-in study."""
+    return study.keeps(one.arm or study.baseline, workload) and (not one.of or study.keeps(one.of))
 
 
 def _row(result: Result, one: AuthorsValue, workload: Workload) -> tuple[str, ...]:

@@ -109,6 +109,7 @@ def ending(result: Result, published: PublishedStudy | None = None, facts: str =
     words = [f"values beside differences: {level_words(result.study)}"] if result.typical else []
     words += [_IN_PARENTHESES] if any(map(_disturbed, result.arms)) else []
     words += [] if result.study.left_out is None else [result.study.left_out]
+    words += result.study.changed
     note = _lines(*words)
     return [title, *arrange(result), *note, *([] if published is None else beside(result, published, facts))]
 
@@ -230,7 +231,7 @@ def _engine_reading(result: Result, arm: Arm, workload: Workload) -> Iterator[st
     if summary is None:
         return
     name = workload.name.removeprefix(_ENGINE_NAMES)
-    if name in ENGINE_WORDS:
+    if name in ENGINE_WORDS and result.study.keeps(arm.name, workload):
         yield f"{name}: {ENGINE_WORDS[name]}"
     slat, clat = (_value(result, arm, workload, metric) for metric in ("slat.mean", "clat.mean"))
     if slat is not None and clat is not None:
