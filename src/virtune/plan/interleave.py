@@ -15,7 +15,8 @@ TRIALS_MAX = 100_000
 def trials(
     arms: Sequence[str], workloads: Sequence[str], *, rounds: int, seed: int, restart: bool = False
 ) -> tuple[Trial, ...]:
-    """Plan the trials: `rounds` complete blocks of every arm under every workload, each in a new random order.
+    """Plan the trials: `rounds` complete blocks of every arm under every workload, every other one in a new random
+    order and the one after it in the reverse of that, so that no arm gains by its place in a round.
 
     The same seed gives the same order, and more rounds go on where fewer ended. `restart`: each in a new process.
     """
@@ -28,7 +29,11 @@ def trials(
     if len(set(pairs)) < len(pairs):
         raise PlanError("two arms, or two workloads, have the same name")
     chance = Random(seed)  # noqa: S311 - a fair order, not a secret
-    order = [(block, *pair) for block in range(1, rounds + 1) for pair in chance.sample(pairs, len(pairs))]
+    order: list[tuple[int, str, str]] = []
+    places = pairs
+    for block in range(1, rounds + 1):
+        places = chance.sample(pairs, len(pairs)) if block % 2 else places[::-1]
+        order += ((block, *pair) for pair in places)
     return tuple(
         Trial(number=number, round=block, arm=arm, workload=workload, restart=restart)
         for number, (block, arm, workload) in enumerate(order, 1)
