@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from scipy import interpolate, special, stats
 
 from virtune.analyse.stats.anytime import HUBER_K, LAG1_DOUBT, LAG1_MAX, quantile
-from virtune.analyse.stats.arm_noise import pair_noise
 from virtune.analyse.stats.group_sequential import dunnett_alpha, level_of
+from virtune.analyse.stats.noise import lag1_of, pseudo_values
 from virtune.analyse.stats.paired import Levels, compare_planned
-from virtune.analyse.stats.planned import CLIP, mixed_quantile
+from virtune.analyse.stats.planned import Estimates, differences, estimates, mixed_quantile, plain_means
 from virtune.model.metric import BY_ID
 from virtune.model.verdict import Verdict, fewest_planned
 
@@ -32,11 +32,15 @@ _WORDS = {Verdict.BETTER: BETTER, Verdict.WORSE: WORSE, Verdict.SAME: SAME, Verd
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A look at many runs: verdict, mean and radius (ln) of the interval that is shown; runs x pairs."""
+    """A look at many runs: verdict, mean and radius (ln) of the interval that is shown, runs x pairs; and whether the
+    result says of an arm that its level lasts or that rounds are far from it. `rounds` is the round of the look.
+    """
 
     verdict: NDArray[np.int64]
     mean: NDArray[np.float64]
     radius: NDArray[np.float64]
+    said: NDArray[np.bool_]
+    rounds: NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,18 +67,19 @@ def judge_all(values: Rounds, *, every: bool = False) -> Ended:
     pairs, alpha = pairs_of(arms, every=every), alpha_of(arms, every=every)
     shape = runs, len(pairs)
     first, verdict = np.zeros(shape, np.int64), np.full(shape, UNDECIDED)
-    mean, radius = np.zeros(shape), np.full(shape, math.inf)
-    open_ = np.arange(runs)
+    mean, radius, said = np.zeros(shape), np.full(shape, math.inf), np.zeros(runs, bool)
+    open_, stopped = np.arange(runs), np.zeros(runs, np.int64)
     for count in range(fewest_planned(arms), planned + 1):
         level = level_at(count, planned, alpha, fewest=fewest_planned(arms))
         seen = judge(values[open_, :count], pairs, alpha=alpha, level=level)
-        verdict[open_], mean[open_], radius[open_] = seen.verdict, seen.mean, seen.radius
+        verdict[open_], mean[open_], radius[open_], said[open_] = seen.verdict, seen.mean, seen.radius, seen.said
+        stopped[open_] = count
         different = np.isin(seen.verdict, (BETTER, WORSE))
         first[open_] = np.where((first[open_] == 0) & different, count, first[open_])
         open_ = open_[(seen.verdict == UNDECIDED).any(axis=1)]
         if not len(open_):
             break
-    return Ended(last=Judged(verdict=verdict, mean=mean, radius=radius), first=first)
+    return Ended(last=Judged(verdict=verdict, mean=mean, radius=radius, said=said, rounds=stopped), first=first)
 
 
 @cache
@@ -87,35 +92,32 @@ def judge(values: Rounds, pairs: Sequence[tuple[int, int]], *, alpha: float, lev
     """Judge runs at one look."""
     arms = values.shape[2]
     every = pairs_of(arms, every=True)
-    mean, radius = _planned(_apart(values, every), arms, level)
+    mean, radius, seen = _planned(values, every, level)
     turned = [every.index(max((a, b), (b, a))) for a, b in pairs]
     mean, radius = mean[:, turned], radius[:, turned]
-    found = _apart(values, pairs)
+    found = differences(values, pairs)
     other_mean, other = _whenever(found, len({arm for pair in pairs for arm in pair}), alpha)
     reach = math.log1p(MARGIN)
-    alike = np.abs(other_mean) + other < reach
+    plain, around = plain_means(values, pairs, alpha=alpha)
+    steady = seen.lasts[:, turned] == 0
+    quiet = ~seen.far[:, turned] & (np.abs(plain) + around < reach)
+    alike = steady & quiet & (np.abs(other_mean) + other < reach)
     mean, radius = np.where(alike, other_mean, mean), np.where(alike, other, radius)
-    same = np.abs(mean) + radius < reach
+    within = np.abs(mean) + radius < reach
     up = (found > 0).sum(axis=1)
     fewer = np.minimum(up, found.shape[1] - up)
     agree = np.minimum(1.0, 2 * stats.binom.cdf(fewer, found.shape[1], 0.5)) <= 0.5
-    verdict = np.where((np.abs(mean) > radius) & agree, np.sign(mean).astype(np.int64), UNDECIDED)
-    return Judged(verdict=np.where(same, SAME, verdict), mean=mean, radius=radius)
+    told = ~within & (np.abs(mean) > radius) & agree & (np.sign(mean) == np.sign(plain))
+    verdict = np.where(within & quiet, SAME, np.where(told, np.sign(mean).astype(np.int64), UNDECIDED))
+    said: NDArray[np.bool_] = np.any(seen.far[:, turned] | (seen.lasts[:, turned] > 0), axis=1)
+    return Judged(verdict=verdict, mean=mean, radius=radius, said=said, rounds=np.full(len(values), values.shape[1]))
 
 
-def _apart(values: Rounds, pairs: Sequence[tuple[int, int]]) -> Rounds:
-    apart: Rounds = values[:, :, [a for a, _ in pairs]] - values[:, :, [b for _, b in pairs]]
-    return apart
-
-
-def _planned(found: Rounds, arms: int, level: float) -> tuple[Rounds, Rounds]:
-    count = found.shape[1]
-    weighed = _pseudo_values(found, CLIP)
-    own = weighed.var(axis=1, ddof=1)
-    pairs = pairs_of(arms, every=True)
-    variance, df = pair_noise(own, pairs, np.full(len(pairs), count - 1.0))
-    lag1 = _lag1(weighed / np.sqrt(variance)[:, None])
-    return weighed.mean(axis=1), _quantiles(level, df, lag1[:, None], count, arms) * np.sqrt(variance / count)
+def _planned(values: Rounds, pairs: list[tuple[int, int]], level: float) -> tuple[Rounds, Rounds, Estimates]:
+    _, count, arms = values.shape
+    seen = estimates(values, pairs, level=level)
+    sds = _quantiles(level, seen.df, seen.lag1[:, None], count, arms)
+    return seen.mean, np.maximum(sds * np.sqrt(seen.variance / count), seen.lasts), seen
 
 
 def _quantiles(level: float, df: Rounds, lag1: Rounds, rounds: int, arms: int) -> Rounds:
@@ -136,32 +138,13 @@ def _grid(level: float, rounds: int, arms: int) -> interpolate.RectBivariateSpli
 
 def _whenever(found: Rounds, arms: int, alpha: float) -> tuple[Rounds, Rounds]:
     count = found.shape[1]
-    weighed = _pseudo_values(found, HUBER_K)
+    weighed = pseudo_values(found, clip=HUBER_K)
     variance, df = _moderated(weighed.var(axis=1, ddof=1), count - 1.0, arms)
-    lag1 = np.clip(_lag1(weighed) + LAG1_DOUBT / math.sqrt(count * (arms - 1)), 0, LAG1_MAX)[:, None]
+    lag1 = np.clip(lag1_of(weighed) + LAG1_DOUBT / math.sqrt(count * (arms - 1)), 0, LAG1_MAX)[:, None]
     sds = np.zeros_like(df)
     for one in np.unique(df):
         sds = np.where(df == one, quantile(count, float(one), alpha), sds)
     return weighed.mean(axis=1), sds * np.sqrt(variance * (1 + lag1) / (1 - lag1) / count)
-
-
-def _median(found: Rounds) -> Rounds:
-    ordered, count = np.sort(found, axis=1), found.shape[1]
-    middle: Rounds = (ordered[:, (count - 1) // 2] + ordered[:, count // 2]) / 2
-    return middle
-
-
-def _pseudo_values(found: Rounds, clip: float) -> Rounds:
-    center = _median(found)
-    apart = np.abs(found - center[:, None])
-    scale = 1.4826 * np.maximum(_median(apart), _median(apart.reshape(len(found), -1, 1)))
-    pseudo = found
-    for _ in range(7):
-        z = (found - center[:, None]) / scale[:, None]
-        weight = np.maximum((np.abs(z) <= clip).mean(axis=1), 0.3)
-        pseudo = center[:, None] + scale[:, None] * np.clip(z, -clip, clip) / weight[:, None]
-        center = pseudo.mean(axis=1)
-    return pseudo
 
 
 def _moderated(own: Rounds, df: float, arms: int) -> tuple[Rounds, Rounds]:
@@ -171,12 +154,6 @@ def _moderated(own: Rounds, df: float, arms: int) -> tuple[Rounds, Rounds]:
     noisy = own > pooled * special.fdtri(df, max(1.0, (arms - 1) * df), 0.99)
     lent = np.where(noisy, 0.0, min((arms - 2) * df, 2 * df + 4))
     return (lent * pooled + df * own) / (lent + df), df + lent
-
-
-def _lag1(weighed: Rounds) -> Rounds:
-    rest = weighed - weighed.mean(axis=1, keepdims=True)
-    found: Rounds = (rest[:, 1:] * rest[:, :-1]).sum(axis=(1, 2)) / (rest**2).sum(axis=(1, 2)) + 1 / weighed.shape[1]
-    return found
 
 
 def disagreements(values: Rounds, *, planned: int) -> int:
@@ -199,8 +176,8 @@ def disagreements(values: Rounds, *, planned: int) -> int:
             fewest=fewest,
         )
         for index, theirs in enumerate(found):
-            high = math.exp(mine.mean[run, index] + mine.radius[run, index])
+            high = mine.mean[run, index] + mine.radius[run, index]
             most = 1e-3 * max(1.0, mine.radius[run, index])
-            near = theirs.ratio is None or abs(math.log(theirs.ratio.high / high)) < most
+            near = theirs.ratio is None or abs(math.log(theirs.ratio.high) - high) < most
             differ += _WORDS[theirs.verdict] != mine.verdict[run, index] or not near
     return differ

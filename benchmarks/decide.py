@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How often verdicts are wrong, and what five minutes find: rounds whose truth is known, judged by the product.
 
-    python -m benchmarks.decide [wrong|few|found|covered|recorded|forecast ...] [--runs 1000] [--arms 2 4 8]
+    python -m benchmarks.decide [PART ...] [--runs 1000] [--arms 2 4 8]
 
 Every part judges as `virtune compare` does: after every round from the fifth on (two arms: the sixth), by the plan of
 a default comparison (five minutes of trials of 2.9 s). The noise is made here and shares nothing with the product:
@@ -15,6 +15,9 @@ a default comparison (five minutes of trials of 2.9 s). The noise is made here a
   neighbour P   each trial, whichever arm's, is slowed 2 to 5 times with chance P
   bursts N      the same while a neighbour works, which it does and does not for N slots on average, in random order
   one-arm K     in K rounds the last arm's trial is slowed 2 to 5 times, and no other arm's
+
+`odd-rounds` has the kinds of ROUGH: rounds that one arm, or each, spends at two levels, that are skewed, cold, or
+that last. "Said" is that the result says of an arm that it is far from its level in rounds of its own, or changes it.
 
 Seeds are fixed. The results are kept in decide.md.
 """
@@ -117,6 +120,112 @@ def disturbed(chance: np.random.Generator, kind: str, size: float, shape: tuple[
         np.put_along_axis(hit, chance.random(shape).argsort(axis=2), works, 2)
     white -= hit * np.log(chance.uniform(2, 5, shape))
     return white
+
+
+ROUGH = (
+    ("independent", 0.0), ("steps", 0.0), ("unequal-rounds", 0.0), ("cold-rounds", 0.0), ("cold-arm", 1.0),
+    ("cold-arm", 2.0), ("cold-arm", 3.0), ("skewed", 0.0), ("skewed-arm", 0.0), ("growing", 0.0), ("freezes", 0.0),
+    ("carried", 0.3), ("carried", 0.5), ("two-point-arm", 0.2), ("two-point-arm", 0.4), ("uneven-point-arm", 0.2),
+    ("two-point-base", 0.4), ("first-slower", 0.08), ("first-slower", 0.16), ("first-slower", 0.3),
+    ("two-point-all", 0.2), ("two-point-all", 0.4), ("states", 0.05), ("states", 0.15), ("slow-share", 1 / 3),
+    ("slow-share", 0.1),
+)  # fmt: skip
+"""Rounds of equal arms that are not normal, not alike or not independent: kind and size."""
+
+DIPS = ((0.10, 0.5), (0.10, 0.3), (0.15, 0.3), (0.20, 0.3), (0.25, 0.33))
+"""The share of its rounds in which the last arm alone falls, and to what."""
+
+
+def orders(chance: np.random.Generator, shape: tuple[int, int, int]) -> NDArray[np.int64]:
+    """Draw each arm's place in each round as `plan.interleave` does: a random order, and then its reverse."""
+    drawn = chance.random(shape).argsort(axis=2)
+    later = shape[1] // 2 * 2
+    drawn[:, 1:later:2] = shape[2] - 1 - drawn[:, 0:later:2]
+    return drawn
+
+
+def rough(chance: np.random.Generator, kind: str, size: float, shape: tuple[int, int, int], sd: float) -> Rounds:
+    """Draw rounds of equal arms of a kind of ROUGH; `sd` is that of one round's difference of two calm arms."""
+    runs, rounds, arms = shape
+    each = sd / math.sqrt(2)
+    white: Rounds = each * chance.standard_normal(shape)
+    match kind:
+        case "steps" | "freezes":
+            slots = _of_host(chance, kind, (runs, rounds * arms)).reshape(shape)
+            white += np.take_along_axis(slots, orders(chance, shape), 2)
+        case "first-slower":
+            white += math.log1p(-size) * (orders(chance, shape) == 0)
+        case "unequal-rounds":
+            white *= np.exp(0.8 * chance.standard_normal((runs, rounds, 1)))
+        case "cold-rounds":
+            white[:, 0] += np.log(chance.uniform(0.2, 0.6, (runs, arms)))
+            white[:, 1] += np.log(chance.uniform(0.7, 0.95, (runs, arms)))
+        case "carried":
+            white = _carried(white / each, size) * each
+        case "states":
+            white += _states(chance, shape) * math.log1p(size)
+        case "slow-share":
+            slow = _carried(chance.standard_normal(shape), 0.9)
+            white = math.sqrt(1 - size) * white + math.sqrt(size) * each * slow
+        case _:
+            return _of_an_arm(chance, kind, size, white, each)
+    return white
+
+
+def _of_an_arm(chance: np.random.Generator, kind: str, size: float, white: Rounds, each: float) -> Rounds:
+    """Add to `white` what one arm does, or each by itself, in rounds that are independent."""
+    shape = runs, rounds, arms = white.shape
+    point = np.where(chance.random(shape) < 0.5, 0.5, -0.5) * math.log1p(size)
+    match kind:
+        case "cold-arm":
+            white[:, : int(size), -1] -= math.log(2)
+        case "skewed" | "skewed-arm":
+            tail = -np.exp(chance.standard_normal(shape))
+            tail = each * (tail + math.exp(0.5)) / math.sqrt(math.exp(2) - math.exp(1))
+            return np.where(np.arange(arms) == arms - 1, tail, white) if kind == "skewed-arm" else tail
+        case "growing":
+            white[:, :, -1] *= np.linspace(1, 5, rounds)
+        case "two-point-arm":
+            white[:, :, -1] += point[:, :, -1]
+        case "uneven-point-arm":
+            white[:, :, -1] += math.log1p(size) * ((chance.random((runs, rounds)) < 0.25) - 0.25)
+        case "two-point-base":
+            white[:, :, 0] += point[:, :, 0]
+        case "two-point-all":
+            white += point
+    return white
+
+
+def _of_host(chance: np.random.Generator, kind: str, shape: tuple[int, int]) -> Rounds:
+    """Draw what a host does to the slots of runs: its level steps by 15 % (sd) every 8 to 60, or it freezes."""
+    found = np.zeros(shape)
+    for run in range(shape[0]):
+        begin = 0
+        while begin < shape[1]:
+            lasts = int(chance.integers(8, 61) if kind == "steps" else chance.integers(3, 11))
+            if kind == "steps":
+                found[run, begin:] = 0.15 * chance.standard_normal()
+            else:
+                found[run, begin : begin + lasts] = math.log(chance.uniform(0.05, 0.5))
+                lasts += int(chance.integers(10, 61))
+            begin += lasts
+    return found
+
+
+def _carried(white: Rounds, rho: float) -> Rounds:
+    found = white.copy()
+    for number in range(1, white.shape[1]):
+        found[:, number] = rho * found[:, number - 1] + math.sqrt(1 - rho**2) * white[:, number]
+    return found
+
+
+def _states(chance: np.random.Generator, shape: tuple[int, int, int]) -> Rounds:
+    """Draw which of two levels, half below or above 0, each arm has in each round; one lasts 3 to 20 on average."""
+    runs, _, arms = shape
+    turns = chance.random(shape) < 1 / chance.uniform(3, 20, (runs, 1, arms))
+    turns[:, 0] = chance.random((runs, arms)) < 0.5
+    found: Rounds = turns.cumsum(axis=1) % 2 - 0.5
+    return found
 
 
 def drawn(kind: str, rho: float, *, runs: int, rounds: int, arms: int, sd: float, effect: float = 0.0) -> Rounds:
@@ -278,7 +387,65 @@ def forecast(runs: int, arms: tuple[int, ...]) -> None:
             print(f"forecast, {count} arms, sd {sd:.0%}: {least:.1%} is found in {share:.3f}", flush=True)
 
 
-PARTS = {"wrong": wrong, "few": few, "found": found, "covered": covered, "recorded": recorded, "forecast": forecast}
+def odd_rounds(runs: int, arms: tuple[int, ...]) -> None:
+    """Equal arms whose rounds are not normal, alike or independent: what is called different when it stops, and how
+    much of that without a word on the arm's rounds.
+    """
+    for count in arms:
+        for number, (kind, size) in enumerate(ROUGH):
+            chance, shape = np.random.default_rng([41, count, number]), (runs, rounds_for(count), count)
+            common = 9 + 0.08 * chance.standard_normal((*shape[:2], 1))
+            values = common + rough(chance, kind, size, shape, 0.05)
+            _agree(values[:6], f"{count} arms, {kind} {size:g}")
+            last = judge_all(values).last
+            told = np.isin(last.verdict, (BETTER, WORSE)).any(axis=1)
+            print(
+                f"{count} arms, {kind} {size:.2g}: called different {told.mean():.3f}, of these not said"
+                f" {(told & ~last.said).mean():.3f}; said {last.said.mean():.3f}, same"
+                f" {(last.verdict == SAME).mean():.2f}, all intervals hold the truth"
+                f" {_holds(last, np.zeros(count - 1)).mean():.3f}; Dunnett once at the end"
+                f" {fixed_dunnett(values).any(axis=1).mean():.3f}",
+                flush=True,
+            )
+
+
+def dips(runs: int, arms: tuple[int, ...]) -> None:
+    """The last arm alone falls in some rounds: how often it is called the same, though it fell in a round by then."""
+    for count in arms:
+        for number, (share, to) in enumerate(DIPS):
+            chance, shape = np.random.default_rng([43, count, number]), (runs, rounds_for(count), count)
+            common = 9 + 0.08 * chance.standard_normal((*shape[:2], 1))
+            values = common + 0.02 / math.sqrt(2) * chance.standard_normal(shape)
+            fell = chance.random(shape[:2]) < share
+            values[:, :, -1] += math.log(to) * fell
+            _agree(values[:6], f"{count} arms, dips {share:g}")
+            ended = judge_all(values)
+            verdict = ended.last.verdict[:, -1]
+            seen = np.cumsum(fell, axis=1)[np.arange(runs), ended.last.rounds - 1] > 0
+            print(
+                f"{count} arms, {share:.0%} of its rounds at {to:.0%}: same {(verdict == SAME).mean():.3f}, after a"
+                f" round in which it fell {(seen & (verdict == SAME)).mean():.3f}, better"
+                f" {(verdict == BETTER).mean():.3f}, worse {(verdict == WORSE).mean():.3f},"
+                f" said {ended.last.said.mean():.3f}",
+                flush=True,
+            )
+
+
+def _agree(values: Rounds, what: str) -> None:
+    if differ := disagreements(values, planned=values.shape[1]):
+        raise SystemExit(f"{differ} verdicts differ from the product's: {what}")
+
+
+PARTS = {
+    "wrong": wrong,
+    "odd-rounds": odd_rounds,
+    "dips": dips,
+    "few": few,
+    "found": found,
+    "covered": covered,
+    "recorded": recorded,
+    "forecast": forecast,
+}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

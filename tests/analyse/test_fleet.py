@@ -15,7 +15,8 @@ from virtune.analyse.fleet.odd import HOSTS_MIN, deleted_residuals, false_discov
 from virtune.analyse.fleet.pooled import Values, arrays, everyone, pooled, restricted_likelihood
 from virtune.analyse.fleet.ranks import ranks
 from virtune.analyse.fleet.times import require_comparable
-from virtune.analyse.fleet.traits import split_by_chance, traits
+from virtune.analyse.fleet.traits import traits
+from virtune.analyse.stats.student import fisher
 from virtune.model.errors import PreconditionError, UsageError
 from virtune.model.fleet import HostEstimate
 
@@ -232,4 +233,4 @@ def test_what_is_written_here_is_what_scipy_says() -> None:
     for having, odd, others_having, others in ((1, 1, 0, 2), (2, 3, 1, 9), (3, 3, 9, 9)):
         table = [[having, odd - having], [others_having, others - others_having]]
         exact = fisher_exact(table, alternative="greater").pvalue
-        assert split_by_chance(having, odd, others_having, others) == pytest.approx(exact)
+        assert fisher(having, odd, others_having, others) == pytest.approx(exact)

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from tests.analyse.attempts import attempt, attempts
 from tests.report.records import study
 
+from virtune.analyse.stats.student import fisher
 from virtune.analyse.study.summarise import summarise
 from virtune.analyse.trial.rejection import (
-    RejectionCounts,
-    fisher,
     pardons,
     rejected_for,
     unsettled,
@@ -199,6 +198,7 @@ def test_the_exact_test_is_the_one_of_scipy(tried: int, others: int, rejected: f
     from scipy.stats import fisher_exact  # it takes seconds to load, and no other test of this module needs it
 
     mine, theirs = round(rejected * tried), round(others_rejected * others)
-    counts = RejectionCounts(tried=tried, rejected=mine, others_tried=others, others_rejected=theirs)
     table = [[mine, tried - mine], [theirs, others - theirs]]
-    assert fisher(counts) == pytest.approx(float(fisher_exact(table, alternative="greater").pvalue), rel=1e-9)
+    assert fisher(mine, tried, theirs, others) == pytest.approx(
+        float(fisher_exact(table, alternative="greater").pvalue), rel=1e-9
+    )

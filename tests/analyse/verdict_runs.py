@@ -2,6 +2,7 @@
 """Comparisons whose verdicts are known."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 
@@ -15,8 +16,18 @@ from virtune.plan.interleave import propose
 from virtune.plan.looks import looked_at
 
 
-def run(asked: Study, count: int, *, better: float = 1.0, noise: float = 0.05, seed: int = 1) -> StudyRecord:
-    """So many rounds of a study, looked at after each; the last arm is better by a factor."""
+def run(
+    asked: Study,
+    count: int,
+    *,
+    better: float = 1.0,
+    noise: float = 0.05,
+    seed: int = 1,
+    odd: Mapping[tuple[str, int], float] | None = None,
+) -> StudyRecord:
+    """So many rounds of a study, looked at after each; the last arm is better by a factor, and an arm in a round by
+    another one where `odd` has it.
+    """
     chance, made = Random(seed), tuple[TrialRecord, ...]()
     for number in range(1, count + 1):
         trials = propose(asked, rounds=1, workloads={one.name for one in asked.workloads})
@@ -24,6 +35,7 @@ def run(asked: Study, count: int, *, better: float = 1.0, noise: float = 0.05, s
         asked = looked_at(asked, number / asked.rounds)
         for trial in trials:
             level = better if trial.arm == asked.arms[-1].name else 1.0
+            level *= (odd or {}).get((trial.arm, number), 1.0)
             iops, p99 = (1e4 * level * math.exp(chance.gauss(0, noise / math.sqrt(2))) for _ in range(2))
             made = (*made, measured(trial, lambda _, found={"iops": iops, "latency.p99": 1e10 / p99}: found))  # type: ignore[misc]
     return StudyRecord(study=asked, facts="", finished=True, trials=made)

@@ -15,6 +15,9 @@ class Reason(StrEnum):
     WORSE_SIDE = "worse-side"
     WITHIN_MARGIN = "within-margin"
     NOT_SETTLED = "not-settled"
+    FAR_ROUNDS = "far-rounds"
+    PLAIN_MEAN = "plain-mean"
+    LASTING_LEVELS = "lasting-levels"
     SIGN_TEST = "sign-test"
     RANK_TEST = "rank-test"
     TOO_FEW = "too-few"
@@ -71,6 +74,10 @@ WORDS: Mapping[Reason, str] = {
     Reason.WORSE_SIDE: "the whole interval is on the worse side",
     Reason.WITHIN_MARGIN: "any difference is smaller than {margin}",
     Reason.NOT_SETTLED: "the interval includes 0 and reaches beyond the {margin} margin",
+    Reason.FAR_ROUNDS: "the mean differs by less than {margin}, but an arm alone is far off in some of its rounds",
+    Reason.PLAIN_MEAN: "{how} only with extreme rounds counting less: the plain means differ by {plain}",
+    Reason.LASTING_LEVELS: "an arm changes its level for many rounds at a time, and the interval that this allows"
+    " includes 0 and reaches beyond the {margin} margin",
     Reason.SIGN_TEST: "the sign test is not significant: a few rounds carry the difference",
     Reason.RANK_TEST: "the rank test is not significant: a few runs carry the difference",
     Reason.TOO_FEW: "{had}; {least} are the minimum for a verdict",

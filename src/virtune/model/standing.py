@@ -18,7 +18,9 @@ class Contrast:
     `radius` is infinite where the data do not allow an interval, and `why` then says why; else it is None. `sd` is
     the standard deviation of one block's difference (0.05: about 5 %), as it went into the radius: robust, moderated
     by the other pairs, and larger where neighbouring blocks are correlated (`lag1`, 0 to 0.9, is that
-    autocorrelation). `df` are the degrees of freedom behind `sd`.
+    autocorrelation). `df` are the degrees of freedom behind `sd`. `plain` is ln of the ratio of the arms' arithmetic
+    means with the half-width of its own t interval, None where that was not asked for. `far`: one of the arms is far
+    from its level in rounds of its own. `lasts`: one changes between levels that last, for which `radius` allows.
     """
 
     blocks: int
@@ -28,6 +30,9 @@ class Contrast:
     df: float = 0.0
     lag1: float = 0.0
     why: Why | None = None
+    plain: tuple[float, float] | None = None
+    far: bool = False
+    lasts: bool = False
 
     @property
     def low(self) -> float:
@@ -42,7 +47,8 @@ class Contrast:
     @property
     def turned(self) -> "Contrast":
         """The contrast `b - a`."""
-        return replace(self, mean=-self.mean)
+        plain = None if self.plain is None else (-self.plain[0], self.plain[1])
+        return replace(self, mean=-self.mean, plain=plain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

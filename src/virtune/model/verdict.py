@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Comparison of two arms on one metric: an interval, a verdict, and why."""
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -57,6 +58,9 @@ class Comparison:
     arms that are not paired (results read from files) `rounds` counts the runs of the arm with fewer, and `change` is
     the ratio of their geometric means, which even one run each has.
 
+    `plain` is the ratio of the arms' arithmetic means with its own interval, in which no round counts less; None
+    where there is no other mean.
+
     `noise` is the standard deviation of one round's difference (ln: 0.05 is about 5 %) as it went into the interval,
     `lag1` is the autocorrelation of rounds that it allows for, and `rounds_left` a forecast for an undecided one:
     that many more rounds decide it with 90 % probability at this noise. All three are None where they are not known.
@@ -74,11 +78,20 @@ class Comparison:
     why: str
     reason: Reason
     change: float | None = None
+    plain: Interval | None = None
     noise: float | None = None
     lag1: float | None = None
     rounds_left: int | None = None
     closed: bool = False
     measured_as: str | None = None
+
+    @property
+    def other_mean(self) -> Interval | None:
+        """The plain mean where it is noticeably another one than `ratio`: by 1 %, and a sixth of the interval."""
+        if self.plain is None or self.ratio is None or not self.ratio.low < self.ratio.high:
+            return None
+        away = abs(math.log(self.plain.estimate / self.ratio.estimate))
+        return self.plain if away > max(0.01, math.log(self.ratio.high / self.ratio.low) / 6) else None
 
     @property
     def measured(self) -> Metric:

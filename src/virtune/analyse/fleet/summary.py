@@ -76,7 +76,7 @@ def level_of(host: str, record: StudyRecord, workload: str, evidence: Evidence |
     logs = [math.log(value) for value in values if math.isfinite(value) and value > 0]
     if len(logs) < ROUNDS_MIN or (spread := stdev(logs)) == 0:
         return None
-    lag1 = min(max(lag1_of(np.array(logs)[:, None]), 0.0), LAG1_MAX)
+    lag1 = min(max(float(lag1_of(np.array(logs)[:, None])), 0.0), LAG1_MAX)
     # the standard error of an AR(1) series
     error = spread / math.sqrt(len(logs)) * math.sqrt((1 + lag1) / (1 - lag1))
     begun, ended = _span(record)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What odd hosts have that the others have not: facts and settings, the most telling first."""
 
-import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
+from virtune.analyse.stats.student import fisher
 from virtune.model.fleet import Trait
 
 SHARE_MAX = 0.5
@@ -44,19 +44,8 @@ def _of_key(
             odd=len(odd),
             others_with=theirs[value],
             others=len(others),
-            p=split_by_chance(count, len(odd), theirs[value], len(others)),
+            p=fisher(count, len(odd), theirs[value], len(others)),
         )
-
-
-def split_by_chance(odd_with: int, odd: int, others_with: int, others: int) -> float:
-    """Return Fisher's exact one-sided p that so many of the odd ones or more have it, were it spread by chance."""
-    # exact, as scipy.stats.fisher_exact, which takes a second to load
-    having = odd_with + others_with
-    as_many = (
-        math.comb(having, mine) * math.comb(odd + others - having, odd - mine)
-        for mine in range(odd_with, min(having, odd) + 1)
-    )
-    return sum(as_many) / math.comb(odd + others, odd)
 
 
 def _agreeing(one: Trait, facts: Mapping[str, Mapping[str, str]], others: Collection[str]) -> int:

@@ -237,4 +237,4 @@ def _lag1(weighed: Values, *, arms: int, doubt: float) -> float:
     blocks = float((~np.isnan(weighed)).sum(axis=0).mean())
     if not np.nanvar(weighed) > 0:
         return 0.0
-    return min(max(lag1_of(weighed) + doubt / math.sqrt(blocks * (arms - 1)), 0.0), LAG1_MAX)
+    return min(max(float(lag1_of(weighed)) + doubt / math.sqrt(blocks * (arms - 1)), 0.0), LAG1_MAX)

@@ -50,8 +50,8 @@ _STEPS = 2
 def pair_noise(own: Values, pairs: Sequence[tuple[int, int]], free: Values) -> tuple[Values, Values]:
     """Return each pair's variance and degrees of freedom, from the variances `own` of all pairs of these arms.
 
-    `own` has the pairs as its last axis, and `free` are the degrees of freedom of each; further axes are kept, as
-    one row for each study. With two arms, or where pairs are missing, what is returned are the pairs' own.
+    `own` and `free`, the degrees of freedom of each, have the pairs as their last axis; further axes are kept, as one
+    row for each study. With two arms, or where pairs are missing, what is returned are the pairs' own.
     """
     names = sorted({arm for pair in pairs for arm in pair})
     arms = len(names)
@@ -59,20 +59,22 @@ def pair_noise(own: Values, pairs: Sequence[tuple[int, int]], free: Values) -> t
         return own, np.broadcast_to(free, own.shape)
     ends = _Ends(*(np.array([names.index(pair[end]) for pair in pairs]) for end in (0, 1)))
     each, effective = _of_arms(own, ends, arms)
-    far = certain(effective, float(free.mean()))[..., None]
+    mean_free = free.mean(axis=-1, keepdims=True)
+    far = certain(effective, mean_free)[..., None]
     common, weight, unlike = _likeness(each, far)
     lent = (1 - unlike) * (_LIKENESS / (far + _LIKENESS))
     mixed = (1 - lent) * each[..., None] + lent * common[..., None]
     # the degrees of freedom of a sum of two variances (Satterthwaite, Biometrics Bulletin 2, 1946)
     error = mixed**2 / (far + (1 - unlike) * _LIKENESS)
     found = mixed[..., ends.one, :] + mixed[..., ends.other, :]
-    most = np.maximum(free, (arms - 1) * free.mean())
-    df = np.clip(found**2 / (error[..., ends.one, :] + error[..., ends.other, :]), free[:, None], most[:, None])
+    most = np.maximum(free, (arms - 1) * mean_free)
+    freedom = found**2 / (error[..., ends.one, :] + error[..., ends.other, :])
+    df = np.clip(freedom, free[..., None], most[..., None])
     logs, weight = np.log(found), weight[..., None, :]
     center = (logs * weight).sum(axis=-1, keepdims=True)
     # an arm that may be unlike the others, or not, is worse known than its mean variance says
     either = unlike * (1 - unlike) * (_LIKENESS / (far + _LIKENESS) * (each - common)[..., None]) ** 2
-    either = _caution(free)[:, None] * (either[..., ends.one, :] + either[..., ends.other, :]) / found**2
+    either = _caution(free)[..., None] * (either[..., ends.one, :] + either[..., ends.other, :]) / found**2
     doubt = ((2 / df + either + (logs - center) ** 2) * weight).sum(axis=-1)
     worse = 2 / doubt < free  # then the pair's own rounds know more
     return np.where(worse, own, (found * weight).sum(axis=-1)), np.where(worse, free, np.minimum(2 / doubt, most))
@@ -91,7 +93,7 @@ class _Ends:
     other: NDArray[np.int64]
 
 
-def certain(arms: Values, free: float) -> Values:
+def certain(arms: Values, free: Values | float) -> Values:
     """Return the degrees of freedom of an arm's own variance, where the differences of all pairs have `free`.
 
     The estimate is a sum of elements of the sample covariance matrix, with variances 2 / free on its diagonal and

@@ -18,6 +18,14 @@ EQUAL = 1e-12
 _WEIGHT_MIN = 0.3
 """The least share of unclipped differences that a pseudo-value is scaled by, so that few blocks do not blow it up."""
 
+ONE_SIDED = 0.06
+"""Where the share of differences clipped on one side exceeds that on the other by more than this, and by more than
+one round (of up to _ONE_SUFFICES rounds by one), there is a second level. Without it an arm of two levels is called
+different in 11 to 21 % of plans (`benchmarks/decide.md`)."""
+
+_ONE_SUFFICES = 11
+"""In so few rounds one that is far off may be half of what an arm does: more false alarms without this than 5 %."""
+
 _ALIKE_LEVEL = 0.99
 """A pair that is noisier than the others beyond this quantile of F keeps its own variance. Without this one noisy arm
 among many would be judged by the noise of quiet ones.
@@ -25,36 +33,47 @@ among many would be judged by the noise of quiet ones.
 
 
 def pseudo_values(found: Values, *, clip: float) -> Values:
+    """Return values whose column mean is Huber's M-estimate, and whose variance over n is that of this estimate."""
+    return clipped(found, clip=clip)[0]
+
+
+def clipped(found: Values, *, clip: float) -> tuple[Values, NDArray[np.bool_]]:
     """Return values whose column mean is Huber's M-estimate, and whose variance over n is that estimate's variance.
 
-    The scale is that of all columns together, from the median absolute deviation, because a single column's is
-    unreliable with few blocks; but a column that is noisier than the rest has its own scale, or all of it would be
-    clipped.
+    The last two axes are rounds and columns; further ones are kept. The scale is that of all columns together, from
+    the median absolute deviation, because a single column's is unreliable with few blocks; but a column that is
+    noisier than the rest has its own scale, or all of it would be clipped. Besides, which columns are clipped
+    more on one side than on the other, by more than ONE_SIDED of the rounds: that is no dip of the host but a second
+    level, and the clipped mean is that of the more frequent one.
     """
     center = median_of(found)
-    apart = np.abs(found - center)
-    scale = 1.4826 * np.maximum(median_of(apart), median_of(apart.reshape(-1, 1)))
-    if scale.min() < EQUAL:  # more than half are equal: dips cannot be recognised, so all differences count in full
-        return found
+    apart = np.abs(found - center[..., None, :])
+    pooled = median_of(apart.reshape(*found.shape[:-2], -1, 1))
+    scale = 1.4826 * np.maximum(median_of(apart), pooled)
     here = ~np.isnan(found)
-    count = here.sum(axis=0)
-    filled = np.where(here, found, 0.0)
-    pseudo = found
+    count = here.sum(axis=-2)
+    # more than half are equal: dips cannot be recognised, so all differences count in full
+    kept = scale.min(axis=-1)[..., None, None] < EQUAL
+    scale, filled = np.maximum(scale, EQUAL), np.where(here, found, 0.0)
+    pseudo, z = found, np.zeros_like(found)
     for _ in range(7):
-        z = (filled - center) / scale
-        inside = (here & (np.abs(z) <= clip)).sum(axis=0)
+        z = (filled - center[..., None, :]) / scale[..., None, :]
+        inside = (here & (np.abs(z) <= clip)).sum(axis=-2)
         weight = np.maximum(inside / count, _WEIGHT_MIN)
-        pseudo = center + scale * np.clip(z, -clip, clip) / weight
-        center = np.where(here, pseudo, 0.0).sum(axis=0) / count
-    return np.where(here, pseudo, np.nan)
+        pseudo = center[..., None, :] + (scale / weight)[..., None, :] * np.clip(z, -clip, clip)
+        center = np.where(here, pseudo, 0.0).sum(axis=-2) / count
+    lopsided = np.abs((here & (z > clip)).sum(axis=-2) - (here & (z < -clip)).sum(axis=-2))
+    return np.where(here, np.where(kept, found, pseudo), np.nan), lopsided > np.maximum(
+        ONE_SIDED * count, count > _ONE_SUFFICES
+    )
 
 
 def median_of(found: Values) -> Values:
     """Return each column's median without its NaN; numpy's own for that takes ten times as long on few rows."""
-    count = (~np.isnan(found)).sum(axis=0)
-    ordered = np.sort(found, axis=0)  # NaN last
-    column = np.arange(found.shape[1])
-    middle: Values = (ordered[(count - 1) // 2, column] + ordered[count // 2, column]) / 2
+    count = (~np.isnan(found)).sum(axis=-2)
+    ordered = np.sort(found, axis=-2)  # NaN last
+    ends = np.stack([(count - 1) // 2, count // 2], axis=-2)
+    middle: Values = np.take_along_axis(ordered, ends, axis=-2).mean(axis=-2)
     return middle
 
 
@@ -79,15 +98,18 @@ def moderated(own: Values, df: Values, *, arms: int, lent: Callable[[float, int]
     return (from_others * pooled + df * own) / (from_others + df), df + from_others
 
 
-def lag1_of(weighed: Values) -> float:
-    """Return the lag-1 autocorrelation over all pairs together, -1 to 1; 0 where nothing varies.
+def lag1_of(weighed: Values) -> Values:
+    """Return the lag-1 autocorrelation over all pairs together, -1 to 1; 0 where nothing varies. The last two axes
+    are rounds and pairs.
 
     Pairs count by their squares: give each over its standard deviation for all to count alike. For n independent
     values less their mean it is -1/n on average, which is added back.
     """
-    blocks = float((~np.isnan(weighed)).sum(axis=0).mean())
-    rest = weighed - np.nanmean(weighed, axis=0)
-    squares = float(np.nansum(rest**2))
-    if squares <= 0:
-        return 0.0
-    return float(np.nansum(rest[1:] * rest[:-1])) / squares + 1 / blocks
+    here = ~np.isnan(weighed)
+    count = here.sum(axis=-2)
+    filled = np.where(here, weighed, 0.0)
+    rest = np.where(here, filled - (filled.sum(axis=-2) / np.maximum(count, 1))[..., None, :], 0.0)
+    squares = (rest**2).sum(axis=(-2, -1))
+    products = (rest[..., 1:, :] * rest[..., :-1, :]).sum(axis=(-2, -1))
+    known: Values = products / np.where(squares > 0, squares, 1.0) + 1 / np.maximum(count.mean(axis=-1), 1)
+    return np.where(squares > 0, known, 0.0)

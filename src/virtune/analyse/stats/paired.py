@@ -92,9 +92,15 @@ def compare_at_any_time(
     import numpy as np
 
     from virtune.analyse.stats.anytime import contrasts, logs
+    from virtune.analyse.stats.planned import far_alone, plain_means
 
     values = np.array([logs(row) for row in arms.values()], dtype=np.float64).T.reshape(-1, len(arms))
-    found = contrasts(values, _columns(arms, pairs), alpha=1 - confidence)
+    wanted = _columns(arms, pairs)
+    beside = zip(*plain_means(values, wanted, alpha=1 - confidence), far_alone(values, wanted), strict=True)
+    found = [
+        replace(one, plain=(float(plain), float(radius)), far=bool(far))
+        for one, (plain, radius, far) in zip(contrasts(values, wanted, alpha=1 - confidence), beside, strict=True)
+    ]
     rules = _Rules(margin=margin, confidence=confidence, arms=len(arms), fewest=fewest)
     return [
         _compared(metric, (baseline, arms[baseline]), (candidate, arms[candidate]), one, rules, workload=workload)
@@ -116,17 +122,25 @@ def compare_planned(
     a round gave none.
 
     A difference is decided by the interval of the plan, "same" by that or by the anytime-valid one, which is narrower
-    early in a plan; the deciding interval is returned. Degenerate input is undecided with its reason, never an
+    early in a plan; the deciding interval is returned. "Same" takes that the plain means are within the margin as
+    well, and that no arm is far off in rounds of its own. Degenerate input is undecided with its reason, never an
     exception and never a difference.
     """
     import numpy as np
 
     from virtune.analyse.stats.anytime import contrasts, logs
-    from virtune.analyse.stats.planned import planned_contrasts
+    from virtune.analyse.stats.planned import plain_means, planned_contrasts
 
     values = np.array([logs(row) for row in arms.values()], dtype=np.float64).T.reshape(-1, len(arms))
     wanted = _columns(arms, pairs)
-    planned = planned_contrasts(values, wanted, level=levels.level)
+    plain = [
+        (float(mean), float(radius))
+        for mean, radius in zip(*plain_means(values, wanted, alpha=levels.alpha), strict=True)
+    ]
+    planned = [
+        replace(one, plain=both)
+        for one, both in zip(planned_contrasts(values, wanted, level=levels.level), plain, strict=True)
+    ]
     whenever = contrasts(values, wanted, alpha=levels.alpha)
     rules = _Rules(margin=margin, confidence=1 - levels.alpha, arms=len(arms), fewest=fewest, planned=True)
     return [
@@ -134,7 +148,9 @@ def compare_planned(
             metric,
             (baseline, arms[baseline]),
             (candidate, arms[candidate]),
-            replace(one, mean=any_.mean, radius=any_.radius, why=any_.why) if _alike(any_, margin) else one,
+            replace(one, mean=any_.mean, radius=any_.radius, why=any_.why)
+            if _alike(any_, margin) and _quiet(one, margin)
+            else one,
             rules,
             workload=workload,
         )
@@ -149,6 +165,12 @@ def _columns(arms: Mapping[str, Sequence[float]], pairs: Sequence[tuple[str, str
 
 def _alike(found: Contrast, margin: float) -> bool:
     return abs(found.mean) + found.radius < math.log1p(margin)
+
+
+def _quiet(found: Contrast, margin: float) -> bool:
+    """Whether no arm is far off in rounds of its own or changes its level, and the plain means are alike as well."""
+    plain, radius = (math.inf, 0.0) if found.plain is None else found.plain
+    return not found.far and not found.lasts and abs(plain) + radius < math.log1p(margin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +207,9 @@ def _compared(
             asked=asked,
             fewest=rules.fewest,
             sign_level=_SIGN_LEVEL_PLANNED if rules.planned else _SIGN_LEVEL,
+            found=found,
         )
+    told_by_rounds = why.reason in (Reason.FAR_ROUNDS, Reason.PLAIN_MEAN)  # more rounds need not change that
     return Comparison(
         workload=workload,
         metric=metric.id,
@@ -196,10 +220,26 @@ def _compared(
         verdict=verdict,
         why=why.text,
         reason=why.reason,
+        plain=_plain_of(found, rules.confidence),
         noise=found.sd,
         lag1=None if found.sd is None else found.lag1,
-        rounds_left=_rounds_left(found, rules) if verdict is Verdict.UNDECIDED else None,
+        rounds_left=_rounds_left(found, rules) if verdict is Verdict.UNDECIDED and not told_by_rounds else None,
     )
+
+
+def _plain_of(found: Contrast, confidence: float) -> Interval | None:
+    """Return the ratio of arithmetic means; None where that has no interval."""
+    mean, radius = (0.0, math.inf) if found.plain is None else found.plain
+    if abs(mean) + radius > _LOG_MAX:
+        return None
+    return Interval(
+        estimate=math.exp(mean), low=math.exp(mean - radius), high=math.exp(mean + radius), confidence=confidence
+    )
+
+
+def _words(ratio: Interval) -> str:
+    change, low, high = (format_share(one - 1, 1, signed=True) for one in (ratio.estimate, ratio.low, ratio.high))
+    return f"{change} [{low.removesuffix(' %')}, {high.removesuffix(' %')}]"
 
 
 def _rounds_left(found: Contrast, rules: _Rules) -> int | None:
@@ -270,6 +310,7 @@ def _judge(
     asked: int,
     fewest: int = ROUNDS_MIN,
     sign_level: float = _SIGN_LEVEL,
+    found: Contrast | None = None,
 ) -> tuple[Verdict, Why]:
     if ratio is None and len(pairs) >= fewest:
         return Verdict.UNDECIDED, because(Reason.NO_INTERVAL, units="rounds")
@@ -279,12 +320,20 @@ def _judge(
         return Verdict.UNDECIDED, because(Reason.TOO_FEW, had=f"{rounds}{lost}", least=fewest)
     if ratio.low == ratio.high:
         return Verdict.UNDECIDED, because(Reason.NO_NOISE, unit="round", what="ratio", so=NO_MEASUREMENT)
+    plain, said = None if found is None else _plain_of(found, ratio.confidence), format_share(margin)
+    if ratio.within(margin) and found is not None and found.far:
+        return Verdict.UNDECIDED, because(Reason.FAR_ROUNDS, margin=said)
+    if ratio.within(margin) and plain is not None and not plain.within(margin):
+        return Verdict.UNDECIDED, because(Reason.PLAIN_MEAN, how=f"within {said}", plain=_words(plain))
     if ratio.within(margin):
-        return Verdict.SAME, because(Reason.WITHIN_MARGIN, margin=format_share(margin))
+        return Verdict.SAME, because(Reason.WITHIN_MARGIN, margin=said)
     if ratio.low <= 1.0 <= ratio.high:
-        return Verdict.UNDECIDED, because(Reason.NOT_SETTLED, margin=format_share(margin))
+        lasts = found is not None and found.lasts
+        return Verdict.UNDECIDED, because(Reason.LASTING_LEVELS if lasts else Reason.NOT_SETTLED, margin=said)
     if sign_test(pairs) > sign_level:
         return Verdict.UNDECIDED, because(Reason.SIGN_TEST)
+    if plain is not None and (plain.estimate > 1.0) != (ratio.low > 1.0):
+        return Verdict.UNDECIDED, because(Reason.PLAIN_MEAN, how="different", plain=_words(plain))
     if (ratio.low > 1.0) == (metric.better == "higher"):
         return Verdict.BETTER, because(Reason.BETTER_SIDE)
     return Verdict.WORSE, because(Reason.WORSE_SIDE)

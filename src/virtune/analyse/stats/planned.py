@@ -10,6 +10,7 @@ simulation (`benchmarks/decide.py`).
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 
@@ -19,8 +20,9 @@ from numpy.typing import NDArray
 from virtune.analyse.stats.anytime import EQUAL_BLOCKS, FORESEEN, FOUND_SDS, LN_FAR, LN_MAX, no_interval, too_few
 from virtune.analyse.stats.anytime import quantile as anytime_quantile
 from virtune.analyse.stats.arm_noise import pair_noise
+from virtune.analyse.stats.arm_rounds import alone, between_levels, far_rounds, lasting
 from virtune.analyse.stats.group_sequential import final_level
-from virtune.analyse.stats.noise import EQUAL, Values, lag1_of, pseudo_values
+from virtune.analyse.stats.noise import EQUAL, Values, clipped, lag1_of
 from virtune.model.standing import Contrast
 
 CLIP = 2.0
@@ -56,41 +58,119 @@ def planned_contrasts(values: Values, pairs: Sequence[tuple[int, int]], *, level
     """
     usable = np.where(np.abs(values) <= LN_MAX, values, np.nan)
     every = list(combinations(range(values.shape[1]), 2))
-    found = usable[:, [a for a, _ in every]] - usable[:, [b for _, b in every]]
-    rounds = (~np.isnan(found)).sum(axis=0)
-    known = rounds >= 2
+    rounds = (~np.isnan(differences(usable, every))).sum(axis=0)
     answers = {pair: Contrast(blocks=int(n), why=too_few(int(n))) for pair, n in zip(every, rounds, strict=True)}
-    if known.any():
-        kept = [pair for pair, good in zip(every, known, strict=True) if good]
-        answers |= _known(found[:, known], kept, rounds[known], level)
+    kept = [pair for pair, n in zip(every, rounds, strict=True) if n >= 2]
+    if kept:
+        arms, seen = len({arm for pair in kept for arm in pair}), estimates(usable, kept, level=level)
+        for place, pair in enumerate(kept):
+            answers[pair] = _contrast(seen, place, level, arms)
     return [answers[pair] if pair in answers else answers[pair[::-1]].turned for pair in pairs]
 
 
-def _known(
-    found: Values, pairs: Sequence[tuple[int, int]], rounds: NDArray[np.int64], level: float
-) -> dict[tuple[int, int], Contrast]:
-    weighed = pseudo_values(found, clip=CLIP)
-    mean = np.nanmean(weighed, axis=0)
-    own: Values = np.nanvar(weighed, axis=0, ddof=1)
-    arms = len({arm for pair in pairs for arm in pair})
-    variance, df = pair_noise(own, pairs, rounds.astype(np.float64) - 1.0)
+def differences(values: Values, pairs: Sequence[tuple[int, int]]) -> Values:
+    """Return the differences of pairs of arms; the last axis of `values` are arms, and further ones are kept."""
+    found: Values = values[..., [a for a, _ in pairs]] - values[..., [b for _, b in pairs]]
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimates:
+    """Of each pair (the last axis): its rounds; the mean of its differences; their variance with its degrees of
+    freedom; whether one of its arms is far from its level in rounds of its own (`far`); and the least half-width that
+    an arm's changes between levels that last allow (0: there are none). `lag1` is one figure for all pairs together.
+    """
+
+    rounds: NDArray[np.int64]
+    mean: Values
+    variance: Values
+    df: Values
+    own: Values
+    far: NDArray[np.bool_]
+    lasts: Values
+    lag1: Values
+
+
+def estimates(values: Values, pairs: Sequence[tuple[int, int]], *, level: float) -> Estimates:
+    """Return what the rounds (rounds and arms are the last axes, one row for each study before them) say of pairs.
+
+    The mean is Huber's but for pairs with an arm that is far from its level in rounds of its own, and pairs of two
+    levels (`noise.clipped`): of these it is the plain mean, with their own noise where that is larger.
+    """
+    found = differences(values, pairs)
+    rounds = (~np.isnan(found)).sum(axis=-2)
+    weighed, lopsided = clipped(found, clip=CLIP)
+    far = far_alone(values, pairs)
+    whole = lopsided | far
+    weighed = np.where(whole[..., None, :], found, weighed)
+    mean = np.nanmean(weighed, axis=-2)
+    own: Values = np.nanvar(weighed, axis=-2, ddof=1)
+    free = rounds - 1.0
+    variance, df = pair_noise(own, pairs, free)
+    noisier = whole & (own > variance)
+    variance, df = np.where(noisier, own, variance), np.where(noisier, free, df)
     # over its noise, so that the rounds of one noisy arm do not outweigh those of all others
-    lag1 = lag1_of(weighed / np.sqrt(np.maximum(variance, EQUAL**2)))
-    answers = {}
-    for place, pair in enumerate(pairs):
-        n, middle = int(rounds[place]), float(mean[place])
-        if own[place] < EQUAL**2:
-            answers[pair] = Contrast(blocks=n, mean=middle, why=EQUAL_BLOCKS)
-            continue
-        sd = math.sqrt(float(variance[place]))
-        radius = mixed_quantile(level, float(df[place]), lag1, n, arms) * sd / math.sqrt(n)
-        why = None if math.isfinite(radius) else no_interval(n, "rounds")
-        likely = min(max(lag1, 0.0), LAG1_RANGE[1])
-        worth = math.sqrt((1 + likely) / (1 - likely))
-        answers[pair] = Contrast(
-            blocks=n, mean=middle, radius=radius, sd=sd * worth, df=float(df[place]), lag1=likely, why=why
-        )
-    return answers
+    lag1 = lag1_of(weighed / np.sqrt(np.maximum(variance, EQUAL**2))[..., None, :])
+    slow = lasting(values)
+    slowest = np.maximum(slow[..., [a for a, _ in pairs]], slow[..., [b for _, b in pairs]])
+    return Estimates(
+        rounds=rounds,
+        mean=mean,
+        variance=variance,
+        df=df,
+        own=own,
+        far=far,
+        lasts=between_levels(found, slowest, level=level),
+        lag1=lag1,
+    )
+
+
+def far_alone(values: Values, pairs: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
+    """Return for each pair whether one of its arms is far from its level in rounds of its own."""
+    arms = alone(far_rounds(values), ~np.isnan(values))
+    found: NDArray[np.bool_] = arms[..., [a for a, _ in pairs]] | arms[..., [b for _, b in pairs]]
+    return found
+
+
+def plain_means(values: Values, pairs: Sequence[tuple[int, int]], *, alpha: float) -> tuple[Values, Values]:
+    """Return for each pair ln of the ratio of its arms' arithmetic means, over the rounds that both have, and the
+    half-width of its t interval (of the linearised ratio), infinite for fewer than two rounds.
+    """
+    from scipy.special import stdtrit
+
+    one, other = values[..., [a for a, _ in pairs]], values[..., [b for _, b in pairs]]
+    here = ~np.isnan(one - other)
+    rounds = here.sum(axis=-2)
+    known = np.maximum(rounds, 1)
+    most = np.max(np.where(here, np.maximum(one, other), -np.inf), axis=-2, initial=-LN_MAX)[..., None, :]
+    up, down = (np.exp(np.where(here, arm - most, -np.inf)) for arm in (one, other))
+    means = [np.maximum(arm.sum(axis=-2) / known, np.finfo(float).tiny) for arm in (up, down)]
+    rest = up / means[0][..., None, :] - down / means[1][..., None, :]
+    error = np.sqrt((rest**2).sum(axis=-2) / np.maximum(rounds - 1, 1) / known)
+    sds = -stdtrit(np.maximum(rounds - 1.0, 1.0), alpha / 2)
+    return np.log(means[0]) - np.log(means[1]), np.where(rounds > 1, sds * error, np.inf)
+
+
+def _contrast(seen: Estimates, place: int, level: float, arms: int) -> Contrast:
+    n, middle, lag1 = int(seen.rounds[place]), float(seen.mean[place]), float(seen.lag1)
+    if seen.own[place] < EQUAL**2:
+        return Contrast(blocks=n, mean=middle, why=EQUAL_BLOCKS)
+    sd, df = math.sqrt(float(seen.variance[place])), float(seen.df[place])
+    radius = max(mixed_quantile(level, df, lag1, n, arms) * sd / math.sqrt(n), float(seen.lasts[place]))
+    why = None if math.isfinite(radius) else no_interval(n, "rounds")
+    likely = min(max(lag1, 0.0), LAG1_RANGE[1])
+    worth = math.sqrt((1 + likely) / (1 - likely))
+    return Contrast(
+        blocks=n,
+        mean=middle,
+        radius=radius,
+        sd=sd * worth,
+        df=df,
+        lag1=likely,
+        why=why,
+        far=bool(seen.far[place]),
+        lasts=bool(seen.lasts[place] > 0),
+    )
 
 
 def foreseen_freedom(rounds: int, arms: int) -> float:

@@ -1,20 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a look at all of a study's figures shows beside its verdicts: a tail that all arms share, a first trial that
-differs.
+differs, rounds in which one arm alone fell, arms that change their level.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 from statistics import fmean, stdev
 
+import numpy as np
+from numpy.typing import NDArray
+
+from virtune.analyse.stats.anytime import logs
+from virtune.analyse.stats.arm_rounds import alone, beside_others, far_rounds, from_levels, lasting, smooth
 from virtune.analyse.stats.paired import interval_of
 from virtune.analyse.stats.student import two_sided
+from virtune.analyse.study.percentile_evidence import measured_in_place
+from virtune.analyse.study.verdicts import Evidence, values_at_look
 from virtune.model.evidence import TrialRecord
+from virtune.model.metric import BY_ID
 from virtune.model.result import ArmSummary
 from virtune.model.study import Study
 from virtune.model.units import format_ns, format_share
-from virtune.model.verdict import Interval
+from virtune.model.verdict import Comparison, Interval, Verdict
 
 BODY, TAILS = "latency.p50", ("latency.p99", "latency.p99.9")
 
@@ -33,6 +41,12 @@ CONFIDENCE = 0.99
 LEAST = 0.03
 """A smaller difference of the first trial is of no interest, however certain it is."""
 
+TWO_LEVELS = 0.75
+"""Rounds stand at two levels where the levels explain this much of their variance; of normal rounds up to 0.64."""
+
+_ECHO = 0.6
+"""Of three arms the others move half as much against their mean as the one that changes its level."""
+
 OTHERS_MIN = 4
 """With fewer other rounds of its arm, the first trial is not judged."""
 
@@ -43,6 +57,111 @@ def patterns_of(study: Study, arms: Sequence[ArmSummary], trials: Sequence[Trial
     if (first := _first(study, trials)) is not None:
         found.append(first)
     return tuple(found)
+
+
+def rounds_of_arms(evidence: Evidence, verdicts: Sequence[Comparison]) -> Iterator[str]:
+    """Yield what the rounds of single arms did on the metrics that are judged: those far from the arm's level, and
+    levels that last. Nothing of a search, whose rounds do not hold all arms.
+    """
+    study = evidence.study
+    if not study.sequential or study.search is not None or len(study.arms) < 2:
+        return
+    for workload in study.compared:
+        for metric in study.judged:
+            here = [one for one in verdicts if (one.workload, one.metric) == (workload.name, metric)]
+            actual = measured_in_place(evidence.stand_ins, workload.name, BY_ID[metric])
+            rows, _ = values_at_look(study, evidence.rows, workload, actual)
+            rows = {name: row for name, row in rows.items() if any(map(math.isfinite, row))}
+            if len(rows) > 1 and len(next(iter(rows.values()))) >= study.fewest_rounds:
+                of_load = f" under {workload.name}" if len(study.compared) > 1 else ""
+                alike = {
+                    arm
+                    for one in here
+                    if one.verdict in (Verdict.SAME, Verdict.UNDECIDED)
+                    for arm in (one.baseline, one.candidate)
+                }
+                yield from _far(rows, f"{actual.label}{of_load}", alike)
+                yield from _levels(study, rows, f"{actual.label}{of_load}")
+
+
+def _far(rows: Mapping[str, Sequence[float]], what: str, alike: Collection[str]) -> Iterator[str]:
+    """Yield the arms that are far from their level clearly more often than others; of those that are the same or
+    undecided also one that alone is, however seldom.
+    """
+    values = _logs(rows)
+    here, far, away = ~np.isnan(values), far_rounds(values), from_levels(values)
+    clearly = alone(far, here)
+    for place, name in enumerate(rows):
+        for side in (-1, 1):
+            count, others = int((far[:, place] == side).sum()), int((far == side).sum())
+            if not count or not (clearly[place] or (name in alike and count == others)):
+                continue
+            depth = math.exp(float(np.median(away[far[:, place] == side, place])))
+            moved = f"fell to {format_share(depth)}" if side < 0 else f"rose to {depth:.1f} times"
+            rest = " and ".join(one for one in rows if one != name) if len(rows) < 4 else "the other arms"
+            others_ran = int(here.sum() - here[:, place].sum())
+            none = f"none of {rest} did" if count == others else f"of {rest} {others - count} of {others_ran} did"
+            yield (
+                f"{count} of {int(here[:, place].sum())} rounds of {name} {moved} of its usual {what}; {none}. So the"
+                " arm does that, and not the host, and means count these rounds in full"
+                if clearly[place]
+                else f"{count} of {int(here[:, place].sum())} rounds of {name} {moved} of its usual {what}; {none}"
+            )
+
+
+def _levels(study: Study, rows: Mapping[str, Sequence[float]], what: str) -> Iterator[str]:
+    """Yield the arms that change between levels that last, or drift, against the other arms."""
+    values = _logs(rows)
+    slow, beside, names = lasting(values), beside_others(values), [*rows]
+    moved = [float(np.ptp(smooth(beside[:, [place]], int(one)))) if one else 0.0 for place, one in enumerate(slow)]
+    # what one arm does, all others do against it, though less
+    told = [place for place in range(len(names)) if moved[place] > max(moved) * _ECHO] if max(moved) > 0 else []
+    if not told:
+        return
+    restart = not any(trial.restart for trial in study.trials) and not all(
+        arm.stack.kind.users_guest for arm in study.arms
+    )
+    advice = "; --restart gives each trial a start of its own" if restart else ""
+    so = f"the intervals allow for so few changes{advice}"
+    if len(told) == len(names) > 2:
+        yield f"{what}: arms change slowly against one another, by up to {format_share(math.expm1(max(moved)))}: {so}"
+        return
+    for place in told[:1] if len(names) == 2 else told:
+        # a difference does not tell which of two arms it was
+        name = names[place] if len(names) > 2 else f"{names[1]} against {names[0]}"
+        one = beside[:, place if len(names) > 2 else 1]
+        split, explained = _two_levels(one)
+        high = one > split
+        near = np.concatenate([high[:1], high, high[-1:]]).astype(int)
+        lasts = near[:-2] + near[1:-1] + near[2:] > 1  # a single round is no change of level
+        changes = int((lasts[1:] != lasts[:-1]).sum())
+        if explained >= TWO_LEVELS:
+            away = math.expm1(float(one[high].mean() - one[~high].mean()))
+            times = "once" if changes == 1 else f"{changes} times"
+            yield (
+                f"{what}: {name} stood at one of two levels, {format_share(away)} apart, and changed {times} in"
+                f" {len(one)} rounds: {so}"
+            )
+        else:
+            most = format_share(math.expm1(moved[place]))
+            yield f"{what}: {name} changes slowly, by up to {most} in {len(one)} rounds: {so}"
+
+
+def _two_levels(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the value that parts these best into two groups, and the share of their variance between the groups: of
+    normal values up to 0.64.
+    """
+    ordered = np.sort(values - values.mean())
+    low, count = np.cumsum(ordered)[:-1], len(ordered)
+    first = np.arange(1, count)
+    between = low**2 * (1 / first + 1 / (count - first))
+    best = int(between.argmax())
+    whole = float((ordered**2).sum())
+    return float(values.mean() + ordered[best : best + 2].mean()), float(between[best]) / whole if whole else 0.0
+
+
+def _logs(rows: Mapping[str, Sequence[float]]) -> NDArray[np.float64]:
+    return np.array([logs(row) for row in rows.values()], dtype=np.float64).T
 
 
 def _tails(study: Study, arms: Sequence[ArmSummary], trials: Sequence[TrialRecord]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from virtune.analyse.layers.measured import layers_of
 from virtune.analyse.stats.percentile_intervals import ends_of, sections_of
 from virtune.analyse.study.basis import basis_of, elapsed_seconds, stopped_by
 from virtune.analyse.study.knee import knees_of
-from virtune.analyse.study.patterns import patterns_of
+from virtune.analyse.study.patterns import patterns_of, rounds_of_arms
 from virtune.analyse.study.percentile_evidence import measured_in_place, told_metrics
 from virtune.analyse.study.thresholds import open_workloads, rulings_of
 from virtune.analyse.study.typical import with_typical
@@ -66,7 +66,9 @@ def summarise(record: StudyRecord) -> Result:
         basis=basis_of(record, verdicts),
         pardons=pardoned,
         ramps=ramp_of(study, record.trials).findings,
-        patterns=() if study.imported else patterns_of(study, arms, record.trials),
+        patterns=()
+        if study.imported
+        else (*rounds_of_arms(evidence, verdicts), *patterns_of(study, arms, record.trials)),
         knees=tuple(knees_of(record, pardoned)),
     )
 

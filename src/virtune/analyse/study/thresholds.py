@@ -82,6 +82,9 @@ def _judge(condition: Threshold, comparison: Comparison, study: Study) -> tuple[
         return Outcome.UNDECIDED, because(Reason.CROSSES_LIMIT, units="rounds" if study.paired else "runs")
     if above == (condition.relation == ">"):
         return Outcome.BREACHED, because(Reason.BEYOND_LIMIT)
+    plain = comparison.plain  # a limit is not held by rounds that count less
+    if plain is not None and not (plain.low > limit if above else plain.high < limit):
+        return Outcome.UNDECIDED, because(Reason.CROSSES_LIMIT, units="rounds")
     return Outcome.HELD, because(Reason.WITHIN_LIMIT)
 
 

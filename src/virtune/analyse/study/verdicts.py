@@ -224,6 +224,20 @@ def looks_of(study: Study, rounds: Sequence[int]) -> tuple[tuple[int, float], ..
     return tuple(found)
 
 
+def values_at_look(
+    study: Study, rows: Rows, workload: Workload, metric: Metric
+) -> tuple[dict[str, list[float]], tuple[tuple[int, float], ...]]:
+    """Return the values of each arm in the rounds up to the last look, NaN where a round gave none, and the looks."""
+    of_arm = {arm.name: rows.get((arm.name, workload.name), {}) for arm in study.arms}
+    numbers = sorted(set[int]().union(*of_arm.values()))
+    looks = looks_of(study, numbers)
+    taken = numbers[: looks[-1][0]] if looks else numbers
+    values = {
+        name: [row.get(number, {}).get(metric.id, math.nan) for number in taken] for name, row in of_arm.items()
+    }
+    return values, looks
+
+
 def _at_look(
     metric: Metric,
     values: Mapping[str, Sequence[float]],
@@ -258,12 +272,7 @@ def _by_rounds(
     words: _Words = {"workload": workload.name, "margin": study.margin, "confidence": confidence}
     of_arm = {arm.name: rows.get((arm.name, workload.name), {}) for arm in study.arms}
     if study.sequential:
-        numbers = sorted(set[int]().union(*of_arm.values()))
-        looks = looks_of(study, numbers)
-        taken = numbers[: looks[-1][0]] if looks else numbers
-        values = {
-            name: [row.get(number, {}).get(metric.id, math.nan) for number in taken] for name, row in of_arm.items()
-        }
+        values, looks = values_at_look(study, rows, workload, metric)
         if any(math.isfinite(value) for row in values.values() for value in row):
             # an arm that was lost, or saturated, tells nothing of the noise: two that are left need as many as two
             told = sum(2 * sum(map(math.isfinite, row)) > len(row) for row in values.values())

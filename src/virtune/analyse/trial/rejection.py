@@ -7,11 +7,11 @@ trials and becomes a warning on the arm, or on the host. These decisions do not 
 they cannot favour an arm.
 """
 
-import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from virtune.analyse.stats.student import fisher
 from virtune.model.evidence import TrialRecord
 from virtune.model.gate import GATE_BY_ID, GATES, label_of
 from virtune.model.measurement import Measurement
@@ -78,7 +78,7 @@ def _of_cause(cause: str, measured: Sequence[tuple[str, Measurement]]) -> Iterat
             others_tried=len(seen) - len(mine),
             others_rejected=rejected - sum(mine),
         )
-        p = fisher(counts)
+        p = fisher(counts.rejected, counts.tried, counts.others_rejected, counts.others_tried)
         if p < CLEARLY:
             text = (
                 f"{label}: {counts.rejected} of {counts.tried} trials of {arm} disturbed, against"
@@ -91,20 +91,6 @@ def _of_cause(cause: str, measured: Sequence[tuple[str, Measurement]]) -> Iterat
 def _reads(measurement: Measurement, cause: str) -> bool:
     """Whether a trial can show a cause: its gate was read. Without any reading at all it is taken to be so."""
     return not measurement.gates or cause in measurement.causes or cause in dict(measurement.gates)
-
-
-def fisher(counts: RejectionCounts) -> float:
-    """Return the one-sided p of Fisher's exact test that the arm is not rejected more often than the others."""
-    if not counts.rejected or not counts.others_tried:
-        return 1.0
-    # exact, as scipy.stats.fisher_exact, which takes a second to load in the middle of a study
-    tried = counts.tried + counts.others_tried
-    rejected = counts.rejected + counts.others_rejected
-    as_many = (
-        math.comb(rejected, mine) * math.comb(tried - rejected, counts.tried - mine)
-        for mine in range(counts.rejected, min(rejected, counts.tried) + 1)
-    )
-    return sum(as_many) / math.comb(tried, counts.tried)
 
 
 def rejected_for(arm: str, measurement: Measurement, pardoned: Collection[Waiver]) -> tuple[str, ...]:

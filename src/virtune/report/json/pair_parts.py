@@ -37,6 +37,11 @@ class _Pair(TypedDict):
     candidate: Annotated[str, "The arm that is judged."]
     rounds: Annotated[int, "Rounds that both arms have a usable value in.", NOT_NEGATIVE]
     ratio: Annotated[IntervalPart | None, "candidate / baseline; null where there were too few rounds."]
+    plain: Annotated[
+        IntervalPart | None,
+        "The ratio of the arms' arithmetic means, with a t interval of its own: no round counts less in it. `ratio`"
+        " is robust; where the two disagree, extreme rounds matter. null where there is no other mean.",
+    ]
     change: Annotated[float | None, "Of arms that are not paired: the ratio of their geometric means, else null."]
     noise: Annotated[
         float | None,
@@ -146,6 +151,7 @@ def _pair(found: Comparison) -> _Pair:
         "candidate": found.candidate,
         "rounds": found.rounds,
         "ratio": interval_part(found.ratio),
+        "plain": interval_part(found.plain),
         "change": found.change,
         "noise": found.noise,
         "lag1": found.lag1,

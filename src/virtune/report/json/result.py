@@ -12,7 +12,8 @@ virtune/result/4   `patterns`, `knees`; of a stack `disks`, `own_images`, `own_i
 virtune/result/6   `rbd` of a stack's disk: its pool on Ceph
 virtune/result/5   `typical` of a value: that of a typical round, which tables show beside changes
 virtune/result/7   `first_reads`: what was read of the images before the first trial
-virtune/result/8   `guests` of an arm: how many share the load, and what vCPUs and memory they have together
+virtune/result/8   `guests` of an arm: how many share the load, and what vCPUs and memory they have together;
+                   `plain` of a comparison: the ratio of arithmetic means
 """
 
 import json

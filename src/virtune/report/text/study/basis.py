@@ -123,7 +123,7 @@ def steadiness(basis: Basis, study: Study, *, drift: bool = True) -> Iterator[st
         # an existing VM is never restarted, and a search decides by itself what it starts anew
         offered = study.search is None and not all(arm.stack.kind.users_guest for arm in study.arms)
         includes = " (--restart starts it for each trial)" if offered else ""
-        told = "how much another start would change is not in the intervals"
+        told = "what another start would change, or a level that an arm keeps for longer, is not in the intervals"
         yield f"QEMU was started {_starts_text(basis)}; {told}{includes}"
     elif basis.start_spread is not None:
         varied = f"standard deviation {share_text(basis.start_spread)}" if basis.start_spread else "none detected"

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from virtune.model.metric import BY_ID, Metric
+from virtune.model.reason import Reason
 from virtune.model.result import ArmSummary, Result, Value
 from virtune.model.study import Study
 from virtune.model.units import format_bytes, format_seconds
@@ -33,7 +34,7 @@ from virtune.report.text.study.table_words import (
     values_words,
 )
 from virtune.report.text.study.verified import verified
-from virtune.report.text.words import change_words, count_text, quantity, share_text
+from virtune.report.text.words import change_words, count_text, difference_text, quantity, share_text
 from virtune.report.view import ViewCell, ViewRow, WorkloadView, workload_view, worth
 
 
@@ -166,6 +167,8 @@ def verdict_sentence(comparison: Comparison) -> Text:
     text.append(f" {change}" if change else "", style=style)
     if undecided or comparison.verdict is Verdict.SAME:
         text.append(f"; {comparison.why}", style="dim")
+    if comparison.other_mean is not None and comparison.reason is not Reason.PLAIN_MEAN:
+        text.append(f"; plain means: {difference_text(comparison.other_mean)}", style="dim")
     return text
 
 
