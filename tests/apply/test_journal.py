@@ -2,6 +2,7 @@
 """The journal: an entry is there whole or not at all, is found by its names, and survives what a crash leaves."""
 
 import contextlib
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -42,7 +43,9 @@ def test_an_entry_comes_back_as_it_was_written(tmp_path: Path) -> None:
 def test_what_a_crash_leaves_is_no_entry_and_no_step(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     entry = begun(journal)
-    (tmp_path / ".new-20260101-000001-aaaa").mkdir()
+    left = tmp_path / ".new-20260101-000001-aaaa"
+    left.mkdir()
+    os.utime(left, (0, 0))  # one of this minute may be another process's that makes it now
     with (tmp_path / entry.id / "steps").open("ab") as log:
         log.write(b"defin")
     assert [one.id for one in journal.entries()] == [entry.id]
