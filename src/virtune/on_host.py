@@ -2,8 +2,9 @@
 """What a host's own Python runs to install virtune there, put an older one back, or remove it: standard library only.
 
 It is sent over SSH and never a module of the program that is installed. Everything that it makes is below one
-directory with a mark, and one link `~/.local/bin/virtune` into that; it touches nothing else. A version is complete
-before `current` is switched to it in one step, so an install that is killed leaves what ran before.
+directory with a mark, and one link `~/.local/bin/virtune` into that; it touches nothing else. Each directory in there
+has a mark that names it, and only such a one is removed. A version is complete before `current` is switched to it in
+one step, so an install that is killed leaves what ran before.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import json
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -65,9 +67,41 @@ def in_use(place: Path) -> bool:
     return False
 
 
+def make(place: Path) -> None:
+    """Make a directory with the mark that names it: its name and its inode, which a copy and a restored one lack. The
+    device is not in it, since that of some filesystems is another one after each start of the host.
+    """
+    drop(place)
+    require(
+        not os.path.lexists(str(place)), f"{place} is there, and was not made by `virtune fleet install`, or is used"
+    )
+    place.mkdir(mode=0o700)
+    (place / MARK).write_text(json.dumps([place.name, place.stat().st_ino]))
+
+
+def is_made(place: Path) -> bool:
+    """Whether an install made this very directory, or nothing is lost with it, since its maker was killed at once."""
+    with contextlib.suppress(OSError, ValueError):
+        found = place.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            return False
+        mark = place / MARK
+        if (os.listdir(str(place)) == [MARK] and mark.lstat().st_size == 0) or not os.listdir(str(place)):
+            return True
+        return bool(json.loads(mark.read_text()) == [place.name, found.st_ino])
+    return False
+
+
+def has_mounts(place: Path) -> bool:
+    """Whether something is mounted in a directory: what that shows is elsewhere, and would be removed there."""
+    above = os.fsencode(os.path.realpath(str(place))).replace(b" ", b"\\040")
+    lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    return any((line.split()[4] + b"/").startswith(above + b"/") for line in lines)
+
+
 def drop(place: Path) -> None:
-    """Remove a directory of which nothing runs."""
-    if not in_use(place):
+    """Remove a directory that an install made, and of which nothing runs."""
+    if is_made(place) and not in_use(place) and not has_mounts(place):
         shutil.rmtree(place, ignore_errors=True)
 
 
@@ -97,6 +131,8 @@ def require_ours() -> None:
 def switch(name: str, version: str) -> None:
     """Let a link mean a version, in one step."""
     part = data() / f".{name}"
+    for one in (part, data() / name):
+        require(one.is_symlink() or not one.exists(), f"{one} is there, and was not made by `virtune fleet install`")
     part.unlink(missing_ok=True)
     part.symlink_to(version)
     part.replace(data() / name)
@@ -108,8 +144,7 @@ def begin() -> "dict[str, object]":
     incoming = data() / "incoming"
     data().mkdir(parents=True, exist_ok=True)
     (data() / MARK).touch()
-    shutil.rmtree(incoming, ignore_errors=True)
-    incoming.mkdir(mode=0o700)
+    make(incoming)
     return {"incoming": str(incoming)}
 
 
@@ -123,7 +158,7 @@ def install(version: str, sums: "dict[str, str]") -> "dict[str, object]":
             arrived = hashlib.sha256((incoming / name).read_bytes()).hexdigest()
             require(arrived == digest, f"{name} did not arrive as it was sent")
         require(not in_use(target), f"{target.name} is left from an earlier install, and something of it still runs")
-        shutil.rmtree(target, ignore_errors=True)
+        make(target)
         run([sys.executable, "-m", "venv", "--without-pip", str(target)])
         pip = next(name for name in sums if name.startswith("pip-"))
         python = str(target / "bin" / "python")
@@ -139,12 +174,12 @@ def install(version: str, sums: "dict[str, str]") -> "dict[str, object]":
             drop(target)
         raise
     finally:
-        shutil.rmtree(incoming, ignore_errors=True)
+        drop(incoming)
     link().parent.mkdir(parents=True, exist_ok=True)
     if not link().is_symlink():
         link().symlink_to(data() / "current" / "bin" / "virtune")
     for old in data().iterdir():  # of the versions before the previous one nobody asks any more
-        if old.is_dir() and not old.is_symlink() and old.name not in (target.name, place_of("previous")):
+        if old.name not in (target.name, place_of("previous")):
             drop(old)
     return look()
 
@@ -163,12 +198,21 @@ def back() -> "dict[str, object]":
 
 
 def remove() -> "dict[str, object]":
-    """Remove all that was made; studies stay. Refused while something of it runs."""
+    """Remove all that was made; studies stay, and so does what somebody else put there, with the mark of the whole.
+    Refused while something of it runs.
+    """
     require_ours()
     require(not in_use(data()), "its virtune is running")
     if link().is_symlink():
         link().unlink()
-    shutil.rmtree(data(), ignore_errors=True)
+    for name in ("current", "previous", ".current", ".previous"):
+        if (data() / name).is_symlink():
+            (data() / name).unlink()
+    for one in data().iterdir() if data().exists() else ():
+        drop(one)
+    if data().exists() and os.listdir(str(data())) == [MARK]:
+        (data() / MARK).unlink()
+        data().rmdir()
     return look()
 
 
