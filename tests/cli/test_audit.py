@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune audit` as a user calls it: on files and folders, as table, JSON and SARIF, with its exit codes."""
 
+import contextlib
 import json
 import os
+import random
 import time
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
@@ -15,7 +18,8 @@ from tests.published import complaints, invalid_variants, strictly, validator
 from virtune.advise.audit import rules
 from virtune.cli import run
 from virtune.flows.domains.audit import audit_all
-from virtune.flows.domains.domains import everywhere
+from virtune.flows.domains.domains import everywhere, read_limited
+from virtune.model.errors import ReadError
 from virtune.model.finding import Audited, Unread
 from virtune.report.sarif import sarif
 from virtune.report.text.vm.audit import page
@@ -75,6 +79,90 @@ def test_a_folder_is_audited_as_a_whole(user: User, tmp_path: Path) -> None:
     assert "broken.xml: line 1: it is no XML" in ran.stdout
     assert "pipe.xml: it is not a regular file" in ran.stdout
     assert f"no VM: 3 of 6 files of {folder}: catalog.xml, fonts.conf, networks/default.xml" in ran.stdout
+
+
+def lost_link(folder: Path) -> str:
+    (folder / "b.xml").symlink_to("nowhere.xml")
+    return "b.xml: it is a link to"
+
+
+def circle(folder: Path) -> str:
+    (folder / "b.xml").symlink_to("b.xml")
+    return "b.xml: it "
+
+
+def file_elsewhere(folder: Path) -> str:
+    (folder.parent / "b.xml").write_bytes((folder / "a.xml").read_bytes())
+    (folder / "b.xml").symlink_to("../b.xml")
+    return "b.xml: it is a link to"
+
+
+def folder_elsewhere(folder: Path) -> str:
+    (folder.parent / "more").mkdir()
+    (folder / "more").symlink_to("../more")
+    return "more: it is a link to"
+
+
+def emptied(folder: Path) -> str:
+    (folder / "101.conf").touch()
+    return "101.conf: it is empty"
+
+
+def zeroed(folder: Path) -> str:
+    (folder / "b.xml").write_bytes(bytes(4096))
+    return "b.xml: it is empty"
+
+
+def overwritten(folder: Path) -> str:
+    (folder / "b.xml").write_bytes(random.Random(1).randbytes(3000))
+    return "b.xml: line 1: it is no XML"
+
+
+def unreadable(folder: Path) -> str:
+    (folder / "b.xml").symlink_to("/proc/self/mem")
+    return "b.xml: it is a link to"
+
+
+def too_deep(folder: Path) -> str:
+    """Root may list every folder, but not by a name longer than the kernel takes."""
+    with contextlib.chdir(folder):
+        for _ in range(20):
+            Path("x" * 250).mkdir()
+            os.chdir("x" * 250)
+    return "it cannot be read: file name too long"
+
+
+NOT_LOOKED_AT = (
+    too_deep,
+    lost_link,
+    circle,
+    file_elsewhere,
+    folder_elsewhere,
+    emptied,
+    zeroed,
+    overwritten,
+    unreadable,
+)
+
+
+@pytest.mark.parametrize("lose", NOT_LOOKED_AT, ids=lambda one: one.__name__)
+def test_what_may_hold_a_vm_and_is_not_looked_at_is_no_clean_bill(
+    lose: Callable[[Path], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "qemu"
+    folder.mkdir()
+    (folder / "a.xml").write_bytes((DOMAINS / "virt-install-etc.xml").read_bytes())
+    named = lose(folder)
+    assert run(["audit", str(folder)]) == 2
+    said = capsys.readouterr().out
+    assert named in " ".join(said.split())
+    assert said.splitlines()[-1] == "1 domain audited: 1 to try; 1 not read"
+
+
+@pytest.mark.parametrize("path", ["/proc/self/mem", "/sys/kernel/mm/transparent_hugepage/nothing", "/proc/1"])
+def test_a_file_that_fails_while_it_is_read_is_not_read(path: str) -> None:
+    with pytest.raises(ReadError, match=r"it (cannot be read|is not a regular file)"):
+        read_limited(Path(path))
 
 
 def test_a_vm_of_a_folder_that_cannot_be_read_is_named_and_counts(user: User, tmp_path: Path) -> None:

@@ -93,9 +93,11 @@ def domain_element(document: Document) -> Element:
 
 
 def may_be_domain(text: bytes) -> bool:
-    """Whether XML, well-formed or not, begins as a domain does: folders hold networks, pools and much else too."""
+    """Whether XML, well-formed or not, begins as a domain does: folders hold networks, pools and much else too. What
+    has no begin of XML may have been one.
+    """
     found = _ROOT.match(text)
-    return found is not None and found[1].decode(errors="replace") in ("domain", *_WRAPPERS)
+    return found is None or found[1].decode(errors="replace") in ("domain", *_WRAPPERS)
 
 
 def threads_in(root: Element) -> tuple[DomainThread, ...]:

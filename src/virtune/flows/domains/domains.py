@@ -55,9 +55,9 @@ def everywhere(
 def from_paths(paths: Sequence[Path], *, here: bool) -> Iterator[FoundDomain | Unread | PassedOver]:
     """Yield the domains of files and folders. With `here` they are assumed to run on this host.
 
-    A folder's files without a VM are counted at its end, and its links, which libvirt makes for autostart, are left
-    out. A VM that cannot be read is Unread, and so is a folder without any. Raises UsageError for a path that is not
-    there.
+    A folder's files without a VM are counted at its end, and links to what is in it, which libvirt makes for
+    autostart, are left out. A VM that cannot be read is Unread, and so are a folder without any, and what may hold
+    one: a folder in it, a link out of it, an empty file. Raises UsageError for a path that is not there.
     """
     host = this_host() if here and paths else HostView()
     for path in paths:
@@ -73,8 +73,10 @@ def from_paths(paths: Sequence[Path], *, here: bool) -> Iterator[FoundDomain | U
 
 def _from_folder(path: Path, host: HostView, *, here: bool) -> Iterator[FoundDomain | Unread | PassedOver]:
     files, passed, read = 0, list[str](), False
-    for file in sorted(path.rglob("*")):
-        if file.is_symlink() or file.is_dir():
+    for file in _below(path):
+        if isinstance(file, Unread):
+            read = True
+            yield file
             continue
         files += 1
         held = False
@@ -88,6 +90,37 @@ def _from_folder(path: Path, host: HostView, *, here: bool) -> Iterator[FoundDom
         yield Unread(origin=str(path), because=f"{files:,} file{'s'[: files != 1]}, {none}" if files else none)
     elif passed:
         yield PassedOver(origin=str(path), count=len(passed), files=files, names=tuple(passed[:PASSED_NAMED]))
+
+
+def _below(path: Path) -> Iterator[Path | Unread]:
+    """Yield the files below a folder, and the folders and links in it that may lead to VMs and are not followed."""
+    refused: list[OSError] = []
+    every: list[Path] = []
+    for folder, inner, names in os.walk(path, onerror=refused.append):
+        every += [Path(folder) / name for name in (*inner, *names)]
+    for one in sorted(every):
+        try:
+            kind = stat.S_IFMT(one.lstat().st_mode)
+        except OSError:  # reading it will say why
+            kind = stat.S_IFREG
+        if kind == stat.S_IFLNK:
+            yield from _not_followed(one, os.path.realpath(path))
+        elif kind != stat.S_IFDIR:
+            yield one
+    for error in refused:
+        yield Unread(origin=str(error.filename), because=f"it cannot be read: {(error.strerror or '').lower()}")
+
+
+def _not_followed(link: Path, home: str) -> Iterator[Unread]:
+    to = Path(os.path.realpath(link))
+    try:
+        inner = stat.S_ISDIR(to.stat().st_mode)
+    except OSError as error:
+        if link.suffix in SUFFIXES:
+            yield Unread(origin=str(link), because=f"it is a link to {to}: {(error.strerror or '').lower()}")
+    else:
+        if not to.is_relative_to(home) and (inner or link.suffix in SUFFIXES):
+            yield Unread(origin=str(link), because=f"it is a link to {to}, outside of the folder")
 
 
 def _from_file(path: Path, host: HostView, *, here: bool, named: bool) -> Iterator[FoundDomain | Unread]:
@@ -113,6 +146,8 @@ def _language_of(path: Path, text: bytes, *, named: bool) -> Language | None:
     """The language of a file's text; None for a file in a folder that holds no VM. Raises ReadError."""
     if named:
         return LIBVIRT if path.suffix == ".xml" else language_of(text)
+    if not text.strip(b"\0 \t\r\n"):
+        raise ReadError("it is empty")
     try:
         found = LIBVIRT if path.suffix == ".xml" else language_of(text)
     except ReadError:
@@ -131,7 +166,10 @@ def read_limited(path: Path) -> bytes:
         os.close(descriptor)
         raise ReadError("it is not a regular file")
     with os.fdopen(descriptor, "rb") as file:
-        return file.read(BYTES_MAX + 1)
+        try:
+            return file.read(BYTES_MAX + 1)
+        except OSError as error:
+            raise ReadError(f"it cannot be read: {(error.strerror or '').lower()}") from None
 
 
 def from_libvirt(virsh: Virsh, names: Sequence[str] = ()) -> Iterator[FoundDomain | Unread]:
