@@ -30,6 +30,7 @@ from virtune.model.event import (
 )
 from virtune.model.reason import Reason
 from virtune.model.study import Study, Trial
+from virtune.model.text import printable
 from virtune.model.units import format_seconds
 from virtune.model.verdict import Comparison, Verdict
 from virtune.report.text.study.arms import guest_words
@@ -122,7 +123,7 @@ class Face:
         if self._quiet:
             return
         if isinstance(event, Noticed):
-            self._console.print(f"note: {event.text}", style="yellow", markup=False)
+            self._console.print(f"note: {printable(event.text)}", style="yellow", markup=False)
             return
         self._draw(event)
         if self._lines:
@@ -132,9 +133,9 @@ class Face:
         block = self._block
         match event:
             case StepStarted(what=what):
-                block.step, block.step_left = (what, None), None
+                block.step, block.step_left = (printable(what), None), None
             case StepProgressed(what=what, fraction=fraction, seconds_left=left):
-                block.step, block.step_left = (what, fraction), left
+                block.step, block.step_left = (printable(what), fraction), left
             case StepEnded():
                 block.step = None
             case StudyStarted(study=study, done=done, seconds_left=left):
@@ -179,4 +180,4 @@ class Face:
                 pass
 
     def _line(self, text: str) -> None:
-        self._console.print(text, markup=False)
+        self._console.print(printable(text, keep="\n"), markup=False)
