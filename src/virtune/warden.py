@@ -259,6 +259,30 @@ def is_named(descriptor: int, record: Mapping[str, Any]) -> bool:
     return found == {"device": record.get("device"), "inode": record.get("inode"), "born": born}
 
 
+def record_at(path: Path) -> dict[str, Any]:
+    """Return what a record says that names its own file as `self`; empty where it is not the very file that virtune
+    wrote for this user: a copy, another user's, one that others may write to, no regular file.
+    """
+    with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            said = _told(descriptor)
+            if isinstance(said, dict) and isinstance(said.get("self"), dict) and is_named(descriptor, said["self"]):
+                return said
+        finally:
+            os.close(descriptor)
+    return {}
+
+
+def _told(descriptor: int) -> Any:
+    """Return the JSON of an open record; None where others may have written it. Raises OSError, ValueError."""
+    found = os.fstat(descriptor)
+    others = stat.S_IWGRP | stat.S_IWOTH  # an ACL that lets others write shows in the group's bits
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & others:
+        return None
+    return json.loads(os.pread(descriptor, _OWNER_BYTES, 0))
+
+
 def born_ns(place: Path | int) -> int | None:
     """Return when a file was made; None where the C library or the filesystem does not tell."""
     buffer = statx(place, 0, _STATX_BTIME)
@@ -338,11 +362,7 @@ def _record(directory: int) -> dict[str, Any] | None:
     """Return the record in an open directory; None where there is none that virtune wrote for this user."""
     with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
         with _owner_of(directory) as owner:
-            found = os.fstat(owner)
-            others = stat.S_IWGRP | stat.S_IWOTH  # an ACL that lets others write shows in the group's bits
-            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & others:
-                return None
-            said = json.loads(os.pread(owner, _OWNER_BYTES, 0))
+            said = _told(owner)
         names = said.get("names") if isinstance(said, dict) and said.get("made_by") == "virtune" else None
         whole = isinstance(names, list) and len(names) > 0 and all(isinstance(one, str) for one in names)
         if whole and all(type(said.get(key)) is int for key in ("pid", "started", "device", "inode")):

@@ -21,7 +21,6 @@ from typing import Any
 from virtune import shell, warden
 from virtune.bench.filesystem import patience_of
 from virtune.bench.scratch import Scratch
-from virtune.bounded import read_bounded
 from virtune.model.errors import PreconditionError, VirtuneError
 from virtune.model.event import Event, Noticed, StepEnded, StepStarted
 from virtune.model.rbd import RbdPlace, rbd_place
@@ -35,7 +34,6 @@ _OURS = re.compile(r"virtune-run-[a-z0-9-]+-[0-9a-f]{16}", re.ASCII)
 """The names of virtune's images; no other image is ever removed."""
 
 _RANDOM_BYTES = 8
-_RECORD_BYTES = 4096
 
 _ANSWER_SECONDS = 20.0
 """A cluster that is there tells of an image within a second; one that is not lets its clients wait for minutes."""
@@ -114,8 +112,9 @@ def rbd_images(
 
 def abandoned() -> Iterator[NotedImage]:
     """Yield the images that dead runs left, each locked against a second virtune while it is looked at."""
-    for record in sorted(records().glob(f"virtune-*{_SUFFIX}")):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError), record.open("rb") as file:
+    wrong = (OSError, ValueError, KeyError, TypeError, ArithmeticError, VirtuneError)
+    for record in filter(_said, sorted(records().glob(f"virtune-*{_SUFFIX}"))):
+        with contextlib.suppress(*wrong), record.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # while its run lives this is refused
             if said := _said(record):
                 yield NotedImage(record=record, place=rbd_place(said["place"]), size_bytes=int(said["size_bytes"]))
@@ -129,16 +128,7 @@ def look_alikes() -> list[str]:
 
 def _said(record: Path) -> Mapping[str, Any]:
     """Return what a record says; empty where it is not the very file that virtune wrote."""
-    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
-        said = json.loads(read_bounded(record, _RECORD_BYTES))
-        found = os.open(record, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            ours = os.fstat(found).st_uid == os.geteuid() and warden.is_named(found, said["self"])
-        finally:
-            os.close(found)
-        if ours and _OURS.fullmatch(record.stem):
-            return dict(said)
-    return {}
+    return warden.record_at(record) if _OURS.fullmatch(record.stem) else {}
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from virtune import shell, warden
 from virtune.bench import rbd
+from virtune.bench.libvirt import attached
 from virtune.bench.scratch import Scratch, has_lock, look_alikes, remove, scratch_files
 from virtune.bench.scratch_place import made_place
 from virtune.flows.domains.clean_domains import clean_domains
@@ -28,7 +29,9 @@ def clean(scratch: Path, *, images: bool) -> tuple[list[str], list[str], list[st
         kept += [f"directory {directory}: the drive {address} is not back with its driver" for address in drives]
         if directory.exists() and not drives:
             kept.append(f"directory {directory}: something is mounted below it, or another user's files are in it")
-    out, left = clean_domains(shell.data_directory() / "plugged")
+    plugged = shell.data_directory() / "plugged"
+    strange += attached.look_alikes(plugged)
+    out, left = clean_domains(plugged)
     removed += out
     kept += left
     removed += clean_halves()

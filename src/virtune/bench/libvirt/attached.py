@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
@@ -19,6 +20,8 @@ from virtune import warden
 from virtune.model.errors import PreconditionError
 
 _SUFFIX = ".json"
+_UUID = re.compile(r"[0-9a-fA-F-]{1,64}")
+"""The names of domains' lock files: any other could lead to another directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +75,7 @@ def write_down(home: Path, *, uri: str, uuid: str, domain: str, scratch: Path) -
     new = path.with_suffix(".new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w") as file:
-        file.write(json.dumps(asdict(plugged)) + "\n")
+        file.write(json.dumps({**asdict(plugged), "self": warden.identity(descriptor)}) + "\n")
         file.flush()
         os.fsync(file.fileno())
     new.rename(path)
@@ -86,16 +89,29 @@ def write_down(home: Path, *, uri: str, uuid: str, domain: str, scratch: Path) -
 
 def strike_out(home: Path, plugged: Plugged) -> None:
     """Remove the record of a detached disk."""
-    (home / f"{plugged.name}{_SUFFIX}").unlink(missing_ok=True)
+    path = home / f"{plugged.name}{_SUFFIX}"
+    warden.remove_file(path, lambda found: warden.is_named(found, warden.record_at(path).get("self", {})))
 
 
 def written_down(home: Path) -> list[Plugged]:
     """Return all records, of live and of dead runs."""
-    found = []
-    for path in sorted(home.glob(f"virtune-*{_SUFFIX}")):
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            said = json.loads(path.read_text())
-            plugged = Plugged(**{one.name: said[one.name] for one in fields(Plugged) if one.name in said})
-            if path.name == f"{plugged.name}{_SUFFIX}":
-                found.append(plugged)
-    return found
+    return [said for path in _every(home) if (said := _said(path)) is not None]
+
+
+def look_alikes(home: Path) -> list[str]:
+    """Return the files among the records that virtune did not write there, such as copies; in words."""
+    return [f"{path}: it is no record of virtune's, or a copy" for path in _every(home) if _said(path) is None]
+
+
+def _every(home: Path) -> list[Path]:
+    return sorted(home.glob(f"virtune-*{_SUFFIX}"))
+
+
+def _said(path: Path) -> Plugged | None:
+    said = warden.record_at(path)
+    words = {one.name: said.get(one.name) for one in fields(Plugged)}
+    numbers = [words.pop(name) for name in ("owner", "started")]
+    if not all(type(one) is int for one in numbers) or not all(isinstance(one, str) for one in words.values()):
+        return None
+    fits = path.name == f"{said['name']}{_SUFFIX}" and _UUID.fullmatch(said["uuid"]) and "\0" not in said["scratch"]
+    return Plugged(**{one.name: said[one.name] for one in fields(Plugged)}) if fits else None
