@@ -12,8 +12,9 @@ import pytest
 from tests.conftest import eventually
 
 from virtune import shell
-from virtune.bench.live.monitor import LiveMonitor, monitored
+from virtune.bench.live.monitor import LiveMonitor, LiveMonitors, monitored
 from virtune.bench.qemu.machine import PROGRAM
+from virtune.model.errors import PreconditionError
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 
@@ -74,3 +75,34 @@ def test_disks_are_found_with_all_that_their_requests_pass(tmp_path: Path) -> No
     assert (anonymous.limits, anonymous.group, anonymous.tables) == ({"iops": 100.0}, "many", True)
     assert anonymous.unread == (f"a backing image: {place['base']}",)
     assert rings[name] == "the wait in the virtqueue: the guest has not set it up", "QEMU knows the device"
+
+
+def test_what_a_second_limit_of_a_path_is_stays_unread(tmp_path: Path) -> None:
+    words: list[str] = []
+    for count in (1, 2, 3):
+        words += ["-blockdev", f"null-co,node-name=d{count}f0,size=1048576"]
+        for depth in range(count):
+            words += ["-object", f"throttle-group,id=g{count}{depth},x-iops-total={100 * (depth + 1)}"]
+            below = f"throttle-group=g{count}{depth},file=d{count}f{depth}"
+            words += ["-blockdev", f"throttle,node-name=d{count}f{depth + 1},{below}"]
+        words += ["-device", f"virtio-blk-pci,id=disk{count},drive=d{count}f{count}"]
+    with paused(tmp_path, *words) as view:
+        for count, disk in enumerate(view.vm.disks, 1):
+            assert (disk.target, disk.limits) == (f"disk{count}", {"iops": 100.0 * count})
+            assert ("a throttle filter, whose limits were not read" in disk.unread) == (count > 1), disk.unread
+
+
+def test_of_a_guest_that_is_stopped_no_disk_is_judged(tmp_path: Path) -> None:
+    words = ("-blockdev", "null-co,node-name=n0,size=1048576", "-device", "virtio-blk-pci,id=disk0,drive=n0")
+    with paused(tmp_path, *words) as view:
+        shown = LiveMonitors([view])
+        for command, state in (("query-status", "prelaunch"), ("cont", ""), ("stop", "paused"), ("cont", "")):
+            view.monitor.execute(command)
+            shown.counts()
+            (vm,) = shown.vms()
+            if not state:
+                assert (len(vm.disks), vm.missing, *view.counts()) == (1, (), "disk0")
+                continue
+            assert (vm.disks, vm.missing) == ((), (f"the disks of {vm.name}: its guest does not run: {state}",))
+            with pytest.raises(PreconditionError, match=f"does not run its guest: it is {state}"):
+                view.counts()

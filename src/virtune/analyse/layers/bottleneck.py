@@ -214,8 +214,11 @@ def _lift(seen: SeenPath, unit: str) -> str:
 
 
 def _page_cache(seen: SeenPath) -> Answer:
-    served = seen.path.served
-    if served is None or served >= MOST:
+    """Memory serves the load: nothing else that is not read from here can, it does so fast, and is asked to."""
+    path, served = seen.path, seen.path.served
+    if served is None or served >= MOST or path.unread or (path.origin != "trial" and seen.latency_ns >= SLOW_NS):
+        return None
+    if _resting(seen) is not None:
         return None
     return found(
         Cause.PAGE_CACHE,
@@ -297,7 +300,9 @@ def _below_rests(seen: SeenPath) -> Answer:
     """
     path = seen.path
     at_device = max(seen.share("device"), seen.by_mean or 0.0)
-    if path.unread or not seen.device_rests or (at_device < MOST and seen.in_flight("ring", "backend") >= SEVERAL):
+    # what is not told apart is above the device too, but for what its own mean accounts for
+    above = (flying(seen) or 0.0) - max(seen.in_flight("device"), path.iops * (path.device_ns or 0.0) / 1e9)
+    if path.unread or not seen.device_rests or (at_device < MOST and above >= SEVERAL):
         return None
     thread = next((f", and {named(one)} used {format_share(one.busy)} of a CPU" for one in seen.of(path.serving)), "")
     few, full = format_count(seen.in_flight("ring", "backend", "device")), full_vcpu(seen)

@@ -128,11 +128,13 @@ class Graph:
     def _unread(self, way: list[str], *, seen: bool) -> Iterator[str]:
         for name in way:
             node, driver = self.nodes.get(name, {}), str(self.nodes.get(name, {}).get("drv", ""))
-            if driver == "throttle" and not seen:
-                yield "a throttle filter, whose limits could not be read"
+            if driver == "throttle":
+                if not seen:
+                    yield "a throttle filter, whose limits were not read"
+                seen = False  # only those of the first one are
             elif driver == "luks" or (driver == "qcow2" and node.get("encrypted")):
                 yield f"encryption in QEMU ({driver})"
-            elif driver and driver not in (*_PLAIN, "throttle") and name != way[-1]:
+            elif driver and driver not in _PLAIN and name != way[-1]:
                 yield f"the block driver {driver!r}"
             for role, child in self.children.get(name, ()):
                 if child not in way:

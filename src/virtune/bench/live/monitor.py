@@ -39,6 +39,7 @@ _LIMITS = {
 }  # fmt: skip
 
 
+_NOT_RUNNING = "this QEMU does not run its guest: it is {}"
 _UNSEEN = Below(unread=("its block nodes, which this QEMU does not show",))
 
 
@@ -51,9 +52,9 @@ class LiveMonitor:
         self._monitor = monitor
         self._paths: dict[str, str] = {}
         self._nodes: dict[str, str] = {}
-        status = monitor.execute("query-status")
-        if not status["running"] and not paused_too:
-            raise PreconditionError(f"this QEMU does not run its guest: it is {_shown(status['status'])}")
+        state = _stopped(monitor.execute("query-status"))
+        if state and not paused_too:
+            raise PreconditionError(_NOT_RUNNING.format(state))
         name = _shown(monitor.execute("query-name").get("name", "")) or (f"qemu {pid}" if pid else "qemu")
         emulated = not monitor.execute("query-kvm")["enabled"]
         self.vm = LiveVm(name=name, pid=pid, disks=tuple(self._disks()), emulated=emulated)
@@ -64,10 +65,14 @@ class LiveMonitor:
         return self._monitor
 
     def counts(self) -> Mapping[str, DiskCount]:
-        """Return QEMU's counters of each disk, by its name."""
+        """Return QEMU's counters of each disk, by its name. Raises PreconditionError when it does not run its guest:
+        requests of a guest that is stopped wait for the guest, and for no disk.
+        """
         (found,) = counts_of([self])
         if isinstance(found, RigError):
             raise found
+        if state := _stopped(self._monitor.execute("query-status")):
+            raise PreconditionError(_NOT_RUNNING.format(state))
         return found
 
     def rings(self, target: str) -> RingReader | str:
@@ -204,20 +209,31 @@ def _counts(answer: MonitorAnswer) -> dict[str, DiskCount]:
     }
 
 
+def _stopped(status: Mapping[str, Any]) -> str:
+    """Return the state of a guest that does not run, from the answer of `query-status`; else nothing."""
+    return "" if status["running"] else _shown(status["status"])
+
+
 class LiveMonitors:
     """QEMUs behind QMP sockets, one connection each, which share an event loop. One that ends is left out from then
-    on; one that does not answer as QEMU does stays as a VM without disks. `failed` are sockets behind which none was
-    found, with the reason.
+    on; one that does not answer as QEMU does, or whose guest is stopped, stays as a VM without disks. `failed` are
+    sockets behind which none was found, with the reason.
     """
 
     def __init__(self, views: Sequence[LiveMonitor], failed: Mapping[str, str] = MappingProxyType({})) -> None:
         self._views = {_free(views[:index], one.vm): one for index, one in enumerate(views)}
         self._seen: dict[str, frozenset[str]] = {}
         self._failed = dict(failed)
+        self._stopped: dict[str, str] = {}
 
     def vms(self) -> tuple[LiveVm, ...]:
         """Return the VMs as they were when last counted."""
-        seen = (replace(one.vm, name=name) for name, one in self._views.items())
+        seen = (
+            replace(one.vm, name=name, disks=(), missing=(f"the disks of {name}: its guest does not run: {why}",))
+            if (why := self._stopped.get(name))
+            else replace(one.vm, name=name)
+            for name, one in self._views.items()
+        )
         unseen = (LiveVm(name=name, pid=None, disks=(), failed=why) for name, why in self._failed.items())
         return (*seen, *unseen)
 
@@ -225,10 +241,15 @@ class LiveMonitors:
         """Return QEMU's counters of each disk, by VM and target. A disk that came or went is looked at."""
         found: dict[str, Mapping[str, DiskCount]] = {}
         asked = dict(self._views)
-        for (name, one), counts in zip(asked.items(), counts_of(list(asked.values())), strict=True):
+        states = execute_all([one.monitor for one in asked.values()], "query-status")
+        answers = zip(asked.items(), counts_of(list(asked.values())), states, strict=True)
+        for (name, one), counts, state in answers:
             try:
                 if isinstance(counts, RigError):
                     raise counts
+                if isinstance(state, RigError):
+                    raise state
+                self._stopped[name] = _stopped(state.said)
                 if self._seen.setdefault(name, frozenset(counts)) != frozenset(counts):
                     one.look_again()
                     self._seen[name] = frozenset(counts)
