@@ -24,6 +24,7 @@ from tests.published import complaints
 from virtune import __version__
 from virtune.cli import run
 from virtune.model.store_place import DatabaseUrl
+from virtune.on_host import MARK
 from virtune.store.store import Store
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("fleet")]
@@ -83,7 +84,8 @@ def older(machine: Machine) -> Path:
     program.parent.mkdir(parents=True)
     program.write_text("#!/bin/sh\necho virtune, version 0.0.9\n")
     program.chmod(0o755)
-    (base / "made-by-virtune-fleet-install").touch()
+    (base / MARK).touch()
+    (base / "0.0.9" / MARK).write_text(json.dumps(["0.0.9", (base / "0.0.9").stat().st_ino]))
     (base / "current").symlink_to("0.0.9")
     command = machine.place / "home" / ".local" / "bin" / "virtune"
     command.parent.mkdir(parents=True)
@@ -126,7 +128,7 @@ def install_everywhere(chain: Chain, wheels: Path, command: Path) -> None:
         ("installed", None, __version__),
     ]
     b = chain.fleet.by_name["b"]
-    assert made(b) == ["0.0.9", __version__, "current", "made-by-virtune-fleet-install", "previous"]
+    assert made(b) == ["0.0.9", __version__, "current", MARK, "previous"]
     assert str(command.resolve()).startswith(str(b.place / "data" / "virtune-fleet" / __version__))
 
 
@@ -152,7 +154,7 @@ def take_it_away(chain: Chain, wheels: Path, command: Path, tmp_path: Path) -> N
     said = subprocess.run([command, "--version"], capture_output=True, text=True, check=True).stdout
     assert said.split()[-1] == __version__
     assert chain.says(*asked, "--back")["hosts"][0]["version"] == "0.0.9"
-    assert made(b) == ["0.0.9", "current", "made-by-virtune-fleet-install"]
+    assert made(b) == ["0.0.9", "current", MARK]
     (lost,) = chain.says(*asked, "--back", status=1)["failed"]
     assert lost["because"] == "no earlier version is kept here"
     program = b.place / "data" / "virtune-fleet" / "0.0.9" / "bin" / "sleep"

@@ -96,7 +96,7 @@ def test_the_example_in_the_modules_docstring_is_a_plan() -> None:
     ("text", "message", "hint"),
     [
         ('wrokload = "x"', "unknown key wrokload", "workload"),
-        ("zzz = 1", "unknown key zzz", "keys: title"),
+        ("zzz = 1", "unknown key zzz", "keys: study, title"),
         ("rounds = 0", "rounds: ", None),
         ('rounds = "8"', "rounds: ", None),
         ("rounds = true", "rounds: ", None),

@@ -78,8 +78,8 @@ def plan(name: str, rig: str | None) -> None:
 
     \b
     Example:
-      virtune study plan nvme-scaling > my.toml
-      virtune compare my.toml
+      virtune study plan nvme-scaling > plan.toml
+      virtune compare plan.toml
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.flows.run.builtin_studies import plan_text
 
