@@ -5,8 +5,10 @@ import csv
 import io
 import json
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 import pytest
 from tests.live_samples import HEADER, UNPLUGGED, live
@@ -181,3 +183,32 @@ def test_the_first_line_says_what_the_file_is(recorded: Path) -> None:
     first = json.loads(recorded.read_bytes().splitlines()[0])
     assert first["schema"] == RECORDING
     assert first["kernel"]["ticks_per_second"] == 100
+
+
+def test_whatever_a_number_of_a_recording_became_it_is_shown_or_refused_in_a_sentence(
+    tmp_path: Path, recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, chance = recorded.read_bytes(), Random(4)
+    places = list(re.finditer(rb"(?<=[\[:, ])-?\d+(\.\d+)?(?=[\],} ])", whole))
+    others = (b"0", b"-1", b"9" * 30, b"9" * 400, b"1e999", b"-1e300", b"NaN", b"1.7e308", b"18446744073709551615")
+    path, refused = tmp_path / "changed.jsonl", 0
+    for _ in range(250):
+        found, other = chance.choice(places), chance.choice(others)
+        path.write_bytes(whole[: found.start()] + other + whole[found.end() :])
+        words = chance.choice((["--csv"], ["--once"], ["--once", "--json"]))
+        status = run(["top", "--replay", str(path), *words])
+        err = capsys.readouterr().err
+        assert status in (0, 1, 3), (found, other, err)
+        assert "internal error" not in err, (found, other, err)
+        refused += status != 0
+    assert refused > 25
+
+
+def test_a_recording_whose_time_stands_still_is_said(
+    tmp_path: Path, recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = recorded.read_bytes().splitlines(keepends=True)
+    path = tmp_path / "still.jsonl"
+    path.write_bytes(b"".join([*lines[:3], lines[2]]))
+    assert run(["top", "--replay", str(path), "--once"]) == 3
+    assert "no time passes between the last two samples" in capsys.readouterr().err

@@ -202,7 +202,10 @@ def _replay(path: Path, *, once: bool, as_json: bool, as_csv: bool, interval: fl
             _print_csv(_frames(samples))
             return
         if once:
-            _print(next(_frames(samples[-2:])), as_json=as_json)
+            last = next(_frames(samples[-2:]), None)
+            if last is None:
+                raise PreconditionError(f"no time passes between the last two samples of {path}")
+            _print(last, as_json=as_json)
             return
         if not _on_terminal():
             raise UsageError(

@@ -27,6 +27,8 @@ RECORDING = "virtune/top-recording/2"
 _READABLE = ("virtune/top-recording/1", RECORDING)
 """Those of the first kind count no discards, no failed requests and no stalls."""
 
+_COUNTER_MAX = 2**64
+
 _VMS = b'{"vms":'
 """How a line begins that says which VMs run."""
 
@@ -224,6 +226,7 @@ def _sample_of(header: bytes, line: bytes, number: int, running: _RunningVms) ->
     """Read a sample; `header` is of the kernel's counters. Raises StoreError with the number of its line."""
     try:
         found = _read_line(line)
+        _require_counters([found.kernel, found.counts, found.rings])
         kernel = _written(found.kernel)
         return LiveSample(
             kernel=kernel,
@@ -241,6 +244,18 @@ def _sample_of(header: bytes, line: bytes, number: int, running: _RunningVms) ->
         )
     except (ValidationError, ValueError, VirtuneError):
         raise StoreError(f"the recording is damaged: line {number} is no sample") from None
+
+
+def _require_counters(value: object) -> None:
+    """Raise ValueError for a number that no counter of the kernel or QEMU, of 64 bits, can be."""
+    if isinstance(value, int | float):
+        if not -_COUNTER_MAX <= value <= _COUNTER_MAX:
+            raise ValueError(f"{value} is no counter")
+    elif isinstance(value, Mapping):
+        _require_counters(list(value.values()))
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for one in value:
+            _require_counters(one)
 
 
 def _named(kind: type[DiskCount] | type[RingCount], values: Sequence[float | None]) -> dict[str, float | None]:
