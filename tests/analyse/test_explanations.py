@@ -15,7 +15,7 @@ from virtune.model.counters import DiskUse, PressureUse, RoleUse, ThreadUse, Use
 from virtune.model.layers import Boundary
 from virtune.model.live import DiskCount, LiveDisk, LiveVm, RingRates, rates_between
 from virtune.report.json.layers import layers_document, operations_document
-from virtune.report.text.vm.layers import operations_table
+from virtune.report.pages.diagnose import operations_table
 
 SEEDS = 1_500
 SECONDS = 6.0

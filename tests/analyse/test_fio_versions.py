@@ -17,8 +17,8 @@ from virtune.fio.results_text import read_text
 from virtune.model.measurement import FioResult, Latency
 from virtune.model.metric import BY_ID
 from virtune.report.json.explain import explained_document
-from virtune.report.text.study.explain import render
-from virtune.report.text.words import quantity
+from virtune.report.pages.explain import render
+from virtune.report.words import quantity
 
 FOLDER = Path(__file__).parents[1] / "captures" / "fio-versions"
 BOTH = ("fio-2.21.both", "fio-3.1-lat.both", "fio-3.1-group.both", "fio-3.42.both")

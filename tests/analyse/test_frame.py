@@ -11,8 +11,7 @@ from virtune.model.bottleneck import Cause
 from virtune.model.frame import DiskFrame, TopFrame
 from virtune.model.live import LiveSample, RingCount, ring_rates_between
 from virtune.report.json.top import top_document
-from virtune.report.top.batch import csv_rows
-from virtune.report.top.tables import is_active, verdict_cell
+from virtune.report.top import csv_rows, is_active, verdict_cell
 
 
 def between(before: LiveSample, after: LiveSample) -> TopFrame:

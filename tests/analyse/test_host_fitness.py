@@ -21,7 +21,7 @@ from virtune.model.reason import Reason
 from virtune.model.remark import Remark, Weight
 from virtune.model.study import StudyKind
 from virtune.report.json.check import check_document
-from virtune.report.text.host.check import sentence
+from virtune.report.pages.check import sentence
 
 STEP = 0.25
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -22,7 +22,7 @@ from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
 from virtune.model.remark import Remark, Weight
 from virtune.model.study_options import ATTEMPTS
-from virtune.report.text.study.notes import repeats_of
+from virtune.report.pages.evidence import repeats_of
 
 
 def again_after(made: Sequence[TrialRecord]) -> str | None:

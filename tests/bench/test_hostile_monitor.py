@@ -27,7 +27,7 @@ from virtune.dialects.qemu.answers import read_answer
 from virtune.model.errors import RigError
 from virtune.model.live import LiveSample
 from virtune.report.json.top import top_document
-from virtune.report.text.vm.top import TopText
+from virtune.report.top import TopText
 
 SEED = 20_261
 MUTATIONS = 350

@@ -21,8 +21,8 @@ from virtune.flows.domains.audit import audit_all
 from virtune.flows.domains.domains import everywhere, read_limited
 from virtune.model.errors import ReadError
 from virtune.model.finding import Audited, Unread
+from virtune.report.pages.audit import page
 from virtune.report.sarif import sarif
-from virtune.report.text.vm.audit import page
 
 DOMAINS = Path(__file__).parents[1] / "captures" / "domains"
 

@@ -14,7 +14,7 @@ from virtune.cli import run
 from virtune.cli.common.output import Clean
 from virtune.flows.stored.show import current
 from virtune.model.result import Result
-from virtune.report.text.study.result import render
+from virtune.report.pages.result import render
 from virtune.store.store import Store
 
 

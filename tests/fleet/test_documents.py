@@ -26,8 +26,7 @@ from virtune.flows.fleet.install import platform_of
 from virtune.model.fleet import FleetHost, HostAnswer, Unreached
 from virtune.model.fleet_task import FleetRun, FleetTask
 from virtune.report.json.fleet import audit_document, probe_document
-from virtune.report.text.fleet.hosts import audit_lines, names, probe_lines
-from virtune.report.text.fleet.run import run_lines
+from virtune.report.pages.fleet import audit_lines, names, probe_lines, run_lines
 
 FINDING: dict[str, Any] = {
     "rule": "R1",

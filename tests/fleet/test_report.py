@@ -24,7 +24,7 @@ from virtune.cli import run
 from virtune.flows.stored.show import by_todays_method
 from virtune.model.evidence import Check, InForce, StudyRecord
 from virtune.model.measurement import METHOD
-from virtune.report.text.words import percent_text
+from virtune.report.words import percent_text
 from virtune.store.store import Store
 
 pytestmark = pytest.mark.xdist_group("fleet report")  # what is made for the module is made once

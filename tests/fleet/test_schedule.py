@@ -12,7 +12,7 @@ from virtune.flows.fleet.kept_plans import RUNS
 from virtune.flows.fleet.plan import OpenTasks
 from virtune.model.fleet import FleetHost
 from virtune.model.fleet_task import FleetRun, FleetTask, TaskProgress, TaskState
-from virtune.report.text.fleet.run import planned_line, run_lines
+from virtune.report.pages.fleet import planned_line, run_lines
 
 SAN = {"b": "san", "c": "san,nas", "d": "nas"}
 

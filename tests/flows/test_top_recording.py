@@ -18,7 +18,7 @@ from virtune.cli import run
 from virtune.flows.live.top_recording import RECORDING, Recorder, Recording
 from virtune.model.errors import StoreError
 from virtune.model.live import LiveSample
-from virtune.report.top.batch import CSV_COLUMNS
+from virtune.report.top import CSV_COLUMNS
 
 SECONDS = range(1, UNPLUGGED + 3)
 
@@ -168,7 +168,7 @@ def test_a_disk_that_is_full_is_said(tmp_path: Path) -> None:
 def test_names_are_no_formulas_in_a_spreadsheet() -> None:
     from dataclasses import replace
 
-    from virtune.report.top.batch import csv_rows
+    from virtune.report.top import csv_rows
 
     def called(sample: LiveSample) -> LiveSample:
         vms = tuple(replace(one, name=f"=1+{one.name}") for one in sample.vms)

@@ -15,8 +15,8 @@ from virtune.model.rig import Rig
 from virtune.model.search import Search
 from virtune.model.verdict import Verdict
 from virtune.plan.thresholds import parse_conditions
+from virtune.report.pages.evidence import resting_on, steadiness, stopped_text
 from virtune.report.reproduce import command_again
-from virtune.report.text.study.basis import resting_on, steadiness, stopped_text
 
 
 @pytest.mark.parametrize(("rig", "names"), [("storage-daemon", True), ("qemu", True), ("libvirt", False)])

@@ -9,7 +9,7 @@ from tests.analyse.threshold_studies import study
 from virtune.analyse.study.summarise import summarise
 from virtune.model.evidence import Check, InForce
 from virtune.model.stack import Stack
-from virtune.report.text.study.clients import loaded_by
+from virtune.report.pages.evidence import loaded_by
 
 METAL, VHOST, NBD = Stack(rig="metal"), Stack(export="vhost-user-blk"), Stack()
 SAID = "loaded by different programs: {} by fio; {} by virtune-load; on one file the two agree to about 3 %"

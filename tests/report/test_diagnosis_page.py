@@ -19,8 +19,8 @@ from virtune.model.bottleneck import Cause, Diagnosis
 from virtune.model.guideline import walk
 from virtune.model.layers import HostQueue
 from virtune.model.threads import ThreadCost
-from virtune.report.html.diagnosis_page import diagnosis_page
-from virtune.report.text.vm.diagnose import render
+from virtune.report.html.other_pages import diagnosis_page
+from virtune.report.pages.diagnose import render
 from virtune.store.store import Store
 
 KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"

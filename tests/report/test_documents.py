@@ -33,7 +33,7 @@ from virtune.report.json.knobs import knobs_document
 from virtune.report.json.listing import listing_document
 from virtune.report.json.probe import probe_document
 from virtune.report.json.result import result_document
-from virtune.report.text.study.explain import Explained
+from virtune.report.pages.explain import Explained
 
 MACHINES = sorted(path.parent.name for path in CAPTURES.glob("*/tree.json"))
 

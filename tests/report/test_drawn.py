@@ -28,10 +28,9 @@ from virtune.report.charts.bars import iops_bars
 from virtune.report.charts.chart import Chart
 from virtune.report.charts.forest import forest_row
 from virtune.report.charts.stacked import layer_times
-from virtune.report.text.forest import COLUMNS, axis, axis_of, bar
-from virtune.report.text.study.answer import is_told
-from virtune.report.text.study.result import largest_decided, value_text
-from virtune.report.text.words import quantity
+from virtune.report.pages.result import is_told, largest_decided, value_text
+from virtune.report.render.forest import COLUMNS, axis, axis_of, bar
+from virtune.report.words import quantity
 
 WORKLOAD = "randread-4k"
 DISTURBED = Remark(id="cpu-wait", weight=Weight.INVALID, text="", advice="")

@@ -15,9 +15,9 @@ from virtune.model.study import StudyKind
 from virtune.plan.arms import arms_from_vary, base_stack
 from virtune.report.json.result import result_document
 from virtune.report.markdown import markdown
-from virtune.report.text.study.notes import reading_notes
-from virtune.report.text.study.result import render
-from virtune.report.text.whole.plain import plain_report
+from virtune.report.pages.evidence import reading_notes
+from virtune.report.pages.result import render
+from virtune.report.pages.whole import plain_report
 
 
 def caches(vary: str) -> StudyRecord:

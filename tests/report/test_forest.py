@@ -3,7 +3,7 @@
 
 import pytest
 
-from virtune.report.text.forest import COLUMNS, REACHES, axis, bar, reach_of
+from virtune.report.render.forest import COLUMNS, REACHES, axis, bar, reach_of
 
 
 def test_no_change_is_the_middle_and_better_is_to_the_right() -> None:

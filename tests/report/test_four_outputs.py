@@ -13,7 +13,7 @@ import pytest
 from virtune.cli import run
 from virtune.model.metric import BY_ID
 from virtune.report.markdown import plain
-from virtune.report.text.words import quantity
+from virtune.report.words import quantity
 
 pytestmark = pytest.mark.xdist_group("four outputs")  # what is made for the module is made once
 

@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from virtune.report.text.layout import Column, Paragraph, Records, Section, wrap
+from virtune.report.render.terminal import Column, Paragraph, Records, Section, wrap
 
 WIDTHS = (20, 40, 60, 80, 100, 160)
 SAID = (

@@ -8,8 +8,8 @@ import pytest
 
 from virtune.cli import run
 from virtune.model.evidence import Listed
-from virtune.report.text.layout import set_at
-from virtune.report.text.study.listing import listing
+from virtune.report.pages.study import listing
+from virtune.report.render.terminal import set_at
 from virtune.store.store import Store
 
 KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"

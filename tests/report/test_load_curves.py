@@ -22,7 +22,7 @@ from virtune.model.study import Study, Trial
 from virtune.plan.loads import settled, with_loads
 from virtune.report.charts.loads import load_curves
 from virtune.report.json.result import result_document
-from virtune.report.text.study.notes import note_lines
+from virtune.report.pages.evidence import note_lines
 
 SHARE = {"a": 1.0, "b": 0.6}
 LOADS = ("10%", "20%", "30%", "40%", "50%", "60%", "70%", "80%", "90%", "100%", f"{CAPACITY_IOPS * 1.2:.0f}iops")

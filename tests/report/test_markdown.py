@@ -19,9 +19,7 @@ from virtune.model.reason import Reason
 from virtune.model.result import ArmSummary, Result
 from virtune.model.verdict import Comparison
 from virtune.plan.thresholds import parse_condition
-from virtune.report.markdown import code, markdown, plain
-from virtune.report.proof_markdown import proof_markdown
-from virtune.report.tune_markdown import tuning_markdown
+from virtune.report.markdown import code, markdown, plain, proof_markdown, tuning_markdown
 
 PARSER = MarkdownIt("gfm-like", {"linkify": False})
 

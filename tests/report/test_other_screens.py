@@ -22,9 +22,9 @@ from virtune.model.remark import Remark, Weight
 from virtune.model.study import StudyKind
 from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
 from virtune.model.units import format_count
-from virtune.report.text.search.sweep import answer_lines
-from virtune.report.text.vm.diagnose import DiagnosisScreen, render
-from virtune.report.text.whole.other_screens import CheckScreen, SweepScreen
+from virtune.report.pages.diagnose import DiagnosisScreen, render
+from virtune.report.pages.sweep import answer_lines
+from virtune.report.pages.whole import CheckScreen, SweepScreen
 from virtune.store.store import Store
 
 ROOM = 20

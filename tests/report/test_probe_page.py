@@ -14,7 +14,7 @@ from virtune.analyse.study.host_rules import judge_host
 from virtune.model.facts import HostFacts
 from virtune.probe.host import host_facts
 from virtune.report.json.probe import SCHEMA, probe_document
-from virtune.report.text.host.probe import render
+from virtune.report.pages.probe import render
 
 MACHINES = sorted(path.parent.name for path in CAPTURES.glob("*/tree.json"))
 

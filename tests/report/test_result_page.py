@@ -24,12 +24,10 @@ from virtune.plan.arms import arms_from_vary, base_stack, make_arm
 from virtune.probe.host import host_facts
 from virtune.report.json.probe import probe_document
 from virtune.report.markdown import markdown
-from virtune.report.text.study.arms import VM_COST, arm_lines
-from virtune.report.text.study.basis import drift_text, resting_on, steadiness
-from virtune.report.text.study.header import host_line
-from virtune.report.text.study.result import render, value_text, verdict_sentence
-from virtune.report.text.whole.plain import plain_report
-from virtune.report.text.whole.screen import Screen
+from virtune.report.pages.evidence import drift_text, resting_on, steadiness
+from virtune.report.pages.result import render, value_text, verdict_sentence
+from virtune.report.pages.study import VM_COST, arm_lines, host_line
+from virtune.report.pages.whole import Screen, plain_report
 
 WIDTHS = (40, 60, 80, 100, 160)
 

@@ -13,9 +13,9 @@ from virtune.analyse.study.summarise import summarise
 from virtune.model.evidence import Check, StudyRecord, TrialRecord
 from virtune.model.measurement import Histogram
 from virtune.model.study import StudyKind
-from virtune.report.text.layout import set_at
-from virtune.report.text.study.result import render
-from virtune.report.text.whole.screen import Screen
+from virtune.report.pages.result import render
+from virtune.report.pages.whole import Screen
+from virtune.report.render.terminal import set_at
 
 ROOM = 20
 

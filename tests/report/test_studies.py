@@ -15,7 +15,7 @@ from virtune.model.remark import Remark, Weight
 from virtune.model.result import ArmRemark, ArmSummary, Result, Value
 from virtune.model.verdict import ROUNDS_MIN
 from virtune.model.workload import Workload, job
-from virtune.report.text.builtin.studies import ending
+from virtune.report.pages.builtin import ending
 
 KINDS = [f"{way}-{size}k" for way in ("randread", "randwrite") for size in (4, 16, 32)]
 STEAL = Remark(id="steal", weight=Weight.INVALID, text="CPU steal 30 %", advice="")

@@ -15,8 +15,8 @@ from virtune.cli import run
 from virtune.flows.reports.published import published_study
 from virtune.flows.reports.report import page_html
 from virtune.report.html.page import page_of
-from virtune.report.text.builtin.sign_words import sign_probability
-from virtune.report.text.builtin.studies import ending as study_ending
+from virtune.report.pages.builtin import ending as study_ending
+from virtune.report.pages.builtin import sign_probability
 from virtune.store.store import Store
 
 

@@ -15,8 +15,7 @@ from virtune.cli.common.output import Clean
 from virtune.model.bottleneck import EMULATED_WORDS
 from virtune.model.frame import TopFrame
 from virtune.report.json.top import top_document
-from virtune.report.text.vm.top import TopText
-from virtune.report.top.tables import TABLE_KINDS, UNITS, columns_of, head_line, row_line, rows_of, table
+from virtune.report.top import TABLE_KINDS, UNITS, TopText, columns_of, head_line, row_line, rows_of, table
 
 
 def seen() -> TopFrame:

@@ -37,12 +37,10 @@ from virtune.report.charts.race import pareto, race
 from virtune.report.html.other_pages import search_page
 from virtune.report.json.probe import probe_document
 from virtune.report.json.tune import tuning_document
+from virtune.report.markdown import tuning_markdown
+from virtune.report.pages.tune import arms_table, render, runner_rows, short_names
+from virtune.report.pages.whole import SearchScreen, plain_search
 from virtune.report.reproduce import tune_again
-from virtune.report.text.search.tune import render
-from virtune.report.text.search.tune_arms import arms_table, runner_rows, short_names
-from virtune.report.text.whole.plain import plain_search
-from virtune.report.text.whole.screen import SearchScreen
-from virtune.report.tune_markdown import tuning_markdown
 
 RATES = {"base": 40_000.0, "fast": 80_000.0}
 

@@ -14,10 +14,9 @@ from virtune.model.evidence import StudyRecord
 from virtune.model.measurement import Histogram
 from virtune.plan.arms import base_stack
 from virtune.plan.thresholds import parse_condition
-from virtune.report.text.layout import set_at
-from virtune.report.text.study.basis import drift_warnings
-from virtune.report.text.study.notes import count_words
-from virtune.report.text.study.result import render
+from virtune.report.pages.evidence import count_words, drift_warnings
+from virtune.report.pages.result import render
+from virtune.report.render.terminal import set_at
 from virtune.report.view import workload_view
 
 ROUNDS = 13

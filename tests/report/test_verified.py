@@ -18,8 +18,8 @@ from virtune.model.stack import Stack
 from virtune.model.study import Arm, StudyKind, Trial
 from virtune.model.verification import to_verify, unverified_remarks
 from virtune.report.html.page import page_of
-from virtune.report.text.study.notes import notes
-from virtune.report.text.study.verified import all_checks, verified
+from virtune.report.pages.evidence import notes
+from virtune.report.pages.study import all_checks, verified
 
 SEEN = tuple(
     Check(setting=name, asked="threads", found="threads", proof=f"{name} was seen") for name in to_verify(Stack())

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from virtune.model.verdict import Interval
-from virtune.report.text.words import change_words, count_text, difference_text, limits_text, share_text
+from virtune.report.words import change_words, count_text, difference_text, limits_text, share_text
 
 
 def ratio(estimate: float, low: float, high: float) -> Interval:

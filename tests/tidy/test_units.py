@@ -10,7 +10,7 @@ import pytest
 
 from virtune.model.metric import METRICS, Metric
 from virtune.model.units import format_bandwidth, format_ns
-from virtune.report.text.words import quantity
+from virtune.report.words import quantity
 
 SOURCE = Path(__file__).parents[2] / "src" / "virtune"
 BY_HAND = re.compile(r"\} (?:ns|us|ms|[kKMG]i?B/s)\b")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from tools.pages.markdown import code, plain, whole
 from virtune.model.knob import Knob, Layer, Risk, describe_domain
 from virtune.model.knobs import KNOBS
-from virtune.report.text.host.knobs import CHANGES, EVIDENCE
+from virtune.report.pages.knobs import CHANGES, EVIDENCE
 
 
 def page() -> str:

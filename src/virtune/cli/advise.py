@@ -95,7 +95,7 @@ def _structure(needs: str, store: StorePlace, *, alone: bool) -> None:
     from virtune.cli.common.output import put
     from virtune.flows.stored.structures import own_shares
     from virtune.model.guideline import open_ends, walk
-    from virtune.report.text.vm.guideline import every_end, open_lines
+    from virtune.report.pages.diagnose import every_end, open_lines
 
     if not alone:
         raise UsageError("--for-requirements is a question of its own", hint="leave out files, --connect and --json")

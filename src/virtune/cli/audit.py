@@ -80,7 +80,7 @@ def command(
         raise UsageError("--json, --sarif and --brief cannot be together: each is all that is written to stdout")
     _require_something(paths, connect, domains)
     from virtune.flows.stored.earlier_studies import Past
-    from virtune.report.text.vm.audit import SHOWN_IN_FULL
+    from virtune.report.pages.audit import SHOWN_IN_FULL
 
     past = Past(store) if here or connect else None
     diffs = sys.maxsize if as_json or as_sarif else 0 if brief else SHOWN_IN_FULL
@@ -149,7 +149,7 @@ def _show(
 
         click.echo(json.dumps(audit_document(audited, unread, passed), indent=2))
     else:
-        from virtune.report.text.vm import audit
+        from virtune.report.pages import audit
 
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else audit.WIDTH
         lines = audit.brief(audited, unread, passed) if brief else audit.page(audited, unread, passed, width=width)

@@ -31,7 +31,7 @@ def command(studies: tuple[str, ...], *, parallel: int | None, as_json: bool, st
     from virtune.flows.stored.derive import DerivedStudy, derive_studies
     from virtune.model.measurement import METHOD
     from virtune.report.json.derive import derive_document
-    from virtune.report.text.words import count_text
+    from virtune.report.words import count_text
     from virtune.workers import cpus
 
     require_store(store, "last")

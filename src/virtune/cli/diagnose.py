@@ -126,7 +126,7 @@ def _answers(words: str | None) -> Callable[[Diagnosis], Diagnosis]:
 def _write(found: tuple[Diagnosis, ...], report: Path | None, *, as_json: bool, verbose: bool) -> None:
     from virtune.cli.common.output import put, screen_lines
     from virtune.report.json.diagnose import diagnose_document
-    from virtune.report.text.vm.diagnose import DiagnosisScreen, render
+    from virtune.report.pages.diagnose import DiagnosisScreen, render
 
     if report is not None:
         _report(found, report)
@@ -141,11 +141,11 @@ _OF_PROOF = ("rounds", "budget", "scratch", "seed", "markdown", "quiet")
 
 def _report(found: tuple[Diagnosis, ...], path: Path) -> None:
     from virtune.cli.common.output import write_report
-    from virtune.report.text.vm.diagnose import render
+    from virtune.report.pages.diagnose import render
 
     def page() -> str:
         from virtune.flows.reports.report import page_html
-        from virtune.report.html.diagnosis_page import diagnosis_page
+        from virtune.report.html.other_pages import diagnosis_page
 
         return page_html(diagnosis_page(found))
 

@@ -23,7 +23,7 @@ from virtune.model.store_place import StorePlace
 from virtune.model.text import printable
 from virtune.probe.reading import read_up_to
 from virtune.report.json.explain import explained_document
-from virtune.report.text.study.explain import Concurrent, Explained, Flow, render
+from virtune.report.pages.explain import Concurrent, Explained, Flow, render
 
 
 @click.command(name="explain")

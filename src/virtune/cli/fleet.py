@@ -71,6 +71,6 @@ def inventory(*, as_json: bool, **words: Any) -> None:
         click.echo(json.dumps(inventory_document(found), indent=2))
         return
     from virtune.cli.common.output import put
-    from virtune.report.text.fleet.inventory import table
+    from virtune.report.pages.fleet import table
 
     put(table(found))

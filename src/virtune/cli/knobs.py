@@ -10,7 +10,7 @@ from virtune.cli.common.output import put
 from virtune.flows.knobs import look
 from virtune.model.knob import Layer
 from virtune.report.json.knobs import knobs_document
-from virtune.report.text.host.knobs import knob_card, knob_table
+from virtune.report.pages.knobs import knob_card, knob_table
 
 LAYERS: dict[str, Layer] = {layer.name.lower().replace("_", "-"): layer for layer in Layer}
 """The layers by words without spaces."""

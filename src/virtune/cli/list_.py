@@ -21,7 +21,7 @@ def command(*, every: bool, as_json: bool, store: StorePlace) -> None:
     """List the stored studies, the newest first. Each measurement that virtune keeps is a study."""
     from virtune.cli.common.output import put
     from virtune.report.json.listing import listing_document
-    from virtune.report.text.study.listing import listing
+    from virtune.report.pages.study import listing
     from virtune.store.store import Store
 
     studies: tuple[Listed | Damaged, ...] = ()

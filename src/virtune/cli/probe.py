@@ -46,7 +46,7 @@ def command(
 
         click.echo(json.dumps(probe_document(facts, remarks), indent=2))
         return 0
-    from virtune.report.text.host.probe import render
+    from virtune.report.pages.probe import render
 
     put(render(facts, remarks))
     return 0
@@ -56,8 +56,10 @@ def _domains(paths: tuple[Path, ...], connect: str | None, domains: tuple[str, .
     from virtune.flows.domains.domains import everywhere
     from virtune.flows.domains.probe_domains import probe_domains
     from virtune.report.json.domains import domains_document
-    from virtune.report.text.vm.domains import page
+    from virtune.report.pages.audit import domains_page
 
     found, unread = probe_domains(everywhere(paths, connect, domains, here=False))
-    click.echo(json.dumps(domains_document(found, unread), indent=2) if as_json else "\n".join(page(found, unread)))
+    click.echo(
+        json.dumps(domains_document(found, unread), indent=2) if as_json else "\n".join(domains_page(found, unread))
+    )
     return 2 if unread else 0

@@ -110,7 +110,7 @@ def _captures(kept: "Store", name: str, trial: int, capture: str | None) -> int:
     from virtune.cli.common.output import put
     from virtune.flows.stored.show import captures_of
     from virtune.model.text import printable
-    from virtune.report.text.layout import Column, Records
+    from virtune.report.render.terminal import Column, Records
 
     captures = captures_of(kept, name, trial, capture)
     if capture is not None:

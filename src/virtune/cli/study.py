@@ -32,7 +32,7 @@ def show() -> None:
     """List the built-in studies: question, arms, rigs."""
     from virtune.cli.common.output import put
     from virtune.flows.run.builtin_studies import builtins
-    from virtune.report.text.builtin.published import listing
+    from virtune.report.pages.builtin import listing
 
     put(listing([(one.name, one.plan.title or "", one.compared, one.rigs) for one in builtins()]))
 
@@ -51,7 +51,7 @@ def figures(words: tuple[str, ...]) -> None:
     from virtune.cli.common.output import put
     from virtune.flows.reports import published
     from virtune.model.errors import UsageError
-    from virtune.report.text.builtin.published import figures_list, levels_list
+    from virtune.report.pages.builtin import figures_list, levels_list
 
     def holds(row: object) -> bool:
         return all(word.lower() in str(row).lower() for word in words)

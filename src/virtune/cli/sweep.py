@@ -89,8 +89,8 @@ def show_sweep(store: "Store", known: "LoadSweep", out: "ResultOutput", *, brief
     """
     from virtune.cli.common.output import put, say_report, screen_lines, write_report
     from virtune.flows.stored.show import current
-    from virtune.report.text.search.sweep import render
-    from virtune.report.text.whole.other_screens import SweepScreen
+    from virtune.report.pages.sweep import render
+    from virtune.report.pages.whole import SweepScreen
 
     record, result = current(store, known.study.id)
     text = render(known, result, record.facts)

@@ -222,13 +222,13 @@ def _print(found: "TopFrame", *, as_json: bool) -> None:
         click.echo(json.dumps(top_document(found), indent=2))
         return
     from virtune.cli.common.output import put
-    from virtune.report.text.vm.top import TopText
+    from virtune.report.top import TopText
 
     put(TopText(found))
 
 
 def _print_csv(frames: "Iterable[TopFrame]") -> None:
-    from virtune.report.top.batch import csv_head, csv_rows
+    from virtune.report.top import csv_head, csv_rows
 
     click.echo(csv_head(), nl=False)
     for one in frames:

@@ -10,10 +10,10 @@ from xml.etree import ElementTree as ET
 
 from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.result import Result
+from virtune.report.pages.evidence import programs_of
+from virtune.report.pages.result import sentence
+from virtune.report.pages.study import host_line
 from virtune.report.reproduce import command_again
-from virtune.report.text.study.clients import programs_of
-from virtune.report.text.study.header import host_line
-from virtune.report.text.study.thresholds import sentence
 from virtune.report.view import worth
 
 

@@ -8,31 +8,34 @@ a mention or HTML.
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from virtune.model.bottleneck import Diagnosis
 from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.result import Result
 from virtune.model.text import printable
-from virtune.report.reproduce import AGAIN, command_again
-from virtune.report.text.layout import set_at
-from virtune.report.text.study.answer import answer, change_cell
-from virtune.report.text.study.arms import arm_lines
-from virtune.report.text.study.basis import resting_on
-from virtune.report.text.study.notes import note_lines, warning_lines
-from virtune.report.text.study.result import (
-    about,
-    headline,
-    value_text,
-    verdict_sentence,
-)
-from virtune.report.text.study.table_words import (
+from virtune.model.tuning import Tuning
+from virtune.report.pages.diagnose import proof_headline, proof_sentences
+from virtune.report.pages.evidence import note_lines, resting_on, warning_lines
+from virtune.report.pages.result import (
     TOGETHER,
     TYPICAL,
+    about,
+    answer,
+    arms_text,
+    change_cell,
     changes_words,
+    headline,
     marks_words,
+    ruling_text,
     together_words,
+    value_text,
     values_words,
+    verdict_sentence,
 )
-from virtune.report.text.study.thresholds import arms_text, change_text
-from virtune.report.text.study.verified import settings_of
+from virtune.report.pages.study import arm_lines, settings_of
+from virtune.report.pages.tune import answer_lines, arms_table, sections
+from virtune.report.pages.tune import headline as tuning_headline
+from virtune.report.render.terminal import set_at
+from virtune.report.reproduce import AGAIN, command_again, tune_again
 from virtune.report.view import ViewRow, view_of, worth
 
 _ALWAYS = re.compile(r"([\\`*|$#])")
@@ -136,7 +139,7 @@ def _conditions(result: Result, rulings: Sequence[ThresholdResult]) -> Iterator[
             ruling.condition.text,
             ruling.comparison.workload,
             arms_text(ruling),
-            change_text(ruling) or "-",
+            ruling_text(ruling) or "-",
             _OUTCOMES[ruling.outcome],
             f"{_worth(result, ruling.comparison.workload)}{ruling.why}",
         )
@@ -200,3 +203,59 @@ def _again(result: Result) -> Iterator[str]:
         yield heading(4, "To repeat it")
         yield f"{AGAIN}\n"
         yield code(command)
+
+
+def proof_markdown(one: Diagnosis, result: Result | None, facts: str = "") -> str:
+    """Return the verdict as Markdown, ending in a newline; `result` is the comparison's, None where none ran."""
+    return "\n".join([*_answer(one), "" if result is None else markdown(result, (), facts)]).rstrip("\n") + "\n"
+
+
+def _answer(one: Diagnosis) -> Iterator[str]:
+    if one.proof is None:
+        return
+    yield heading(3, f"virtune: {proof_headline(one, one.proof)}")
+    yield f"{line(f'{one.disk} under {one.workload}')}\n"
+    yield "The diagnosis said:\n"
+    yield from items(one.found.evidence)
+    yield "\nThe proof:\n"
+    yield from (*items(proof_sentences(one.proof)), "")
+
+
+TUNING_COLUMNS = 110
+"""The width of the table of arms: wide enough for names of three settings beside their intervals."""
+
+Written = tuple[str, str, tuple[str, ...]]
+"""A configuration for one program: a title, its text, and notes on it."""
+
+
+def tuning_markdown(known: Tuning, facts: str, written: Sequence[Written]) -> str:
+    """Return a search as Markdown, ending in a newline; `facts` are those of the host, as JSON."""
+    parts = (*_tuning_head(known), *_sections(known, facts), *_written(written), *_tuning_again(known))
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _tuning_head(known: Tuning) -> Iterator[str]:
+    first, *rest = tuning_headline(known).plain.split("\n")
+    yield heading(3, f"virtune: {first}")
+    yield from (*items((*rest, *(one.plain for one in answer_lines(known)))), "")
+    yield code(set_at(TUNING_COLUMNS, arms_table(known)).strip("\n"))
+
+
+def _sections(known: Tuning, facts: str) -> Iterator[str]:
+    for title, lines in sections(known, facts):
+        if lines:
+            yield heading(4, title.capitalize())
+            yield from (*items(lines), "")
+
+
+def _written(written: Sequence[Written]) -> Iterator[str]:
+    for title, text, notes in written:
+        yield heading(4, title)
+        if text:
+            yield code(text)
+        yield from (*items(notes), "")
+
+
+def _tuning_again(known: Tuning) -> Iterator[str]:
+    yield heading(4, "To repeat it")
+    yield code(tune_again(known.study))

@@ -13,10 +13,9 @@ from virtune.model.frame import DiskFrame, TopFrame
 from virtune.model.layers import RequestLayer
 from virtune.model.text import printable
 from virtune.model.units import format_bandwidth, format_count, format_ns, format_share
-from virtune.report.text.layout import wrap
-from virtune.report.text.vm.top import legend
-from virtune.report.text.words import count_text
-from virtune.report.top.tables import LETTERS, head_line, letter_of, row_line
+from virtune.report.render.terminal import wrap
+from virtune.report.top import LETTERS, head_line, legend, letter_of, row_line
+from virtune.report.words import count_text
 from virtune.tui.session import KEYS, TopSession
 
 SERIES = 60

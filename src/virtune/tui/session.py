@@ -8,7 +8,7 @@ from datetime import tzinfo
 from virtune.analyse.layers.frame import frame
 from virtune.model.frame import DiskFrame, TopFrame
 from virtune.model.live import LiveSample
-from virtune.report.top.tables import (
+from virtune.report.top import (
     SORT_FIRST,
     TABLE_KINDS,
     UNITS,

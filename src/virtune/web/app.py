@@ -26,13 +26,11 @@ from virtune.model.evidence import Damaged, Listed
 from virtune.model.store_place import StorePlace
 from virtune.model.text import printable
 from virtune.report.json.listing import listing_document
-from virtune.report.text.study.listing import arms_text, workloads_text
+from virtune.report.pages.study import arms_text, workloads_text
 from virtune.store.progress import run_of, runs_of
 from virtune.store.store import Store
 from virtune.web.guard import Guard
-from virtune.web.host_page import host_shown
-from virtune.web.live_page import RunShown, shown_running, shown_stored, stream
-from virtune.web.pair_page import pair_of
+from virtune.web.pages import RunShown, host_shown, pair_of, shown_running, shown_stored, stream
 
 PAGE_ROWS = 25
 SCRIPTS = ("htmx.min.js", "hx-sse.min.js")

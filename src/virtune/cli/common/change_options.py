@@ -57,7 +57,7 @@ def advice_lines(domain: str, advice: Advice, ways: Sequence[str] | None = None)
 
     `ways` say how each change becomes effective, if that is known for this VM.
     """
-    from virtune.report.text.vm.advice import lines
+    from virtune.report.pages.audit import lines
 
     ways = ways if ways is not None else [takes.value for takes, _ in advice.effects]
     turns = [(turn, way, risk) for turn, way, (_, risk) in zip(advice.turns, ways, advice.effects, strict=True)]

@@ -14,10 +14,9 @@ from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.text import printable
 from virtune.model.units import format_seconds, format_share
 from virtune.model.verdict import Comparison, Verdict
-from virtune.report.text.forest import axis_of, bar
-from virtune.report.text.study.answer import STYLE
-from virtune.report.text.study.thresholds import arms_text
-from virtune.report.text.words import count_text, difference_text
+from virtune.report.pages.result import STYLE, arms_text
+from virtune.report.render.forest import axis_of, bar
+from virtune.report.words import count_text, difference_text
 
 ROUNDS_FORESEEN = 500
 """More rounds than this take hours: such a forecast only says that the host is too noisy."""

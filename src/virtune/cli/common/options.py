@@ -162,7 +162,7 @@ def verbose_option(command: Command) -> Command:
 
 def say_options(study: "Study") -> None:
     """Write the options of a study to stderr."""
-    from virtune.report.text.study.chosen_options import option_lines
+    from virtune.report.pages.study import option_lines
 
     for line in option_lines(study):
         click.echo(line, err=True)

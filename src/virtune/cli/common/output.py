@@ -71,8 +71,8 @@ def show_check(
 
         click.echo(json.dumps(check_document(found), indent=2))
         return
-    from virtune.report.text.host.check import render
-    from virtune.report.text.whole.other_screens import CheckScreen
+    from virtune.report.pages.check import render
+    from virtune.report.pages.whole import CheckScreen
 
     put(CheckScreen(fitness=found, lines=screen_lines()) if brief else render(found))
 
@@ -101,16 +101,15 @@ def show_result(
 
         click.echo(json.dumps(result_document(result, record, rulings), indent=2))
     elif out.markdown != STDOUT:
-        from virtune.report.text.builtin.studies import ending
-        from virtune.report.text.study.result import render
-        from virtune.report.text.study.thresholds import conditions
-        from virtune.report.text.whole.screen import Screen
+        from virtune.report.pages.builtin import ending
+        from virtune.report.pages.result import conditions, render
+        from virtune.report.pages.whole import Screen
 
         authors = _authors(record)
         first = ending(result, authors, record.facts)
         short = Screen(result=result, facts=record.facts, rulings=rulings, lines=screen_lines(), authors=authors)
         if proved is not None:
-            from virtune.report.text.vm.proof import proof_lines
+            from virtune.report.pages.diagnose import proof_lines
 
             put(Group(*proof_lines(proved), ""))
         put(short if brief else Group(render(result, record.facts, first=first), *conditions(rulings)))
@@ -151,7 +150,7 @@ def screen_lines() -> int | None:
 
 def _write_result(result: Result, record: StudyRecord, path: Path) -> None:
     from virtune.flows.reports.report import page_text
-    from virtune.report.text.whole.plain import plain_report
+    from virtune.report.pages.whole import plain_report
 
     write_report(
         path, page=lambda: page_text(result, record), plain=lambda: plain_report(result, record, _authors(record))

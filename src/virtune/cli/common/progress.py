@@ -33,8 +33,8 @@ from virtune.model.study import Study, Trial
 from virtune.model.text import printable
 from virtune.model.units import format_seconds
 from virtune.model.verdict import Comparison, Verdict
-from virtune.report.text.study.arms import guest_words
-from virtune.report.text.words import change_words, count_text, difference_text
+from virtune.report.pages.study import guest_words
+from virtune.report.words import change_words, count_text, difference_text
 
 _NAMED = 8
 """The most arms that are named before a comparison begins."""

@@ -27,8 +27,8 @@ from virtune.model.store_place import StorePlace
 from virtune.model.study import Study
 from virtune.model.tuning import Tuning
 from virtune.model.verdict import Comparison, Interval, Verdict
-from virtune.report.text.search.tune_arms import runner_rows, state_line
-from virtune.report.text.words import difference_text
+from virtune.report.pages.tune import runner_rows, state_line
+from virtune.report.words import difference_text
 from virtune.store.progress import NAME_MAX, PairProgress, ProgressFile, RoundInterval, RunProgress
 
 PAIRS_MAX = 24

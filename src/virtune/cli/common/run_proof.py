@@ -23,10 +23,10 @@ from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
 from virtune.model.store_place import StorePlace
 from virtune.model.study_options import StudyOptions
-from virtune.report.html.proof_page import proof_page
+from virtune.report.html.other_pages import proof_page
 from virtune.report.json.diagnose import diagnose_document
-from virtune.report.proof_markdown import proof_markdown
-from virtune.report.text.vm.diagnose import DiagnosisScreen, render
+from virtune.report.markdown import proof_markdown
+from virtune.report.pages.diagnose import DiagnosisScreen, render
 from virtune.store.store import Store
 
 _Ran = tuple[StudyRecord, Result] | None

@@ -22,7 +22,7 @@ from virtune.flows.stored.seen_costs import seen_costs
 from virtune.model.event import Event, Noticed, SearchMoved
 from virtune.model.study import Study
 from virtune.model.tuning import Tuning
-from virtune.report.text.search.tune_arms import live, state_line
+from virtune.report.pages.tune import live, state_line
 from virtune.store.store import Store
 
 
@@ -113,7 +113,7 @@ def show_tuning(store: Store, known: Tuning, out: ResultOutput, *, brief: bool =
     lines = [(one.title, one.text, one.notes) for one in words]
     if out.report is not None:
         from virtune.flows.reports.report import report_html
-        from virtune.report.text.whole.plain import plain_search
+        from virtune.report.pages.whole import plain_search
 
         write_report(
             out.report,
@@ -125,11 +125,11 @@ def show_tuning(store: Store, known: Tuning, out: ResultOutput, *, brief: bool =
 
         click.echo(json.dumps(search_document(known, words, facts), indent=2))
     elif out.markdown != STDOUT and brief:
-        from virtune.report.text.whole.screen import SearchScreen
+        from virtune.report.pages.whole import SearchScreen
 
         put(SearchScreen(known=known, lines=screen_lines()))
     elif out.markdown != STDOUT:
-        from virtune.report.text.search.tune import render
+        from virtune.report.pages.tune import render
 
         put(render(known, facts))
         for one in words:  # as it is, whatever the width: it is to be pasted
@@ -137,7 +137,7 @@ def show_tuning(store: Store, known: Tuning, out: ResultOutput, *, brief: bool =
             for note in one.notes:
                 click.echo(f"note: {note}")
     if out.markdown is not None:
-        from virtune.report.tune_markdown import tuning_markdown
+        from virtune.report.markdown import tuning_markdown
 
         write_markdown(out.markdown, tuning_markdown(known, facts, lines))
     if out.report is not None:

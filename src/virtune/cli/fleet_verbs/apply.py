@@ -84,7 +84,7 @@ def _preview(every: "Sequence[HostVms]", access: "FleetAccess", words: Sequence[
     """Show what would be changed on every host. Raises UsageError where one of them cannot be changed."""
     from virtune.flows.fleet.apply import previews
     from virtune.model.fleet import Unreached
-    from virtune.report.text.fleet.hosts import lost_lines
+    from virtune.report.pages.fleet import lost_lines
 
     shown = previews(every, access, words)
     lost = [one for one in shown if isinstance(one, Unreached)]

@@ -50,7 +50,7 @@ def probe(*, as_json: bool, **words: Any) -> int:
 
         click.echo(json.dumps(probe_document(facts, differing, lost), indent=2))
     else:
-        from virtune.report.text.fleet.hosts import probe_lines
+        from virtune.report.pages.fleet import probe_lines
 
         click.echo("\n".join(probe_lines([(one.host, mine) for one, mine in facts], differing, lost)))
     return FAILED if lost else 0
@@ -105,7 +105,7 @@ def audit(
     from virtune.flows.fleet.audit import audits_of
     from virtune.flows.fleet.inventory import hosts_of
     from virtune.report.json.audit import SCHEMA
-    from virtune.report.text.fleet.hosts import together
+    from virtune.report.pages.fleet import together
 
     hosts, asked = hosts_of(fleet_of(words)), _words(paths, connect, ignore, here=here)
     answers = ask_document(hosts, access_of(words), asked, schema=SCHEMA, ok=(0, UNREADABLE), say=progress(words))
@@ -118,7 +118,7 @@ def audit(
 
         click.echo(json.dumps(audit_document(audits, lost), indent=2))
     else:
-        from virtune.report.text.fleet.hosts import audit_lines
+        from virtune.report.pages.fleet import audit_lines
 
         click.echo("\n".join(audit_lines(audits, lost)))
     code = exit_code(audited, fail_on, unread=bool(unread))
@@ -141,7 +141,7 @@ def _write_page(
     from virtune.flows.fleet.ask import ask_document
     from virtune.flows.reports.report import page_html
     from virtune.model.fleet import HostAnswer
-    from virtune.report.html.fleet_page import fleet_audit_page
+    from virtune.report.html.other_pages import fleet_audit_page
     from virtune.report.json.probe import SCHEMA
 
     hosts = [one.host for one in audits]

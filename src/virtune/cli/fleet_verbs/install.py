@@ -44,7 +44,7 @@ def install(
     from virtune.flows.fleet.inventory import hosts_of
     from virtune.model.fleet import Unreached
     from virtune.report.json.fleet_install import install_document
-    from virtune.report.text.fleet.hosts import lost_lines
+    from virtune.report.pages.fleet import lost_lines
 
     wish = InstallWish(
         do="back" if back else "remove" if remove else "install",

@@ -76,7 +76,7 @@ def gather(studies: tuple[str, ...], *, folder: Path, store: "StorePlace | None"
     from virtune.flows.fleet.inventory import hosts_of
     from virtune.model.fleet import Unreached
     from virtune.report.json.fleet_gather import GatheredHost, gather_document
-    from virtune.report.text.fleet.hosts import lost_lines
+    from virtune.report.pages.fleet import lost_lines
 
     hosts = hosts_of(fleet_of(words))
     found = fleet_gather.gather(
@@ -132,7 +132,7 @@ def report(
     if html is not None:
         from virtune.cli.common.writing import write_text
         from virtune.flows.reports.report import page_html
-        from virtune.report.html.fleet_page import fleet_report_page
+        from virtune.report.html.other_pages import fleet_report_page
 
         write_text(html, page_html(fleet_report_page(found)))
         click.echo(f"page: {html}", err=True)
@@ -141,6 +141,6 @@ def report(
 
         click.echo(json.dumps(report_document(found), indent=2))
         return
-    from virtune.report.text.fleet.report import report_lines
+    from virtune.report.pages.fleet import report_lines
 
     click.echo("\n".join(report_lines(found)))

@@ -70,7 +70,7 @@ def run(
     from virtune.flows.fleet.kept_plans import RUNS
     from virtune.flows.fleet.run import Carrying, run_fleet
     from virtune.model.fleet_task import TaskState
-    from virtune.report.text.fleet.run import planned_line
+    from virtune.report.pages.fleet import planned_line
 
     if again is not None and words:
         raise UsageError("--again goes on with a run, which has its study already", hint="leave one out")
@@ -90,7 +90,7 @@ def run(
 
         click.echo(json.dumps(run_document(run_, found, drift), indent=2))
     else:
-        from virtune.report.text.fleet.run import ended_lines
+        from virtune.report.pages.fleet import ended_lines
 
         click.echo("\n".join(ended_lines(run_, found, drift, str(place))))
     return 0 if all(one.state is TaskState.FINISHED for one in found.values()) else FAILED
@@ -147,7 +147,7 @@ def status(name: str, *, watch: float | None, stop: bool, as_json: bool, **asked
     from virtune.flows.fleet.kept_plans import RUNS
     from virtune.model.fleet_task import TaskState
     from virtune.report.json.fleet_run import run_document
-    from virtune.report.text.fleet.run import run_lines
+    from virtune.report.pages.fleet import run_lines
 
     run_, found = RUNS.find(name), Found()
     live = watch is not None and not as_json and sys.stdout.isatty()
@@ -181,7 +181,7 @@ def _states(
 def _shown(run_: "FleetRun", found: Found, *, quiet: bool) -> "Iterator[Callable[[FleetTask, TaskProgress], None]]":
     """Show how far a run is while it runs: a table on a terminal, elsewhere a line for each change of state."""
     from virtune.model.text import printable
-    from virtune.report.text.fleet.run import SAID_MAX
+    from virtune.report.pages.fleet import SAID_MAX
 
     one_by_one = threading.Lock()
     live = sys.stderr.isatty() and not quiet
@@ -206,7 +206,7 @@ def _table(run_: "FleetRun", found: Found, *, stderr: bool) -> Iterator[None]:
     from rich.text import Text
 
     from virtune.flows.fleet.forecast import left_seconds
-    from virtune.report.text.fleet.run import run_lines
+    from virtune.report.pages.fleet import run_lines
 
     console = Console(stderr=stderr)
 

@@ -25,10 +25,9 @@ from virtune.model.study import StudyKind
 from virtune.model.text import printable
 from virtune.report.charts import charts_of, labelled
 from virtune.report.charts.chart import Chart, standing_alone
-from virtune.report.html.check_page import check_page
-from virtune.report.html.other_pages import search_page, sweep_page
+from virtune.report.html.other_pages import check_page, search_page, sweep_page
 from virtune.report.html.page import ReportPage, page_of
-from virtune.report.text.study.header import host_line
+from virtune.report.pages.study import host_line
 from virtune.store.store import Store
 
 _TEMPLATE = Path(__file__).parents[2] / "report" / "html" / "page.html"
@@ -79,7 +78,7 @@ def _page(store: Store, record: StudyRecord) -> ReportPage:
         return check_page(fitness(record), result, record)
     if record.study.accusation is not None:
         from virtune.flows.run.prove import proof_of
-        from virtune.report.html.proof_page import proof_page
+        from virtune.report.html.other_pages import proof_page
 
         if (proved := proof_of(store, record, result)) is not None:
             return proof_page(proved, result, record)

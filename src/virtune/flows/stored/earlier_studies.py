@@ -24,7 +24,7 @@ from virtune.model.study import Arm, Study
 from virtune.model.verdict import Comparison, Interval, Verdict
 from virtune.model.workload import Workload
 from virtune.probe.cpu import cpu_facts
-from virtune.report.text.words import difference_text, methods_text
+from virtune.report.words import difference_text, methods_text
 from virtune.store.store import Store
 
 SAID_MAX = 3

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from virtune.model.finding import Audited, Severity
 from virtune.report.charts.chart import Chart, specification
-from virtune.report.text.words import count_text
+from virtune.report.words import count_text
 
 MOST_DOMAINS = 120
 """The most rows that are readable; those with the worst findings are drawn, and the table has all."""

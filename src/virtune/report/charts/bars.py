@@ -6,7 +6,7 @@ from typing import Any
 from virtune.model.metric import BY_ID
 from virtune.model.result import Result
 from virtune.report.charts.chart import MOST_ARMS, Chart, arms_scale, file_name, specification
-from virtune.report.text.study.result import largest_decided, value_text
+from virtune.report.pages.result import largest_decided, value_text
 
 _ROW = 26
 

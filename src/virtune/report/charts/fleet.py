@@ -14,10 +14,9 @@ from virtune.model.verdict import Verdict
 from virtune.report.charts.audit_map import SEVERITY_COLOURS
 from virtune.report.charts.chart import SHAPES, Chart, file_name, specification
 from virtune.report.charts.forest import FOREST, LABEL, ROW, forest_row, forest_spec
-from virtune.report.fleet_audit import rule_rows
-from virtune.report.text.fleet.report import TOO_FEW_HOSTS, mean_ratio, next_ratio, verdict_words
-from virtune.report.text.forest import axis_of
-from virtune.report.text.words import TENFOLD, change_words, count_text, difference_text, limits_text
+from virtune.report.pages.fleet import TOO_FEW_HOSTS, mean_ratio, next_ratio, rule_rows, verdict_words
+from virtune.report.render.forest import axis_of
+from virtune.report.words import TENFOLD, change_words, count_text, difference_text, limits_text
 
 HOSTS_SHOWN = 60
 """The most rows that are readable: of more hosts the lowest and the highest, or the worst; the tables have all."""

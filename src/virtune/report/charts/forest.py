@@ -10,8 +10,8 @@ from virtune.model.result import Result
 from virtune.model.units import format_share
 from virtune.model.verdict import Comparison, Interval
 from virtune.report.charts.chart import MOST_ARMS, SHAPES, Chart, file_name, specification
-from virtune.report.text.forest import axis_of
-from virtune.report.text.study.answer import change_text, is_told
+from virtune.report.pages.result import change_text, is_told
+from virtune.report.render.forest import axis_of
 
 FOREST = "forest"
 """How the name of a forest plot begins."""

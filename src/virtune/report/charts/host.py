@@ -7,8 +7,8 @@ from typing import Any
 
 from virtune.model.fitness import Fitness
 from virtune.report.charts.chart import DASHES, PALETTE, Chart, specification
-from virtune.report.text.study.basis import DRIFT_TOLD
-from virtune.report.text.words import count_text
+from virtune.report.pages.evidence import DRIFT_TOLD
+from virtune.report.words import count_text
 
 _LEVEL, _NOISE, _DRIFT = "IOPS", "spread in %", "drift in % a minute"
 

@@ -19,8 +19,8 @@ from virtune.report.charts.chart import (
     latency_limits,
     specification,
 )
-from virtune.report.text.study.result import value_text
-from virtune.report.text.words import estimate_text, quantity
+from virtune.report.pages.result import value_text
+from virtune.report.words import estimate_text, quantity
 
 
 def load_curves(result: Result) -> Iterator[Chart]:

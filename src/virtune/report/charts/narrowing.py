@@ -11,7 +11,7 @@ from virtune.model.units import format_share
 from virtune.model.verdict import Comparison, Interval, Verdict
 from virtune.report.charts.chart import Chart, arms_scale, dash_scale, file_name, specification
 from virtune.report.charts.forest import LABEL, ticks_of
-from virtune.report.text.words import change_words, count_text, end_words
+from virtune.report.words import change_words, count_text, end_words
 
 PAIRS_MAX = 6
 """More bands than these cover one another."""

@@ -8,7 +8,7 @@ from virtune.model.metric import BY_ID
 from virtune.model.result import Result
 from virtune.model.workload import Workload
 from virtune.report.charts.chart import MOST_ARMS, Chart, arms_scale, dash_scale, file_name, specification
-from virtune.report.text.study.result import value_text
+from virtune.report.pages.result import value_text
 
 _SHOWN = ("iops", "device.util", "cpu.host.usr", "cpu.host.sys")
 

@@ -19,7 +19,7 @@ from virtune.report.charts.chart import (
     latency_limits,
     specification,
 )
-from virtune.report.text.study.result import largest_decided
+from virtune.report.pages.result import largest_decided
 
 _STEPS = 12
 """Points for each tenfold of 1/(1-p): closer ones are one pixel apart."""

@@ -12,8 +12,8 @@ from virtune.model.standing import Place
 from virtune.model.tuning import Tuning
 from virtune.report.charts.chart import PALETTE, Chart, file_name, specification
 from virtune.report.charts.tradeoff import SPEED_AND_COST, WIDEST, crosses
-from virtune.report.text.search.tune_arms import runner_rows
-from virtune.report.text.words import quantity
+from virtune.report.pages.tune import runner_rows
+from virtune.report.words import quantity
 
 _NAMED = 7
 """So many configurations have a colour of their own; the others are grey."""

@@ -9,7 +9,7 @@ from virtune.model.gate import label_of
 from virtune.model.metric import BY_ID, Metric
 from virtune.model.result import Result
 from virtune.report.charts.chart import MOST_ARMS, Chart, arms_scale, dash_scale, file_name, specification
-from virtune.report.text.words import quantity
+from virtune.report.words import quantity
 
 _SCALES = {
     "1/s": (1.0, ""),

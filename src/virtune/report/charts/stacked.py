@@ -12,8 +12,8 @@ from virtune.model.layers import Layers, RequestLayer
 from virtune.model.result import Result
 from virtune.model.units import format_ns, format_share
 from virtune.report.charts.chart import MOST_ARMS, PALETTE, Chart, file_name, specification
-from virtune.report.text.study.result import largest_decided
-from virtune.report.text.words import names_text
+from virtune.report.pages.result import largest_decided
+from virtune.report.words import names_text
 
 _GROUPS_TOLD, _NAMES_TOLD = 2, 2
 """The most layers, and arms of each, that a title names."""

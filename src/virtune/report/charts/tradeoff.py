@@ -8,7 +8,7 @@ from virtune.model.durability import durability_of
 from virtune.model.metric import BY_ID
 from virtune.model.result import Result
 from virtune.report.charts.chart import Chart, arms_scale, file_name, specification
-from virtune.report.text.study.result import largest_decided, value_text
+from virtune.report.pages.result import largest_decided, value_text
 
 SPEED_AND_COST: Mapping[str, Any] = {
     "x": {"field": "cost", "type": "quantitative", "scale": {"zero": True},

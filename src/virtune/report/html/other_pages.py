@@ -1,31 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of a search, a sweep of loads, and an audit of many VMs: the same parts as the page of a comparison."""
+"""The pages of searches, sweeps, checks, proofs, diagnoses, audits and fleets: the same parts as a comparison's."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from virtune.model.bottleneck import CAUSE_WORDS, EMULATED_WORDS, Cause, Diagnosis, verdict_words
 from virtune.model.evidence import StudyRecord
 from virtune.model.finding import Audited, Finding, Severity, Unread
+from virtune.model.fitness import Fitness
+from virtune.model.fleet import Difference, FleetEffect, FleetLevel, FleetReport, HostAudit, Unreached
 from virtune.model.metric import BY_ID
+from virtune.model.proof import ProofOutcome
 from virtune.model.result import Result
 from virtune.model.sweep import LoadSweep
 from virtune.model.tuning import Recommendation, Tuning
+from virtune.model.units import format_bandwidth, format_count, format_ns, format_seconds, format_share
 from virtune.report.charts import labelled
 from virtune.report.charts.audit_map import audit_map
 from virtune.report.charts.chart import Chart
+from virtune.report.charts.fleet import fleet_charts, rule_map
+from virtune.report.charts.forest import FOREST
 from virtune.report.charts.loads import sweep_curve
 from virtune.report.charts.race import pareto, race
-from virtune.report.html.page import MARKS, ReportPage, VerdictLine, host_text, page_of
-from virtune.report.html.table import Table
-from virtune.report.reproduce import tune_again
-from virtune.report.text.search import sweep as sweep_text
-from virtune.report.text.search import tune as tune_text
-from virtune.report.text.search.tune_arms import STATE, standing_rows
-from virtune.report.text.study.arms import vm_cost_notes
-from virtune.report.text.study.header import host_line
-from virtune.report.text.study.notes import reading_notes
-from virtune.report.text.words import count_text, methods_text
+from virtune.report.charts.stacked import times_of
+from virtune.report.html.page import MARKS, ReportPage, Table, VerdictLine, host_text, page_of
+from virtune.report.pages import sweep as sweep_text
+from virtune.report.pages import tune as tune_text
+from virtune.report.pages.check import confidence_text, noise_rows, reach_rows, sentence
+from virtune.report.pages.diagnose import (
+    answers,
+    exits_text,
+    in_flight_text,
+    load_again,
+    load_known,
+    proof_headline,
+    proof_sentences,
+    published_of,
+    shown_threads,
+    sleeps_text,
+    varies,
+)
+from virtune.report.pages.evidence import reading_notes
+from virtune.report.pages.fleet import (
+    effect_lines,
+    level_lines,
+    names,
+    odd_words,
+    others_words,
+    rank_rows,
+    rule_rows,
+    together,
+    trait_lines,
+)
+from virtune.report.pages.study import host_line, vm_cost_notes
+from virtune.report.pages.tune import STATE, standing_rows
+from virtune.report.reproduce import command_again, question_of, tune_again
 from virtune.report.view import SIMULATED_ONLY
+from virtune.report.words import change_words, count_text, methods_text
 
 _MARKS = {Recommendation.CHANGE: "better", Recommendation.KEEP: "same", Recommendation.UNDECIDED: "undecided"}
 _SEVERITIES = tuple(reversed(Severity))
@@ -138,3 +170,276 @@ def _counted(count: int, severity: Severity) -> str:
 def _row(one: Audited, finding: Finding) -> tuple[str, ...]:
     rule, seen = finding.rule, finding.seen
     return (one.domain, finding.at or "-", f"{rule.id} {rule.name}", rule.severity.value, seen.seen, seen.advice)
+
+
+def check_page(fitness: Fitness, result: Result, record: StudyRecord) -> ReportPage:
+    """Return the page of a check.
+
+    Its two arms are the same, so it says FIT or NOT FIT where a comparison says which arm is better, and has no
+    picture of a verdict.
+    """
+    page = page_of(result, record)
+    word = "worse" if fitness.unfit else "better"
+    reaches = Table(
+        caption="minimum detectable effect of a comparison of two arms",
+        columns=("a comparison of", "detects differences from"),
+        rows=tuple((name.removeprefix("in "), text.plain) for name, text in reach_rows(fitness)),
+    )
+    noise = Table(
+        caption="noise",
+        columns=("figure", "value"),
+        rows=tuple((name, text.plain) for name, text in noise_rows(fitness)),
+    )
+    advice = ((one.weight.value, f"{one.text} ({one.advice})" if one.advice else one.text) for one in fitness.advice)
+    return replace(
+        page,
+        question="Is this host fit for measurements, and which difference can they show?",
+        verdicts=(VerdictLine(verdict="", mark=MARKS[word], sentence=sentence(fitness)),),
+        warnings=tuple(dict.fromkeys((*page.warnings, *advice))),
+        notes=(confidence_text(fitness), *page.notes),
+        charts=tuple(one for one in page.charts if not one.name.startswith(FOREST)),
+        rests=(),
+        tables=(*(one for one in (reaches, noise) if one.rows), *page.tables),
+    )
+
+
+_PROOF_MARKS = {ProofOutcome.CONFIRMED: "better", ProofOutcome.REFUTED: "worse"}
+
+
+def proof_page(one: Diagnosis, result: Result, record: StudyRecord) -> ReportPage:
+    """Return the page."""
+    page = page_of(result, record)
+    if one.proof is None:
+        return page
+    word = _PROOF_MARKS.get(one.proof.outcome, "undecided")
+    first = VerdictLine(verdict=word, mark=MARKS[word], sentence=proof_headline(one, one.proof))
+    lines = (*one.found.evidence, *proof_sentences(one.proof))
+    return replace(
+        page,
+        question=f"Is {CAUSE_WORDS[one.found.cause]} what limits {one.disk} under {one.workload}?",
+        verdicts=(first, *(VerdictLine(verdict="", mark="", sentence=line) for line in lines), *page.verdicts),
+    )
+
+
+_CAUSE_MARKS = {Cause.UNDECIDED: "undecided", Cause.NOT_BOUND: "same"}
+
+
+def diagnosis_page(found: Sequence[Diagnosis]) -> ReportPage:
+    """Return the page of the diagnoses of one or more disks."""
+    disks = ", ".join(dict.fromkeys(one.disk for one in found))
+    return ReportPage(
+        title=f"diagnosis of {count_text(len(found), 'disk')}: {disks}",
+        question="What limits these disks under their load?",
+        facts=tuple(_diagnosis_facts(found)),
+        label="",
+        verdicts=tuple(line for one in found for line in _lines(one)),
+        settings=None,
+        unsettled="A diagnosis looks at a disk as it is, and verifies no settings.",
+        warnings=tuple(warning for one in found for warning in _diagnosis_warnings(one)),
+        notes=tuple(f"{one.disk}: {line}" for one in found for line in _notes(one)),
+        charts=tuple(_diagnosis_charts(found)),
+        tables=tuple(table for one in found for table in _diagnosis_tables(one)),
+        again="\n".join(f"{load_again(one)}  # {load_known(one)}" for one in found if one.rate),
+        unrepeated="A diagnosis changes nothing: look again with `virtune diagnose`.",
+        host="not part of this page",
+    )
+
+
+def _diagnosis_facts(found: Sequence[Diagnosis]) -> Iterator[tuple[str, str]]:
+    for one in found:
+        path = one.path
+        rates = f"{format_count(path.iops)} IOPS, {format_bandwidth(path.bandwidth)}"
+        yield one.disk, f"{one.workload}: {rates}, seen for {format_seconds(one.seconds)}"
+
+
+def _lines(one: Diagnosis) -> Iterator[VerdictLine]:
+    cause = one.found.cause
+    word = _CAUSE_MARKS.get(cause, "worse")
+    said = verdict_words(cause)
+    said += f" (in {one.found.rounds} of {one.found.of} rounds)" if one.found.of > 1 else ""
+    yield VerdictLine(verdict=word, mark=MARKS[word], sentence=f"{one.disk}: {said}")
+    for line in (*one.found.evidence, f"next: {one.found.experiment}"):
+        yield VerdictLine(verdict="", mark="", sentence=line)
+
+
+def _diagnosis_warnings(one: Diagnosis) -> Iterator[tuple[str, str]]:
+    if one.path.emulated:
+        yield "emulated", f"{one.disk}: {EMULATED_WORDS}"
+    yield from (("not seen", f"{one.disk}: {line}") for line in one.missing)
+
+
+def _notes(one: Diagnosis) -> Iterator[str]:
+    if one.no_guideline:
+        yield f"no tuning guideline here: {one.no_guideline}"
+    yield from varies(one)
+    if one.exits_per_io is not None:
+        yield exits_text(one.exits_per_io)
+
+
+def _diagnosis_charts(found: Sequence[Diagnosis]) -> Iterator[Chart]:
+    """Yield the pictures of each load: disks under one load share them."""
+    for workload in dict.fromkeys(one.workload for one in found):
+        layers = {one.disk: one.layers for one in found if one.workload == workload and one.layers is not None}
+        if (chart := times_of(layers, workload)) is not None:
+            yield chart
+
+
+def _diagnosis_tables(one: Diagnosis) -> Iterator[Table]:
+    if one.layers is not None:
+        yield Table(
+            caption=f"{one.disk}: where the time of a request goes",
+            columns=("layer", "mean", "share", "in flight"),
+            rows=tuple(
+                (layer.label, format_ns(layer.mean_ns), format_share(layer.share), in_flight_text(layer.in_flight))
+                for layer in one.layers.layers
+            ),
+        )
+    if threads := shown_threads(one.path.threads):
+        rate = one.path.iops_of
+        yield Table(
+            caption=f"{one.disk}: threads, the busiest first",
+            columns=("thread", "kind", "CPU", "usr", "sys", "waiting for a CPU", "CPU per I/O", "sleeps per I/O"),
+            rows=tuple(
+                (thread.name, thread.role, format_share(thread.busy),
+                 format_share(thread.user_seconds / thread.seconds),
+                 format_share(thread.system_seconds / thread.seconds), format_share(thread.stalled),
+                 format_ns(thread.busy / iops * 1e9) if (iops := rate(thread)) else "-", sleeps_text(thread, iops))
+                for thread in threads
+            ),
+        )  # fmt: skip
+    if one.guideline is not None:
+        leaf = one.guideline.leaf
+        yield Table(
+            caption=f"{one.disk}: guideline: {one.guideline.guideline.title} ({one.guideline.guideline.source})",
+            columns=("question", "answer", "evidence"),
+            rows=(*answers(one.guideline), ("so", leaf.text, "; ".join(published_of(leaf)))),
+        )
+
+
+_TRAITS_FIRST = 2
+"""So much of what odd hosts have is said with the verdict; the table has all."""
+
+
+def fleet_audit_page(
+    audits: Sequence[HostAudit], lost: Sequence[Unreached], differing: Sequence[Difference] = ()
+) -> ReportPage:
+    """Return the page: findings by severity, rules by hosts and by VMs, facts that differ between hosts, and every
+    finding with its advice.
+    """
+    page = audit_page(*together(audits))
+    picture = rule_map(audits)
+    facts = Table(
+        caption="facts that differ between hosts",
+        columns=("fact", "values"),
+        rows=tuple((one.key, "; ".join(f"{value} on {names(on)}" for value, on in one.values)) for one in differing),
+    )
+    over = Table(
+        caption="rules over hosts",
+        columns=("rule", "severity", "hosts", "VMs", "found on", "not on"),
+        rows=tuple(
+            (f"{row.rule.id} {row.rule.name}", row.rule.severity.value, str(len(row.hosts)), str(row.domains),
+             names(row.hosts), names(row.without) or "-")
+            for row in rule_rows(audits)
+        ),
+    )  # fmt: skip
+    failed = tuple(("failed", f"{one.host.name}: {one.because}") for one in lost)
+    return replace(
+        page,
+        title=f"audit of {count_text(len(audits), 'host')}",
+        facts=(
+            ("hosts", f"{len(audits)} of {len(audits) + len(lost)} answered"),
+            ("facts that differ between hosts", str(len(differing))),
+            *page.facts,
+        ),
+        warnings=(*failed, *page.warnings),
+        charts=page.charts if picture is None else (picture, *page.charts),
+        tables=(over, *((facts,) if differing else ()), *page.tables),
+    )
+
+
+def fleet_report_page(found: FleetReport) -> ReportPage:
+    """Return the page of a fleet's report: does it help everywhere, which host is odd and what has it, the ranks."""
+    study = found.study
+    again = command_again(study)
+    return ReportPage(
+        title=f"{study.label} on {count_text(len(found.hosts), 'host')}",
+        question=question_of(study),
+        facts=(
+            ("hosts", str(len(found.hosts))), ("metric", BY_ID[study.metric].label), ("baseline", study.baseline),
+            ("derived by", methods_text(found.methods)),
+        ),
+        label=SIMULATED_ONLY if study.simulated else "",
+        verdicts=(*(_effect_line(one, study.baseline) for one in found.effects),
+                  *(_level_line(one, study.metric) for one in found.levels)),
+        settings=None,
+        unsettled="Each host read its own settings back while its study ran: `virtune show` of its study has them.",
+        warnings=tuple(_fleet_warnings(found)),
+        notes=(),
+        charts=tuple(labelled(study, fleet_charts(found))),
+        tables=tuple(_fleet_tables(found)),
+        again=again and again.replace("virtune", "virtune fleet run -i hosts.txt", 1),
+        host="Each host's facts are kept with its study; those that set odd hosts apart are in the tables.",
+    )  # fmt: skip
+
+
+def _effect_line(effect: FleetEffect, baseline: str) -> VerdictLine:
+    """The verdict that most hosts gave, and the whole answer."""
+    counts = Counter(verdict.value for _, verdict in effect.verdicts)
+    word = counts.most_common(1)[0][0] if counts else ""
+    return VerdictLine(verdict=word, mark=MARKS.get(word, ""), sentence="; ".join(effect_lines(effect, baseline)))
+
+
+def _level_line(level: FleetLevel, metric: str) -> VerdictLine:
+    """Which hosts are odd and what they have; marked as worse where one of them is, and not where it is ahead."""
+    ahead = 1 if BY_ID[metric].better == "higher" else -1
+    odd = [one.distance * ahead for one in level.points if one.odd]
+    word = ("worse" if min(odd) < 0 else "better") if odd else "undecided" if level.refused else "same"
+    first, *more = level_lines(level)
+    has = list(trait_lines(level))[:_TRAITS_FIRST]
+    return VerdictLine(verdict=word, mark=MARKS[word], sentence=f"{first}: {'; '.join([*more, *has])}")
+
+
+def _fleet_warnings(found: FleetReport) -> Iterator[tuple[str, str]]:
+    if found.others:
+        yield "warning", others_words(found.others)
+    for level in found.levels:
+        if level.refused is not None:
+            yield "warning", f"{level.workload}: hosts are not compared: {level.refused}"
+        if level.left_out:
+            yield "warning", f"{level.workload}: too few rounds for a standard error on {names(level.left_out)}"
+
+
+def _fleet_tables(found: FleetReport) -> Iterator[Table]:
+    for level in found.levels:
+        if level.traits:
+            yield Table(
+                caption=f"{level.workload}: what odd hosts have and others seldom have",
+                columns=("fact", "value", "usual value", "odd hosts with it", "others with it"),
+                rows=tuple(
+                    (
+                        one.key,
+                        one.value,
+                        one.usual,
+                        f"{one.odd_with} of {one.odd}",
+                        f"{one.others_with} of {one.others}",
+                    )
+                    for one in level.traits
+                ),
+            )
+    for effect in found.effects:
+        ratios = dict(effect.ratios)
+        yield Table(
+            caption=f"{effect.candidate} against {found.study.baseline} ({effect.workload}) on each host",
+            columns=("host", "verdict", "difference", "low", "high", ""),
+            rows=tuple(
+                (host, verdict.value,
+                 *(change_words(one) for one in (ratios[host].estimate, ratios[host].low, ratios[host].high)),
+                 odd_words(host, effect.points))
+                if host in ratios else (host, verdict.value, "", "", "", "too few rounds")
+                for host, verdict in effect.verdicts
+            ),
+        )  # fmt: skip
+    for level in found.levels:
+        if level.ranks:
+            columns, *rows = rank_rows(level)
+            yield Table(caption=f"{level.workload}: ranks of {level.arm}", columns=columns, rows=tuple(rows))

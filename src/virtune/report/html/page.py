@@ -4,7 +4,10 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from rich.console import RenderableType
+from rich.text import Text
 
 from virtune.model.evidence import Check, StudyRecord
 from virtune.model.published import PublishedStudy
@@ -14,29 +17,108 @@ from virtune.model.units import format_bytes, format_seconds, format_share
 from virtune.model.verdict import Comparison, Verdict
 from virtune.report.charts import charts_of
 from virtune.report.charts.chart import Chart
-from virtune.report.html.study_part import Block, study_part
-from virtune.report.html.table import Table
-from virtune.report.reproduce import AGAIN, command_again, question_of
-from virtune.report.text.study.answer import change_text, legend
-from virtune.report.text.study.arms import arm_lines
-from virtune.report.text.study.basis import resting_on
-from virtune.report.text.study.clients import programs_of
-from virtune.report.text.study.first_read import first_read_lines
-from virtune.report.text.study.header import host_line
-from virtune.report.text.study.notes import note_lines, warning_lines
-from virtune.report.text.study.result import value_text
-from virtune.report.text.study.result import verdict_sentence as sentence_of
-from virtune.report.text.study.table_words import (
+from virtune.report.pages.builtin import ending
+from virtune.report.pages.evidence import note_lines, programs_of, resting_on, warning_lines
+from virtune.report.pages.result import (
     TOGETHER,
     TYPICAL,
+    change_text,
     changes_words,
+    legend,
     marks_words,
     together_words,
+    value_text,
     values_words,
 )
-from virtune.report.text.study.verified import settings_of
-from virtune.report.text.words import methods_text
+from virtune.report.pages.result import verdict_sentence as sentence_of
+from virtune.report.pages.study import arm_lines, first_read_lines, host_line, settings_of
+from virtune.report.render.terminal import Paragraph, Records, Section, SideBySide
+from virtune.report.reproduce import AGAIN, command_again, question_of
 from virtune.report.view import ResultView, ViewRow, view_of
+from virtune.report.words import methods_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table: a caption, the heads of its columns (the first names the rows), its rows as text, and below them what
+    they show.
+    """
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """How each column is set: figures, words that need room, or short texts that stay on a line; else empty."""
+        return tuple(_kind([row[place] for row in self.rows]) for place in range(len(self.columns)))
+
+
+_SHORT, _LONG = 32, 40
+"""Characters of a text that stays on its line, and of one whose column needs room."""
+
+
+def _kind(cells: Sequence[str]) -> str:
+    longest = max(map(len, cells), default=0)
+    if longest > _LONG:
+        return "words"
+    if all(cell[:1] in "0123456789+-~>" for cell in cells):  # an empty one too
+        return "number"
+    return "short" if longest <= _SHORT else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A piece of it: a heading, then a table, then lines; each may be absent."""
+
+    heading: str = ""
+    table: Table | None = None
+    lines: tuple[str, ...] = ()
+
+
+def study_part(result: Result, published: PublishedStudy | None = None, facts: str = "") -> tuple[Block, ...]:
+    """Return the blocks of a built-in study; none for other studies."""
+    return tuple(_blocks(ending(result, published, facts), f"study {result.study.builtin}"))
+
+
+def _blocks(parts: Sequence[RenderableType], name: str) -> Iterator[Block]:
+    """A text alone stands above what follows: a heading where it begins a line of its own, else a table's caption."""
+    caption, block = name, Block()
+    for part in parts:
+        if isinstance(part, Text):
+            if part.plain.startswith("\n"):
+                if block != Block():
+                    yield block
+                block = Block(heading=part.plain.strip())
+                caption = block.heading
+            else:
+                caption = part.plain
+        elif isinstance(part, Paragraph):
+            block = replace(block, lines=(*block.lines, part.text.plain))
+        elif isinstance(part, Records | SideBySide):
+            records = part if isinstance(part, Records) else part.table(part.arms)
+            if block.table is not None or block.lines:
+                yield block
+                block = Block()
+            block = replace(block, table=_table(records, caption))
+    if block != Block():
+        yield block
+
+
+def _table(records: Records, caption: str) -> Table:
+    rows = [[_plain(cell) for cell in row] for row in records.rows if not isinstance(row, Section)]
+    filled = [place for place in range(len(records.columns)) if any(row[place] for row in rows)]
+    return Table(
+        caption=caption,
+        columns=tuple(records.columns[place].title for place in filled),
+        rows=tuple(tuple(row[place] for place in filled) for row in rows),
+    )
+
+
+def _plain(cell: Text | str) -> str:
+    return cell.plain if isinstance(cell, Text) else cell
+
 
 MARKS = {"better": "▲", "worse": "▼", "same": "■", "undecided": "○"}
 """The symbol of a verdict, so that it can be read without colour."""

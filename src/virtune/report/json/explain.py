@@ -18,7 +18,7 @@ from virtune.model.metric import BY_ID, METRICS
 from virtune.model.remark import Remark
 from virtune.report.json.document import IDENTITY, Keys, Name, ProgramVersion
 from virtune.report.json.parts import RemarkPart, remark_part
-from virtune.report.text.study.explain import Explained, percentiles_of
+from virtune.report.pages.explain import Explained, percentiles_of
 
 SCHEMA = "virtune/explain/3"
 

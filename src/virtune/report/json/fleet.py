@@ -7,9 +7,9 @@ from typing import Annotated, TypedDict
 from virtune import __version__
 from virtune.model.finding import Severity
 from virtune.model.fleet import Difference, HostAnswer, HostAudit, Unreached
-from virtune.report.fleet_audit import rule_rows
 from virtune.report.json.audit import NotLookedAtPart, not_looked_at_part
 from virtune.report.json.document import IDENTITY, NOT_NEGATIVE, Name, ProgramVersion
+from virtune.report.pages.fleet import rule_rows
 
 PROBE = "virtune/fleet-probe/1"
 AUDIT = "virtune/fleet-audit/2"

@@ -29,7 +29,7 @@ from virtune.model.knob import (
     Switch,
 )
 from virtune.report.json.document import IDENTITY, NOT_EMPTY, Name, ProgramVersion
-from virtune.report.text.host.knobs import EVIDENCE, Answers
+from virtune.report.pages.knobs import EVIDENCE, Answers
 
 SCHEMA = "virtune/knobs/1"
 

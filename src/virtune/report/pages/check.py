@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A check as text: the host's noise, its minimum detectable effect, and advice."""
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from virtune.model.fitness import Fitness, GateStanding, Neighbour, Reach
+from virtune.model.remark import Weight
+from virtune.model.remark_kinds import SIMULATED
+from virtune.model.units import format_bandwidth, format_count, format_ns, format_seconds, format_share
+from virtune.model.verdict import Verdict
+from virtune.report.pages.evidence import drift_text
+from virtune.report.render.terminal import Column, Paragraph, Records
+from virtune.report.words import difference_text, share_text
+
+_STYLE = {"invalid": "red", "warns": "yellow", "near": "cyan", "clear": "green"}
+WEIGHT_STYLE = {Weight.INVALID: "red", Weight.WARNING: "yellow", Weight.NOTE: "cyan"}
+
+
+def render(fitness: Fitness) -> RenderableType:
+    """Lay out a check for a terminal."""
+    parts: list[RenderableType] = [Paragraph(headline(fitness))]
+    rows = list(noise_rows(fitness))
+    if rows:
+        parts += [Text("\nnoise", style="bold"), figures_table(rows)]
+    if any(one.blocks for one in fitness.reaches):
+        parts += [Text("\nminimum detectable effect", style="bold"), _reaches(fitness)]
+    if fitness.gates:
+        parts += [Text("\ndisturbances", style="bold"), _gates(fitness.gates)]
+    if fitness.neighbours is not None:
+        parts += [Text("\nother processes meanwhile", style="bold"), _neighbours(fitness.neighbours)]
+    if fitness.advice:
+        parts.append(Text("\nwhat to do about it", style="bold"))
+    for remark in fitness.advice:
+        line = Text(f"{remark.weight.value}: ", style=WEIGHT_STYLE[remark.weight])
+        line.append(remark.text, style="default")
+        line.append(f"\n{remark.advice}" if remark.advice else "", style="dim")
+        parts.append(Paragraph(line, indent=2, hanging=2))
+    return Group(*parts)
+
+
+def sentence(fitness: Fitness) -> str:
+    """Say in one sentence whether the host is fit for measurements, and why."""
+    simulated = any(one.id == SIMULATED.id for one in fitness.advice)
+    whose = "SIMULATED, and not this host: " if simulated else ""
+    if fitness.unfit:
+        return f"{whose}NOT FIT: {'; '.join(fitness.unfit)}"
+    least = format_share(fitness.reach(5) or 0.0, 1)
+    return f"{whose}FIT: a 5-minute comparison of two arms detects differences of {least} and more (90 % power)"
+
+
+def headline(fitness: Fitness) -> Text:
+    text = Text(sentence(fitness), style="bold red" if fitness.unfit else "bold green")
+    text.append(f"\ncheck {fitness.study}", style="bold default")
+    told = f"  {fitness.workload}, {fitness.trials} trials, {format_seconds(fitness.measured_seconds)} measured"
+    return text.append(told, style="not bold default")
+
+
+def noise_rows(fitness: Fitness) -> Iterator[tuple[str, Text]]:
+    """Yield what is known of the host's noise: a name and its figure."""
+    if fitness.iops is not None:
+        yield "IOPS", Text(format_count(fitness.iops))
+    if fitness.windows_cv is not None and fitness.window_seconds is not None:
+        window = format_ns(fitness.window_seconds * 1e9)
+        yield "spread", Text(f"standard deviation {share_text(fitness.windows_cv)} of IOPS over {window} each")
+    if fitness.correlation_seconds is not None:
+        least = "at least " if fitness.correlation_open else ""
+        told = f"IOPS closer than {least}{fitness.correlation_seconds:.2g} s resemble one another"
+        yield "autocorrelation", Text(told)
+    if fitness.drift is not None:
+        drift = fitness.drift
+        yield (
+            "drift",
+            Text(drift_text(drift).removeprefix("drift: "), style="" if drift.low <= 0 <= drift.high else "yellow"),
+        )
+    if fitness.same is not None:
+        yield "A/A test", _same(fitness)
+
+
+def _same(fitness: Fitness) -> Text:
+    same = fitness.same
+    if same is None or same.ratio is None:
+        return Text("no undisturbed pair of trials")
+    told = difference_text(same.ratio)
+    if same.verdict in (Verdict.BETTER, Verdict.WORSE):
+        return Text(f"a false difference, {told}: do not trust this host now", style="red")
+    return Text(f"no false difference ({told})")
+
+
+def reach_rows(fitness: Fitness) -> Iterator[tuple[str, Text]]:
+    """Yield how long a comparison takes, and the smallest difference that it detects."""
+    for one in fitness.reaches:
+        yield f"in {one.minutes} min", _reach(one)
+
+
+def confidence_text(fitness: Fitness) -> str:
+    """Say at which confidence, and with which power."""
+    return f"at {fitness.confidence:.3g} confidence; found 9 times in 10 by the end of such a comparison"
+
+
+def _reaches(fitness: Fitness) -> RenderableType:
+    rows = [*reach_rows(fitness), *slice_rows(fitness)]
+    return Group(figures_table(rows), Paragraph(Text(confidence_text(fitness), style="dim"), indent=2))
+
+
+def slice_rows(fitness: Fitness, *, others: bool = True) -> Iterator[tuple[str, Text]]:
+    """Yield how long a trial should take, if that is known, and with `others` what other lengths cost."""
+    best = fitness.best_seconds
+    if best is None:
+        return
+    costs = ", ".join(
+        f"{one.seconds:g} s {one.cost:.1f}x (standard deviation {share_text(one.sd)})"
+        for one in fitness.slices
+        if one.seconds != best
+    )
+    sd, pairs = next((one.sd, one.pairs) for one in fitness.slices if one.seconds == best)
+    told = f"; longer for the same precision: {costs}" if costs and others else ""
+    yield (
+        "best length of a trial",
+        Text(
+            f"--seconds {best:g} (two such trials differ with a standard deviation of {share_text(sd)};"
+            f" {pairs} pairs){told}"
+        ),
+    )
+
+
+def _reach(reach: Reach) -> Text:
+    if reach.smallest is None:
+        return Text(f"none: {reach.blocks} pairs of trials are too few", style="yellow")
+    return Text(f"{format_share(reach.smallest, 1)} ({reach.blocks} pairs of trials)")
+
+
+def _gates(standings: tuple[GateStanding, ...]) -> Records:
+    titles = ("usual", "worst", "warns above", "invalid above")
+    columns = (Column(title=title, right=True) for title in titles)
+    table = Records([Column(title="cause"), *columns, Column(title="state")], indent=2)
+    clear = [one for one in standings if one.standing == "clear"]
+    for one in sorted(standings, key=lambda one: list(_STYLE).index(one.standing)):
+        if one.standing != "clear":
+            numbers = (_number(one.unit, value) for value in (one.median, one.worst, one.flag, one.invalid))
+            table.add_row(one.label, *numbers, Text(one.standing, style=_STYLE[one.standing]))
+    if clear:
+        table.add_row(Text(f"{len(clear)} others", style="dim"), "", "", "", "", Text("clear", style="green"))
+    return table
+
+
+def _number(unit: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    match unit:
+        case "share":
+            return format_share(value, 1 if value < 0.1 else 0)
+        case "C":
+            return f"{value:+.0f} C"
+        case "1/s":
+            return f"{value:.0f}/s"
+        case "s":
+            return f"{value:.2g} s"
+        case _:
+            return f"{value:g}"
+
+
+def _neighbours(found: tuple[Neighbour, ...]) -> RenderableType:
+    if not found:
+        return Paragraph(Text("none that ran all the time", style="green"), indent=2)
+    rows = []
+    for one in found:
+        moved = "" if one.bandwidth_bps is None else f", {format_bandwidth(one.bandwidth_bps)} of disk I/O"
+        rows.append((f"{one.name} ({one.pid})", Text(f"{one.cpus:.2f} CPUs{moved}")))
+    return figures_table(rows)
+
+
+def figures_table(rows: list[tuple[str, Text]]) -> Records:
+    return Records([Column(title=""), Column(title="", wraps=True)], rows, indent=2)

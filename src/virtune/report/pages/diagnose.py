@@ -1,0 +1,405 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A diagnosis for a terminal: what limits a disk, where the time of a request goes, what its threads cost, what a
+proof and a guideline say of it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.text import Text
+
+from virtune.model.bottleneck import CAUSE_WORDS, EMULATED_WORDS, Cause, DataPath, Diagnosis, verdict_words
+from virtune.model.guideline import Guideline, Leaf, OwnShare, Walk, open_ends
+from virtune.model.layers import Layers, Operation, RequestLayer
+from virtune.model.metric import BY_ID
+from virtune.model.proof import Proof, ProofOutcome
+from virtune.model.threads import ThreadCost
+from virtune.model.units import format_bandwidth, format_count, format_ns, format_seconds, format_share
+from virtune.model.verdict import Interval
+from virtune.report.render.terminal import Column, Paragraph, Records
+from virtune.report.words import change_words, count_text, difference_text
+
+_ESXTOP = (
+    ("gavg_ns", "GAVG", "the guest's request"),
+    ("qavg_ns", "QAVG", "waits"),
+    ("kavg_ns", "KAVG", "hypervisor"),
+    ("davg_ns", "DAVG", "device"),
+)
+
+
+def operations_table(found: Sequence[Operation]) -> Records:
+    """Return the table of a disk's requests by what they ask for, of those that there were."""
+    columns = [Column(title="requests")]
+    columns += [Column(title=title, right=True) for title in ("a second", "bandwidth", "mean", "in flight")]
+    rows = [
+        (one.words, format_count(one.iops), format_bandwidth(one.bandwidth) if one.bandwidth else "-",
+         format_ns(one.mean_ns), in_flight_text(one.in_flight))
+        for one in found if one.mean_ns is not None
+    ]  # fmt: skip
+    return Records(columns, rows)
+
+
+def layers_table(found: Layers) -> Iterator[RenderableType]:
+    """Yield the table of layers, its total, and why layers are missing."""
+    rows: list[tuple[Text | str, ...]] = [
+        (one.label, format_ns(one.mean_ns), _interval(one), format_share(one.share), in_flight_text(one.in_flight))
+        for one in found.layers
+    ]
+    flying = sum(one.in_flight for one in found.layers)
+    seen = "latency seen by the load" if found.top == "application" else "all that was seen"
+    total = (seen, format_ns(found.total_ns), "", "100 %", in_flight_text(flying))
+    rows.append(tuple(Text(word, style="bold") for word in total))
+    if found.idle is not None and found.idle >= 0.05:
+        rows.append(("not handed over by the load", "", "", "", in_flight_text(found.idle)))
+    interval = "95 % interval" if found.rounds > 1 else ""
+    columns = [Column(title="layer", wraps=True, least=24)]
+    columns += [Column(title=title, right=True) for title in ("mean", interval, "share", "in flight")]
+    yield Records(columns, rows)
+    over = "one round" if found.rounds == 1 else f"means over {count_text(found.rounds, 'round')}"
+    yield Paragraph(Text(f"{over}; in flight: rate x time (Little's law)", style="dim"), indent=2, hanging=2)
+    if (line := _esxtop(found)) is not None:
+        yield Paragraph(Text(line), indent=2, hanging=2)
+    for reason in found.reasons:
+        yield Paragraph(Text(reason, style="dim"), indent=2, hanging=2)
+
+
+def in_flight_text(number: float) -> str:
+    """Return the mean number of requests in a layer, as text."""
+    return f"{number:.2f}" if number < 10 else f"{number:.1f}"
+
+
+def _interval(one: RequestLayer) -> str:
+    if one.low_ns is None or one.high_ns is None:
+        return ""
+    return f"[{format_ns(one.low_ns)}, {format_ns(one.high_ns)}]"
+
+
+def _esxtop(found: Layers) -> str | None:
+    """Return the figures under esxtop's names."""
+    told = [
+        f"{name} {format_ns(value)} ({words})"
+        for field, name, words in _ESXTOP
+        if (value := getattr(found, field)) is not None
+    ]
+    return f"in esxtop's terms: {', '.join(told)}" if told else None
+
+
+_STYLE = {
+    ProofOutcome.CONFIRMED: "bold green",
+    ProofOutcome.REFUTED: "bold red",
+    ProofOutcome.UNDECIDED: "bold yellow",
+    ProofOutcome.UNTESTED: "bold yellow",
+}
+
+
+def proof_headline(one: Diagnosis, proof: Proof) -> str:
+    """Return the verdict in a line."""
+    accused = CAUSE_WORDS[one.found.cause]
+    match proof.outcome:
+        case _ if not one.found.cause.accuses:
+            return "not tested: nothing is accused"
+        case ProofOutcome.CONFIRMED:
+            return f"confirmed: limited by {accused}"
+        case ProofOutcome.REFUTED:
+            return f"refuted: not limited by {accused}"
+        case ProofOutcome.UNDECIDED:
+            return f"undecided whether it is limited by {accused}"
+        case ProofOutcome.UNTESTED:
+            return f"not tested: whether it is limited by {accused}"
+
+
+def proof_sentences(proof: Proof) -> Iterator[str]:
+    """Yield the evidence of a verdict, a sentence each."""
+    if proof.what:
+        yield f"replaced by {proof.what}: {_changed(proof, proof.change)} in {count_text(proof.rounds, 'round')}"
+        yield f"expected: {_expected(proof)}"
+    if proof.stand_in is not None:
+        yield f"with a device of the same mean latency: {_changed(proof, proof.stand_in)}"
+    yield proof.why
+    yield from proof.notes
+    if proof.by_hand:
+        yield f"by hand: {proof.by_hand}"
+
+
+def proof_lines(one: Diagnosis) -> Iterator[RenderableType]:
+    """Yield the verdict for a terminal, with its evidence below."""
+    proof = one.proof
+    if proof is None:
+        return
+    yield Paragraph(Text(proof_headline(one, proof), style=_STYLE[proof.outcome]), hanging=2)
+    for line in proof_sentences(proof):
+        yield Paragraph(Text(line), indent=2, hanging=2)
+    if proof.study:
+        yield Paragraph(Text(f"its comparison: `virtune show {proof.study}`", style="dim"), indent=2, hanging=2)
+    yield Text("")
+
+
+def _changed(proof: Proof, change: Interval | None) -> str:
+    label = BY_ID[proof.metric].label
+    return f"{label} could not be compared" if change is None else f"{label} {difference_text(change)}"
+
+
+def _expected(proof: Proof) -> str:
+    """Say which change the accusation promises."""
+    least = proof.least or 1.0
+    most = "at most" if least < 1 else "at least"
+    said = f"{most} {change_words(least)}"
+    if proof.share is None:
+        return f"{said}: the direction is known, the size is not"
+    return f"{said}, half of what its {format_share(proof.share)} of an I/O's time makes"
+
+
+def guideline_lines(found: Walk) -> Iterator[RenderableType]:
+    """Yield the title, a line for each question, and the leaf with what was published of it."""
+    yield from _title(found.guideline)
+    for question, answer, why in answers(found):
+        told = f" ({why})" if why else ""
+        yield Paragraph(Text(f"{question} {answer}{told}"), indent=2, hanging=2)
+    yield Paragraph(Text(f"so: {found.leaf.text}", style="bold"), indent=2, hanging=2)
+    yield from _details(published_of(found.leaf))
+
+
+def open_lines(found: Walk, own: Mapping[str, Sequence[OwnShare]]) -> Iterator[RenderableType]:
+    """Yield the title, the questions with their answers, and every leaf that these leave open: what was published of
+    it, and what this host's own studies measured (`own`, by leaf).
+    """
+    yield from _title(found.guideline)
+    ends = open_ends(found.guideline, found.answers)
+    for fork in found.guideline.forks:
+        known = found.answers.get(fork.id)
+        if known is not None:
+            yield Paragraph(Text(f"{fork.text} {'yes' if known[0] else 'no'}"), indent=2, hanging=2)
+        elif any(f"{fork.id}=" in where for _, where in ends):
+            yield Paragraph(Text(f"{fork.text} not said ({fork.id}=yes|no)"), indent=2, hanging=2)
+    for leaf, where in ends:
+        so = f"with {where}: " if where else "so: "
+        yield Paragraph(Text(f"{so}{leaf.text}", style="bold"), indent=2, hanging=2)
+        yield from _details((*published_of(leaf), *map(_measured, own.get(leaf.id, ()))))
+
+
+def _title(guideline: Guideline) -> Iterator[RenderableType]:
+    yield Text(f"\nguideline: {guideline.title}", style="bold")
+    yield Paragraph(Text(guideline.source, style="dim"), indent=2, hanging=2)
+
+
+def _details(lines: Iterable[str]) -> Iterator[RenderableType]:
+    yield from (Paragraph(Text(line), indent=4, hanging=2) for line in lines)
+
+
+def _measured(one: OwnShare) -> str:
+    share = f"{one.ratio.estimate:.2f} [{one.ratio.low:.2f}, {one.ratio.high:.2f}]"
+    text = f"{share} of this host's disk without QEMU, in IOPS under {one.workload}"
+    without = "; its guests ran without KVM, so this is the emulator's share" if one.emulated else ""
+    return f"measured here: {text} ({one.rounds} rounds, arm {one.arm} of study {one.study}){without}"
+
+
+def every_end(guideline: Guideline) -> Iterator[RenderableType]:
+    """Yield a table of all ends of a guideline: the answers that lead to each, what was published of it, and what
+    there is to manage.
+    """
+    yield Text("\nall of them", style="bold")
+    table = Records([
+        Column(title="structure", wraps=True, least=18), Column(title="where", wraps=True, least=16),
+        Column(title="published", wraps=True, least=16), Column(title="to manage", wraps=True, least=18),
+    ])  # fmt: skip
+    for leaf, where in open_ends(guideline, {}):
+        table.add_row(leaf.text, where, leaf.expected, leaf.cost)
+    yield table
+
+
+def answers(found: Walk) -> Iterator[tuple[str, str, str]]:
+    """Yield each question with its answer and what the answer rests on, empty where it was given."""
+    for step in found.steps:
+        yield step.question.text, "yes" if step.yes else "no", step.evidence or ("assumed" if step.assumed else "")
+
+
+def published_of(leaf: Leaf) -> Iterator[str]:
+    """Yield what was published of a leaf."""
+    for label, words in (("published", leaf.expected), ("to manage", leaf.cost), ("written", leaf.written)):
+        if words:
+            yield f"{label}: {words}"
+    if leaf.ours:
+        yield "this leaf is virtune's, not the study's"
+
+
+_SHOWN = 0.005
+"""Threads that used less of a CPU than this, and waited for one for less than this share of the time, are left out.
+"""
+
+_THREADS_MAX = 12
+
+_THREAD_WORDS = "no CPU: it could have run and had none; ends at: the IOPS at which it would use a whole CPU"
+
+
+def render(found: Sequence[Diagnosis]) -> Group:
+    """Lay out diagnoses one below the other."""
+    return Group(*(part for _, part in _parts(found)))
+
+
+_LEFT_OUT = {
+    "guideline": "the guideline", "threads": "its threads", "layers": "its layers", "load": "its load as a workload",
+    "operations": "its operations",
+    "accused": "what was seen before the test", "unseen": "what was not seen", "evidence": "the evidence",
+}  # fmt: skip
+"""The parts of a diagnosis that a screen can do without, the least needed first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosisScreen:
+    """Diagnoses within `lines` lines (None: no limit): what does not fit is left out, and named."""
+
+    found: Sequence[Diagnosis]
+    lines: int | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Leave out one kind of part after the other until the rest fits; verdicts always stay."""
+        parts = list(_parts(self.found))
+        gone: list[str] = []
+
+        def height() -> int:
+            return sum(len(console.render_lines(part, options, pad=False)) for _, part in parts) + bool(gone)
+
+        for name, words in _LEFT_OUT.items():
+            if self.lines is None or height() <= self.lines:
+                break
+            if any(kind == name for kind, _ in parts):
+                parts = [(kind, part) for kind, part in parts if kind != name]
+                gone.append(words)
+        if gone:
+            parts = [
+                *parts[:-1],
+                ("", Paragraph(Text(f"left out here (-v shows it): {', '.join(gone)}", style="dim"))),
+            ]
+        yield Group(*(part for _, part in parts))
+
+
+def _parts(found: Sequence[Diagnosis]) -> Iterator[tuple[str, RenderableType]]:
+    """Yield the parts of diagnoses, each with the kind of what it is; what has none is always shown. What was seen of
+    none of several disks is said once, below them.
+    """
+    shared = [line for line in found[0].missing if all(line in one.missing for one in found)] if found[1:] else []
+    for one in found:
+        yield from _one(one, shared)
+    yield from (("unseen", _unseen(line)) for line in shared)
+    if shared:
+        yield "", Text("")
+
+
+def _unseen(line: str) -> Paragraph:
+    return Paragraph(Text(f"not seen: {line}", style="yellow"), hanging=2)
+
+
+def _one(one: Diagnosis, shared: Sequence[str]) -> Iterator[tuple[str, RenderableType]]:
+    path = one.path
+    title = Text(one.disk, style="bold").append(f"  {one.workload}", style="not bold dim")
+    yield "", Paragraph(title, hanging=2)
+    rates = f"{format_count(path.iops)} IOPS, {format_bandwidth(path.bandwidth)}"
+    which = f" in one of {one.found.of} rounds" if one.found.of > 1 else ""
+    yield "", Text(f"{rates}, seen for {format_seconds(one.seconds)}{which}", style="dim")
+    if path.emulated:
+        yield "", Paragraph(Text(EMULATED_WORDS, style="yellow"), hanging=2)
+    if any(each.mean_ns is not None for each in path.operations):
+        yield "operations", operations_table(path.operations)
+    proved = list(proof_lines(one))
+    yield from (("", part) for part in proved)
+    yield ("accused" if proved else ""), _verdict(one)
+    evidence = "accused" if proved else "evidence"
+    for line in one.found.evidence:
+        yield evidence, Paragraph(Text(line), indent=2, hanging=2)
+    yield evidence, Paragraph(Text(f"next: {one.found.experiment}", style="green"), indent=2, hanging=2)
+    if one.layers is not None:
+        yield "layers", Text("\nwhere the time of a request goes", style="bold")
+        yield from (("layers", part) for part in layers_table(one.layers))
+    yield from (("layers", Paragraph(Text(line), indent=2, hanging=2)) for line in varies(one))
+    threads = shown_threads(path.threads)
+    if threads and (path.iops > 0 or not shared):  # beside other disks an idle one has nothing to do with them
+        yield "threads", Text("\nthreads", style="bold")
+        yield "threads", _threads(threads, path)
+        yield "threads", Paragraph(Text(_THREAD_WORDS, style="dim"), indent=2, hanging=2)
+    if one.exits_per_io is not None:
+        yield "threads", Text(f"  {exits_text(one.exits_per_io)}")
+    if one.guideline is not None:
+        yield from (("guideline", part) for part in guideline_lines(one.guideline))
+    elif one.no_guideline:
+        yield "guideline", Paragraph(Text(f"no tuning guideline here: {one.no_guideline}", style="dim"), hanging=2)
+    if one.rate:
+        yield from (("load", part) for part in _load(one))
+    yield from (("unseen", _unseen(line)) for line in one.missing if line not in shared)
+    yield "", Text("")
+
+
+def _load(one: Diagnosis) -> Iterator[RenderableType]:
+    yield Text("\nits load as a workload", style="bold")
+    again = Text(f"  {load_again(one)}")
+    again.no_wrap, again.overflow = True, "ignore"
+    yield again
+    yield Paragraph(Text(load_known(one), style="dim"), indent=2, hanging=2)
+
+
+def load_again(one: Diagnosis) -> str:
+    """Return the command that compares engines under the load that was seen."""
+    return f"virtune compare --vary disk.aio=threads,native,io_uring --workload '{one.workload}'"
+
+
+def load_known(one: Diagnosis) -> str:
+    """Say how well that load is known."""
+    places = "random places are assumed"
+    if one.sequential is not None:
+        places = f"by its virtqueue {format_share(one.sequential)} of requests follow those before them on the disk"
+    return f"with `,{one.rate}` at its rate; from counters: sizes are means; {places}"
+
+
+def exits_text(each: float) -> str:
+    """Say how often KVM left the guest for an I/O."""
+    return f"KVM exits per I/O: {each:.2g}"
+
+
+def varies(one: Diagnosis) -> Iterator[str]:
+    """Yield the split of the time at the host's disk as a sentence, where it is known."""
+    if one.queue is not None:
+        told = f"{format_ns(one.queue.queue_ns)} in its queue, {format_ns(one.queue.device_ns)} in the device"
+        yield f"of a request at the host's disk: {told}"
+
+
+def _verdict(one: Diagnosis) -> RenderableType:
+    found = one.found
+    style = {Cause.UNDECIDED: "bold yellow", Cause.NOT_BOUND: "bold green"}.get(found.cause, "bold red")
+    text = Text(verdict_words(found.cause), style=style)
+    if found.of > 1:
+        text.append(f"  (in {found.rounds} of {found.of} rounds)", style="not bold dim")
+    return Paragraph(text, hanging=2)
+
+
+def shown_threads(threads: Sequence[ThreadCost]) -> list[ThreadCost]:
+    """Return the active threads, the busiest first, at most a dozen."""
+    busy = [one for one in threads if one.busy >= _SHOWN or one.stalled >= _SHOWN]
+    return sorted(busy, key=lambda one: -one.cpu_seconds)[:_THREADS_MAX]
+
+
+def _threads(threads: Sequence[ThreadCost], path: DataPath) -> Records:
+    titles = ("CPU", "usr", "sys", "no CPU", "CPU per I/O", "sleeps per I/O", "ends at")
+    columns = [Column(title="thread"), *(Column(title=title, right=True) for title in titles)]
+    rows = []
+    for one in threads:
+        iops = path.iops_of(one)
+        each = one.cpu_seconds / one.seconds / iops if iops else 0.0
+        serves = one.role in ("iothread", "main", "load")
+        rows.append(
+            (
+                one.name if one.role in ("vcpu", "iothread") else f"{one.name} ({one.role})",
+                format_share(one.busy),
+                format_share(one.user_seconds / one.seconds),
+                format_share(one.system_seconds / one.seconds),
+                format_share(one.stalled),
+                format_ns(each * 1e9) if each else "-",
+                sleeps_text(one, iops),
+                f"{format_count(1 / each)} IOPS" if serves and each else "",
+            )
+        )
+    return Records(columns, rows)
+
+
+def sleeps_text(thread: ThreadCost, iops: float) -> str:
+    """Say how often a thread sleeps for each I/O."""
+    return "-" if thread.sleeps is None or not iops else f"{thread.sleeps / thread.seconds / iops:.2g}"

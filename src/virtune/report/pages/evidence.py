@@ -1,0 +1,556 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The evidence behind verdicts in words: rounds, noise, time, what disturbed trials, how to read the figures."""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from virtune.model.durability import durability_of
+from virtune.model.fitness import Drift
+from virtune.model.gate import GATE_BY_ID, label_of
+from virtune.model.metric import BY_ID
+from virtune.model.remark import Weight
+from virtune.model.result import ArmRemark, ArmSummary, Basis, Result, Stopped
+from virtune.model.stack import Stack
+from virtune.model.study import Study
+from virtune.model.units import format_bytes, format_seconds, format_share
+from virtune.model.verdict import Verdict
+from virtune.model.workload import Workload
+from virtune.report.render.terminal import Paragraph
+from virtune.report.words import TOO_FEW, count_text, estimate_text, names_text, percent_text, share_text
+
+_STOPPED = {
+    Stopped.ROUNDS: "stopped: --rounds reached",
+    Stopped.BUDGET: "stopped: time budget reached",
+}
+NOISY_SECONDS = 3600.0
+"""If deciding the rest would take longer than this, the advice is a quieter host, not more time."""
+
+DRIFT_TOLD = 1.0
+"""A drift with a wider interval than this (100 % a minute) only shows that the rounds are too few."""
+
+DRIFT_WARNED = 0.1
+"""If a study's metric rose or fell by more than this while it ran, that is a warning: the arms' own values then are
+those of no one moment.
+"""
+
+STARTS_TOLD = 3
+"""Fewer starts tell nothing of how much starts differ."""
+
+_GROUPS_TOLD, _NAMES_TOLD = 3, 5
+"""The most groups of arms whose starts are told apart, and the most names of each."""
+
+FEWEST_TOLD = 1.5
+"""An effective sample size below this is not shown."""
+
+
+def stopped_text(result: Result) -> str:
+    """Say why a study ended; empty where it has not, or its rounds were fixed beforehand."""
+    if result.stopped is None:
+        return ""
+    if result.stopped is Stopped.DECIDED and any(one.verdict is Verdict.UNDECIDED for one in result.verdicts):
+        return "stopped: more rounds alone would decide nothing more"
+    if result.stopped is Stopped.DECIDED:
+        pairs = "every pair of arms" if result.study.pairs == "all" else f"every arm against {result.study.baseline}"
+        # one whose percentile has too few I/Os stays undecided however many rounds there are
+        others = ", and every --fail-if condition that more rounds can decide" if result.study.conditions else ""
+        return f"stopped: {pairs} is decided{others}"
+    room = result.study.budget_seconds if result.stopped is Stopped.BUDGET else None
+    why = "" if room is None else f" (another round and its repeats may exceed {format_seconds(room)})"
+    return f"{_STOPPED[result.stopped]}{why}"
+
+
+def resting_on(result: Result, workload: Workload) -> Iterator[str]:
+    """Yield the lines on the evidence behind one workload's verdicts."""
+    found = [one for one in result.verdicts if one.workload == workload.name]
+    if found and workload == result.study.compared[0]:
+        yield meaning_of_verdicts(result.study)
+    if any(one.verdict is not Verdict.UNDECIDED for one in found):
+        right = "all of these verdicts are right" if len(found) > 1 else "this verdict is right"
+        looks = "the intervals account for checking after every round, to stop early"
+        looks = f"; {looks}" if result.study.sequential else ""
+        few = [one.starts for one in result.basis if one.workload == workload.name and 0 < one.starts < STARTS_TOLD]
+        start = f" for {'this start' if few == [1] else 'these starts'} of QEMU (see below)" if few else ""
+        sure = f"with {format_share(result.study.confidence)} confidence"
+        if result.study.imported:  # runs from elsewhere were not in turn: no interval knows what changed between them
+            yield f"if nothing but the change differed between the runs, {right} {sure}"
+        else:
+            yield f"{sure} {right}{start}{looks}"
+    for basis in (one for one in result.basis if one.workload == workload.name):
+        yield _noise(basis, result.study, [one.rounds for one in found])
+        yield from steadiness(basis, result.study, drift=not _drifts(result, basis))
+        yield checked_text(result.study)
+        yield from what_deciding_takes(result, basis)
+
+
+def meaning_of_verdicts(study: Study) -> str:
+    """Say when a verdict is better or worse, when same, and when neither."""
+    margin = format_share(study.margin, 0 if study.margin * 100 == round(study.margin * 100) else 1)
+    return (
+        "better, worse: the whole interval is on that side of 0; same: it lies within the margin of"
+        f" {margin} (--margin); undecided: neither"
+    )
+
+
+def _noise(basis: Basis, study: Study, used: Sequence[int]) -> str:
+    """Say on how many rounds verdicts rest, and how much their ratios vary; pairs differ in the rounds that count."""
+    least, most, ran = min(used), max(used), study.rounds_begun or study.rounds
+    several = f"{least} to {most}" if least < most else f"{most}"
+    told = (
+        f"{count_text(ran, 'round')}, in each of which every arm ran"
+        if least == most == ran
+        else f"each verdict rests on {several} of {count_text(ran, 'round')}: those in which both of its arms"
+        " gave a result that was not disturbed"
+    )
+    if basis.noise is None:
+        return told
+    how = ["the median of these verdicts"] if len(used) > 1 else []
+    how += ["estimated from the rounds of all arms, extreme ones counting less"] if study.sequential else []
+    spread = f"a standard deviation of {share_text(basis.noise)}" + (f" ({'; '.join(how)})" if how else "")
+    ratio = "the ratio of an arm to the one it is compared with"
+    return f"{told}; the intervals allow for {ratio} to vary from round to round with {spread}"
+
+
+def steadiness(basis: Basis, study: Study, *, drift: bool = True) -> Iterator[str]:
+    """Yield how stationary the host was, a line for each thing; `drift` is left out where a warning says it."""
+    few = basis.effective is not None and basis.lag1 is not None and basis.effective < FEWEST_TOLD
+    if few:
+        yield f"effective sample size: {TOO_FEW}"
+    elif basis.effective is not None and basis.lag1:
+        yield (
+            f"effective sample size: {basis.effective:.0f} of {count_text(basis.rounds, 'round')}, since consecutive"
+            f" rounds resemble one another (lag-1 autocorrelation {basis.lag1:.2f}); the intervals are wider for it"
+        )
+    if drift and basis.drift is not None:
+        yield drift_text(basis.drift, BY_ID[study.metric].label)
+    if 0 < basis.starts < STARTS_TOLD:
+        # an existing VM is never restarted, and a search decides by itself what it starts anew
+        offered = study.search is None and not all(arm.stack.kind.users_guest for arm in study.arms)
+        includes = " (--restart starts it for each trial)" if offered else ""
+        told = "what another start would change, or a level that an arm keeps for longer, is not in the intervals"
+        yield f"QEMU was started {_starts_text(basis)}; {told}{includes}"
+    elif basis.start_spread is not None:
+        varied = f"standard deviation {share_text(basis.start_spread)}" if basis.start_spread else "none detected"
+        yield f"QEMU was started {_starts_text(basis)}; variation between these starts, over all arms: {varied}"
+
+
+def _starts_text(basis: Basis) -> str:
+    """Say how often QEMU was started, and for which arms, where these did not share one process."""
+    if not 1 < len(basis.started) <= _GROUPS_TOLD:
+        return _times(basis.starts)
+    return " and ".join(f"{_times(count)} for {names_text(arms, _NAMES_TOLD)}" for arms, count in basis.started)
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
+
+
+def drift_text(drift: Drift, what: str = "IOPS") -> str:
+    """Say whether and how much the host became faster or slower; that the rounds are too few, where they are."""
+    if drift.high - drift.low > DRIFT_TOLD:
+        return f"drift: {TOO_FEW}"
+    if drift.low <= 0 <= drift.high:
+        none = max(-drift.low, drift.high) <= DRIFT_WARNED
+        ends = f"{_percent(drift.low)} to {_percent(drift.high)} a minute (95 % confidence)"
+        return f"{'no drift detected' if none else 'drift not ruled out'}: {what} may have changed by {ends}"
+    moved, low, high = (percent_text(1 + one) for one in (drift.per_minute, drift.low, drift.high))
+    return f"{what} changed by {moved} % [{low}, {high}] a minute (compounded) while this was measured"
+
+
+def drift_warnings(result: Result) -> Iterator[str]:
+    """Yield a warning for each workload under which the host clearly became faster or slower, and what it means."""
+    study, seconds = result.study, result.elapsed_seconds
+    for basis in result.basis:
+        if basis.drift is None or seconds is None or not _drifts(result, basis):
+            continue
+        told = drift_text(basis.drift, f"{BY_ID[study.metric].label} of all arms")
+        of_load = f" under {basis.workload}" if len(study.compared) > 1 else ""
+        each = format_seconds(seconds / max(1, study.rounds_begun or basis.rounds))
+        yield (
+            f"{told}{of_load}. Arms are compared within rounds of {each}, in random order: no arm gains from it, and"
+            " what it adds to the noise is in the intervals"
+        )
+
+
+def _drifts(result: Result, basis: Basis) -> bool:
+    """Whether a host clearly became so much faster or slower while a study ran that it is a warning."""
+    drift, seconds = basis.drift, result.elapsed_seconds
+    if drift is None or seconds is None or drift.high - drift.low > DRIFT_TOLD or drift.low <= 0 <= drift.high:
+        return False
+    return abs(math.log1p(drift.per_minute)) * seconds / 60 > math.log1p(DRIFT_WARNED)
+
+
+def correlation_text(basis: Basis) -> str:
+    """Say for how long a trial's values resemble one another; empty where that is unknown."""
+    if basis.correlation_seconds is None:
+        return ""
+    least = "at least " if basis.correlation_open else ""
+    return (
+        f"Values closer than {least}{format_seconds(basis.correlation_seconds)} resemble one another"
+        f" (autocorrelation time, {basis.workload}), so a trial counts as one observation."
+    )
+
+
+def checked_text(study: Study) -> str:
+    """Return the result of the last A/A test of this host."""
+    found = study.checked
+    if found is None:
+        return (
+            "to try this host besides: `virtune check` (not run here in the last 24 h) tells whether it shows a"
+            " difference where there is none"
+        )
+    ends = (
+        "" if found.low is None or found.high is None else f" [{_percent(found.low - 1)}, {_percent(found.high - 1)}]"
+    )
+    told = f"`virtune check` ({found.study}) compared one arm with itself"
+    if found.verdict in (Verdict.SAME, Verdict.UNDECIDED):
+        return f"{told}: no false difference{ends}"
+    return f"{told}: a false difference{ends}, so distrust all verdicts"
+
+
+def what_deciding_takes(result: Result, basis: Basis) -> Iterator[str]:
+    """Say what deciding the rest would take; an old study, whose rounds were fixed, cannot go on."""
+    if not result.study.sequential or basis.seconds_left == 0 or basis.noise is None:
+        return
+    if basis.seconds_left is None:
+        yield "more rounds will not decide the rest at this noise"
+    elif basis.seconds_left > NOISY_SECONDS:
+        rest = "" if all(one.verdict is Verdict.UNDECIDED for one in result.verdicts) else " the rest"
+        yield f"this host is too noisy now to decide{rest}: it would take more than an hour (see `virtune check`)"
+    elif result.study.looks is None:
+        yield f"deciding the rest needs about {format_seconds(basis.seconds_left)} more at this noise (90 % likely)"
+    else:  # its error is spent, so a longer plan needs a new study
+        whole = format_seconds(basis.seconds_left + (result.elapsed_seconds or 0.0))
+        yield f"deciding the rest needs a new run of about {whole} (--budget) at this noise (90 % likely)"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:+.1f} %"
+
+
+_UNNOTED = {"vhost-user-blk": "virtune-load"}
+"""The load generator of exports in older studies, which did not record it; everything else was loaded by fio."""
+
+
+def loaded_by(result: Result) -> Iterator[str]:
+    """Say which arms on this host were loaded by which program, if they differ."""
+    ways: dict[str, dict[str, None]] = {}
+    for summary in result.arms:
+        way = _way(result.study.arm(summary.arm).stack)
+        if way is not None and summary.rounds:
+            for program in _programs(summary, way):
+                ways.setdefault(program, {})[way] = None
+    if len(ways) > 1:
+        told = "; ".join(f"{', '.join(found)} by {program}" for program, found in ways.items())
+        # measured on one file in alternation: see benchmarks/loadgen.md
+        yield f"loaded by different programs: {told}; on one file the two agree to about 3 %"
+
+
+def programs_of(result: Result) -> set[str]:
+    """Return the programs that loaded the arms, as far as the trials noted them."""
+    return {
+        check.found
+        for one in result.arms
+        for check in one.in_force
+        if check.setting == "load.program" and check.found is not None
+    }
+
+
+def _programs(summary: ArmSummary, way: str) -> set[str]:
+    noted = {check.found for check in summary.in_force if check.setting == "load.program" and check.found}
+    return noted or {_UNNOTED.get(way, "fio")}
+
+
+def _way(stack: Stack) -> str | None:
+    """The way to the disk, None where it is loaded in a guest."""
+    return {"file": "metal", "export": stack.export}.get(stack.kind.front)
+
+
+_SHOWN_MAX = 60
+
+
+def imported_headline(result: Result) -> Text:
+    """Describe what was read, in two lines."""
+    study = result.study
+    text = Text()
+    text.append(f"{study.kind} {study.id}" if study.id else "comparison (not stored)", style="bold")
+    total = len(study.trials)
+    text.append(f"  {result.trials_done} of {total} results", style="" if result.trials_done == total else "yellow")
+    runs = "one run" if study.rounds == 1 else f"up to {study.rounds} runs"
+    text.append(f"\n{runs} of each arm and workload, measured elsewhere and imported")
+    return text
+
+
+def imported_notes(study: Study) -> Iterator[str]:
+    """Return the notes on figures that virtune did not measure itself."""
+    if len(study.arms) > 1:
+        yield (
+            "the arms did not run in turn: the differences include other changes on their hosts between the runs, "
+            "and the intervals do not"
+        )
+        different = [what for what in _different(study) if not _is_shape(what)]
+        if different:
+            yield f"the arms differ in other options too: {'; '.join(different)}"
+    yield "virtune did not verify the settings of these runs, nor what else used the host meanwhile"
+
+
+def imported_warnings(study: Study) -> Iterator[str]:
+    """Warn of workloads that differ between compared arms."""
+    different = [what for what in _different(study) if _is_shape(what)]
+    if different:
+        yield f"the jobs differ, so a difference may be theirs and not the arms': {'; '.join(different)}"
+
+
+def imported_method(study: Study) -> Iterator[str]:
+    """Describe how the figures were measured."""
+    yield "The results were measured elsewhere; their raw files are stored unchanged. Figures are derived from fio's"
+    yield "output by the same rules as virtune's own. Runs of one arm are repeats; no run of one arm belongs to a run"
+    yield "of another. A difference is that of the means of logarithms; its interval is Welch's, which lets the arms"
+    yield "spread differently, and a rank test (Mann-Whitney) must agree. Neither knows what changed on the hosts"
+    yield f"between the arms' runs. 'same' means: the whole interval lies within a factor of {1 + study.margin:g}."
+
+
+def _different(study: Study) -> Iterator[str]:
+    """Name each option in which the arms' jobs differ, with the value of each arm; seeds differ by nature."""
+    said = {arm.name: dict(arm.options) for arm in study.arms if arm.options}
+    for name in dict.fromkeys(key for options in said.values() for key in options if key != "randseed"):
+        values = {arm: options.get(name, "not shown") for arm, options in said.items()}
+        if len(set(values.values())) > 1:
+            yield f"{name} ({', '.join(f'{arm}: {_short(value)}' for arm, value in values.items())})"
+
+
+def _is_shape(what: str) -> bool:
+    """Whether an option belongs to a workload (`randread: iodepth`) and not to the arm."""
+    return ": " in what.partition(" (")[0]
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= _SHOWN_MAX else f"{value[: _SHOWN_MAX - 3]}..."
+
+
+WORD = {Weight.INVALID: "disturbed", Weight.WARNING: "warning"}
+"""The label of each weight; a trial with the first is repeated."""
+
+WARNING_STYLE = {Weight.INVALID: "red", Weight.WARNING: "yellow"}
+
+_MEDIAN_OF = 3
+"""Of fewer trials than this a median says nothing."""
+
+
+def notes(result: Result) -> list[RenderableType]:
+    """Lay out the warnings and notes of a result: remarks of its rounds, failures, and how to read the figures."""
+    styles = {WORD[weight]: style for weight, style in WARNING_STYLE.items()} | {"failed": "red"}
+    lines = [_bullet(text, styles.get(word, "yellow"), word) for word, text in warning_lines(result)]
+    lines += [_bullet(text, "dim", "note") for text in note_lines(result)]
+    return [Text("\nwarnings and notes", style="bold"), *(_item(line) for line in lines)] if lines else []
+
+
+def warning_lines(result: Result) -> Iterator[tuple[str, str]]:
+    """Yield every warning of a result with the word before it, the worst first: the same in every output."""
+    for weight in (Weight.INVALID, Weight.WARNING):
+        yield from ((WORD[weight], text) for text in warnings(result, weight))
+    yield from (("warning", text) for text in (*result.study.unequal_guests, *drift_warnings(result)))
+    yield from (("trials", text) for text in rejections(result))
+    for summary in result.arms:
+        yield from (("failed", f"{summary.arm}, {summary.workload}: {reason}") for reason in summary.failures)
+    if result.study.imported:
+        yield from (("warning", text) for text in imported_warnings(result.study))
+
+
+def note_lines(result: Result) -> Iterator[str]:
+    """Yield what must be known to read the figures: what they show together, the set-up, which program loaded the
+    disks.
+    """
+    yield from result.patterns
+    yield from knee_notes(result)
+    yield from reading_notes(result.study)
+    yield from loaded_by(result)
+
+
+def count_words(result: Result) -> str:
+    """Say how many disturbances and warnings stand below a result, by their labels; notes on how to read it are not
+    counted.
+    """
+    found = [len(list(warnings(result, weight))) for weight in (Weight.INVALID, Weight.WARNING)]
+    found[1] += len(result.study.unequal_guests) + len(list(drift_warnings(result)))
+    words = [count_text(count, word) for count, word in zip(found, ("disturbance", "warning"), strict=True) if count]
+    return " and ".join(words)
+
+
+def warnings(result: Result, weight: Weight) -> Iterator[str]:
+    """Yield each kind of remark of that weight once: the worst of it, its median, and who it was said of how
+    often.
+    """
+    for same in _by_kind(result, weight).values():
+        yield _worst(same, _whose(result, same) + _left_out(result, weight))
+
+
+def short_warnings(result: Result, weight: Weight) -> Iterator[str]:
+    """Yield the same with one count: the worst of each kind, and a few of the arms that it was said of."""
+    for same in _by_kind(result, weight).values():
+        arms = dict.fromkeys(summary.arm for summary, _ in same)
+        every = sum(one.rounds for one in result.arms if one.arm in arms)
+        trials = f"{sum(one.rounds for _, one in same)} of {count_text(every, 'trial')}"
+        whose = "all arms" if len(arms) == len(result.study.arms) > 1 else names_text([*arms], 3)
+        yield _worst(same, f"{trials} of {whose}{_left_out(result, weight)}")
+
+
+def _left_out(result: Result, weight: Weight) -> str:
+    return ", left out of the comparison" if weight is Weight.INVALID and len(result.study.arms) > 1 else ""
+
+
+def _whose(result: Result, same: Sequence[tuple[ArmSummary, ArmRemark]]) -> str:
+    """Say in how many rounds of each arm a remark was made; of each workload where there are several."""
+    several = len(result.study.workloads) > 1
+    counts: dict[str, list[tuple[str, str]]] = {}
+    for summary, remark in same:
+        count = f"{remark.rounds} of {count_text(summary.rounds, 'round')}"
+        counts.setdefault(summary.arm, []).append((summary.workload, count))
+    every = {count for found in counts.values() for _, count in found}
+    if len(counts) == len(result.study.arms) > 1 and not several and len(every) == 1:
+        return f"every arm in {every.pop()}"
+    words = []
+    for arm, found in counts.items():
+        alike = len(found) == len(result.study.workloads) and len({count for _, count in found}) == 1
+        if several and alike:
+            words.append(f"{arm} in {found[0][1]} of each workload")
+        else:
+            words += [f"{arm} in {count}{f' of {name}' if several else ''}" for name, count in found]
+    return ", ".join(words)
+
+
+_FIGURE = re.compile(r"(?<![\w=])\d")
+
+
+def _worst(same: Sequence[tuple[ArmSummary, ArmRemark]], whose: str) -> str:
+    """Return the remark of the worst trial, and behind it whose it is; of several trials whether it is the worst of
+    them, and their median.
+    """
+    rounds = sum(one.rounds for _, one in same)
+    summary, worst = max(same, key=lambda pair: pair[1].worst if pair[1].worst is not None else float("-inf"))
+    if rounds < 2 or not _FIGURE.search(worst.remark.text):
+        return f"{worst.remark.text} ({whose})"
+    if worst.worst is None or worst.median is None:
+        return f"{worst.remark.text} ({whose}; the figures are of {summary.arm})"
+    gate = GATE_BY_ID.get(worst.remark.id)
+    told = gate is not None and gate.unit == "share" and rounds >= _MEDIAN_OF
+    middle = f", the median {share_text(worst.median)}" if told else ""
+    return f"{worst.remark.text} ({whose}; this is the worst{middle})"
+
+
+def knee_notes(result: Result) -> Iterator[str]:
+    """Yield where each arm's curve of offered loads bends: beyond it more load adds more latency than throughput."""
+    for workload in dict.fromkeys(one.workload for one in result.knees):
+        told = (f"{one.arm} {estimate_text(one.knee)}" for one in result.knees if one.workload == workload)
+        yield f"knee of {workload}, beyond which more load adds more latency than throughput: {'; '.join(told)}"
+
+
+def rejections(result: Result) -> Iterator[str]:
+    """Say how many trials ran, were repeated and are used, how many of each arm were disturbed and why, which count
+    nevertheless, and how the warm-up grew.
+    """
+    for workload in result.study.workloads:
+        told, here = [], [one for one in result.arms if one.workload == workload.name]
+        for summary in (one for one in here if one.invalid):
+            causes = ", ".join(f"{label_of(cause)} in {count}" for cause, count in summary.invalid)
+            number = max(count for _, count in summary.invalid)
+            sure = len(summary.invalid) == 1 or number == summary.attempts
+            of = count_text(summary.attempts, "trial")
+            told.append(f"{summary.arm} {'' if sure else 'at least '}{number} of {of} ({causes})")
+        if told:
+            of_load = f" under {workload.name}" if len(result.study.workloads) > 1 else ""
+            ran, again = sum(one.attempts for one in here), sum(map(repeats_of, here))
+            used = sum(value.rounds for one in here if (value := one.get(result.study.metric)) is not None)
+            repeats = f", {again} of them to repeat a disturbed or failed one" if again else ""
+            yield f"{ran} ran{of_load}{repeats}; used: {used}; disturbed: {'; '.join(told)}"
+    yield from (pardon.text for pardon in result.pardons)
+    yield from (finding.text for finding in result.ramps)
+
+
+def repeats_of(summary: ArmSummary) -> int:
+    """Return how many trials of an arm were run again, because they were disturbed or failed."""
+    return max(0, summary.attempts - summary.rounds - len(summary.failures))
+
+
+def reading_notes(study: Study) -> Iterator[str]:
+    """Yield the notes on the set-up that are needed to read the figures correctly."""
+    if study.imported:
+        yield from imported_notes(study)
+        return
+    yield from _export_notes(study)
+    domains = dict.fromkeys(arm.stack.domain for arm in study.arms if arm.stack.domain and arm.stack.kind.users_guest)
+    if domains:
+        yield (
+            f"measured in {', '.join(domains)} while it runs: its other work is part of the figures; each trial "
+            "attached a scratch disk, and the VM's own disks were not touched"
+        )
+    if any(arm.stack.disk.cache in ("writeback", "writethrough", "unsafe") for arm in study.arms):
+        yield (
+            "arms with cache=writeback, writethrough or unsafe use the host's page cache; it is dropped before each "
+            f"trial, but a span of {format_bytes(study.span_bytes)} fits into it, so it fills during the trial"
+        )
+    if study.at_load:
+        yield (
+            "at an offered load virtune-load counts latency from when an I/O was due, fio from when it was"
+            " submitted; "
+            "an arm that does less than 99 % of the load is saturated: its IOPS are what it carries, and its latency"
+            " is that of a queue which fio keeps at its greatest depth and in which by virtune-load each I/O waits"
+            " longer than the one before"
+        )
+    if any(job.get("fsync", "0") != "0" for workload in study.workloads for job in workload):
+        yield "latencies are those of reads and writes; the time of a flush is extra, see `sync mean`"
+    yield from _durability_notes(study)
+    if any(arm.stack.disk.cache == "unsafe" for arm in study.arms):
+        yield "cache=unsafe ignores flushes: it loses data when the host crashes, whatever its speed"
+
+
+def _durability_notes(study: Study) -> Iterator[str]:
+    """Warn where arms differ in the durability of a guest's writes: one of them then does less work."""
+    found = [(arm.name, durability_of(arm.stack)) for arm in study.arms]
+    classes = {durability.promise: durability for _, durability in found}
+    if len(classes) < 2:
+        return
+    told = (
+        f"{', '.join(name for name, one in found if one.promise is promise)}: {durability.words}"
+        for promise, durability in classes.items()
+    )
+    yield f"the arms differ in durability, so a faster one may only do less work: {'; '.join(told)}"
+
+
+def _export_notes(study: Study) -> Iterator[str]:
+    """Say what the export adds to the disk's figures."""
+    metal = any(arm.stack.kind.front == "file" for arm in study.arms)
+    exports = {arm.stack.export for arm in study.arms if arm.stack.kind.front == "export"}
+    others = exports - {"vhost-user-blk"}
+    if metal and others:
+        way = "/".join(sorted(others)).upper()
+        yield (
+            f"arms over {way} include the cost of {way}, which a guest's virtio disk does not have, so against metal "
+            "they look slower; with one another they compare fairly"
+        )
+    if len(exports) > 1:
+        yield "arms with different exports differ by the cost of the exports too, not only by the disk's settings"
+
+
+def _by_kind(result: Result, weight: Weight) -> dict[str, list[tuple[ArmSummary, ArmRemark]]]:
+    """Group the remarks of that weight by their kind, the arm with the most rounds first."""
+    found: dict[str, list[tuple[ArmSummary, ArmRemark]]] = {}
+    for summary in result.arms:
+        for one in summary.remarks:
+            if one.remark.weight is weight:
+                found.setdefault(one.remark.id, []).append((summary, one))
+    return {kind: sorted(same, key=lambda pair: -pair[1].rounds) for kind, same in found.items()}
+
+
+def _item(line: Text) -> Paragraph:
+    return Paragraph(line, indent=2, hanging=2)
+
+
+def _bullet(text: str, style: str, word: str) -> Text:
+    line = Text()
+    line.append(f"{word}: ", style=style)
+    line.append(text, style="dim" if word == "note" else "")
+    return line

@@ -1,0 +1,378 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many hosts as text: which there are, what their audits and probes say together, a run, and its report."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import RenderableType
+
+from virtune.model.errors import UsageError
+from virtune.model.finding import Audited, Rule, Unread
+from virtune.model.fleet import (
+    Address,
+    Difference,
+    FleetEffect,
+    FleetHost,
+    FleetLevel,
+    FleetReport,
+    FunnelPoint,
+    HostAudit,
+    Pooled,
+    Unreached,
+)
+from virtune.model.fleet_task import FleetRun, HostDrift, TaskProgress, TaskState
+from virtune.model.metric import BY_ID
+from virtune.model.text import printable
+from virtune.model.units import format_seconds, format_share
+from virtune.model.verdict import Interval, Verdict
+from virtune.report.pages.audit import brief
+from virtune.report.render.terminal import Column, Records
+from virtune.report.view import SIMULATED_ONLY
+from virtune.report.words import change_words, count_text, difference_text, end_words, limits_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleRow:
+    """One rule over a fleet: the hosts that have a finding of it, those that have none, how many VMs and findings."""
+
+    rule: Rule
+    hosts: tuple[str, ...]
+    without: tuple[str, ...]
+    domains: int
+    findings: int
+
+
+def rule_rows(audits: Sequence[HostAudit]) -> tuple[RuleRow, ...]:
+    """Return the rules that found something, the most severe and the most frequent first.
+
+    A host without VMs has nothing to find, so it is not among those without a finding.
+    """
+    known = {finding.rule.id: finding.rule for one in audits for vm in one.audited for finding in vm.findings}
+    rows = [_rule_row(rule, audits) for rule in known.values()]
+    return tuple(sorted(rows, key=lambda row: (-row.rule.severity.rank, -row.domains, row.rule.id)))
+
+
+def _rule_row(rule: Rule, audits: Sequence[HostAudit]) -> RuleRow:
+    counts = {
+        one.host.name: [sum(finding.rule.id == rule.id for finding in vm.findings) for vm in one.audited]
+        for one in audits
+        if one.audited
+    }
+    return RuleRow(
+        rule=rule,
+        hosts=tuple(host for host, found in counts.items() if any(found)),
+        without=tuple(host for host, found in counts.items() if not any(found)),
+        domains=sum(bool(count) for found in counts.values() for count in found),
+        findings=sum(map(sum, counts.values())),
+    )
+
+
+def table(found: Sequence[tuple[FleetHost, Address]]) -> RenderableType:
+    """Lay out a line for each host with its address."""
+    rows = [(host.name, address.text, " ".join("=".join(one) for one in host.labels)) for host, address in found]
+    return Records([Column(title="host"), Column(title="ssh connects to"), Column(title="labels", wraps=True)], rows)
+
+
+NAMES_SHOWN = 6
+"""The most hosts that a line names."""
+
+VALUE_MAX = 60
+"""The longest value that is shown whole."""
+
+SHOWN = (
+    ("kernel", "kernel.release"),
+    ("CPUs", "cpu.online"),
+    ("QEMU", "qemu.emulators.qemu-system-x86_64.version"),
+    ("fio", "fio.program.version"),
+    ("libvirt", "libvirt.daemon.version"),
+)
+"""The facts of the table of hosts, by their heads."""
+
+
+def probe_lines(
+    facts: Sequence[tuple[FleetHost, Mapping[str, str]]],
+    differing: Sequence[Difference],
+    lost: Sequence[Unreached],
+) -> Iterator[str]:
+    """Yield a line for each host, then the facts that differ, then the hosts that gave no answer."""
+    if facts:
+        rows: list[tuple[str, ...]] = [("host", *(head for head, _ in SHOWN))]
+        rows += [(host.name, *(_short(mine.get(key, "-")) for _, key in SHOWN)) for host, mine in facts]
+        yield from columns(rows)
+    if len(facts) > 1:
+        yield ""
+        yield f"facts that differ between hosts: {len(differing)}"
+        for one in differing:
+            values = "; ".join(f"{_short(value)} on {names(on)}" for value, on in one.values)
+            yield f"  {printable(one.key)}: {values}"
+    yield from lost_lines(lost, len(facts))
+
+
+def audit_lines(audits: Sequence[HostAudit], lost: Sequence[Unreached]) -> Iterator[str]:
+    """Yield the table of VMs by rules, the rules over hosts, and the hosts that gave no answer."""
+    audited, unread = together(audits)
+    yield from brief(audited, unread)
+    rows = rule_rows(audits)
+    if rows and len(audits) > 1:
+        yield ""
+        table: list[tuple[str, ...]] = [("rule", "severity", "hosts", "VMs", "found on", "not on")]
+        table += [_rule(row) for row in rows]
+        yield from columns(table)
+    yield from lost_lines(lost, len(audits))
+
+
+def together(audits: Sequence[HostAudit]) -> tuple[list[Audited], list[Unread]]:
+    """Return the VMs of all hosts, and what could not be read."""
+    return [vm for one in audits for vm in one.audited], [lost for one in audits for lost in one.unread]
+
+
+def lost_lines(lost: Sequence[Unreached], answered: int) -> Iterator[str]:
+    """Yield a line for each host without an answer, and how many gave one."""
+    for one in lost:
+        hint = f" ({one.hint})" if one.hint else ""
+        yield printable(f"failed: {one.host.name}: {one.because}{hint}")
+    yield f"{count_text(answered, 'host')} answered" + (f", {len(lost)} failed" if lost else "")
+
+
+def columns(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Yield rows in columns, without blanks at the ends of lines."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def names(hosts: Sequence[str]) -> str:
+    """Write some hosts: all of few, of many the first ones and their number."""
+    if len(hosts) <= NAMES_SHOWN:
+        return ", ".join(hosts)
+    return f"{', '.join(hosts[: NAMES_SHOWN - 1])} and {len(hosts) - NAMES_SHOWN + 1} more"
+
+
+def _rule(row: RuleRow) -> tuple[str, ...]:
+    return (
+        row.rule.id, row.rule.severity.value, str(len(row.hosts)), str(row.domains), names(row.hosts),
+        names(row.without) or "-",
+    )  # fmt: skip
+
+
+def _short(value: str) -> str:
+    text = printable(value)
+    return text if len(text) <= VALUE_MAX else f"{text[: VALUE_MAX - 3]}..."
+
+
+TRAITS_SHOWN = 8
+
+TOO_FEW_HOSTS = "too few hosts or rounds to tell"
+"""The text in the place of an interval of a mean that is too wide."""
+
+
+def report_lines(found: FleetReport) -> Iterator[str]:
+    """Yield the report: the question, the answer of each candidate, the level of each workload."""
+    study = found.study
+    arms = ", ".join(arm.name for arm in study.arms)
+    yield printable(f"{arms} on {count_text(len(found.hosts), 'host')}: {BY_ID[study.metric].label}")
+    if study.simulated:
+        yield SIMULATED_ONLY
+    if found.others:
+        yield printable(others_words(found.others))
+    for effect in found.effects:
+        yield ""
+        first, *more = effect_lines(effect, study.baseline)
+        yield from (printable(line) for line in (first, *(f"  {line}" for line in more)))
+    for level in found.levels:
+        yield ""
+        yield from map(printable, _level(level))
+
+
+def others_words(hosts: Sequence[str]) -> str:
+    """Say which hosts are not in the report, since they have measured something else."""
+    return f"not in it: {names(hosts)}, where something else was measured"
+
+
+def verdict_words(effect: FleetEffect) -> str:
+    """Count the verdicts of the hosts: `better on 38 of 40 hosts, undecided on 2, worse on none`."""
+    counts = Counter(verdict for _, verdict in effect.verdicts)
+    first, *rest = sorted(Verdict, key=lambda one: -counts[one])
+    said = [f"{first.value} on {counts[first]} of {count_text(len(effect.verdicts), 'host')}"]
+    said += [f"{one.value} on {counts[one]}" for one in rest if counts[one]]
+    return ", ".join(said + (["worse on none"] if not counts[Verdict.WORSE] else []))
+
+
+def mean_words(pooled: Pooled) -> Iterator[str]:
+    """Say the mean over hosts, how unlike they are, and the next host."""
+    varies = f"hosts vary by {_spread(pooled.tau)}" if pooled.tau else "hosts vary by no more than noise"
+    yield f"mean over hosts: {difference_text(mean_ratio(pooled), TOO_FEW_HOSTS)}; {varies}"
+    if (ratio := next_ratio(pooled)) is not None:
+        ends = (end_words(end, ratio.estimate) for end in (ratio.low, ratio.high))
+        yield f"the next host: {' to '.join(ends)} ({format_share(pooled.confidence)})"
+
+
+def mean_ratio(pooled: Pooled) -> Interval:
+    """Return the mean over hosts as a ratio."""
+    return _ratio(pooled.mean, pooled.low, pooled.high, pooled.confidence)
+
+
+def next_ratio(pooled: Pooled) -> Interval | None:
+    """Return the interval of one more host as ratios; None where there are too few hosts for it."""
+    if pooled.next_low is None or pooled.next_high is None:
+        return None
+    return _ratio(pooled.mean, pooled.next_low, pooled.next_high, pooled.confidence)
+
+
+def effect_lines(effect: FleetEffect, baseline: str) -> Iterator[str]:
+    """Yield the answer of one candidate: the verdicts counted, the mean and the next host, hosts that stand apart."""
+    yield f"{effect.candidate} against {baseline} ({effect.workload}): {verdict_words(effect)}"
+    if effect.pooled is not None:
+        yield from mean_words(effect.pooled)
+    for one in effect.points:
+        if one.odd:
+            yield f"on {one.host} it is another: {_change(one.distance)} against the other hosts"
+    if effect.left_out:
+        yield f"left out, with too few rounds: {names(effect.left_out)}"
+
+
+def level_lines(level: FleetLevel) -> Iterator[str]:
+    """Yield which hosts are odd, or why hosts are not compared."""
+    yield f"level of {level.arm} ({level.workload})"
+    if level.left_out:
+        yield f"left out, with too few rounds: {names(level.left_out)}"
+    if level.refused is not None:
+        yield f"hosts are not compared: {level.refused}"
+        return
+    odd = [one for one in level.points if one.odd]
+    for one in odd:
+        yield f"odd: {one.host} is {_change(one.distance)} against the others (adjusted p {one.adjusted:.2g})"
+    if not odd:
+        yield "no host is further from the others than noise and their own variation explain"
+
+
+def trait_lines(level: FleetLevel) -> Iterator[str]:
+    """Yield what the odd hosts have and the others seldom have, the most telling first."""
+    for trait in level.traits[:TRAITS_SHOWN]:
+        yield (
+            f"{trait.key} = {trait.value} on {trait.odd_with} of {trait.odd} odd and {trait.others_with} of"
+            f" {count_text(trait.others, 'other')}; usual: {trait.usual}"
+        )
+    if any(one.odd for one in level.points) and not level.traits:
+        yield "no recorded fact sets it apart"
+
+
+def odd_words(host: str, points: Sequence[FunnelPoint]) -> str:
+    """Say of a host that stands apart how far; nothing of others."""
+    return next(
+        (f"odd: {_change(one.distance)} against the others" for one in points if one.host == host and one.odd), ""
+    )
+
+
+def rank_rows(level: FleetLevel) -> list[tuple[str, ...]]:
+    """Return the heads and the rows of the table of ranks."""
+    points = {one.host: one for one in level.points}
+    rows: list[tuple[str, ...]] = [("host", "rank", "against the others", "limits")]
+    rows += [
+        (one.host, f"{one.low}" if one.low == one.high else f"{one.low} to {one.high}",
+         _change(points[one.host].distance), limits_text(points[one.host].limit))
+        for one in level.ranks
+    ]  # fmt: skip
+    return rows
+
+
+def _level(level: FleetLevel) -> Iterator[str]:
+    first, *more = level_lines(level)
+    yield first
+    yield from (f"  {line}" for line in more)
+    if level.refused is not None:
+        return
+    yield from (f"    {line}" for line in trait_lines(level))
+    yield from (f"  {line}" for line in columns(rank_rows(level)))
+
+
+def _change(distance: float) -> str:
+    return change_words(math.exp(distance))
+
+
+def _spread(tau: float) -> str:
+    """Write a standard deviation of logarithms as a share, as changes are written."""
+    return change_words(math.exp(tau)).removeprefix("+")
+
+
+def _ratio(mean: float, low: float, high: float, confidence: float) -> Interval:
+    return Interval(estimate=math.exp(mean), low=math.exp(low), high=math.exp(high), confidence=confidence)
+
+
+SAID_MAX = 120
+"""Characters of what a host said that a line shows."""
+
+
+def run_lines(
+    run: FleetRun, found: Mapping[str, TaskProgress], left: float | None, *, most: int | None = None
+) -> Iterator[str]:
+    """Yield the table of a run, and how long what is left takes, in seconds. With `most` so many lines at most: of
+    more hosts those of which there is something to see.
+    """
+    shown = list(run.tasks)
+    if most is not None and len(shown) > most - _OTHER_LINES:
+        shown.sort(key=lambda one: _TO_SEE.index(found.get(one.name, _WAITING).state))
+        shown = shown[: max(1, most - _OTHER_LINES - 1)]
+    rows: list[tuple[str, ...]] = [("host", "state", "trials", "left", "study", "verdict so far")]
+    rows += [_row(task.host.name, found.get(task.name, _WAITING)) for task in shown]
+    yield from columns(rows)
+    if len(shown) < len(run.tasks):
+        yield f"and {len(run.tasks) - len(shown)} more"
+    states = [found.get(task.name, _WAITING).state for task in run.tasks]
+    counts = [(state, states.count(state)) for state in TaskState if state in states]
+    yield ", ".join(f"{number} {state}" for state, number in counts)
+    hints: dict[str, dict[str, None]] = {}
+    for task in shown:
+        if hint := found.get(task.name, _WAITING).hint:
+            hints.setdefault(hint, {})[task.host.name] = None
+    yield from (printable(f"{names([*hosts])}: {hint}") for hint, hosts in hints.items())
+    if left:
+        yield f"at most about {format_seconds(left)} left"
+
+
+def planned_line(run: FleetRun, left: float | None) -> str:
+    """Say what a run will do, before its first host is measured."""
+    hosts = count_text(len({task.host.name for task in run.tasks}), "host")
+    together = f", {run.at_once} at once" if run.at_once > 1 else ", one after the other"
+    takes = f": at most about {format_seconds(left)}" if left else ""
+    return f"run {run.name}: {hosts}{together}{takes}"
+
+
+def ended_lines(
+    run: FleetRun, found: Mapping[str, TaskProgress], drift: Sequence[HostDrift], place: str
+) -> Iterator[str]:
+    """Yield what is said when a run is over: the table, the drift of the reference host, and where to read on."""
+    yield from run_lines(run, found, None)
+    for one in drift:
+        yield (
+            f"reference host {run.reference}, {one.workload}: {change_words(one.estimate)} {one.metric} "
+            f"({change_words(one.low)} to {change_words(one.high)}) after {one.hours:.1f} h"
+        )
+    each = [found.get(task.name, _WAITING) for task in run.tasks]
+    open_ = [task for task in each if task.state is not TaskState.FINISHED]
+    if all(task.code == UsageError.exit_code for task in open_):
+        goes_on = "its words are wrong, so begin another run"
+    else:
+        goes_on = f"`virtune fleet run --again {run.name}` goes on"
+    if open_:
+        yield f"{len(open_)} of {len(run.tasks)} not finished: {goes_on}"
+    if len(open_) < len(run.tasks):
+        yield f"studies: {place}; `virtune fleet report` says what they say together"
+
+
+_WAITING = TaskProgress(state=TaskState.WAITING)
+_OTHER_LINES = 3
+"""The heads of the columns, the states counted, and the time left."""
+
+_TO_SEE = (
+    TaskState.RUNNING, TaskState.LOST, TaskState.KILLED, TaskState.FAILED, TaskState.FINISHED, TaskState.WAITING,
+)  # fmt: skip
+
+
+def _row(host: str, found: TaskProgress) -> tuple[str, ...]:
+    trials = f"{found.done}/{found.total or '?'}" if found.done or found.total else "-"
+    left = "-" if found.left_seconds is None else format_seconds(found.left_seconds)
+    said = printable(found.said or found.verdict or "-", most=SAID_MAX)
+    return (host, found.state, trials, left, printable(found.study or "-", most=SAID_MAX), said)

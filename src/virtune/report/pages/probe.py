@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host's facts as text: one page of at most 100 columns, with the warnings last, next to the prompt."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from virtune.model.facts import (
+    Claim,
+    ClaimKind,
+    CpuFacts,
+    DeviceFacts,
+    DiskFacts,
+    HostFacts,
+    KernelFacts,
+    KvmFacts,
+    Pressure,
+    Program,
+    QemuFacts,
+    ScratchFacts,
+    Unknown,
+)
+from virtune.model.remark import Remark, Weight
+from virtune.model.units import format_bytes, format_ns
+from virtune.report.render.terminal import Column, Paragraph, Records
+
+Value = TypeVar("Value")
+Row = tuple[str, Text]
+
+_LABEL_COLUMNS = 15
+_STYLE = {Weight.INVALID: "bold red", Weight.WARNING: "yellow", Weight.NOTE: "cyan"}
+_MINOR = ("loop", "zram", "ram", "nbd", "sr", "fd")
+"""Devices that are rarely what a guest's disk lies on; a desktop has dozens. They are counted, not listed."""
+
+_DRIVERS = (
+    "raw", "qcow2", "luks", "file", "host_device", "nvme", "nvme-io_uring", "io_uring", "virtio-blk-vfio-pci",
+    "virtio-blk-vhost-vdpa", "nbd", "iscsi", "nfs", "rbd", "gluster", "ssh", "https", "throttle", "null-co",
+)  # fmt: skip
+_ENGINES = (
+    "io_uring",
+    "io_uring_cmd",
+    "libaio",
+    "psync",
+    "pvsync2",
+    "posixaio",
+    "mmap",
+    "sg",
+    "nbd",
+    "libblkio",
+    "rbd",
+)
+
+
+def render(facts: HostFacts, remarks: tuple[Remark, ...]) -> RenderableType:
+    """Lay out the facts of a host, then the warnings on them."""
+    sections: list[tuple[str, Iterable[Row]]] = [
+        ("host", _host(facts)),
+        ("processors", _cpu(facts.cpu)),
+        ("kernel", _kernel(facts.kernel)),
+        ("KVM", _kvm(facts.kvm)),
+        ("QEMU", _qemu(facts.qemu)),
+        ("fio and libvirt", _programs(facts)),
+        ("scratch", _scratch(facts.scratch)),
+    ]
+    parts: list[RenderableType] = []
+    for title, rows in sections:
+        parts += [Text(title, style="bold"), _grid(rows)]
+    parts += [Text("disks", style="bold"), *_disks(facts.disks)]
+    parts += [Text("warnings and notes", style="bold"), *_remarks(remarks)]
+    return Group(*parts)
+
+
+def _host(facts: HostFacts) -> Iterator[Row]:
+    around, memory = facts.virtualization, facts.memory
+    yield (
+        "machine",
+        _line(
+            _part(
+                "hypervisor", around.hypervisor, lambda name: "not virtual" if name == "none" else f"a VM on {name}"
+            ),
+            _part("container", around.container, lambda name: "" if name == "none" else f"in a container ({name})"),
+        ),
+    )
+    yield (
+        "memory",
+        _line(
+            _part("size", memory.total_bytes, format_bytes),
+            _part("free", memory.available_bytes, lambda size: f"{format_bytes(size)} available"),
+            _part("swap", memory.swap_total_bytes, lambda size: f"swap {format_bytes(size)}" if size else "no swap"),
+        ),
+    )
+    yield (
+        "limits",
+        _line(
+            _part("CPUs", facts.limits.cpus, lambda cpus: "none on CPUs" if cpus is None else f"{cpus:g} CPUs"),
+            _part("I/O", facts.limits.io, lambda lines: "; ".join(lines) or "none on I/O"),
+        ),
+    )
+    yield (
+        "busy now",
+        _line(
+            _part("load", facts.busy.load_1min, lambda load: f"load {load:.2f}"),
+            _part("stalls", facts.busy.pressure, _pressure),
+        ),
+    )
+
+
+def _pressure(found: tuple[Pressure, ...]) -> str:
+    known = [(one.resource, one.some_percent) for one in found if not isinstance(one.some_percent, Unknown)]
+    return "stalled on " + ", ".join(f"{resource} {percent:.1f} %" for resource, percent in known)
+
+
+def _cpu(cpu: CpuFacts) -> Iterator[Row]:
+    yield "model", _text(cpu.model, str)
+    yield (
+        "count",
+        _line(
+            _part("CPUs", cpu.online, lambda online: f"{online} CPUs"),
+            _part("cores", cpu.cores, lambda cores: f"{cores} cores"),
+            _part("sockets", cpu.sockets, lambda sockets: f"{sockets} socket{'s' if sockets > 1 else ''}"),
+            _part("SMT", cpu.smt, lambda smt: "SMT on" if smt else "SMT off"),
+        ),
+    )
+    yield "NUMA", _text(cpu.numa, lambda nodes: "; ".join(f"node {node.node}: CPUs {node.cpus}" for node in nodes))
+    yield (
+        "frequency",
+        _line(
+            _part("governor", cpu.governors, lambda names: f"governor {', '.join(names)}"),
+            _part("driver", cpu.frequency_driver, lambda driver: f"driver {driver}"),
+            _part("turbo", cpu.turbo, lambda turbo: "turbo on" if turbo else "turbo off"),
+        ),
+    )
+    yield (
+        "idle",
+        _line(
+            _part(
+                "depth",
+                cpu.deepest_idle,
+                lambda state: f"deepest {state.name} ({format_ns(state.latency_us * 1e3)} to wake)",
+            ),
+            _part("driver", cpu.idle_driver, lambda driver: f"driver {driver}"),
+        ),
+    )
+    yield "mitigations", _text(cpu.mitigated, lambda names: f"{len(names)} active, {_vulnerable(cpu)} left open")
+
+
+def _vulnerable(cpu: CpuFacts) -> str:
+    return "?" if isinstance(cpu.vulnerable, Unknown) else str(len(cpu.vulnerable))
+
+
+def _kernel(kernel: KernelFacts) -> Iterator[Row]:
+    yield "release", _text(kernel.release, str)
+    ring = kernel.io_uring
+    switch = {0: "not switched off", 1: "switched off for most", 2: "switched off"}
+    yield (
+        "io_uring",
+        _line(
+            _part(
+                "whether it works", ring.usable, lambda works: "works (tried)" if works else "does not work (tried)"
+            ),
+            _part("whether built", ring.built, lambda built: "" if built else "not built in"),
+            # a kernel before 6.6 has no such switch, which needs no report
+            _part("", ring.disabled, lambda disabled: switch.get(disabled, "")),
+        ),
+    )
+    yield (
+        "kernel AIO",
+        _line(
+            _part("slots taken", kernel.aio_used, lambda used: f"{used:,} slots taken"),
+            _part("limit", kernel.aio_limit, lambda limit: f"limit {limit:,}"),
+        ),
+    )
+    yield "clock source", _text(kernel.clocksource, str)
+    yield (
+        "huge pages",
+        _line(
+            _part("transparent", kernel.transparent_hugepages, lambda choice: f"transparent: {choice}"),
+            _part("KSM", kernel.ksm_runs, lambda runs: "KSM on" if runs else "KSM off"),
+        ),
+    )
+    yield "write-back", _write_back(kernel)
+    yield "arguments", _text(kernel.arguments, lambda words: " ".join(words) or "none that matter here")
+
+
+def _write_back(kernel: KernelFacts) -> Text:
+    """Say when dirty pages are written: at a size where one is set, else at a share of memory."""
+    begin = _threshold(kernel.dirty_background_bytes, kernel.dirty_background_percent)
+    hold = _threshold(kernel.dirty_bytes, kernel.dirty_percent)
+    return _line(
+        _part("begin", begin, lambda size: f"of dirty pages begins at {size}"),
+        _part("limit", hold, lambda size: f"holds writers up at {size}"),
+    )
+
+
+def _threshold(size: int | Unknown, percent: int | Unknown) -> str | Unknown:
+    if not isinstance(size, Unknown) and size > 0:
+        return format_bytes(size)
+    return percent if isinstance(percent, Unknown) else f"{percent} % of memory"
+
+
+def _kvm(kvm: KvmFacts) -> Iterator[Row]:
+    if not kvm.exists:
+        yield "/dev/kvm", Text("not there")
+        return
+    device = _line(
+        _part("opens", kvm.opens, lambda opens: "opens" if opens else "does not open"),
+        _part("VM", kvm.creates_vm, lambda made: "makes an empty VM" if made else "makes no VM"),
+    )
+    yield "/dev/kvm", device
+    if kvm.creates_vm is True:
+        yield "guest", _text(kvm.boot, str)
+    yield "halt polling", _text(kvm.halt_poll_ns, lambda polled: format_ns(polled) if polled else "off")
+    yield "nested", _text(kvm.nested, lambda nested: "on" if nested else "off")
+
+
+def _qemu(qemu: QemuFacts) -> Iterator[Row]:
+    for emulator in qemu.emulators:
+        yield "emulator", _program(emulator)
+    if not qemu.emulators:
+        yield "emulator", Text("not installed", style="dim")
+    else:
+        yield "accelerators", _text(qemu.accelerators, ", ".join)
+    yield "storage daemon", _text(qemu.storage_daemon, _program)
+    yield "exports", _text(qemu.exports, ", ".join)
+    yield "image tool", _text(qemu.image_tool, _program)
+    yield "drivers", _text(qemu.drivers, lambda names: _of_interest(names, _DRIVERS))
+
+
+def _programs(facts: HostFacts) -> Iterator[Row]:
+    yield "fio", _text(facts.fio.program, _program)
+    yield "engines", _text(facts.fio.engines, lambda names: _of_interest(names, _ENGINES))
+    yield "libvirt client", _text(facts.libvirt.client, _program)
+    yield "libvirt daemon", _text(facts.libvirt.daemon, _program)
+
+
+def _of_interest(names: tuple[str, ...], interesting: tuple[str, ...]) -> str:
+    """Name those that matter for a guest's disk, with their number; the JSON has all."""
+    chosen = [name for name in interesting if name in names]
+    rest = len(names) - len(chosen)
+    return ", ".join(chosen) + (f" and {rest} more" if rest else "")
+
+
+def _program(program: Program) -> Text:
+    text = Text(f"{program.name} ")
+    text.append_text(_text(program.version, str))
+    if not isinstance(program.package, Unknown):
+        text.append(f"  {program.package}", style="dim")
+    return text
+
+
+def _scratch(scratch: ScratchFacts) -> Iterator[Row]:
+    backing = scratch.backing
+    yield "directory", Text(scratch.directory)
+    place = Text(f"{backing.filesystem or 'no filesystem'} on {backing.mount_point or 'no mount'}, ")
+    place.append(" > ".join(device.name for device in backing.devices) or f"{backing.gap}")
+    yield "lies on", place
+    yield (
+        "space",
+        _line(
+            _part("free", scratch.free_bytes, lambda free: f"{format_bytes(free)} free"),
+            _part("size", scratch.size_bytes, lambda size: f"{format_bytes(size)} in all"),
+        ),
+    )
+    yield (
+        "O_DIRECT",
+        _line(
+            _part(
+                "whether it works",
+                scratch.direct_io,
+                lambda works: "works (tried)" if works else "does not work (tried)",
+            ),
+            _part("block", scratch.direct_block_bytes, lambda size: f"blocks of {size} bytes and more"),
+        ),
+    )
+
+
+def _disks(disks: tuple[DiskFacts, ...]) -> Iterator[RenderableType]:
+    shown = [disk for disk in disks if not disk.device.name.startswith(_MINOR)]
+    titles = ("name", "size", "medium", "scheduler", "queues", "requests", "depth", "cache", "block", "in use")
+    columns = [Column(title=title, right=title in ("size", "queues")) for title in titles]
+    rows = [(*_disk_cells(disk.device), _kinds(disk.claims)) for disk in shown]
+    yield Records(columns, rows, indent=2) if shown else Text("  no disk is visible", style="dim")
+    for disk in shown:
+        for claim in dict.fromkeys(claim.text for claim in disk.claims):
+            yield Paragraph(Text(claim, style="dim"), indent=2, hanging=2)
+    if len(disks) > len(shown):
+        rest = ", ".join(disk.device.name for disk in disks if disk not in shown)
+        yield Paragraph(Text(f"not shown: {rest}", style="dim"), indent=2, hanging=2)
+    yield Text()
+
+
+def _disk_cells(device: DeviceFacts) -> tuple[str, ...]:
+    return (
+        device.name,
+        _cell(device.size_bytes, format_bytes),
+        _cell(device.rotational, lambda rotates: "rotating" if rotates else "solid state"),
+        _cell(device.scheduler, str),
+        _cell(device.queues, str),
+        _cell(device.nr_requests, str),
+        _cell(device.queue_depth, str),
+        _cell(device.write_cache, str),
+        f"{_cell(device.logical_block_bytes, str)}/{_cell(device.physical_block_bytes, str)}",
+    )
+
+
+def _kinds(claims: tuple[Claim, ...]) -> str:
+    words = ("not checked" if claim.kind is ClaimKind.UNSEEN else claim.kind.value for claim in claims)
+    return ", ".join(dict.fromkeys(words)) or "no"
+
+
+def _remarks(remarks: tuple[Remark, ...]) -> Iterator[RenderableType]:
+    if not remarks:
+        yield Padding(Text("no problem found", style="green"), (0, 0, 0, 2), expand=False)
+    rows = []
+    for remark in remarks:
+        text = Text(remark.text)
+        if remark.advice:
+            text.append(f"\n{remark.advice}", style="dim")
+        rows.append((Text(remark.weight.value, style=_STYLE[remark.weight]), text))
+    yield Records((Column(title=""), Column(title="", wraps=True, least=30)), rows, indent=2)
+
+
+def _grid(rows: Iterable[Row]) -> RenderableType:
+    cells = [(Text(label.ljust(_LABEL_COLUMNS), style="dim"), text) for label, text in rows]
+    return Group(Records((Column(title=""), Column(title="", wraps=True, least=24)), cells, indent=2), Text())
+
+
+def _text(value: Value | Unknown, write: Callable[[Value], str | Text]) -> Text:
+    """Return a value, or, dimmed, why it is unknown."""
+    if isinstance(value, Unknown):
+        words = value.because if value.because == "not installed" else f"unknown: {value.because}"
+        return Text(words, style="dim italic")
+    written = write(value)
+    return written if isinstance(written, Text) else Text(written)
+
+
+def _part(label: str, value: Value | Unknown, write: Callable[[Value], str]) -> tuple[str, str | Unknown]:
+    """Prepare one part of a line: its name for when it is unknown, and its text for when it is known."""
+    return label, value if isinstance(value, Unknown) else write(value)
+
+
+def _line(*parts: tuple[str, str | Unknown]) -> Text:
+    """Join parts by commas. An unknown one is named; if all are unknown, the first one's reason is given."""
+    reasons = [said for _, said in parts if isinstance(said, Unknown)]
+    if len(reasons) == len(parts):
+        return _text(reasons[0], str)
+    written = [
+        Text(f"{label} unknown" if label else "", style="dim italic") if isinstance(said, Unknown) else Text(said)
+        for label, said in parts
+    ]
+    return Text(", ").join(text for text in written if text)
+
+
+def _cell(value: Value | Unknown, write: Callable[[Value], str]) -> str:
+    return "-" if isinstance(value, Unknown) else write(value)

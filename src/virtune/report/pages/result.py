@@ -1,0 +1,524 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A study's result as text: the answer, then the tables, the differences with their intervals, the verdicts, and
+the outcomes of --fail-if.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from virtune.model.condition import Outcome, ThresholdResult
+from virtune.model.metric import BY_ID, Metric
+from virtune.model.reason import Reason
+from virtune.model.result import ArmSummary, Result, Value
+from virtune.model.study import Study
+from virtune.model.units import format_bytes, format_seconds, format_share
+from virtune.model.verdict import PLANNED_ROUNDS_MIN, Comparison, Verdict
+from virtune.model.workload import Workload
+from virtune.report.pages.evidence import (
+    count_words,
+    imported_headline,
+    notes,
+    programs_of,
+    repeats_of,
+    resting_on,
+    stopped_text,
+)
+from virtune.report.pages.study import arm_lines, first_read_lines, host_line, verified
+from virtune.report.render.forest import axis, axis_of, bar
+from virtune.report.render.terminal import Column, FirstThatFits, Paragraph, Records, SideBySide
+from virtune.report.reproduce import AGAIN, command_again
+from virtune.report.view import ViewCell, ViewRow, WorkloadView, workload_view, worth
+from virtune.report.words import TOO_FEW, change_words, count_text, difference_text, names_text, quantity, share_text
+
+REPEATS_TOLD = 4
+"""With fewer unpaired runs of each no interval is shown: it cannot decide anything, and may be very wide."""
+
+STYLE = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.SAME: "cyan", Verdict.UNDECIDED: "yellow"}
+
+
+def answer(result: Result) -> list[RenderableType]:
+    """Return a line per arm for one workload, a row per workload for several; empty without comparisons."""
+    study = result.study
+    if len(study.arms) < 2 or not study.compared:
+        return []
+    several = len(study.compared) > 1
+    where = "" if several else f"{study.compared[0].name}: "
+    title = Text(f"\n{where}{judged_label(result)} against {study.baseline}", style="bold")
+    return [title, matrix(result)] if several else [title, forest(result, study.compared[0]), *legend(result)]
+
+
+def legend(result: Result) -> list[RenderableType]:
+    """Say what the brackets and the drawn bars are; empty where no interval is shown."""
+    study = result.study
+    found = [one for one in result.verdicts if (one.metric, one.baseline) == (study.metric, study.baseline)]
+    if not any(has_interval(one) for one in found):
+        return []
+    return [Paragraph(Text(legend_words(result), style="dim"), indent=2, hanging=2)]
+
+
+def legend_words(result: Result) -> str:
+    """Say what the brackets and the drawn bars are."""
+    study = result.study
+    together = ", for all verdicts together" if len(result.verdicts) > 1 else ""
+    words = f"[low, high], drawn as a bar: {format_share(study.confidence)} confidence interval of the change from"
+    return f"{words} {study.baseline}{together}; the axis is logarithmic"
+
+
+def judged_label(result: Result) -> str:
+    """Return the name of the main metric, as it was measured."""
+    shown = (one.measured.label for one in result.verdicts if one.metric == result.study.metric)
+    return next(shown, BY_ID[result.study.metric].label)
+
+
+def forest(result: Result, workload: Workload) -> RenderableType:
+    """Draw every arm of one workload against the baseline, on the main metric."""
+    found = list(_against_baseline(result, workload))
+    told = [one.ratio for one in found if one.ratio is not None and is_told(one)]
+    reach = axis_of(told)
+    rows = []
+    for one in found:
+        style = STYLE[one.verdict]
+        drawn = ""
+        if one.ratio is not None and is_told(one):
+            drawn = bar(one.ratio.low, one.ratio.estimate, one.ratio.high, reach)
+        rows.append(
+            (
+                Text(one.candidate, style="bold"),
+                Text(one.verdict.value, style=style),
+                change_cell(one),
+                Text(drawn, style=style),
+                Text(_cost(result, one), style="dim"),
+            )
+        )
+    columns = [Column(title=""), Column(title=""), Column(title=""), Column(title=axis(reach, "0")), Column(title="")]
+    ways = ((0, 1, 2, 3, 4), (0, 1, 2, 3), (0, 1, 2))
+    return FirstThatFits(
+        *([Records([columns[n] for n in keep], [[row[n] for n in keep] for row in rows], indent=2)] for keep in ways)
+    )
+
+
+def is_told(comparison: Comparison) -> bool:
+    """Whether there are enough rounds to show an interval: as many as its study takes to decide anything. An interval
+    of fewer may be millions of percent wide. Unpaired repeats can decide with fewer.
+    """
+    if comparison.change is not None:
+        return comparison.rounds >= REPEATS_TOLD
+    return comparison.rounds >= PLANNED_ROUNDS_MIN and comparison.reason is not Reason.TOO_FEW
+
+
+def change_cell(comparison: Comparison | None) -> Text:
+    """Write a change with its interval, or why there is none; `-` where nothing was measured."""
+    words = "" if comparison is None else change_text(comparison)
+    if comparison is None or not words:
+        return Text("-", style="dim")
+    return Text(words, style=STYLE[comparison.verdict] if has_interval(comparison) else "dim")
+
+
+def change_text(comparison: Comparison) -> str:
+    """Write a change with its interval: `-12.3 % [-15.0, -9.5]`, or why it has none; empty without a change."""
+    change = comparison.change if comparison.ratio is None else comparison.ratio.estimate
+    if change is None:
+        return ""
+    if comparison.ratio is not None and has_interval(comparison):
+        return difference_text(comparison.ratio)
+    unit = "round" if comparison.change is None else "run"
+    return f"{change_words(change)} [{TOO_FEW.replace('round', unit)}]"
+
+
+def has_interval(comparison: Comparison) -> bool:
+    """Whether a change is written with its interval."""
+    return comparison.ratio is not None and is_told(comparison)
+
+
+def matrix(result: Result, most: int | None = None) -> RenderableType:
+    """Lay out several workloads: a row for each of the first `most`, with the verdict and the change of each arm."""
+    study = result.study
+    others = [arm.name for arm in study.arms if arm.name != study.baseline]
+    rows = []
+    for workload in study.compared[:most]:
+        found = {one.candidate: one for one in _against_baseline(result, workload)}
+        rows.append((Text(workload.name), *(_short(found.get(name)) for name in others)))
+    return Records([Column(title="workload"), *(Column(title=name) for name in others)], rows, indent=2)
+
+
+def _short(comparison: Comparison | None) -> Text:
+    if comparison is None:
+        return Text("-", style="dim")
+    change = comparison.change if comparison.ratio is None else comparison.ratio.estimate
+    words = comparison.verdict.value + ("" if change is None else f" {change_words(change)}")
+    return Text(words, style=STYLE[comparison.verdict])
+
+
+def _against_baseline(result: Result, workload: Workload) -> Iterator[Comparison]:
+    study = result.study
+    for one in result.verdicts:
+        if (one.workload, one.metric, one.baseline) == (workload.name, study.metric, study.baseline):
+            yield one
+
+
+def _cost(result: Result, verdict: Comparison) -> str:
+    """Say how CPU per I/O differs, if the difference is significant."""
+    if verdict.metric == "cpu_per_io":
+        return ""
+    for one in result.differences:
+        same = (one.workload, one.candidate, one.metric) == (verdict.workload, verdict.candidate, "cpu_per_io")
+        if same and one.ratio is not None and is_told(one) and one.verdict in (Verdict.BETTER, Verdict.WORSE):
+            return f"CPU per I/O {change_words(one.ratio.estimate)}"
+    return ""
+
+
+TYPICAL = "typical round"
+"""The head of a table whose values differ between arms as their changes say."""
+
+TOGETHER = "all rounds together"
+"""The head of the percentiles of all I/Os of an arm."""
+
+
+def level_words(study: Study) -> str:
+    """Say which values are means of an arm's own rounds, and which the baseline's times a change."""
+    base, robust = study.baseline, " (extreme ones count less)" if study.sequential else ""
+    return f"for {base} the mean of its own rounds{robust}, for every other arm {base}'s value times its change"
+
+
+def values_words(view: WorkloadView, study: Study) -> Iterator[str]:
+    """Yield what the values are, where they are of a typical round, and whose CPU time is meant."""
+    if view.typical:
+        yield f"{TYPICAL}: {level_words(study)}"
+    shown = {row.metric.id for row in view.rows}
+    if view.typical and shown & {"cpu.load.usr", "cpu.rig", "device.util"}:
+        yield "CPU and device use in %: for each arm the median of its own rounds"
+    stacks = (arm.stack for arm in study.arms)
+    fronts = {one.export if one.kind.front == "export" else one.kind.front for one in stacks}
+    if "slat.mean" in shown and fronts >= {"file", "vhost-user-blk"}:
+        yield "slat: the time to submit an I/O: a system call, or an entry written into a virtio queue"
+    if shown & {"cpu.load.usr", "cpu.rig"}:
+        both = "; CPU per I/O: of both together, in each round" if "cpu_per_io" in shown else ""
+        yield f"load CPU: of the program that does the I/O, QEMU CPU: of QEMU; 100 % is one CPU{both}"
+        guests = [arm.name for arm in study.arms if arm.stack.kind.in_guest]
+        if guests:
+            names = names_text(guests, 3)
+            yield f"load CPU of {names}: the load runs on the VM's vCPUs, whose time is in CPU per I/O only"
+        polling = [arm.name for arm in study.arms if arm.stack.kind.in_guest and arm.stack.machine.is_bare]
+        waits = all(job.get("hipri", "1") == "0" for job in view.workload.jobs)
+        if polling and "cpu_per_io" in shown and not waits:
+            names = names_text(polling, 3)
+            yield f"CPU per I/O of {names}: its vCPU looks for completions all the time, also when there are none"
+    if "device.util" in shown:
+        yield (
+            "device busy: the share of time in which this host's disk had a request; near 100 % it was never idle,"
+            " which is a limit only where a disk serves one request at a time"
+        )
+
+
+def together_words(view: WorkloadView) -> Iterator[str]:
+    """Yield what the percentiles of all rounds are, and the marks before them."""
+    if not view.together:
+        return
+    yield f"{TOGETHER}: of all I/Os of an arm; a few bad rounds can decide the highest percentiles"
+    yield from marks_words(view.together)
+
+
+def marks_words(rows: tuple[ViewRow, ...]) -> Iterator[str]:
+    """Yield what `>=` and `~` before percentiles say, where they are shown."""
+    values = [cell.value for row in rows for cell in row.cells if cell.value is not None]
+    if any(one.low is not None and one.high is None for one in values):
+        yield (
+            ">=: with 95 % confidence the percentile is this or more; how much more is not known: what delays I/Os so"
+            " much is rare and comes in bursts, and it takes ten minutes of measurement to see enough of it"
+        )
+    if any(not one.resolved and (one.low is None or one.high is not None) for one in values):
+        yield "~: uncertain, as fewer than 100 I/Os were slower"
+
+
+def changes_words(view: WorkloadView, study: Study) -> Iterator[str]:
+    """Yield with which confidence the intervals of changes hold, where any are shown: those of verdicts together, all
+    others each.
+    """
+    changes = ((row, [cell.change for cell in row.cells if cell.change is not None]) for row in view.rows)
+    shown = [row for row, found in changes if any(map(has_interval, found))]
+    if not shown:
+        return
+    judged = " and ".join(row.label for row in shown if row.judged)
+    each = "in other rows each by itself" if judged else "each holds by itself"
+    told = [f"for {judged} all of them hold together"] if judged else []
+    told += [each] if any(not row.judged for row in shown) else []
+    looks = "; all allow for a check after every round, and are wider for it" if study.sequential else ""
+    yield f"[low, high] is a {format_share(study.confidence)} confidence interval: {', '.join(told)}{looks}"
+
+
+_STYLE = {Outcome.BREACHED: "red", Outcome.HELD: "green", Outcome.UNDECIDED: "yellow"}
+
+
+def conditions(rulings: Sequence[ThresholdResult]) -> list[RenderableType]:
+    """Lay out every --fail-if condition with its outcome."""
+    if not rulings:
+        return []
+    lines: list[RenderableType] = [Text("\n--fail-if conditions", style="bold")]
+    for ruling in rulings:
+        line = Text(f"{ruling.condition.text}: ")
+        line.append(ruling.outcome.value, style=_STYLE[ruling.outcome])
+        line.append(f" for {sentence(ruling)}")
+        lines.append(Paragraph(line, indent=2, hanging=2))
+    return lines
+
+
+def sentence(ruling: ThresholdResult) -> str:
+    """Return the arm, the measured change or value, and the reason for the outcome."""
+    comparison = ruling.comparison
+    seen = ruling_text(ruling)
+    what = f"{comparison.measured.label} {seen}: " if seen else ""
+    return f"{arms_text(ruling)} ({comparison.workload}): {what}{ruling.why}"
+
+
+def arms_text(ruling: ThresholdResult) -> str:
+    """Name the arms of a condition: its own, and for a change the baseline."""
+    comparison = ruling.comparison
+    alone = ruling.condition.value is not None
+    return comparison.candidate if alone else f"{comparison.candidate} against {comparison.baseline}"
+
+
+def ruling_text(ruling: ThresholdResult) -> str:
+    """Return the measured change or value, with its interval if any; empty if not measured."""
+    comparison, value = ruling.comparison, ruling.condition.value
+    if value is not None:
+        return _value_text(comparison, value)
+    return change_text(comparison)
+
+
+def _value_text(comparison: Comparison, limit: float) -> str:
+    metric, ratio = comparison.measured, comparison.ratio
+    if ratio is None:
+        return "" if comparison.change is None else quantity(metric, comparison.change * limit)
+    low, high = (quantity(metric, end * limit) for end in (ratio.low, ratio.high))
+    return f"{quantity(metric, ratio.estimate * limit)} [{low}, {high}]"
+
+
+def render(result: Result, facts: str = "", *, first: Sequence[RenderableType] = ()) -> Group:
+    """Lay out a result for a terminal: the answer, where it was measured, then tables, settings, warnings and notes.
+
+    `facts` are those of the host, as JSON; `first` comes before the tables.
+    """
+    study = result.study
+    parts: list[RenderableType] = [headline(result), *answer(result), *first, *_about(result, facts)]
+    for workload in study.workloads:
+        parts += _workload(result, workload)
+    parts += verified(result)
+    parts += notes(result)
+    if command := command_again(study):
+        # one line, so that it can be pasted
+        again = Text(f"  {command}", no_wrap=True, overflow="ignore")
+        parts += [Text("\nto repeat it", style="bold"), Paragraph(Text(AGAIN, style="dim"), indent=2), again]
+    return Group(*parts)
+
+
+def headline(result: Result) -> Text:
+    """Name the study in one line, and its title, if any, in a second one."""
+    study = result.study
+    if study.imported:
+        return imported_headline(result)
+    total = len(study.trials)
+    text = Text()
+    text.append(f"{study.label} {study.id}", style="bold")
+    whole = result.trials_done == total
+    # rounds of a sequential study are added one by one, so a total says nothing
+    trials = count_text(total, "trial") if whole and study.sequential else f"{result.trials_done} of {total} trials"
+    text.append(f"  {trials}", style="" if whole else "yellow")
+    again = sum(map(repeats_of, result.arms))
+    text.append(f" and {count_text(again, 'repeat')}" if again else "")
+    text.append(f"\n{study.title}" if study.title else "")
+    return text
+
+
+def about(result: Result, facts: str) -> Iterator[str]:
+    """Yield how long, in which order and on which host a study was measured."""
+    study = result.study
+    if not study.imported:
+        span = f"target {study.target}" if study.target else _disk_words(study)
+        times_run = " x ".join(_times_run(study))
+        took = "" if result.elapsed_seconds is None else f", {format_seconds(result.elapsed_seconds)} in all"
+        times = f"{format_seconds(study.seconds)} (+ {format_seconds(study.ramp_seconds)} warm-up)"
+        ended = f"; {said}" if (said := stopped_text(result)) else ""
+        yield f"{times_run} x {times}, in random order (seed {study.seed}), {span}{took}{ended}"
+        yield from first_read_lines(study)
+    yield host_line(study, facts, programs_of(result))
+
+
+def _disk_words(study: Study) -> str:
+    """Say how much disk the arms load: the span of every image that one of them has."""
+    most = max(stack.disks * (stack.guests if stack.own_images else 1) for stack in (arm.stack for arm in study.arms))
+    span = format_bytes(study.span_bytes)
+    return f"{span} of disk" if most == 1 else f"{most} x {span} of disk"
+
+
+def _times_run(study: Study) -> Iterator[str]:
+    yield count_text(study.rounds_begun or study.rounds, "round")
+    for many, word in ((study.arms, "arm"), (study.workloads, "workload")):
+        if len(many) > 1:
+            yield count_text(len(many), word)
+
+
+def _about(result: Result, facts: str) -> Iterator[RenderableType]:
+    yield Text("")
+    said = (*arm_lines(result.study, facts), *about(result, facts))
+    yield from (Paragraph(Text(line, style="dim"), hanging=2) for line in said)
+    if words := count_words(result):
+        yield Text(f"{words}, see below", style="yellow")
+
+
+def value_text(metric: Metric, value: Value | None) -> str:
+    """Write a value with its unit; `-` where it was not measured, `~` before a percentile that is not resolved, `>=`
+    before a lower bound.
+    """
+    if value is None:
+        return "-"
+    if value.low is not None and value.high is None:
+        return f">={quantity(metric, value.low)}"
+    written = quantity(metric, value.value)
+    return written if value.resolved else f"~{written}"
+
+
+def largest_decided(result: Result, workload: str, metric: str, *, valued: bool = True) -> str:
+    """Name the arm whose difference from the baseline on a metric is the largest of those that a verdict decides,
+    with its value in the tables; say that none is decided, or that all are the same, where that is so.
+    """
+    label, baseline = BY_ID[metric].label, result.study.baseline
+    found = [
+        one
+        for one in (*result.verdicts, *result.differences)
+        if (one.workload, one.metric, one.baseline) == (workload, metric, baseline)
+    ]
+    found = list({one.candidate: one for one in reversed(found)}.values())
+    decided = [
+        (abs(math.log(one.ratio.estimate)), one.candidate, one.ratio.estimate)
+        for one in found
+        if one.ratio is not None and one.verdict in (Verdict.BETTER, Verdict.WORSE)
+    ]
+    if not decided:
+        same = bool(found) and all(one.verdict is Verdict.SAME for one in found)
+        return f"{label} is the same in all arms" if same else f"no difference in {label} is decided"
+    _, arm, change = max(decided)
+    value = f"{value_text(BY_ID[metric], result.value_of_a_round(arm, workload, metric))}, " if valued else ""
+    most = f" ({len(decided)} of {count_text(len(found), 'arm')} differ from it)" if len(found) > 1 else ""
+    return f"{label} of {arm} is {value}{change_words(change)} against {baseline}{most}"
+
+
+def verdict_sentence(comparison: Comparison) -> Text:
+    """Return one verdict in words: the arms, the metric, the difference, and the reason if none was found."""
+    words = {
+        Verdict.BETTER: "is better than",
+        Verdict.WORSE: "is worse than",
+        Verdict.SAME: "is the same as",
+        Verdict.UNDECIDED: "against",
+    }
+    style = STYLE[comparison.verdict]
+    undecided = comparison.verdict is Verdict.UNDECIDED
+    text = Text()
+    text.append(comparison.candidate, style="bold")
+    text.append(f" {words[comparison.verdict]} ")
+    text.append(comparison.baseline, style="bold")
+    text.append(": undecided" if undecided else "", style=style)
+    text.append(f", {comparison.measured.label}")
+    change = change_text(comparison)
+    text.append(f" {change}" if change else "", style=style)
+    if undecided or comparison.verdict is Verdict.SAME:
+        text.append(f"; {comparison.why}", style="dim")
+    if comparison.other_mean is not None and comparison.reason is not Reason.PLAIN_MEAN:
+        text.append(f"; plain means: {difference_text(comparison.other_mean)}", style="dim")
+    return text
+
+
+def _workload(result: Result, workload: Workload) -> list[RenderableType]:
+    study = result.study
+    title = Text(f"\n{workload.name}", style="bold")
+    title.append(f"  {workload.meaning}", style="not bold dim")
+    if workload.probe:
+        return [Paragraph(title), _saturation(result, workload)]
+    parts: list[RenderableType] = [Paragraph(title)]
+    if len(study.compared) > 1 and len(study.arms) > 1:
+        parts += [Text(f"{judged_label(result)} against {study.baseline}"), forest(result, workload)]
+        parts += legend(result) if workload == study.compared[0] else []
+    view = workload_view(result, workload)
+    base, others = study.baseline, [arm.name for arm in study.arms if arm.name != study.baseline]
+    parts.append(SideBySide(lambda arms: _values(result, view, [base, *arms]), others))
+    parts += _dim(values_words(view, study))
+    if view.together:
+        parts.append(SideBySide(lambda arms: _together(view, [base, *arms]), others))
+    parts += _dim(together_words(view) if view.together else marks_words(view.rows))
+    if len(study.arms) > 1:
+        parts.append(SideBySide(lambda arms: _differences(result, view, arms), others))
+        parts += _dim(changes_words(view, study))
+        metrics = ", ".join(dict.fromkeys(comparison.measured.label for comparison in view.verdicts))
+        parts.append(Text(f"\nverdicts on {metrics}", style="bold").append(standing(result, workload)))
+        parts += [Paragraph(verdict_sentence(comparison), indent=2, hanging=2) for comparison in view.verdicts]
+        parts += _dim(resting_on(result, workload))
+    return parts
+
+
+def _dim(lines: Iterable[str]) -> list[Paragraph]:
+    return [Paragraph(Text(line, style="dim"), indent=2, hanging=2) for line in lines]
+
+
+def standing(result: Result, workload: Workload) -> Text:
+    """Warn where the figures of a workload are not comparable."""
+    said = worth(result, workload.name)
+    return Text(f"  {said}" if said else "", style="not bold yellow")
+
+
+def _saturation(result: Result, workload: Workload) -> Text:
+    """Return the baseline's saturation, of which the offered loads are shares."""
+    value = result.value(result.study.baseline, workload.name, "iops")
+    if value is None:
+        return Text("  the baseline's saturation is not measured yet", style="yellow")
+    rounds = count_text(value.rounds, "round")
+    done = value_text(BY_ID["iops"], value)
+    text = f"  {result.study.baseline} is saturated at {done} a second ({rounds}, before the others)"
+    return Text(text + ("" if value.spread is None else f", spread {share_text(value.spread)}"))
+
+
+def _values(result: Result, view: WorkloadView, arms: Sequence[str]) -> Records:
+    rows = _rows(view.rows, arms)
+    summaries = [result.summary(arm, view.workload.name) for arm in arms]
+    spreads = [None if summary is None else _spread(summary, result.study.metric) for summary in summaries]
+    if any(spread is not None for spread in spreads):
+        words = ("-" if spread is None else share_text(spread) for spread in spreads)
+        label = f"sd of {judged_label(result)} over rounds"
+        rows.append(tuple(Text(word, style="dim") for word in (label, *words)))
+    return _table(TYPICAL if view.typical else "", arms, rows, above=False)
+
+
+def _together(view: WorkloadView, arms: Sequence[str]) -> Records:
+    return _table(TOGETHER, arms, _rows(view.together, arms))
+
+
+def _rows(rows: Sequence[ViewRow], arms: Sequence[str]) -> list[tuple[Text | str, ...]]:
+    return [(row.label, *(value_text(row.metric, cell.value) for cell in _cells(row, arms))) for row in rows]
+
+
+def _differences(result: Result, view: WorkloadView, arms: Sequence[str]) -> Records:
+    study = result.study
+    judged = sorted((row for row in view.rows if row.judged), key=lambda row: study.judged.index(row.metric.id))
+    rows: list[tuple[Text | str, ...]] = [
+        (row.label, *(change_cell(cell.change) for cell in _cells(row, arms)))
+        for row in (*judged, *(row for row in view.rows if not row.judged))
+        if row.changes
+    ]
+    return _table(f"change from {study.baseline}", arms, rows)
+
+
+def _cells(row: ViewRow, arms: Sequence[str]) -> Iterator[ViewCell]:
+    return (cell for cell in row.cells if cell.arm in arms)
+
+
+def _table(
+    corner: str, arms: Sequence[str], rows: Sequence[tuple[Text | str, ...]], *, above: bool = True
+) -> Records:
+    columns = [Column(title=corner), *(Column(title=arm, right=True) for arm in arms)]
+    return Records(columns, rows, above=above)
+
+
+def _spread(summary: ArmSummary, metric: str) -> float | None:
+    value = summary.get(metric)
+    return None if value is None else value.spread

@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a study was: where it ran, its arms, their verified settings, its options; and the list of studies."""
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from virtune import __version__
+from virtune.model.evidence import UNDER_LOAD, Check, Damaged, Listed
+from virtune.model.machine import MEMORY
+from virtune.model.option import Provenance
+from virtune.model.remark_kinds import UNVERIFIED
+from virtune.model.result import ArmSummary, Result
+from virtune.model.study import Arm, FirstRead, Study
+from virtune.model.study_options import OPTIONS, flag_of
+from virtune.model.units import format_bytes, format_seconds
+from virtune.model.verification import unverified
+from virtune.report.render.terminal import Column, FirstThatFits, Records
+from virtune.report.words import count_text
+
+
+def host_line(study: Study, facts: str, programs: Collection[str] = ()) -> str:
+    """Name the host, the programs and the disk, by the facts that were stored when the study began; `programs` are
+    those that loaded it, where trials noted them.
+    """
+    try:
+        said = [*_host(study, json.loads(facts)["host"] if facts else {}, programs)]
+    except (ValueError, LookupError, TypeError, AttributeError):  # from another version of virtune, or damaged
+        said = ["host recorded in another form"]
+    return ", ".join([*said, f"virtune {__version__}"])
+
+
+def is_vm(facts: str) -> bool:
+    """Whether the host was itself a VM, by its facts as JSON; False where they do not say."""
+    try:
+        return bool(facts) and _is_vm(json.loads(facts)["host"])
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return False
+
+
+def _is_vm(host: dict[str, Any]) -> bool:
+    found = host.get("virtualization", {}).get("hypervisor")
+    return isinstance(found, str) and found != "none"
+
+
+def _host(study: Study, host: dict[str, Any], programs: Collection[str]) -> Iterator[str]:
+    if not host:
+        yield "host not recorded" if not study.imported else "measured elsewhere"
+        return
+    cpu = host["cpu"]
+    yield f"{cpu['model'] or 'CPU unknown'} ({_plural(cpu['online'], 'CPU')})"
+    yield f"Linux {host['kernel']['release']}"
+    yield from _qemu(study, host["qemu"])
+    others = [program for program in sorted(programs) if not program.startswith("fio")]
+    fio = host["fio"]["program"]
+    if fio is not None and (not others or len(others) < len(programs)):
+        yield f"fio {str(fio['version']).removeprefix('fio-')}"
+    if others:
+        yield f"loaded by {' and '.join(others)}"
+    yield _disk(study, host)
+
+
+def _qemu(study: Study, qemu: dict[str, Any]) -> Iterator[str]:
+    """Name the QEMU that the rigs of this study run; a domain's own QEMU is unknown here."""
+    kinds = [arm.stack.kind for arm in study.arms]
+    daemon = qemu["storage_daemon"] if any("qemu-storage-daemon" in kind.programs for kind in kinds) else None
+    emulator = next(iter(qemu["emulators"] or ()), None) if any(kind.own_guest for kind in kinds) else None
+    versions = dict.fromkeys(one["version"] for one in (daemon, emulator) if one is not None and one["version"])
+    if versions:
+        yield f"QEMU {', '.join(versions)}"
+    bare = {arm.stack.machine.is_bare for arm in study.arms if arm.stack.kind.own_guest}
+    if bare:
+        yield (
+            "VMs with Linux and without an operating system"
+            if len(bare) > 1
+            else ("a VM that only runs the load, without an operating system" if bare.pop() else "a VM with Linux")
+        )
+
+
+def _disk(study: Study, host: dict[str, Any]) -> str:
+    if study.target is not None:
+        return f"target {study.target}"
+    backing = host["scratch"]["backing"]
+    devices = [one["name"] for one in backing["devices"]]
+    drivers = {disk["device"]["name"]: disk["device"]["driver"] for disk in host["disks"]}
+    models = {disk["device"]["name"]: disk["device"]["model"] for disk in host["disks"]}
+    if not devices:
+        return f"disk unknown ({backing['filesystem'] or backing['gap']})"
+    name = devices[-1]
+    what = models.get(name) or drivers.get(name)
+    itself = "; this host is itself a VM" if _is_vm(host) else ""
+    return f"disk {name} ({f'{what}, ' if what else ''}{backing['filesystem']}{itself})"
+
+
+def _plural(count: int | None, word: str) -> str:
+    return f"? {word}s" if count is None else f"{count} {word}{'' if count == 1 else 's'}"
+
+
+VM_COST = (
+    "the figures include what the virtio queues cost, and not what a VM itself costs (its kernel, VM exits,"
+    " interrupts)"
+)
+"""What the figures of a disk that is loaded through virtio queues without a VM have in them."""
+
+_IN_A_VM = "this host is itself a VM, so that is this VM's own disk and not bare metal"
+
+_ARMS_MAX = 12
+"""The most arms whose settings are named in a line."""
+
+
+def arm_lines(study: Study, facts: str = "") -> Iterator[str]:
+    """Yield a line for each way in which arms are run: their names and settings, what it is, and what their figures
+    have in them. `facts` are those of the host, as JSON.
+    """
+    groups: dict[str, list[Arm]] = {}
+    for arm in study.arms:
+        if arm.stack.kind.made_here:
+            groups.setdefault(_what_runs(arm, study, facts), []).append(arm)
+    for what, arms in groups.items():
+        shared = _shared(arms)
+        names = [_named(arm, shared) for arm in arms[:_ARMS_MAX]]
+        more = f" and {len(arms) - _ARMS_MAX} more" if len(arms) > _ARMS_MAX else ""
+        word, verb = ("arms", "are") if len(arms) > 1 else ("arm", "is")
+        told = f", each with {', '.join(shared)}" if shared else ""
+        stack = arms[0].stack
+        told += f"; guests {guests}" if (guests := guest_words(arms)) else ""
+        cost = f"; {VM_COST}" if stack.kind.front == "export" and stack.export == "vhost-user-blk" else ""
+        yield f"{word} {', '.join(names)}{more} {verb} {what}{told}{cost}"
+
+
+def guest_words(arms: Sequence[Arm]) -> str:
+    """Say which vCPUs and which memory the guests of arms have; empty where virtune makes none."""
+    guests: dict[str, list[str]] = {}
+    for arm in arms:
+        stack = arm.stack
+        if stack.kind.own_guest:
+            memory = format_bytes(stack.machine.memory or MEMORY)
+            each = f"{count_text(stack.machine.cpus, 'vCPU')} and {memory}"
+            guests.setdefault(each if stack.guests == 1 else f"{stack.guests} x {each} each", []).append(arm.name)
+    if len(guests) < 2:
+        return "".join(f"{'each ' if len(names) > 1 else ''}with {each}" for each, names in guests.items())
+    return "; ".join(f"of {', '.join(names)} with {each}" for each, names in guests.items())
+
+
+def vm_cost_notes(study: Study) -> Iterator[str]:
+    """Yield the same of what virtio queues measure, where no line says what the arms are."""
+    if any(arm.stack.kind.front == "export" and arm.stack.export == "vhost-user-blk" for arm in study.arms):
+        yield f"loaded through virtio queues without a VM: {VM_COST}"
+
+
+def _what_runs(arm: Arm, study: Study, facts: str) -> str:
+    stack = arm.stack
+    what = stack.kind.meaning(stack.export if stack.kind.front == "export" else None)
+    if stack.kind.front == "file":
+        what = what if study.target is None else f"{study.target}, opened without QEMU"
+        return f"{what}; {_IN_A_VM}" if is_vm(facts) else what
+    if stack.kind.own_guest:
+        inside = "only the load runs in it, without an operating system"
+        return f"{what}; {inside if stack.machine.is_bare else 'the load runs in it, in Linux'}"
+    return f"{what} ({stack.domain})" if stack.domain else what
+
+
+def _setting_words(arm: Arm) -> list[str]:
+    """Return its settings as words; what runs the stack is said beside them."""
+    return [f"{name}={value}" for name, value in (*arm.settings, *arm.options) if name != "rig"]
+
+
+def _shared(arms: Sequence[Arm]) -> list[str]:
+    """Return the settings that all these arms have; those of a single arm stand behind its name."""
+    if len(arms) == 1:
+        return []
+    every = [set(_setting_words(arm)) for arm in arms]
+    return [word for word in _setting_words(arms[0]) if all(word in each for each in every)]
+
+
+def _named(arm: Arm, shared: Sequence[str]) -> str:
+    own = [words for words in _setting_words(arm) if words not in shared]
+    return f"{arm.name} ({', '.join(own)})" if own else arm.name
+
+
+def first_read_lines(study: Study) -> Iterator[str]:
+    """Yield a line for each time that the images of a study were read, or were not, before trials of it."""
+    yield from (_first_read(one, study) for one in study.first_reads)
+
+
+def _first_read(one: FirstRead, study: Study) -> str:
+    what = "the target" if study.target is not None and one.images == 1 else "the scratch image"
+    if one.images > 1:
+        what = f"the {count_text(one.images, 'image')}"
+    were = "were" if one.images > 1 else "was"
+    when = "before the first trial" if not one.after else f"when it went on after {count_text(one.after, 'trial')}"
+    if not one.read_bytes:
+        return f"{what} {were} not read {when}: {one.why}"
+    took = f"{format_bytes(one.read_bytes)} in {format_seconds(one.seconds)}"
+    if one.why:
+        took = f"{format_bytes(one.read_bytes)} of {format_bytes(one.size_bytes)}, then {one.why}"
+    return f"{what} {were} read once {when} ({took})"
+
+
+def option_lines(study: Study) -> Iterator[str]:
+    """Yield a line for each option: its flag, its value, its origin, and the reason for a default."""
+    if not study.options:
+        yield "where options came from was not kept with this study"
+        return
+    wide = max(len(flag_of(one.name)) for one in study.options if one.name in OPTIONS)
+    for one in study.options:
+        known = OPTIONS.get(one.name)  # a later virtune may have dropped it
+        why = f": {known.why}" if known and known.why and one.source is Provenance.DEFAULT else ""
+        flag = flag_of(one.name) if known else one.name
+        yield f"{flag:<{wide}}  {one.value}  ({one.source}{why})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _VerifiedLine:
+    """The line of an arm under some of its workloads."""
+
+    mark: str
+    seen: tuple[str, ...]
+    unseen: tuple[str, ...]
+    hidden: tuple[str, ...]
+
+
+_STYLES = {"ok": "green", "NOT": "red", "unverified": "red", "partly": "yellow", "?": "yellow"}
+
+
+def verified(result: Result) -> list[RenderableType]:
+    """List for each arm the verified settings, the unverified ones, and those that cannot be verified."""
+    rows = []
+    for arm in result.study.arms:
+        lines = _verified_lines(result, arm)
+        for line, summaries in lines.items():
+            name = Text(arm.name, style="bold")
+            if len(lines) > 1:
+                name.append(f"\n{', '.join(one.workload for one in summaries)}", style="not bold")
+            rows.append((name, Text(line.mark, style=_STYLES[line.mark]), _verified_words(line)))
+    columns = (Column(title=""), Column(title=""), Column(title="", wraps=True, least=40))
+    if not rows:
+        return []
+    title = Text("\nVerified settings", style="bold").append("  read back from what ran", style="not bold dim")
+    return [title, Records(columns, rows, indent=2)]
+
+
+def settings_of(result: Result) -> Iterator[tuple[str, str, str]]:
+    """Yield for each arm its name, whether its settings were verified, and the settings in one line."""
+    for arm in result.study.arms:
+        lines = _verified_lines(result, arm)
+        for line, summaries in lines.items():
+            where = f" ({', '.join(one.workload for one in summaries)})" if len(lines) > 1 else ""
+            yield f"{arm.name}{where}", line.mark, _verified_words(line).plain.replace("\n", "; ")
+
+
+def not_verified(result: Result) -> dict[tuple[str, ...], list[str]]:
+    """Return the settings that were not verified (or had another value), with their arms."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for arm in result.study.arms:
+        wrong: dict[str, None] = {}
+        for summary in (one for one in result.arms if one.arm == arm.name and one.in_force):
+            wrong |= {f"{c.setting}={c.asked} is {c.found}": None for c in summary.in_force if c.agrees is False}
+            wrong |= dict.fromkeys(unverified(arm.stack, summary.in_force))
+        if wrong:
+            found.setdefault(tuple(wrong), []).append(arm.name)
+    return found
+
+
+def all_checks(result: Result) -> RenderableType:
+    """Lay out every check of every arm with its proof."""
+    rows = []
+    for arm in result.study.arms:
+        for check in _checks_of(summary for summary in result.arms if summary.arm == arm.name):
+            mark = {True: "ok", False: "NOT", None: "?"}[check.agrees]
+            found = "cannot be verified" if check.found is None else check.found
+            name = arm.name if arm.stack.guests == 1 else f"{arm.name}, guest {check.guest + 1}"
+            rows.append((name, mark, f"{check.setting}={check.asked}", found, check.proof))
+    titles = ("arm", "", "requested", "found")
+    return Records([*(Column(title=title) for title in titles), Column(title="proof", wraps=True)], rows)
+
+
+def _verified_lines(result: Result, arm: Arm) -> dict[_VerifiedLine, list[ArmSummary]]:
+    found: dict[_VerifiedLine, list[ArmSummary]] = {}
+    for summary in result.arms:
+        if summary.arm == arm.name and summary.in_force:
+            found.setdefault(_verified_line(arm, summary), []).append(summary)
+    return found
+
+
+def _verified_line(arm: Arm, summary: ArmSummary) -> _VerifiedLine:
+    checks = summary.in_force
+    seen = {check.setting: check for check in checks if check.found is not None}
+    unseen = unverified(arm.stack, checks)
+    named = {text.partition("=")[0] for text in unseen}
+    hidden = [f"{one.setting}={one.asked}" for one in checks if one.setting not in {*seen, *named}]
+    rejected = any(one.remark.id == UNVERIFIED.id for one in summary.remarks)
+    mark = (
+        "NOT"
+        if any(check.agrees is False for check in checks)
+        else "unverified"
+        if unseen or rejected
+        else "?"
+        if not seen
+        else "partly"
+        if hidden
+        else "ok"
+    )
+    words = (f"{name.removeprefix('disk.')}={one.found}" for name, one in seen.items() if _telling(one))
+    return _VerifiedLine(mark=mark, seen=tuple(words), unseen=unseen, hidden=tuple(dict.fromkeys(hidden)))
+
+
+def _verified_words(line: _VerifiedLine) -> Text:
+    said = [(", ".join(line.seen), "")]
+    said.append((f"requested, and not seen: {', '.join(line.unseen)}" if line.unseen else "", "red"))
+    said.append((f"requested, cannot be verified: {', '.join(line.hidden)}" if line.hidden else "", "yellow"))
+    return Text("\n").join(Text(words, style=style) for words, style in said if words)
+
+
+def _checks_of(summaries: Iterator[ArmSummary]) -> Sequence[Check]:
+    """Every distinct check of an arm once, over its workloads; the checks of different guests are kept apart."""
+    found = [check for summary in summaries for check in summary.in_force]
+    return list(
+        {(one.guest, one.setting, one.asked, one.found, UNDER_LOAD in one.proof): one for one in found}.values()
+    )
+
+
+def _telling(check: Check) -> bool:
+    """Whether the line should show the check: the cache mode implies no-flush, and a default says little."""
+    return check.setting != "cache.no-flush" and (check.setting, check.found) != ("disk.detect_zeroes", "off")
+
+
+def listing(studies: Sequence[Listed | Damaged], *, store: str) -> RenderableType:
+    """Lay out one line per study, and below them one for each that cannot be read."""
+    columns = (
+        Column(title="study"),
+        Column(title="created"),
+        Column(title="kind"),
+        Column(title="arms", wraps=True, least=16),
+        Column(title="workloads", wraps=True, least=16),
+        Column(title="trials", right=True),
+    )
+    rows: list[tuple[Text | str, ...]] = []
+    for listed in studies:
+        if isinstance(listed, Damaged):
+            continue
+        study = listed.study
+        # a search chooses its trials as it goes, so their total number is unknown
+        total = "" if study.search is not None else f"/{len(study.trials)}"
+        trials = Text(f"{listed.done}{total}", style="" if listed.finished else "yellow")
+        if listed.failed:
+            trials.append(f" ({listed.failed} failed)", style="red")
+        created = study.created[:16].replace("T", " ")
+        rows.append((listed.name, created, study.label, arms_text(study), workloads_text(study), trials))
+    damaged = [
+        Text(f"damaged in {store}: {study.id}: {study.why}", style="red")
+        for study in studies
+        if isinstance(study, Damaged)
+    ]
+    # an id begins with the time, so that a narrow terminal goes without it rather than without a table
+    narrow = Records([*columns[:1], *columns[2:]], [(row[0], *row[2:]) for row in rows])
+    return Group(*([FirstThatFits([Records(columns, rows)], [narrow])] if rows else []), *damaged)
+
+
+def arms_text(study: Study) -> str:
+    """Write what a study compares; of a search how many configurations, and its goal."""
+    if study.search is not None:
+        return f"{len(study.search.ranked)} configurations, {study.search.goal.words}"
+    return ", ".join(arm.name for arm in study.arms)
+
+
+def workloads_text(study: Study) -> str:
+    """Write the workloads of a study; of a sweep the one that is offered, and at how many loads."""
+    if study.sweep is not None:
+        return f"{study.workloads[0].name} at {count_text(len(study.compared), 'load')}"
+    return ", ".join(workload.name for workload in study.workloads)

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sweep as text: its results in a sentence each, the curve as a table, and a bar chart."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from virtune.model.metric import BY_ID
+from virtune.model.result import ArmSummary, Result
+from virtune.model.sweep import LoadSweep
+from virtune.model.units import format_bytes, format_count, format_ns, format_seconds
+from virtune.report.pages.evidence import notes
+from virtune.report.pages.result import value_text
+from virtune.report.pages.study import arm_lines, first_read_lines, host_line
+from virtune.report.render.terminal import Column, Paragraph, Records
+from virtune.report.reproduce import AGAIN, sweep_again
+from virtune.report.words import estimate_text
+
+BAR = 14
+"""Characters of the longest bar; each bar is mean latency on a logarithmic scale."""
+
+_COLUMNS = {
+    "latency.mean": "mean",
+    "latency.p99": "p99",
+    "cpu.load.usr": "load usr",
+    "cpu.load.sys": "load sys",
+    "cpu.rig": "QEMU CPU",
+    "cpu_per_io": "CPU per I/O",
+    "device.util": "busy",
+}
+"""The metrics next to each load, if measured."""
+
+
+def render(known: LoadSweep, result: Result, facts: str = "") -> Group:
+    """Lay out a sweep for a terminal; `facts` are those of the host, as JSON."""
+    study = known.study
+    title = Text(f"{study.label} {study.id}", style="bold")
+    title.append("" if known.finished else "  not finished", style="yellow")
+    title.append(f"\n{study.arms[0].name}, {study.workloads[0].name}")
+    parts: list[RenderableType] = [title, Text("")]
+    parts += [Paragraph(Text(line), indent=2, hanging=2) for line in answer_lines(known)]
+    parts += [Text(""), curve_table(known, result)]
+    parts += [Text(""), *(Paragraph(Text(line, style="dim"), hanging=2) for line in measured_lines(known, facts))]
+    parts += notes(without_saturation(result))
+    again = Text(f"  {sweep_again(study)}", no_wrap=True, overflow="ignore")  # one line, so that it can be pasted
+    return Group(*parts, Text("\nto repeat it", style="bold"), Paragraph(Text(AGAIN, style="dim"), indent=2), again)
+
+
+def without_saturation(result: Result) -> Result:
+    """Leave out the warning of an offered load that was not achieved: a sweep does that on purpose."""
+    arms = (
+        replace(arm, remarks=tuple(one for one in arm.remarks if one.remark.id != "rate-unmet"))
+        for arm in result.arms
+    )
+    return replace(result, arms=tuple(arms))
+
+
+def answer_lines(known: LoadSweep) -> Iterator[str]:
+    """Return each result of a sweep in a sentence, or why there is none."""
+    plan = known.study.sweep
+    if known.most is not None and plan is not None and plan.limit is not None:
+        yield f"{plan.limit.text} holds up to {estimate_text(known.most)}"
+    if known.saturation is not None:
+        found, best = known.saturation, max((one.iops for one in known.points), default=0.0)
+        if best <= max(found.iops, found.high or 0.0):
+            yield f"saturation: it carries at most {estimate_text(found)}"
+        else:
+            yield (
+                f"saturation: {estimate_text(found)} at the first loads that it did not meet; what it carries varies,"
+                f" since one load achieved {format_count(best)}"
+            )
+    if known.knee is not None:
+        yield (
+            f"knee: {estimate_text(known.knee)}; beyond it more load adds more latency than throughput "
+            "(greatest IOPS by mean latency)"
+        )
+    yield from (one.text for one in known.why)
+
+
+def curve(known: LoadSweep, result: Result) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the heads and a row for each offered load; `<` marks one of which less was done than offered."""
+    arm = known.study.arms[0].name
+    summaries = [result.summary(arm, point.workload) for point in known.points]
+    told = [one for one in _COLUMNS if any(_cell(summary, one) != "-" for summary in summaries)]
+    rows = [
+        (
+            format_count(point.offered),
+            f"{format_count(point.iops)}{'' if point.met else ' <'}",
+            *(_cell(summary, metric) for metric in told),
+        )
+        for point, summary in zip(known.points, summaries, strict=True)
+    ]
+    return ("offered", "achieved", *(_COLUMNS[one] for one in told)), rows
+
+
+def curve_table(known: LoadSweep, result: Result, most: int | None = None) -> Records:
+    """Lay out a row for each load; at most `most`, those around what was found."""
+    heads, rows = curve(known, result)
+    columns = [Column(title=title, right=True) for title in heads]
+    means = [point.latency_ns for point in known.points]
+    drawn = [(*row, _bar(mean, means)) for row, mean in zip(rows, means, strict=True)]
+    begin = 0 if most is None else _begin(known, most)
+    return Records([*columns, Column(title="latency")], drawn[begin : None if most is None else begin + most])
+
+
+def _begin(known: LoadSweep, most: int) -> int:
+    """Return the first of `most` loads, of which what was found is the middle; without it the last ones."""
+    count = len(known.points)
+    found = known.most or known.knee or known.saturation
+    if found is None:
+        return max(0, count - most)
+    middle = min(range(count), key=lambda at: abs(known.points[at].iops - found.iops))
+    return max(0, min(middle - most // 2, count - most))
+
+
+def _cell(summary: ArmSummary | None, metric: str) -> str:
+    return value_text(BY_ID[metric], None if summary is None else summary.get(metric))
+
+
+def _bar(value: float, among: list[float]) -> str:
+    """Draw a latency as a bar: each doubling over the least is equally long."""
+    low, high = min(among), max(among)
+    share = 0.0 if high <= low else math.log(value / low) / math.log(high / low)
+    return "#" * (1 + round(share * (BAR - 1)))
+
+
+def measured_lines(known: LoadSweep, facts: str) -> Iterator[str]:
+    study = known.study
+    rounds = 0 if study.sweep is None else study.sweep.rounds
+    span = f"target {study.target}" if study.target else f"span {format_bytes(study.span_bytes)}"
+    yield (
+        f"{len(known.points)} loads x {rounds} rounds x {format_seconds(study.seconds)}"
+        f" (+ {format_seconds(study.ramp_seconds)} warm-up), in random order (seed {study.seed}), {span}"
+    )
+    yield from first_read_lines(study)
+    if known.points:
+        least = format_ns(min(one.latency_ns for one in known.points))
+        yield f"< saturated: less was done than offered; bars: mean latency from {least} on, doublings equally long"
+    yield from arm_lines(study, facts)
+    yield host_line(study, facts)

@@ -1,0 +1,606 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A result on one screen, with as many rows and warnings as fit, and the plain report with everything."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.segment import Segment
+from rich.text import Text
+
+from virtune.model.condition import ThresholdResult
+from virtune.model.durability import durability_of
+from virtune.model.evidence import StudyRecord, data_kept
+from virtune.model.fitness import Fitness
+from virtune.model.metric import BY_ID
+from virtune.model.published import PublishedStudy
+from virtune.model.remark import Weight
+from virtune.model.result import Result
+from virtune.model.study import Arm, Study
+from virtune.model.sweep import LoadSweep
+from virtune.model.tuning import Tuning
+from virtune.model.units import format_bandwidth, format_ns, format_seconds, format_share
+from virtune.model.verdict import Comparison, Verdict
+from virtune.report.pages import check, sweep, tune
+from virtune.report.pages.builtin import ending
+from virtune.report.pages.evidence import (
+    WARNING_STYLE,
+    WORD,
+    correlation_text,
+    drift_warnings,
+    imported_method,
+    imported_warnings,
+    rejections,
+    short_warnings,
+    what_deciding_takes,
+)
+from virtune.report.pages.result import (
+    STYLE,
+    about,
+    change_cell,
+    conditions,
+    headline,
+    is_told,
+    legend,
+    level_words,
+    matrix,
+    render,
+    standing,
+    value_text,
+)
+from virtune.report.pages.study import all_checks, arm_lines, not_verified, option_lines, settings_of
+from virtune.report.pages.tune import arms_table
+from virtune.report.render.forest import axis, axis_of, bar
+from virtune.report.render.terminal import Column, FirstThatFits, Paragraph, Records
+from virtune.report.view import ResultView, WorkloadView, view_of
+from virtune.report.words import count_text, methods_text, names_text, quantity
+
+ROWS_LEAST = 4
+"""The fewest arms that are shown, however low the terminal is."""
+
+MORE_LINES = 2
+"""The lines at the end of a shortened list: how many more there are, and an empty one."""
+
+_COLUMNS = ("latency.mean", "latency.p99", "cpu_per_io")
+"""What is shown of each arm besides the metric of the verdicts."""
+
+NAMES = 5
+"""The most names of arms or settings in one line."""
+
+_ORDER = (Verdict.BETTER, Verdict.WORSE, Verdict.SAME, Verdict.UNDECIDED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """A result within `lines` lines (None: no limit); `virtune show` prints what is left out.
+
+    A built-in study shows its own table, and its `authors`' results if there is room, instead of the general table.
+    `facts` are those of the host, as JSON; `rulings` the outcomes of --fail-if, which are never left out.
+    """
+
+    result: Result
+    facts: str
+    rulings: Sequence[ThresholdResult] = ()
+    lines: int | None = None
+    authors: PublishedStudy | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Lay out the required parts, then rows and warnings in the lines that are left."""
+        result, view = self.result, view_of(self.result)
+
+        def height(parts: Sequence[RenderableType]) -> int:
+            return sum(len(console.render_lines(part, options, pad=False)) for part in parts)
+
+        head: list[RenderableType] = [headline(result), *verdict_lines(result, view), Text("")]
+        measured: list[RenderableType] = [
+            Paragraph(Text(line, style="dim"), hanging=2) for line in about(result, self.facts)
+        ]
+        below: list[RenderableType] = []
+        going_on = dict.fromkeys(line for basis in result.basis for line in what_deciding_takes(result, basis))
+        below += [Paragraph(Text(line, style="yellow"), hanging=2) for line in [*left_open(result), *going_on][:1]]
+        below.append(verified_line(result))
+        said = list(screen_warnings(result))
+        above = [*conditions(self.rulings), Text("")]
+        if self.lines is not None:
+            # the answer stays on a low screen: on which host it is, is in `virtune show`
+            least = height([*head, *above, *below, *said[:1], *_table(result, view, ROWS_LEAST)]) + bool(said[1:])
+            while len(measured) > 1 and least + height(measured) > self.lines:
+                measured.pop()
+        below = [*above, *measured, *below]
+        # the first warning is always there, whatever the table needs
+        left = None if self.lines is None else self.lines - height([*head, *below, *said[:1]]) - bool(said[1:])
+        table = _table(result, view, None if left is None else max(ROWS_LEAST, left - MORE_LINES))
+        with_authors, own = ending(result, self.authors, self.facts), ending(result)
+        choices = [[*with_authors, *table], with_authors, [*own, *table], own] if own else []
+        if self.lines is None and len(result.study.compared) > 1:
+            # a log does not scroll: of many workloads the general table is a line for every pair
+            choices = choices[1:]
+        table = next((one for one in choices if left is None or height(one) <= left), table)
+        meaning = _meaning(result, self.facts)
+        spare = None if left is None else left - height(table)
+        while meaning and spare is not None and height(meaning) > spare:
+            meaning.pop()
+        shown = [*head, *table, *meaning, *below]
+        rest = None if self.lines is None else self.lines - height(shown)
+        for part in (*shown, *fitting(said, rest, height)):
+            for line in console.render_lines(part, options, pad=False):
+                yield from line
+                yield Segment.line()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchScreen:
+    """The result of a search within `lines` lines (None: no limit)."""
+
+    known: Tuning
+    lines: int | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Lay out the answer, then the configurations and notes in the lines that are left."""
+
+        def height(parts: Sequence[RenderableType]) -> int:
+            return sum(len(console.render_lines(part, options, pad=False)) for part in parts)
+
+        known = self.known
+        head: list[RenderableType] = [tune.headline(known), Text("")]
+        head += [*(Paragraph(line, hanging=2) for line in tune.answer_lines(known)), Text("")]
+        said = [item("note", text, "yellow") for text in tune.warnings(known)]
+        left = None if self.lines is None else self.lines - height([*head, *said[:1]]) - bool(said[1:])
+        rows = None if left is None else max(ROWS_LEAST, left - MORE_LINES)
+        table = arms_table(known, rows)
+        while rows is not None and left is not None and rows > ROWS_LEAST and height([table]) > left:
+            rows -= 1
+            table = arms_table(known, rows)
+        rest = None if self.lines is None else self.lines - height([*head, table])
+        yield Group(*head, table, *fitting(said, rest, height))
+
+
+def verdict_lines(result: Result, view: ResultView) -> list[RenderableType]:
+    """Return the arms that are better, worse, the same or undecided in a line; for several workloads how often."""
+    study = result.study
+    judged = [(one, list(one.against(study.metric, study.baseline).values())) for one in view.workloads]
+    judged = [(one, found) for one, found in judged if found]
+    if not judged:
+        return []
+    text = Text()
+    if len(judged) == 1:
+        one, found = judged[0]
+        for verdict, same in _by_verdict(found):
+            words = verdict.value if verdict is Verdict.UNDECIDED else _TOLD[verdict]
+            text.append("; " if text else "")
+            text.append(f"{words.format(study.baseline)}: ", style=f"bold {STYLE[verdict]}")
+            text.append(names_text([comparison.candidate for comparison in same], NAMES))
+        return [Paragraph(text.append(standing(result, one.workload)), hanging=2)]
+    every = [comparison for _, found in judged for comparison in found]
+    for verdict, same in _by_verdict(every):
+        text.append(", " if text else f"{count_text(len(every), 'pair')} against {study.baseline}: ")
+        text.append(f"{len(same)} {verdict.value}", style=f"bold {STYLE[verdict]}")
+    return [Paragraph(text, hanging=2)]
+
+
+def left_open(result: Result) -> Iterator[str]:
+    """Yield why pairs are undecided that more rounds will not decide, each reason once."""
+    why: dict[str, list[str]] = {}
+    for one in result.verdicts:
+        if one.verdict is Verdict.UNDECIDED and one.closed:
+            why.setdefault(one.why, []).append(one.candidate)
+    for text, arms in why.items():
+        yield f"undecided: {names_text(list(dict.fromkeys(arms)), NAMES)}: {text}"
+
+
+_TOLD = {Verdict.BETTER: "better than {}", Verdict.WORSE: "worse than {}", Verdict.SAME: "same as {}"}
+
+
+def _by_verdict(found: Sequence[Comparison]) -> Iterator[tuple[Verdict, list[Comparison]]]:
+    for verdict in _ORDER:
+        if same := [one for one in found if one.verdict is verdict]:
+            yield verdict, same
+
+
+def _meaning(result: Result, facts: str) -> list[RenderableType]:
+    """Say what the intervals, the values and the arms of the table are; `virtune show` has it where a screen has no
+    room.
+    """
+    intervals = legend(result) if len(result.study.compared) == 1 else []
+    if intervals and result.typical:
+        typical = f"values: {level_words(result.study)}"
+        intervals.append(Paragraph(Text(typical, style="dim"), indent=2, hanging=2))
+    return [*intervals, *(Paragraph(Text(line, style="dim"), hanging=2) for line in arm_lines(result.study, facts))]
+
+
+def _table(result: Result, view: ResultView, most: int | None) -> list[RenderableType]:
+    """Return the rows with the verdicts: for one workload a row per arm, for several a row per workload."""
+    study = result.study
+    shown = [one for one in view.workloads if not one.workload.probe and one.rows]
+    if len(shown) == 1:
+        return _arms(result, view, shown[0], _most(len(view.arms), most))
+    if len(study.arms) > 1 and shown:
+        label = BY_ID[study.metric].label
+        title = Text(f"{label} against {study.baseline}", style="bold").append(standing(result, shown[0].workload))
+        rows_max = None if most is None else _most(len(shown), most - 1)  # the title is a line
+        return [title, matrix(result, rows_max), *_more(len(shown), rows_max, "workload")]
+    names = [one.workload.name for one in shown]
+    rows = [(Text(name), *_values(one, study.baseline, study.metric)) for name, one in zip(names, shown, strict=True)]
+    if not rows:
+        return []
+    most = _most(len(rows), most)
+    return [_records("workload", shown[0], study.metric, rows[:most]), *_more(len(rows), most, "workload")]
+
+
+def _arms(result: Result, view: ResultView, one: WorkloadView, most: int | None) -> list[RenderableType]:
+    study = result.study
+    found = one.against(study.metric, study.baseline)
+    told = [each.ratio for each in found.values() if each.ratio is not None and is_told(each)]
+    reach = axis_of(told)
+    rows = []
+    for arm in view.arms[:most]:
+        verdict = found.get(arm)
+        style = "" if verdict is None else STYLE[verdict.verdict]
+        drawn = ""
+        if verdict is not None and verdict.ratio is not None and is_told(verdict):
+            drawn = bar(verdict.ratio.low, verdict.ratio.estimate, verdict.ratio.high, reach)
+        word = "" if len(view.arms) == 1 else "baseline" if verdict is None else verdict.verdict.value
+        change = Text("") if verdict is None else change_cell(verdict)
+        cells = _values(one, arm, study.metric)
+        rows.append((Text(arm, style="bold"), Text(word, style=style), change, Text(drawn, style=style), *cells))
+    changed = f"{BY_ID[study.metric].label} change" if found else ""
+    columns = [Column(title=one.workload.name), Column(title=""), Column(title=changed)]
+    columns.append(Column(title=axis(reach, "0") if told else ""))
+    columns += [Column(title=title, right=True) for title in _titles(one, study.metric)]
+    # the narrower, the fewer figures; the interval drawn stays longest
+    last = len(columns)
+    ways = [tuple(range(end)) for end in range(last, 4, -1)] + [(0, 1, 2, 3), (0, 1, 2, 4), (0, 1, 2)]
+    fits = FirstThatFits(
+        *(
+            [Records([columns[n] for n in keep if n < last], [[row[n] for n in keep if n < last] for row in rows])]
+            for keep in ways
+        )
+    )
+    return [fits, *_more(len(view.arms), most, "arm")]
+
+
+def _titles(one: WorkloadView, metric: str) -> list[str]:
+    return [row.label for name in dict.fromkeys((metric, *_COLUMNS)) if (row := one.row(name)) is not None]
+
+
+def _values(one: WorkloadView, arm: str, metric: str) -> list[Text]:
+    rows = (row for name in dict.fromkeys((metric, *_COLUMNS)) if (row := one.row(name)) is not None)
+    return [
+        Text(value_text(row.metric, next((cell.value for cell in row.cells if cell.arm == arm), None)))
+        for row in rows
+    ]
+
+
+def _records(head: str, one: WorkloadView, metric: str, rows: Sequence[Sequence[Text]]) -> Records:
+    columns = [Column(title=head), *(Column(title=title, right=True) for title in _titles(one, metric))]
+    return Records(columns, rows)
+
+
+def _most(count: int, most: int | None) -> int | None:
+    """Return how many of `count` rows are shown: the line that says that one is left out would take its room."""
+    return None if most is None or count <= most + 1 else most
+
+
+def _more(count: int, most: int | None, word: str) -> list[RenderableType]:
+    left = 0 if most is None else count - most
+    return [Text(f"and {count_text(left, f'more {word}')}", style="dim")] if left > 0 else []
+
+
+def verified_line(result: Result) -> Paragraph:
+    """Say in a line that all settings were read back, else which were not."""
+    if wrong := not_verified(result):
+        told = (f"{names_text(what, NAMES)} ({names_text(arms, 3)})" for what, arms in wrong.items())
+        more = f" and in other ways {len(wrong) - 1} more times" if len(wrong) > 1 else ""
+        return Paragraph(Text(f"settings not verified: {next(told)}{more}", style="red"), hanging=2)
+    found = list(settings_of(result))
+    unknown = [arm for arm, mark, _ in found if mark == "?"]
+    if unknown or not found:
+        whose = f" of {names_text(unknown, NAMES)}" if unknown else ""
+        return Paragraph(Text(f"settings{whose} cannot be verified", style="yellow"), hanging=2)
+    arms = "all arms" if len(found) > 1 else "the arm"
+    if result.study.simulated:
+        return Paragraph(Text(f"settings of {arms} taken by the simulation", style="green"), hanging=2)
+    said = f"settings of {arms} verified: read back from the running processes"
+    if all(data_kept(one.in_force) for one in result.arms):
+        said += f"; the data of {arms} checked: all was read as it was written"
+    return Paragraph(Text(said, style="green"), hanging=2)
+
+
+def screen_warnings(result: Result) -> Iterator[Paragraph]:
+    """Yield failures and warnings, the worst first; notes on how to read figures are left to `virtune show`."""
+    for summary in result.arms:
+        for reason in summary.failures:
+            yield item("failed", f"{summary.arm}: {reason}", "red")
+    for weight in (Weight.INVALID, Weight.WARNING):
+        for text in short_warnings(result, weight):
+            yield item(WORD[weight], text, WARNING_STYLE[weight])
+    for text in drift_warnings(result):
+        yield item("warning", text, "yellow")
+    for text in rejections(result):
+        yield item("trials", text, "yellow")
+    if result.study.imported:
+        for text in imported_warnings(result.study):
+            yield item("warning", text, "yellow")
+
+
+def item(word: str, text: str, style: str) -> Paragraph:
+    return Paragraph(Text(f"{word}: ", style=style).append(text, style="not bold default"), hanging=2)
+
+
+def fitting(
+    said: Sequence[RenderableType], room: int | None, height: Callable[[Sequence[RenderableType]], int]
+) -> list[RenderableType]:
+    """Return the first warnings that fit, at least one, and how many more there are."""
+    if room is None or height(said) <= room:
+        return list(said)
+    shown = [*said[:1]]
+    while len(shown) < len(said) and height([*shown, said[len(shown)]]) <= room - 1:
+        shown.append(said[len(shown)])
+    left = len(said) - len(shown)
+    return [*shown, Text(f"and {left} more, in `virtune show`", style="yellow")] if left else shown
+
+
+_Height = Callable[[Sequence[RenderableType]], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckScreen:
+    """A check within `lines` lines (None: no limit); `virtune show` prints what is left out."""
+
+    fitness: Fitness
+    lines: int | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Lay out the verdict, then figures and advice in the lines that are left."""
+        fitness, height = self.fitness, _height(console, options)
+        head = Paragraph(check.headline(fitness), hanging=2)
+        said = [
+            item(
+                one.weight.value,
+                f"{one.text} ({one.advice})" if one.advice else one.text,
+                check.WEIGHT_STYLE[one.weight],
+            )
+            for one in fitness.advice
+        ]
+        left = None if self.lines is None else self.lines - height([head, *said[:1]]) - bool(said[1:])
+        body = list(_figures(fitness))
+        while body and left is not None and height(body) > left:
+            body.pop()
+        rest = None if self.lines is None else self.lines - height([head, *body])
+        yield Group(head, *body, *fitting(said, rest, height))
+
+
+def _figures(fitness: Fitness) -> Iterator[RenderableType]:
+    """Yield the figures of a check, the most needed first."""
+    if any(one.blocks for one in fitness.reaches):
+        rows = [*check.reach_rows(fitness), *check.slice_rows(fitness, others=False)]
+        yield Group(Text("minimum detectable effect", style="bold"), check.figures_table(rows))
+    if noise := list(check.noise_rows(fitness)):
+        yield Group(Text("noise", style="bold"), check.figures_table(noise))
+    disturbed = [f"{one.label} {one.standing}" for one in fitness.gates if one.standing != "clear"]
+    if fitness.gates:
+        told = names_text(disturbed, NAMES) or "none"
+        yield Paragraph(Text(f"disturbances: {told}"), hanging=2)
+    if fitness.neighbours:
+        names = [
+            f"{one.name} ({one.pid}) {one.cpus:.2f} CPUs"
+            + ("" if one.bandwidth_bps is None else f" {format_bandwidth(one.bandwidth_bps)}")
+            for one in fitness.neighbours
+        ]
+        yield Paragraph(Text(f"other processes: {names_text(names, 3)}"), hanging=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepScreen:
+    """A sweep within `lines` lines (None: no limit). `facts` are those of the host, as JSON."""
+
+    known: LoadSweep
+    result: Result
+    facts: str
+    lines: int | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Lay out what was found, then loads and warnings in the lines that are left."""
+        known, height = self.known, _height(console, options)
+        study = known.study
+        title = Text(f"{study.label} {study.id}", style="bold")
+        title.append("" if known.finished else "  not finished", style="yellow")
+        title.append(f"  {study.arms[0].name}, {study.workloads[0].name}", style="not bold default")
+        head = [
+            Paragraph(title, hanging=2),
+            *(Paragraph(Text(one), indent=2, hanging=2) for one in sweep.answer_lines(known)),
+        ]
+        result = sweep.without_saturation(self.result)
+        loads, *marks, host = (
+            Paragraph(Text(line, style="dim"), hanging=2) for line in sweep.measured_lines(known, self.facts)
+        )
+        below: list[RenderableType] = [loads, *marks, host, verified_line(result)]
+        said = list(screen_warnings(result))
+        table: list[RenderableType] = [Text(""), sweep.curve_table(known, result), Text("")]
+        if self.lines is not None:
+            needed = height([*head, *said[:1]]) + bool(said[1:])
+            if needed + height([*below, *table]) > self.lines:
+                below = [loads, host, below[-1]]  # what the marks mean is in `virtune show`
+            table = self._table(result, self.lines - needed - height(below), height)
+        rest = None if self.lines is None else self.lines - height([*head, *table, *below])
+        yield Group(*head, *table, *below, *fitting(said, rest, height))
+
+    def _table(self, result: Result, room: int, height: _Height) -> list[RenderableType]:
+        """Return as many loads as there is room for, those around what was found."""
+        known, count = self.known, len(self.known.points)
+        table: list[RenderableType] = [Text(""), sweep.curve_table(known, result), Text("")]
+        rows = count
+        while rows > ROWS_LEAST and height(table) > room:
+            rows -= 1
+            more = Text(f"and {count_text(count - rows, 'more load')}", style="dim")
+            table = [sweep.curve_table(known, result, rows), more]
+        return table
+
+
+def _height(console: Console, options: ConsoleOptions) -> _Height:
+    """Return what counts the lines of some parts."""
+
+    def height(parts: Sequence[RenderableType]) -> int:
+        return sum(len(console.render_lines(part, options, pad=False)) for part in parts)
+
+    return height
+
+
+REFERENCE = "The result ends here. What follows is its evidence, to look things up and to check them."
+"""What stands between what a reader of a report needs, and what proves it."""
+
+HOST_TITLE = "host: what virtune found on it before the study, as JSON"
+
+
+def plain_report(result: Result, record: StudyRecord, published: PublishedStudy | None = None) -> RenderableType:
+    """Return the whole report: result, single rounds, method, arms, workloads, host; for a built-in study also its
+    authors' results.
+    """
+    return Group(
+        render(result, record.facts, first=ending(result, published, record.facts)),
+        Text(f"\n{REFERENCE}"),
+        *_section("single rounds", _rounds(result, record)),
+        *_section("verified settings, check by check", all_checks(result)),
+        *_section("how it was measured", Text("\n".join([*_method(result, record), *_correlations(result)]))),
+        *_section("options: their values, and where each came from", Text("\n".join(option_lines(result.study)))),
+        *_section("arms: what was asked of each", Group(_arms_asked(result.study), *_promises(result.study))),
+        *_section("workloads: their fio jobs", Text("\n".join(_workloads(result.study)))),
+        *_section(HOST_TITLE, Text("\n".join(_host(record.facts)))),
+    )
+
+
+def plain_search(known: Tuning, facts: str, written: Sequence[tuple[str, str, tuple[str, ...]]]) -> RenderableType:
+    """Return the whole report of a search: its result, the configuration lines of the winner, and the host.
+
+    `written` holds a title, the text and notes for each program; `facts` are those of the host, as JSON.
+    """
+    lines = [
+        (title, "\n".join([text, *(f"note: {note}" for note in notes)]).strip()) for title, text, notes in written
+    ]
+    pasted = (part for title, text in lines for part in _section(title, Text(text, no_wrap=True, overflow="ignore")))
+    options = _section("options: their values, and where each came from", Text("\n".join(option_lines(known.study))))
+    return Group(tune.render(known, facts), *pasted, *options, *_section(HOST_TITLE, Text("\n".join(_host(facts)))))
+
+
+def _section(title: str, body: RenderableType) -> tuple[RenderableType, RenderableType]:
+    return Text(f"\n{title}\n{'-' * len(title)}"), body
+
+
+def _rounds(result: Result, record: StudyRecord) -> Records:
+    """The main metric of every round: a line per round and workload, a column per arm."""
+    study = result.study
+    measured_as = (value.measured for one in result.arms for value in one.values if value.metric == study.metric)
+    metric = next(measured_as, BY_ID[study.metric])
+    numbers = (Column(title=title, right=True) for title in ("round", *(arm.name for arm in study.arms)))
+    table = Records([Column(title=f"{metric.label}: workload"), *numbers])
+    found = {(t.trial.workload, t.trial.round, t.trial.arm): t for t in record.trials}
+    for workload in study.workloads:
+        for number in range(1, (study.rounds_begun or study.rounds) + 1):
+            cells = []
+            for arm in study.arms:
+                trial = found.get((workload.name, number, arm.name))
+                measured = None if trial is None or trial.measurement is None else trial.measurement.get(metric.id)
+                cells.append("-" if measured is None else quantity(metric, measured))
+            table.add_row(workload.name, str(number), *cells)
+    return table
+
+
+def _method(result: Result, record: StudyRecord) -> Iterator[str]:
+    study = result.study
+    if study.imported:
+        yield from imported_method(study)
+        return
+    yield f"virtune's {methods_text(record.methods)}; {result.trials_done} of {len(study.trials)} trials, each of"
+    yield f"{format_seconds(study.seconds)} after {format_seconds(study.ramp_seconds)} of warm-up."
+    yield "Every round runs every arm under every workload once, in a new random order (the seed is above);"
+    yield "each trial starts and stops its stack, and begins with the image dropped from the page cache."
+    yield from _changeovers(record)
+    yield "A difference is a mean of the logarithms of the ratios within rounds, never computed from the number of"
+    yield f"I/Os. 'same' means: the whole interval lies within a factor of {1 + study.margin:g}, up or down."
+    if len(study.arms) > 1:
+        yield from _decided(study)
+    if result.typical:
+        yield f"The table's values are of a typical round: {level_words(study)}."
+        yield "A plain mean over all rounds would differ from the verdicts where some rounds were disturbed."
+    yield "Percentiles of all rounds together come from the load's histograms, added over rounds, never from a mean;"
+    yield "~ marks one with fewer than 100 I/Os beyond it."
+
+
+def _correlations(result: Result) -> Iterator[str]:
+    """Say for how long the values within a trial resemble one another."""
+    yield from filter(None, (correlation_text(basis) for basis in result.basis))
+
+
+def _decided(study: Study) -> Iterator[str]:
+    """Say how its verdicts come about; docs/method.md has it at length."""
+    shared = "Bonferroni over all pairs" if study.pairs == "all" else f"Dunnett: every arm against {study.baseline}"
+    metrics = ", ".join(BY_ID[metric].label for metric in study.judged)
+    yield f"Verdicts on {metrics} hold together at {format_share(study.confidence)} ({shared},"
+    yield "and Bonferroni over workloads and metrics), and a sign test must agree; the intervals of all other metrics"
+    yield f"hold at {format_share(study.confidence)} each."
+    if not study.sequential:
+        yield "The number of rounds was fixed beforehand, so the intervals are Student's t."
+        return
+    if study.looks is None:
+        yield "The verdicts were looked at after every round: the intervals hold at any time (mixture t test),"
+    else:
+        first = study.fewest_rounds
+        yield f"The verdicts were looked at after every round from round {first} on, and the allowed error is spread"
+        yield "over these looks up to the planned end (Lan and DeMets), so that all together keep it. Intervals are"
+    yield "robust against single dips (Huber's weights), take the noise of each arm from all pairs, and are wider"
+    yield "where consecutive rounds are correlated. docs/method.md has the sources."
+
+
+def _changeovers(record: StudyRecord) -> Iterator[str]:
+    """Describe how arms were started: how many were swapped in a running process, how fast, and why new ones were
+    needed.
+    """
+    ways = [trial.in_force.changeover for trial in record.trials if trial.in_force.changeover is not None]
+    swaps = [way for way in ways if way.swapped is not None]
+    if swaps:
+        took = f"{format_ns(median(way.seconds for way in swaps) * 1e9)} (median)"
+        yield f"{len(swaps)} of {len(ways)} trials were switched within a running process, in {took}."
+    for why, count in Counter(way.why for way in ways if way.swapped is None).items():
+        yield f"New processes: {count} ({why})."
+
+
+def _arms_asked(study: Study) -> Records:
+    table = Records([Column(title=""), Column(title="", wraps=True), Column(title="")])
+    for arm in study.arms:
+        known = "" if not arm.stack.kind.made_here else f"durability: {durability_of(arm.stack).promise.value}"
+        table.add_row(Text(arm.name, style="bold"), _settings(arm), known)
+    return table
+
+
+def _promises(study: Study) -> Iterator[Text]:
+    """Say what the words for durability mean that stand beside arms."""
+    made = (arm.stack for arm in study.arms if arm.stack.kind.made_here)
+    for promise in dict.fromkeys(durability_of(stack).promise for stack in made):
+        yield Text(f"durability {promise}: {promise.meaning}")
+
+
+def _settings(arm: Arm) -> str:
+    if not arm.stack.kind.made_here:
+        return ", ".join(f"{name}={value}" for name, value in arm.options) or "its files do not say"
+    return (
+        ", ".join(f"{name}={value}" for name, value in (*arm.settings, *arm.options))
+        or f"rig={arm.stack.rig}, everything else default"
+    )
+
+
+def _workloads(study: Study) -> Iterator[str]:
+    for workload in study.workloads:
+        yield f"{workload.name}: {workload.meaning}"
+        for job in workload:
+            yield f"  [{job.name}] " + " ".join(f"{name}={value}" for name, value in job.options)
+
+
+def _host(facts: str) -> Iterator[str]:
+    """The facts of the host at the start of the study, as they were read."""
+    if not facts:
+        yield "not recorded"
+        return
+    yield from json.dumps(json.loads(facts), indent=1).splitlines()

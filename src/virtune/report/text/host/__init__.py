@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""A host for a terminal: its facts, its check, its knobs."""

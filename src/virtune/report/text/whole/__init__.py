@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""A result on one screen, and the plain report with everything."""

@@ -1,0 +1,454 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`virtune top`: the columns of its tables, one look for a terminal or a pipe, and frames as CSV in base units."""
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from virtune.model.bottleneck import CAUSE_WORDS, EMULATED_WORDS, Cause, verdict_words
+from virtune.model.counters import DiskUse
+from virtune.model.frame import DiskFrame, ThreadFrame, TopFrame, VmFrame
+from virtune.model.layers import Layers, RequestLayer
+from virtune.model.text import printable, spreadsheet_cell
+from virtune.model.units import format_count, format_ns, format_seconds, format_share
+from virtune.report.render.terminal import Paragraph
+from virtune.report.words import count_text
+
+TableKind = Literal["disks", "vms", "threads", "host"]
+
+TABLE_KINDS: tuple[TableKind, ...] = ("disks", "vms", "threads", "host")
+
+Units = Literal["both", "requests", "bytes"]
+
+UNITS: tuple[Units, ...] = ("both", "requests", "bytes")
+
+BAR = 12
+"""Cells of the bar of layers in a table."""
+
+LETTERS: Mapping[str, tuple[str, str]] = {
+    "v": ("wait in the virtqueue", "yellow"),
+    "q": ("QEMU", "cyan"),
+    "d": ("host block layer and device", "magenta"),
+    "=": ("several layers, not told apart", "blue"),
+}
+"""The letter of each layer in a bar, what it stands for, and its colour."""
+
+Row = Any
+"""A row of one of the tables: a DiskFrame, VmFrame, ThreadFrame or DiskUse with its seconds."""
+
+Cell = str | Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopColumn:
+    """A column: `letter` is the key that sorts by it, `value` what it sorts by; None stands last."""
+
+    title: str
+    letter: str
+    width: int
+    value: Callable[[Row], float | str | None]
+    cell: Callable[[Row], Cell]
+    right: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopTable:
+    """A table: its rows in order, its columns, and the one that it is sorted by."""
+
+    columns: tuple[TopColumn, ...]
+    rows: tuple[Row, ...]
+    sort: int
+
+
+def letter_of(layer: RequestLayer) -> str:
+    """Return the letter of a layer in a bar."""
+    if " + " in layer.label:
+        return "="
+    return {"ring": "v", "backend": "q", "device": "d"}.get(layer.boundary, "=")
+
+
+def bar_of(layers: Layers | None, width: int) -> Text:
+    """Return where the time of a request goes as a bar of letters, as wide as there is room: each layer's share."""
+    bar, done, reached = Text(), 0, 0.0
+    for one in () if layers is None else layers.layers:
+        reached += one.share
+        end = min(width, round(reached * width))
+        letter = letter_of(one)
+        bar.append(letter * (end - done), style=LETTERS[letter][1])
+        done = max(done, end)
+    return bar
+
+
+def columns_of(kind: TableKind, units: Units = "both", *, limits: bool = False) -> tuple[TopColumn, ...]:
+    """Return the columns of a table; `limits`: a disk has one, and a column shows how much of it is used."""
+    columns = {"disks": DISKS, "vms": VMS, "threads": THREADS, "host": DEVICES}[kind]
+    if kind == "disks" and limits:
+        columns = (*columns, LIMIT_USED)
+    if kind != "disks" or units == "both":
+        return columns
+    return tuple(_SPLIT[one.title][units] if one.title in _SPLIT else one for one in columns)
+
+
+def rows_of(kind: TableKind, frame: TopFrame) -> tuple[Row, ...]:
+    """Return the rows of a table, not yet in order."""
+    if kind == "host":
+        return tuple((one, frame.seconds) for one in frame.host.disks)
+    return {"disks": frame.disks, "vms": frame.vms, "threads": frame.threads}[kind]
+
+
+def name_of_row(row: Row) -> str:
+    """Return the name by which a row is filtered and found again."""
+    match row:
+        case DiskFrame():
+            return row.name
+        case VmFrame():
+            return row.vm
+        case ThreadFrame():
+            return f"{row.vm} {row.cost.name} {row.cost.tid}"
+        case _:
+            return str(row[0].name)
+
+
+def is_active(row: Row) -> bool:
+    """Whether a row did anything between the two samples."""
+    match row:
+        case DiskFrame():
+            return row.rates.requests > 0 or bool(row.path.held)
+        case VmFrame():
+            return row.iops > 0
+        case ThreadFrame():
+            return row.cost.cpu_seconds > 0 or bool(row.cost.wait_seconds)
+        case _:
+            return bool(row[0].reads + row[0].writes)
+
+
+def table(
+    kind: TableKind,
+    rows: Sequence[Row],
+    *,
+    sort: int,
+    reverse: bool = False,
+    units: Units = "both",
+    words: str = "",
+    active: bool = False,
+) -> TopTable:
+    """Return a table: rows whose name has the words, in the order of a column. Numbers begin with the greatest, names
+    with the first; rows without a value come last either way.
+    """
+    limits = kind == "disks" and any(one.path.limits for one in rows)
+    columns = columns_of(kind, units, limits=limits)
+    sort %= len(columns)
+    value = columns[sort].value
+    kept = [one for one in rows if words.lower() in name_of_row(one).lower() and (is_active(one) or not active)]
+    kept.sort(key=name_of_row)
+    known = [one for one in kept if value(one) is not None]
+    numeric = all(isinstance(value(one), float | int) for one in known)
+    known.sort(key=lambda one: value(one) or (0 if numeric else ""), reverse=numeric != reverse)
+    return TopTable(columns=columns, rows=(*known, *(one for one in kept if value(one) is None)), sort=sort)
+
+
+def head_line(shown: TopTable, width: int) -> Text:
+    """Return the heads of a table's columns; the one it is sorted by is inverted, the letter that sorts by it is
+    underlined.
+    """
+    line = Text(" ")
+    for index, (column, room) in enumerate(zip(shown.columns, _widths(shown, width), strict=True)):
+        title = Text(column.title)
+        place = column.title.find(column.letter)
+        title.stylize("underline", place, place + 1)
+        text = _fitted(title, room, right=column.right)
+        text.stylize("bold reverse" if index == shown.sort else "bold")
+        line.append_text(text).append(" ")
+    line.rstrip()
+    return line
+
+
+def row_line(shown: TopTable, row: Row, width: int, *, marked: bool = False) -> Text:
+    """Return a row; the one that the cursor is on begins with `>`."""
+    line = Text(">" if marked else " ")
+    for column, room in zip(shown.columns, _widths(shown, width), strict=True):
+        cell = column.cell(row)
+        text = Text(printable(cell)) if isinstance(cell, str) else cell
+        line.append_text(_fitted(text, room, right=column.right)).append(" ")
+    line.rstrip()
+    if isinstance(row, DiskFrame) and row.gone:
+        line.stylize("dim")
+    if marked:
+        line.stylize("bold")
+    return line
+
+
+def verdict_cell(row: DiskFrame) -> Text:
+    """Return what limits a disk in one word."""
+    if row.gone:
+        return Text("gone", style="dim")
+    if row.path.iops <= 0 and not row.found.cause.accuses:
+        # whether some wait is known where its virtqueue is seen
+        return Text("waits" if row.path.held else "idle" if row.path.held == 0 else "no I/O", style="dim")
+    style = {Cause.NOT_BOUND: "green", Cause.UNDECIDED: "dim"}.get(row.found.cause, "red")
+    return Text(row.found.cause.value, style=style)
+
+
+def _widths(shown: TopTable, width: int) -> list[int]:
+    """Return the width of each column: the first one has what the others leave."""
+    fixed = [column.width for column in shown.columns[1:]]
+    return [max(shown.columns[0].width, width - 1 - sum(fixed) - len(fixed)), *fixed]
+
+
+def _fitted(text: Text, room: int, *, right: bool) -> Text:
+    """Return a text of exactly so many cells. Of a name that is too long the end is kept, which tells disks apart."""
+    over = cell_len(text.plain) - room
+    if over > 0:
+        begin = set_cell_size(text.plain, max(0, room // 2 - 2))
+        end = text.plain[len(text.plain) - (room - 2 - len(begin)) :]
+        return Text(set_cell_size(f"{begin}..{end}", room), style=text.style)
+    blanks = " " * -over
+    return Text(blanks).append_text(text) if right else text.append(blanks)
+
+
+def _megabytes(bandwidth: float) -> str:
+    number = bandwidth / 1e6
+    return f"{number:,.0f}" if number >= 100 else f"{number:.1f}" if number >= 10 or not number else f"{number:.2f}"
+
+
+def _time(nanoseconds: float | None) -> str:
+    return "-" if not nanoseconds else format_ns(nanoseconds)
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else format_share(share)
+
+
+def _flying(number: float) -> str:
+    return "-" if number <= 0 else f"{number:.2f}" if number < 10 else f"{number:.0f}"
+
+
+def _rate(count: int, row: DiskFrame) -> float:
+    return count / row.rates.seconds
+
+
+def _largest(row: DiskFrame) -> float | None:
+    layers = row.path.layers
+    return None if layers is None else max((one.share for one in layers.layers), default=None)
+
+
+def _per_io(row: ThreadFrame) -> float | None:
+    return row.cost.busy / row.iops * 1e9 if row.iops > 0 else None
+
+
+def _moved(disk: DiskUse) -> float:
+    return float(disk.read_bytes + disk.written_bytes)
+
+
+DISKS: tuple[TopColumn, ...] = (
+    TopColumn(title="DISK", letter="D", width=13, value=lambda row: row.name, cell=lambda row: row.name, right=False),
+    TopColumn(title="IOPS", letter="I", width=6, value=lambda row: row.path.iops,
+              cell=lambda row: format_count(row.path.iops)),
+    TopColumn(title="MB/s", letter="M", width=6, value=lambda row: row.path.bandwidth,
+              cell=lambda row: _megabytes(row.path.bandwidth)),
+    TopColumn(title="LATENCY", letter="L", width=7, value=lambda row: row.latency_ns,
+              cell=lambda row: _time(row.latency_ns)),
+    TopColumn(title="BY LAYER", letter="Y", width=BAR, right=False,
+              value=_largest, cell=lambda row: bar_of(row.path.layers, BAR)),
+    TopColumn(title="CPU/IO", letter="C", width=7, value=lambda row: row.cpu_per_io_ns,
+              cell=lambda row: _time(row.cpu_per_io_ns)),
+    TopColumn(title="FLY", letter="F", width=4, value=lambda row: row.in_flight,
+              cell=lambda row: _flying(row.in_flight)),
+    TopColumn(title="LIMITED BY", letter="B", width=11, value=lambda row: verdict_cell(row).plain,
+              cell=verdict_cell, right=False),
+)  # fmt: skip
+
+LIMIT_USED = TopColumn(
+    title="CAP", letter="A", width=5, value=lambda row: row.path.limit_used,
+    cell=lambda row: "" if row.path.limit_used is None else format_share(row.path.limit_used),
+)  # fmt: skip
+"""How much of its nearest limit a disk uses; shown where any disk has one."""
+
+_SPLIT: Mapping[str, Mapping[str, TopColumn]] = {
+    "IOPS": {
+        "requests": TopColumn(title="READ/s", letter="R", width=6, value=lambda row: _rate(row.rates.reads, row),
+                              cell=lambda row: format_count(_rate(row.rates.reads, row))),
+        "bytes": TopColumn(title="R MB/s", letter="R", width=6, value=lambda row: _rate(row.rates.read_bytes, row),
+                           cell=lambda row: _megabytes(_rate(row.rates.read_bytes, row))),
+    },
+    "MB/s": {
+        "requests": TopColumn(title="WRIT/s", letter="W", width=6, value=lambda row: _rate(row.rates.writes, row),
+                              cell=lambda row: format_count(_rate(row.rates.writes, row))),
+        "bytes": TopColumn(title="W MB/s", letter="W", width=6, value=lambda row: _rate(row.rates.written_bytes, row),
+                           cell=lambda row: _megabytes(_rate(row.rates.written_bytes, row))),
+    },
+}  # fmt: skip
+
+VMS: tuple[TopColumn, ...] = (
+    TopColumn(title="VM", letter="V", width=16, value=lambda row: row.vm,
+              cell=lambda row: f"{row.vm} (TCG)" if row.emulated else row.vm, right=False),
+    TopColumn(title="DISKS", letter="D", width=5, value=lambda row: len(row.disks),
+              cell=lambda row: str(len(row.disks))),
+    TopColumn(title="IOPS", letter="I", width=6, value=lambda row: row.iops, cell=lambda row: format_count(row.iops)),
+    TopColumn(title="MB/s", letter="M", width=6, value=lambda row: row.bandwidth,
+              cell=lambda row: _megabytes(row.bandwidth)),
+    TopColumn(title="LATENCY", letter="L", width=7, value=lambda row: row.latency_ns,
+              cell=lambda row: _time(row.latency_ns)),
+    TopColumn(title="FLY", letter="F", width=4, value=lambda row: row.in_flight,
+              cell=lambda row: _flying(row.in_flight)),
+    TopColumn(title="CPU", letter="C", width=6, value=lambda row: row.cpus(), cell=lambda row: _share(row.cpus())),
+    TopColumn(title="VCPU", letter="U", width=6, value=lambda row: row.cpus("vcpu"),
+              cell=lambda row: _share(row.cpus("vcpu"))),
+    TopColumn(title="NO CPU", letter="N", width=6, value=lambda row: row.stalled,
+              cell=lambda row: _share(row.stalled)),
+)  # fmt: skip
+
+THREADS: tuple[TopColumn, ...] = (
+    TopColumn(title="VM", letter="V", width=14, value=lambda row: row.vm, cell=lambda row: row.vm, right=False),
+    TopColumn(title="THREAD", letter="H", width=15, value=lambda row: row.cost.name, cell=lambda row: row.cost.name,
+              right=False),
+    TopColumn(title="ROLE", letter="R", width=8, value=lambda row: row.cost.role, cell=lambda row: row.cost.role,
+              right=False),
+    TopColumn(title="CPU", letter="C", width=5, value=lambda row: row.cost.busy,
+              cell=lambda row: format_share(row.cost.busy)),
+    TopColumn(title="USR", letter="U", width=5, value=lambda row: row.cost.user_seconds,
+              cell=lambda row: format_share(row.cost.user_seconds / row.cost.seconds)),
+    TopColumn(title="SYS", letter="S", width=5, value=lambda row: row.cost.system_seconds,
+              cell=lambda row: format_share(row.cost.system_seconds / row.cost.seconds)),
+    TopColumn(title="NO CPU", letter="N", width=6, value=lambda row: row.cost.stalled,
+              cell=lambda row: format_share(row.cost.stalled)),
+    TopColumn(title="CPU/IO", letter="I", width=7, value=_per_io,
+              cell=lambda row: _time(_per_io(row))),
+)  # fmt: skip
+
+DEVICES: tuple[TopColumn, ...] = (
+    TopColumn(title="DEVICE", letter="D", width=16, value=lambda row: row[0].name, cell=lambda row: row[0].name,
+              right=False),
+    TopColumn(title="READ/s", letter="R", width=7, value=lambda row: row[0].reads / row[1],
+              cell=lambda row: format_count(row[0].reads / row[1])),
+    TopColumn(title="WRITE/s", letter="W", width=7, value=lambda row: row[0].writes / row[1],
+              cell=lambda row: format_count(row[0].writes / row[1])),
+    TopColumn(title="MB/s", letter="M", width=6, value=lambda row: _moved(row[0]) / row[1],
+              cell=lambda row: _megabytes(_moved(row[0]) / row[1])),
+    TopColumn(title="LATENCY", letter="L", width=7, value=lambda row: row[0].latency_us_mean,
+              cell=lambda row: _time((row[0].latency_us_mean or 0) * 1e3)),
+    TopColumn(title="FLY", letter="F", width=5, value=lambda row: row[0].queue_depth_mean,
+              cell=lambda row: _flying(row[0].queue_depth_mean)),
+    TopColumn(title="BUSY", letter="B", width=5, value=lambda row: row[0].busy_percent,
+              cell=lambda row: format_share(row[0].busy_percent / 100)),
+)  # fmt: skip
+
+SORT_FIRST: Mapping[TableKind, int] = {"disks": 1, "vms": 2, "threads": 3, "host": 6}
+"""The column by which each table is sorted at first."""
+
+
+LAYERS = {"v": "virtqueue_ns", "q": "qemu_ns", "d": "device_ns", "=": "joined_ns"}
+"""The column of each layer; `joined_ns` is of layers that are not told apart."""
+
+CSV_COLUMNS = (
+    "time", "seconds", "vm", "disk", "iops", "read_iops", "write_iops", "flushes_per_second", "bandwidth_bps",
+    "read_bps", "write_bps", "latency_ns", *LAYERS.values(), "in_flight", "cpu_per_io_ns", "cause", "limit_used",
+    "read_latency_ns", "write_latency_ns", "flush_latency_ns", "discards_per_second", "discard_latency_ns",
+    "failed_per_second",
+)  # fmt: skip
+
+
+def csv_head() -> str:
+    """Return the line of column names."""
+    return _line(CSV_COLUMNS)
+
+
+def csv_rows(frame: TopFrame) -> str:
+    """Return a line for each disk; a value that is unknown is empty."""
+    return "".join(_line(_cells(frame, one)) for one in frame.disks)
+
+
+def _cells(frame: TopFrame, one: DiskFrame) -> Iterator[object]:
+    rates, seconds = one.rates, one.rates.seconds
+    yield from (f"{frame.wall_seconds:.3f}", repr(seconds), spreadsheet_cell(one.vm), spreadsheet_cell(one.disk))
+    yield from (one.path.iops, rates.reads / seconds, rates.writes / seconds, rates.flushes / seconds)
+    yield from (one.path.bandwidth, rates.read_bytes / seconds, rates.written_bytes / seconds, one.latency_ns)
+    layers = () if one.path.layers is None else one.path.layers.layers
+    for letter in LAYERS:
+        mine = [layer.mean_ns for layer in layers if letter_of(layer) == letter]
+        yield sum(mine) if mine else None
+    yield from (one.in_flight, one.cpu_per_io_ns, one.found.cause.value, one.path.limit_used)
+    kinds = {each.kind: each for each in one.path.operations}
+    yield from (kinds[name].mean_ns for name in ("read", "write", "flush"))
+    discards = kinds.get("discard")
+    yield from (None, None) if discards is None else (discards.iops, discards.mean_ns)
+    yield None if rates.failed is None else rates.failed / seconds
+
+
+def _line(cells: object) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)  # type: ignore[arg-type]
+    return text.getvalue()
+
+
+class TopText:
+    """The disks of a frame, a line each, with what could not be seen."""
+
+    def __init__(self, frame: TopFrame) -> None:
+        self.frame = frame
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Lay it out at the width there is."""
+        frame = self.frame
+        yield Text(f"{self._disks()}, seen for {format_seconds(frame.seconds)}; {host_words(frame)}", style="dim")
+        shown = table("disks", rows_of("disks", frame), sort=SORT_FIRST["disks"])
+        if shown.rows:
+            yield _whole(head_line(shown, options.max_width))
+        for row in shown.rows:
+            yield _whole(row_line(shown, row, options.max_width))
+            yield from (Paragraph(Text(line, style="dim"), indent=3, hanging=2) for line in _why(row))
+        if any(bar_of(row.path.layers, 1).plain for row in shown.rows):
+            yield Paragraph(legend(), indent=1, hanging=1)
+        if frame.emulated:
+            yield Paragraph(Text(f"{', '.join(frame.emulated)}: {EMULATED_WORDS}", style="yellow"), hanging=2)
+        for line in frame.missing:
+            yield Paragraph(Text(f"not seen: {line}", style="yellow"), hanging=2)
+
+    def _disks(self) -> str:
+        return f"{count_text(len(self.frame.disks), 'disk')} of {count_text(len(self.frame.vms), 'running VM')}"
+
+
+def _why(row: DiskFrame) -> Iterator[str]:
+    """Yield what limits a disk with its first evidence, and what else is known of it: stalls, limits, others."""
+    cause = row.found.cause
+    if row.path.iops <= 0 and not cause.accuses and not row.path.held and not row.path.failed:
+        return
+    words = CAUSE_WORDS[cause] if cause is Cause.UNDECIDED else verdict_words(cause)
+    yield f"{words}: {row.found.evidence[0]}"
+    yield from row.found.evidence[1:]
+
+
+def legend() -> Text:
+    """Return what the letters of a bar stand for."""
+    text = Text()
+    for letter, (words, style) in LETTERS.items():
+        text.append(", " if text.plain else "").append(letter, style=style).append(f" {words}")
+    return text
+
+
+def host_words(frame: TopFrame) -> str:
+    """Return how busy the host was, in a clause."""
+    cpu = frame.host.cpu
+    if cpu is None:
+        return "host CPUs unknown"
+    parts = [f"host CPUs {format_share(cpu.busy_percent / 100)} busy"]
+    parts += list(_beside(frame, cpu.steal_percent))
+    return ", ".join(parts)
+
+
+def _beside(frame: TopFrame, steal: float) -> Iterator[str]:
+    if steal >= 1:
+        yield f"steal {format_share(steal / 100)}"
+    if frame.host.foreign_cpus is not None and any(vm.seen for vm in frame.vms):
+        yield f"others than these VMs used {frame.host.foreign_cpus:.1f} CPUs"
+
+
+def _whole(text: Text) -> Text:
+    text.no_wrap, text.overflow = True, "ignore"
+    return text

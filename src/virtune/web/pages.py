@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the local page shows: a running study, a host over time, two studies side by side."""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from virtune.flows.run.check import fitness
+from virtune.model.evidence import Listed
+from virtune.model.result import Result
+from virtune.model.study import StudyKind
+from virtune.model.units import format_count, format_seconds, format_share
+from virtune.report.charts.chart import Chart
+from virtune.report.charts.host import HostCheck, host_over_time
+from virtune.report.html.page import MARKS
+from virtune.report.pages.check import sentence
+from virtune.report.pages.evidence import drift_text
+from virtune.report.pages.result import change_text, value_text, verdict_sentence
+from virtune.report.pages.study import host_line
+from virtune.report.view import ResultView, view_of
+from virtune.report.words import change_words, count_text, share_text
+from virtune.store.progress import PairProgress, RunProgress
+from virtune.store.store import Store
+
+LOOK_SECONDS = 1.0
+"""How often the run's file is read; with its drawing that took 0.2 ms of CPU time for one pair. It does not
+open the store, which takes 4 ms.
+"""
+
+QUIET_SECONDS = 15.0
+"""A stream in which nothing has changed for so long says that it is still there, or a proxy would close it."""
+
+WIDTH, HEIGHT = 240, 48
+_REACH_LEAST = math.log(1.02)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairShown:
+    """A pair in words, and its history as paths of a drawing: the band of its interval, the line of its estimate."""
+
+    name: str
+    verdict: str
+    mark: str
+    difference: str
+    left: str
+    band: str
+    line: str
+    told: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunShown:
+    """The page of a run. `over`: nothing will change any more; `bar` is the share done, None where it is unknown."""
+
+    study: str
+    title: str
+    state: str
+    hint: str
+    over: bool
+    report: bool
+    bar: float | None = None
+    bar_label: str = ""
+    facts: tuple[tuple[str, str], ...] = ()
+    caption: str = ""
+    pairs: tuple[PairShown, ...] = ()
+    more: int = 0
+    conditions: tuple[str, ...] = ()
+
+
+def shown_running(run: RunProgress, *, now: float) -> RunShown:
+    """Return what the page of a run shows that goes on."""
+    facts = [("now", run.now or "starting")] if run.total else []
+    if run.step:
+        facts.append(("preparing", run.step + ("" if run.share is None else f" ({format_share(run.share)})")))
+    at_most = run.most != "about "
+    done = count_text(run.done, "trial") + ("" if at_most else f" of {run.total}")
+    facts.append(("done", done))
+    if run.until is not None:
+        facts.append(("left", f"{run.most}{format_seconds(max(0.0, run.until - now))}"))
+    if run.compared:
+        facts.append(("decided", f"{run.decided} of {count_text(run.compared, 'pair')}"))
+    if run.search:
+        facts.append(("search", run.search))
+    bar = None if at_most or not run.total else min(1.0, run.done / run.total)
+    if bar is None and run.compared:
+        bar = run.decided / run.compared
+    rounds = max((point.round for pair in run.pairs for point in pair.rounds), default=0)
+    return RunShown(
+        study=run.study,
+        title=run.title,
+        state="running",
+        hint="",
+        over=False,
+        report=run.done > 0,
+        bar=bar,
+        bar_label=done if not at_most else f"{run.decided} of {count_text(run.compared, 'pair')} decided",
+        facts=tuple(facts),
+        caption=f"after {'block' if run.search else 'round'} {rounds}",
+        pairs=tuple(_pair(one) for one in run.pairs),
+        more=max(0, run.compared - len(run.pairs)),
+        conditions=run.conditions,
+    )
+
+
+def shown_stored(store: Store, study: str) -> RunShown | None:
+    """Return the page of a study that does not run: finished, killed or interrupted; None for one not stored."""
+    found = store.page(words=study, kind="", limit=5, offset=0).rows
+    one = next((one for one in found if isinstance(one, Listed) and one.study.id == study), None)
+    if one is None:
+        return None
+    done = count_text(one.done, "trial")
+    state, hint = "finished", f"{done} measured"
+    if not one.finished:
+        state = "not running"
+        hint = f"its run ended before the study did; {done} stored; `virtune resume {study}` continues it"
+    return RunShown(study=study, title=one.study.label, state=state, hint=hint, over=True, report=one.done > 0)
+
+
+def _pair(one: PairProgress) -> PairShown:
+    band, line = _paths(one)
+    return PairShown(
+        name=f"{one.candidate} against {one.baseline} ({one.workload}, {one.metric})",
+        verdict=one.verdict,
+        mark=MARKS.get(one.verdict, "○"),
+        difference=one.difference,
+        left=one.left,
+        band=band,
+        line=line,
+        told=_told(one),
+    )
+
+
+def _told(pair: PairProgress) -> str:
+    """Say in words how the interval narrowed."""
+    if not pair.rounds:
+        return ""
+    first, last = pair.rounds[0], pair.rounds[-1]
+    words = [
+        f"round {point.round}: {change_words(point.low)} to {change_words(point.high)}" for point in (first, last)
+    ]
+    return words[-1] if first.round == last.round else "; ".join(words)
+
+
+def _paths(one: PairProgress) -> tuple[str, str]:
+    """Return the drawing's paths: rounds from left to right, the ratio's logarithm upwards, no difference half-way.
+
+    The scale is that of the later half of the rounds: the first intervals are many times as wide.
+    """
+    points = one.rounds
+    if not points:
+        return "", ""
+    later = points[len(points) // 2 :]
+    reach = max(_REACH_LEAST, *(abs(math.log(end)) for point in later for end in (point.low, point.high)))
+    first, last = points[0].round, max(points[-1].round, points[0].round + 1)
+
+    def place(number: int, ratio: float) -> str:
+        x = WIDTH * (number - first) / (last - first)
+        y = HEIGHT / 2 * (1 - min(max(math.log(ratio) / reach, -1.0), 1.0))
+        return f"{x:.1f} {y:.1f}"
+
+    if len(points) == 1:  # a single round is drawn as a bar over the whole width
+        points = (points[0], points[0])
+        numbers = [first, last]
+    else:
+        numbers = [point.round for point in points]
+    upper = [place(number, point.high) for number, point in zip(numbers, points, strict=True)]
+    lower = [place(number, point.low) for number, point in zip(numbers, points, strict=True)]
+    middle = [place(number, point.estimate) for number, point in zip(numbers, points, strict=True)]
+    return f"M{'L'.join([*upper, *reversed(lower)])}Z", f"M{'L'.join(middle)}"
+
+
+async def stream(
+    show: Callable[[], tuple[str, bool]], *, ending: Callable[[], bool], wait: float = LOOK_SECONDS
+) -> AsyncIterator[str]:
+    """Yield server-sent events: the page's changing part whenever it changed, and `over` when nothing will any more.
+
+    `show` returns that part as HTML and whether it is the last; `ending` says that the server stops.
+    """
+    sent, at = "", time.monotonic()
+    while not ending():
+        text, over = await asyncio.to_thread(show)
+        if text != sent:
+            yield _event(text)
+            sent, at = text, time.monotonic()
+        elif time.monotonic() - at > QUIET_SECONDS:
+            yield ": still here\n\n"
+            at = time.monotonic()
+        if over:
+            yield "event: over\ndata: over\n\n"
+            return
+        await asyncio.sleep(wait)
+
+
+def _event(text: str) -> str:
+    """Write a text as one event; no line of it can begin another."""
+    return "".join(f"data: {line}\n" for line in text.splitlines()) + "\n"
+
+
+CHECKS_SHOWN = 25
+"""Each is derived from its trials when it is shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostShown:
+    """The page: a row for each of the newest checks, and their drawing, None of fewer than two."""
+
+    rows: tuple[dict[str, str], ...]
+    chart: Chart | None
+
+
+def host_shown(store: Store) -> HostShown:
+    """Return when each of the newest checks was, on which host, how noisy that was, how it drifted, fit or not."""
+    rows, checks = [], []
+    for one in store.page(words="", kind=StudyKind.CHECK, limit=CHECKS_SHOWN, offset=0, own=True).rows:
+        if not isinstance(one, Listed) or not one.done:
+            continue
+        record = store.get(one.study.id)
+        found = fitness(record)
+        load = f"{found.workload} on {one.study.arms[0].stack.rig}"
+        checks.append(HostCheck(created=one.study.created, load=load, fitness=found))
+        rows.append(
+            {
+                "id": one.study.id,
+                "created": one.study.created[:16].replace("T", " "),
+                "host": host_line(one.study, record.facts),
+                "load": load,
+                "iops": "-" if found.iops is None else format_count(found.iops),
+                "noise": "-" if found.windows_cv is None else share_text(found.windows_cv),
+                "drift": "-" if found.drift is None else drift_text(found.drift),
+                "said": sentence(found),
+            }
+        )
+    return HostShown(rows=tuple(rows), chart=host_over_time(checks))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudySide:
+    """One of the two: its names, and its verdicts in words."""
+
+    id: str
+    label: str
+    arms: tuple[str, ...]
+    verdicts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyPair:
+    """Both, and a table for each workload: its name, why its figures are not comparable, if so, and rows: a metric's
+    label, then a cell for each arm of the one and of the other.
+    """
+
+    sides: tuple[StudySide, StudySide]
+    tables: tuple[tuple[str, str, tuple[tuple[str, ...], ...]], ...]
+    alone: tuple[str, ...]
+    comparable: bool
+
+
+def pair_of(first: Result, second: Result) -> StudyPair:
+    """Set two results side by side; `alone` are the workloads that only one of them has."""
+    views = (view_of(first), view_of(second))
+    names = [[one.workload.name for one in view.workloads] for view in views]
+    shared = [name for name in names[0] if name in names[1]]
+    return StudyPair(
+        sides=(_side(first, views[0]), _side(second, views[1])),
+        tables=tuple((name, _worth(views, name), _rows(views, name)) for name in shared),
+        alone=tuple(name for both in names for name in both if name not in shared),
+        comparable=first.study.simulated == second.study.simulated,
+    )
+
+
+def _side(result: Result, view: ResultView) -> StudySide:
+    said = tuple(verdict_sentence(one).plain for workload in view.workloads for one in workload.verdicts)
+    return StudySide(id=result.study.id, label=result.study.label, arms=view.arms, verdicts=said)
+
+
+def _worth(views: tuple[ResultView, ResultView], name: str) -> str:
+    """Name each side whose figures of a workload are not comparable, with the reason."""
+    said = (one.worth for view in views for one in view.workloads if one.workload.name == name and one.worth)
+    return "; ".join(dict.fromkeys(said))
+
+
+def _rows(views: tuple[ResultView, ResultView], name: str) -> tuple[tuple[str, ...], ...]:
+    found = [next(one for one in view.workloads if one.workload.name == name) for view in views]
+    labels = dict.fromkeys(row.label for one in found for row in one.rows)
+    rows = []
+    for label in labels:
+        cells: list[str] = []
+        for view, one in zip(views, found, strict=True):
+            row = next((row for row in one.rows if row.label == label), None)
+            if row is None:
+                cells += ["-"] * len(view.arms)
+                continue
+            for cell in row.cells:
+                change = "" if cell.change is None else change_text(cell.change)
+                cells.append(f"{value_text(row.metric, cell.value)}{f' ({change})' if change else ''}")
+        rows.append((label, *cells))
+    return tuple(rows)
