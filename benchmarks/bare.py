@@ -21,12 +21,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from virtune.bench.appliance.chosen import chosen_appliance
-from virtune.bench.guest.line import Line
+from virtune.bench.appliance.build import chosen_appliance
 from virtune.bench.qemu.accelerator import Accelerator
-from virtune.bench.qemu.bare import find_guest, running_bare
+from virtune.bench.qemu.bare import Line, find_guest, running_bare
+from virtune.bench.qemu.carried import place_threads
 from virtune.bench.qemu.machine import monitored, running
-from virtune.bench.qemu.placement import place_threads
 from virtune.bench.qemu.rig import BareSession
 from virtune.dialects.qemu.guest import device_commands
 from virtune.dialects.qemu.parked import PARKED, first_commands, parked_command

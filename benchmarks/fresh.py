@@ -27,7 +27,7 @@ from pathlib import Path
 
 from benchmarks.planted import CHECKOUT, FOUND, SURVIVED, WARM, Fault, TableError, copied, planted_run, summary
 
-ROOMS = ("analyse", "apply", "bench/verify", "dialects", "fio", "plan", "report", "store")
+ROOMS = ("analyse", "apply", "bench/verify.py", "dialects", "fio", "plan", "report", "store")
 """What judges, verifies, writes and tells."""
 
 NEAREST_MAX = 6
@@ -137,7 +137,9 @@ def drawn(rooms: tuple[str, ...], count: int, seed: int) -> list[Fault]:
     """Draw faults, as many in each room as its share of all places."""
     chance = random.Random(seed)
     source = CHECKOUT / "src/virtune"
-    files = {path: path.read_text() for room in rooms for path in sorted((source / room).rglob("*.py"))}
+    asked = [source / room for room in rooms]
+    modules = [path for place in asked for path in ([place] if place.is_file() else sorted(place.rglob("*.py")))]
+    files = {path: path.read_text() for path in modules}
     found = [(path, place) for path, text in files.items() for place in places(ast.parse(text))]
     faults: list[Fault] = []
     for path, place in chance.sample(found, len(found)):

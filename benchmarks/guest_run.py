@@ -19,8 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from virtune.bench.qemu.guests import ready_appliance
 from virtune.bench.qemu.machine import running
+from virtune.bench.qemu.rig import ready_appliance
 from virtune.shell import Warden
 
 WORDS = ("compare", "--rig", "qemu", "--vary", "disk.aio=threads,native,io_uring", "--rounds", "3")

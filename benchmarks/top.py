@@ -26,8 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.domains import domains, load
-from virtune.bench.guest.line import Line
-from virtune.bench.qemu.bare import find_guest
+from virtune.bench.qemu.bare import Line, find_guest
 from virtune.dialects.qemu.guest import SLOTS
 
 FIRST_BYTES, START_SECONDS, WARM_SECONDS = 3000, 60.0, 3.0

@@ -273,7 +273,7 @@ def _made_generator() -> Path | None:
 def bare_guest() -> Path:
     """The guest without an operating system, made from its source; without cargo the one that is there."""
     from virtune.bench.qemu.bare import PLACES, find_guest
-    from virtune.bench.qemu.device_settings import GUEST
+    from virtune.bench.qemu.carried import GUEST
 
     cargo = shutil.which("cargo")
     if cargo is not None:

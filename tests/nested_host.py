@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from virtune import shell
-from virtune.bench.appliance.archive import ArchiveEntry, archive, file
-from virtune.bench.appliance.build import modules_in_order
+from virtune.bench.appliance.build import ArchiveEntry, archive, file, modules_in_order
 from virtune.bench.appliance.sources import GENERAL_KERNEL, Sources, find_sources
 
 MODULES = ("virtio_pci", "9pnet_virtio", "9p", "nvme", "vfio_iommu_type1", "vfio_pci")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one module that starts processes: argv only, never a shell, every wait with a deadline.
+"""The one module that starts processes: argv only, never a shell, every wait with a deadline; and the package that
+brings each program.
 
 Commands that end by themselves go through `run`. Processes that must not outlive virtune (fio, qemu-storage-daemon)
 are started by a `Warden`: it marks every child's environment with the run's id, and a small guard process outside our
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +29,23 @@ from typing import IO, Self
 from virtune import warden
 from virtune.bounded import read_bounded
 from virtune.model.errors import NO_END, MissingToolError, VirtuneError
-from virtune.packages import PACKAGES
+
+PACKAGES: Mapping[str, str] = {
+    "fio": "fio",
+    "qemu-img": "qemu-utils",
+    "qemu-storage-daemon": "qemu-system-common",
+    "qemu-system-x86_64": "qemu-system-x86",
+    "mke2fs": "e2fsprogs",
+    "debugfs": "e2fsprogs",
+    "mkfs.xfs": "xfsprogs",
+    "rbd": "ceph-common",
+    "virsh": "libvirt-clients",
+    "ping": "iputils-ping",
+    "ssh": "openssh-client",
+    "ansible-inventory": "ansible-core",
+}
+"""The Debian or Ubuntu package of each program."""
+
 
 GENERATOR = "virtune-load"
 """Our own load generator, optional everywhere: fio with libblkio can replace it, and other exports do not need it."""
@@ -403,3 +420,23 @@ class Warden:
 def _plain_environment(locale: str = "C") -> dict[str, str]:
     """Our environment with the C locale, so that numbers and messages can be parsed."""
     return dict(os.environ) | {"LC_ALL": locale, "LANG": locale}
+
+
+def detach(command: Sequence[str], *, log: Path, keep: Sequence[int] = ()) -> int:
+    """Start a program and leave it; returns its process id. `keep` are our open descriptors that it inherits.
+
+    Hanging up a terminal or an SSH connection does not reach it, since it is of no session that they end. Raises
+    OSError where it cannot be started.
+    """
+    with log.open("ab") as stream:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            cwd="/",
+            start_new_session=True,
+            pass_fds=tuple(keep),
+        )
+    process.returncode = 0  # it is waited for by nobody, and that is meant
+    return process.pid

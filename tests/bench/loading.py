@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.conftest import SPAN, generator
 
-from virtune.bench.daemon.rig import DaemonBench
+from virtune.bench.daemon import DaemonBench
 from virtune.bench.metal import MetalBench
 from virtune.bench.port import Bench, DiskImageSpec, HostCounters, LoadJob, LoadOutput, Window
 from virtune.bench.scratch import Scratch

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from tests.leftovers import left_over
 
-from virtune.bench.appliance.build import Appliance, remove_halves
-from virtune.bench.appliance.chosen import Chosen, choose, chosen
-from virtune.bench.guest.clock import ClockReading, wrong_speed
-from virtune.bench.qemu.booted import DEVICES_FILE, MEMORY_FILE, is_saved, place_of, refuse, to_save
+from virtune.bench.appliance.build import Appliance, Chosen, choose, chosen, remove_halves
+from virtune.bench.guest.channel import ClockReading, wrong_speed
+from virtune.bench.qemu.machine import DEVICES_FILE, MEMORY_FILE, is_saved, place_of, refuse, to_save
 from virtune.dialects.qemu.guest import GuestMachine
 from virtune.model.machine import Machine
 from virtune.model.units import Bytes

@@ -4,7 +4,7 @@
 from pathlib import Path
 
 from virtune.analyse.layers.curves import disk_curve
-from virtune.bench.disk_queue import DiskQueue
+from virtune.bench.counters import DiskQueue
 
 
 def test_what_the_kernel_counts_becomes_a_curve(tmp_path: Path) -> None:

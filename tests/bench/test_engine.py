@@ -7,20 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from virtune.bench.daemon.export_settings import Served, export_checks
-from virtune.bench.daemon.export_settings import iothread_check_under_load as export_thread_check
-from virtune.bench.verify.engine import (
+from virtune.bench.daemon import Served, export_checks
+from virtune.bench.daemon import iothread_check_under_load as export_thread_check
+from virtune.bench.verify import (
     WORKERS_NS,
     WORKERS_NS_AGAINST,
     Activity,
     RingOwners,
+    Spent,
+    direct_check,
     engine_check,
     engine_check_under_load,
+    iothread_check_under_load,
     moved_since,
+    opened,
+    require_verified,
+    serving_thread,
+    spent_by,
+    spent_by_crew,
 )
-from virtune.bench.verify.image import direct_check, opened
-from virtune.bench.verify.judge import require_verified
-from virtune.bench.verify.threads import Spent, iothread_check_under_load, serving_thread, spent_by, spent_by_crew
 from virtune.model.errors import NotInForceError
 from virtune.model.evidence import Check
 from virtune.model.stack import Device, Disk, Stack

@@ -15,20 +15,23 @@ from typing import Any, cast
 import pytest
 from tests.knob_values import stack_with
 
-from virtune.bench.daemon.export_settings import Served, export_checks, iothread_check_under_load
-from virtune.bench.filesystem import image_bytes
-from virtune.bench.libvirt.settings import cache_check, disk_checks, image_checks
-from virtune.bench.qemu.device_settings import GUEST, device_checks, machine_checks, thread_checks
-from virtune.bench.qemu.guests import spread_check
-from virtune.bench.qemu.passed import HostsSide, passed_check
-from virtune.bench.qemu.passthrough import Drive
-from virtune.bench.qemu.placement import pages_check, place_checks
-from virtune.bench.scratch import qcow2_options
-from virtune.bench.verify.engine import Activity, engine_check_under_load
-from virtune.bench.verify.guest import guest_checks
-from virtune.bench.verify.image import Opened, cache_checks, node_checks, rbd_checks
-from virtune.bench.verify.threads import Spent
-from virtune.bench.verify.threads import iothread_check_under_load as guest_iothread_check
+from virtune.bench.daemon import Served, export_checks, iothread_check_under_load
+from virtune.bench.libvirt.rig import cache_check, disk_checks, image_checks
+from virtune.bench.qemu.carried import GUEST, device_checks, machine_checks, pages_check, place_checks, thread_checks
+from virtune.bench.qemu.passthrough import Drive, HostsSide, passed_check
+from virtune.bench.qemu.rig import spread_check
+from virtune.bench.scratch import image_bytes, qcow2_options
+from virtune.bench.verify import (
+    Activity,
+    Opened,
+    Spent,
+    cache_checks,
+    engine_check_under_load,
+    guest_checks,
+    node_checks,
+    rbd_checks,
+)
+from virtune.bench.verify import iothread_check_under_load as guest_iothread_check
 from virtune.dialects.libvirt.attach import plug_xml
 from virtune.dialects.qemu.guest import GuestMachine, device_commands, machine_argv, node_commands
 from virtune.dialects.qemu.guest import thread_commands as guest_threads

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from virtune.bench.live.exports import ExportRings
+from virtune.bench.load import ExportRings
 
 DESCRIPTOR, REQUEST = 16, 33
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from virtune.bench.cache_state import set_cache
-from virtune.bench.first_read import BLOCK_BYTES, in_turn, read_once
+from virtune.bench.cache_state import BLOCK_BYTES, in_turn, read_once, set_cache
 from virtune.model.facts import Residency
-from virtune.probe.residency import cachestat
+from virtune.probe.images import cachestat
 
 SIZE = 24 * BLOCK_BYTES
 ENDLESS = 4 * 1024**4

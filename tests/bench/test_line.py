@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from virtune.bench.guest.channel import GuestError
-from virtune.bench.guest.line import Frame, Line
+from virtune.bench.qemu.bare import Frame, Line
 
 
 def frame(kind: str, body: bytes, *, sum_of: bytes | None = None) -> bytes:

@@ -11,14 +11,23 @@ from typing import Any
 
 import pytest
 
-from virtune.bench.daemon import export_settings
-from virtune.bench.daemon.export_settings import Served, export_checks
-from virtune.bench.daemon.export_settings import iothread_check_under_load as export_thread
-from virtune.bench.verify import engine, guest, image, threads
-from virtune.bench.verify.engine import Activity, engine_check, engine_check_under_load
-from virtune.bench.verify.guest import guest_checks
-from virtune.bench.verify.image import Opened, cache_checks, direct_check, node_checks, rbd_checks
-from virtune.bench.verify.threads import Spent, iothread_check_under_load, mapping_check_under_load
+from virtune.bench import daemon, verify
+from virtune.bench.daemon import Served, export_checks
+from virtune.bench.daemon import iothread_check_under_load as export_thread
+from virtune.bench.verify import (
+    Activity,
+    Opened,
+    Spent,
+    cache_checks,
+    direct_check,
+    engine_check,
+    engine_check_under_load,
+    guest_checks,
+    iothread_check_under_load,
+    mapping_check_under_load,
+    node_checks,
+    rbd_checks,
+)
 from virtune.model.evidence import Check
 from virtune.model.knobs import BY_ID
 from virtune.model.stack import LIMITS, Stack, with_setting
@@ -143,7 +152,7 @@ def test_an_answer_that_is_not_what_was_asked_for_is_said(
 
 
 def verifiers() -> Iterator[Verifier]:
-    for module in (engine, guest, image, threads, export_settings):
+    for module in (verify, daemon):
         for name, one in vars(module).items():
             if callable(one) and not name.startswith("_") and getattr(one, "__module__", "") == module.__name__:
                 hints = typing.get_type_hints(one) if not isinstance(one, type) else {}

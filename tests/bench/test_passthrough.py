@@ -14,8 +14,7 @@ import pytest
 from tests.planted_pci import DRIVE, PlantedPci
 
 from virtune import warden
-from virtune.bench.qemu.passed import HostsSide, passed_check
-from virtune.bench.qemu.passthrough import Drive, address_of, drive_at, require_lockable
+from virtune.bench.qemu.passthrough import Drive, HostsSide, address_of, drive_at, passed_check, require_lockable
 from virtune.dialects.libvirt.disk import disk_xml
 from virtune.dialects.qemu.device import guest_arguments
 from virtune.dialects.qemu.guest import SLOTS

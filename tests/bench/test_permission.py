@@ -17,11 +17,10 @@ import pytest
 from tests.conftest import eventually
 
 from virtune.bench.permission import admit
-from virtune.bench.qemu.handed import require_free
-from virtune.bench.qemu.passthrough import Drive
+from virtune.bench.qemu.passthrough import Drive, require_free
 from virtune.model.errors import RefusedTargetError
+from virtune.probe.claims import image_format
 from virtune.probe.holders import locks_on
-from virtune.probe.image_formats import image_format
 
 real = pytest.mark.real
 pytestmark = pytest.mark.xdist_group("loop devices")  # making one opens all others for a moment
@@ -387,7 +386,7 @@ def test_an_image_that_a_qemu_outside_our_pid_namespace_has_open_is_in_use(image
     script = f"""
 from pathlib import Path
 from virtune.bench.permission import admit
-from virtune.bench.qemu.handed import require_free
+from virtune.bench.qemu.passthrough import require_free
 from virtune.bench.qemu.passthrough import Drive
 from virtune.model.errors import RefusedTargetError
 try:
@@ -471,7 +470,7 @@ def words_of_nobody(image: Path, *, writes: bool = False) -> str:
 import os
 from pathlib import Path
 from virtune.bench.permission import admit
-from virtune.bench.qemu.handed import require_free
+from virtune.bench.qemu.passthrough import require_free
 from virtune.bench.qemu.passthrough import Drive
 from virtune.model.errors import RefusedTargetError
 os.setgroups([]); os.setgid(65534); os.setuid(65534)

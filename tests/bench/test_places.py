@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 from tests.conftest import eventually
 
-from virtune.bench.live.places import PlaceReader, QueuePlace, watched_moves
+from virtune.bench.live.domain import PlaceReader, QueuePlace, watched_moves
 
 SIZE = 8
 AVAIL, DESCRIPTORS, HEADERS, TABLES = 0, 64, 512, 1024

@@ -13,7 +13,7 @@ import pytest
 from tests.cephs import POOL, ceph
 from tests.conftest import User, eventually, marked_processes
 
-from virtune.bench.verify.image import rbd_checks
+from virtune.bench.verify import rbd_checks
 from virtune.dialects.qemu.qmp import DaemonPlaces, daemon_commands
 from virtune.model.contradictions import contradictions
 from virtune.model.rbd import rbd_place

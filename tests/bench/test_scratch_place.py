@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from tests.bench.place_names import NAMES
 
-from virtune.bench.scratch import Scratch, drop_cache, scratch_files
-from virtune.bench.scratch_place import require_safe, scratch_place
+from virtune.bench.scratch import Scratch, drop_cache, require_safe, scratch_files, scratch_place
 from virtune.model.errors import MissingToolError, PreconditionError
 from virtune.model.facts import Unknown
 from virtune.model.stack import Disk
-from virtune.probe.residency import cachestat
+from virtune.probe.images import cachestat
 from virtune.shell import Warden
 
 MIB = 1024**2

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from virtune.bench.port import DiskImageSpec
-from virtune.bench.qemu.guests import spread_check
-from virtune.bench.scratch_place import scratch_place
+from virtune.bench.qemu.rig import spread_check
+from virtune.bench.scratch import scratch_place
 from virtune.flows.run.trial import disks_below
 from virtune.model.stack import Stack
 from virtune.probe.devices import backing_of

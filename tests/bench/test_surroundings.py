@@ -11,9 +11,9 @@ from tests.conftest import eventually
 
 from virtune import shell
 from virtune.bench.cache_state import cache_state_checks, set_cache
+from virtune.bench.load import pin_check, pin_load
 from virtune.bench.metal import MetalSession
 from virtune.bench.neighbour import neighbour
-from virtune.bench.pinned import pin_check, pin_load
 from virtune.bench.port import DiskImageSpec
 from virtune.fio.exported import Clients
 from virtune.fio.job import fio_job
@@ -22,8 +22,8 @@ from virtune.model.errors import LoadError
 from virtune.model.facts import Residency
 from virtune.model.stack import CacheState, Stack
 from virtune.model.target import FileTarget
+from virtune.probe.images import cachestat
 from virtune.probe.process import Process
-from virtune.probe.residency import cachestat
 
 SIZE = 4 * 1024**2
 

@@ -11,10 +11,10 @@ import pytest
 from tests.bench.loading import ground, load, load_until_seen
 from tests.conftest import SPAN, marked_processes
 
-from virtune.bench.daemon.rig import DaemonBench, DaemonSession
+from virtune.bench.daemon import DaemonBench, DaemonSession
 from virtune.bench.port import DiskImageSpec, Session
 from virtune.bench.scratch import Scratch
-from virtune.bench.verify.judge import require_verified
+from virtune.bench.verify import require_verified
 from virtune.model.errors import LoadError, NotInForceError, RigError
 from virtune.model.evidence import Changeover
 from virtune.model.stack import Disk, Stack

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from virtune.bench.watch import Moments, watch
+from virtune.bench.load import Moments, watch
 from virtune.model.errors import LoadError
 from virtune.model.evidence import Check
 

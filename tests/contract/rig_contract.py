@@ -10,7 +10,7 @@ import pytest
 from tests.bench.loading import Kept
 
 from virtune.bench.port import Bench, DiskImageSpec, LoadJob, LoadOutput, Session, Window
-from virtune.bench.verify.judge import require_verified
+from virtune.bench.verify import require_verified
 from virtune.fio.exported import Clients
 from virtune.fio.job import fio_job
 from virtune.fio.results import read_result

@@ -24,7 +24,7 @@ from virtune.model.stack import Disk, Stack
 from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.target import FileTarget, Target
 from virtune.model.verification import to_verify
-from virtune.probe.residency import cachestat
+from virtune.probe.images import cachestat
 from virtune.shell import Warden
 
 STACK = Stack(disk=Disk(aio="io_uring"))

@@ -10,11 +10,19 @@ import pytest
 from tests.leftovers import left_over
 
 from virtune import shell
-from virtune.bench.appliance.archive import archive, file, link
-from virtune.bench.appliance.build import Appliance, appliance_for, appliances, remove, remove_halves, sign
-from virtune.bench.appliance.elf import libraries, needed, stand_ins
-from virtune.bench.appliance.sources import Sources, find_sources
-from virtune.bench.appliance.unpacked import unpacked_kernel
+from virtune.bench.appliance.build import (
+    Appliance,
+    appliance_for,
+    appliances,
+    archive,
+    file,
+    link,
+    remove,
+    remove_halves,
+    sign,
+    unpacked_kernel,
+)
+from virtune.bench.appliance.sources import Sources, find_sources, libraries, needed, stand_ins
 from virtune.model.errors import PreconditionError
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]

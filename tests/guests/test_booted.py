@@ -12,9 +12,8 @@ import pytest
 from tests.leftovers import left_over
 
 from virtune.bench.appliance.build import Appliance, sign
-from virtune.bench.guest.clock import WAIT_SECONDS, read_clock, wrong_speed
-from virtune.bench.qemu.booted import DEVICES_FILE, MEMORY_FILE
-from virtune.bench.qemu.machine import Vm, running
+from virtune.bench.guest.channel import WAIT_SECONDS, read_clock, wrong_speed
+from virtune.bench.qemu.machine import DEVICES_FILE, MEMORY_FILE, Vm, running
 from virtune.shell import Warden
 
 pytestmark = pytest.mark.real

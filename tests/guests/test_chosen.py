@@ -11,8 +11,15 @@ import pytest
 from tests.conftest import User
 
 from virtune import shell
-from virtune.bench.appliance.build import Appliance, appliance_for
-from virtune.bench.appliance.chosen import Chosen, choose, chosen, chosen_appliance, general_appliance
+from virtune.bench.appliance.build import (
+    Appliance,
+    Chosen,
+    appliance_for,
+    choose,
+    chosen,
+    chosen_appliance,
+    general_appliance,
+)
 from virtune.bench.appliance.sources import find_sources
 from virtune.bench.qemu.machine import PROGRAM
 from virtune.model.errors import PreconditionError

@@ -19,12 +19,10 @@ from tests.guests.rig_parts import GUEST, OF_OLDER, OLDER, engine_at_work, found
 from virtune import shell
 from virtune.analyse.trial.disks import disk_values, unlike_disks
 from virtune.bench.appliance.build import Appliance
-from virtune.bench.filesystem import image_bytes
 from virtune.bench.port import DiskImageSpec, LoadJob
-from virtune.bench.qemu.guests import Guests
 from virtune.bench.qemu.machine import PROGRAM
-from virtune.bench.qemu.rig import BareSession, GuestSession
-from virtune.bench.scratch import Scratch
+from virtune.bench.qemu.rig import BareSession, Guests, GuestSession
+from virtune.bench.scratch import Scratch, image_bytes
 from virtune.fio.exported import Clients
 from virtune.fio.job import fio_job
 from virtune.fio.results import read_result

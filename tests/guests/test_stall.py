@@ -13,10 +13,9 @@ import pytest
 from tests.conftest import SPAN, bare_guest, eventually
 
 from virtune.bench.port import DiskImageSpec, Session, Surroundings
-from virtune.bench.qemu.guests import session
-from virtune.bench.qemu.rig import CarriedBench, GuestBench
+from virtune.bench.qemu.rig import CarriedBench, GuestBench, session
 from virtune.bench.scratch import Scratch
-from virtune.bench.verify.threads import cpu_of
+from virtune.bench.verify import cpu_of
 from virtune.fio.exported import Clients
 from virtune.flows.run.attempt import Attempts
 from virtune.flows.run.question import Question, study_for

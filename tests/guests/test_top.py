@@ -17,7 +17,7 @@ from tests.conftest import User, bare_guest, eventually
 from tests.published import schema
 
 from virtune import shell
-from virtune.bench.guest.line import Line
+from virtune.bench.qemu.bare import Line
 from virtune.bench.qemu.machine import PROGRAM
 from virtune.dialects.qemu.guest import SLOTS, GuestMachine, machine_argv
 from virtune.model.machine import Machine

@@ -17,10 +17,9 @@ from tests.libvirtd import Libvirtd
 import virtune
 from virtune import shell
 from virtune.apply.journal import Journal
-from virtune.bench.appliance.archive import archive, file
-from virtune.bench.appliance.build import appliance_for
+from virtune.bench.appliance.build import appliance_for, archive, file
 from virtune.bench.appliance.sources import find_sources
-from virtune.bench.verify.image import opened
+from virtune.bench.verify import opened
 from virtune.flows.domains.apply import Back, Means, undo
 from virtune.probe.process import Process
 from virtune.virsh import Virsh

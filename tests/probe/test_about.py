@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from virtune.model.errors import VirtuneError
-from virtune.probe.about import said_of_itself
+from virtune.probe.programs import said_of_itself
 
 
 def program(path: Path, says: str, status: int = 0) -> str:

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from virtune.bench.scratch_place import scratch_place
+from virtune.bench.scratch import scratch_place
 from virtune.model.errors import PreconditionError
 from virtune.probe.access import ours_alone, why_exchangeable
 

@@ -14,10 +14,9 @@ from tests.planted_pci import PlantedPci
 from tests.probe.machines import unpack
 
 from virtune.model.facts import ClaimKind
-from virtune.probe.claims import claims
+from virtune.probe.claims import claims, node_at
 from virtune.probe.devices import backing_of
-from virtune.probe.statx import node_at
-from virtune.probe.storage import nvme_idle
+from virtune.probe.host import nvme_idle
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("loop devices")]
 """`losetup --find` opens every loop device for a moment, so tests that make some do not run beside one another."""

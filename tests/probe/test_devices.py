@@ -9,7 +9,7 @@ from tests.probe.machines import unpack
 
 from virtune.model.facts import Unknown
 from virtune.probe.devices import all_disks, backing_of, device_facts, node_number
-from virtune.probe.mounts import Mount, mount_of
+from virtune.probe.tree import Mount, mount_of
 
 pytestmark = pytest.mark.real
 

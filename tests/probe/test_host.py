@@ -15,15 +15,18 @@ from tests.probe.machines import unpack
 
 from virtune.model.facts import ClaimKind, HostFacts, IdleState, Unknown
 from virtune.probe.cpu import cpu_facts, parse_list
-from virtune.probe.fio import read_engines
-from virtune.probe.host import busy_facts, host_facts, memory_facts
-from virtune.probe.kernel import kernel_facts
-from virtune.probe.kvm import kvm_facts
-from virtune.probe.limits import cpu_limit, cpu_stat_files, disk_limits, io_limits
-from virtune.probe.mounts import mounts
-from virtune.probe.qemu import read_accelerators, read_banner, read_drivers, read_exports
-from virtune.probe.storage import disk_facts, scratch_facts
-from virtune.probe.virtualization import virtualization_facts
+from virtune.probe.host import (
+    busy_facts,
+    disk_facts,
+    host_facts,
+    kvm_facts,
+    memory_facts,
+    scratch_facts,
+    virtualization_facts,
+)
+from virtune.probe.kernel import cpu_limit, cpu_stat_files, disk_limits, io_limits, kernel_facts
+from virtune.probe.programs import read_accelerators, read_banner, read_drivers, read_engines, read_exports
+from virtune.probe.tree import mounts
 
 GIB = 1024**3
 
@@ -186,7 +189,7 @@ def test_io_uring_that_a_container_forbids_is_found_out() -> None:
 def test_a_kvm_that_is_not_ours_to_open_is_found_out() -> None:
     program = (
         "import os\n"
-        "from virtune.probe.kvm import kvm_facts\n"
+        "from virtune.probe.host import kvm_facts\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "facts = kvm_facts(); print(facts.exists, facts.opens, type(facts.creates_vm).__name__)"
     )

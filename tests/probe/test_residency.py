@@ -9,8 +9,7 @@ import pytest
 
 from virtune.model.facts import Extents, Residency, Unknown
 from virtune.probe.devices import backing_of
-from virtune.probe.extents import unwritten_bytes
-from virtune.probe.residency import cachestat
+from virtune.probe.images import cachestat, unwritten_bytes
 
 MIB = 1 << 20
 

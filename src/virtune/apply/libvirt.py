@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Change a libvirt domain: read its whole configuration, redefine it, and change some settings while it runs."""
+"""Change a libvirt domain: read its whole configuration, redefine it, change some settings while it runs, exchange
+its disks as it runs, and power it off and on. A guest is never destroyed unless that was requested.
+"""
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
 
+from virtune.apply.journal import Plug
 from virtune.dialects.libvirt.domain import read_domain
-from virtune.model.domain import Domain, SettingChange
-from virtune.model.errors import PreconditionError
+from virtune.dialects.libvirt.guest import boot_disks
+from virtune.model.domain import HOTPLUG_BUSES, Domain, DomainDisk, SettingChange
+from virtune.model.errors import PreconditionError, VirtuneError
 from virtune.model.stack import POLL_DEFAULT_NS
 from virtune.virsh import DumpedDomain, LibvirtRefused, Virsh, as_file
 
@@ -148,3 +153,168 @@ class LibvirtDomain:
 
 def _thread_numbers(domain: Domain) -> set[str]:
     return {str(thread.number) for thread in domain.threads}
+
+
+_LOOK_SECONDS = 0.25
+
+_ASK_SECONDS = 10.0
+"""The interval of shutdown requests: a booting guest ignores them, and one that is shutting down ignores further
+ones.
+"""
+
+_NEVER_RAN_NS = 50_000_000
+"""Creating the thread of a vCPU takes some milliseconds; a guest that has run for 50 ms is still in its firmware."""
+
+
+class StillRunningError(VirtuneError):
+    """A guest did not shut down in time. The request cannot be cancelled, so it may still do so."""
+
+
+class Power:
+    """The power of one domain."""
+
+    def __init__(self, virsh: Virsh, uuid: str) -> None:
+        self._virsh, self._uuid = virsh, uuid
+
+    def state(self) -> str:
+        """Return the state in libvirt's words."""
+        return self._virsh.state(self._uuid)
+
+    def is_off(self) -> bool:
+        """Whether no process runs it."""
+        return self.state() == "shut off"
+
+    def never_ran(self) -> bool:
+        """Whether it is paused since its start, so its vCPUs have used almost no CPU time."""
+        said = self._virsh.run("domstats", "--vcpu", self._uuid)
+        used = sum(int(text) for text in re.findall(r"^\s*vcpu\.\d+\.time=(\d+)$", said, re.MULTILINE))
+        return self.state() == "paused" and used <= _NEVER_RAN_NS
+
+    def shut_down(self, seconds: float, *, force_off: bool) -> None:
+        """Ask the guest to power off, through its agent or by ACPI, and wait.
+
+        Raises StillRunningError if it has not in time, unless it may be destroyed then.
+        """
+        because = f"the guest did not shut down within {seconds:g} s"
+        deadline = time.monotonic() + seconds
+        down = False
+        while not down and (left := deadline - time.monotonic()) > 0:
+            try:
+                self._virsh.run("shutdown", self._uuid)
+            except LibvirtRefused as refusal:  # one that is paused, say
+                because, left = refusal.message, 0
+                deadline = time.monotonic()
+            down = self.wait_until_off(min(left, _ASK_SECONDS))
+        if not down:
+            if not force_off:
+                raise StillRunningError(because, hint="--force-off pulls the plug of such a guest")
+            self.pull_the_plug()
+
+    def wait_until_off(self, seconds: float) -> bool:
+        """Wait for its process to end; whether it did in time."""
+        deadline = time.monotonic() + seconds
+        while not self.is_off():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOOK_SECONDS)
+        return True
+
+    def pull_the_plug(self) -> None:
+        """Destroy the domain: end its process now. Data that the guest has not flushed is lost."""
+        try:
+            self._virsh.run("destroy", self._uuid)
+        except LibvirtRefused:
+            if not self.is_off():
+                raise
+
+    def start_paused(self) -> None:
+        """Start its process; the guest does not run yet."""
+        self._virsh.run("start", self._uuid, "--paused")
+
+    def resume(self) -> None:
+        """Let the guest run."""
+        if self.state() == "paused":
+            self._virsh.run("resume", self._uuid)
+
+
+_PLUG_LOOK_SECONDS = 0.2
+
+
+class StillPluggedError(VirtuneError):
+    """A guest did not release a disk in time. The request cannot be cancelled, so it may still do so."""
+
+
+def require_spare(virsh: Virsh, uuid: str, live: bytes, target: str) -> None:
+    """Raise PreconditionError for a disk that the guest cannot spare: its boot disk, its only disk, or one with a
+    mounted filesystem according to the guest agent.
+    """
+    domain = read_domain(live)
+    data = [disk.target for disk in domain.disks if disk.holds_data]
+    if target not in data:
+        raise PreconditionError(f"there is no disk {target!r} in the running domain that holds data")
+    disk = domain.disk(target)
+    if disk is not None and disk.bus not in HOTPLUG_BUSES:
+        raise PreconditionError(
+            f"{target} is on the bus {disk.bus}, and libvirt replugs only {', '.join(sorted(HOTPLUG_BUSES))} disks",
+            hint=_LATER,
+        )
+    if target in boot_disks(live):
+        raise PreconditionError(f"{target} is what the guest boots from, and is not unplugged", hint=_LATER)
+    if data == [target]:
+        raise PreconditionError(f"{target} is the guest's only disk, and is not unplugged", hint=_LATER)
+    places = mounted(virsh, uuid).get(target, ())
+    if places:
+        raise PreconditionError(
+            f"the guest has {target} mounted on {', '.join(places)}",
+            hint=f"unmount it in the guest first, or {_LATER}",
+        )
+
+
+def mounted(virsh: Virsh, uuid: str) -> dict[str, tuple[str, ...]]:
+    """Return the guest's mount points by disk target; empty without an agent."""
+    try:
+        said = virsh.run("domfsinfo", uuid)
+    except LibvirtRefused:
+        return {}
+    found: dict[str, tuple[str, ...]] = {}
+    for line in said.splitlines():
+        place, *rest = re.split(r"\s{2,}", line.strip())
+        for target in rest[-1].split(",") if len(rest) >= 3 else ():
+            found[target] = (*found.get(target, ()), place)
+    return found
+
+
+def exchange(virsh: Virsh, uuid: str, plug: Plug, seconds: float) -> None:
+    """Detach a disk, wait until the guest has released it, and attach it with its new settings."""
+    unplug(virsh, uuid, plug.target, plug.old, seconds)
+    plug_in(virsh, uuid, plug.new)
+
+
+def unplug(virsh: Virsh, uuid: str, target: str, xml: str, seconds: float) -> None:
+    """Ask the guest to release a disk; raises VirtuneError when it has not within that time."""
+    _device(virsh, "detach-device", uuid, xml)
+    deadline = time.monotonic() + seconds
+    while plugged(virsh, uuid, target) is not None:
+        if time.monotonic() > deadline:
+            raise StillPluggedError(f"the guest did not let go of {target} within {seconds:g} s; it may still do so")
+        time.sleep(_PLUG_LOOK_SECONDS)
+
+
+def plug_in(virsh: Virsh, uuid: str, xml: str) -> None:
+    """Attach a disk to a running domain."""
+    _device(virsh, "attach-device", uuid, xml)
+
+
+def plugged(virsh: Virsh, uuid: str, target: str) -> DomainDisk | None:
+    """Return a disk as the running domain has it, None where it has none of that name."""
+    found = virsh.dump([uuid], secrets_too=True)
+    live = found[0].live if found else None
+    return read_domain(live.encode()).disk(target) if live is not None else None
+
+
+def _device(virsh: Virsh, verb: str, uuid: str, xml: str) -> None:
+    with as_file(xml) as name:
+        virsh.run(verb, uuid, name, "--live")
+
+
+_LATER = "leave --replug out: it changes when the domain is powered off and on"

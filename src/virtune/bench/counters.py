@@ -3,8 +3,14 @@
 
 Lines are stored as the kernel wrote them, so that a newer parser (`virtune.analyse.trial.counters`) can read old
 runs. Processes may end at any time; an ended one is left out of the sample.
+
+A disk's counters begin when a request enters the block layer's queue, and so does its number of requests in flight;
+`inflight` in /sys counts a request from when the driver has it (blk-mq devices). The ratio of the two numbers tells
+the wait in the queue from the time in the device. They are read in the same moment, so that a sampler which gets no
+CPU in busy moments is wrong in both alike.
 """
 
+import abc
 import contextlib
 import json
 import os
@@ -12,14 +18,53 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
-from virtune.bench.ticker import Ticker
 from virtune.model.facts import Residency
-from virtune.probe.limits import cpu_stat_files, io_limits
-from virtune.probe.residency import cachestat
-from virtune.probe.sensors import sensors
+from virtune.model.live import DiskCurve
+from virtune.probe.images import cachestat
+from virtune.probe.kernel import cpu_stat_files, io_limits, sensors
 from virtune.warden import start_time
+
+
+class Ticker(abc.ABC):
+    """Takes a sample when its block begins, each interval while it runs, and when it ends."""
+
+    def __init__(self, name: str, *, interval_seconds: float) -> None:
+        self._interval = interval_seconds
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def __enter__(self) -> Self:
+        self.sample(mark="start")
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end.set()
+        self._thread.join()
+        if self._still_there(kind):
+            self.sample(mark="end")
+
+    @abc.abstractmethod
+    def sample(self, *, mark: str = "") -> int:
+        """Take a sample now, with a mark to find it by; returns its time (monotonic ns)."""
+
+    def _still_there(self, kind: type[BaseException] | None) -> bool:  # noqa: ARG002 - for those who ask somebody else
+        """Whether a last sample is possible after a block that ended like this."""
+        return True
+
+    def _run(self) -> None:
+        begin = time.monotonic()
+        count = 1
+        while not self._end.wait(max(0.0, begin + count * self._interval - time.monotonic())):
+            self.sample()
+            # a late sample must neither delay all that follow, nor cause a burst
+            count = max(count + 1, int((time.monotonic() - begin) / self._interval) + 1)
+
 
 SCHEMA = "virtune/counters/1"
 _PRESSURE = ("cpu", "io", "memory")
@@ -197,3 +242,46 @@ def _header(devices: tuple[str, ...]) -> dict[str, Any]:
 
 def _line(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+INTERVAL_SECONDS = 0.01
+"""How often the device is looked at: a look takes 30 us."""
+
+_POINT_SECONDS = 0.05
+"""How often the sums so far are kept."""
+
+
+class DiskQueue(Ticker):
+    """Samples a device while the block runs. A device without these files gives a curve without points."""
+
+    def __init__(self, device: str, *, root: Path = Path("/sys/class/block")) -> None:
+        super().__init__("disk-queue", interval_seconds=INTERVAL_SECONDS)
+        self._inflight, self._stat = root / device / "inflight", root / device / "stat"
+        self._device = device
+        self._before = 0.0
+        self._inside, self._all, self._due = 0.0, 0.0, 0.0
+        self._points: list[tuple[int, int, int, float, float]] = []
+
+    def sample(self, *, mark: str = "") -> int:
+        """Look at it now."""
+        now = time.monotonic()
+        with contextlib.suppress(OSError, ValueError):
+            inside = sum(map(int, self._inflight.read_text().split()))
+            words = [int(word) for word in self._stat.read_text().split()]
+            if self._before:
+                self._inside += inside * (now - self._before)
+                self._all += words[8] * (now - self._before)
+            self._before = now
+            if mark or now >= self._due:
+                sums = (words[0] + words[4], words[3] + words[7], self._inside, self._all)
+                self._points.append((int(now * 1e9), *sums))
+                self._due = now + _POINT_SECONDS
+        return int(now * 1e9)
+
+    def content(self) -> bytes:
+        """Return what was seen, as a capture."""
+        return json.dumps({"device": self._device, "points": self._points}).encode() + b"\n"
+
+    def curve(self) -> DiskCurve:
+        """Return what was seen."""
+        return DiskCurve(points=tuple(self._points))

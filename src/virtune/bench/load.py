@@ -1,30 +1,267 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A load: one fio or virtune-load, from its job file to its JSON, watched while it runs."""
+"""A load: one fio or virtune-load, from its job file to its JSON, watched while it runs.
+
+One loop watches every load: its timed actions, its settings, its end. Settings that can only be verified under load
+are checked half-way, and repeatedly until verified or until the load ends; short or late loads are checked as often
+as long ones.
+
+The virtqueues of a vhost-user export are read in the memory of the load generator that drives it. libblkio, the
+driver in it, has all queues one after the other in one memory file: descriptors, the ring of offered requests, the
+ring of completed ones, then its own part of each request. That file is mapped here too, read-only, so a look costs no
+system call.
+"""
 
 import contextlib
 import functools
+import mmap
+import os
 import signal
+import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from virtune import shell
-from virtune.bench.live.exports import ExportRings
 from virtune.bench.live.rings import TrialRings
-from virtune.bench.pinned import pin_check, pin_load
-from virtune.bench.port import HostCounters, Keep, LoadJob, LoadOutput, Window
-from virtune.bench.verify.image import on_off, opened
-from virtune.bench.watch import TICK_SECONDS, Moments, watch
+from virtune.bench.port import PATIENCE_SECONDS, HostCounters, Keep, LoadJob, LoadOutput, Window
+from virtune.bench.verify import on_off, opened
 from virtune.bounded import read_bounded
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError
-from virtune.model.evidence import RINGS, Check
+from virtune.model.evidence import RINGS, UNDER_LOAD, Check
 from virtune.model.stack import Stack
 from virtune.model.target import FileTarget, Target
-from virtune.probe.about import said_of_itself
-from virtune.probe.fio import read_engines
+from virtune.probe.cpu import parse_list
 from virtune.probe.process import IO_URING, NATIVE, Process
+from virtune.probe.programs import read_engines, said_of_itself
+
+TICK_SECONDS = 0.02
+"""The interval at which a load and its rig are checked."""
+
+STUCK_SECONDS = 15.0
+"""A disk that completes nothing for this long under load is stuck, not slow: a hard disk under TCG completes some
+hundred requests in that time.
+"""
+
+NOTHING_DONE = "completed nothing"
+"""The words of every failure of a disk that stands still."""
+
+STUCK = f"the guest's disk {NOTHING_DONE} for {STUCK_SECONDS:g} s: it is stuck"
+
+_LOOK_SECONDS = 0.1
+"""The interval of repeated checks of unverified settings; a check costs about 1 ms of CPU."""
+
+
+class Progress:
+    """Whether a load's disk makes progress: one without completions for long is stuck, else it is only slow.
+
+    A load that is not `direct` may be served by the guest's page cache without its disk, so it is not judged; if it
+    hangs, the end of its run time shows it.
+    """
+
+    def __init__(self, *, direct: bool) -> None:
+        self._direct = direct
+        self._operations = -1
+        self._rose = time.monotonic()
+
+    def stuck(self, operations: Callable[[], int], now: float) -> bool:
+        """Read the number of completed requests, and say whether it last rose too long ago."""
+        if not self._direct:
+            return False
+        found = operations()
+        if found != self._operations:
+            self._operations, self._rose = found, now
+        return now - self._rose > STUCK_SECONDS
+
+
+class RunningLoad(Protocol):
+    """A running load, in one place or in several at once."""
+
+    def ended(self, *, due: bool) -> bool:
+        """Wait at most a tick, and return whether all of it has ended well. `due`: its time is over.
+
+        Raises LoadError with the reason when it, or its rig, failed.
+        """
+        ...
+
+    def stuck(self) -> str | None:
+        """Say why it is stuck, None while it is not."""
+        ...
+
+    def stop(self) -> None:
+        """End it at once."""
+        ...
+
+    def look(self) -> tuple[Check, ...]:
+        """Check the settings now: each of them is in the result, found or not."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moments:
+    """Actions at times after the start of the load: once each, in this order."""
+
+    begin_seconds: float
+    end_seconds: float
+    on_begin: Callable[[], None]
+    on_end: Callable[[], None]
+    patience_seconds: float = PATIENCE_SECONDS
+
+
+def watch(load: RunningLoad, moments: Moments, *, started: float | None = None) -> tuple[Check, ...]:
+    """Watch a load to its end, and return the checks of its settings. `started` is when it began (monotonic).
+
+    Raises LoadError when it fails or does not end; then all of it has been ended.
+    """
+    begun = time.monotonic() if started is None else started
+    half = (moments.begin_seconds + moments.end_seconds) / 2
+    looks = _Looks(load)
+    plan = [
+        (moments.begin_seconds, moments.on_begin),
+        (half, looks.look),
+        (moments.end_seconds, moments.on_end),
+    ]
+    while not load.ended(due=not plan):
+        now = time.monotonic()
+        if plan and now - begun >= plan[0][0]:
+            plan.pop(0)[1]()
+        elif now - begun >= half:
+            looks.again()
+        if (why := load.stuck()) is not None:
+            load.stop()
+            raise LoadError(why)
+        if now - begun > moments.end_seconds + moments.patience_seconds:
+            load.stop()
+            raise LoadError(f"the load did not end {moments.patience_seconds:g} s after its run time: it is stuck")
+    # a process's activity until then is still in its counters
+    looks.again(now=True)
+    return looks.seen()
+
+
+class _Looks:
+    """The checks of a load's settings so far."""
+
+    def __init__(self, load: RunningLoad) -> None:
+        self._load = load
+        self._found: dict[tuple[int, str], Check] = {}
+        self._last = 0.0
+
+    def look(self) -> None:
+        """Check now; a setting once found stays found."""
+        self._last = time.monotonic()
+        for check in self._load.look():
+            key = check.guest, check.setting
+            known = self._found.get(key)
+            if known is None or known.found is None:
+                self._found[key] = check
+
+    def again(self, *, now: bool = False) -> None:
+        """Check the settings not found yet, if the interval has passed, or `now`."""
+        wanting = not self._found or any(one.found is None and not one.hidden for one in self._found.values())
+        if wanting and (now or time.monotonic() - self._last >= _LOOK_SECONDS):
+            self.look()
+
+    def seen(self) -> tuple[Check, ...]:
+        """Return the checks with and without a finding."""
+        return tuple(self._found.values())
+
+
+def pin_load(pid: int, cpus: str | None) -> None:
+    """Pin all threads of a load that has just been started, and so those that they start; raises LoadError for CPUs
+    that are not there for us. A load that has ended already is noticed by whoever waits for it.
+    """
+    if cpus is None:
+        return
+    process, pinned = Process(pid), set[int]()
+    try:
+        wanted = parse_list(cpus)
+        # a thread that is not pinned yet may start another meanwhile
+        while new := {thread.tid for thread in process.threads()} - pinned:
+            for tid in new:
+                with contextlib.suppress(ProcessLookupError):
+                    os.sched_setaffinity(tid, wanted)
+            pinned |= new
+    except (OSError, ValueError, OverflowError):
+        there = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+        raise LoadError(
+            f"load.pin={cpus} was refused: none of these CPUs is there for us",
+            hint=f"the CPUs that we may use: {there}",
+        ) from None
+
+
+def pin_check(pid: int, cpus: str | None) -> tuple[Check, ...]:
+    """Check the CPUs of every thread of a load; nothing without a request."""
+    if cpus is None:
+        return ()
+    process = Process(pid)
+    places = [found for thread in process.threads() if (found := process.cpus_of(thread.tid)) is not None]
+    wanted = set(parse_list(cpus))
+    wrong = {place for place in places if set(parse_list(place)) != wanted}
+    found = None if not places else min(wrong) if wrong else cpus
+    proof = f"Cpus_allowed_list of {len(places)} threads in /proc/{pid}/task {UNDER_LOAD}"
+    return (Check(setting="load.pin", asked=cpus, found=found, proof=proof, hidden=not places),)
+
+
+_NAME = "virtio-ring"
+_REQUEST_BYTES = 33
+"""Of each request: its header of 16 bytes, a status, and 16 bytes for discards."""
+
+_SIZES = tuple(2**power for power in range(7, 16))
+"""Queues have a power of two entries; virtune-load makes them no smaller than 128."""
+
+_INDEX = struct.Struct("<H")
+
+
+class ExportRings:
+    """The rings of the export that a process drives; raises OSError when it has none, or may not be read."""
+
+    def __init__(self, pid: int) -> None:
+        found = Process(pid).memory_file(_NAME)
+        if found is None:
+            raise FileNotFoundError(f"process {pid} drives no export")
+        with found:
+            whole = os.fstat(found.fileno()).st_size
+            self._size, count = _shape(whole)  # of a file that has no size yet, too
+            self._memory = mmap.mmap(found.fileno(), whole, prot=mmap.PROT_READ)
+        stride = _bytes_of(self._size)
+        self._begins = [number * stride for number in range(count)]
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    def read(self) -> list[tuple[int, int, int]]:
+        """Return for each ring how many requests were offered, taken and completed, each modulo 65536."""
+        return [self._read(begin) for begin in self._begins]
+
+    def size(self, index: int) -> int:  # noqa: ARG002 - all have the same
+        """How many requests a ring holds."""
+        return self._size
+
+    def _read(self, begin: int) -> tuple[int, int, int]:
+        """Read the last step of a request first, so that none is counted as completed that was not offered."""
+        size = self._size
+        offered = begin + 16 * size
+        completed = offered + 8 + 2 * size
+        places = completed + 2, completed + 4 + 8 * size, offered + 2
+        last, taken, first = (_INDEX.unpack_from(self._memory, place)[0] for place in places)
+        return first, taken, last
+
+
+def _bytes_of(size: int) -> int:
+    """Return the bytes of a queue with so many entries."""
+    return (16 * size + 8 + 2 * size + 8 + 8 * size + _REQUEST_BYTES * size + 15) & ~15
+
+
+def _shape(size_bytes: int) -> tuple[int, int]:
+    """Return the entries of each queue and how many queues there are; raises OSError for another layout."""
+    for size in _SIZES:
+        count, rest = divmod(size_bytes, _bytes_of(size))
+        if count and not rest:
+            return size, count
+    raise OSError(f"{size_bytes} bytes of virtqueues in an unknown layout")
+
 
 _CAUSE_SECONDS = 0.2
 """A load may notice the end of its rig before we do, so we wait this long for the rig's end."""

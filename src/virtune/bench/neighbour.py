@@ -2,12 +2,15 @@
 """A loud neighbour: another process of this host that burns its CPUs or loads its disk while a trial runs.
 
 It has no lower priority than the load, since a neighbouring VM has none either; the warden ends it with the trial.
+
+And what a stack's own processes cost while they have nothing to do: their CPU time in a second without a load.
 """
 
 import contextlib
+import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -78,3 +81,23 @@ def neighbour(kind: Kind, warden: shell.Warden, image: Callable[[], Path]) -> It
                 raise RigError(f"the neighbour that loads {kind} did not begin", hint=child.last_words())
             time.sleep(_TICK_SECONDS)
         yield LoudNeighbour(kind, child.pid)
+
+
+SECONDS = 1.0
+"""How long is measured. An IOThread that polls ends that poll_max_ns after its last work, long before."""
+
+_VCPU = "CPU "
+"""How QEMU names the threads of its vCPUs, which belong to the guest's own system."""
+
+
+def idle_cost(pids: Iterable[int], *, seconds: float = SECONDS) -> str:
+    """Let time pass, and write what the threads of these processes used meanwhile, without vCPUs, as JSON."""
+    mine = [Process(pid) for pid in pids]
+    before, begun = _cpu_ns(mine), time.monotonic()
+    time.sleep(seconds)
+    used, passed = _cpu_ns(mine) - before, time.monotonic() - begun
+    return json.dumps({"seconds": passed, "cpu_seconds": max(0, used) / 1e9}) + "\n"
+
+
+def _cpu_ns(processes: Iterable[Process]) -> int:
+    return sum(one.cpu_ns for process in processes for one in process.threads() if not one.name.startswith(_VCPU))

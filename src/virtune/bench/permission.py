@@ -19,7 +19,7 @@ from virtune.model.units import format_bytes
 from virtune.probe.access import ours_alone
 from virtune.probe.claims import claims, signed
 from virtune.probe.holders import identities, locks_on, loops_over, processes_with, unseen_processes
-from virtune.probe.mounts import other_names
+from virtune.probe.tree import other_names
 
 _LEAST_BYTES = 1024**2
 

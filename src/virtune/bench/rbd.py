@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from virtune import shell, warden
-from virtune.bench.filesystem import patience_of
-from virtune.bench.scratch import Scratch
+from virtune.bench.scratch import Scratch, patience_of
 from virtune.model.errors import PreconditionError, VirtuneError
 from virtune.model.event import Event, Noticed, StepEnded, StepStarted
 from virtune.model.rbd import RbdPlace, rbd_place

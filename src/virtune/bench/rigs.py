@@ -17,8 +17,8 @@ from virtune.model.stack import Stack
 
 SESSIONS: Mapping[Rig, str] = {
     "metal": "virtune.bench.metal:session",
-    "storage-daemon": "virtune.bench.daemon.rig:session",
-    "qemu": "virtune.bench.qemu.guests:session",
+    "storage-daemon": "virtune.bench.daemon:session",
+    "qemu": "virtune.bench.qemu.rig:session",
     "libvirt": "virtune.bench.libvirt.rig:session",
     "simulated": "virtune.bench.simulated:session",
 }

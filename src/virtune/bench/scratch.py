@@ -4,6 +4,9 @@
 QEMU and filesystems serve reads of never-written blocks without accessing the disk, so an image is filled once with
 incompressible data. A small JSON file beside each image, its witness, records its maker, size and inode, and its own
 inode. It is written before the image is filled, and only what it names is reused, written to, or removed.
+
+Their directory is one in which only we and root can replace files. QEMU and fio open images by name, so owning the
+directory is not enough: a user who may rename a directory above it decides where its name leads.
 """
 
 import contextlib
@@ -17,23 +20,168 @@ import shutil
 import signal
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from virtune import shell
-from virtune.bench.filesystem import image_bytes, make_filesystem, patience_of
-from virtune.bench.scratch_place import made_place, scratch_place
 from virtune.bounded import read_bounded
 from virtune.model.errors import PreconditionError, RigError
 from virtune.model.event import Event, StepEnded, StepProgressed, StepStarted
 from virtune.model.facts import Unknown
-from virtune.model.stack import Disk
+from virtune.model.stack import Disk, Filesystem
 from virtune.model.units import format_bytes
-from virtune.probe.extents import unwritten_bytes
-from virtune.probe.qcow2 import read_qcow2
+from virtune.probe.access import user_name, why_exchangeable
+from virtune.probe.images import read_qcow2, unwritten_bytes
 from virtune.warden import PARTIAL, identity, is_empty, is_named, note_removed, remove_file
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def scratch_place(directory: Path) -> Path:
+    """Return, and create if needed, a directory that only we may write to: `directory` itself, or one in it.
+
+    The returned path has no symbolic links. Raises PreconditionError where another user could replace files there,
+    OSError where it cannot be created.
+    """
+    # others may traverse it, but neither list nor write: QEMU, which may run as another user, opens files here
+    directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+    place = directory.resolve(strict=True)
+    if not place.lstat().st_mode & _OTHERS_WRITE:
+        require_safe(place)
+        return place
+    inner = _inner(place)
+    with contextlib.suppress(FileExistsError):
+        inner.mkdir(mode=0o711)
+    require_safe(inner)
+    return inner
+
+
+def made_place(directory: Path) -> Path | None:
+    """Return the directory that `scratch_place` would return if it exists; None if not, without creating it.
+
+    Raises PreconditionError like `scratch_place`.
+    """
+    with contextlib.suppress(OSError):
+        place = directory.resolve(strict=True)
+        if place.lstat().st_mode & _OTHERS_WRITE:
+            place = _inner(place)
+        if place.is_dir():
+            require_safe(place)
+            return place
+    return None
+
+
+def require_safe(place: Path) -> None:
+    """Raise PreconditionError unless a directory is ours, and only we and root can replace it."""
+    found = place.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise _refusal(place, f"{place} is no directory")
+    if found.st_uid != os.geteuid():
+        raise _refusal(place, f"it belongs to {user_name(found.st_uid)}, who could exchange what lies in it")
+    if (why := why_exchangeable(place)) is not None:
+        raise _refusal(place, why)
+
+
+def _inner(place: Path) -> Path:
+    return place / f"virtune-scratch-{os.geteuid()}"
+
+
+def _refusal(place: Path, reason: str) -> PreconditionError:
+    hint = "`--scratch DIR` names a directory of yours, below directories of yours or root's"
+    return PreconditionError(f"cannot use {place} for scratch files: {reason}", hint=hint)
+
+
+FILESYSTEM_PROGRAMS: Mapping[Filesystem, tuple[str, ...]] = {
+    "none": (),
+    "ext4": ("mke2fs", "debugfs"),
+    "xfs": ("mkfs.xfs",),
+}
+"""The programs that make each."""
+
+FILE = "load"
+"""The name of the file in the filesystem's root directory."""
+
+_MIB = 1024**2
+
+_JOURNAL_MIB = 16
+_FILESYSTEM_BYTES = 32 * _MIB
+"""For the journal, the superblocks and their copies; group tables and bitmaps take less than a 64th of the rest."""
+
+_LOG_MIB = 64
+"""The log of an XFS: mkfs.xfs takes no smaller one."""
+
+_SECOND_GROUP_BYTES = 32 * _MIB
+"""XFS wants two allocation groups, for two superblocks. All that is used is in the first, in which the file is one
+extent; mkfs.xfs writes it no other way."""
+
+_LEAST_XFS_BYTES = 304 * _MIB
+"""mkfs.xfs takes no filesystem below 300 MiB."""
+
+_PATIENCE_SECONDS = 60.0
+_SLOWEST_BPS = 20e6
+"""A disk that writes less a second than this ends a program's patience."""
+
+_LARGE_BYTES = 2**31
+_PROTO = "xfs.proto"
+_SYSTEM_PROGRAMS = "/usr/sbin:/sbin"
+
+
+def image_bytes(disk: Disk, span: int) -> int:
+    """Return the size of an image on which `span` bytes are loaded: with a filesystem that needs room for itself."""
+    if disk.filesystem == "none":
+        return span
+    least = span + span // 64 + _FILESYSTEM_BYTES
+    if disk.filesystem == "xfs":
+        least = max(least + _LOG_MIB * _MIB + _SECOND_GROUP_BYTES, _LEAST_XFS_BYTES)
+    return -(-least // _MIB) * _MIB
+
+
+def find_maker(program: str) -> str:
+    """Return the path of a program: a user's PATH may lack the directories of the system's own, of which these need
+    no root. Raises MissingToolError.
+    """
+    return shutil.which(program, path=_SYSTEM_PROGRAMS) or shell.find(program)
+
+
+def patience_of(span: int) -> float:
+    """Return the seconds that a program may take to make one image of another with so many bytes in it."""
+    return _PATIENCE_SECONDS + span / _SLOWEST_BPS
+
+
+def make_filesystem(kind: Filesystem, image: Path, source: int, warden: shell.Warden, span: int) -> None:
+    """Make a filesystem in a file of its size, and in it the file with what the descriptor `source` reads (`span`
+    bytes).
+
+    Raises RigError when a program fails. debugfs ends well whatever it did: the caller looks at what was written.
+    """
+    for program, *words in _xfs(image, source, warden) if kind == "xfs" else _ext4(image, source):
+        patience_seconds = patience_of(span)
+        with warden.running([find_maker(program), *words], name=program, keep=(source,)) as child:
+            status = child.wait(patience_seconds)
+        if status is None:
+            raise RigError(f"{program} did not end within {patience_seconds:.0f} s")
+        if status:
+            too_large = "mkfs.xfs before xfsprogs 6.13 takes no file of 2 GiB or more: `--span 1G` is smaller"
+            hint = too_large if kind == "xfs" and span >= _LARGE_BYTES else child.last_words()
+            raise RigError(f"{program} ended with status {status}", hint=hint)
+
+
+def _ext4(image: Path, source: int) -> Sequence[Sequence[str]]:
+    make = ["mke2fs", "-q", "-F", "-t", "ext4", "-m", "0", "-N", "64", "-J", f"size={_JOURNAL_MIB}"]
+    make += ["-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0", str(image)]
+    return make, ["debugfs", "-w", "-R", f"write /proc/self/fd/{source} {FILE}", str(image)]
+
+
+def _xfs(image: Path, source: int, warden: shell.Warden) -> Sequence[Sequence[str]]:
+    """Sectors of 4 KiB, so that a disk of any logical block size can carry it."""
+    proto = warden.directory / _PROTO
+    proto.write_text(f"none\n0 0\nd--755 0 0\n{FILE} ---644 0 0 /proc/self/fd/{source}\n$\n")
+    group = image.stat().st_size - _SECOND_GROUP_BYTES
+    make = ["mkfs.xfs", "-q", "-f", "-K", "-b", "size=4096", "-s", "size=4096", "-d", f"agsize={group}"]
+    return ([*make, "-l", f"size={_LOG_MIB}m,agnum=0", "-p", str(proto), str(image)],)
+
 
 _WITNESS = ".virtune.json"
 _LOCK = "virtune.lock"

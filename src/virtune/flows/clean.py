@@ -6,8 +6,7 @@ from pathlib import Path
 from virtune import shell, warden
 from virtune.bench import rbd
 from virtune.bench.libvirt import attached
-from virtune.bench.scratch import Scratch, has_lock, look_alikes, remove, scratch_files
-from virtune.bench.scratch_place import made_place
+from virtune.bench.scratch import Scratch, has_lock, look_alikes, made_place, remove, scratch_files
 from virtune.flows.domains.clean_domains import clean_domains
 from virtune.flows.run.appliance import clean_halves, strange_guests
 from virtune.model.errors import PreconditionError, VirtuneError

@@ -2,23 +2,92 @@
 """Claims: the reasons why a block device must not be written to. Anything that cannot be checked counts as a claim.
 
 The check includes the device's partitions and everything built on them (LVM, RAID, loop devices).
+
+Disk images and databases that `blkid` does not know are recognised by their first and last bytes.
 """
 
 import contextlib
 import errno
 import os
+import stat
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from virtune import shell
+from virtune import shell, warden
 from virtune.model.errors import MissingToolError
 from virtune.model.facts import Claim, ClaimKind, Unknown
 from virtune.probe import tree
 from virtune.probe.devices import backing_of, node_number, sysfs_of
 from virtune.probe.holders import locks_on, loops, mapped_files, processes_with
-from virtune.probe.image_formats import image_format
-from virtune.probe.mounts import mounts
-from virtune.probe.statx import node_at
+from virtune.probe.tree import mounts
+
+_DONT_SYNC = 0x4000
+"""AT_STATX_DONT_SYNC: what the kernel knows; a network filesystem whose server is gone would let its caller wait."""
+
+_TYPE = 0x1
+_MODE_AT, _RDEV_AT = 28, 128
+"""Offsets in struct statx of `stx_mode` (u16), and of `stx_rdev_major` and `stx_rdev_minor` (u32 each)."""
+
+
+def node_at(path: Path) -> str | None:
+    """Return the number of the device node that a path leads to: `259:0` of a block device, `c 240:0` of a character
+    device; None for anything else. Raises OSError where the path leads nowhere.
+    """
+    buffer = warden.statx(path, _DONT_SYNC, _TYPE)
+    if buffer is None:
+        status = path.stat()
+        mode, major, minor = status.st_mode, os.major(status.st_rdev), os.minor(status.st_rdev)
+    else:
+        (mode,) = struct.unpack_from("=H", buffer, _MODE_AT)
+        major, minor = struct.unpack_from("=II", buffer, _RDEV_AT)
+    kind = "" if stat.S_ISBLK(mode) else "c " if stat.S_ISCHR(mode) else None
+    return None if kind is None else f"{kind}{major}:{minor}"
+
+
+_HEAD_BYTES = 4096
+_TAIL_BYTES = 512
+
+_HEADS: tuple[tuple[int, bytes, str], ...] = (
+    (0, b"QFI\xfb\0\0\0\1", "a qcow image"),
+    (0, b"QFI\xfb", "a qcow2 image"),
+    (0, b"QED\0", "a QED image"),
+    (0, b"vhdxfile", "a VHDX image"),
+    (0, b"conectix", "a VHD image"),
+    (0, b"KDMV", "a VMDK image"),
+    (0, b"COWD", "a VMDK image"),
+    (0, b"# Disk DescriptorFile", "the descriptor of a VMDK image"),
+    (0x40, b"\x7f\x10\xda\xbe", "a VDI image"),
+    (0, b"WithoutFreeSpace", "a Parallels image"),
+    (0, b"WithouFreSpacExt", "a Parallels image"),
+    (0, b"Bochs Virtual HD Image", "a Bochs image"),
+    (0, b"VMA\0", "a Proxmox backup"),
+    (0, b"SQLite format 3\0", "an SQLite database"),
+)
+"""Offset, bytes and name, as QEMU's block drivers and docs/interop, Proxmox's vma-reader and SQLite's fileformat have
+them."""
+
+_TAILS: tuple[tuple[int, bytes, str], ...] = (
+    (512, b"conectix", "a VHD image"),
+    (511, b"conectix", "a VHD image"),
+    (512, b"koly", "an Apple disk image"),
+)
+"""Bytes before the end: a fixed VHD has nothing but a footer, of 511 bytes if Virtual PC 2004 or older wrote it."""
+
+
+def image_format(path: Path) -> str | None:
+    """Return the format of a file or block device, None for an unknown one; raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        head = os.pread(descriptor, _HEAD_BYTES, 0)
+        size = os.lseek(descriptor, 0, os.SEEK_END)
+        tail = os.pread(descriptor, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
+    finally:
+        os.close(descriptor)
+    known = [name for offset, magic, name in _HEADS if head.startswith(magic, offset)]
+    known += [name for before, magic, name in _TAILS if tail[-before:].startswith(magic)]
+    return known[0] if known else None
+
 
 _NVMET = "/sys/kernel/config/nvmet/subsystems"
 """The NVMe targets of this kernel, each with its namespaces (drivers/nvme/target/configfs.c)."""

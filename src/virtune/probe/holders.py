@@ -18,7 +18,7 @@ from pathlib import Path
 
 from virtune.model.facts import Unknown
 from virtune.probe import tree
-from virtune.probe.mounts import other_names
+from virtune.probe.tree import other_names
 
 _LOOP_GET_STATUS64 = 0x4C05
 _LOOP_INFO64_BYTES = 232

@@ -1,21 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host's facts of the files and devices behind a domain's disks. Nothing is opened for writing.
+"""Files of disk images, and the devices behind a domain's disks: their format, extents and page-cache residency.
+Nothing is opened for writing.
 
 A qcow2 image is read by `qemu-img info` with its format given, which opens no other file that the image names.
+
+How much of a file was never written, so that reading it would not reach the disk, FIEMAP tells: it distinguishes
+holes from allocated blocks without data; on a filesystem without it (tmpfs), SEEK_HOLE counts both as holes. The file
+is flushed first: until then, data written over preallocated blocks still counts as unwritten.
 """
 
 import array
 import contextlib
+import ctypes
+import errno
 import fcntl
 import json
 import os
+import platform
 import stat
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from virtune import shell
 from virtune.model.domain import Domain, DomainDisk
 from virtune.model.errors import VirtuneError
-from virtune.model.facts import Unknown
+from virtune.model.facts import Extents, Residency, Unknown
 from virtune.model.finding import ImageView
 from virtune.probe.devices import backing_of, device_facts
 
@@ -99,3 +111,175 @@ def _free_share(path: str) -> float | None:
         space = os.statvfs(path)
         return space.f_bavail / space.f_blocks if space.f_blocks else None
     return None
+
+
+_HEADER = struct.Struct(">4sI12xI48xQQ")
+"""Magic, version, cluster bits at 20, incompatible and compatible features at 72 and 80; all big-endian."""
+
+_MAGIC = b"QFI\xfb"
+_EXTENDED_L2 = 1 << 4
+_LAZY_REFCOUNTS = 1 << 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Qcow2:
+    """A qcow2 image of version 3, as its header has it. `cluster_size` is in bytes."""
+
+    cluster_size: int
+    extended_l2: bool
+    lazy_refcounts: bool
+
+
+def read_qcow2(image: Path) -> Qcow2 | None:
+    """Read an image's header; None where it is not a qcow2 image of version 3, or cannot be read."""
+    with contextlib.suppress(OSError, struct.error), image.open("rb") as file:
+        magic, version, bits, incompatible, compatible = _HEADER.unpack(file.read(_HEADER.size))
+        if magic == _MAGIC and version >= 3 and bits < 32:
+            return Qcow2(
+                cluster_size=1 << bits,
+                extended_l2=bool(incompatible & _EXTENDED_L2),
+                lazy_refcounts=bool(compatible & _LAZY_REFCOUNTS),
+            )
+    return None
+
+
+_FS_IOC_FIEMAP = 0xC020660B
+_FIEMAP_FLAG_SYNC = 0x1
+_EXTENT_LAST = 0x1
+_EXTENT_UNWRITTEN = 0x800
+_EXTENTS_HEADER = struct.Struct("=QQIIII")
+_EXTENT = struct.Struct("=QQQQQIIII")
+_BATCH = 512
+"""Extents asked for at a time: 28 KiB of answer."""
+
+
+def unwritten_bytes(path: str | Path, length: int) -> Extents | Unknown:
+    """Return how much of a file's first `length` bytes was never written.
+
+    Bytes beyond the end of the file count as a hole.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        return Unknown(f"the file could not be opened: {_words(error)}")
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return Unknown("only a regular file has extents; what a device has stored, only the device knows")
+        try:
+            return _by_fiemap(descriptor, length)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.ENOTTY, errno.EBADR, errno.EINVAL):
+                raise
+        return _by_seek(descriptor, length)
+    except OSError as error:
+        return Unknown(f"the file's extents could not be read: {_words(error)}")
+    finally:
+        os.close(descriptor)
+
+
+def _by_fiemap(descriptor: int, length: int) -> Extents:
+    written = unwritten = 0
+    end = min(length, os.fstat(descriptor).st_size)
+    for start, size, flags in _extents(descriptor, end):
+        inside = max(0, min(start + size, end) - start)
+        if flags & _EXTENT_UNWRITTEN:
+            unwritten += inside
+        else:
+            written += inside
+    return Extents(
+        length_bytes=length, hole_bytes=length - written - unwritten, unwritten_bytes=unwritten, method="fiemap"
+    )
+
+
+def _extents(descriptor: int, end: int) -> Iterator[tuple[int, int, int]]:
+    position = 0
+    while position < end:
+        buffer = bytearray(_EXTENTS_HEADER.size + _BATCH * _EXTENT.size)
+        _EXTENTS_HEADER.pack_into(buffer, 0, position, end - position, _FIEMAP_FLAG_SYNC, 0, _BATCH, 0)
+        fcntl.ioctl(descriptor, _FS_IOC_FIEMAP, buffer)
+        mapped = _EXTENTS_HEADER.unpack_from(buffer)[3]
+        following, last = position, False
+        for index in range(mapped):
+            start, _, size, _, _, flags, *_ = _EXTENT.unpack_from(buffer, _EXTENTS_HEADER.size + index * _EXTENT.size)
+            # the first extent of a batch may begin before what was asked for
+            yield max(start, position), size - max(0, position - start), flags
+            last = bool(flags & _EXTENT_LAST)
+            following = start + size
+        if last or following <= position:
+            return
+        position = following
+
+
+def _by_seek(descriptor: int, length: int) -> Extents:
+    end = min(length, os.fstat(descriptor).st_size)
+    written = position = 0
+    while position < end:
+        try:
+            data = os.lseek(descriptor, position, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            break  # no data from here to the end
+        if data >= end:
+            break
+        hole = min(os.lseek(descriptor, data, os.SEEK_HOLE), end)
+        written += hole - data
+        position = hole
+    return Extents(length_bytes=length, hole_bytes=length - written, unwritten_bytes=None, method="seek")
+
+
+def _words(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
+_CACHESTAT = 451
+"""cachestat(2), since Linux 6.5; the number is the same on every architecture below."""
+_ARCHITECTURES = frozenset({"x86_64", "aarch64", "riscv64", "ppc64le", "ppc64", "s390x", "loongarch64"})
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class _Range(ctypes.Structure):
+    _fields_ = [("offset", ctypes.c_uint64), ("length", ctypes.c_uint64)]
+
+
+class _Counts(ctypes.Structure):
+    _fields_ = [
+        ("cache", ctypes.c_uint64),
+        ("dirty", ctypes.c_uint64),
+        ("writeback", ctypes.c_uint64),
+        ("evicted", ctypes.c_uint64),
+        ("recently_evicted", ctypes.c_uint64),
+    ]
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def cachestat(path: str | Path) -> Residency | Unknown:
+    """Return how much of a file (or block device) is in the page cache, by cachestat(2): microseconds, no process."""
+    if platform.machine() not in _ARCHITECTURES:
+        return Unknown(f"cachestat is not known on {platform.machine()}")
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        return Unknown(f"the file could not be opened: {_all_words(error.errno)}")
+    try:
+        span, counts = _Range(0, 0), _Counts()
+        failed = _libc.syscall(
+            ctypes.c_long(_CACHESTAT), ctypes.c_uint(descriptor), ctypes.byref(span), ctypes.byref(counts), 0
+        )
+        number = ctypes.get_errno()
+    finally:
+        os.close(descriptor)
+    if failed:
+        because = "this kernel has none (needs 6.5)" if number == errno.ENOSYS else _all_words(number)
+        return Unknown(f"cachestat: {because}")
+    return Residency(
+        cached_bytes=counts.cache * _PAGE_BYTES,
+        dirty_bytes=(counts.dirty + counts.writeback) * _PAGE_BYTES,
+        source="cachestat",
+    )
+
+
+def _all_words(number: int | None) -> str:
+    return os.strerror(number or 0).lower()

@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The appliance: a kernel and an initramfs with busybox, fio and our agent, cached by its content.
+"""The appliance: a kernel and an initramfs with busybox, fio and our agent, cached by its content; which one the rig
+boots.
 
 The name of an appliance is a hash of everything in it, so a cached one is never out of date: a newer fio, kernel or
 agent makes another appliance. One is used only while nobody but us and root could have changed it, and its files are
 those of which the digests stand beside them; else it is made again.
+
+The initramfs is written here so that neither root, a `cpio` program nor a directory of copies is needed, and so that
+the same content always gives the same bytes: owner, times and order do not depend on the builder. The kernel inside a
+distribution's `vmlinuz` is unpacked once here, where QEMU was built to start it through PVH: a guest under TCG
+unpacks it for half a second at every boot.
 """
 
+import bz2
 import contextlib
 import functools
 import gzip
@@ -15,19 +22,156 @@ import lzma
 import os
 import re
 import shutil
+import stat
+import struct
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from virtune import shell, warden
-from virtune.bench.appliance.archive import ArchiveEntry, archive, file, link
-from virtune.bench.appliance.elf import libraries, stand_ins
-from virtune.bench.appliance.sources import Sources
-from virtune.bench.appliance.unpacked import unpacked_kernel
+from virtune.bench.appliance.sources import (
+    GENERAL_KERNEL,
+    KERNEL_PACKAGE,
+    Sources,
+    find_sources,
+    libraries,
+    stand_ins,
+)
 from virtune.model.errors import PreconditionError
 from virtune.probe.access import read_trusted, why_exchangeable
+
+_ALIGNED = 4
+_TRAILER = "TRAILER!!!"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveEntry:
+    """One name in the archive, without a leading slash: a file, a directory, or a link with its target as content."""
+
+    name: str
+    mode: int
+    content: bytes = b""
+
+
+def file(name: str, content: bytes, *, program: bool = False) -> ArchiveEntry:
+    """Return a plain file, executable where it is a program."""
+    return ArchiveEntry(name=name, mode=stat.S_IFREG | (0o755 if program else 0o644), content=content)
+
+
+def link(name: str, target: str) -> ArchiveEntry:
+    """Return a symbolic link."""
+    return ArchiveEntry(name=name, mode=stat.S_IFLNK | 0o777, content=target.encode())
+
+
+def archive(entries: Iterable[ArchiveEntry], *, directories: Iterable[str] = ()) -> bytes:
+    """Write the archive; the directories above each name are made, and those of `directories` as well, empty."""
+    by_name = {entry.name: entry for entry in entries}
+    for name in [*directories, *by_name]:
+        for above in _above(name):
+            by_name.setdefault(above, ArchiveEntry(name=above, mode=stat.S_IFDIR | 0o755))
+    for name in directories:
+        by_name.setdefault(name, ArchiveEntry(name=name, mode=stat.S_IFDIR | 0o755))
+    written = [_record(number, by_name[name]) for number, name in enumerate(sorted(by_name), 1)]
+    return b"".join([*written, _record(0, ArchiveEntry(name=_TRAILER, mode=0))])
+
+
+def _above(name: str) -> Iterator[str]:
+    parts = name.split("/")[:-1]
+    for count in range(1, len(parts) + 1):
+        yield "/".join(parts[:count])
+
+
+def _record(number: int, entry: ArchiveEntry) -> bytes:
+    name = entry.name.encode() + b"\0"
+    links = 2 if stat.S_ISDIR(entry.mode) else 1
+    fields = (number, entry.mode, 0, 0, links, 0, len(entry.content), 0, 0, 0, 0, len(name), 0)
+    header = b"070701" + "".join(f"{field:08x}" for field in fields).encode()
+    return _padded(header + name) + _padded(entry.content)
+
+
+def _padded(content: bytes) -> bytes:
+    return content + bytes(-len(content) % _ALIGNED)
+
+
+_SECONDS = 60.0
+_LARGEST = 512 * 1024**2
+
+_NOTE = 4
+"""The type of an ELF program header that holds notes."""
+
+_PVH = 18
+"""The type of the note XEN_ELFNOTE_PHYS32_ENTRY, by which QEMU finds where to enter."""
+
+
+def unpacked_kernel(image: bytes) -> bytes | None:
+    """Return the ELF file inside a bzImage; None for another file, and where it cannot be unpacked or started through
+    PVH.
+    """
+    try:
+        if image[0x202:0x206] != b"HdrS":
+            return None
+        begin = ((image[0x1F1] or 4) + 1) * 512 + struct.unpack_from("<I", image, 0x248)[0]
+        packed = image[begin : begin + struct.unpack_from("<I", image, 0x24C)[0]]
+        unpack = next((way for magic, way in _WAYS.items() if packed.startswith(magic)), None)
+        found = None if unpack is None else unpack(packed)
+        return found if found is not None and _enters_by_pvh(found) else None
+    except (struct.error, IndexError, ValueError, OSError, EOFError, lzma.LZMAError, zlib.error, shell.CommandError):
+        return None
+
+
+def _by_program(name: str) -> Callable[[bytes], bytes | None]:
+    """Return a function that unpacks by a program; the last four bytes are the size, added by the kernel's build."""
+
+    def unpack(packed: bytes) -> bytes | None:
+        if shutil.which(name) is None:
+            return None
+        with tempfile.TemporaryDirectory(prefix="virtune-") as place:
+            source, plain = Path(place) / "packed", Path(place) / "plain"
+            source.write_bytes(packed[:-4])
+            shell.run([name, "-d", "-q", "-f", str(source), *_into(name, plain)], timeout_seconds=_SECONDS)
+            return plain.read_bytes() if plain.stat().st_size <= _LARGEST else None
+
+    return unpack
+
+
+def _into(program: str, plain: Path) -> list[str]:
+    return ["-o", str(plain)] if program == "zstd" else [str(plain)]
+
+
+_WAYS: Mapping[bytes, Callable[[bytes], bytes | None]] = {
+    b"\x1f\x8b": lambda packed: zlib.decompressobj(31).decompress(packed, _LARGEST),
+    b"\xfd7zXZ\0": lambda packed: lzma.LZMADecompressor().decompress(packed, _LARGEST),
+    b"BZh": lambda packed: bz2.BZ2Decompressor().decompress(packed, _LARGEST),
+    b"\x02\x21\x4c\x18": _by_program("lz4"),
+    b"\x28\xb5\x2f\xfd": _by_program("zstd"),
+}
+"""How a kernel is unpacked, by its first bytes."""
+
+
+def _enters_by_pvh(kernel: bytes) -> bool:
+    """Whether an ELF file has the note that QEMU enters it by."""
+    if kernel[:5] != b"\x7fELF\x02":
+        return False
+    table, size, count = *struct.unpack_from("<Q", kernel, 32), *struct.unpack_from("<HH", kernel, 54)
+    for at in range(table, table + size * count, size):
+        kind, offset, length = *struct.unpack_from("<I", kernel, at), *struct.unpack_from("<Q16xQ", kernel, at + 8)
+        if kind == _NOTE and _PVH in _notes(kernel[offset : offset + length]):
+            return True
+    return False
+
+
+def _notes(notes: bytes) -> set[int]:
+    found, at = set(), 0
+    with contextlib.suppress(struct.error):
+        while at < len(notes):
+            name, text, kind = struct.unpack_from("<III", notes, at)
+            at += 12 + (name + 3 & ~3) + (text + 3 & ~3)
+            found.add(kind)
+    return found
+
 
 MODULES = (
     "virtio_pci", "virtio_console", "virtio_blk", "virtio_scsi", "sd_mod", "nvme", "ahci", "ata_piix",
@@ -369,3 +513,101 @@ def _unpacked(path: Path) -> bytes:
         except shell.CommandError as error:
             raise PreconditionError(f"{path} cannot be unpacked: {error.hint or error.message}") from None
         return plain.read_bytes()
+
+
+_NAME = "guest.json"
+
+BACK = "`virtune appliance build` without --kernel goes back to the distribution's kernel"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """The sources of guests: the user's own kernel with its modules, None for the distribution's.
+
+    `key` is the appliance last made from them, empty if none was.
+    """
+
+    kernel: Path | None = None
+    modules: Path | None = None
+    agent: bool = False
+    key: str = ""
+
+
+def chosen(cache: Path) -> Chosen:
+    """Return the choice; one that cannot be read, or that others could have made, counts as none."""
+    with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):
+        said = json.loads(read_trusted(cache / _NAME))
+        key = said.get("key")
+        return Chosen(
+            kernel=_path(said.get("kernel")),
+            modules=_path(said.get("modules")),
+            agent=said.get("agent") is True,
+            key=key if isinstance(key, str) else "",
+        )
+    return Chosen()
+
+
+def choose(cache: Path, what: Chosen) -> None:
+    """Store the choice of sources, atomically.
+
+    Raises PreconditionError where the cache cannot be written.
+    """
+    said = {
+        "kernel": None if what.kernel is None else str(what.kernel.absolute()),
+        "modules": None if what.modules is None else str(what.modules.absolute()),
+        "agent": what.agent,
+        "key": what.key,
+    }
+    work = cache / f"{_NAME}.{os.getpid()}.partial"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        work.write_text(json.dumps(said) + "\n")
+        work.chmod(0o644)
+        work.rename(cache / _NAME)
+    except OSError as error:
+        raise PreconditionError(f"cannot write {cache / _NAME}: {error.strerror}") from None
+
+
+def chosen_appliance(cache: Path) -> Appliance:
+    """Return the appliance that the rig boots, building it if needed.
+
+    Raises PreconditionError with what to do when the chosen sources are gone.
+    """
+    what = chosen(cache)
+    found, _ = appliance_for(_sources(what, cache, KERNEL_PACKAGE), cache / "appliances")
+    if found.key != what.key:
+        # only `virtune appliance list` needs it
+        with contextlib.suppress(PreconditionError):
+            choose(cache, replace(what, key=found.key))
+    return found
+
+
+def appliance_besides(cache: Path, besides: frozenset[str]) -> Appliance:
+    """Return the appliance that the rig boots with further modules in it."""
+    sources = _sources(chosen(cache), cache, KERNEL_PACKAGE)
+    return appliance_for(sources, cache / "appliances", besides=besides)[0]
+
+
+def general_appliance(cache: Path, *, module: str, besides: frozenset[str] = frozenset()) -> Appliance:
+    """Return an appliance with the distribution's general kernel, for a driver that the cloud kernel lacks.
+
+    Raises PreconditionError where the user chose a kernel, which is never replaced.
+    """
+    what = chosen(cache)
+    if what.kernel is not None:
+        raise PreconditionError(
+            f"the kernel {what.kernel} that you chose has no {module}, which this bus needs", hint=BACK
+        )
+    return appliance_for(_sources(what, cache, GENERAL_KERNEL), cache / "appliances", besides=besides)[0]
+
+
+def _sources(what: Chosen, cache: Path, package: str) -> Sources:
+    if what.kernel is not None and not what.kernel.is_file():
+        raise PreconditionError(f"the kernel {what.kernel} that you chose is gone", hint=BACK)
+    return find_sources(
+        cache / "packages", kernel=what.kernel, modules=what.modules, agent=what.agent, package=package
+    )
+
+
+def _path(said: object) -> Path | None:
+    return Path(said) if isinstance(said, str) and said.startswith("/") else None

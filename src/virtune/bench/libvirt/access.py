@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from virtune.bench.guest.agent import AgentGuest, Refused
-from virtune.bench.guest.channel import GuestError
-from virtune.bench.guest.clock import SPEED_HINT, read_clock, speed_words, wrong_speed
+from virtune.bench.guest.channel import SPEED_HINT, GuestError, read_clock, speed_words, wrong_speed
 from virtune.dialects.libvirt.attach import has_agent_channel
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.model.errors import PreconditionError, ReadError
 from virtune.model.stack import Stack, thread_number
-from virtune.probe.fio import read_engines
 from virtune.probe.process import Process, process_of_domain
+from virtune.probe.programs import read_engines
 from virtune.virsh import DumpedDomain, LibvirtRefused, Virsh
 
 NEEDED = ("guest-exec", "guest-exec-status", "guest-file-open", "guest-file-read", "guest-file-write",

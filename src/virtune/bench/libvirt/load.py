@@ -16,13 +16,20 @@ from pathlib import Path
 from typing import Protocol
 
 from virtune.bench.guest.agent import AgentGuest, AgentProcess
-from virtune.bench.guest.channel import GuestError, GuestOutput, must
-from virtune.bench.guest.clock import SPEED_HINT, ClockReading, read_clock, speed_words, wrong_speed
-from virtune.bench.guest.counters import SCHEMA
+from virtune.bench.guest.channel import (
+    SCHEMA,
+    SPEED_HINT,
+    ClockReading,
+    GuestError,
+    GuestOutput,
+    must,
+    read_clock,
+    speed_words,
+    wrong_speed,
+)
 from virtune.bench.libvirt.access import DomainAccess
-from virtune.bench.load import LOG_MS
+from virtune.bench.load import LOG_MS, STUCK, TICK_SECONDS, Moments, Progress, watch
 from virtune.bench.port import HostCounters, Keep, LoadJob, LoadOutput, Window
-from virtune.bench.watch import STUCK, TICK_SECONDS, Moments, Progress, watch
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError, VirtuneError
 from virtune.model.evidence import Check

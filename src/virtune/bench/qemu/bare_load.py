@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 from virtune.bench.guest.channel import GuestError
 from virtune.bench.live.monitor import FIELDS
+from virtune.bench.load import STUCK_SECONDS, Moments, Progress, watch
 from virtune.bench.port import Keep, LoadJob, LoadOutput, Window
 from virtune.bench.qemu.bare import BareVm
 from virtune.bench.qemu.loaded import Counted, GuestLoad, Loaded, Together, counted
-from virtune.bench.watch import STUCK_SECONDS, Moments, Progress, watch
 from virtune.model.errors import LoadError
 from virtune.model.evidence import BARRIER, of_guest
 from virtune.probe.process import Process

@@ -3,27 +3,45 @@
 
 Between stacks the device is on a node that opens no image, so that another rig may use the image. `switch_method`
 decides how stacks are switched (nodes exchanged below the device, new device, new machine).
+
+Further disks are the functions of one PCI slot. The guest looks at the slot when function 0 comes, so that is plugged
+in last, and unplugging it takes all of them away. On the older board each has a slot of its own.
+
+The process's threads are placed on CPUs by role, its memory on pages of a given size. A thread that QEMU starts later
+inherits its parent's CPUs: a worker those of the event loop whose request it takes, an IOThread or the main loop. The
+kernel's io_uring workers are an exception: io-wq gives them its own CPU mask (all CPUs, or a node's), never the
+submitter's, and it cannot be changed from outside.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from virtune.bench.port import DiskImageSpec
 from virtune.bench.qemu.accelerator import Accelerator
-from virtune.bench.qemu.device_settings import device_checks, machine_checks, require_known, thread_checks
-from virtune.bench.qemu.further import FixedDisks, FurtherDisks
 from virtune.bench.qemu.machine import QemuGuest
-from virtune.bench.qemu.placement import pages_check, place_checks, place_threads
-from virtune.bench.verify.engine import RingOwners, engine_check, loops_of
-from virtune.bench.verify.guest import guest_checks
-from virtune.bench.verify.image import cache_checks, node_checks, opened, rbd_checks
+from virtune.bench.qmp import Monitor
+from virtune.bench.verify import (
+    RingOwners,
+    cache_checks,
+    engine_check,
+    guest_checks,
+    loops_of,
+    node_checks,
+    opened,
+    rbd_checks,
+)
 from virtune.dialects.qemu.guest import (
+    AHCI,
     DEVICE,
     LIMITS,
+    controller_id,
     device_commands,
     device_id,
+    mapping_text,
     node_commands,
     node_of_turn,
     nodes_of_turn,
@@ -35,10 +53,389 @@ from virtune.dialects.qemu.guest import (
 )
 from virtune.dialects.qemu.parked import attached, first_commands, parked_command, parked_node
 from virtune.dialects.qemu.qmp import Command, DaemonPlaces
-from virtune.model.disks import stack_of_disk
+from virtune.model.disks import settings_of_second, stack_of_disk
+from virtune.model.errors import RigError
 from virtune.model.evidence import Check
+from virtune.model.machine import MEMORY, Machine
+from virtune.model.stack import LIMITS as OF_LIMITS
 from virtune.model.stack import PLUGGED, POLL_DEFAULT_NS, WRITABLE, Stack, writes_through
+from virtune.model.threads import thread_role
+from virtune.model.units import format_bytes
+from virtune.probe.cpu import parse_list
 from virtune.probe.process import Process, Ring, Rings
+
+GUEST = "virtune-guest"
+"""The program that is a guest by itself."""
+
+Ask = Callable[[str, Mapping[str, Any]], Any]
+"""Executes a QMP command with its arguments; raises RigError with QEMU's message."""
+
+_SHOWN = (
+    ("device.num_queues", "num-queues"),
+    ("device.queue_size", "queue-size"),
+    ("device.packed", "packed"),
+    ("device.event_idx", "event_idx"),
+    ("scsi.num_queues", "num_queues"),
+    ("nvme.max_ioqpairs", "max_ioqpairs"),
+    ("device.logical_block_size", "logical_block_size"),
+    ("device.physical_block_size", "physical_block_size"),
+)
+"""The knobs of a device, and the properties by which QEMU shows them."""
+
+
+def require_known(ask: Ask, driver: str, properties: Mapping[str, Any], version: str) -> None:
+    """Raise RigError when this QEMU's device lacks one of these properties, which is queried and never guessed."""
+    has = {one["name"] for one in ask("device-list-properties", {"typename": driver})}
+    for name in properties:
+        if name not in has | {"driver", "id", "bus"}:
+            raise RigError(
+                f"{version} has no `{name}` for {driver}",
+                hint="`--set machine.emulator=PATH` takes another QEMU, where one is installed",
+            )
+
+
+def device_checks(ask: Ask, added: Mapping[str, Mapping[str, Any]], stack: Stack) -> Iterator[Check]:
+    """Check the properties of QEMU's devices; `added` has the requested ones by the device's id."""
+    yield _bus_check(ask, stack)
+    for identity, given in added.items():
+        at = f"/machine/peripheral/{identity}"
+        for setting, name in _SHOWN:
+            if name in given:
+                found = _text(ask("qom-get", {"path": at, "property": name}))
+                yield Check(
+                    setting=setting, asked=_text(given[name]), found=found, proof=f"QMP qom-get {identity}.{name}"
+                )
+        if (mapping := stack.device.iothread_vq_mapping) is not None and "iothread-vq-mapping" in given:
+            shown = ask("qom-get", {"path": at, "property": "iothread-vq-mapping"})
+            yield Check(
+                setting="device.iothread_vq_mapping",
+                asked=mapping,
+                found=mapping_text(shown, queues=":" in mapping),
+                proof=f"QMP qom-get {identity}.iothread-vq-mapping",
+            )
+
+
+def thread_checks(ask: Ask, stack: Stack) -> Iterator[Check]:
+    """Check the settings of the disk's IOThreads at QEMU."""
+    own = (
+        ("iothread.poll_max_ns", "poll-max-ns", stack.poll_max_ns),
+        ("iothread.thread_pool_max", "thread-pool-max", stack.thread_pool_max),
+    )
+    for setting, name, asked in own:
+        if asked is None:
+            continue
+        found = {
+            str(ask("qom-get", {"path": f"/objects/{thread}", "property": name})) for thread in stack.device.iothreads
+        }
+        shown = found.pop() if len(found) == 1 else "several"
+        yield Check(setting=setting, asked=str(asked), found=shown, proof=f"QMP qom-get /objects/ID {name}")
+
+
+def machine_checks(
+    ask: Ask, stack: Stack, process: Process, version: str, cpus_in_guest: str | None
+) -> Iterator[Check]:
+    """Check every requested setting of the machine at QEMU."""
+    asked = stack.machine
+    if asked.emulator is not None:
+        yield _emulator_check(asked.emulator, process, version)
+    if asked.type is not None:
+        shown = str(ask("qom-get", {"path": "/machine", "property": "type"})).removesuffix("-machine")
+        family = {"q35": "pc-q35-", "pc": "pc-i440fx-"}.get(asked.type)
+        found = asked.type if shown == asked.type or (family and shown.startswith(family)) else shown
+        yield Check(setting="machine.type", asked=asked.type, found=found, proof=f"QMP qom-get /machine: {shown}")
+    if asked.system is not None:
+        kernel = str(ask("qom-get", {"path": "/machine", "property": "kernel"}))
+        system = "bare" if Path(kernel).name == GUEST else "linux"
+        proof = f"QMP qom-get /machine: it booted {kernel}"
+        yield Check(setting="guest.system", asked=asked.system, found=system, proof=proof)
+    cpus = ask("query-cpus-fast", {})
+    if asked.vcpus is not None:
+        count = str(asked.vcpus)
+        yield Check(setting="machine.vcpus", asked=count, found=str(len(cpus)), proof="QMP query-cpus-fast")
+        yield Check(
+            setting="guest.vcpus", asked=count, found=cpus_in_guest, proof="the CPUs that answer in the guest"
+        )
+    if asked.cpu is not None:
+        kind = str(ask("qom-get", {"path": cpus[0]["qom-path"], "property": "type"})).removesuffix("-x86_64-cpu")
+        name = asked.cpu.partition(",")[0]
+        found = asked.cpu if kind == name else kind
+        yield Check(setting="machine.cpu", asked=asked.cpu, found=found, proof=f"QMP qom-get the CPU's type: {kind}")
+    if asked.memory is not None:
+        memory = ask("query-memory-size-summary", {})["base-memory"]
+        yield Check(
+            setting="machine.memory",
+            asked=str(asked.memory or MEMORY),
+            found=str(memory),
+            proof="QMP query-memory-size-summary",
+        )
+
+
+def _emulator_check(asked: str, process: Process, version: str) -> Check:
+    """Compare the running program with the requested one; a wrapper script is not resolved."""
+    program = process.program()
+    same = program is not None and Path(asked).resolve() == program
+    return Check(
+        setting="machine.emulator",
+        asked=asked,
+        found=asked if same else None,
+        proof=f"/proc/{process.pid}/exe is {program}, which says of itself: {version}",
+        hidden=not same and _is_script(Path(asked)),
+    )
+
+
+def _is_script(program: Path) -> bool:
+    with contextlib.suppress(OSError), program.open("rb") as file:
+        return file.read(2) == b"#!"
+    return False
+
+
+def _bus_check(ask: Ask, stack: Stack) -> Check:
+    """Check the disk's bus, by its device's type and controller."""
+    at = f"/machine/peripheral/{DEVICE}"
+    kind = str(ask("qom-get", {"path": at, "property": "type"}))
+    parent = str(ask("qom-get", {"path": at, "property": "parent_bus"}))
+    buses = {
+        "virtio-blk-pci": "virtio-blk",
+        "virtio-blk-device": "virtio-blk",
+        "scsi-hd": "virtio-scsi",
+        "nvme": "nvme",
+        "ide-hd": "ide",
+    }
+    found = "ahci" if kind == "ide-hd" and f"/{AHCI}/" in parent else buses.get(kind, kind)
+    proof = f"QMP qom-get {DEVICE}: {kind} on {parent}"
+    return Check(setting="device.bus", asked=stack.device.bus, found=found, proof=proof)
+
+
+def _text(value: object) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
+POOLS = Path("/sys/kernel/mm/hugepages")
+
+_KERNELS_OWN = "uring"
+"""The role of kernel threads in the process, which it cannot place."""
+
+
+def require_pages(machine: Machine, pools: Path = POOLS) -> None:
+    """Raise RigError with the reason when the host lacks the huge pages for a guest's memory."""
+    if machine.hugepages is None:
+        return
+    size, memory = format_bytes(machine.hugepages), machine.memory or MEMORY
+    pool = pools / f"hugepages-{machine.hugepages // 1024}kB"
+    try:
+        free = int((pool / "free_hugepages").read_text())
+    except (OSError, ValueError):
+        raise RigError(f"this host has no huge pages of {size}", hint=f"`ls {pools}` shows the sizes") from None
+    needed = memory // machine.hugepages
+    if free < needed:
+        raise RigError(
+            f"this host has {free} huge pages of {size} free, and the guest's memory needs {needed}",
+            hint=f"`echo {needed} > {pool}/nr_hugepages` reserves them, where there is memory in one piece",
+        )
+
+
+def pages_check(machine: Machine, process: Process) -> Iterator[Check]:
+    """Check the page size of the guest's memory, if one was requested."""
+    if machine.hugepages is None:
+        return
+    shown = process.memfd_page_bytes()
+    yield Check(
+        setting="memory.hugepages",
+        asked=str(machine.hugepages),
+        found=None if shown is None else str(shown),
+        proof=f"KernelPageSize of the memory in /proc/{process.pid}/smaps",
+    )
+
+
+def place_threads(stack: Stack, process: Process) -> None:
+    """Pin every thread to its role's CPUs, and unpin roles without a request.
+
+    Raises RigError for CPUs that do not exist or are not available to us.
+    """
+    anywhere = os.sched_getaffinity(0)
+    for thread in process.threads():
+        role = thread_role(thread.name, main=thread.tid == process.pid)
+        if role == _KERNELS_OWN:
+            continue
+        knob, asked = _asked(stack, role)
+        try:
+            wanted = anywhere if asked is None else set(parse_list(asked))
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(thread.tid, wanted)
+        except (OSError, ValueError, OverflowError):
+            raise RigError(
+                f"{knob}={asked} was refused: none of these CPUs is there for us",
+                hint=f"the CPUs that we may use: {','.join(map(str, sorted(anywhere)))}",
+            ) from None
+
+
+def place_checks(stack: Stack, process: Process, when: str = "") -> Iterator[Check]:
+    """Check the CPUs of each pinned role's threads."""
+    allowed: dict[str, dict[int, str]] = {}
+    for thread in process.threads():
+        role = thread_role(thread.name, main=thread.tid == process.pid)
+        if role != _KERNELS_OWN and (cpus := process.cpus_of(thread.tid)) is not None:
+            allowed.setdefault(_asked(stack, role)[0], {})[thread.tid] = cpus
+    for knob, asked in (
+        ("vcpu.pin", stack.pins.vcpu),
+        ("iothread.pin", stack.pins.iothread),
+        ("emulator.pin", stack.pins.emulator),
+    ):
+        if asked is None:
+            continue
+        threads = allowed.get(knob, {})
+        wanted = set(parse_list(asked))
+        wrong = {places for places in threads.values() if set(parse_list(places)) != wanted}
+        found = None if not threads else asked if not wrong else min(wrong)
+        proof = f"Cpus_allowed_list of {len(threads)} threads in /proc/{process.pid}/task{when}"
+        yield Check(setting=knob, asked=asked, found=found, proof=proof)
+
+
+def _asked(stack: Stack, role: str) -> tuple[str, str | None]:
+    """Return the knob that pins a role's threads, and its value; workers follow their event loop."""
+    match role:
+        case "vcpu":
+            return "vcpu.pin", stack.pins.vcpu
+        case "iothread":
+            return "iothread.pin", stack.pins.iothread
+        case "worker" if stack.device.iothreads:
+            return "iothread.pin", stack.pins.iothread
+        case _:
+            return "emulator.pin", stack.pins.emulator
+
+
+class FurtherDisks:
+    """The second disk of a guest and all after it; none until they are plugged."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
+        self._nodes: list[Command] = []
+        self._stacks: list[Stack] = []
+        self._turn = 0
+
+    def plug(
+        self, stack: Stack, places: Sequence[DaemonPlaces], turn: int, do: Callable[[Command], None]
+    ) -> tuple[str, ...]:
+        """Plug in every disk of the stack but the first; returns their serial numbers. `do` executes a command and
+        notes it. The disks' IOThreads must exist.
+        """
+        self._turn = turn
+        self._stacks = [stack_of_disk(stack, number) for number in range(1, stack.disks)]
+        for number, (one, place) in reversed(list(enumerate(zip(self._stacks, places, strict=True), 1))):
+            nodes = node_commands(one, place, _turn_of(turn, number))
+            self._nodes += nodes
+            for command in nodes:
+                do(command)
+            self._attach(one, top_node(nodes), number, do)
+        return tuple(device_id(number) for number in range(1, stack.disks))
+
+    def unplug(self) -> None:
+        """Take all of them away; nothing without any."""
+        if not self._stacks:
+            return
+        self._detach()
+        for command in removal_commands(self._nodes):
+            self._monitor.execute(command.execute, command.arguments)
+        self._nodes, self._stacks = [], []
+
+    def _attach(self, stack: Stack, node: str, number: int, do: Callable[[Command], None]) -> None:
+        for command in device_commands(stack, node, number):
+            do(command)
+
+    def _detach(self) -> None:
+        devices = [plugged(one, number)[0] for number, one in enumerate(self._stacks, 1)]
+        if self._stacks[0].machine.has_isa:
+            for device in devices:
+                self._monitor.execute_until("device_del", {"id": device}, "DEVICE_DELETED", device=device)
+        else:
+            # the functions go in their order, so the last one's end is the end of all
+            asked = {"id": devices[0]}
+            self._monitor.execute_until("device_del", asked, "DEVICE_DELETED", device=devices[-1])
+
+    def checks(self, stack: Stack, seen: Sequence[str]) -> Iterator[Check]:
+        """Check how many disks the guest has and in what every second one differs; `seen` are those that the guest
+        itself sees, the first included.
+        """
+        if stack.disks == 1:
+            return
+        mine = [device_id(number) for number in range(stack.disks)]
+        there = [name for name in mine if self._shown(name, "type") is not None]
+        found = str(min(len(there), len(seen)))
+        proof = f"QMP qom-get {', '.join(there)}; the guest sees {', '.join(seen)}"
+        yield Check(setting="disks.count", asked=str(stack.disks), found=found, proof=proof)
+        if stack.own_iothreads:
+            threads = [self._thread_of(number) for number in range(stack.disks)]
+            found = "on" if len({*threads} - {""}) == stack.disks else "off"
+            yield Check(
+                setting="disks.iothreads", asked="on", found=found, proof=f"QMP qom-get: {', '.join(threads)}"
+            )
+        if stack.second is not None:
+            yield self._second_check(stack.second)
+
+    def _second_check(self, asked: str) -> Check:
+        """Check the settings of the second disk."""
+        wanted = settings_of_second(asked)
+        shown = dict(self._of_second())
+        found = asked if all(shown.get(name) == value for name, value in wanted) else None
+        told = ", ".join(f"{name}={shown.get(name)}" for name, _ in wanted)
+        return Check(
+            setting="disks.second", asked=asked, found=found or told, proof=f"QMP qom-get {device_id(1)}: {told}"
+        )
+
+    def _of_second(self) -> Iterator[tuple[str, object]]:
+        kinds = {"virtio-blk-pci": "virtio-blk", "scsi-hd": "virtio-scsi", "nvme": "nvme"}
+        kinds["virtio-blk-device"] = "virtio-blk"
+        yield "device.bus", kinds.get(str(self._shown(device_id(1), "type")))
+        if self._stacks[0].disk.limits:
+            at = f"/objects/{node_of_turn(LIMITS, _turn_of(self._turn, 1))}"
+            limits: Mapping[str, Any] = self._monitor.execute("qom-get", {"path": at, "property": "limits"})
+            yield from ((one.knob, limits.get(one.qmp)) for one in OF_LIMITS)
+
+    def _thread_of(self, number: int) -> str:
+        """Return the IOThread of a disk, or of its controller; empty for the main loop."""
+        shown = (self._shown(name, "iothread") for name in (device_id(number), controller_id(number)))
+        return str(next(filter(None, shown), "")).rpartition("/")[2]
+
+    def _shown(self, device: str, prop: str) -> object:
+        """Return a property of a device; None where there is none."""
+        names = {one["name"] for one in self._monitor.execute("qom-list", {"path": "/machine/peripheral"})}
+        if device not in names:
+            return None
+        shown = {one["name"] for one in self._monitor.execute("qom-list", {"path": f"/machine/peripheral/{device}"})}
+        if prop not in shown:
+            return None
+        return self._monitor.execute("qom-get", {"path": f"/machine/peripheral/{device}", "property": prop})
+
+
+class FixedDisks(FurtherDisks):
+    """The further disks of a guest into which nothing can be plugged: their devices come with the machine, and the
+    nodes below them are exchanged.
+
+    `swap` puts a node below the device of a disk, and `park` one that opens nothing.
+    """
+
+    def __init__(
+        self, monitor: Monitor, *, swap: Callable[[Stack, str, int], None], park: Callable[[Stack, int], None]
+    ) -> None:
+        super().__init__(monitor)
+        self._swap, self._park = swap, park
+
+    def _attach(self, stack: Stack, node: str, number: int, do: Callable[[Command], None]) -> None:  # noqa: ARG002
+        self._swap(stack, node, number)
+
+    def _detach(self) -> None:
+        for number, one in enumerate(self._stacks, 1):
+            self._park(one, number)
+
+
+def names_of(further: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """Return the names of a guest's further disks, for what is kept of the guest."""
+    return {"further": " ".join(one["device"] for one in further)} if further else {}
+
+
+def _turn_of(turn: int, number: int) -> str:
+    return f"{turn}-{number + 1}"
+
 
 THREAD_POOL_MAX = 64
 """QEMU's default for the workers of an IOThread, restored in the same way."""

@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from virtune.bench.guest.channel import GuestError, GuestOutput, GuestProcess
-from virtune.bench.guest.counters import GuestSampler
+from virtune.bench.guest.channel import GuestError, GuestOutput, GuestProcess, GuestSampler
 from virtune.bench.guest.shell import words_of
-from virtune.bench.load import LOG_MS
+from virtune.bench.load import LOG_MS, Moments, Progress, watch
 from virtune.bench.port import Keep, LoadJob, LoadOutput, Window
 from virtune.bench.qemu.loaded import Counted, GuestLoad, Loaded, Together, counted
 from virtune.bench.qemu.machine import Vm
-from virtune.bench.watch import Moments, Progress, watch
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError
 from virtune.model.evidence import BARRIER, of_guest

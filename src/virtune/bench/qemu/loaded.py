@@ -12,10 +12,10 @@ from typing import Generic, Protocol, TypeVar
 
 from virtune.bench.guest.channel import GuestError
 from virtune.bench.live.rings import RingReader, TrialRings
+from virtune.bench.load import NOTHING_DONE, STUCK, TICK_SECONDS, Progress
 from virtune.bench.port import HostCounters, Keep, LoadJob
 from virtune.bench.qemu.machine import QemuGuest, console_end
-from virtune.bench.verify.threads import Spent
-from virtune.bench.watch import NOTHING_DONE, STUCK, TICK_SECONDS, Progress
+from virtune.bench.verify import Spent
 from virtune.dialects.qemu.guest import DEVICE
 from virtune.model.errors import LoadError, RigError
 from virtune.model.evidence import RINGS, Check, of_guest

@@ -1,35 +1,177 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A test VM: a QEMU that boots the appliance, with its monitor and its agent, from start to ready."""
+"""A test VM: a QEMU that boots the appliance, with its monitor and its agent, from start to ready.
+
+Under TCG Linux boots for 2 to 3 s of CPU time, and a state that was saved after a boot is resumed in 0.1 s. A state
+is the guest's memory, a file that every guest maps for itself (what it writes is its own), and what QEMU knows of its
+devices. It lies with the appliance that was booted, and counts for this QEMU with these options until the host boots
+again: a guest on TCG has the host's time-stamp counter, whose frequency it measured.
+"""
 
 import contextlib
+import fcntl
+import hashlib
 import itertools
 import json
+import os
 import re
 import shlex
 import signal
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from virtune import shell
-from virtune.bench.appliance.build import Appliance
+from virtune import shell, warden
+from virtune.bench.appliance.build import LOCK, Appliance, is_whole, sign
 from virtune.bench.guest.agent import AgentGuest, SocketLine
-from virtune.bench.guest.channel import GuestError
-from virtune.bench.guest.clock import WAIT_SECONDS, read_clock, speed_words, wrong_speed
+from virtune.bench.guest.channel import (
+    WAIT_SECONDS,
+    GuestError,
+    Mounted,
+    mount,
+    read_clock,
+    seen_in_guest,
+    speed_words,
+    unmount,
+    wrong_speed,
+)
 from virtune.bench.guest.shell import CHANNELS, ShellGuest
 from virtune.bench.live.monitor import exits_of
-from virtune.bench.qemu import booted
 from virtune.bench.qmp import START_SECONDS, Monitor
 from virtune.bounded import read_bounded
-from virtune.dialects.qemu.guest import GuestMachine, machine_argv
+from virtune.dialects.qemu.guest import DEVICE, DRIVERS, GuestMachine, machine_argv
 from virtune.dialects.qemu.qmp import Command
 from virtune.model.errors import RigError
-from virtune.model.machine import Machine
+from virtune.model.machine import MEMORY, Machine
 from virtune.model.threads import thread_role
 from virtune.probe.process import Process
+
+MEMORY_FILE, DEVICES_FILE = "memory", "devices"
+
+_KEPT = 6
+"""How many states an appliance keeps; each takes 0.1 GB."""
+
+_REFUSED = "refused"
+"""The file that says of a state that it could not be saved or resumed, so that it is not tried again."""
+
+_ROOM_BYTES = 256 * 1024**2
+"""The room that must be left on the disk, beside the guest's whole memory."""
+
+_UNUSED_SECONDS = 24 * 3600
+"""States of another boot are removed when they were not used for so long: a home directory may be that of several
+hosts, and a guest whose memory is taken away by another host dies.
+"""
+
+
+def place_of(appliance: Appliance, program: str, machine: GuestMachine, *, prepared: str) -> Path:
+    """Return where the state of a machine after its boot belongs, by everything that it depends on; `prepared` is
+    what was run in the guest before it was saved.
+    """
+    path = Path(program).resolve()
+    about = path.stat()
+    plain = replace(machine, kernel=appliance.kernel.name, initramfs="", console="", monitor=-1, agent=None)
+    words = machine_argv(str(path), replace(plain, channels=(-1,) * len(machine.channels)))
+    parts = (appliance.key, machine.agent is not None, words, about.st_size, about.st_mtime_ns, prepared)
+    key = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+    return appliance.kernel.parent / "booted" / f"{_boot()}-{key}"
+
+
+def is_saved(place: Path) -> bool:
+    """Whether there is a state to resume, which nobody else could have changed; it counts as used now."""
+    if (place / _REFUSED).exists() or not (place / DEVICES_FILE).exists() or not is_whole(place):
+        return False
+    with contextlib.suppress(OSError):
+        os.utime(place)
+    return True
+
+
+@contextlib.contextmanager
+def to_save(place: Path, machine: GuestMachine) -> Iterator[Path | None]:
+    """Yield a directory for the files of a state that becomes `place` with the end of the block; None where there is
+    one already, it was refused, another process is at it, or there is no room.
+    """
+    with contextlib.ExitStack() as ends:
+        work = None
+        with contextlib.suppress(OSError):
+            if not _has_one(place) and _is_first(place, ends) and _has_room(place.parent, machine):
+                for left in place.parent.glob(f"{place.name}.*{warden.PARTIAL}"):
+                    gone = warden.is_abandoned(left) and warden.remove(left)
+                    warden.note_removed([f"half a saved guest {left}"] if gone else [])
+                work = ends.enter_context(warden.filled(place))
+        if work is None:
+            yield None
+            return
+        yield work
+        with contextlib.suppress(OSError):
+            sign(work)
+            warden.remove(place)  # what others may have changed
+            work.rename(place)
+        _remove_old(place)
+
+
+def refuse(place: Path) -> None:
+    """Note that a state cannot be saved or resumed, and remove it; whoever runs on it keeps it until the end."""
+    warden.remove(place)
+    with contextlib.suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with warden.filled(place) as work:
+            (work / _REFUSED).touch()
+            work.rename(place)
+
+
+def _has_one(place: Path) -> bool:
+    """Whether there is a state, a refusal of one, or something else in its place that has to stay."""
+    there = (place / _REFUSED).exists() or (place.exists() and warden.doubt(place) is not None)
+    return there or is_saved(place)
+
+
+def _is_first(place: Path, ends: contextlib.ExitStack) -> bool:
+    """Whether no other process saves this state now; if so, none does until the end, which removes the lock."""
+    place.parent.mkdir(exist_ok=True)
+    name = place.with_name(f"{place.name}{LOCK}")
+    lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    ends.callback(os.close, lock)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    # who had it may have removed it since we opened it, and the next one has a file of its own
+    if not name.exists() or not os.path.samestat(os.fstat(lock), name.stat()):
+        return False
+    ends.callback(warden.remove_file, name, warden.is_empty)
+    return not _has_one(place)
+
+
+def _has_room(directory: Path, machine: GuestMachine) -> bool:
+    disk = os.statvfs(directory)
+    return disk.f_bavail * disk.f_frsize >= (machine.asked.memory or MEMORY) + _ROOM_BYTES
+
+
+def _remove_old(place: Path) -> None:
+    """Remove what other boots left, with any appliance, and of this boot what was not used for the longest time."""
+    home, now = place.parent.parent.parent, time.time()
+    with contextlib.suppress(OSError):
+        every = {path: path.stat().st_mtime for path in home.glob("*/booted/*")}
+        boot, oldest = f"{_boot()}-", now - _UNUSED_SECONDS
+        old = [path for path, used in every.items() if not path.name.startswith(boot) and used < oldest]
+        ours = [path for path in every if path.parent == place.parent and path.name.startswith(boot)]
+        states = [path for path in ours if path.is_dir() and not path.name.endswith(warden.PARTIAL)]
+        old += sorted(states, key=lambda path: every[path])[:-_KEPT]
+        for path in old:
+            if path.suffix == LOCK:
+                warden.remove_file(path, warden.is_empty)
+            else:
+                warden.remove(path)
+
+
+def _boot() -> str:
+    """Return the beginning of this boot's id."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+    return "unknown"
+
 
 PROGRAM = "qemu-system-x86_64"
 
@@ -286,33 +428,33 @@ def _ready(vm: Vm, begun: float) -> Vm:
 def _resumed(start: _Start, ends: contextlib.ExitStack, seconds: float) -> Vm | None:
     """Return a guest that goes on from a saved state and ends with `ends`; None where there is none that can."""
     machine = start.machine([-1] * (len(CHANNELS) + 2), Path(), None, resumes=False)
-    place = booted.place_of(start.appliance, start.program, machine, prepared=_BEFORE_SAVING)
+    place = place_of(start.appliance, start.program, machine, prepared=_BEFORE_SAVING)
     try:
-        with booted.to_save(place, machine) as work:
+        with to_save(place, machine) as work:
             if work is not None:
                 _save(start, work, seconds)
     except HungError:
         raise
     except (RigError, OSError):
-        booted.refuse(place)
-    if booted.is_saved(place):
+        refuse(place)
+    if is_saved(place):
         try:
             return ends.enter_context(_going_on(start, place, seconds))
         except (RigError, OSError):
-            if booted.is_saved(place):  # and was not removed meanwhile
-                booted.refuse(place)
+            if is_saved(place):  # and was not removed meanwhile
+                refuse(place)
     return None
 
 
 def _save(start: _Start, work: Path, seconds: float) -> None:
     """Boot a guest whose memory is a file, and save the rest of its state when it rests."""
-    part, whole = (shlex.quote(str(work / name)) for name in ("part", booted.DEVICES_FILE))
-    with (work / booted.MEMORY_FILE).open("wb+") as memory, _booted(start, seconds, memory) as vm:
+    part, whole = (shlex.quote(str(work / name)) for name in ("part", DEVICES_FILE))
+    with (work / MEMORY_FILE).open("wb+") as memory, _booted(start, seconds, memory) as vm:
         vm.guest.look.run(_BEFORE_SAVING, timeout_seconds=seconds)
         vm.monitor.execute("migrate-set-capabilities", _MEMORY_IS_SHARED)
         vm.monitor.execute("migrate", {"uri": f"exec:cat >{part} && mv {part} {whole}"})
         deadline = time.monotonic() + seconds
-        while not (work / booted.DEVICES_FILE).exists():
+        while not (work / DEVICES_FILE).exists():
             if vm.monitor.execute("query-migrate").get("status") == "failed" or time.monotonic() > deadline:
                 raise RigError("the state of the guest could not be saved")
             time.sleep(_LOOK_SECONDS)
@@ -322,11 +464,11 @@ def _save(start: _Start, work: Path, seconds: float) -> None:
 def _going_on(start: _Start, place: Path, seconds: float) -> Iterator[Vm]:
     """Yield a guest that goes on from a saved state."""
     with (
-        (place / booted.MEMORY_FILE).open("rb+") as memory,
+        (place / MEMORY_FILE).open("rb+") as memory,
         _started(start, memory, resumes=True) as (vm, begun),
     ):
         vm.monitor.execute("migrate-set-capabilities", _MEMORY_IS_SHARED)
-        devices = shlex.quote(str(place / booted.DEVICES_FILE))
+        devices = shlex.quote(str(place / DEVICES_FILE))
         vm.monitor.execute("migrate-incoming", {"uri": f"exec:cat {devices}"})
         while (status := vm.monitor.execute("query-migrate").get("status")) != "completed":
             if status == "failed" or time.monotonic() > begun + seconds:
@@ -384,3 +526,68 @@ def _until_ready(guest: ShellGuest, child: shell.Child, console: Path, begun: fl
             words = shell.last_line(console_end(console)) or "it wrote nothing to its console"
             hint = f"{words}; its vCPUs used {used:.0f} s of CPU"
             raise HungError(f"the guest did not come up within {seconds:g} s", hint=hint)
+
+
+_SEEN_SECONDS = 20.0
+_DRIVER_SECONDS = 20.0
+
+_CHECKSUMS = "crc32c_generic"
+"""ext4 asks for it by the name of the sum, which no dependency of modules says."""
+
+
+class Linux:
+    """The appliance, as it runs in a machine."""
+
+    fixed = False
+    proof = "the guest's /sys/block"
+
+    def __init__(self, vm: Vm, appliance: Appliance) -> None:
+        self._vm, self._appliance = vm, appliance
+        self._drivers = set(vm.drivers)
+        self._mounted: Mounted | None = None
+        self.drives = vm.vcpus
+
+    def drives_module(self, module: str) -> bool:
+        """Whether it has this kernel module, or has it built in."""
+        return self._appliance.drives(module)
+
+    def prepare(self, bus: str) -> None:
+        """Load the drivers of a bus; raises RigError when the guest's kernel lacks them."""
+        for module in DRIVERS[bus]:
+            self._load(module, f"bus={bus}")
+
+    def mount(self, devices: Sequence[str], kind: str, *, writes: bool) -> Mounted:
+        """Mount the filesystem of each device; raises RigError when the guest's kernel lacks it, or one fails."""
+        if self._appliance.drives(_CHECKSUMS):  # a kernel without that module has it in its library
+            self._load(_CHECKSUMS, kind)
+        self._load(kind, f"disk.filesystem={kind}")
+        self._mounted = mount(self._vm.guest, devices, kind, writes=writes)
+        return self._mounted
+
+    def unmount(self) -> None:
+        """Unmount what is mounted; raises RigError when it stays mounted."""
+        mounted, self._mounted = self._mounted, None
+        if mounted is not None:
+            unmount(self._vm.guest, mounted)
+
+    def _load(self, module: str, wanted: str) -> None:
+        """Load a kernel module with what it depends on, once."""
+        if module in self._drivers:
+            return
+        if not self._appliance.drives(module):
+            raise RigError(f"the guest's kernel {self._appliance.release} has no {module}, which {wanted} needs")
+        words = f"for m in $(cat /lib/modules/{module}.order); do insmod /lib/modules/$m.ko; done 2>/dev/null; true"
+        if module in self._appliance.modules:
+            self._vm.guest.look.run(words, timeout_seconds=_DRIVER_SECONDS)
+        self._drivers.add(module)
+
+    def protect(self, device: str) -> None:
+        """Have the kernel refuse all writes to a disk; raises RigError when it does not."""
+        words = f"blockdev --setro {device} && blockdev --getro {device}"
+        done = self._vm.guest.look.run(words, timeout_seconds=_DRIVER_SECONDS)
+        if done.stdout.strip() != b"1":
+            raise RigError(f"the guest did not set {device} to read-only", hint=done.stderr.decode(errors="replace"))
+
+    def look(self, serial: str = DEVICE) -> Mapping[str, str]:
+        """Wait until the guest sees the disk with that serial number, and return its properties there."""
+        return seen_in_guest(self._vm.guest, serial, timeout_seconds=_SEEN_SECONDS)

@@ -1,23 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check whether this host can hand an NVMe drive to a guest, and which one an address or a device node means.
+"""An NVMe drive of this host that a guest drives itself: which one is meant, whether it can be handed over, and the
+way there and back. There are no block nodes below it, and QEMU counts nothing.
 
-All of it is read from the kernel's own files before anything is changed. The host must see the drive through its own
-driver, so that what is on it can be looked at.
+Whether it can be handed over is read from the kernel's own files before anything is changed. The host must see the
+drive through its own driver, so that what is on it can be looked at. What is changed (the driver of the drive, and
+the driver that it is reserved for) is recorded in the run's directory before, so that the guard gives the drive back
+when virtune is killed, and the next run or `virtune clean` when the guard is killed too. The drive is in the machine
+from its start, and the machine ends with its trial, so that the host has its drive back.
 """
 
+import contextlib
+import functools
 import os
 import re
 import resource
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from virtune import warden
-from virtune.model.errors import RigError
+from virtune import shell, warden
+from virtune.bench.port import DiskImageSpec
+from virtune.bench.qemu.carried import (
+    Ask,
+    Carried,
+    StartedMachine,
+    machine_checks,
+    pages_check,
+    place_checks,
+    place_threads,
+)
+from virtune.dialects.qemu.guest import DEVICE
+from virtune.model.errors import RefusedTargetError, RigError
+from virtune.model.evidence import Check
+from virtune.model.facts import Claim, ClaimKind
 from virtune.model.machine import MEMORY, Machine
+from virtune.model.stack import Stack
 from virtune.model.units import format_bytes
+from virtune.probe.claims import claims
 from virtune.probe.devices import node_number
+from virtune.shell import Warden
 
 NVME_CLASS = "0x010802"
 """Mass storage, non-volatile memory, NVMe (PCI Code and ID Assignment)."""
@@ -27,7 +50,7 @@ NVME = "nvme"
 
 _NAMESPACE = re.compile(r"nvme\d+(c\d+)?n\d+", re.ASCII)
 _CONTROLLER = re.compile(r"nvme\d+", re.ASCII)
-_SECTOR_BYTES = 512
+_WANTED_BYTES = 512
 _CAP_IPC_LOCK = 14
 """The number of the capability that lifts the limit of locked memory (linux/capability.h)."""
 
@@ -140,7 +163,7 @@ def _namespace(place: Path, root: Path) -> "_Namespace":
     sectors, number = _word(home / "size"), _word(home / "dev")
     if not sectors.isdecimal() or not number:
         raise RigError(f"the size of /dev/{found[0]} cannot be read")
-    return {"node": f"/dev/{found[0]}", "number": number, "size_bytes": int(sectors) * _SECTOR_BYTES}
+    return {"node": f"/dev/{found[0]}", "number": number, "size_bytes": int(sectors) * _WANTED_BYTES}
 
 
 class _Namespace(TypedDict):
@@ -188,3 +211,247 @@ def _target(link: Path) -> str:
         return link.readlink().name
     except OSError:
         return ""
+
+
+DEVICES = Path("/sys/bus/pci/devices")
+
+_DRIVER = Path("/sys/bus/pci/drivers") / warden.VFIO
+_NEVER = frozenset({ClaimKind.MOUNTED, ClaimKind.HELD, ClaimKind.SWAP, ClaimKind.OPEN})
+"""The claims that end with the drive: whoever has one would lose it."""
+
+_MODULE_SECONDS = 30.0
+_BACK_SECONDS = 60.0
+"""A drive that was reset may take the time that it states for its start: up to two minutes by its register, and 60 s
+in the kernel's patience for one command.
+"""
+
+_SETTLE_SECONDS = 5.0
+"""A drive that has just come back is looked at by the host's udev."""
+
+_NODE_SECONDS = 5.0
+_LOOK_SECONDS = 0.05
+
+
+def recover() -> None:
+    """Give back the drives that killed runs left with a guest, and wait until this host sees them again."""
+    for left in warden.abandoned():
+        if addresses := warden.noted_drives(left):
+            warden.note_removed(warden.sweep(warden.run_id_of(left), left))
+            for address in {*addresses} - {*warden.noted_drives(left)}:
+                _until(functools.partial(_seen, address), _BACK_SECONDS)
+
+
+def require_free(drive: Drive, *, allow_in_use: bool) -> None:
+    """Raise RefusedTargetError while anything of this host uses a drive, or something is on it.
+
+    `allow_in_use` permits what is on it; what uses it would lose it, and nothing permits that.
+    """
+    found = claims(drive.node)
+    if uses := _uses(found):
+        raise RefusedTargetError(
+            f"{drive.node} is in use, and would be gone from this host: {'; '.join(uses)}",
+            hint="unmount it, or end what has it open; no option overrides this",
+        )
+    if found and not allow_in_use:
+        words = "; ".join(one.text for one in found)
+        raise RefusedTargetError(
+            f"{drive.node} is not empty, and nothing below a guest protects a drive that it has: {words}",
+            hint="if what is there may be lost: `--allow-in-use`",
+        )
+
+
+def _uses(found: Sequence[Claim]) -> list[str]:
+    return [one.text for one in found if one.kind in _NEVER]
+
+
+@contextlib.contextmanager
+def handed_over(address: str, directory: Path) -> Iterator[Drive]:
+    """Take a drive from the host's driver while the block runs. `directory` is the run's.
+
+    Raises RigError when this host cannot, RefusedTargetError when something uses the drive, and RigError when it did
+    not come back as it was.
+    """
+    drive = drive_at(address)
+    _load_driver()
+    try:
+        _take(drive, directory)
+        yield drive
+    finally:
+        if address in warden.noted_drives(directory):
+            _give_back(drive, directory)
+
+
+def _load_driver() -> None:
+    if not _DRIVER.is_dir():
+        try:
+            shell.run([shell.find("modprobe"), warden.VFIO], timeout_seconds=_MODULE_SECONDS)
+        except shell.CommandError as error:
+            raise RigError(f"the driver {warden.VFIO} could not be loaded", hint=error.message) from None
+
+
+def _take(drive: Drive, directory: Path) -> None:
+    """Unbind a drive from the host's driver. It is open exclusively until then, so that nothing can begin to use it
+    after the look.
+    """
+    with _alone_on(drive):
+        warden.note_drive(directory, drive.address, driver=NVME, group=drive.group)
+        try:
+            warden.bind(DEVICES / drive.address, warden.VFIO, override=warden.VFIO)
+        except OSError as error:
+            raise RigError(f"the disk {drive.address} could not be handed over: {error.strerror}") from None
+    driver = warden.driver_of(DEVICES / drive.address)
+    if driver != warden.VFIO:
+        raise RigError(f"the disk {drive.address} could not be handed over: its driver is {driver or 'none'}")
+    node = Path("/dev/vfio") / drive.group
+    _until(node.exists, _NODE_SECONDS)
+    if not os.access(node, os.R_OK | os.W_OK):
+        raise RigError(f"{node} is not accessible", hint="run as root, or own that file")
+
+
+@contextlib.contextmanager
+def _alone_on(drive: Drive) -> Iterator[None]:
+    """Hold a drive open exclusively while the block runs; raises RefusedTargetError while something else uses it."""
+    _until(lambda: not _uses(claims(drive.node)), _SETTLE_SECONDS)
+    require_free(drive, allow_in_use=True)
+    try:
+        descriptor = os.open(drive.node, os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise RefusedTargetError(f"{drive.node} is in use: {(error.strerror or str(error)).lower()}") from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _give_back(drive: Drive, directory: Path) -> None:
+    """Give a drive back, and wait until the host sees it as before."""
+    if not warden.give_back(directory, drive.address):
+        driver = warden.driver_of(DEVICES / drive.address) or "none"
+        raise RigError(
+            f"the disk {drive.address} did not come back to the driver {NVME}: it has {driver}",
+            hint="`virtune clean` tries again",
+        )
+    if not _until(lambda: _same(drive), _BACK_SECONDS):
+        raise RigError(
+            f"the disk {drive.address} is back with the driver {NVME}, but not as {drive.node} ({drive.number}) "
+            f"of {drive.size_bytes} bytes",
+            hint="the kernel's log (`dmesg`) says why",
+        )
+
+
+def _seen(address: str) -> bool:
+    """Whether this host sees a drive; the kernel asks it for its namespace after its driver has it."""
+    with contextlib.suppress(RigError):
+        return Path(drive_at(address).node).exists()
+    return False
+
+
+def _same(drive: Drive) -> bool:
+    with contextlib.suppress(RigError, OSError):
+        node = Path(drive.node).stat().st_rdev
+        return drive_at(drive.address) == drive and f"{os.major(node)}:{os.minor(node)}" == drive.number
+    return False
+
+
+def _until(holds: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_LOOK_SECONDS)
+    return True
+
+
+_SECTOR_BYTES = 512
+
+BOOT_SECONDS = 180.0
+"""Before the guest starts, the kernel locks all of its memory (some seconds for each 10 GiB) and resets the drive."""
+
+
+def taken(stack: Stack, run: Warden, ends: contextlib.ExitStack) -> Drive | None:
+    """Take the drive of a stack from the host until `ends`; None for a stack that has none."""
+    address = stack.device.vfio_pci
+    return None if address is None else ends.enter_context(handed_over(address, run.directory))
+
+
+def machine_of(started: StartedMachine, drive: Drive | None) -> Carried:
+    """Return a running machine: with a disk of QEMU's, or with a real drive."""
+    return Carried(started) if drive is None else Passed(started, drive)
+
+
+class Passed(Carried):
+    """A running machine whose guest has a drive of the host."""
+
+    stays = False
+
+    def __init__(self, started: StartedMachine, drive: Drive) -> None:
+        super().__init__(started)
+        self._drive = drive
+
+    def unfit(self, stack: Stack, ground: DiskImageSpec, *, anew: bool) -> str:  # noqa: ARG002 - whatever they are
+        """Say that it is of no use for another stack."""
+        return "a drive that is passed through comes with the machine"
+
+    def place(self, stack: Stack, ground: DiskImageSpec, *, anew: bool) -> str:  # noqa: ARG002 - always anew
+        """Have the guest look for the drive, and keep it from writing where the load does not."""
+        self._system.prepare(stack.device.bus_in_guest)
+        place_threads(stack, self.process)
+        # a guest without a system does not ask its only disk for its name
+        self.seen = self._system.look() if self._system.fixed else self._system.look(self._drive.serial)
+        if not ground.writes:
+            self._system.protect(self.seen.get("device", ""))
+        self.stack = stack
+        self.count += 1
+        return "disk"
+
+    def checks(self, stack: Stack, ground: DiskImageSpec) -> Iterator[Check]:  # noqa: ARG002 - there is no image
+        """Check the settings that are active now."""
+        yield self._accelerator_check()
+        here = HostsSide(
+            driver=warden.driver_of(DEVICES / self._drive.address),
+            pid=self.process.pid,
+            held=frozenset((self.process.descriptors() or {}).values()),
+            locked_bytes=self.process.locked_bytes(),
+        )
+        yield passed_check(self._execute, self._drive, here, self.seen, by_serial=not self._system.fixed)
+        yield from machine_checks(self._execute, stack, self.process, self.vm.version, self.seen.get("cpus"))
+        yield from pages_check(stack.machine, self.process)
+        yield from place_checks(stack, self.process)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostsSide:
+    """What this host shows of a drive that is with a guest: its driver, and QEMU's process with what it has open and
+    how much memory it has locked.
+    """
+
+    driver: str
+    pid: int
+    held: Collection[str]
+    locked_bytes: int
+
+
+def passed_check(ask: Ask, drive: Drive, here: HostsSide, seen: Mapping[str, str], *, by_serial: bool) -> Check:
+    """Check that QEMU has the drive, that the host's driver has not, and that the guest sees that very drive.
+
+    The guest found it by its serial number, or because it has no other disk.
+    """
+    at = f"/machine/peripheral/{DEVICE}"
+    kind, host = (str(ask("qom-get", {"path": at, "property": name})) for name in ("type", "host"))
+    group = f"/dev/vfio/{drive.group}"
+    size = int(seen.get("sectors", "0")) * _SECTOR_BYTES
+    wrong = {
+        f"QEMU's device is a {kind}": kind != warden.VFIO,
+        f"QEMU has the device {host}": host != drive.address,
+        f"its driver is {here.driver or 'none'}": here.driver != warden.VFIO,
+        f"QEMU does not hold {group}": group not in here.held,
+        f"the guest's drive has {size} bytes": size != drive.size_bytes,
+    }
+    differs = [words for words, holds in wrong.items() if holds]
+    named = f" under the serial number {drive.serial}" if by_serial else ""
+    proof = (
+        f"QMP qom-get {DEVICE}: {kind} of {host}; its driver on this host is {here.driver}; process {here.pid} holds "
+        f"{group} and has {format_bytes(here.locked_bytes)} of memory locked; the guest sees {size} bytes{named}"
+    )
+    found = "; ".join(differs) or drive.address
+    return Check(setting="storage.vfio_pci", asked=drive.address, found=found, proof=proof)

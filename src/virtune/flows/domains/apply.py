@@ -6,9 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from virtune.apply.journal import Entry, Journal, Restart, Step
-from virtune.apply.libvirt import LibvirtDomain
-from virtune.apply.plugging import StillPluggedError
-from virtune.apply.power import StillRunningError
+from virtune.apply.libvirt import LibvirtDomain, StillPluggedError, StillRunningError
 from virtune.dialects.libvirt.compare import dropped, foreign
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.flows.domains.advise import Advice

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from virtune.bench.guest.agent import AgentGuest
 from virtune.bench.libvirt.access import LibvirtLine
-from virtune.bench.libvirt.attached import Plugged, alone_in, strike_out, written_down
-from virtune.bench.libvirt.detach import take_out
+from virtune.bench.libvirt.attached import Plugged, alone_in, strike_out, take_out, written_down
 from virtune.bench.scratch import Scratch
 from virtune.model.errors import VirtuneError
 from virtune.virsh import Virsh

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from virtune.bench.verify.image import opened
+from virtune.bench.verify import opened
 from virtune.dialects.language import Language
 from virtune.dialects.languages import LIBVIRT, SUFFIXES, language_of
 from virtune.dialects.libvirt.domain import may_be_domain, read_domain
@@ -22,9 +22,8 @@ from virtune.probe.cpu import cpu_facts, online_cpus
 from virtune.probe.host import memory_facts
 from virtune.probe.images import image_views
 from virtune.probe.kernel import kernel_facts
-from virtune.probe.libvirt import libvirt_facts
 from virtune.probe.process import IO_URING, NATIVE, process_of_domain
-from virtune.probe.qemu import qemu_facts
+from virtune.probe.programs import libvirt_facts, qemu_facts
 from virtune.virsh import DumpedDomain, Virsh, version_of
 
 Fact = TypeVar("Fact")

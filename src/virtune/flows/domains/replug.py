@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from virtune.advise.running import differences
 from virtune.apply.journal import Entry, Plug
-from virtune.apply.libvirt import LibvirtDomain
-from virtune.apply.plugging import exchange, plug_in, plugged, require_spare, unplug
+from virtune.apply.libvirt import LibvirtDomain, exchange, plug_in, plugged, require_spare, unplug
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.dialects.libvirt.guest import disk_text
 from virtune.flows.domains.restart import another_image, require_in_force

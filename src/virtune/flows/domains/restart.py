@@ -10,8 +10,7 @@ from virtune.advise.audit import audit, rules
 from virtune.advise.running import differences
 from virtune.apply.health import read_sign, require_tellable, wait_until_well
 from virtune.apply.journal import Entry, Journal, Restart, Step
-from virtune.apply.libvirt import LibvirtDomain
-from virtune.apply.power import Power, StillRunningError
+from virtune.apply.libvirt import LibvirtDomain, Power, StillRunningError
 from virtune.dialects.libvirt.compare import unmet
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.dialects.libvirt.guest import after_power_off, plugged_counts

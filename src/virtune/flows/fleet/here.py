@@ -22,12 +22,11 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from virtune.bounded import read_bounded
-from virtune.detached import detach
 from virtune.fleet.ssh import HostError
 from virtune.model.errors import PreconditionError, UsageError
 from virtune.model.fleet_task import TaskProgress, TaskState
 from virtune.model.text import printable
-from virtune.shell import data_directory, last_line
+from virtune.shell import data_directory, detach, last_line
 from virtune.store.progress import RunProgress, run_of
 
 VERBS = ("compare", "check", "measure", "study", "sweep", "tune")

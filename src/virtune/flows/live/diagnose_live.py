@@ -14,13 +14,10 @@ from virtune.analyse.layers.live_path import live_paths, throttled_share
 from virtune.analyse.layers.tuning import answers_of, free_drive, not_applicable
 from virtune.analyse.trial.counters import read_counters
 from virtune.analyse.trial.usage import use
-from virtune.bench.counters import Sampler
-from virtune.bench.disk_queue import DiskQueue
-from virtune.bench.live.domain import LiveDomain
+from virtune.bench.counters import DiskQueue, Sampler
+from virtune.bench.live.domain import LiveDomain, LiveView, watched_moves
 from virtune.bench.live.monitor import monitored
-from virtune.bench.live.places import watched_moves
 from virtune.bench.live.rings import sampled
-from virtune.bench.live.view import LiveView
 from virtune.fio.live_load import rate_words, sequential_share, workload_words
 from virtune.model.bottleneck import DataPath, Diagnosis
 from virtune.model.counters import Use
@@ -28,8 +25,8 @@ from virtune.model.errors import PreconditionError, UsageError
 from virtune.model.guideline import Walk, walk
 from virtune.model.live import DiskCount, DiskCurve, DiskRates, LiveDisk, LiveVm, Move, RingRates
 from virtune.probe.devices import backing_of
-from virtune.probe.limits import disk_limits
-from virtune.probe.storage import nvme_idle
+from virtune.probe.host import nvme_idle
+from virtune.probe.kernel import disk_limits
 from virtune.virsh import Virsh
 
 _IN_GUEST = (

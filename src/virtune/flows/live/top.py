@@ -11,10 +11,9 @@ from typing import Self
 from virtune.analyse.layers.frame import not_watched, rings_moved
 from virtune.analyse.trial.counters import read_counters
 from virtune.bench.counters import Sampler
-from virtune.bench.live.domain import LiveDomains
+from virtune.bench.live.domain import LiveDomains, LiveSource
 from virtune.bench.live.monitor import LiveMonitor, LiveMonitors, monitored
 from virtune.bench.live.rings import RingReader, RingWatch
-from virtune.bench.live.view import LiveSource
 from virtune.bench.qmp import event_loop
 from virtune.flows.live.diagnose_live import with_devices
 from virtune.model.errors import PreconditionError

@@ -6,8 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from virtune import shell
-from virtune.bench.appliance.build import Appliance, appliance_for, appliances, look_alikes, remove, remove_halves
-from virtune.bench.appliance.chosen import Chosen, choose, chosen
+from virtune.bench.appliance.build import (
+    Appliance,
+    Chosen,
+    appliance_for,
+    appliances,
+    choose,
+    chosen,
+    look_alikes,
+    remove,
+    remove_halves,
+)
 from virtune.bench.appliance.sources import find_sources
 from virtune.bench.qemu.accelerator import Accelerator, accelerator_for
 from virtune.bench.qemu.machine import running
@@ -53,9 +62,9 @@ def ready_appliance(say: Callable[[Event], None]) -> None:
     what = "getting the guest ready"
     say(StepStarted(what=what))
     # the rig imports QMP and its event loop, which only booting a guest needs
-    from virtune.bench.qemu import guests
+    from virtune.bench.qemu import rig
 
-    guests.ready_appliance()
+    rig.ready_appliance()
     say(StepEnded(what=what))
 
 

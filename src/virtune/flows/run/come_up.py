@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from virtune.bench.outside import difference_outside, loaded_images, readable_outside
 from virtune.bench.port import Bench, DiskImageSpec, LoadJob, Window
-from virtune.bench.verify.judge import require_verified
+from virtune.bench.verify import require_verified
 from virtune.fio.data_check import STEPS, Step, checked, data_job, data_workload, difference_in, parts_for, regions_of
 from virtune.fio.job import COUNTED_SECONDS
 from virtune.flows.run.trial import KeptCaptures, Tools, ground_for

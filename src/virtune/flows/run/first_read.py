@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from virtune.bench.first_read import read_once
+from virtune.bench.cache_state import read_once
 from virtune.flows.run.trial import Tools
 from virtune.model.event import Event, Noticed, StepEnded, StepProgressed, StepStarted
 from virtune.model.stack import Stack

@@ -61,7 +61,7 @@ def with_drive(arms: Sequence[Arm], target: Path | None, *, builtin: bool) -> Gi
 def bring_back(study: Study) -> None:
     """Give back the drives that killed runs left with a guest, for a study that hands one over."""
     if any(arm.stack.device.vfio_pci is not None for arm in study.arms):
-        from virtune.bench.qemu.handed import recover
+        from virtune.bench.qemu.passthrough import recover
 
         recover()
 
@@ -73,8 +73,7 @@ def require_given(study: Study, *, allow_in_use: bool) -> None:
     address = next((found for arm in study.arms if (found := arm.stack.device.vfio_pci) is not None), None)
     if address is None:
         return
-    from virtune.bench.qemu.handed import recover, require_free
-    from virtune.bench.qemu.passthrough import address_of, drive_at
+    from virtune.bench.qemu.passthrough import address_of, drive_at, recover, require_free
 
     recover()
     try:
@@ -89,8 +88,7 @@ def _drive(asked: set[str | None], target: Path | None, *, simulated: bool) -> t
     """Return the address and the node of the only drive that is asked for; a simulation has none."""
     if simulated:
         raise RigError("a simulation has no drives")
-    from virtune.bench.qemu.handed import recover
-    from virtune.bench.qemu.passthrough import address_of, drive_at
+    from virtune.bench.qemu.passthrough import address_of, drive_at, recover
 
     recover()
     if PASSED_TARGET in asked and target is None:

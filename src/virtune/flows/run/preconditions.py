@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from virtune import shell
-from virtune.bench import filesystem
 from virtune.bench.permission import Held, admit
 from virtune.bench.rbd import PROGRAM as RBD
+from virtune.bench.scratch import FILESYSTEM_PROGRAMS, find_maker
 from virtune.flows.run.appliance import ready_appliance
 from virtune.flows.run.passed import require_given
 from virtune.model.errors import MissingToolError, PreconditionError, RefusedTargetError, RigError
@@ -51,8 +51,8 @@ def require_programs(study: Study, say: Callable[[Event], None]) -> None:
     if any(arm.stack.disk.format == "qcow2" for arm in study.arms):
         shell.find("qemu-img")
     for kind in sorted({arm.stack.disk.filesystem for arm in study.arms} - {"none"}):
-        for program in filesystem.PROGRAMS[kind]:
-            filesystem.find(program)
+        for program in FILESYSTEM_PROGRAMS[kind]:
+            find_maker(program)
     machines = {arm.stack.machine for arm in study.arms if arm.stack.kind.own_guest}
     for emulator in {machine.emulator for machine in machines}:
         program = shell.find(emulator or "qemu-system-x86_64")
@@ -119,8 +119,8 @@ def admitted(study: Study, leave: Leave) -> Iterator[Held | None]:
 
 def _require_host(study: Study) -> None:
     """Check the host's requirements for guests."""
+    from virtune.bench.qemu.carried import require_pages
     from virtune.bench.qemu.passthrough import require_lockable
-    from virtune.bench.qemu.placement import require_pages
 
     for arm in study.arms:
         try:

@@ -12,7 +12,7 @@ from virtune.model.errors import RefusedTargetError
 from virtune.model.evidence import StudyRecord
 from virtune.model.study import Identity, Study
 from virtune.model.units import format_bytes
-from virtune.probe.identity import identity_of
+from virtune.probe.devices import identity_of
 from virtune.store.store import Store
 
 

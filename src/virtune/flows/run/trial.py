@@ -11,15 +11,12 @@ from pathlib import Path
 
 from virtune.analyse.trial.derive import derive
 from virtune.bench.cache_state import cache_state_checks, set_cache
-from virtune.bench.counters import Sampler
-from virtune.bench.disk_queue import DiskQueue
-from virtune.bench.filesystem import image_bytes
-from virtune.bench.idle import idle_cost
-from virtune.bench.neighbour import IMAGE, neighbour
+from virtune.bench.counters import DiskQueue, Sampler
+from virtune.bench.neighbour import IMAGE, idle_cost, neighbour
 from virtune.bench.permission import Held
 from virtune.bench.port import PATIENCE_SECONDS, Bench, DiskImageSpec, HostCounters, LoadJob, Session, Window
-from virtune.bench.scratch import Scratch
-from virtune.bench.verify.judge import require_verified
+from virtune.bench.scratch import Scratch, image_bytes
+from virtune.bench.verify import require_verified
 from virtune.fio.as_asked import Ran, depth_check, load_checks
 from virtune.fio.exported import Clients
 from virtune.fio.job import COUNTED_SECONDS, FioJob, fio_job
@@ -43,8 +40,7 @@ from virtune.model.verification import not_shown_checks
 from virtune.model.workload import Workload
 from virtune.plan.guests import guest_seed, share_of
 from virtune.plan.interleave import trial_seed
-from virtune.probe.devices import backing_of
-from virtune.probe.identity import loop_file
+from virtune.probe.devices import backing_of, loop_file
 from virtune.shell import Warden
 
 

@@ -13,7 +13,7 @@ from virtune.analyse.search.pilot import BLOCKS_IN_BUDGET, PROBE_SLICES, SLICES,
 from virtune.analyse.search.tuning import tuning
 from virtune.analyse.trial.rejection import unsettled
 from virtune.bench.port import Bench, DiskImageSpec, Session
-from virtune.bench.verify.judge import require_verified
+from virtune.bench.verify import require_verified
 from virtune.flows.run.attempt import Attempts
 from virtune.flows.run.pace import before_seconds
 from virtune.flows.run.preconditions import Leave

@@ -1,13 +1,83 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QEMU: the installed programs, their versions, and the capabilities that they report."""
+"""Programs: the versions of fio, QEMU and libvirt that are installed here, and what they say that they can do."""
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 from virtune import shell
 from virtune.model.errors import MissingToolError, VirtuneError
-from virtune.model.facts import Program, QemuFacts, Unknown
-from virtune.probe.about import said_of_itself
+from virtune.model.facts import FioFacts, LibvirtFacts, Program, QemuFacts, Unknown
+
+_SAID: dict[tuple[object, ...], str] = {}
+"""Answers by the program's file as it was, and the options."""
+
+
+def said_of_itself(path: str, *options: str, timeout_seconds: float = 5.0, ok: tuple[int, ...] = (0,)) -> str:
+    """Return what a program prints for options that ask for its version or its abilities.
+
+    It is asked again when its file is another one. Raises VirtuneError as `shell.run` does.
+    """
+    try:
+        file = Path(path).stat()
+    except OSError:  # which `shell.run` says better
+        return shell.run([path, *options], timeout_seconds=timeout_seconds, ok=ok).stdout
+    identity = (file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns)
+    key = (path, options, identity)
+    if key not in _SAID:
+        _SAID[key] = shell.run([path, *options], timeout_seconds=timeout_seconds, ok=ok).stdout
+    return _SAID[key]
+
+
+def fio_facts() -> FioFacts:
+    """Return the fio of this host."""
+    try:
+        path = shell.find("fio")
+    except MissingToolError:
+        return FioFacts(program=Unknown("not installed"), engines=Unknown("not installed"))
+    try:
+        banner = said_of_itself(path, "--version").strip()
+        engines = read_engines(said_of_itself(path, "--enghelp"))
+    except VirtuneError as error:
+        return FioFacts(program=Unknown(error.message), engines=Unknown(error.message))
+    found = Program(
+        name="fio", path=path, version=banner.removeprefix("fio-"), package=Unknown("fio names no package")
+    )
+    return FioFacts(program=found, engines=engines or Unknown("`fio --enghelp` lists none"))
+
+
+def read_engines(text: str) -> tuple[str, ...]:
+    """Read the names from `fio --enghelp`: a headline, then one a line, perhaps with a note in brackets."""
+    return tuple(line.split()[0] for line in text.splitlines()[1:] if line.strip())
+
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)+")
+
+
+def libvirt_facts() -> LibvirtFacts:
+    """Return the libvirt programs of this host; the QEMU driver's own daemon before the old monolithic one."""
+    daemons = [_program(name) for name in ("virtqemud", "libvirtd")]
+    return LibvirtFacts(
+        client=_program("virsh"), daemon=next((one for one in daemons if isinstance(one, Program)), daemons[-1])
+    )
+
+
+def _program(name: str) -> Program | Unknown:
+    try:
+        path = shell.find(name)
+        text = said_of_itself(path, "--version")
+    except MissingToolError:
+        return Unknown("not installed")
+    except VirtuneError as error:
+        return Unknown(error.message)
+    version = _NUMBER.search(text)
+    return Program(
+        name=name,
+        path=path,
+        version=version[0] if version else Unknown(f"its version was not understood: {text[:60]!r}"),
+        package=Unknown("libvirt names no package"),
+    )
+
 
 _EMULATORS = (
     "qemu-system-x86_64",

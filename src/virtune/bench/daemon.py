@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rig `storage-daemon`: QEMU's block layer without a guest, exported over NBD, FUSE or vhost-user-blk.
+"""The rigs `storage-daemon` and `vhost-user`: QEMU's block layer without a guest, exported over NBD, FUSE or
+vhost-user-blk.
 
 One daemon lives as long as the study, and arms are switched in it over QMP: the export, its nodes, limits and
 IOThread are deleted after each trial and created again for the next. A new daemon is started on request, after one
 died, hung or failed its trial, and where remains of earlier arms would make verification impossible. The daemon is
 inspected before and after it opens the image, so that what the image adds (an io_uring, a native AIO context) can be
-told from what was there before. An IOThread is created first, so it is not taken for a worker thread.
+told from what was there before.
+
+A `qemu-storage-daemon` has no `query-iothreads` and names no thread, so an IOThread is created first, which no worker
+thread can then be taken for, and recognised as the one thread that appeared when it was created. Whether the export
+runs in it is verified under load, by the CPU time of the threads.
 """
 
 import contextlib
 import json
 import signal
 import socket
+import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,14 +25,23 @@ from pathlib import Path
 from typing import Any
 
 from virtune import shell
-from virtune.bench.daemon.export_settings import Served, export_checks, iothread_check_under_load, iothread_of
-from virtune.bench.daemon.vhost_user import queues_of
 from virtune.bench.load import run_here
 from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Surroundings, Window
 from virtune.bench.qmp import Monitor
-from virtune.bench.verify.engine import engine_check, engine_check_under_load, moved_since
-from virtune.bench.verify.image import cache_checks, node_checks, opened, rbd_checks
-from virtune.bench.verify.threads import cpu_of, since, spent_by_crew
+from virtune.bench.verify import (
+    cache_checks,
+    cpu_of,
+    engine_check,
+    engine_check_under_load,
+    moved_since,
+    node_checks,
+    on_off,
+    opened,
+    rbd_checks,
+    serving_thread,
+    since,
+    spent_by_crew,
+)
 from virtune.dialects.qemu.qmp import (
     EXPORT,
     IOTHREAD,
@@ -38,12 +53,94 @@ from virtune.dialects.qemu.qmp import (
     undo_commands,
 )
 from virtune.model.errors import RigError
-from virtune.model.evidence import CREW, Changeover, Check, InForce
+from virtune.model.evidence import CREW, UNDER_LOAD, Changeover, Check, InForce
 from virtune.model.knobs import needs_new_process
 from virtune.model.stack import Stack
 from virtune.model.target import FileTarget, NbdTarget, Target, VhostUserTarget
 from virtune.probe.process import IO_URING, PROC, Process, Rings
 from virtune.warden import mounts_below, unmount
+
+_MAIN_LOOP_NS = 5_000_000
+"""A main loop that does not serve the export uses little CPU: a connecting client costs it less than 5 ms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What a daemon shows of its export. `threads` are those that appeared with the IOThread; None: not shown."""
+
+    kind: str | None
+    threads: frozenset[int]
+    poll_max_ns: int | None
+    queues: int | None
+
+
+def export_checks(stack: Stack, served: Served) -> Iterator[Check]:
+    """Compare what the daemon shows of its export with the stack's settings."""
+    yield Check(setting="disk.export", asked=stack.export, found=served.kind, proof="QMP query-block-exports")
+    if stack.export == "vhost-user-blk" or stack.iothread is not None:
+        yield _thread_check(stack, served.threads)
+    if stack.poll_max_ns is not None:
+        found = None if served.poll_max_ns is None else str(served.poll_max_ns)
+        yield Check(
+            setting="iothread.poll_max_ns", asked=str(stack.poll_max_ns), found=found, proof="QMP qom-get poll-max-ns"
+        )
+    if stack.export == "vhost-user-blk":
+        found = None if served.queues is None else str(served.queues)
+        answers = "the server's answer to GET_QUEUE_NUM"
+        proof = answers if found else "the server does not answer GET_QUEUE_NUM"
+        yield Check(setting="export.num_queues", asked=str(stack.queues), found=found, proof=proof)
+
+
+def iothread_of(served: Served) -> int | None:
+    """Return the thread id of the export's IOThread, None where there is none or it cannot be identified."""
+    return next(iter(served.threads)) if len(served.threads) == 1 else None
+
+
+def iothread_check_under_load(stack: Stack, iothread: int, own_ns: int, main_ns: int) -> Check:
+    """Find out from the CPU time under load whether the IOThread or the main loop serves the export."""
+    served = serving_thread(own_ns, main_ns, main_enough_ns=_MAIN_LOOP_NS)
+    proof = f"thread {iothread} used {own_ns / 1e6:.1f} ms of CPU {UNDER_LOAD}, the main loop {main_ns / 1e6:.1f}"
+    found = None if served is None else on_off(served)
+    return Check(setting="export.iothread", asked=on_off(stack.in_iothread), found=found, proof=proof)
+
+
+def _thread_check(stack: Stack, threads: frozenset[int]) -> Check:
+    """Return the check before the load: the thread's existence does not prove yet that the export runs in it."""
+    asked = on_off(stack.in_iothread)
+    if not stack.in_iothread:
+        return Check(setting="export.iothread", asked=asked, found="off", proof="the daemon was given no IOThread")
+    if len(threads) != 1:
+        proof = f"{len(threads)} threads came with the IOThread, so it cannot be told apart"
+    else:
+        proof = f"thread {next(iter(threads))} came with the IOThread; the load tells whether the export runs in it"
+    return Check(setting="export.iothread", asked=asked, found=None, proof=proof)
+
+
+_GET_QUEUE_NUM = 17
+_VERSION = 1
+_REQUEST = struct.pack("=III", _GET_QUEUE_NUM, _VERSION, 0)
+_REPLY = struct.Struct("=IIIQ")
+
+_DEADLINE_SECONDS = 2.0
+"""The answer takes 0.5 ms (3000 times with QEMU 7.2); a server that is silent for this long hangs."""
+
+
+def queues_of(path: Path) -> int | None:
+    """Ask the server on this socket for the number of its queues; None when it does not say."""
+    with contextlib.suppress(OSError, EOFError), socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_DEADLINE_SECONDS)
+        connection.connect(str(path))
+        connection.sendall(_REQUEST)
+        answer = b""
+        while len(answer) < _REPLY.size:
+            part = connection.recv(_REPLY.size - len(answer))
+            if not part:
+                raise EOFError
+            answer += part
+        request, _, size, queues = _REPLY.unpack(answer)
+        return int(queues) if (request, size) == (_GET_QUEUE_NUM, 8) else None
+    return None
+
 
 PROGRAM = "qemu-storage-daemon"
 

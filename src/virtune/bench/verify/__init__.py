@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Verify settings on the running processes."""
