@@ -24,7 +24,7 @@ from virtune.bench.load import fio_engines
 from virtune.bench.port import Bench, DiskImageSpec, HostCounters, LoadJob, Surroundings, Window
 from virtune.bench.rigs import session
 from virtune.bench.scratch import Scratch
-from virtune.fio.exported import Clients
+from virtune.fio.generator import Clients
 from virtune.fio.job import fio_job
 from virtune.fio.results import read_result
 from virtune.fio.workloads import parse_workload

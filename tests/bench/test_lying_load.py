@@ -16,7 +16,7 @@ from tests.told_load import told
 
 from virtune.cli import run
 from virtune.fio.as_asked import ADDED, Ran, load_checks
-from virtune.fio.exported import Clients
+from virtune.fio.generator import Clients
 from virtune.fio.job import FioJob, fio_job
 from virtune.fio.options import ENGINES, SHAPING
 from virtune.fio.workloads import PROFILES, parse_workload

@@ -15,7 +15,7 @@ from tests.conftest import SPAN, User, eventually, generator, marked_processes
 from virtune.bench.port import Bench, DiskImageSpec, LoadJob, Session
 from virtune.bench.scratch import Scratch
 from virtune.bench.verify import require_verified
-from virtune.fio.exported import Clients
+from virtune.fio.generator import Clients
 from virtune.fio.job import fio_job
 from virtune.fio.workloads import parse_workload
 from virtune.model.errors import LoadError, NotInForceError, RigError

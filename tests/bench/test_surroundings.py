@@ -15,7 +15,7 @@ from virtune.bench.load import pin_check, pin_load
 from virtune.bench.metal import MetalSession
 from virtune.bench.neighbour import neighbour
 from virtune.bench.port import DiskImageSpec
-from virtune.fio.exported import Clients
+from virtune.fio.generator import Clients
 from virtune.fio.job import fio_job
 from virtune.fio.workloads import parse_workload
 from virtune.model.errors import LoadError

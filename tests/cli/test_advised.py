@@ -8,7 +8,7 @@ from tests.advise.cases import CASES
 
 from virtune.advise.audit import audit
 from virtune.cli.compare import command
-from virtune.fio.exported import Clients
+from virtune.fio.generator import Clients
 from virtune.fio.workloads import parse_workload
 from virtune.model.study import Study, StudyKind
 from virtune.plan.arms import arm_from_text, arms_from_vary, base_stack

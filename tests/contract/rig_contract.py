@@ -11,7 +11,7 @@ from tests.bench.loading import Kept
 
 from virtune.bench.port import Bench, DiskImageSpec, LoadJob, LoadOutput, Session, Window
 from virtune.bench.verify import require_verified
-from virtune.fio.exported import Clients
+from virtune.fio.generator import Clients
 from virtune.fio.job import fio_job
 from virtune.fio.results import read_result
 from virtune.fio.workloads import parse_workload

@@ -14,7 +14,7 @@ from tests.conftest import User
 from tests.published import schema
 
 from virtune.cli.study import QUICK_TRIALS
-from virtune.fio.exported import Clients
+from virtune.fio.generator import Clients
 from virtune.fio.workloads import parse_workload
 from virtune.flows.run.builtin_studies import builtin, builtins, filled, plan_text
 from virtune.flows.run.question import Question, study_for

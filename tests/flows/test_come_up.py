@@ -11,7 +11,7 @@ from tests.analyse.search_worlds import study_of
 
 from virtune.bench.port import Bench, DiskImageSpec, Keep, LoadJob, LoadOutput, Window
 from virtune.bench.scratch import Scratch
-from virtune.fio.exported import Clients
+from virtune.fio.generator import Clients
 from virtune.flows.run.trial import Tools
 from virtune.flows.run.tune import those_that_come_up
 from virtune.model.errors import LoadError, NotInForceError, PreconditionError, RigError, VirtuneError

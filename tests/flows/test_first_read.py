@@ -11,7 +11,7 @@ from tests.conftest import CALM, SPAN, User
 from tests.plan.forecast_studies import METAL, study_on
 
 from virtune.bench.scratch import Scratch
-from virtune.fio.exported import Clients
+from virtune.fio.generator import Clients
 from virtune.flows.run.first_read import ReadingProgress, reads_first
 from virtune.flows.run.pace import before_seconds
 from virtune.flows.run.study_images import resumed

@@ -13,7 +13,7 @@ from tests.told_load import told_output
 from virtune.bench.permission import Held
 from virtune.bench.port import Bench, DiskImageSpec, Keep, LoadJob, LoadOutput, Window
 from virtune.bench.scratch import Scratch
-from virtune.fio.exported import Clients
+from virtune.fio.generator import Clients
 from virtune.fio.workloads import parse_workload
 from virtune.flows.run.trial import Tools, run_trial
 from virtune.model.errors import LoadError, NotInForceError

@@ -13,7 +13,7 @@ from virtune.bench.permission import Held
 from virtune.bench.port import Bench, DiskImageSpec, Keep, LoadJob, LoadOutput, Window
 from virtune.bench.scratch import Scratch
 from virtune.bench.simulated import SimulatedBench, SimulatedSession
-from virtune.fio.exported import Clients
+from virtune.fio.generator import Clients
 from virtune.flows.run.attempt import Attempts
 from virtune.flows.run.preconditions import Leave
 from virtune.flows.run.study import resume_study, run_study

@@ -23,7 +23,7 @@ from virtune.bench.port import DiskImageSpec, LoadJob
 from virtune.bench.qemu.machine import PROGRAM
 from virtune.bench.qemu.rig import BareSession, Guests, GuestSession
 from virtune.bench.scratch import Scratch, image_bytes
-from virtune.fio.exported import Clients
+from virtune.fio.generator import Clients
 from virtune.fio.job import fio_job
 from virtune.fio.results import read_result
 from virtune.fio.workloads import parse_workload

@@ -16,7 +16,7 @@ from virtune.bench.port import DiskImageSpec, Session, Surroundings
 from virtune.bench.qemu.rig import CarriedBench, GuestBench, session
 from virtune.bench.scratch import Scratch
 from virtune.bench.verify import cpu_of
-from virtune.fio.exported import Clients
+from virtune.fio.generator import Clients
 from virtune.flows.run.attempt import Attempts
 from virtune.flows.run.question import Question, study_for
 from virtune.flows.run.study import finished_result

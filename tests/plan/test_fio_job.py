@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.plan.sections import sections
 
-from virtune.fio.exported import Clients
+from virtune.fio.generator import Clients
 from virtune.fio.job import COUNTED_SECONDS, FioJob, fio_job
 from virtune.fio.jobfile import read_job_file
 from virtune.fio.workloads import PROFILES, parse_workload

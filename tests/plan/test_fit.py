@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from virtune.fio.exported import Clients
+from virtune.fio.generator import Clients
 from virtune.fio.jobfile import read_job_file
 from virtune.fio.workloads import parse_workload
 from virtune.model.errors import PlanError, PreconditionError

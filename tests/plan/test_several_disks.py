@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from virtune.fio.exported import Clients
+from virtune.fio.generator import Clients
 from virtune.fio.job import fio_job
 from virtune.fio.workloads import parse_workload
 from virtune.model.contradictions import contradictions

@@ -10,7 +10,7 @@ from tests.conftest import generator
 from tests.plan.option_samples import SAMPLES
 from tests.plan.sections import sections
 
-from virtune.fio.exported import Clients
+from virtune.fio.generator import Clients
 from virtune.fio.job import FioJob, fio_job
 from virtune.fio.jobfile import read_job_file
 from virtune.fio.options import IN_FILES, SHAPING

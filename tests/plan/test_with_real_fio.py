@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import eventually
 from tests.plan.option_samples import SAMPLES
 
-from virtune.fio.exported import Clients
+from virtune.fio.generator import Clients
 from virtune.fio.job import FioJob, fio_job
 from virtune.fio.jobfile import read_job_file
 from virtune.fio.options import ENGINE_OPTIONS, ENGINES, IN_FILES, SHAPING

@@ -23,7 +23,7 @@ from virtune.bench.port import DiskImageSpec, LoadJob, LoadOutput, Window
 from virtune.bench.qemu.accelerator import Accelerator
 from virtune.bench.qemu.bare_load import least_seconds, miscounted, wrong_clock
 from virtune.bench.qemu.rig import BareSession
-from virtune.fio.exported import Clients
+from virtune.fio.generator import Clients
 from virtune.fio.job import fio_job
 from virtune.fio.results import read_result
 from virtune.fio.workloads import parse_workload

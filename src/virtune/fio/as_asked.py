@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from virtune.fio.consistency import contradictions
-from virtune.fio.exported import FIO
-from virtune.fio.generator import PROGRAM
+from virtune.fio.generator import FIO, PROGRAM
 from virtune.fio.job import FioJob
 from virtune.fio.job_options import size_of
 from virtune.fio.options import ALIASES, IN_FILES, NOTHING, SHAPING

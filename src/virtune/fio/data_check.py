@@ -17,9 +17,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
-from virtune.fio.exported import FIO, Clients, program_for
-from virtune.fio.job import FioJob, fio_job
-from virtune.fio.several import targets_of
+from virtune.fio.generator import FIO, Clients, program_for
+from virtune.fio.job import FioJob, fio_job, targets_of
 from virtune.model.target import Target, VhostUserTarget
 from virtune.model.units import format_bytes
 from virtune.model.workload import Workload, job

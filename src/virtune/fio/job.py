@@ -16,10 +16,11 @@ What fio 3.33 does, and why the job is written as it is (each was tried):
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import assert_never
 
-from virtune.fio.exported import (
+from virtune.fio.generator import (
     FIO,
     UNREAD,
     Chosen,
@@ -33,17 +34,107 @@ from virtune.fio.exported import (
     refuse_on_nbd,
     require_queues,
 )
-from virtune.fio.extent import extent_of, own_extent
-from virtune.fio.job_options import SYNCHRONOUS
+from virtune.fio.job_options import SYNCHRONOUS, in_milliseconds, milliseconds
 from virtune.fio.options import ENGINE_OPTIONS, ENGINES, check_together, read_option
-from virtune.fio.several import parts_of, require_divisible, targets_of
-from virtune.fio.times import in_milliseconds, milliseconds
 from virtune.fio.workloads import check_name
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.spelling import quoted
 from virtune.model.target import BareTarget, FileTarget, NbdTarget, Target, VhostUserTarget
-from virtune.model.workload import BACKGROUND, Job, Workload
+from virtune.model.units import format_bytes, parse_bytes
+from virtune.model.workload import BACKGROUND, Job, Workload, name_of_disk
 from virtune.model.workload import job as make_job
+
+_PAGE = 4096
+
+
+def extent_of(options: dict[str, str], target: Target) -> dict[str, str]:
+    """Return the first byte and the size that each clone touches; refuse an extent beyond the target or smaller than
+    a block.
+    """
+    whole = target.size_bytes
+    first, step = _share(options.get("offset", "0"), whole), _share(options.get("offset_increment", "0"), whole)
+    last = first + step * (int(options.get("numjobs", "1")) - 1)
+    size = _share(options["size"], whole) if "size" in options else whole - last
+    block = _largest_block(options)
+    if size < block or last + size > whole:
+        need = format_bytes(last + max(size, block))
+        raise PreconditionError(
+            f"the workload needs {need}, and the target has {format_bytes(whole)}",
+            hint="a larger --span, or smaller size=",
+        )
+    found = {"offset": str(first)} if "offset" in options else {}
+    found |= {"offset_increment": str(step)} if "offset_increment" in options else {}
+    return found | {"size": str(size)}
+
+
+def _share(text: str, whole: int) -> int:
+    """Read a size, or a share of the whole such as `50%`, the latter on a page boundary."""
+    if text.endswith("%"):
+        return whole * int(text[:-1]) // 100 // _PAGE * _PAGE
+    return parse_bytes(text)
+
+
+def _largest_block(options: dict[str, str]) -> int:
+    sizes = [parse_bytes(size) for size in re.split("[,-]", options.get("bsrange", options.get("bs", "4k")))]
+    sizes += [parse_bytes(part.partition("/")[0]) for part in re.split("[,:]", options.get("bssplit", "")) if part]
+    return max(sizes)
+
+
+def own_extent(options: dict[str, str], target: Target) -> None:
+    """Refuse an extent that may leave the target: a share is one of the real size, which only fio sees."""
+    shares = [key for key in ("size", "offset", "offset_increment") if options.get(key, "").endswith("%")]
+    if shares:
+        hint = "write it in bytes, or leave size out: the whole target is the default"
+        raise PlanError(f"the job file says {shares[0]}={options[shares[0]]}, a share of what fio finds", hint=hint)
+    if "size" not in options and {"offset", "offset_increment"} & options.keys():
+        raise PlanError(
+            "the job file says offset without size", hint="write size= as well, so that it ends on the target"
+        )
+    extent_of(options, target)
+
+
+def targets_of(target: Target) -> tuple[Target, ...]:
+    """Return each disk of a target by itself."""
+    if isinstance(target, FileTarget):
+        return tuple(replace(target, path=path, more=()) for path in (target.path, *target.more))
+    if isinstance(target, BareTarget):
+        buses = enumerate((target.bus, *target.more))
+        return tuple(replace(target, bus=bus, number=number, more=()) for number, bus in buses)
+    return (target,)
+
+
+def parts_of(workload: Workload, target: Target) -> Iterator[tuple[Target, str, Job]]:
+    """Yield for each disk its target and the name and the part of each job that loads it.
+
+    Raises PlanError if the clones of a job cannot be divided evenly.
+    """
+    several = targets_of(target)
+    for number, one in enumerate(several):
+        for job in workload.jobs:
+            # a background job keeps its name, by which its figures are left out
+            name = job.name if job.name == BACKGROUND else name_of_disk(job.name, number)
+            yield one, name, _share_of(job, len(several))
+
+
+def require_divisible(workload: Workload, target: Target) -> None:
+    """Raise PlanError for a job file on several disks: it runs as it is."""
+    if workload.verbatim is not None and len(targets_of(target)) > 1:
+        raise PlanError(
+            f"{workload.name} is a job file, which runs as it is and cannot be divided among several disks",
+            hint="write its words inline: rw=...,numjobs=...",
+        )
+
+
+def _share_of(job: Job, several: int) -> Job:
+    clones = int(job.get("numjobs", "1"))
+    if clones % several:
+        raise PlanError(
+            f"{job.name} has {clones} clones, which {several} disks cannot share evenly",
+            hint=f"`numjobs={several}` is one for each disk: --workload '...,numjobs={several}'",
+        )
+    options = {**job.as_dict(), "numjobs": str(clones // several)}
+    return job if several == 1 else replace(job, options=tuple(options.items()))
+
 
 PERCENTILES = "50:70:90:95:99:99.9:99.99"
 """The percentiles that fio prints besides its bins: those of the studies, and the tail."""

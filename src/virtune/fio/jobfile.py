@@ -8,8 +8,8 @@ which it takes for `[global]`), the file is refused with the reason.
 
 import re
 
+from virtune.fio.job_options import milliseconds
 from virtune.fio.options import ALIASES, NOTHING, SHAPING, check_together, read_option
-from virtune.fio.times import milliseconds
 from virtune.fio.workloads import JOBS_MAX
 from virtune.model.errors import PlanError
 from virtune.model.spelling import quoted

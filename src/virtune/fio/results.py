@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from virtune.fio.consistency import require_consistent
-from virtune.fio.json_runs import MOST_RUNS, FioRun, json_runs
-from virtune.fio.results_json import MARKS, holds_json
-from virtune.fio.results_text import read_text
-from virtune.fio.text_runs import split_runs
+from virtune.fio.results_json import MARKS, MOST_RUNS, FioRun, holds_json, json_runs
+from virtune.fio.results_text import read_text, split_runs
 from virtune.model.errors import ReadError
 from virtune.model.measurement import FioResult
 from virtune.model.text import without_prefix

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check that every workload of a study can run on every arm, before anything is created or filled."""
 
-from virtune.fio.exported import Clients, require_driven
+from virtune.fio.generator import Clients, require_driven
 from virtune.fio.job import fio_job
 from virtune.model.disks import bare_target
 from virtune.model.errors import PlanError, PreconditionError

@@ -9,8 +9,7 @@ never a difference between them.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from virtune.fio.exported import Clients
-from virtune.fio.generator import clones_of
+from virtune.fio.generator import Clients, clones_of
 from virtune.fio.job import fio_job
 from virtune.model.contradictions import contradictions
 from virtune.model.disks import bare_target, stack_of_disk

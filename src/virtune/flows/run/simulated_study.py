@@ -8,7 +8,7 @@ from pathlib import Path
 from virtune.bench.port import DiskImageSpec, Surroundings
 from virtune.bench.rigs import session
 from virtune.bench.scratch import Scratch
-from virtune.fio.exported import Clients
+from virtune.fio.generator import Clients
 from virtune.fio.options import ENGINES
 from virtune.flows.run.trial import Tools
 from virtune.model.errors import PreconditionError, RigError

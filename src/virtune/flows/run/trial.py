@@ -18,7 +18,7 @@ from virtune.bench.port import PATIENCE_SECONDS, Bench, DiskImageSpec, HostCount
 from virtune.bench.scratch import Scratch, image_bytes
 from virtune.bench.verify import require_verified
 from virtune.fio.as_asked import Ran, depth_check, load_checks
-from virtune.fio.exported import Clients
+from virtune.fio.generator import Clients
 from virtune.fio.job import COUNTED_SECONDS, FioJob, fio_job
 from virtune.model.disks import images_of
 from virtune.model.errors import LoadError, RigError
