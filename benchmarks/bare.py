@@ -27,8 +27,7 @@ from virtune.bench.qemu.bare import Line, find_guest, running_bare
 from virtune.bench.qemu.carried import place_threads
 from virtune.bench.qemu.machine import monitored, running
 from virtune.bench.qemu.rig import BareSession
-from virtune.dialects.qemu.guest import device_commands
-from virtune.dialects.qemu.parked import PARKED, first_commands, parked_command
+from virtune.dialects.qemu.guest import PARKED, device_commands, first_commands, parked_command
 from virtune.model.machine import Machine, Pins
 from virtune.model.stack import Device, Stack
 from virtune.probe.process import Process

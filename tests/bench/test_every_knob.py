@@ -32,7 +32,7 @@ from virtune.bench.verify import (
     rbd_checks,
 )
 from virtune.bench.verify import iothread_check_under_load as guest_iothread_check
-from virtune.dialects.libvirt.attach import plug_xml
+from virtune.dialects.libvirt.disk import plug_xml
 from virtune.dialects.qemu.guest import GuestMachine, device_commands, machine_argv, node_commands
 from virtune.dialects.qemu.guest import thread_commands as guest_threads
 from virtune.dialects.qemu.qmp import DaemonPlaces, daemon_commands

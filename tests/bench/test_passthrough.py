@@ -16,8 +16,7 @@ from tests.planted_pci import DRIVE, PlantedPci
 from virtune import warden
 from virtune.bench.qemu.passthrough import Drive, HostsSide, address_of, drive_at, passed_check, require_lockable
 from virtune.dialects.libvirt.disk import disk_xml
-from virtune.dialects.qemu.device import guest_arguments
-from virtune.dialects.qemu.guest import SLOTS
+from virtune.dialects.qemu.guest import SLOTS, guest_arguments
 from virtune.model.errors import PlanError, RigError
 from virtune.model.evidence import Check
 from virtune.model.machine import Machine

@@ -10,8 +10,13 @@ import pytest
 from tests.beside import qemu_beside
 
 from virtune.dialects.libvirt.disk import disk_xml
-from virtune.dialects.qemu.device import guest_arguments, guest_command_line, image_line, machine_arguments
-from virtune.dialects.qemu.guest import mapping_text
+from virtune.dialects.qemu.guest import (
+    guest_arguments,
+    guest_command_line,
+    image_line,
+    machine_arguments,
+    mapping_text,
+)
 from virtune.model.machine import Machine
 from virtune.model.stack import Device, Disk, Stack
 from virtune.model.units import Bytes

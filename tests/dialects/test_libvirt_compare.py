@@ -4,7 +4,7 @@
 from pathlib import Path
 
 from virtune.dialects.languages import LIBVIRT
-from virtune.dialects.libvirt.compare import dropped, foreign
+from virtune.dialects.libvirt.alter import dropped, foreign
 from virtune.model.domain import SettingChange
 
 TEXT = (Path(__file__).parents[1] / "captures" / "domains" / "vagrant-sata.xml").read_bytes()

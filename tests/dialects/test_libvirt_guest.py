@@ -7,9 +7,15 @@ import pytest
 
 from virtune.apply.health import Sign, read_sign
 from virtune.dialects.languages import LIBVIRT
-from virtune.dialects.libvirt.compare import unmet
-from virtune.dialects.libvirt.domain import read_domain
-from virtune.dialects.libvirt.guest import after_power_off, boot_disks, disk_text, has_agent, has_console
+from virtune.dialects.libvirt.alter import unmet
+from virtune.dialects.libvirt.domain import (
+    after_power_off,
+    boot_disks,
+    disk_text,
+    has_agent,
+    has_console,
+    read_domain,
+)
 from virtune.model.domain import SettingChange
 from virtune.model.errors import ReadError, UsageError
 

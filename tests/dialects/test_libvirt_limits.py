@@ -3,8 +3,7 @@
 
 import pytest
 
-from virtune.dialects.libvirt.domain import read_domain
-from virtune.dialects.libvirt.limits import limits_command, without
+from virtune.dialects.libvirt.domain import limits_command, read_domain, without
 from virtune.model.domain import DomainDisk
 
 BURST = (

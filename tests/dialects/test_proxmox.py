@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from virtune.dialects.languages import language_of
-from virtune.dialects.proxmox.alter import PROXMOX, commands
-from virtune.dialects.proxmox.domain import live
+from virtune.dialects.proxmox import PROXMOX, commands, live
 from virtune.model.domain import DiskSource, Domain, SettingChange
 from virtune.model.errors import PlanError, ReadError
 

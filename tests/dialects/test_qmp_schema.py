@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtune.dialects.qemu.schema import answer_properties, answer_schema, entities, find_member
+from virtune.dialects.qemu.answers import answer_properties, answer_schema, entities, find_member
 from virtune.model.knob import AskDevice, AskObject, AskSchema, Support
 
 SCHEMA: list[dict[str, Any]] = [

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The limits of a disk: those of its configuration, and those that only its running VM has."""
 
-from virtune.dialects.libvirt.limits import limits_command
+from virtune.dialects.libvirt.domain import limits_command
 from virtune.model.domain import DomainDisk
 from virtune.model.finding import Subject
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from virtune import shell
-from virtune.dialects.libvirt.guest import has_agent, has_console
+from virtune.dialects.libvirt.domain import has_agent, has_console
 from virtune.model.errors import PreconditionError, UsageError, VirtuneError
 from virtune.virsh import LibvirtRefused, Virsh
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
 
 from virtune.apply.journal import Plug
-from virtune.dialects.libvirt.domain import read_domain
-from virtune.dialects.libvirt.guest import boot_disks
+from virtune.dialects.libvirt.domain import boot_disks, read_domain
 from virtune.model.domain import HOTPLUG_BUSES, Domain, DomainDisk, SettingChange
 from virtune.model.errors import PreconditionError, VirtuneError
 from virtune.model.stack import POLL_DEFAULT_NS

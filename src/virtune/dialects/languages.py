@@ -11,7 +11,7 @@ from virtune.dialects.libvirt.domain import read_domain
 from virtune.dialects.libvirt.objections import require_accepted
 from virtune.dialects.nova import NOVA
 from virtune.dialects.openstack import OPENSTACK
-from virtune.dialects.proxmox.alter import PROXMOX
+from virtune.dialects.proxmox import PROXMOX
 from virtune.dialects.qemu.command import QEMU
 from virtune.dialects.vm_bhyve import VM_BHYVE
 from virtune.dialects.vmx import REFUSALS as VMX_REFUSALS

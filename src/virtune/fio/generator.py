@@ -3,8 +3,8 @@
 
 It knows fewer options than fio and is strict about them (loadgen/README.md), so a job that it would refuse, or
 interpret differently, must never reach it. Of a load on an export (NBD by fio's nbd engine, vhost-user-blk by fio's
-libblkio or by virtune-load) options without a meaning there are removed and reported; options whose removal would change
-the load are refused.
+libblkio or by virtune-load) options without a meaning there are removed and reported; options whose removal would
+change the load are refused.
 """
 
 import re

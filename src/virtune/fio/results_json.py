@@ -3,12 +3,13 @@
 
 Every value is checked before it is used: a wrong type or an impossible number raises ReadError with one sentence.
 fio's own oddities are accepted: `nan` and `-nan` (nothing was measured), the largest 64-bit number as the minimum of
-nothing, percentiles named "0.00", bins that carry fio's constants, an "All clients" entry that sums the others. fio 2
-writes latencies in microseconds (`clat`, where fio 3 has `clat_ns`), and up to 2.20 `io_bytes` is in KiB; the
+nothing, percentiles named "0.00", bins that carry fio's constants, an "All clients" entry that sums the others. fio
+2 writes latencies in microseconds (`clat`, where fio 3 has `clat_ns`), and up to 2.20 `io_bytes` is in KiB; the
 bandwidth `bw` is in KiB/s in all of them.
 
-Several runs may stand in one text (`fio --output-format=json ... >> file` appends). A run with --status-interval writes
-its result again and again, each with all I/Os since its begin; the last is the run's, the others are states of it.
+Several runs may stand in one text (`fio --output-format=json ... >> file` appends). A run with --status-interval
+writes its result again and again, each with all I/Os since its begin; the last is the run's, the others are states
+of it.
 """
 
 import json

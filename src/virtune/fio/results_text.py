@@ -3,15 +3,16 @@
 
 The text has less than JSON: numbers are rounded as printed, and `direct=` is missing unless the command line is
 included. Missing values are None. fio 3 writes `IOPS=35.3k, BW=138MiB/s (145MB/s)(276MiB/2001msec)`, fio 2 wrote
-`io=276MB, bw=138MB/s, iops=35300, runt=2001msec` and meant 1024 by its k. Units of time stand in parentheses and change
-from line to line.
+`io=276MB, bw=138MB/s, iops=35300, runt=2001msec` and meant 1024 by its k. Units of time stand in parentheses and
+change from line to line.
 
-`direct=` is read from the fio command line in a transcript of a terminal, where every option of it can be read and no
-job file is on it.
+`direct=` is read from the fio command line in a transcript of a terminal, where every option of it can be read and
+no job file is on it.
 
-Of several runs in one text each begins with the command in a transcript, the first job that fio announces, its version,
-or its results: with what of these comes first after the results of the run before. Results of the same process that come
-again are of --status-interval, and every machine of `fio --client` reports once: neither is another run.
+Of several runs in one text each begins with the command in a transcript, the first job that fio announces, its
+version, or its results: with what of these comes first after the results of the run before. Results of the same
+process that come again are of --status-interval, and every machine of `fio --client` reports once: neither is
+another run.
 """
 
 import re

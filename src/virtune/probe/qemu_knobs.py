@@ -17,8 +17,7 @@ from typing import Any
 
 from virtune import shell, warden
 from virtune.bounded import read_bounded
-from virtune.dialects.qemu.answers import read_answer
-from virtune.dialects.qemu.schema import Entities, answer_properties, answer_schema, entities
+from virtune.dialects.qemu.answers import Entities, answer_properties, answer_schema, entities, read_answer
 from virtune.model.errors import VirtuneError
 from virtune.model.knob import Answer, Ask, AskDevice, AskObject, AskSchema, Knob, Support
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from virtune.bench.guest.agent import AgentGuest, Refused
 from virtune.bench.guest.channel import SPEED_HINT, GuestError, read_clock, speed_words, wrong_speed
-from virtune.dialects.libvirt.attach import has_agent_channel
+from virtune.dialects.libvirt.disk import has_agent_channel
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.model.errors import PreconditionError, ReadError
 from virtune.model.stack import Stack, thread_number

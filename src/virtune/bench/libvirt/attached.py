@@ -22,7 +22,7 @@ from pathlib import Path
 from virtune import warden
 from virtune.bench.guest.agent import AgentGuest
 from virtune.bench.guest.channel import GuestError
-from virtune.dialects.libvirt.attach import alias_of, find_plugged
+from virtune.dialects.libvirt.disk import alias_of, find_plugged
 from virtune.model.errors import PreconditionError, ReadError, RigError
 from virtune.virsh import LibvirtRefused, Virsh
 

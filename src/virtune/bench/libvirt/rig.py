@@ -50,8 +50,8 @@ from virtune.bench.verify import (
     spent_by,
     words,
 )
-from virtune.dialects.libvirt.attach import driver_words, find_plugged, free_target, plug_xml
-from virtune.dialects.libvirt.compare import foreign
+from virtune.dialects.libvirt.alter import foreign
+from virtune.dialects.libvirt.disk import driver_words, find_plugged, free_target, plug_xml
 from virtune.dialects.libvirt.domain import domain_element
 from virtune.dialects.text.xml import Element, read_document
 from virtune.model.errors import PreconditionError, RigError

@@ -20,11 +20,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from virtune.bench.live.domain import PlaceReader
 from virtune.bench.live.rings import WRAP as _WRAP
 from virtune.bench.live.rings import QueueAddresses, RingReader, address_of
 from virtune.bench.qmp import Monitor
-from virtune.dialects.libvirt.domain import read_domain
-from virtune.dialects.libvirt.limits import limits_command, without
+from virtune.dialects.libvirt.domain import limits_command, read_domain, without
 from virtune.model.domain import Domain, DomainDisk
 from virtune.model.errors import NO_END, PreconditionError, RigError
 from virtune.model.live import DiskCount, LiveDisk, LiveVm, Move

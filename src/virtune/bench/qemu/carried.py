@@ -38,20 +38,23 @@ from virtune.dialects.qemu.guest import (
     AHCI,
     DEVICE,
     LIMITS,
+    attached,
     controller_id,
     device_commands,
     device_id,
+    first_commands,
     mapping_text,
     node_commands,
     node_of_turn,
     nodes_of_turn,
+    parked_command,
+    parked_node,
     plugged,
     removal_commands,
     switch_method,
     thread_commands,
     top_node,
 )
-from virtune.dialects.qemu.parked import attached, first_commands, parked_command, parked_node
 from virtune.dialects.qemu.qmp import Command, DaemonPlaces
 from virtune.model.disks import settings_of_second, stack_of_disk
 from virtune.model.errors import RigError

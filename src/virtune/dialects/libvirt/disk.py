@@ -3,16 +3,24 @@
 
 The mapping to QEMU's options was tried with `virsh domxml-to-native`, libvirt 9.0. Settings that libvirt cannot
 express are reported, never dropped silently.
+
+A disk that is attached to a running domain has one name twice: as serial number, by which the guest finds it, and in
+a user alias, which no other device of the domain has, so that detaching by it never affects another disk.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from string import ascii_lowercase
 from xml.sax.saxutils import escape
 
+from virtune.dialects.libvirt.domain import domain_element, read_domain
 from virtune.dialects.libvirt.words import BLOCK_SIZES, CONTROLLER_ATTRIBUTES, DRIVER_ATTRIBUTES
+from virtune.dialects.qemu.guest import AGENT_PORT
+from virtune.dialects.text.xml import Element, read_document
+from virtune.model.errors import PreconditionError
 from virtune.model.knobs import BY_ID
 from virtune.model.machine import Mapped, mapping_of
-from virtune.model.stack import LIMITS, POLL_DEFAULT_NS, Stack, setting_of
+from virtune.model.stack import LIMITS, POLL_DEFAULT_NS, Stack, setting_of, thread_number
 
 _TARGETS = {
     "virtio-blk": ("virtio", "vda"),
@@ -69,8 +77,8 @@ def disk_xml(
     lines = [
         f"<disk type='{kind}' device='disk'>",
         *_driver(driver, [*(_mapping(mapped) if of_disk else ()), *_metadata(disk.l2_cache_size)]),
-        f"  <source {where}={_attribute(image)}/>",
-        f"  <target dev={_attribute(target or _TARGETS[bus][1])} bus='{_TARGETS[bus][0]}'/>",
+        f"  <source {where}={_quoted(image)}/>",
+        f"  <target dev={_quoted(target or _TARGETS[bus][1])} bus='{_TARGETS[bus][0]}'/>",
         *_sizes(stack),
         *(f"  {element}" for element in also),
         *_limits(disk.limits),
@@ -124,11 +132,11 @@ def _sizes(stack: Stack) -> list[str]:
 
 
 def _driver(attributes: dict[str, str], inside: list[str]) -> list[str]:
-    words = "".join(f" {name}={_attribute(value)}" for name, value in attributes.items())
+    words = "".join(f" {name}={_quoted(value)}" for name, value in attributes.items())
     return [f"  <driver{words}>", *inside, "  </driver>"] if inside else [f"  <driver{words}/>"]
 
 
-def _attribute(value: str) -> str:
+def _quoted(value: str) -> str:
     """Return an attribute's value in the quotes that libvirt itself writes."""
     return "'" + escape(value, {"'": "&apos;"}) + "'"
 
@@ -184,3 +192,57 @@ def _unsaid(stack: Stack) -> tuple[str, ...]:
     if disk.l2_cache_size is not None:
         notes.append("<metadata_cache> is for all metadata of qcow2, where l2-cache-size is for its L2 tables alone")
     return tuple(notes)
+
+
+_ALIAS = "ua-"
+"""libvirt requires this prefix for user aliases."""
+
+_VIRTIO_NAMES = tuple(f"vd{letter}" for letter in reversed(ascii_lowercase))
+"""The last names come first: a user will probably take the next free one for a new disk."""
+
+
+def alias_of(name: str) -> str:
+    """Return the alias under which libvirt, and QEMU, know the disk of a name."""
+    return f"{_ALIAS}{name}"
+
+
+def plug_xml(stack: Stack, *, image: str, target: str, name: str, writable: bool) -> str:
+    """Render a stack as the disk to attach; raises ValueError for settings that libvirt cannot express."""
+    also = [f"<serial>{name}</serial>", f"<alias name='{alias_of(name)}'/>"]
+    also += [] if writable else ["<readonly/>"]
+    thread = thread_number(stack.device.iothread or "") or 1
+    return disk_xml(stack, image=image, target=target, iothread=thread, also=tuple(also)).disk + "\n"
+
+
+def free_target(*domains: bytes) -> str:
+    """Return a name for a disk that none of these configurations uses; raises PreconditionError without one."""
+    used = {disk.target for text in domains for disk in read_domain(text).disks}
+    found = next((target for target in _VIRTIO_NAMES if target not in used), None)
+    if found is None:
+        raise PreconditionError("the domain uses every name for a virtio disk from vda to vdz")
+    return found
+
+
+def find_plugged(domain: bytes, name: str) -> Element | None:
+    """Return the disk of that name in a running domain's XML; None when it is not there."""
+    root = domain_element(read_document(domain))
+    return next(
+        (disk for disk in root.all("devices/disk") if _attribute_of(disk, "alias", "name") == alias_of(name)), None
+    )
+
+
+def driver_words(disk: Element) -> Mapping[str, str]:
+    """Return the attributes of a disk's `<driver>`."""
+    driver = disk.child("driver")
+    return {} if driver is None else dict(driver.attributes)
+
+
+def has_agent_channel(domain: bytes) -> bool:
+    """Whether a domain has the port on which a guest agent listens."""
+    root = domain_element(read_document(domain))
+    return any(_attribute_of(channel, "target", "name") == AGENT_PORT for channel in root.all("devices/channel"))
+
+
+def _attribute_of(element: Element, child: str, attribute: str) -> str | None:
+    found = element.child(child)
+    return None if found is None else found.get(attribute)

@@ -3,20 +3,401 @@
 
 `-drive`, `-blockdev` and `-device`, in JSON and as `key=value`. It is only read: a running process keeps its command
 line, and the script that starts it belongs to others.
+
+Since libvirt 5.10 disks are `-blockdev` in JSON. What was plugged in later is not on the command line.
 """
 
+import contextlib
+import itertools
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from virtune.dialects.language import Language
-from virtune.dialects.qemu.opened import OpenedDisk, of_drive, of_nodes
-from virtune.dialects.qemu.words import Options, begins_with_qemu, command_lines, given
-from virtune.dialects.text.lines import BYTES_MAX
-from virtune.model.domain import Controller, Domain, DomainDisk, DomainThread, SettingChange
+from virtune.dialects.text.lines import BYTES_MAX, commands_of
+from virtune.model.domain import Controller, DiskSource, Domain, DomainDisk, DomainThread, SettingChange, SourceKind
 from virtune.model.errors import PlanError, ReadError
 from virtune.model.knobs import KNOBS
+from virtune.model.stack import THROUGH_CACHES
+from virtune.model.text import ESCAPE, prefix_of, without_prefix
+
+_DRIVERS = ("file", "host_device")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedImage:
+    """How one image was opened; None is QEMU's default."""
+
+    filename: str
+    aio: str | None
+    direct: bool | None
+    no_flush: bool | None
+
+
+def disks_of_argv(argv: Sequence[str]) -> dict[str, OpenedImage]:
+    """Return the images of a command line by their file names; what is not understood is left out."""
+    found = {}
+    for flag, value in itertools.pairwise(argv):
+        if flag not in ("-blockdev", "--blockdev") or not value.startswith("{"):
+            continue
+        try:
+            node = json.loads(value)
+        except (ValueError, RecursionError):
+            continue
+        image = _image(node)
+        if image is not None:
+            found[image.filename] = image
+    return found
+
+
+def _image(node: object) -> OpenedImage | None:
+    if not isinstance(node, Mapping) or node.get("driver") not in _DRIVERS:
+        return None
+    name, cache, aio = node.get("filename"), node.get("cache"), node.get("aio")
+    cache = cache if isinstance(cache, Mapping) else {}
+    if not isinstance(name, str):
+        return None
+    return OpenedImage(
+        filename=name,
+        aio=aio if isinstance(aio, str) else None,
+        direct=_flag(cache.get("direct")),
+        no_flush=_flag(cache.get("no-flush")),
+    )
+
+
+def _flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+Options = Mapping[str, str]
+
+_PROGRAM = re.compile(r"(?:[^\n]*/)?(?:qemu-system-[\w-]+|qemu-kvm|kvm)(?:\.exe)?")
+_MARKS = re.compile(
+    r"(?<![\w=,.-])-(?:drive|device|blockdev|machine|M|m|smp|cpu|object|name|netdev|enable-kvm|accel|display"
+    r"|nographic|chardev|hda|cdrom|boot|nodefaults|readconfig)\b|\bqemu-(?:system-\w|kvm\b)"
+)
+"""What lines of a command begin with, where each has been quoted or has a time stamp before it."""
+
+_PROMPT = re.compile(r"[+]+|\$")
+"""What a shell puts before a command that it shows."""
+
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+_WRAPPERS = frozenset({"sudo", "doas", "env", "exec", "command", "nice", "ionice", "chrt", "taskset", "numactl",
+                       "nohup", "setsid", "time", "prlimit", "systemd-run"})  # fmt: skip
+_HARMLESS = re.compile(r"set|cd|export|ulimit|umask")
+"""Commands that may precede QEMU's."""
+
+_START = re.compile(r"^\d{4}-\d\d-\d\d [^\n]*: starting up libvirt version[^\n]*\n", re.MULTILINE)
+"""The line in libvirt's log (`/var/log/libvirt/qemu/NAME.log`) before each start's command."""
+
+_WRAPPER_WORDS_MAX = 16
+_HEAD = 64 * 1024
+_ALONE = frozenset({"h", "help", "version", "S", "s", "snapshot", "enable-kvm", "no-kvm", "no-acpi", "no-hpet",
+                     "no-reboot", "no-shutdown", "nographic", "curses", "sdl", "daemonize", "nodefaults",
+                     "no-user-config", "nodefconfig", "usb", "full-screen", "no-frame", "no-quit", "alt-grab",
+                     "ctrl-grab", "portrait", "show-cursor", "localtime", "preconfig", "only-migratable",
+                     "mem-prealloc", "singlestep", "one-insn-per-tb", "old-param", "semihosting", "enable-fips",
+                     "win2k-hack", "no-fd-bootchk", "no-kvm-irqchip", "no-kvm-pit", "xen-attach",
+                     "xen-domid-restrict", "tdf"})  # fmt: skip
+"""QEMU's options without an argument (qemu-options.hx); what follows one is an option, or an image."""
+
+_IMAGE = re.compile(r"[/.:$]")
+"""What a name of an image has, and the value of an option that is not known here has seldom."""
+
+_MORE = re.compile(r".*(?:\$[@*]|\[[@*]\]).*|\$\{?\w*(?:ARG|OPT|PARAM|FLAG)\w*\}?", re.IGNORECASE | re.DOTALL)
+"""A shell's variable that holds more options, by its form or its usual names."""
+
+_FIRST = {"device": "driver", "object": "qom-type", "smp": "cpus", "name": "guest", "uuid": "uuid", "machine": "type",
+          "accel": "accel", "blockdev": "driver"}  # fmt: skip
+_IMAGES = {"hda": "0", "hdb": "1", "hdc": "2", "hdd": "3", "cdrom": "2", "fda": "0", "fdb": "1", "sd": "0"}
+_IMAGE_BUS = {"fda": "floppy", "fdb": "floppy", "sd": "sd"}
+
+
+def begins_with_qemu(text: bytes) -> bool:
+    """Whether the first command of a text starts QEMU's system emulator."""
+    return next(iter(command_lines(text[:_HEAD].decode(errors="replace"))), None) is not None
+
+
+def command_lines(text: str) -> Iterator[list[str]]:
+    """Yield QEMU's command lines, each from its program on; nothing where another command comes first."""
+    if "\0" in text:
+        words = text.strip("\0\n").split("\0")
+        yield from _from_program(words)
+        return
+    text = _unquoted(text)
+    lines = text.rstrip().split("\n")
+    if _one_word_a_line(lines):
+        yield lines
+        return
+    starts = _START.split(text)[1:]
+    for part in starts or [text]:
+        commands = _commands(part)
+        yield from itertools.islice(commands, 1) if starts else commands
+
+
+def _unquoted(text: str) -> str:
+    """Return a text without colours, and without what stands before its lines, if it stands before the program
+    too.
+    """
+    text = ESCAPE.sub("", text) if "\x1b" in text else text
+    prefix = prefix_of(text, _MARKS)
+    if prefix is None or not re.search(rf"^{prefix.pattern}\S*(?:qemu-|kvm\b)", text, re.ASCII | re.MULTILINE):
+        return text
+    return without_prefix(text, _MARKS)
+
+
+def _commands(text: str) -> Iterator[list[str]]:
+    """The command lines of a script up to what no shell could read; none where another command comes first."""
+    found = False
+    with contextlib.suppress(ValueError):
+        for words in commands_of(text):
+            here = list(_from_program(words))
+            if not (here or found or all(map(_ASSIGNMENT.fullmatch, words)) or _HARMLESS.fullmatch(words[0])):
+                return
+            found = found or bool(here)
+            yield from here
+
+
+def _from_program(words: Sequence[str]) -> Iterator[list[str]]:
+    """The words from the program on, behind variables and the programs that start others."""
+    shown = 1 if words and _PROMPT.fullmatch(words[0]) else 0
+    variables = (n for n, word in enumerate(words) if n >= shown and not _ASSIGNMENT.fullmatch(word))
+    at = next(variables, len(words))
+    reach = at + 1
+    if at < len(words) and words[at].rpartition("/")[2] in _WRAPPERS:
+        reach = min(at + _WRAPPER_WORDS_MAX, len(words))
+    for place in range(at, min(reach, len(words))):
+        following = words[place + 1 : place + 2]
+        # `modprobe kvm` and `kvm = 1` start nothing
+        if _PROGRAM.fullmatch(words[place]) and following and (following[0].startswith("-") or "." in following[0]):
+            yield list(words[place:])
+            return
+
+
+def _one_word_a_line(lines: Sequence[str]) -> bool:
+    """Whether a text is `/proc/PID/cmdline` with line feeds, which needs no quotes."""
+    return (
+        len(lines) > 1
+        and _PROGRAM.fullmatch(lines[0]) is not None
+        and lines[1].startswith("-")
+        and not any(line.startswith("-") and " " in line for line in lines)
+    )
+
+
+def given(words: Sequence[str]) -> Iterator[tuple[str, Options]]:
+    """Yield the options of a command line with what is given to each; an image alone is `drive`."""
+    at = 1
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if not word.startswith("-") or word == "-":
+            if _MORE.fullmatch(word):
+                yield "elsewhere", {word: "on"}
+            elif _IMAGE.search(word):
+                yield "drive", {"file": word, "index": "0"}
+            continue
+        name = word.removeprefix("-").removeprefix("-")
+        name = "machine" if name == "M" else name
+        following = words[at] if at < len(words) else ""
+        if name in _ALONE or (following.startswith("-") and len(following) > 1):
+            yield name, {}
+            continue
+        at += 1
+        if name in _IMAGES:
+            media = {"media": "cdrom"} if name == "cdrom" else {}
+            bus = {"if": _IMAGE_BUS[name]} if name in _IMAGE_BUS else {}
+            yield "drive", {"file": following, "index": _IMAGES[name], "id": name, **media, **bus}
+        else:
+            yield name, options_in(following, _FIRST.get(name, ""))
+
+
+def options_in(text: str, first: str) -> Options:
+    """Read `a=b,c=d` with `,,` for a comma, or JSON with its parts named by dots and its lists by numbers."""
+    if text.startswith("{"):
+        try:
+            return dict(_flat("", json.loads(text)))
+        except (ValueError, RecursionError):
+            return {}
+    found = {}
+    for place, part in enumerate(text.replace(",,", "\0").split(",")):
+        key, equals, value = part.replace("\0", ",").partition("=")
+        if place == 0 and first and not equals:
+            found[first] = key
+        else:
+            found[key] = value if equals else "on"
+    return found
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
+    items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
+    if items is not None:
+        for key, inner in items:
+            yield from _flat(f"{prefix}.{key}" if prefix else str(key), inner)
+    else:
+        yield prefix, {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+PROTOCOLS = frozenset({"file", "host_device", "host_cdrom", "nbd", "rbd", "iscsi", "http", "https", "ftp", "ftps",
+                       "ssh", "nfs", "gluster", "null-co", "null-aio", "nvme", "vvfat", "vxhs", "nvme-io_uring",
+                       "virtio-blk-vhost-vdpa", "virtio-blk-vhost-user", "virtio-blk-vfio-pci",
+                       "io_uring"})  # fmt: skip
+"""Drivers that open something; all others stand above one of them."""
+
+FILTERS = frozenset(
+    {"throttle", "copy-on-read", "preallocate", "compress", "blkdebug", "blklogwrites", "alloc-track"}
+)
+"""Drivers that pass requests on and have no format of their own."""
+
+_KINDS: Mapping[str, SourceKind] = {"": "file", "file": "file", "host_device": "file", "host_cdrom": "file",
+                                    "nvme": "nvme", "vvfat": "dir", "virtio-blk-vhost-vdpa": "vhostvdpa",
+                                    "virtio-blk-vhost-user": "vhostuser"}  # fmt: skip
+_NAMES = ("filename", "url", "image", "export", "target", "path", "device", "server.path", "server.host")
+_INHERITED = ("cache.direct", "cache.no-flush", "read-only")
+_LIMITS = {"iops-total": "total_iops_sec", "iops-read": "read_iops_sec", "iops-write": "write_iops_sec",
+           "bps-total": "total_bytes_sec", "bps-read": "read_bytes_sec", "bps-write": "write_bytes_sec"}  # fmt: skip
+_OLD_LIMITS = {"iops": "iops-total", "iops_rd": "iops-read", "iops_wr": "iops-write",
+               "bps": "bps-total", "bps_rd": "bps-read", "bps_wr": "bps-write"}  # fmt: skip
+_CHAIN_MAX = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedDisk:
+    """How QEMU opens one disk. `through` is what `-drive cache=` says of the device's write cache."""
+
+    filename: str = ""
+    protocol: str = ""
+    format: str | None = None
+    direct: bool = False
+    no_flush: bool = False
+    through: bool = False
+    aio: str | None = None
+    discard: str | None = None
+    detect_zeroes: str | None = None
+    copy_on_read: str | None = None
+    read_only: bool = False
+    cdrom: bool = False
+    snapshot: bool = False
+    limits: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def source(self) -> DiskSource:
+        """Where its data is. A descriptor that libvirt passes (`/dev/fdset/1`) is no block device."""
+        kind = _KINDS.get(self.protocol, "network")
+        if kind != "file":
+            protocol = self.protocol if kind == "network" else None
+            return DiskSource(kind=kind, name=self.filename or self.protocol, protocol=protocol)
+        if not self.filename:
+            return DiskSource(kind="none")
+        device = self.filename.startswith("/dev/") and not self.filename.startswith("/dev/fdset/")
+        return DiskSource(kind="block" if device or self.protocol.startswith("host_") else "file", name=self.filename)
+
+
+def of_nodes(nodes: Mapping[str, Options], name: str, groups: Mapping[str, Options]) -> OpenedDisk:
+    """Follow a disk's nodes from the device's down to the one that opens the file.
+
+    A guest's discard is passed down only while every node on the way unmaps (QEMU, bdrv_co_pdiscard); a node that is
+    written inside another does so unless told otherwise, and has that one's cache.
+    """
+    found = OpenedDisk()
+    limits: dict[str, int] = {}
+    unmaps = True
+    at: Options | None = nodes.get(name)
+    for _ in range(_CHAIN_MAX):
+        if at is None:
+            break
+        driver = at.get("driver", "")
+        said = _discard(at)
+        if unmaps and said != "unmap":
+            found, unmaps = replace(found, discard=said), False
+        found = _with_node(found, at, driver)
+        for limit, value in limits_of(groups.get(at.get("throttle-group", ""), {})):
+            limits[limit] = min(value, limits.get(limit, value))
+        if driver in PROTOCOLS:
+            break
+        at = _below(nodes, at)
+    return replace(found, discard="unmap" if unmaps and found.format else found.discard, limits=tuple(limits.items()))
+
+
+def _below(nodes: Mapping[str, Options], at: Options) -> Options | None:
+    inner = {key.removeprefix("file."): value for key, value in at.items() if key.startswith("file.")}
+    if not inner:
+        return nodes.get(at.get("file", ""))
+    return {key: at[key] for key in _INHERITED if key in at} | {"discard": "unmap"} | inner
+
+
+def _with_node(found: OpenedDisk, at: Options, driver: str) -> OpenedDisk:
+    """What one more node adds: of formats and switches the first counts, of the file the last."""
+    form = found.format
+    if form is None and driver not in FILTERS:
+        form = "raw" if driver in PROTOCOLS else driver or None
+    return replace(
+        found,
+        format=form,
+        filename=_name(at) or found.filename,
+        protocol=driver if driver in PROTOCOLS else found.protocol,
+        direct=at.get("cache.direct") == "on",
+        no_flush=at.get("cache.no-flush") == "on",
+        aio=at.get("aio") or found.aio,
+        detect_zeroes=found.detect_zeroes or at.get("detect-zeroes"),
+        copy_on_read="on" if driver == "copy-on-read" else found.copy_on_read,
+        read_only=found.read_only or at.get("read-only") == "on",
+    )
+
+
+def _name(at: Options) -> str:
+    image = f"{at['pool']}/{at['image']}" if "pool" in at and "image" in at else ""
+    return image or next((at[key] for key in _NAMES if at.get(key)), "")
+
+
+def _discard(at: Options) -> str | None:
+    said = at.get("discard")
+    return {"on": "unmap", "off": "ignore"}.get(said or "", said)
+
+
+def of_drive(drive: Options) -> OpenedDisk:
+    """How a `-drive` is opened."""
+    word = drive.get("cache", "writeback")
+    direct, no_flush = word in ("none", "off", "directsync"), word == "unsafe"
+    filename = drive.get("file") or drive.get("file.filename") or drive.get("filename", "")
+    cdrom = drive.get("media") == "cdrom"
+    form = drive.get("format") or drive.get("driver") or None
+    prefix = drive.get("file.driver") or filename.partition(":")[0]
+    protocol = {"fat": "vvfat"}.get(prefix, prefix)
+    return OpenedDisk(
+        filename=filename,
+        protocol=protocol if protocol in PROTOCOLS else "file",
+        format="raw" if form in PROTOCOLS else form,
+        direct=drive.get("cache.direct", "on" if direct else "off") == "on",
+        no_flush=drive.get("cache.no-flush", "on" if no_flush else "off") == "on",
+        through=drive.get("cache.writeback", "off" if word in THROUGH_CACHES else "on") == "off",
+        aio=drive.get("aio"),
+        discard=_discard(drive),
+        detect_zeroes=drive.get("detect-zeroes"),
+        copy_on_read=drive.get("copy-on-read"),
+        read_only="on" in (drive.get("readonly"), drive.get("read-only")) or cdrom,
+        cdrom=cdrom,
+        snapshot=drive.get("snapshot") == "on",
+        limits=tuple(limits_of(drive)),
+    )
+
+
+def limits_of(options: Options) -> Iterator[tuple[str, int]]:
+    """Yield limits by libvirt's names, as a group (`limits.iops-total`, `x-iops-total`) or a drive has them
+    (`throttling.iops-total`, `iops`); 0 is none.
+    """
+    for key, text in options.items():
+        word = key.removeprefix("limits.").removeprefix("throttling.").removeprefix("x-")
+        old, _, ending = word.partition("_max")
+        if old in _OLD_LIMITS:
+            word = _OLD_LIMITS[old] + ("-max" if "_max" in word else "") + ending.replace("_", "-")
+        base = word.removesuffix("-length").removesuffix("-max")
+        value = int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
+        if base in _LIMITS and value:
+            yield _LIMITS[base] + word[len(base) :].replace("-", "_"), value
+
 
 _DEVICES = {"scsi-hd": "scsi", "scsi-block": "scsi", "scsi-cd": "scsi", "ide-hd": "ide", "ide-cd": "ide",
             "ide-drive": "ide", "nvme": "nvme", "nvme-ns": "nvme", "usb-storage": "usb", "floppy": "fdc",
@@ -34,7 +415,7 @@ _DEFAULT_BUSES = (("pc-q35", "sata"), ("q35", "sata"), ("virt", "virtio"), ("s39
 _TOPOLOGY = ("sockets", "drawers", "books", "dies", "clusters", "modules", "cores", "threads")
 _CACHES = {(True, False): "none", (False, False): "writeback", (False, True): "unsafe", (True, True): "unsafe"}
 _THROUGH = {"none": "directsync", "writeback": "writethrough"}
-_KINDS = {"kvm": "kvm", "hvf": "hvf"}
+_ACCELERATORS = {"kvm": "kvm", "hvf": "hvf"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +492,7 @@ def _kind(program: str, options: Sequence[tuple[str, Options]], machine: Options
     asked += ["kvm"] * any(flag == "enable-kvm" for flag, _ in options)
     asked += [machine.get("accel", ""), "kvm" if program.endswith("kvm") else ""]
     first = next((one for one in asked if one), "")
-    return _KINDS.get(first.partition(":")[0], "qemu")
+    return _ACCELERATORS.get(first.partition(":")[0], "qemu")
 
 
 def _vcpus(smp: Options) -> int:

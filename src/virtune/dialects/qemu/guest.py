@@ -1,22 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """QEMU's language for guests: the command line of a machine, and the QMP commands of its disk.
 
-A machine is started without its disk, which is hot-plugged, so that the same machine can run one stack after another.
-The table of knobs says what a switch to another stack needs: settings of the nodes (engine, cache, format, limits)
-are exchanged below the running device, settings of the device need a new device, and settings of the machine need a
-new process. A disk on IDE or AHCI is present from the machine's start.
+A machine is started without its disk, which is hot-plugged, so that the same machine can run one stack after
+another. The table of knobs says what a switch to another stack needs: settings of the nodes (engine, cache, format,
+limits) are exchanged below the running device, settings of the device need a new device, and settings of the machine
+need a new process. A disk on IDE or AHCI is present from the machine's start.
+
+The block nodes of a printed disk are those measured in a storage daemon; only a virtio-blk device replaces the
+export.
 """
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from virtune.dialects.qemu.qmp import FILE_NODE, FORMAT_NODE, Command, DaemonPlaces, daemon_commands
+from virtune.dialects.qemu.qmp import FILE_NODE, FORMAT_NODE, IOTHREAD, Command, DaemonPlaces, daemon_commands
+from virtune.model.disks import stack_of_disk
 from virtune.model.knob import Change
 from virtune.model.knobs import turned
 from virtune.model.machine import MEMORY, Machine, Mapped, mapping_of
 from virtune.model.stack import PLUGGED, Device, Stack, writes_through
+from virtune.model.units import Bytes
 
 DEVICE = "disk0"
 """The id of the disk's device."""
@@ -374,3 +380,148 @@ def _sizes(device: Device) -> dict[str, Any]:
         "physical_block_size": device.physical_block_size,
     }
     return {name: value for name, value in asked.items() if value is not None}
+
+
+PRINTED_DEVICE = "virtio-disk0"
+"""The id of the device."""
+
+_OPTIONS = frozenset({"object-add", "blockdev-add"})
+
+
+def guest_arguments(stack: Stack, *, image: str, size_bytes: int, block_device: bool = False) -> tuple[str, ...]:
+    """Return the options of a guest's disk, in the order that QEMU needs.
+
+    `size_bytes` is that of a disk without an image. An IOThread and queues are written where the stack has them: an
+    export over NBD has neither, and then QEMU's defaults stand.
+    """
+    places = DaemonPlaces(image=image, size_bytes=size_bytes, socket="", mountpoint="", block_device=block_device)
+    if stack.kind.own_guest:
+        return _as_plugged(stack, places)
+    words: list[str] = []
+    node = FORMAT_NODE
+    for command in daemon_commands(stack, places):
+        if command.execute in _OPTIONS:
+            words += argument_of(command)
+            node = command.arguments.get("node-name", node)
+    return (*words, "-device", _json(_device(stack, node)))
+
+
+def _as_plugged(stack: Stack, places: DaemonPlaces) -> tuple[str, ...]:
+    """Write what a guest of the rig `qemu` was given by hot-plug; the ports it was plugged into are the rig's own."""
+    if stack.device.vfio_pci is not None:
+        return _words(device_commands(stack, ""))
+    nodes = daemon_commands(replace(stack, rig="storage-daemon", export="nbd", iothread=None), places)
+    commands = [*thread_commands(stack), *(one for one in nodes if one.execute in _OPTIONS)]
+    commands += device_commands(stack, top_node(commands))
+    return _words(commands)
+
+
+def _words(commands: Sequence[Command]) -> tuple[str, ...]:
+    words: list[str] = []
+    for command in commands:
+        arguments = {name: value for name, value in command.arguments.items() if value not in SLOTS}
+        words += argument_of(replace(command, arguments=arguments))
+    return tuple(words)
+
+
+def machine_arguments(stack: Stack) -> tuple[str, ...]:
+    """Return what the machine was given besides its disk, where it was asked for; an option of a command line that
+    has it already goes on in these words (`-machine`), or is replaced by them.
+    """
+    machine = stack.machine
+    asked = {"-machine": machine.type, "-cpu": machine.cpu, "-smp": machine.vcpus}
+    words = [word for flag, value in asked.items() if value is not None for word in (flag, str(value))]
+    if machine.memory is not None or machine.hugepages is not None:
+        words += ["-m", f"{machine.memory or MEMORY}B"]
+    return (
+        *words,
+        *hugepage_words(machine),
+        *(("-machine", MEMORY_BACKEND) if machine.hugepages is not None else ()),
+    )
+
+
+def guest_command_line(arguments: Sequence[str]) -> str:
+    """Write the options one per line, to be appended to an existing `qemu-system-...` command."""
+    pairs = zip(arguments[::2], arguments[1::2], strict=True)
+    return " \\\n".join(shlex.join(pair) for pair in pairs)
+
+
+def image_line(stack: Stack, *, image: str, size_bytes: int) -> str | None:
+    """Return the `qemu-img` line that makes an image with the stack's layout, None for one that needs none."""
+    disk = stack.disk
+    if disk.backend != "file" or (disk.format == "raw" and disk.preallocation is None):
+        return None
+    asked: dict[str, Bytes | str | bool | None] = {
+        "cluster_size": disk.cluster_size,
+        "extended_l2": disk.extended_l2,
+        "lazy_refcounts": disk.lazy_refcounts,
+        "preallocation": disk.preallocation,
+    }
+    options = [f"{name}={_word(value)}" for name, value in asked.items() if value is not None]
+    words = ["qemu-img", "create", "-f", disk.format, *(["-o", ",".join(options)] if options else [])]
+    return shlex.join([*words, image, str(size_bytes)])
+
+
+def _device(stack: Stack, node: str) -> dict[str, Any]:
+    device: dict[str, Any] = {"driver": "virtio-blk-pci", "id": PRINTED_DEVICE, "drive": node}
+    if stack.num_queues is not None:
+        device["num-queues"] = stack.num_queues
+    if stack.in_iothread:
+        device["iothread"] = IOTHREAD
+    # a guest that sees no write cache sends no flush: QEMU then makes each write durable before it says so
+    device["write-cache"] = "off" if writes_through(stack) else "on"
+    return device
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _word(value: object) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+
+
+PARKED = "parked"
+"""The node below the device between stacks: one that opens nothing."""
+
+
+def parked_node(number: int) -> str:
+    """Return the name of the node below a disk's device between stacks; 0 is the first disk."""
+    return node_of_turn(PARKED, number + 1) if number else PARKED
+
+
+def parked_command(size_bytes: int, *, read_only: bool, number: int = 0) -> Command:
+    """Render the node below a device between stacks: as large as the image, but without opening any."""
+    node = {
+        "driver": "null-co",
+        "node-name": parked_node(number),
+        "size": size_bytes,
+        "read-zeroes": False,
+        "read-only": read_only,
+    }
+    return Command(execute="blockdev-add", arguments=node)
+
+
+def first_commands(stack: Stack, size_bytes: int, *, read_only: bool) -> tuple[Command, ...]:
+    """Render the disks that a machine must have from its start, on parked nodes; nothing where it need not.
+
+    A drive that is passed through is on no node.
+    """
+    if stack.device.vfio_pci is not None:
+        return device_commands(stack, "")
+    if stack.device.bus in PLUGGED and not stack.machine.is_bare:
+        return ()
+    found: list[Command] = []
+    for number in range(stack.disks):
+        one = stack_of_disk(stack, number)
+        threads = thread_commands(one) if stack.machine.is_bare else ()
+        found += [command for command in threads if command not in found]
+        found.append(parked_command(size_bytes, read_only=read_only, number=number))
+        found += device_commands(one, parked_node(number), number)
+    return tuple(found)
+
+
+def attached(stack: Stack) -> tuple[Command, ...]:
+    """Render the devices of all disks, whatever is below them."""
+    each = (device_commands(stack_of_disk(stack, number), "", number) for number in range(stack.disks))
+    return tuple(command for commands in each for command in commands)

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from virtune.apply.journal import Entry, Journal, Restart, Step
 from virtune.apply.libvirt import LibvirtDomain, StillPluggedError, StillRunningError
-from virtune.dialects.libvirt.compare import dropped, foreign
+from virtune.dialects.libvirt.alter import dropped, foreign
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.flows.domains.advise import Advice
 from virtune.flows.domains.difference import unified

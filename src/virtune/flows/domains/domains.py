@@ -12,7 +12,7 @@ from virtune.bench.verify import opened
 from virtune.dialects.language import Language
 from virtune.dialects.languages import LIBVIRT, SUFFIXES, language_of
 from virtune.dialects.libvirt.domain import may_be_domain, read_domain
-from virtune.dialects.qemu.argv import disks_of_argv
+from virtune.dialects.qemu.command import disks_of_argv
 from virtune.dialects.text.xml import BYTES_MAX
 from virtune.model.domain import Domain
 from virtune.model.errors import ReadError, UsageError

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from virtune.advise.running import differences
 from virtune.apply.journal import Entry, Plug
 from virtune.apply.libvirt import LibvirtDomain, exchange, plug_in, plugged, require_spare, unplug
-from virtune.dialects.libvirt.domain import read_domain
-from virtune.dialects.libvirt.guest import disk_text
+from virtune.dialects.libvirt.domain import disk_text, read_domain
 from virtune.flows.domains.restart import another_image, require_in_force
 from virtune.model.domain import SettingChange
 from virtune.model.errors import PreconditionError

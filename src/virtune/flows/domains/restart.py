@@ -11,9 +11,8 @@ from virtune.advise.running import differences
 from virtune.apply.health import read_sign, require_tellable, wait_until_well
 from virtune.apply.journal import Entry, Journal, Restart, Step
 from virtune.apply.libvirt import LibvirtDomain, Power, StillRunningError
-from virtune.dialects.libvirt.compare import unmet
-from virtune.dialects.libvirt.domain import read_domain
-from virtune.dialects.libvirt.guest import after_power_off, plugged_counts
+from virtune.dialects.libvirt.alter import unmet
+from virtune.dialects.libvirt.domain import after_power_off, plugged_counts, read_domain
 from virtune.flows.domains.domains import surroundings
 from virtune.model.domain import DomainDisk, SettingChange
 from virtune.model.errors import NotInForceError, PreconditionError, VirtuneError

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from virtune.dialects.libvirt import words as libvirt_words
 from virtune.dialects.libvirt.disk import DiskXml, disk_xml
-from virtune.dialects.qemu.device import guest_arguments, guest_command_line, image_line, machine_arguments
+from virtune.dialects.qemu.guest import guest_arguments, guest_command_line, image_line, machine_arguments
 from virtune.model.knob import Choice, Knob, Number, Size, Switch
 from virtune.model.knobs import TURNED
 from virtune.model.stack import Stack, setting_of, with_setting

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Proxmox VE's VM configuration: read, altered in place (pure)."""
