@@ -24,10 +24,10 @@ from virtune.model.study import Trial
 from virtune.model.verdict import Comparison, Interval, Verdict
 from virtune.plan.arms import arms_from_vary, base_stack
 from virtune.report.charts import charts_of
-from virtune.report.charts.bars import iops_bars
 from virtune.report.charts.chart import Chart
 from virtune.report.charts.forest import forest_row
 from virtune.report.charts.stacked import layer_times
+from virtune.report.charts.tradeoff import iops_bars
 from virtune.report.pages.result import is_told, largest_decided, value_text
 from virtune.report.render.forest import COLUMNS, axis, axis_of, bar
 from virtune.report.words import quantity

@@ -10,7 +10,7 @@ from tests.report.records import record
 from virtune.analyse.study.host_fitness import fitness_of
 from virtune.flows.reports.report import svgs
 from virtune.model.fitness import Drift, Fitness
-from virtune.report.charts.host import HostCheck, host_over_time
+from virtune.report.charts.fleet import HostCheck, host_over_time
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,8 @@ from virtune.model.measurement import Histogram
 from virtune.model.remark import Remark, Weight
 from virtune.model.result import Waiver
 from virtune.model.verdict import Verdict
-from virtune.report.charts.forest import forest
-from virtune.report.charts.narrowing import narrowing
-from virtune.report.charts.percentiles import percentile_curve
-from virtune.report.charts.rounds import rounds_in_time
+from virtune.report.charts.distribution import percentile_curve, rounds_in_time
+from virtune.report.charts.forest import forest, narrowing
 from virtune.report.charts.stacked import cpu_by_thread
 from virtune.store.store import Store
 

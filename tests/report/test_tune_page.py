@@ -33,7 +33,7 @@ from virtune.model.tuning import Recommendation, Tuning
 from virtune.plan.codec import study_from_json, study_to_json
 from virtune.plan.space import Host
 from virtune.probe.host import host_facts
-from virtune.report.charts.race import pareto, race
+from virtune.report.charts.tradeoff import pareto, race
 from virtune.report.html.other_pages import search_page
 from virtune.report.json.probe import probe_document
 from virtune.report.json.tune import tuning_document

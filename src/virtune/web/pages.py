@@ -13,7 +13,7 @@ from virtune.model.result import Result
 from virtune.model.study import StudyKind
 from virtune.model.units import format_count, format_seconds, format_share
 from virtune.report.charts.chart import Chart
-from virtune.report.charts.host import HostCheck, host_over_time
+from virtune.report.charts.fleet import HostCheck, host_over_time
 from virtune.report.html.page import MARKS
 from virtune.report.pages.check import sentence
 from virtune.report.pages.evidence import drift_text

@@ -20,7 +20,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from virtune.bench.live.domain import PlaceReader
 from virtune.bench.live.rings import WRAP as _WRAP
 from virtune.bench.live.rings import QueueAddresses, RingReader, address_of
 from virtune.bench.qmp import Monitor

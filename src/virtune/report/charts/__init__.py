@@ -7,18 +7,13 @@ from dataclasses import replace
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
 from virtune.model.study import Study
-from virtune.report.charts.bars import iops_bars
 from virtune.report.charts.chart import Chart
+from virtune.report.charts.distribution import heat_map, percentile_curve, rounds_in_time
 from virtune.report.charts.extents import extents
-from virtune.report.charts.forest import forest
-from virtune.report.charts.heat import heat_map
-from virtune.report.charts.loads import load_curves
-from virtune.report.charts.narrowing import narrowing
-from virtune.report.charts.offered import against_offered
-from virtune.report.charts.percentiles import percentile_curve
-from virtune.report.charts.rounds import rounds_in_time
+from virtune.report.charts.forest import forest, narrowing
+from virtune.report.charts.loads import against_offered, load_curves
 from virtune.report.charts.stacked import cpu_by_thread, layer_times
-from virtune.report.charts.tradeoff import speed_against_cost
+from virtune.report.charts.tradeoff import iops_bars, speed_against_cost
 
 SIMULATED = "SIMULATED: invented figures, no disk was measured"
 """What stands above every picture of a simulated study, also where it stands alone."""

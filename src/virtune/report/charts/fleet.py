@@ -4,19 +4,82 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from virtune.model.finding import Audited, Severity
+from virtune.model.fitness import Fitness
 from virtune.model.fleet import FleetEffect, FleetLevel, FleetReport, FunnelPoint, HostAudit
 from virtune.model.metric import BY_ID
 from virtune.model.study import Study
 from virtune.model.units import format_share
 from virtune.model.verdict import Verdict
-from virtune.report.charts.audit_map import SEVERITY_COLOURS
-from virtune.report.charts.chart import SHAPES, Chart, file_name, specification
+from virtune.report.charts.chart import DASHES, PALETTE, SHAPES, Chart, file_name, specification
 from virtune.report.charts.forest import FOREST, LABEL, ROW, forest_row, forest_spec
+from virtune.report.pages.evidence import DRIFT_TOLD
 from virtune.report.pages.fleet import TOO_FEW_HOSTS, mean_ratio, next_ratio, rule_rows, verdict_words
 from virtune.report.render.forest import axis_of
 from virtune.report.words import TENFOLD, change_words, count_text, difference_text, limits_text
+
+MOST_DOMAINS = 120
+"""The most rows that are readable; those with the worst findings are drawn, and the table has all."""
+
+SEVERITY_COLOURS = {Severity.ERROR: "#ff9b8f", Severity.WARNING: "#ffc27a", Severity.TRY: "#9fd0ee"}
+"""The colour of each severity."""
+
+_INK = "#111111"
+"""The text colours on these backgrounds, on a light and on a dark page."""
+
+_CELL = 18
+
+
+def audit_map(audited: Sequence[Audited]) -> Chart | None:
+    """Draw VMs by rules; None where fewer than two VMs have findings."""
+    found = sorted((one for one in audited if one.findings), key=_weight, reverse=True)
+    if len(found) < 2:
+        return None
+    drawn = found[:MOST_DOMAINS]
+    rules = {finding.rule.id: finding.rule for one in drawn for finding in one.findings}
+    columns = sorted(rules, key=lambda name: (-rules[name].severity.rank, name))
+    rows = [
+        {"vm": f"{place}. {one.domain}", "rule": rule, "count": count, "severity": rules[rule].severity.value}
+        for place, one in enumerate(drawn, 1)
+        for rule, count in Counter(finding.rule.id for finding in one.findings).items()
+    ]
+    severities = [one for one in SEVERITY_COLOURS if any(rule.severity is one for rule in rules.values())]
+    axis = {"title": None, "labelLimit": 260, "grid": False}
+    colour = {
+        "field": "severity", "type": "nominal", "legend": {"title": None, "orient": "top"},
+        "scale": {"domain": [one.value for one in severities],
+                  "range": [SEVERITY_COLOURS[one] for one in severities]},
+    }  # fmt: skip
+    spec = {
+        "data": {"values": rows},
+        "encoding": {
+            "x": {"field": "rule", "type": "nominal", "sort": columns, "axis": {**axis, "orient": "top"}},
+            "y": {"field": "vm", "type": "nominal", "sort": None, "axis": axis},
+        },
+        "layer": [
+            {"mark": {"type": "rect", "opacity": 1}, "encoding": {"color": colour}},
+            {"mark": {"type": "text", "fontSize": 11, "color": _INK}, "encoding": {"text": {"field": "count"}}},
+        ],
+    }
+    most = Counter(rule for one in found for rule in {finding.rule.id for finding in one.findings}).most_common(1)[0]
+    left = len(found) - len(drawn)
+    rest = f" {left} VMs with fewer findings are in the table of findings only." if left else ""
+    return Chart(
+        name="audit-map",
+        title=f"{most[0]} ({rules[most[0]].name}) is found in {most[1]} of {count_text(len(audited), 'VM')}",
+        reading=f"A row is a VM, a column a rule, the number how many of its disks or places are concerned.{rest}",
+        spec=specification(spec, height=_CELL * len(drawn)),
+        columns=("VM", "rule", "severity", "places"),
+        rows=tuple((str(row["vm"]), str(row["rule"]), str(row["severity"]), str(row["count"])) for row in rows),
+    )
+
+
+def _weight(one: Audited) -> tuple[int, int]:
+    return max(finding.rule.severity.rank for finding in one.findings), len(one.findings)
+
 
 HOSTS_SHOWN = 60
 """The most rows that are readable: of more hosts the lowest and the highest, or the worst; the tables have all."""
@@ -24,7 +87,6 @@ HOSTS_SHOWN = 60
 _MEAN, _NEXT = "mean over hosts", "the next host"
 _MARKS = {**SHAPES, _MEAN: "diamond", _NEXT: "stroke"}
 _COLOURS = {"better": "#8fd6b0", "worse": "#ff9b8f", "same": "#cfd4da", "undecided": "#f3efe2"}
-_INK = "#111111"
 """The text colours on these backgrounds, on a light and on a dark page."""
 
 _STATES = {
@@ -42,7 +104,7 @@ others."""
 
 _LEGEND = {"title": None, "orient": "top", "columnPadding": 18}
 
-_CELL, _RANK_ROW, _FUNNEL_HEIGHT = 22, 18, 320
+_FLEET_CELL, _RANK_ROW, _FUNNEL_HEIGHT = 22, 18, 320
 
 
 def fleet_charts(found: FleetReport) -> Iterator[Chart]:
@@ -195,7 +257,7 @@ def matrix(effects: Sequence[FleetEffect]) -> Chart:
                 drawn, x="question", columns=list(dict.fromkeys(row["question"] for row in rows)), text="text",
                 colour="verdict", colours={one: _COLOURS[one] for one in words},
             ),
-            height=_CELL * _hosts_in(drawn),
+            height=_FLEET_CELL * _hosts_in(drawn),
         ),
         columns=("host", "question", "verdict", "difference"),
         rows=tuple((row["host"], row["question"], row["verdict"], row["text"]) for row in rows),
@@ -224,7 +286,7 @@ def rule_map(audits: Sequence[HostAudit]) -> Chart | None:
                 drawn, x="rule", columns=[row.rule.id for row in rows], text="count", colour="severity",
                 colours={one.value: SEVERITY_COLOURS[one] for one in severities},
             ),
-            height=_CELL * _hosts_in(drawn),
+            height=_FLEET_CELL * _hosts_in(drawn),
         ),
         columns=("host", "rule", "severity", "VMs"),
         rows=tuple((one["host"], one["rule"], one["severity"], one["count"]) for one in cells),
@@ -317,4 +379,85 @@ def _funnel_spec(rows: list[dict[str, Any]], reach: float, label: str) -> dict[s
             {"mark": {"type": "text", "align": "left", "dx": 9, "color": "currentColor", "fontSize": 12},
              "encoding": {"y": {"field": "distance", **y}, "text": {"field": "label"}}},
         ],
+    }  # fmt: skip
+
+
+_LEVEL, _NOISE, _DRIFT = "IOPS", "spread in %", "drift in % a minute"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCheck:
+    """A check of the host: when it was begun (ISO 8601), which load it ran on what, and what it found."""
+
+    created: str
+    load: str
+    fitness: Fitness
+
+
+def host_over_time(checks: Sequence[HostCheck]) -> Chart | None:
+    """Draw checks of one host in order of time; None before there are two with figures."""
+    known = [one for one in sorted(checks, key=lambda one: one.created) if one.fitness.iops is not None]
+    if len(known) < 2:
+        return None
+    rows = [row for one in known for row in _rows(one)]
+    fit = sum(not one.fitness.unfit for one in known)
+    return Chart(
+        name="host",
+        title=f"in {fit} of {count_text(len(known), 'check')} this host was fit to measure",
+        reading=(
+            "Each column of marks is one check, a hollow mark one that found the host unfit. A level that moves is "
+            "the host or its disk: a study before it and one after it are not comparable. The spread is that of IOPS "
+            "within a check; the drift has its 95 % interval, and the dashed line is no drift."
+        ),
+        spec=specification(_spec(rows)),
+        columns=(),  # the page has a table of its checks
+        rows=(),
+    )
+
+
+def _rows(one: HostCheck) -> list[dict[str, Any]]:
+    found = one.fitness
+    shared = {"begun": one.created, "load": one.load, "fit": not found.unfit}
+    rows = [{**shared, "figure": _LEVEL, "value": found.iops}]
+    if found.windows_cv is not None:
+        rows.append({**shared, "figure": _NOISE, "value": 100 * found.windows_cv})
+    if (drift := found.drift) is not None and drift.high - drift.low <= DRIFT_TOLD:
+        ends = {"low": 100 * drift.low, "high": 100 * drift.high, "none": 0}
+        rows.append({**shared, "figure": _DRIFT, "value": 100 * drift.per_minute, **ends})
+    return rows
+
+
+def _spec(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    loads = list(dict.fromkeys(row["load"] for row in rows))
+    figures = [one for one in (_LEVEL, _NOISE, _DRIFT) if any(row["figure"] == one for row in rows)]
+    legend = {"title": None, "orient": "top"} if len(loads) > 1 else None
+    x = {"field": "begun", "type": "temporal", "scale": {"type": "utc"},
+         "axis": {"title": "begun (UTC)", "grid": False}}  # fmt: skip
+    y = {"field": "value", "type": "quantitative", "scale": {"zero": False}, "axis": {"title": None, "format": "~s"}}
+    colours = {"domain": loads, "range": [PALETTE[at % len(PALETTE)] for at in range(len(loads))]}
+    dashes = {"domain": loads, "range": [list(DASHES[at % len(DASHES)]) for at in range(len(loads))]}
+    colour = {"field": "load", "type": "nominal", "legend": legend, "scale": colours}
+    dash = {"field": "load", "type": "nominal", "legend": legend, "scale": dashes}
+    point = {"type": "point", "size": 55, "opacity": 1}
+    header = {"title": None, "labelAngle": 0, "labelOrient": "top", "labelAnchor": "start"}
+    return {
+        "data": {"values": rows},
+        "facet": {"row": {"field": "figure", "type": "nominal", "sort": figures, "header": header}},
+        "resolve": {"scale": {"y": "independent"}},
+        "spec": {
+            "width": 560, "height": 90,
+            "encoding": {"x": x, "color": colour},
+            "layer": [
+                {"transform": [{"filter": "isValid(datum.none)"}],
+                 "mark": {"type": "rule", "strokeDash": [4, 3], "color": "currentColor", "opacity": 0.7},
+                 "encoding": {"x": None, "color": None, "y": {**y, "field": "none"}}},
+                {"transform": [{"filter": "isValid(datum.low)"}], "mark": {"type": "rule", "strokeWidth": 1.5},
+                 "encoding": {"y": {**y, "field": "low"}, "y2": {"field": "high"}}},
+                {"mark": {"type": "line", "strokeWidth": 1, "opacity": 0.6},
+                 "encoding": {"y": y, "strokeDash": dash}},
+                {"transform": [{"filter": "datum.fit"}], "mark": {**point, "filled": True}, "encoding": {"y": y}},
+                {"transform": [{"filter": "!datum.fit"}],
+                 "mark": {**point, "filled": False, "strokeWidth": 1.5}, "encoding": {"y": y}},
+            ],
+        },
     }  # fmt: skip

@@ -17,13 +17,12 @@ from virtune.model.sweep import LoadSweep
 from virtune.model.tuning import Recommendation, Tuning
 from virtune.model.units import format_bandwidth, format_count, format_ns, format_seconds, format_share
 from virtune.report.charts import labelled
-from virtune.report.charts.audit_map import audit_map
 from virtune.report.charts.chart import Chart
-from virtune.report.charts.fleet import fleet_charts, rule_map
+from virtune.report.charts.fleet import audit_map, fleet_charts, rule_map
 from virtune.report.charts.forest import FOREST
 from virtune.report.charts.loads import sweep_curve
-from virtune.report.charts.race import pareto, race
 from virtune.report.charts.stacked import times_of
+from virtune.report.charts.tradeoff import pareto, race
 from virtune.report.html.page import MARKS, ReportPage, Table, VerdictLine, host_text, page_of
 from virtune.report.pages import sweep as sweep_text
 from virtune.report.pages import tune as tune_text

@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Latencies by percentile and by round, and every trial in the order of time."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from virtune.model.evidence import StudyRecord, TrialRecord
+from virtune.model.gate import label_of
+from virtune.model.measurement import Histogram
+from virtune.model.metric import BY_ID, Metric
+from virtune.model.result import Result
+from virtune.model.units import format_ns
+from virtune.report.charts.chart import (
+    MOST_ARMS,
+    Chart,
+    arms_scale,
+    axis_ticks,
+    dash_scale,
+    file_name,
+    latency_limits,
+    specification,
+)
+from virtune.report.pages.result import largest_decided
+from virtune.report.words import quantity
+
+_STEPS = 12
+"""Points for each tenfold of 1/(1-p): closer ones are one pixel apart."""
+
+_TOLD = (50.0, 90.0, 99.0, 99.9, 99.99)
+
+
+def percentile_curve(result: Result, workload: str) -> Chart | None:
+    """Draw each arm's latencies by percentile; None where no arm has a distribution."""
+    arms = {
+        one.arm: one.histogram
+        for one in result.arms
+        if one.workload == workload and one.histogram is not None and one.histogram.count > 0
+    }
+    if not arms or len(arms) > MOST_ARMS:
+        return None
+    rows = [row for arm, histogram in arms.items() for row in _rows(arm, histogram)]
+    limits = [
+        {"from": 1.0, "to": 1 / (1 - percent / 100), "limit": limit.value / 1e6, "text": limit.text}
+        for limit in latency_limits(result.study)
+        # the curve is of reads and writes together
+        if BY_ID[limit.metric].of == "latency"
+        and (percent := BY_ID[limit.metric].percent) is not None
+        and percent < 100
+    ]
+    return Chart(
+        name=file_name("percentiles", workload),
+        title=_title(result, arms, workload),
+        reading=(
+            "All I/Os of an arm together. From left to right the curve goes ever further into the slowest ones; "
+            "lower is better. Where it is thin, fewer than 100 I/Os lie beyond, and it says little."
+            + (" The dashed line is the limit that was asked for, up to its percentile." if limits else "")
+        ),
+        spec=specification(_curve_spec(result, rows, limits), height=320),
+        columns=("arm", "I/Os", *(f"p{percent:g}" for percent in _TOLD)),
+        rows=tuple(
+            (arm, f"{histogram.count:,}", *(_told(histogram, percent) for percent in _TOLD))
+            for arm, histogram in arms.items()
+        ),
+    )
+
+
+def _title(result: Result, arms: dict[str, Histogram], workload: str) -> str:
+    tails = {arm: histogram.percentile(99.0) or 0.0 for arm, histogram in arms.items()}
+    if len(tails) < 2:
+        ((arm, one),) = arms.items()
+        return (
+            f"{workload}: half of the I/Os of {arm} take at most {_told(one, 50.0)}, 99 % at most {_told(one, 99.0)}"
+        )
+    least, most = format_ns(min(tails.values())), format_ns(max(tails.values()))
+    if least == most:
+        return f"{workload}: latency p99 is {least} in all arms"
+    # the curve is of all I/Os together, and the table's p99 that of a typical round
+    return f"{workload}: {largest_decided(result, workload, 'latency.p99', valued=False)}"
+
+
+def _told(histogram: Histogram, percent: float) -> str:
+    value = histogram.percentile(percent)
+    if value is None:
+        return "-"
+    return format_ns(value) if histogram.resolves(percent) else f"~{format_ns(value)}"
+
+
+def _rows(arm: str, histogram: Histogram) -> Iterator[dict[str, Any]]:
+    for step in range(int(math.log10(max(histogram.count, 10)) * _STEPS) + 1):
+        beyond = 10 ** (step / _STEPS)
+        percent = 100 * (1 - 1 / beyond)
+        value = histogram.percentile(percent)
+        if value is not None and value > 0:
+            yield {"arm": arm, "x": beyond, "latency": value / 1e6, "few": not histogram.resolves(percent)}
+
+
+def _curve_spec(result: Result, rows: list[dict[str, Any]], limits: list[dict[str, Any]]) -> dict[str, Any]:
+    labels = (
+        "datum.value < 1.5 ? '0 %' : datum.value < 3 ? '50 %' : datum.value < 15 ? '90 %' :"
+        " datum.value < 150 ? '99 %' : datum.value < 1500 ? '99.9 %' : datum.value < 15000 ? '99.99 %' : '99.999 %'"
+    )
+    x = {
+        "field": "x", "type": "quantitative", "scale": {"type": "log", "nice": False},
+        "axis": {"title": "percentile of I/Os", "values": [1, 2, 10, 100, 1000, 10000, 100000], "labelExpr": labels},
+    }  # fmt: skip
+    ticks = axis_ticks([row["latency"] for row in rows] + [one["limit"] for one in limits])
+    y = {
+        "field": "latency", "type": "quantitative", "scale": {"type": "log", "nice": False},
+        "axis": {"title": "latency in ms, lower is better", "values": ticks, "format": "~g"},
+    }  # fmt: skip
+    colour = {"field": "arm", "type": "nominal", "scale": arms_scale(result.study), "legend": {"title": None}}
+    dash = {"field": "arm", "type": "nominal", "scale": dash_scale(result.study), "legend": {"title": None}}
+    line = {"type": "line", "interpolate": "step-after"}
+    both = {"x": x, "y": y, "color": colour, "strokeDash": dash}
+    return {
+        "data": {"values": rows},
+        "layer": [
+            {"transform": [{"filter": "!datum.few"}], "mark": {**line, "strokeWidth": 2.2}, "encoding": both},
+            {"mark": {**line, "strokeWidth": 0.8, "opacity": 0.7}, "encoding": both},
+            *_limit_layers(limits, x, y),
+        ],
+    }
+
+
+def _limit_layers(limits: list[dict[str, Any]], x: dict[str, Any], y: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the limits as steps: none where none was asked for."""
+    if not limits:
+        return []
+    at = {"x": {**x, "field": "from"}, "y": {**y, "field": "limit"}}
+    return [
+        {"data": {"values": limits},
+         "mark": {"type": "rule", "strokeDash": [5, 4], "strokeWidth": 1.5, "color": "currentColor"},
+         "encoding": {**at, "x2": {"field": "to"}}},
+        {"data": {"values": limits},
+         "mark": {"type": "text", "align": "left", "baseline": "bottom", "dx": 4, "dy": -3, "fontSize": 11,
+                  "color": "currentColor"},
+         "encoding": {**at, "text": {"field": "text"}}},
+    ]  # fmt: skip
+
+
+_BINS_PER_DOUBLING = 4
+_MOST_PANELS = 8
+_MOST_COLUMNS = 60
+
+
+def heat_map(result: Result, record: StudyRecord, workload: str) -> Chart | None:
+    """Draw the latencies of each round; None where trials have no distributions, or there are too many arms."""
+    names = [arm.name for arm in result.study.arms]
+    trials = [
+        one for one in record.trials
+        if one.trial.workload == workload and one.measurement is not None and one.measurement.histogram is not None
+    ]  # fmt: skip
+    if not trials or len(names) > _MOST_PANELS or result.study.imported:
+        return None
+    each = math.ceil(max(one.trial.round for one in trials) / _MOST_COLUMNS)
+    counts: Counter[tuple[str, int, int]] = Counter()
+    totals: Counter[tuple[str, int]] = Counter()
+    for one in trials:
+        assert one.measurement is not None and one.measurement.histogram is not None  # noqa: S101, PT018 - chosen so
+        column = (one.trial.round - 1) // each
+        for value, count in one.measurement.histogram.bins:
+            counts[one.trial.arm, column, _row_of(value)] += count
+        totals[one.trial.arm, column] += one.measurement.histogram.count
+    rows: list[dict[str, Any]] = [
+        {"arm": arm, "round": column * each + 0.5, "to": (column + 1) * each + 0.5,
+         "low": 2 ** (number / _BINS_PER_DOUBLING) / 1e6, "high": 2 ** ((number + 1) / _BINS_PER_DOUBLING) / 1e6,
+         "share": math.log10(count / totals[arm, column] * 100)}
+        for (arm, column, number), count in sorted(counts.items())
+    ]  # fmt: skip
+    return Chart(
+        name=file_name("heat", workload),
+        title=f"{workload}: {_said(trials)}",
+        reading=(
+            "Darker means more I/Os. A second band is a second way that I/Os are served; a column that differs is a "
+            "round that something disturbed; what all panels share comes from below them, not from the arm."
+        ),
+        spec=specification(_heat_spec(rows, names), height=150),
+        columns=("arm", "rounds", "I/Os", "fastest", "slowest bin"),
+        rows=tuple(
+            (
+                name,
+                str(len({one["round"] for one in rows if one["arm"] == name})),
+                f"{sum(total for (arm, _), total in totals.items() if arm == name):,}",
+                format_ns(1e6 * min((one["low"] for one in rows if one["arm"] == name), default=0)),
+                format_ns(1e6 * max((one["high"] for one in rows if one["arm"] == name), default=0)),
+            )
+            for name in names
+        ),
+    )
+
+
+def _said(trials: list[TrialRecord]) -> str:
+    """Say between which values the tail of a round lay."""
+    tails: dict[str, list[float]] = {}
+    for one in trials:
+        tail = one.measurement and one.measurement.histogram and one.measurement.histogram.percentile(99.0)
+        if tail:
+            tails.setdefault(one.trial.arm, []).append(tail)
+    if not tails:
+        return "no round has enough I/Os for its latency p99"
+    every = [tail for one in tails.values() for tail in one]
+    low, high = format_ns(min(every)), format_ns(max(every))
+    if low == high:
+        return f"latency p99 is {low} in each round"
+    return f"latency p99 of a round lies between {low} and {high}"
+
+
+@cache
+def _row_of(nanoseconds: int) -> int:
+    """Return the row of a latency; the same few thousand values come in every trial."""
+    return math.floor(math.log2(max(nanoseconds, 1)) * _BINS_PER_DOUBLING)
+
+
+def _heat_spec(rows: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:
+    every = axis_ticks([row["low"] for row in rows])
+    tens = [tick for tick in every if f"{tick:e}".startswith("1")]
+    ticks = tens if len(tens) > 2 else every
+    shares = [row["share"] for row in rows]
+    powers = [power for power in (-2, -1, 0, 1) if min(shares) <= power <= max(shares)]
+    return {
+        "data": {"values": rows},
+        "facet": {"row": {"field": "arm", "type": "nominal", "sort": names, "header": {"title": None, "labelAngle": 0,
+                                                                                        "labelAlign": "left"}}},
+        "spec": {
+            "width": 520, "height": 130,
+            # no words for a screen reader on thousands of cells: the table below has the numbers
+            "mark": {"type": "rect", "aria": False},
+            "encoding": {
+                "x": {"field": "round", "type": "quantitative", "scale": {"nice": False, "zero": False},
+                      "axis": {"title": "round", "grid": False, "tickMinStep": 1, "format": "d"}},
+                "x2": {"field": "to"},
+                "y": {"field": "low", "type": "quantitative", "scale": {"type": "log", "nice": False},
+                      "axis": {"title": "latency in ms", "values": ticks, "format": "~g", "grid": False}},
+                "y2": {"field": "high"},
+                "color": {"field": "share", "type": "quantitative",
+                          "scale": {"scheme": "viridis", "reverse": True},
+                          "legend": {"title": "% of I/Os",
+                                     "labelExpr": "format(pow(10, datum.value), '~g')", "values": powers}},
+            },
+        },
+    }  # fmt: skip
+
+
+_SCALES = {
+    "1/s": (1.0, ""),
+    "B/s": (1e6, " in MB/s"),
+    "ns": (1e6, " in ms"),
+    "%": (1.0, " in %"),
+    "s/io": (1e-6, " in us"),
+    "1/io": (1.0, ""),
+}
+
+
+_LONG_SECONDS = 180
+
+
+def rounds_in_time(result: Result, record: StudyRecord, workload: str) -> Chart | None:
+    """Draw the main metric of every attempt; None where there are fewer than two or they have no times."""
+    study, metric = result.study, BY_ID[result.study.metric]
+    if study.imported or len(study.arms) > MOST_ARMS:
+        return None
+    attempts = [one for one in record.attempts or record.trials if one.trial.workload == workload]
+    last = {(one.trial.number, one.attempt) for one in record.trials}
+    rows = [
+        row
+        for one in attempts
+        if (row := _row(result, one, metric, last=(one.trial.number, one.attempt) in last)) is not None
+    ]
+    if len(rows) < 2:
+        return None
+    bad = sum(not row["counts"] for row in rows)
+    return Chart(
+        name=file_name("rounds", workload),
+        title=f"{workload}: {len(rows)} trials in order of time" + (f", {bad} of them did not count" if bad else ""),
+        reading=(
+            "Each mark is one trial; a line joins those of one arm. Arms that move together show the host, an arm "
+            "that moves alone shows itself. Hollow marks do not count: something else disturbed the trial, or it was "
+            "repeated."
+        ),
+        spec=specification(_rounds_spec(result, rows, metric), height=260),
+        columns=("second", "arm", "round", metric.label, "did it count"),
+        rows=tuple((f"{row['second']:.0f}", row["arm"], str(row["round"]), row["shown"], row["why"]) for row in rows),
+    )
+
+
+def _row(result: Result, one: TrialRecord, metric: Metric, *, last: bool) -> dict[str, Any] | None:
+    """Return a mark of an attempt; only the last one of a trial may count."""
+    measured = one.measurement.get(metric.id) if one.measurement is not None else None
+    try:
+        second = (datetime.fromisoformat(one.ended) - datetime.fromisoformat(result.study.created)).total_seconds()
+    except (ValueError, TypeError):
+        return None
+    if measured is None or one.measurement is None:
+        return None
+    causes = ", ".join(map(label_of, one.measurement.causes))
+    counts = last and result.counts(one.trial.arm, one.measurement)
+    told = f"{causes}; repeated" if causes else "repeated"
+    return {
+        "second": second,
+        "arm": one.trial.arm,
+        "round": one.trial.round,
+        "value": measured / _SCALES[metric.unit][0],
+        "shown": quantity(metric, measured),
+        "counts": counts,
+        "why": f"no: {causes if last else told}" if not counts else f"yes, although: {causes}" if causes else "yes",
+    }
+
+
+def _rounds_spec(result: Result, rows: list[dict[str, Any]], metric: Metric) -> dict[str, Any]:
+    better = "higher is better" if metric.better == "higher" else "lower is better"
+    long = max(row["second"] for row in rows) > _LONG_SECONDS
+    label = "format(datum.value / 60, '.3~g')" if long else "format(datum.value, '~g')"
+    x = {
+        "field": "second", "type": "quantitative",
+        "axis": {"title": f"{'minutes' if long else 'seconds'} since the study began", "labelExpr": label},
+    }  # fmt: skip
+    y = {
+        "field": "value", "type": "quantitative", "scale": {"zero": False},
+        "axis": {"title": f"{metric.label}{_SCALES[metric.unit][1]}, {better}", "format": "~s"},
+    }  # fmt: skip
+    colour = {"field": "arm", "type": "nominal", "scale": arms_scale(result.study), "legend": {"title": None}}
+    dash = {"field": "arm", "type": "nominal", "scale": dash_scale(result.study), "legend": {"title": None}}
+    point = {"type": "point", "size": 45, "opacity": 1}
+    return {
+        "data": {"values": rows},
+        "encoding": {"x": x, "y": y, "color": colour},
+        "layer": [
+            {"transform": [{"filter": "datum.counts"}], "mark": {"type": "line", "strokeWidth": 1, "opacity": 0.6},
+             "encoding": {"strokeDash": dash}},
+            {"transform": [{"filter": "datum.counts"}], "mark": {**point, "filled": True}},
+            {"transform": [{"filter": "!datum.counts"}], "mark": {**point, "filled": False, "strokeWidth": 1.5}},
+        ],
+    }  # fmt: skip
