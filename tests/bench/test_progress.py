@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from virtune.bench.guest.load import busy_words
 from virtune.bench.load import STUCK_SECONDS, Progress
-from virtune.bench.qemu.loaded import busy_words
 from virtune.model.facts import BusyFacts, Pressure, Unknown
 from virtune.model.workload import Workload, job
 

@@ -16,7 +16,8 @@ from virtune import shell
 from virtune.bench.appliance.build import appliance_for
 from virtune.bench.appliance.sources import find_sources
 from virtune.bench.port import LoadOutput, Session, Surroundings
-from virtune.bench.qemu.rig import GuestBench, Guests, bare_guests, linux_guests
+from virtune.bench.qemu.load import GuestBench
+from virtune.bench.qemu.rig import Guests, bare_guests, linux_guests
 from virtune.bench.rigs import SESSIONS, session
 from virtune.bench.scratch import Scratch
 from virtune.bench.simulated import session as simulated

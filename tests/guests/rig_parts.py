@@ -7,7 +7,7 @@ from tests.bench.loading import raw_job, run
 from tests.conftest import SPAN
 
 from virtune.bench.port import DiskImageSpec, LoadOutput
-from virtune.bench.qemu.rig import GuestBench
+from virtune.bench.qemu.load import GuestBench
 from virtune.model.evidence import Check
 from virtune.model.machine import Machine
 from virtune.model.stack import Stack

@@ -12,8 +12,9 @@ from tests.guests.conftest import TCG
 
 from virtune import shell
 from virtune.bench.appliance.build import Appliance
+from virtune.bench.guest.load import let_go, skew_seconds
 from virtune.bench.port import DiskImageSpec
-from virtune.bench.qemu.load import armed, first_operations, let_go, started
+from virtune.bench.qemu.load import LinuxLoad
 from virtune.bench.qemu.rig import GuestSession
 from virtune.model.stack import Disk, Stack
 from virtune.model.target import GuestTarget
@@ -47,15 +48,18 @@ def test_two_guests_begin_together(appliance: Appliance, image: Path, one_warden
                     f"[x]\nioengine=libaio\ndirect=1\niodepth=4\nbs=4k\nrw=randread\nfilename={bench.target.path}\n"
                 )
                 text += f"size={SPAN}\ntime_based=1\nruntime=300ms\nallow_file_create=0\n"
-                loads.append((bench, raw_job(text, engine="libaio")))
-            running = started(loads)
-            armed(running)
+                loads.append(LinuxLoad(bench, raw_job(text, engine="libaio")))
+            for one in loads:
+                one.start()
+            for one in loads:
+                one.arm()
+                one.bench.begin()
             before = [bench.vm.operations() for bench in benches]
-            assert all(one.process.wait(0.3) is None for one in running), "a load waits at the barrier"
+            assert all(one.process.wait(0.3) is None for one in loads), "a load waits at the barrier"
             assert [bench.vm.operations() for bench in benches] == before, "and does nothing there"
-            let_go(running)
-            skews.append(first_operations(running, before))
-            for one in running:
+            let_go(loads)
+            skews.append(skew_seconds(loads))
+            for one in loads:
                 output = one.process.wait(60)
                 assert output is not None
                 assert output.status == 0

@@ -16,8 +16,9 @@ from tests.guests.rig_parts import found, ground
 from virtune import shell
 from virtune.bench.appliance.build import Appliance
 from virtune.bench.port import LoadOutput
+from virtune.bench.qemu.load import GuestBench
 from virtune.bench.qemu.machine import PROGRAM
-from virtune.bench.qemu.rig import GuestBench, GuestSession
+from virtune.bench.qemu.rig import GuestSession
 from virtune.model.errors import RigError
 from virtune.model.knob import Support
 from virtune.model.knobs import find

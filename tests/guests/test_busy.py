@@ -17,7 +17,8 @@ from virtune.bench.appliance.build import Appliance
 from virtune.bench.guest.channel import seen_in_guest
 from virtune.bench.live.monitor import LiveMonitor
 from virtune.bench.live.rings import RingReader, sampled
-from virtune.bench.qemu.rig import GuestBench, GuestSession
+from virtune.bench.qemu.load import GuestBench
+from virtune.bench.qemu.rig import GuestSession
 from virtune.dialects.qemu.guest import SLOTS
 from virtune.flows.live.diagnose_live import look
 from virtune.model.errors import PreconditionError, UsageError

@@ -13,7 +13,8 @@ import pytest
 from tests.conftest import SPAN, bare_guest, eventually
 
 from virtune.bench.port import DiskImageSpec, Session, Surroundings
-from virtune.bench.qemu.rig import CarriedBench, GuestBench, session
+from virtune.bench.qemu.load import CarriedBench, GuestBench
+from virtune.bench.qemu.rig import session
 from virtune.bench.scratch import Scratch
 from virtune.bench.verify import cpu_of
 from virtune.fio.generator import Clients

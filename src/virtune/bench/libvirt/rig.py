@@ -18,6 +18,7 @@ from pathlib import Path
 from virtune import shell
 from virtune.bench.guest.agent import AgentGuest
 from virtune.bench.guest.channel import must, seen_in_guest
+from virtune.bench.guest.load import run_in_guests
 from virtune.bench.libvirt.access import DomainAccess, require_possible, scripts
 from virtune.bench.libvirt.attached import (
     Plugged,
@@ -29,7 +30,7 @@ from virtune.bench.libvirt.attached import (
     write_down,
     written_down,
 )
-from virtune.bench.libvirt.load import run_in_domain
+from virtune.bench.libvirt.load import DomainLoad
 from virtune.bench.live.domain import counts_of, exits_in
 from virtune.bench.live.monitor import FIELDS
 from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Surroundings, Window
@@ -220,7 +221,12 @@ class DomainBench:
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
         """Run a load on the disk with the guest's own fio."""
         keep.capture("accelerator.txt", f"{self.accelerator}: {self.accelerator_why}\n")
-        return run_in_domain(self, jobs[0], window, keep)
+        return run_in_guests([DomainLoad(self, jobs[0])], window, keep)
+
+    @property
+    def counted(self) -> bool:
+        """Return True: the disk is one of QEMU's."""
+        return True
 
     def begin(self) -> None:
         """Note how far everything has come when the load begins."""

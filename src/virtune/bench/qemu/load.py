@@ -1,254 +1,388 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A load in one or several guests: fio waits at a barrier until all are ready, and is watched until it ends. fio
-reaches the barrier after its set-up and before its first I/O (`exec_prerun`), so that its clock starts when the host
-releases it, and the loads of several guests start together.
-"""
+"""Guests that are loaded: with Linux, by its fio, or without an operating system, by themselves."""
 
+import abc
 import contextlib
+import functools
 import json
 import shlex
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
-from virtune.bench.guest.channel import GuestError, GuestOutput, GuestProcess, GuestSampler
+from virtune.bench.guest.channel import GuestError, GuestSampler
+from virtune.bench.guest.load import ARM_SECONDS, FioLoad, GuestLoad, run_in_guests
 from virtune.bench.guest.shell import words_of
-from virtune.bench.load import LOG_MS, Moments, Progress, watch
+from virtune.bench.live.monitor import FIELDS
+from virtune.bench.live.rings import RingReader
+from virtune.bench.load import STUCK_SECONDS, Progress
 from virtune.bench.port import Keep, LoadJob, LoadOutput, Window
-from virtune.bench.qemu.loaded import Counted, GuestLoad, Loaded, Together, counted
-from virtune.bench.qemu.machine import Vm
+from virtune.bench.qemu.accelerator import Accelerator
+from virtune.bench.qemu.bare import BareVm
+from virtune.bench.qemu.carried import place_checks
+from virtune.bench.qemu.machine import QemuGuest, Vm, console_end
+from virtune.bench.verify import (
+    RingOwners,
+    Spent,
+    cpu_of,
+    engine_check_under_load,
+    iothread_check_under_load,
+    loops_of,
+    mapping_check_under_load,
+    moved_since,
+    since,
+    spent_by,
+)
+from virtune.dialects.qemu.guest import DEVICE
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError
-from virtune.model.evidence import BARRIER, of_guest
+from virtune.model.evidence import UNDER_LOAD, Changeover, Check, InForce, of_guest
+from virtune.model.stack import Stack
+from virtune.model.target import Target
+from virtune.probe.process import Process, Ring, Rings
+from virtune.shell import last_line
 
-_SETTLE_SECONDS, _END_SECONDS = 0.05, 0.1
-_ARM_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
 _PREPARE_SECONDS = 30.0
 """Nothing is timed before a load, and an emulated guest that was given a disk answers late on a busy host."""
-_LOOK_SECONDS = 1.0
 _RESULT_SECONDS = 60.0
 
-LOG = "/run/load"
-LOGGING = (f"--write_iops_log={LOG}", f"--log_avg_msec={LOG_MS}")
+CLOCK_TOLERANCE = 0.005
+"""The allowed difference of a guest's clock; its fallback timer is calibrated to 0.5 %."""
 
-EACH = f"/{OPERATIONS}"
-"""fio runs in the appliance's root directory, which is in memory."""
+_CLOCK_SLACK_SECONDS = 0.1
+"""How late this host may receive a guest's message where QEMU waits for no CPU."""
 
-GONE = "\\n"
-"""The bytes that one job reads from the barrier's pipe to start."""
+_CLOCK_LOOK_SECONDS = 0.1
+"""The interval at which it is noted that a load still runs."""
 
-JOB, RESULT, GO, ARMED = "/run/load.fio", "/run/load.json", "/run/go", "/run/armed"
+_COUNTED = ("reads", "writes", "read_bytes", "written_bytes")
+"""The counters that both the guest and QEMU have."""
 
 
-class LoadedGuest(Loaded, Protocol):
-    """A Linux guest with the disk of a stack."""
+@dataclass(kw_only=True)
+class CarriedBench(abc.ABC):
+    """A guest with the disk of one stack, with any system in it."""
+
+    target: Target
+    image: Path | None
+    command: str
+    processes: Mapping[str, int]
+    in_force: InForce
+    changeover: Changeover | None
+    stack: Stack
+    vm: QemuGuest
+    accelerator: Accelerator
+    seen: Mapping[str, str]
+    engines: RingOwners
+    held: frozenset[Ring]
+    beside: tuple["CarriedBench", ...] = ()
+    idle: tuple[int, ...] = ()
+    rings_before: Rings = field(default_factory=Rings)
+    requests_before: int = 0
+    spent_before: Mapping[int, int] = field(default_factory=dict)
 
     @property
-    def vm(self) -> Vm:
-        """The guest."""
-        ...
+    def process(self) -> Process:
+        """The QEMU."""
+        return Process(self.vm.child.pid)
+
+    @property
+    def counted(self) -> bool:
+        """Whether QEMU counts the disk's requests: those of a drive that the guest has itself do not pass it."""
+        return self.stack.device.vfio_pci is None
+
+    @abc.abstractmethod
+    def load(self, job: LoadJob) -> GuestLoad:
+        """Return a load of this guest, as what runs in it is loaded."""
+
+    def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
+        """Load the guests that share the load, and keep what they run on."""
+        keep.capture("accelerator.txt", f"{self.accelerator.name}: {self.accelerator.why}\n")
+        loads = [one.load(job) for one, job in zip((self, *self.beside), jobs, strict=True)]
+        return run_in_guests(loads, window, keep, idle=self.idle)
+
+    def begin(self) -> None:
+        """Note how far everything has come when the load begins."""
+        self.rings_before, self.requests_before = self.process.rings(), self.operations()
+        self.spent_before = cpu_of(self.process)
+
+    def spent(self) -> Spent:
+        """Return who was how long on a CPU since the load began."""
+        return spent_by(self.vm.child.pid, since(self.process, self.spent_before))
+
+    def operations(self) -> int:
+        """Return the number of requests that the disk has completed."""
+        return self.vm.operations()
+
+    def evidence(self) -> str:
+        """Return the evidence of a failed guest."""
+        return self.vm.evidence()
+
+    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
+        """Look who does the I/O now."""
+        spent = replace(self.spent(), requests=self.operations() - self.requests_before)
+        checks = [iothread_check_under_load(self.stack, spent), mapping_check_under_load(self.stack, spent)]
+        if self.stack.disk.backend == "file" and self.counted:
+            self.engines.add(loops_of(self.stack), set(self.process.rings().places) - self.held)
+            activity = moved_since(self.process, self.rings_before, self.engines.of(loops_of(self.stack)))
+            activity = replace(activity, workers_ns=spent.of("worker"), io_ns=spent.io_ns, flushes=flushes)
+            checks.append(engine_check_under_load(self.stack.disk.aio, activity))
+        places = place_checks(self.stack, self.process, f" {UNDER_LOAD}")
+        return tuple(check for check in (*checks, *places) if check is not None)
+
+    def trouble(self) -> str | None:
+        """Say how QEMU ended, None while it runs."""
+        return self.vm.trouble()
 
 
-@dataclass(slots=True)
-class _Running(GuestLoad):
-    """A load in one guest."""
+@dataclass(kw_only=True)
+class GuestBench(CarriedBench):
+    """A guest with Linux; `beside` it others that share its load, and the pids of `idle` ones."""
 
-    bench: LoadedGuest
-    process: GuestProcess
-    command: str
+    vm: Vm
+    beside: tuple["GuestBench", ...] = ()
 
-
-def run_in_guests(
-    guests: Sequence[LoadedGuest], jobs: Sequence[LoadJob], window: Window, keep: Keep, *, idle: Sequence[int] = ()
-) -> LoadOutput:
-    """Run a load in each guest, all of them at once, to their end and return what they left.
-
-    `idle` are the processes of idle guests beside them. Each guest has its own captures: those of the second end in
-    `-2`, and so on. Raises LoadError with the reason when one of them has no result; the evidence of the guests is
-    kept then too.
-    """
-    with counted(guests, keep, idle=idle) as counters:
-        samplers = [GuestSampler(guest.vm.guest) for guest in guests]
-        moments = _Moments(guests, counters, samplers)
-        try:
-            return _run(list(zip(guests, jobs, strict=True)), moments.of(window), samplers, keep)
-        finally:
-            moments.keep(keep)
+    def load(self, job: LoadJob) -> "LinuxLoad":
+        """Return a load by fio."""
+        return LinuxLoad(self, job)
 
 
-def _run(
-    loads: Sequence[tuple[LoadedGuest, LoadJob]], moments: Moments, samplers: Sequence[GuestSampler], keep: Keep
-) -> LoadOutput:
-    with contextlib.ExitStack() as sampled:
-        running = started(loads)
-        # the first sample of the counters takes no longer than preparing the loads
-        for sampler in samplers:
-            sampled.enter_context(sampler)
-        armed(running)
-        before = [guest.vm.operations() for guest, _ in loads]
-        for guest, _ in loads:
-            guest.begin()
-        let_go(running)
-        if len(loads) > 1:
-            began = {"guests": len(loads), "skew_seconds": first_operations(running, before)}
-            keep.capture(BARRIER, json.dumps(began) + "\n")
-        checks = watch(Together(running, over=_ended, end=_end), moments)
-    outputs = [_result(guest) for guest, _ in loads]
-    return LoadOutput(
-        output=outputs[0],
-        beside=tuple(outputs[1:]),
-        log=b"".join(_log(guest) for guest, _ in loads),
-        command="\n".join(one.command for one in running),
-        checks=checks,
-        operations=tuple(found for guest, _ in loads if (found := _operations(guest))),
-    )
+@dataclass(kw_only=True)
+class BareBench(CarriedBench):
+    """A guest without an operating system; `beside` it others that share its load, and the pids of `idle` ones."""
+
+    vm: BareVm
+    beside: tuple["BareBench", ...] = ()
+
+    def load(self, job: LoadJob) -> "BareLoad":
+        """Return the load that the guest is itself."""
+        return BareLoad(self, job)
 
 
-class _Moments:
-    """The reads at the begin and end of the measured time: the counters and the guests."""
+class _QemuLoad(GuestLoad):
+    """A load in a test VM, whose QEMU is asked by its monitor."""
 
-    def __init__(self, guests: Sequence[LoadedGuest], counters: Counted, samplers: Sequence[GuestSampler]) -> None:
-        self._guests, self._counters, self._samplers = guests, counters, samplers
+    bench: CarriedBench
 
-    def of(self, window: Window) -> Moments:
-        """Return when to read: a guest's load begins when the barrier opens, within its polling interval."""
-        return Moments(
-            begin_seconds=window.begins(_SETTLE_SECONDS),
-            end_seconds=window.ends(_END_SECONDS),
-            patience_seconds=window.patience_seconds,
-            on_begin=self._begin,
-            on_end=self._stop,
-        )
+    def read(self, mark: str) -> Mapping[str, object]:  # noqa: ARG002 - both reads are the same
+        """Read QEMU's counters of the disk, and how often KVM left the guest."""
+        vm = self.bench.vm
+        found = {"t": time.monotonic_ns(), "stats": vm.block_statistics()}
+        return found if (exits := vm.exits()) is None else found | {"exits": exits}
 
-    def keep(self, keep: Keep) -> None:
-        """Keep the reads, also when the load failed in between."""
-        for number, sampler in enumerate(self._samplers):
-            keep.capture(of_guest("guest-counters.jsonl", number), sampler.content())
+    def spent(self) -> Spent:
+        """Return the CPU time of each of QEMU's threads since the load began."""
+        return self.bench.spent()
 
-    def _begin(self) -> None:
-        self._counters.begin()
-        self._sample("begin")
-
-    def _stop(self) -> None:
-        self._counters.end()
-        self._sample("stop")
-
-    def _sample(self, mark: str) -> None:
-        for sampler in self._samplers:
-            sampler.sample(mark=mark)
+    def rings(self) -> Iterator[Callable[[], RingReader]]:
+        """Yield what finds the disk's virtqueues in QEMU's memory."""
+        vm = self.bench.vm
+        yield functools.partial(RingReader.of, vm.monitor, vm.child.pid, f"/machine/peripheral/{DEVICE}")
 
 
-def _require_success(bench: LoadedGuest, output: GuestOutput) -> None:
-    if output.status:
-        complaint = output.stderr.decode(errors="replace").strip() or _first_line(bench)
-        raise LoadError(f"fio in the guest ended with status {output.status}", hint=complaint[-300:] or None)
+class LinuxLoad(_QemuLoad, FioLoad):
+    """fio in a test VM with Linux."""
 
+    bench: "GuestBench"
+    complaints = ("/run/load.json",)
 
-def started(loads: Sequence[tuple[LoadedGuest, LoadJob]]) -> list[_Running]:
-    """Start every load; each waits at the barrier, before its first I/O."""
-    found = []
-    for bench, load in loads:
-        guest, job = bench.vm.guest, load.job
-        old = f"{GO} {ARMED} {RESULT} {LOG}_*.log {EACH}_*.log"
+    def __init__(self, bench: "GuestBench", job: LoadJob) -> None:
+        super().__init__(bench, job, bench.vm.guest)
+        self._look = bench.vm.guest.look
+        self._sampler = GuestSampler(bench.vm.guest)
+        self._sent = 0
+
+    def start(self) -> None:
+        """Write the job and start fio."""
         # all in one line with the shell's builtin printf: under emulation every program costs 10 ms
-        words = f"rm -f {old}; mkfifo {GO}; {words_of(['printf', '%s', job.text])} >{JOB}"
-        written = guest.look.run(words, timeout_seconds=_PREPARE_SECONDS)
+        old = f"/run/go /run/armed /run/load.json /run/load_*.log /{OPERATIONS}_*.log"
+        written = self._look.run(
+            f"rm -f {old}; mkfifo /run/go; {words_of(['printf', '%s', self.job.job.text])} >/run/load.fio",
+            timeout_seconds=_PREPARE_SECONDS,
+        )
         if written.status:
             complaint = written.stderr.decode(errors="replace").strip()
-            raise GuestError(f"the guest cannot write {JOB}", hint=complaint[-300:] or None)
-        argv = ["fio", *job.arguments, "--exec_prerun=. /bin/barrier", *LOGGING, "--output-format=json+"]
-        argv += [f"--output={RESULT}", "--eta=never", JOB]
-        process = guest.start(argv, timeout_seconds=_PREPARE_SECONDS)
-        progress = Progress(direct=load.workload.direct and bench.counted)
-        found.append(_Running(bench, load, progress, process, shlex.join(argv)))
-    return found
+            raise GuestError("the guest cannot write /run/load.fio", hint=complaint[-300:] or None)
+        argv = self.words(barrier="/bin/barrier", place="/run/")
+        self.process, self.command = self.guest.start(argv, timeout_seconds=_PREPARE_SECONDS), shlex.join(argv)
+
+    def sampled(self) -> GuestSampler:
+        """Sample the guest's own counters while the block runs."""
+        return self._sampler
+
+    def waits(self) -> bool:
+        """Wait until all jobs are at the barrier."""
+        words = ["armed", str(self.job.clones), str(int(ARM_SECONDS)), str(self.process.pid)]
+        return self.guest.run(words, timeout_seconds=ARM_SECONDS + _ANSWER_SECONDS).status == 0
+
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        """Keep the channel free of the sampler's commands."""
+        return self._look.held()
+
+    def release(self) -> None:
+        """Open the barrier: each job reads a line of its pipe."""
+        lines = "\\n" * self.job.clones
+        self._sent = self._look.send("run", f"printf '{lines}' >/run/go", timeout_seconds=_ANSWER_SECONDS)
+
+    def released(self) -> None:
+        """Wait until the barrier is open."""
+        if self._look.receive(self._sent, timeout_seconds=_ANSWER_SECONDS) is None:
+            raise GuestError("a guest did not open its barrier")
+
+    def mark(self, mark: str) -> None:
+        """Read the guest's own counters."""
+        self._sampler.sample(mark=mark)
+
+    def over(self, seconds: float, *, due: bool) -> bool:  # noqa: ARG002 - its shell says without delay that it ended
+        """Wait so long for its end; raises LoadError when fio failed, or the guest is gone."""
+        if self.has_ended(seconds):
+            return True
+        if (trouble := self.bench.trouble()) is not None:
+            raise LoadError(trouble)
+        return False
+
+    def result(self) -> tuple[bytes, bytes, bytes]:
+        """Return fio's JSON and its logs, which it writes where it runs: in the root directory, in memory."""
+        log = self._printed("cat /run/load_iops.*.log")
+        each = self._printed(f"[ ! -e /{OPERATIONS}_lat.1.log ] || cat /{OPERATIONS}_lat.*.log")
+        return self.fetched("/run/load.json"), log, each
+
+    def keep(self, keep: Keep, number: int) -> None:
+        """Keep the guest's own counters."""
+        keep.capture(of_guest("guest-counters.jsonl", number), self._sampler.content())
+
+    def _printed(self, words: str) -> bytes:
+        return self._look.run(words, timeout_seconds=_RESULT_SECONDS).stdout
 
 
-def armed(loads: Sequence[_Running]) -> None:
-    """Wait until all jobs of all loads are at the barrier; raises LoadError when one does not reach it."""
-    for running in loads:
-        words = ["armed", str(running.load.clones), str(int(_ARM_SECONDS)), str(running.process.pid)]
-        held = running.bench.vm.guest.run(words, timeout_seconds=_ARM_SECONDS + _ANSWER_SECONDS)
-        if held.status == 0:
-            continue
-        ended = running.process.wait(_LOOK_SECONDS)
-        if ended is None:
-            running.process.end("INT")
-            raise LoadError(f"fio in the guest was not ready within {_ARM_SECONDS:g} s")
-        complaint = ended.stderr.decode(errors="replace").strip() or _first_line(running.bench)
-        raise LoadError(
-            f"fio in the guest ended before it began: status {ended.status}", hint=complaint[-300:] or None
-        )
+class BareLoad(_QemuLoad):
+    """The load that a guest without an operating system is itself, checked against this host: its counts against
+    QEMU's, its clock against ours.
 
-
-def let_go(loads: Sequence[_Running]) -> float:
-    """Open the barrier of every guest; returns the seconds between the first and the last."""
-    looks = [running.bench.vm.guest.look for running in loads]
-    with contextlib.ExitStack() as held:
-        for look in looks:
-            held.enter_context(look.held())
-        begun = time.monotonic()
-        numbers = [
-            look.send("run", f"printf '{GONE * running.load.clones}' >{GO}", timeout_seconds=_ANSWER_SECONDS)
-            for look, running in zip(looks, loads, strict=True)
-        ]
-        sent = time.monotonic() - begun
-        for look, number in zip(looks, numbers, strict=True):
-            if look.receive(number, timeout_seconds=_ANSWER_SECONDS) is None:
-                raise GuestError("a guest did not open its barrier")
-    return sent
-
-
-def first_operations(loads: Sequence[_Running], before: Sequence[int]) -> float:
-    """Return the seconds between the first I/O of the first guest and that of the last, by QEMU's counters.
-
-    `before` is the number of requests that each guest's disk had completed at the barrier. The result may be too
-    large by the milliseconds of a query. Raises GuestError when a guest does no I/O in time.
+    `_looks` are the moments at which it had not said that it ended, and the ns that QEMU's threads had waited for a
+    CPU until then. Times are of our monotonic clock.
     """
-    begun: dict[int, float] = {}
-    deadline = time.monotonic() + _ANSWER_SECONDS
-    while len(begun) < len(loads):
-        for index, running in enumerate(loads):
-            if index not in begun and running.bench.vm.operations() > before[index]:
-                begun[index] = time.monotonic()
-        if time.monotonic() > deadline:
-            raise GuestError(f"{len(loads) - len(begun)} of {len(loads)} guests began nothing")
-    return max(begun.values()) - min(begun.values())
+
+    bench: "BareBench"
+    end_seconds = 0.05
+
+    def __init__(self, bench: "BareBench", job: LoadJob) -> None:
+        super().__init__(bench, job)
+        self.progress = Progress(direct=bench.counted)
+        self.command = f"virtune-guest: {job.job.text!r}"
+        self._line, self._before = bench.vm.line, bench.vm.disk_statistics()
+        self._said: dict[str, bytes] = {}
+        self._looks: list[tuple[float, int]] = []
+        self._asked_to_go = self._ended = 0.0
+        self._failed = False
+
+    def arm(self) -> None:
+        """Have the guest prepare its load; raises LoadError with its message when it cannot."""
+        try:
+            self._line.ask("job", self.job.job.text.encode(), expect="armed", timeout_seconds=ARM_SECONDS)
+        except GuestError as error:
+            raise LoadError(f"the guest refused the load: {error.message}") from None
+
+    def release(self) -> None:
+        """Send it the word."""
+        self._asked_to_go = time.monotonic()
+        self._line.send("go", f"{int(STUCK_SECONDS * 1000)} {int(time.time() * 1000)}".encode())
+
+    def released(self) -> None:
+        """Wait until it says that it began."""
+        frame = self._line.receive(_ANSWER_SECONDS)
+        if frame is None or frame.kind != "began":
+            raise LoadError("the guest did not begin")
+        self._note(time.monotonic())
+
+    def begun(self) -> float:
+        """Return when it said that it began."""
+        return self._looks[0][0]
+
+    def over(self, seconds: float, *, due: bool) -> bool:  # noqa: ARG002 - it says without delay that it ended
+        """Receive its messages for a moment: whether the result was among them; raises LoadError when it failed."""
+        begun = time.monotonic()
+        frame = self._line.receive(seconds)
+        if frame is None:
+            if not self._ended and begun - self._looks[-1][0] >= _CLOCK_LOOK_SECONDS:
+                self._note(begun)
+            return False
+        self._said[frame.kind] = frame.body
+        if frame.kind == "ended":
+            self._ended = time.monotonic()
+            self._note(self._ended)
+        if frame.kind == "failed":
+            raise LoadError(f"the load in the guest failed: {frame.body.decode(errors='replace')[:300]}")
+        if frame.kind == "result":
+            own = json.loads(frame.body)["virtune-load"]
+            self._failed = own["ended_by"] == "error"
+            if self._failed:
+                raise LoadError(f"the load in the guest failed: {own['message']}")
+        return frame.kind == "result"
+
+    def stop(self) -> None:
+        """Stop the load; the machine ends after a failed load."""
+        self._line.send("stop")
+
+    def result(self) -> tuple[bytes, bytes, bytes]:
+        """Return what it said; raises LoadError when its clock or its counts differ from this host's."""
+        most, least = self._ended - self._asked_to_go, least_seconds(self._looks)
+        if (wrong := wrong_clock(int(self._said["ended"]) / 1e9, least=least, most=most)) is not None:
+            seen = self.bench.seen
+            raise LoadError(wrong, hint=f"its clock is {seen.get('clock')} at {seen.get('tsc_hz')} Hz")
+        if self.bench.counted:
+            own, after = json.loads(self._said["counts"])["disks"], self.bench.vm.disk_statistics()
+            for disk in sorted({*own, *after}):
+                wrong = miscounted(own.get(disk, {}), self._before.get(disk, {}), after.get(disk, {}))
+                if wrong is not None:
+                    raise LoadError(f"{disk}: {wrong}" if len(after) > 1 else wrong)
+        return self._said["result"], self._said["log"], self._said.get("each", b"")
+
+    def keep(self, keep: Keep, number: int) -> None:
+        """Keep its own counts, and what it says of its failure."""
+        if "counts" in self._said:
+            keep.capture(of_guest("guest-counts.json", number), self._said["counts"])
+        if self._failed:
+            keep.capture(of_guest("guest-failure.json", number), self._said["result"])
+
+    def last_words(self) -> str | None:
+        """Return the end of its console: it only writes there why it ends."""
+        return last_line(console_end(self.bench.vm.console))
+
+    def _note(self, at: float) -> None:
+        self._looks.append((at, Process(self.bench.vm.child.pid).waited_ns()))
 
 
-def _ended(running: _Running, seconds: float) -> bool:
-    """Wait a moment for its end; raises LoadError when the guest is gone, or when fio did not end well."""
-    output = running.process.wait(seconds)
-    if output is not None:
-        _require_success(running.bench, output)
-        return True
-    if (trouble := running.bench.trouble()) is not None:
-        raise LoadError(trouble)
-    return False
+def least_seconds(looks: Sequence[tuple[float, int]]) -> float:
+    """Return how long a load ran at least: until the last look at which it had not said that it ended, but for the
+    time that this word may have been on its way, while QEMU's threads waited for a CPU.
+
+    Of each look there is the time and how many ns these threads had waited. The first is when the load began, the
+    last when its end was heard of.
+    """
+    begun, waited = looks[0][0], looks[-1][1]
+    bounds = (
+        at - begun - _CLOCK_SLACK_SECONDS - (waited - before) / 1e9 for (_, before), (at, _) in pairwise(looks[:-1])
+    )
+    return max(bounds, default=0.0)
 
 
-def _end(running: _Running) -> None:
-    running.process.end("INT", "TERM")
+def wrong_clock(seconds: float, *, least: float, most: float) -> str | None:
+    """Say how a guest's clock is wrong: it counted more time than passed here, or less than it ran."""
+    if least * (1 - CLOCK_TOLERANCE) <= seconds <= most * (1 + CLOCK_TOLERANCE):
+        return None
+    here = f"{max(least, 0):.3f} to {most:.3f} s"
+    return f"the guest's clock cannot be trusted: it counted {seconds:.3f} s where this host counted {here}"
 
 
-def _result(bench: LoadedGuest) -> bytes:
-    return bench.vm.guest.get(RESULT, timeout_seconds=_RESULT_SECONDS)
-
-
-def _log(bench: LoadedGuest) -> bytes:
-    return bench.vm.guest.look.run(f"cat {LOG}_iops.*.log", timeout_seconds=_RESULT_SECONDS).stdout
-
-
-def _operations(bench: LoadedGuest) -> bytes:
-    words = f"[ ! -e {EACH}_lat.1.log ] || cat {EACH}_lat.*.log"
-    return bench.vm.guest.look.run(words, timeout_seconds=_RESULT_SECONDS).stdout
-
-
-def _first_line(bench: LoadedGuest) -> str:
-    """Return fio's error message: with --output it goes into that file."""
-    with contextlib.suppress(GuestError):
-        lines = _result(bench).decode(errors="replace").splitlines()
-        return next((line for line in lines if line.startswith("fio:")), "")
-    return ""
+def miscounted(counted: Mapping[str, int], before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None:
+    """Say where a guest's counts of its disk differ from QEMU's."""
+    for ours in _COUNTED:
+        there = after.get(FIELDS[ours], 0) - before.get(FIELDS[ours], 0)
+        if counted.get(ours, 0) != there:
+            return f"the guest counted {counted.get(ours, 0)} {ours.replace('_', ' ')}, and QEMU {there}"
+    return None

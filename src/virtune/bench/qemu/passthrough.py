@@ -50,7 +50,7 @@ NVME = "nvme"
 
 _NAMESPACE = re.compile(r"nvme\d+(c\d+)?n\d+", re.ASCII)
 _CONTROLLER = re.compile(r"nvme\d+", re.ASCII)
-_WANTED_BYTES = 512
+_SECTOR_BYTES = 512
 _CAP_IPC_LOCK = 14
 """The number of the capability that lifts the limit of locked memory (linux/capability.h)."""
 
@@ -163,7 +163,7 @@ def _namespace(place: Path, root: Path) -> "_Namespace":
     sectors, number = _word(home / "size"), _word(home / "dev")
     if not sectors.isdecimal() or not number:
         raise RigError(f"the size of /dev/{found[0]} cannot be read")
-    return {"node": f"/dev/{found[0]}", "number": number, "size_bytes": int(sectors) * _WANTED_BYTES}
+    return {"node": f"/dev/{found[0]}", "number": number, "size_bytes": int(sectors) * _SECTOR_BYTES}
 
 
 class _Namespace(TypedDict):
@@ -361,8 +361,6 @@ def _until(holds: Callable[[], bool], seconds: float) -> bool:
         time.sleep(_LOOK_SECONDS)
     return True
 
-
-_SECTOR_BYTES = 512
 
 BOOT_SECONDS = 180.0
 """Before the guest starts, the kernel locks all of its memory (some seconds for each 10 GiB) and resets the drive."""

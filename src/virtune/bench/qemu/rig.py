@@ -11,134 +11,28 @@ import abc
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from virtune import shell
 from virtune.bench.appliance.build import BESIDES, Appliance, appliance_besides, chosen_appliance, general_appliance
-from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Surroundings, Window
+from virtune.bench.port import DiskImageSpec, Surroundings
 from virtune.bench.qemu.accelerator import Accelerator, accelerator_for, bare_accelerator
 from virtune.bench.qemu.bare import BOOT_SECONDS as BARE_SECONDS
-from virtune.bench.qemu.bare import KVM_SECONDS, Bare, BareVm, find_guest, running_bare
-from virtune.bench.qemu.bare_load import run_bare
-from virtune.bench.qemu.carried import Carried, StartedMachine, first_of, names_of, place_checks, require_pages
-from virtune.bench.qemu.load import run_in_guests
-from virtune.bench.qemu.machine import FIRST_BOOT_SECONDS, HungError, Linux, QemuGuest, Vm, running
+from virtune.bench.qemu.bare import KVM_SECONDS, Bare, find_guest, running_bare
+from virtune.bench.qemu.carried import Carried, StartedMachine, first_of, names_of, require_pages
+from virtune.bench.qemu.load import BareBench, CarriedBench, GuestBench
+from virtune.bench.qemu.machine import FIRST_BOOT_SECONDS, HungError, Linux, running
 from virtune.bench.qemu.passthrough import BOOT_SECONDS, machine_of, taken
-from virtune.bench.verify import (
-    RingOwners,
-    Spent,
-    cpu_of,
-    engine_check_under_load,
-    iothread_check_under_load,
-    loops_of,
-    mapping_check_under_load,
-    moved_since,
-    since,
-    spent_by,
-)
 from virtune.dialects.qemu.guest import DRIVERS
 from virtune.model.disks import bare_target
 from virtune.model.errors import RigError
-from virtune.model.evidence import UNDER_LOAD, Changeover, Check, InForce
+from virtune.model.evidence import Changeover, Check, InForce
 from virtune.model.machine import Machine
 from virtune.model.stack import Stack
 from virtune.model.target import GuestTarget, Target
-from virtune.probe.process import Process, Ring, Rings
-
-
-@dataclass(kw_only=True)
-class CarriedBench(abc.ABC):
-    """A guest with the disk of one stack, with any system in it."""
-
-    target: Target
-    image: Path | None
-    command: str
-    processes: Mapping[str, int]
-    in_force: InForce
-    changeover: Changeover | None
-    stack: Stack
-    vm: QemuGuest
-    accelerator: Accelerator
-    seen: Mapping[str, str]
-    engines: RingOwners
-    held: frozenset[Ring]
-    beside: tuple["CarriedBench", ...] = ()
-    idle: tuple[int, ...] = ()
-    rings_before: Rings = field(default_factory=Rings)
-    requests_before: int = 0
-    spent_before: Mapping[int, int] = field(default_factory=dict)
-
-    @property
-    def process(self) -> Process:
-        """The QEMU."""
-        return Process(self.vm.child.pid)
-
-    @property
-    def counted(self) -> bool:
-        """Whether QEMU counts the disk's requests: those of a drive that the guest has itself do not pass it."""
-        return self.stack.device.vfio_pci is None
-
-    @abc.abstractmethod
-    def load(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
-        """Load the guests that share the load, at once, as what runs in them is loaded."""
-
-    def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
-        """Load the guests that share the load, and keep what they run on."""
-        keep.capture("accelerator.txt", f"{self.accelerator.name}: {self.accelerator.why}\n")
-        return self.load(jobs, window, keep)
-
-    def begin(self) -> None:
-        """Note how far everything has come when the load begins."""
-        self.rings_before, self.requests_before = self.process.rings(), self.vm.operations()
-        self.spent_before = cpu_of(self.process)
-
-    def spent(self) -> Spent:
-        """Return who was how long on a CPU since the load began."""
-        return spent_by(self.vm.child.pid, since(self.process, self.spent_before))
-
-    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
-        """Look who does the I/O now."""
-        spent = replace(self.spent(), requests=self.vm.operations() - self.requests_before)
-        checks = [iothread_check_under_load(self.stack, spent), mapping_check_under_load(self.stack, spent)]
-        if self.stack.disk.backend == "file" and self.counted:
-            self.engines.add(loops_of(self.stack), set(self.process.rings().places) - self.held)
-            activity = moved_since(self.process, self.rings_before, self.engines.of(loops_of(self.stack)))
-            activity = replace(activity, workers_ns=spent.of("worker"), io_ns=spent.io_ns, flushes=flushes)
-            checks.append(engine_check_under_load(self.stack.disk.aio, activity))
-        places = place_checks(self.stack, self.process, f" {UNDER_LOAD}")
-        return tuple(check for check in (*checks, *places) if check is not None)
-
-    def trouble(self) -> str | None:
-        """Say how QEMU ended, None while it runs."""
-        return self.vm.trouble()
-
-
-@dataclass(kw_only=True)
-class GuestBench(CarriedBench):
-    """A guest with Linux; `beside` it others that share its load, and the pids of `idle` ones."""
-
-    vm: Vm
-    beside: tuple["GuestBench", ...] = ()
-
-    def load(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
-        """Load them with fio."""
-        return run_in_guests((self, *self.beside), jobs, window, keep, idle=self.idle)
-
-
-@dataclass(kw_only=True)
-class BareBench(CarriedBench):
-    """A guest without an operating system; `beside` it others that share its load, and the pids of `idle` ones."""
-
-    vm: BareVm
-    beside: tuple["BareBench", ...] = ()
-
-    def load(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
-        """Have them load their disks themselves."""
-        return run_bare((self, *self.beside), jobs, window, keep, idle=self.idle)
-
 
 B = TypeVar("B", bound=CarriedBench)
 
