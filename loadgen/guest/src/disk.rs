@@ -7,80 +7,16 @@ use crate::clock::Clock;
 use crate::found::{Found, Kind as Thing, Place};
 use crate::machine::WAKE;
 use crate::nvme;
-use crate::port::Port;
-use crate::ports::{Lane, Ports};
+use crate::port::{Port, Seen};
+use crate::ports::{Behind, Lane, Ports};
 use crate::scsi::{self, Scsi};
-use crate::virtio::Device;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
-use serde::Serialize;
 use virtune_load_core::failure::Failure;
 use virtune_load_core::job::Bus;
 use virtune_load_core::plan;
 use virtune_load_core::run::Shape;
-
-/// What the guest sees of its disk.
-#[derive(Clone, Debug, Serialize)]
-pub struct Seen {
-    /// Its size, in units of 512 bytes.
-    pub sectors: u64,
-    /// What requests must be multiples of, in bytes.
-    pub logical_block_size: u32,
-    /// What the medium writes at once, in bytes.
-    pub physical_block_size: u32,
-    /// How many queues it offers.
-    pub queues: u16,
-    /// How many requests fit into a queue, as the disk counts them: descriptors, or commands.
-    pub queue_size: u16,
-    /// Whether it has a write cache: `write back` or `write through`.
-    pub write_cache: &'static str,
-    /// Whether it may not be written.
-    pub read_only: bool,
-    /// The features of virtio that both sides have.
-    pub features: u64,
-    /// What the device offers of them.
-    pub offered: u64,
-    /// Whether a flush is sent to it.
-    #[serde(skip)]
-    pub flushes: bool,
-}
-
-/// What is behind the ports: the device of a virtio disk, or the controller of an NVMe disk.
-#[derive(Clone, Copy)]
-pub enum Behind {
-    /// virtio-blk.
-    Blk(Device),
-    /// virtio-scsi.
-    Scsi(Device),
-    /// NVMe.
-    Nvme(nvme::Controller),
-}
-
-impl Behind {
-    /// What the disk says of itself that keeps it from going on, while it should.
-    pub fn trouble(&self) -> Option<&'static str> {
-        match self {
-            Behind::Blk(device) | Behind::Scsi(device) => device.trouble(),
-            Behind::Nvme(controller) => controller.trouble(),
-        }
-    }
-
-    /// Take note of an interrupt, where the disk holds it until that is done.
-    pub fn acknowledge(&self) {
-        match self {
-            Behind::Blk(device) | Behind::Scsi(device) => device.acknowledge(),
-            Behind::Nvme(_) => {}
-        }
-    }
-
-    fn reset(&self) -> Result<(), Failure> {
-        match self {
-            Behind::Blk(device) | Behind::Scsi(device) => device.reset(),
-            Behind::Nvme(controller) => controller.reset(),
-        }
-    }
-}
 
 /// The disk, reset and ready for ports.
 pub struct Disk {

@@ -24,8 +24,16 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Of a function of PCI, if it can be driven.
+    fn of_function(function: Function) -> Option<Kind> {
+        match function.virtio() {
+            Some(number) => Kind::of_virtio(number),
+            None => function.is_nvme().then_some(Kind::Disk(Bus::Nvme)),
+        }
+    }
+
     /// By virtio's numbers.
-    pub fn of_virtio(number: u32) -> Option<Kind> {
+    fn of_virtio(number: u32) -> Option<Kind> {
         match number {
             2 => Some(Kind::Disk(Bus::VirtioBlk)),
             3 => Some(Kind::Console),
@@ -75,7 +83,11 @@ impl Found {
 
 /// Find the disks and the console.
 pub fn find() -> Vec<Found> {
-    if pci::is_there() { pci::find() } else { on_mmio() }
+    if !pci::is_there() {
+        return on_mmio();
+    }
+    let on_pci = pci::find(Kind::of_function).into_iter();
+    on_pci.map(|(kind, function)| Found { kind, place: Place::Pci(function) }).collect()
 }
 
 fn on_mmio() -> Vec<Found> {

@@ -2,10 +2,9 @@
 //! NVMe: the controller with its first namespace, and pairs of queues for requests.
 
 use crate::clock::Clock;
-use crate::disk::Seen;
 use crate::memory::{get, memory, put, text};
 use crate::pci::Function;
-use crate::port::{EIO, Kind, Port, wait_for};
+use crate::port::{EIO, Kind, Port, Seen, wait_for};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;

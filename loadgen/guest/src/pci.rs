@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! PCI: where the virtio devices are. Buses and addresses are dealt out here, since a small firmware leaves them alone.
 
-use crate::found::{Found, Kind, Place};
 use crate::machine::{in32, out32};
 use alloc::vec::Vec;
-use virtune_load_core::job::Bus;
 
 /// Where memory of devices begins: above all memory of q35 and i440fx, below what every board has at its end.
 const WINDOW: u32 = 0xe000_0000;
@@ -42,19 +40,21 @@ impl Function {
         self.read8(HEADER) & !SEVERAL == BRIDGE
     }
 
-    /// What it is, if it can be driven; then its memories get places from `next` on.
-    fn found(self, next: &mut u32) -> Option<Found> {
-        let kind = match (self.read16(0), self.read16(2)) {
+    /// Its number among virtio's kinds of devices; none for another device.
+    pub fn virtio(self) -> Option<u32> {
+        match (self.read16(0), self.read16(2)) {
             // as old devices are numbered, and as new ones are
-            (VIRTIO, 0x1001) => Kind::of_virtio(2),
-            (VIRTIO, 0x1003) => Kind::of_virtio(3),
-            (VIRTIO, 0x1004) => Kind::of_virtio(8),
-            (VIRTIO, number @ 0x1040..0x1080) => Kind::of_virtio(u32::from(number) - 0x1040),
-            _ if self.read(0x08) >> 8 == NVME_CLASS => Some(Kind::Disk(Bus::Nvme)),
+            (VIRTIO, 0x1001) => Some(2),
+            (VIRTIO, 0x1003) => Some(3),
+            (VIRTIO, 0x1004) => Some(8),
+            (VIRTIO, number @ 0x1040..0x1080) => Some(u32::from(number) - 0x1040),
             _ => None,
-        }?;
-        self.settle(next);
-        Some(Found { kind, place: Place::Pci(self) })
+        }
+    }
+
+    /// Whether it is an NVMe controller.
+    pub fn is_nvme(self) -> bool {
+        self.read(0x08) >> 8 == NVME_CLASS
     }
 
     /// Read four bytes of its configuration.
@@ -181,13 +181,15 @@ pub fn is_there() -> bool {
     Function::at(0, 0, 0).is_there()
 }
 
-/// Find the devices that can be driven on the first bus and behind its bridges, and give them addresses.
-pub fn find() -> Vec<Found> {
+/// Find the devices on the first bus and behind its bridges of which `kind` says what they are; their memories get
+/// places.
+pub fn find<K>(kind: impl Fn(Function) -> Option<K>) -> Vec<(K, Function)> {
+    let settled = |one: Function, next: &mut u32| kind(one).inspect(|_| one.settle(next)).map(|kind| (kind, one));
     let mut found = Vec::new();
     let (mut next, mut buses) = (WINDOW, 0u8);
     let here: Vec<Function> = (0..32).flat_map(|slot| functions(0, slot)).collect();
     let (bridges, others): (Vec<Function>, Vec<Function>) = here.into_iter().partition(|one| one.is_bridge());
-    found.extend(others.into_iter().filter_map(|one| one.found(&mut next)));
+    found.extend(others.into_iter().filter_map(|one| settled(one, &mut next)));
     // firmware may have numbered the buses: two of one number would answer for each other
     bridges.iter().for_each(|bridge| bridge.write(BUSES, 0));
     for here in bridges {
@@ -195,7 +197,7 @@ pub fn find() -> Vec<Found> {
         next = next.next_multiple_of(BRIDGE_UNIT);
         let begin = next;
         here.write(BUSES, u32::from(buses) << 16 | u32::from(buses) << 8);
-        found.extend(functions(buses, 0).filter_map(|beyond| beyond.found(&mut next)));
+        found.extend(functions(buses, 0).filter_map(|beyond| settled(beyond, &mut next)));
         next = next.next_multiple_of(BRIDGE_UNIT);
         // a window that ends before it begins passes nothing on
         let last = if next == begin { 0 } else { (next - 1) & 0xfff0_0000 };

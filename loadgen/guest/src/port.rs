@@ -4,7 +4,34 @@
 use crate::clock::Clock;
 use crate::machine::relax;
 use core::time::Duration;
+use serde::Serialize;
 use virtune_load_core::failure::Failure;
+
+/// What the guest sees of its disk.
+#[derive(Clone, Debug, Serialize)]
+pub struct Seen {
+    /// Its size, in units of 512 bytes.
+    pub sectors: u64,
+    /// What requests must be multiples of, in bytes.
+    pub logical_block_size: u32,
+    /// What the medium writes at once, in bytes.
+    pub physical_block_size: u32,
+    /// How many queues it offers.
+    pub queues: u16,
+    /// How many requests fit into a queue, as the disk counts them: descriptors, or commands.
+    pub queue_size: u16,
+    /// Whether it has a write cache: `write back` or `write through`.
+    pub write_cache: &'static str,
+    /// Whether it may not be written.
+    pub read_only: bool,
+    /// The features of virtio that both sides have.
+    pub features: u64,
+    /// What the device offers of them.
+    pub offered: u64,
+    /// Whether a flush is sent to it.
+    #[serde(skip)]
+    pub flushes: bool,
+}
 
 /// What is asked of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

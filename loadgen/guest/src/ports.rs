@@ -2,9 +2,10 @@
 //! The ports that one CPU drives, of one disk or of several, as one queue of the load.
 
 use crate::board::Board;
-use crate::disk::Behind;
 use crate::machine::{Apic, TICK, WAKE, halt, relax};
+use crate::nvme::Controller;
 use crate::port::{Kind, Port};
+use crate::virtio::Device;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -13,6 +14,43 @@ use core::time::Duration;
 use serde::Serialize;
 use virtune_load_core::failure::Failure;
 use virtune_load_core::run::{Done, Queue, Run as _, Shape};
+
+/// What is behind the ports: the device of a virtio disk, or the controller of an NVMe disk.
+#[derive(Clone, Copy)]
+pub enum Behind {
+    /// virtio-blk.
+    Blk(Device),
+    /// virtio-scsi.
+    Scsi(Device),
+    /// NVMe.
+    Nvme(Controller),
+}
+
+impl Behind {
+    /// What the disk says of itself that keeps it from going on, while it should.
+    pub fn trouble(&self) -> Option<&'static str> {
+        match self {
+            Behind::Blk(device) | Behind::Scsi(device) => device.trouble(),
+            Behind::Nvme(controller) => controller.trouble(),
+        }
+    }
+
+    /// Take note of an interrupt, where the disk holds it until that is done.
+    pub fn acknowledge(&self) {
+        match self {
+            Behind::Blk(device) | Behind::Scsi(device) => device.acknowledge(),
+            Behind::Nvme(_) => {}
+        }
+    }
+
+    /// Take everything back from the disk.
+    pub fn reset(&self) -> Result<(), Failure> {
+        match self {
+            Behind::Blk(device) | Behind::Scsi(device) => device.reset(),
+            Behind::Nvme(controller) => controller.reset(),
+        }
+    }
+}
 
 struct Slot {
     lane: usize,

@@ -3,10 +3,9 @@
 
 use crate::chains::{Chains, Words};
 use crate::clock::Clock;
-use crate::disk::Seen;
 use crate::found::Place;
 use crate::memory::{get, put, text};
-use crate::port::{EIO, Kind, Port as _, wait_for};
+use crate::port::{EIO, Kind, Port as _, Seen, wait_for};
 use crate::virtio::{Device, EVENT_IDX, INDIRECT};
 use alloc::format;
 use alloc::string::String;
