@@ -274,6 +274,29 @@ def record_at(path: Path) -> dict[str, Any]:
     return {}
 
 
+def write_record(path: Path, said: Mapping[str, Any]) -> int:
+    """Write a record that names its own file as `self`; returns it open, and locked until it is closed. It is on the
+    disk under its name when this returns. Raises OSError.
+    """
+    new = path.with_suffix(".new")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(descriptor, json.dumps({**said, "self": identity(descriptor)}).encode() + b"\n")
+        os.fsync(descriptor)
+        new.rename(path)
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except BaseException:
+        os.close(descriptor)
+        new.unlink(missing_ok=True)
+        raise
+    return descriptor
+
+
 def _told(descriptor: int) -> Any:
     """Return the JSON of an open record; None where others may have written it. Raises OSError, ValueError."""
     found = os.fstat(descriptor)

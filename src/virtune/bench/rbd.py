@@ -9,7 +9,6 @@ the image. The image's name ends with a random number that stands nowhere else, 
 
 import contextlib
 import fcntl
-import json
 import os
 import re
 import secrets
@@ -140,19 +139,8 @@ def _noted(place: RbdPlace, name: str, size_bytes: int) -> Iterator[NotedImage]:
     with contextlib.ExitStack() as ends:
         try:
             home.mkdir(mode=0o700, parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-            new = os.open(record.with_suffix(".new"), flags, 0o600)
-            ends.callback(os.close, new)
-            fcntl.flock(new, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            said = {"place": place.text, "size_bytes": size_bytes, "self": warden.identity(new)}
-            os.write(new, json.dumps(said).encode() + b"\n")
-            os.fsync(new)
-            record.with_suffix(".new").rename(record)
-            directory = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            ends.callback(os.close, directory)
-            os.fsync(directory)
+            ends.callback(os.close, warden.write_record(record, {"place": place.text, "size_bytes": size_bytes}))
         except OSError as error:
-            record.with_suffix(".new").unlink(missing_ok=True)
             hint = "without the record a killed run would leave its image in the pool for good"
             raise PreconditionError(f"cannot write {record}: {error.strerror}", hint=hint) from None
         yield NotedImage(record=record, place=place, size_bytes=size_bytes)

@@ -16,13 +16,13 @@ from virtune.model.rig import Rig
 from virtune.model.stack import Stack
 
 SESSIONS: Mapping[Rig, str] = {
-    "metal": "virtune.bench.metal:session",
-    "storage-daemon": "virtune.bench.daemon:session",
-    "qemu": "virtune.bench.qemu.rig:session",
-    "libvirt": "virtune.bench.libvirt.rig:session",
-    "simulated": "virtune.bench.simulated:session",
+    "metal": "virtune.bench.metal",
+    "storage-daemon": "virtune.bench.daemon",
+    "qemu": "virtune.bench.qemu.rig",
+    "libvirt": "virtune.bench.libvirt.rig",
+    "simulated": "virtune.bench.simulated",
 }
-"""The function that prepares each rig: called with the stack and its surroundings, it returns a Session as a `with`
+"""The module of each rig: its `session`, called with the stack and its surroundings, returns a Session as a `with`
 block.
 """
 
@@ -44,14 +44,9 @@ class _Rigs:
     def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> AbstractContextManager[Bench]:
         key = stack.rig, stack.domain
         if key not in self._ready:
-            self._ready[key] = self._ends.enter_context(_session_of(stack, self._place))
+            if stack.rig not in SESSIONS:
+                hint = "its results were imported"
+                raise RigError("this stack was not measured here, so no rig can start it", hint=hint)
+            make: Any = importlib.import_module(SESSIONS[stack.rig]).session
+            self._ready[key] = self._ends.enter_context(make(stack, self._place))
         return self._ready[key].up(stack, ground, restart=restart)
-
-
-def _session_of(stack: Stack, place: Surroundings) -> AbstractContextManager[Session]:
-    if stack.rig not in SESSIONS:
-        raise RigError("this stack was not measured here, so no rig can start it", hint="its results were imported")
-    module, _, name = SESSIONS[stack.rig].partition(":")
-    make: Any = getattr(importlib.import_module(module), name)
-    found: AbstractContextManager[Session] = make(stack, place)
-    return found

@@ -15,6 +15,7 @@ from random import Random
 from statistics import NormalDist
 
 from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Surroundings, Window
+from virtune.bench.verify import words
 from virtune.model.errors import LoadError, RigError
 from virtune.model.evidence import UNDER_LOAD, Changeover, Check, InForce
 from virtune.model.knobs import KNOBS
@@ -203,7 +204,7 @@ def _checks(stack: Stack, proof: str) -> tuple[Check, ...]:
     """Return a check for each setting that equals the request, as befits a simulated stack."""
     values = {knob.id: setting_of(stack, knob) for knob in KNOBS if knob.place}
     return tuple(
-        Check(setting=name, asked=_text(values[name]), found=_text(values[name]), proof=proof, guest=guest)
+        Check(setting=name, asked=words(values[name]), found=words(values[name]), proof=proof, guest=guest)
         for guest in range(stack.guests)
         for name in to_verify(stack)
     )
@@ -379,7 +380,3 @@ def _log(iops: float, window: Window, chance: Random, *, dipped: bool) -> bytes:
         level = iops * (0.05 if low else 1.475 if dipped else 1.0) * math.exp(chance.gauss(0, 0.01))
         lines.append(f"{(step + 1) * _LOG_MS}, {round(level)}, 0, 0, 0\n")
     return "".join(lines).encode()
-
-
-def _text(value: object) -> str:
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)

@@ -29,6 +29,11 @@ NO_END = "no end after"
 """How the message begins of a command that was not over in time."""
 
 
+def words_of(error: OSError) -> str:
+    """Say what the system says of a failed call, to stand within a sentence."""
+    return (error.strerror or str(error)).lower()
+
+
 class VirtuneError(Exception):
     """An error with one clear sentence, and where it helps a hint with the next thing to type. `details` are lines
     below the sentence, where one reason is not all.

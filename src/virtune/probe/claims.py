@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from virtune import shell, warden
-from virtune.model.errors import MissingToolError
+from virtune.model.errors import MissingToolError, words_of
 from virtune.model.facts import Claim, ClaimKind, Unknown
 from virtune.probe import tree
 from virtune.probe.devices import backing_of, node_number, sysfs_of
@@ -273,7 +273,7 @@ def _exclusive(node: str, called: str) -> Iterator[Claim]:
         if error.errno == errno.EBUSY:
             yield _claim(ClaimKind.HELD, called, f"{called} is in use: the kernel refuses an exclusive open")
         else:
-            reason = (error.strerror or str(error)).lower()
+            reason = words_of(error)
             yield _claim(ClaimKind.UNSEEN, called, f"{called} could not be opened to look at it: {reason}")
 
 
@@ -321,7 +321,7 @@ def signed(node: str, called: str | None = None) -> Iterator[Claim]:
         yield _claim(ClaimKind.UNSEEN, name, f"{unsearched}: {error.message}")
         return
     except OSError as error:
-        yield _claim(ClaimKind.UNSEEN, name, f"{unsearched}: {(error.strerror or str(error)).lower()}")
+        yield _claim(ClaimKind.UNSEEN, name, f"{unsearched}: {words_of(error)}")
         return
     if found.status == _BLKID_AMBIVALENT:
         yield _claim(ClaimKind.SIGNED, name, f"{name} carries the signatures of several filesystems or tables")

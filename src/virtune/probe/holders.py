@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from virtune.model.errors import words_of
 from virtune.model.facts import Unknown
 from virtune.probe import tree
 from virtune.probe.tree import other_names
@@ -86,13 +87,13 @@ def locks_on(path: Path) -> Iterator[str]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        yield f"its locks could not be looked at: {(error.strerror or str(error)).lower()}"
+        yield f"its locks could not be looked at: {words_of(error)}"
         return
     try:
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         kind, _, start, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, _F_OFD_GETLK, asked))
     except OSError as error:
-        yield f"its locks could not be looked at: {(error.strerror or str(error)).lower()}"
+        yield f"its locks could not be looked at: {words_of(error)}"
         return
     finally:
         os.close(descriptor)

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from virtune import shell
-from virtune.model.errors import VirtuneError
+from virtune.model.errors import VirtuneError, words_of
 from virtune.model.facts import (
     BusyFacts,
     ClaimKind,
@@ -68,7 +68,7 @@ def _try() -> tuple[bool | Unknown, int | Unknown, bool | Unknown]:
         absent = Unknown("there is no /dev/kvm")
         return absent, absent, absent
     except OSError as error:
-        closed = Unknown(f"/dev/kvm does not open: {_words(error)}")
+        closed = Unknown(f"/dev/kvm does not open: {words_of(error)}")
         return False, closed, closed
     try:
         return True, _ask(device, _GET_API_VERSION), _create(device)
@@ -80,7 +80,7 @@ def _ask(device: int, request: int) -> int | Unknown:
     try:
         return fcntl.ioctl(device, request, 0)
     except OSError as error:
-        return Unknown(f"/dev/kvm does not answer: {_words(error)}")
+        return Unknown(f"/dev/kvm does not answer: {words_of(error)}")
 
 
 def _create(device: int) -> bool | Unknown:
@@ -97,10 +97,6 @@ def _nested(root: Path) -> bool | Unknown:
         if not isinstance(text, Unknown):
             return text in ("1", "Y")
     return Unknown("neither kvm_intel nor kvm_amd shows it")
-
-
-def _words(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
 
 
 _DMI = (
@@ -235,7 +231,7 @@ def _space(place: Path) -> tuple[int | Unknown, int | Unknown]:
     try:
         status = os.statvfs(place)
     except OSError as error:
-        unknown = Unknown(f"{place}: {_access_words(error)}")
+        unknown = Unknown(f"{place}: {words_of(error)}")
         return unknown, unknown
     return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
 
@@ -245,7 +241,7 @@ def _try_direct(place: Path) -> tuple[bool | Unknown, int | Unknown]:
     try:
         descriptor = _nameless(place)
     except OSError as error:
-        unknown = Unknown(f"no file could be made in {place}: {_access_words(error)}")
+        unknown = Unknown(f"no file could be made in {place}: {words_of(error)}")
         return (False if error.errno == errno.EINVAL else unknown), unknown
     try:
         buffer = mmap.mmap(-1, _TRIED_BYTES)
@@ -255,7 +251,7 @@ def _try_direct(place: Path) -> tuple[bool | Unknown, int | Unknown]:
             return False, Unknown("O_DIRECT is taken, and goes through the page cache all the same")
         return True, _smallest_block(descriptor, buffer)
     except OSError as error:
-        return False, Unknown(f"a write with O_DIRECT failed: {_access_words(error)}")
+        return False, Unknown(f"a write with O_DIRECT failed: {words_of(error)}")
     finally:
         os.close(descriptor)
 
@@ -283,10 +279,6 @@ def _smallest_block(descriptor: int, buffer: mmap.mmap) -> int | Unknown:
             continue
         return block
     return Unknown(f"O_DIRECT takes blocks of more than {_BLOCKS[-1]} bytes")
-
-
-def _access_words(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
 
 
 _NO_QEMU = QemuFacts(

@@ -26,7 +26,7 @@ from typing import Any
 
 from virtune import shell
 from virtune.model.domain import Domain, DomainDisk
-from virtune.model.errors import VirtuneError
+from virtune.model.errors import VirtuneError, words_of
 from virtune.model.facts import Extents, Residency, Unknown
 from virtune.model.finding import ImageView
 from virtune.probe.devices import backing_of, device_facts
@@ -161,7 +161,7 @@ def unwritten_bytes(path: str | Path, length: int) -> Extents | Unknown:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        return Unknown(f"the file could not be opened: {_words(error)}")
+        return Unknown(f"the file could not be opened: {words_of(error)}")
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return Unknown("only a regular file has extents; what a device has stored, only the device knows")
@@ -172,7 +172,7 @@ def unwritten_bytes(path: str | Path, length: int) -> Extents | Unknown:
                 raise
         return _by_seek(descriptor, length)
     except OSError as error:
-        return Unknown(f"the file's extents could not be read: {_words(error)}")
+        return Unknown(f"the file's extents could not be read: {words_of(error)}")
     finally:
         os.close(descriptor)
 
@@ -226,10 +226,6 @@ def _by_seek(descriptor: int, length: int) -> Extents:
         written += hole - data
         position = hole
     return Extents(length_bytes=length, hole_bytes=length - written, unwritten_bytes=None, method="seek")
-
-
-def _words(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
 
 
 _CACHESTAT = 451

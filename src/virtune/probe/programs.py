@@ -29,21 +29,27 @@ def said_of_itself(path: str, *options: str, timeout_seconds: float = 5.0, ok: t
     return _SAID[key]
 
 
+def _asked(name: str, *options: str) -> tuple[str, str] | Unknown:
+    """Return a program's path and its answer; or why there is none."""
+    try:
+        path = shell.find(name)
+        return path, said_of_itself(path, *options)
+    except MissingToolError:
+        return Unknown("not installed")
+    except VirtuneError as error:
+        return Unknown(error.message)
+
+
 def fio_facts() -> FioFacts:
     """Return the fio of this host."""
-    try:
-        path = shell.find("fio")
-    except MissingToolError:
-        return FioFacts(program=Unknown("not installed"), engines=Unknown("not installed"))
-    try:
-        banner = said_of_itself(path, "--version").strip()
-        engines = read_engines(said_of_itself(path, "--enghelp"))
-    except VirtuneError as error:
-        return FioFacts(program=Unknown(error.message), engines=Unknown(error.message))
-    found = Program(
-        name="fio", path=path, version=banner.removeprefix("fio-"), package=Unknown("fio names no package")
-    )
-    return FioFacts(program=found, engines=engines or Unknown("`fio --enghelp` lists none"))
+    if isinstance(banner := _asked("fio", "--version"), Unknown):
+        return FioFacts(program=banner, engines=banner)
+    if isinstance(engines := _asked("fio", "--enghelp"), Unknown):
+        return FioFacts(program=engines, engines=engines)
+    path, version = banner
+    package = Unknown("fio names no package")
+    found = Program(name="fio", path=path, version=version.strip().removeprefix("fio-"), package=package)
+    return FioFacts(program=found, engines=read_engines(engines[1]) or Unknown("`fio --enghelp` lists none"))
 
 
 def read_engines(text: str) -> tuple[str, ...]:
@@ -63,13 +69,9 @@ def libvirt_facts() -> LibvirtFacts:
 
 
 def _program(name: str) -> Program | Unknown:
-    try:
-        path = shell.find(name)
-        text = said_of_itself(path, "--version")
-    except MissingToolError:
-        return Unknown("not installed")
-    except VirtuneError as error:
-        return Unknown(error.message)
+    if isinstance(said := _asked(name, "--version"), Unknown):
+        return said
+    path, text = said
     version = _NUMBER.search(text)
     return Program(
         name=name,
@@ -109,15 +111,10 @@ def qemu_facts() -> QemuFacts:
 
 def program(name: str) -> Program | Unknown:
     """Return a QEMU program with its version; unknown when it is not installed."""
-    try:
-        path = shell.find(name)
-        banner = said_of_itself(path, "--version")
-    except MissingToolError:
-        return Unknown("not installed")
-    except VirtuneError as error:
-        return Unknown(error.message)
-    version, package = read_banner(banner)
-    return Program(name=name.rpartition("/")[2], path=path, version=version, package=package)
+    if isinstance(said := _asked(name, "--version"), Unknown):
+        return said
+    version, package = read_banner(said[1])
+    return Program(name=name.rpartition("/")[2], path=said[0], version=version, package=package)
 
 
 def read_banner(text: str) -> tuple[str | Unknown, str | Unknown]:
@@ -148,18 +145,10 @@ def read_accelerators(text: str) -> tuple[str, ...]:
 def _accelerators(emulators: tuple[Program, ...]) -> tuple[str, ...] | Unknown:
     if not emulators:
         return Unknown("no qemu-system-* is installed")
-    try:
-        answer = said_of_itself(emulators[0].path, "-accel", "help")
-    except VirtuneError as error:
-        return Unknown(error.message)
-    return read_accelerators(answer)
+    said = _asked(emulators[0].path, "-accel", "help")
+    return said if isinstance(said, Unknown) else read_accelerators(said[1])
 
 
 def _words_of(name: str, read: Callable[[str], tuple[str, ...]]) -> tuple[str, ...] | Unknown:
-    try:
-        answer = said_of_itself(shell.find(name), "--help")
-    except MissingToolError:
-        return Unknown("not installed")
-    except VirtuneError as error:
-        return Unknown(error.message)
-    return read(answer) or Unknown(f"`{name} --help` lists none")
+    said = _asked(name, "--help")
+    return said if isinstance(said, Unknown) else read(said[1]) or Unknown(f"`{name} --help` lists none")

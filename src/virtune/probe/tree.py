@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from virtune.model.errors import words_of
 from virtune.model.facts import Unknown
 
 ROOT = Path("/")
@@ -24,7 +25,7 @@ def text(path: str, root: Path = ROOT) -> str | Unknown:
     try:
         content = below(root, path).read_bytes()
     except OSError as error:
-        return Unknown(f"{path}: {_reason(error)}")
+        return Unknown(f"{path}: {'not there' if isinstance(error, FileNotFoundError) else words_of(error)}")
     found = content.decode(errors="replace")
     try:
         os.fsencode(found)
@@ -97,12 +98,6 @@ def parent(path: str) -> str:
 def below(root: Path, path: str) -> Path:
     """Return where an absolute path lies under a root."""
     return root / path.lstrip("/")
-
-
-def _reason(error: OSError) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "not there"
-    return (error.strerror or str(error)).lower()
 
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")

@@ -10,7 +10,6 @@ A disk is detached by its unique alias, so another disk that was attached since 
 
 import contextlib
 import fcntl
-import json
 import os
 import re
 import secrets
@@ -78,19 +77,7 @@ def write_down(home: Path, *, uri: str, uuid: str, domain: str, scratch: Path) -
         owner=pid,
         started=warden.start_time(pid),
     )
-    path = home / f"{plugged.name}{_SUFFIX}"
-    new = path.with_suffix(".new")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(json.dumps({**asdict(plugged), "self": warden.identity(descriptor)}) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    new.rename(path)
-    directory = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    os.close(warden.write_record(home / f"{plugged.name}{_SUFFIX}", asdict(plugged)))
     return plugged
 
 

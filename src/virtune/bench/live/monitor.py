@@ -20,7 +20,7 @@ from virtune.bench.live.domain import PlaceReader, place_reader
 from virtune.bench.live.rings import QueueAddresses, RingReader, queues_of
 from virtune.bench.qmp import RUNNING_SECONDS, Monitor, MonitorAnswer, MonitorEnded, execute_all
 from virtune.dialects.qemu.answers import FAILURES
-from virtune.model.errors import PreconditionError, RigError
+from virtune.model.errors import PreconditionError, RigError, words_of
 from virtune.model.live import DiskCount, LiveDisk, LiveVm
 from virtune.model.text import printable
 
@@ -432,7 +432,7 @@ def monitored(
         try:
             connection.connect(str(path))
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
+            reason = words_of(error)
             raise PreconditionError(
                 f"no QEMU answers at {path}: {reason}", hint="`-qmp unix:PATH,server=on,wait=off` makes QEMU listen"
             ) from None

@@ -34,7 +34,7 @@ from virtune.bench.qemu.machine import (
 from virtune.bench.qmp import START_SECONDS
 from virtune.dialects.qemu.guest import DEVICE, GuestMachine, machine_argv
 from virtune.dialects.qemu.qmp import Command
-from virtune.model.errors import MissingToolError, RigError
+from virtune.model.errors import MissingToolError, RigError, words_of
 from virtune.model.machine import Machine
 
 _HEAD = re.compile(rb"virtune ([a-z]{1,20}) ([0-9]{1,9}) ([0-9a-f]{8})", re.ASCII)
@@ -64,7 +64,7 @@ class Line:
         try:
             self._connection.sendall(b"virtune %s %d %08x\n" % (kind.encode(), len(body), zlib.crc32(body)) + body)
         except OSError as error:
-            raise GuestError(f"the guest takes no {kind}: {(error.strerror or str(error)).lower()}") from None
+            raise GuestError(f"the guest takes no {kind}: {words_of(error)}") from None
 
     def receive(self, timeout_seconds: float) -> Frame | None:
         """Return the next frame, None when none has come in time.

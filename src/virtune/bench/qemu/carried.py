@@ -33,6 +33,7 @@ from virtune.bench.verify import (
     node_checks,
     opened,
     rbd_checks,
+    words,
 )
 from virtune.dialects.qemu.guest import (
     AHCI,
@@ -104,9 +105,9 @@ def device_checks(ask: Ask, added: Mapping[str, Mapping[str, Any]], stack: Stack
         at = f"/machine/peripheral/{identity}"
         for setting, name in _SHOWN:
             if name in given:
-                found = _text(ask("qom-get", {"path": at, "property": name}))
+                found = words(ask("qom-get", {"path": at, "property": name}))
                 yield Check(
-                    setting=setting, asked=_text(given[name]), found=found, proof=f"QMP qom-get {identity}.{name}"
+                    setting=setting, asked=words(given[name]), found=found, proof=f"QMP qom-get {identity}.{name}"
                 )
         if (mapping := stack.device.iothread_vq_mapping) is not None and "iothread-vq-mapping" in given:
             shown = ask("qom-get", {"path": at, "property": "iothread-vq-mapping"})
@@ -207,10 +208,6 @@ def _bus_check(ask: Ask, stack: Stack) -> Check:
     found = "ahci" if kind == "ide-hd" and f"/{AHCI}/" in parent else buses.get(kind, kind)
     proof = f"QMP qom-get {DEVICE}: {kind} on {parent}"
     return Check(setting="device.bus", asked=stack.device.bus, found=found, proof=proof)
-
-
-def _text(value: object) -> str:
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
 POOLS = Path("/sys/kernel/mm/hugepages")

@@ -32,7 +32,7 @@ from virtune.bench.qemu.carried import (
     place_threads,
 )
 from virtune.dialects.qemu.guest import DEVICE
-from virtune.model.errors import RefusedTargetError, RigError
+from virtune.model.errors import RefusedTargetError, RigError, words_of
 from virtune.model.evidence import Check
 from virtune.model.facts import Claim, ClaimKind
 from virtune.model.machine import MEMORY, Machine
@@ -316,7 +316,7 @@ def _alone_on(drive: Drive) -> Iterator[None]:
     try:
         descriptor = os.open(drive.node, os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise RefusedTargetError(f"{drive.node} is in use: {(error.strerror or str(error)).lower()}") from None
+        raise RefusedTargetError(f"{drive.node} is in use: {words_of(error)}") from None
     try:
         yield
     finally:
