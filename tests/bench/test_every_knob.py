@@ -40,8 +40,9 @@ from virtune.dialects.text.xml import read_document
 from virtune.model.contradictions import contradictions
 from virtune.model.disks import stack_of_disk
 from virtune.model.evidence import Check
+from virtune.model.knobs import BY_ID
 from virtune.model.rig import RIGS
-from virtune.model.stack import DIRECT_CACHES, Stack
+from virtune.model.stack import DIRECT_CACHES, Stack, setting_of
 from virtune.model.verification import not_shown, to_verify
 from virtune.probe.process import Process, Ring
 
@@ -49,7 +50,6 @@ MEASURED = ("storage-daemon", "qemu", "libvirt")
 CASES = [(rig, knob) for rig in MEASURED for knob in sorted(RIGS[rig].applies)]
 PLACES = DaemonPlaces(image="/i", size_bytes=2**20, socket="/s", mountpoint="/m")
 SEEN = {"write_cache": "write back", "queues": "2", "cpus": "3", "nr_requests": "512", "scheduler": "[none]"}
-SEEN |= {"logical_block_size": "4096", "physical_block_size": "4096"}
 A_DRIVE = Drive(
     address="0000:01:00.0", group="7", node="/dev/nvme0n1", number="259:0", size_bytes=2**20, serial="S3RIAL"
 )
@@ -73,62 +73,85 @@ class HonestQemu:
         assert command == "qom-get"
         name = arguments["path"].rpartition("/")[2]
         if arguments["property"] == "type":
-            types = {"machine": "pc-q35-7.2-machine", "cpu": f"{machine.cpu}-x86_64-cpu"}
+            types = {"machine": f"{machine.type or 'pc-i440fx-7.2'}-machine", "cpu": f"{machine.cpu}-x86_64-cpu"}
             return types.get(name) or self.given[name]["driver"]
         if arguments["property"] == "parent_bus":
             return "/machine/peripheral/scsi0/virtio-backend/scsi0.0"
-        return self.given[name][arguments["property"]]
+        usual = [] if arguments["property"] == "iothread-vq-mapping" else "its default"
+        return self.given.get(name, {}).get(arguments["property"], usual)
 
 
 def nodes(stack: Stack) -> list[Mapping[str, Any]]:
     disk = stack.disk
     cache = {"direct": disk.cache in DIRECT_CACHES, "no-flush": disk.cache == "unsafe"}
-    on_ceph = {"filename": 'json:{"driver": "rbd", "pool": "vms", "image": "virtune-run-1"}'}
-    details = {"extended-l2": disk.extended_l2, "lazy-refcounts": disk.lazy_refcounts}
-    image = {"cluster-size": disk.cluster_size, "format-specific": {"data": details}}
+    pool = disk.rbd or "another"
+    on_ceph = {"filename": f'json:{{"driver": "rbd", "pool": "{pool}", "image": "virtune-run-1"}}'}
+    details = {"extended-l2": disk.extended_l2 or False, "lazy-refcounts": disk.lazy_refcounts or False}
+    image = {"cluster-size": disk.cluster_size or 65536, "format-specific": {"data": details}}
     top = {"node-name": "format0", "drv": disk.format, "detect_zeroes": disk.detect_zeroes, "image": image}
-    below = {"node-name": "file0", "drv": disk.backend, "cache": cache, "image": on_ceph if disk.rbd else {}}
+    below = {"node-name": "file0", "drv": disk.backend, "cache": cache, "image": on_ceph}
     return [below, {**top, "cache": cache}]
 
 
-def of_image(stack: Stack) -> Iterator[Check]:
+def of_image(stack: Stack, ran: Stack) -> Iterator[Check]:
+    """What is found of an image where one stack was asked for, and another one ran."""
     if stack.disk.backend == "file":
-        moved: dict[Ring, int | None] = {} if stack.disk.aio == "threads" else {(stack.disk.aio, 1): 7}
+        moved: dict[Ring, int | None] = {} if ran.disk.aio == "threads" else {(ran.disk.aio, 1): 7}
         activity = Activity(moved=moved, workers_ns=0 if moved else 10**9, io_ns=10**9)
         yield engine_check_under_load(stack.disk.aio, activity)
-        held = Opened(direct="on" if stack.disk.cache in DIRECT_CACHES else "off", proof="flags")
-        yield from cache_checks(stack, held, nodes(stack))
-    yield from rbd_checks(stack, nodes(stack))
-    limits = stack.disk.limits
-    yield from node_checks(stack, nodes(stack), limits)
+        held = Opened(direct="on" if ran.disk.cache in DIRECT_CACHES else "off", proof="flags")
+        yield from cache_checks(stack, held, nodes(ran))
+    yield from rbd_checks(stack, nodes(ran))
+    yield from node_checks(stack, nodes(ran), ran.disk.limits)
 
 
-def on_daemon(stack: Stack) -> Iterator[Check]:
-    yield from of_image(stack)
+def on_daemon(stack: Stack, ran: Stack) -> Iterator[Check]:
+    yield from of_image(stack, ran)
     threads = frozenset({9} if stack.in_iothread else ())
-    served = Served(kind=stack.export, threads=threads, poll_max_ns=stack.poll_max_ns, queues=stack.queues)
+    served = Served(kind=ran.export, threads=threads, poll_max_ns=ran.poll_max_ns or 32768 * (stack != ran),
+                    queues=ran.queues)  # fmt: skip
     yield from export_checks(stack, served)
     if threads:
-        yield iothread_check_under_load(stack, 9, 10**9, 0)
+        yield iothread_check_under_load(stack, 9, *((10**9, 0) if ran.in_iothread else (0, 10**9)))
 
 
-def on_qemu(stack: Stack) -> Iterator[Check]:
-    yield from of_image(stack)
-    added = {one.arguments["id"]: one.arguments for one in (*device_commands(stack, "n"), *guest_threads(stack))}
-    ask = HonestQemu(stack, added)
-    devices = {name: given for name, given in added.items() if "driver" in given}
+def seen_of(stack: Stack) -> Mapping[str, str]:
+    """What a guest sees of its disk."""
+    sizes = {
+        "logical_block_size": stack.device.logical_block_size,
+        "physical_block_size": stack.device.physical_block_size,
+    }
+    return SEEN | {name: str(size or 512) for name, size in sizes.items()}
+
+
+def commands_of(stack: Stack) -> dict[str, Mapping[str, Any]]:
+    return {one.arguments["id"]: one.arguments for one in (*device_commands(stack, "n"), *guest_threads(stack))}
+
+
+def process_of(stack: Stack, place: Path) -> Process:
+    """A process that runs a stack's emulator."""
+    (place / "7").mkdir()
+    (place / "7/exe").symlink_to(stack.machine.emulator or "/usr/bin/another")
+    return Process(7, proc=place)
+
+
+def on_qemu(stack: Stack, ran: Stack, place: Path) -> Iterator[Check]:
+    yield from of_image(stack, ran)
+    ask = HonestQemu(ran, commands_of(ran))
+    devices = {name: given for name, given in commands_of(stack).items() if "driver" in given}
     yield from device_checks(ask, devices, stack)
     if stack.device.vfio_pci is not None:
         here = HostsSide(driver="vfio-pci", pid=1, held={"/dev/vfio/7"}, locked_bytes=2**28)
         yield passed_check(ask, A_DRIVE, here, {"sectors": "2048"}, by_serial=True)
     yield from thread_checks(ask, stack)
-    yield from machine_checks(ask, stack, Process(os.getpid()), "QEMU", str(stack.machine.vcpus))
-    yield from guest_checks(stack, SEEN, vcpus=2, writes=True)
-    yield from of_threads(stack)
+    yield from machine_checks(ask, stack, process_of(ran, place), "QEMU", str(ran.machine.vcpus))
+    yield from guest_checks(stack, seen_of(ran), vcpus=2, writes=True)
+    yield from of_threads(stack, ran)
 
 
-def of_threads(stack: Stack) -> Iterator[Check]:
-    check = guest_iothread_check(stack, Spent(by_role={"iothread": 10**9 if stack.in_iothread else 0}))
+def of_threads(stack: Stack, ran: Stack) -> Iterator[Check]:
+    spent = {"iothread": 10**9} if ran.in_iothread else {"main": 10**9}
+    check = guest_iothread_check(stack, Spent(by_role=spent))
     if check is not None:
         yield check
 
@@ -137,25 +160,25 @@ def written_by_libvirt(stack: Stack) -> str:
     return plug_xml(stack, image="/i", target="vdz", name="virtune-1", writable=True)
 
 
-def on_libvirt(stack: Stack, image: Path) -> Iterator[Check]:
-    disk = read_document(written_by_libvirt(stack).encode()).root  # libvirt took it as it was given
-    yield from (one for one in of_image(stack) if one.setting == "disk.aio")
-    direct = os.O_DIRECT if stack.disk.cache in DIRECT_CACHES else 0
+def on_libvirt(stack: Stack, ran: Stack, image: Path) -> Iterator[Check]:
+    asked, disk = (read_document(written_by_libvirt(one).encode()).root for one in (stack, ran))
+    yield from (one for one in of_image(stack, ran) if one.setting == "disk.aio")
+    direct = os.O_DIRECT if ran.disk.cache in DIRECT_CACHES else 0
+    write_qcow2(image, ran)
     descriptor = os.open(image, os.O_RDONLY | direct)
     yield from cache_check(stack, Process(os.getpid()), image, disk, SEEN)
     os.close(descriptor)
     yield from image_checks(stack, image)
-    yield from disk_checks(stack, disk, disk, SEEN, vcpus=2, writes=True)
-    yield from of_threads(stack)
+    yield from disk_checks(stack, asked, disk, seen_of(ran), vcpus=2, writes=True)
+    yield from of_threads(stack, ran)
 
 
-@pytest.fixture
-def image(tmp_path: Path) -> Path:
-    """A qcow2 image of version 3 with all that a stack may ask for."""
-    path = tmp_path / "image"
-    head = struct.pack(">4sI12xI48xQQ", b"QFI\xfb", 3, 17, 1 << 4, 1)
+def write_qcow2(path: Path, stack: Stack) -> None:
+    """Write the head of a qcow2 image of version 3."""
+    disk = stack.disk
+    bits, extended = (disk.cluster_size or 65536).bit_length() - 1, (disk.extended_l2 or False) << 4
+    head = struct.pack(">4sI12xI48xQQ", b"QFI\xfb", 3, bits, extended, disk.lazy_refcounts or False)
     path.write_bytes(head.ljust(4096, b"\0"))
-    return path
 
 
 def what_it_is_told(stack: Stack) -> object:
@@ -192,7 +215,7 @@ def test_the_dialect_writes_the_knob_or_the_guests_are_brought_up_by_it(rig: str
 
 
 @pytest.mark.parametrize(("rig", "knob"), CASES)
-def test_a_check_names_the_knob_or_the_rigs_row_says_why_none_can(rig: str, knob: str, image: Path) -> None:
+def test_a_check_names_the_knob_or_the_rigs_row_says_why_none_can(rig: str, knob: str, tmp_path: Path) -> None:
     _, stack = stack_with(rig, knob)
     if knob in not_shown(stack):
         assert knob not in to_verify(stack)
@@ -201,13 +224,28 @@ def test_a_check_names_the_knob_or_the_rigs_row_says_why_none_can(rig: str, knob
         assert knob in to_verify(stack)
     if knob in SEEN_ELSEWHERE:
         return  # by the test that is named there
-    made = (
-        on_daemon(stack) if rig == "storage-daemon" else on_qemu(stack) if rig == "qemu" else on_libvirt(stack, image)
-    )
-    named = [check for check in made if check.setting == knob]
+    named = [check for check in found_of(stack, stack, tmp_path) if check.setting == knob]
     assert named, f"no check of {rig} names {knob}"
     assert any(check.found is not None for check in named), f"no check of {rig} finds {knob}"
     assert all(check.agrees is not False for check in named), named
+
+
+def found_of(stack: Stack, ran: Stack, place: Path) -> list[Check]:
+    """The checks of a stack where another one may have run."""
+    if stack.rig == "libvirt":
+        return [*on_libvirt(stack, ran, place / "image")]
+    return [*(on_daemon(stack, ran) if stack.rig == "storage-daemon" else on_qemu(stack, ran, place))]
+
+
+@pytest.mark.parametrize(("rig", "knob"), CASES)
+def test_a_rig_that_runs_without_the_knob_is_found_out(rig: str, knob: str, tmp_path: Path) -> None:
+    without, stack = stack_with(rig, knob)
+    alike = setting_of(without, BY_ID[knob]) == setting_of(stack, BY_ID[knob])
+    if knob in not_shown(stack) or knob in SEEN_ELSEWHERE or alike:
+        return
+    found = [check.agrees for check in found_of(stack, without, tmp_path) if check.setting == knob]
+    assert True not in found
+    assert False in found or knob == "machine.emulator", f"{rig} may run without {knob}"  # a wrapper runs another
 
 
 def test_the_number_of_guests_is_counted_and_the_second_ones_image_is_looked_for(tmp_path: Path) -> None:

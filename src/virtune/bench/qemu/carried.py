@@ -590,9 +590,9 @@ class Carried:
         if ground.image is not None and stack.disk.backend == "file":
             yield engine_check(stack.disk.aio, self._new, self._now)
             for check in cache_checks(stack, opened(self.process, ground.image), nodes):
-                yield _through_device(check, stack, self.seen)
+                yield through_device(check, stack, self.seen)
         for check in rbd_checks(stack, nodes):
-            yield _through_device(check, stack, self.seen)
+            yield through_device(check, stack, self.seen)
         yield from node_checks(stack, nodes, self._execute("qom-get", at) if stack.disk.limits else None)
         given = {command.arguments["id"]: command.arguments for command in device_commands(stack, "")}
         yield from device_checks(self._execute, given, stack)
@@ -703,7 +703,7 @@ def _places(stack: Stack, ground: DiskImageSpec) -> DaemonPlaces:
     )
 
 
-def _through_device(check: Check, stack: Stack, seen: Mapping[str, str]) -> Check:
+def through_device(check: Check, stack: Stack, seen: Mapping[str, str]) -> Check:
     """writethrough and directsync are settings of the device: it announces no write cache to the guest."""
     if check.setting != "disk.cache" or not writes_through(stack):
         return check

@@ -405,7 +405,7 @@ def _as_one(stack: Stack, ground: DiskImageSpec, benches: list[B]) -> B:
     )
     spread = [] if stack.spread is None else [spread_check(stack.spread, others[0].image)]
     if stack.own_images:
-        spread.append(_images_check(benches, {ground.image, *ground.further}))
+        spread.append(images_check(benches, {ground.image, *ground.further}))
     seen = [replace(check, guest=number) for number, one in enumerate(benches) for check in one.in_force.checks]
     return replace(
         first,
@@ -439,7 +439,7 @@ def spread_check(asked: str, image: Path | None) -> Check:
     return Check(setting="guests.spread", asked=asked, found=found, proof=proof)
 
 
-def _images_check(benches: Sequence[CarriedBench], meant: Collection[Path | None]) -> Check:
+def images_check(benches: Sequence[CarriedBench], meant: Collection[Path | None]) -> Check:
     """Check that each guest has an image of its own; an existing target is shared, whatever was asked."""
     images = {one.image for one in benches}
     shared = len(meant) == 1
