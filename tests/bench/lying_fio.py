@@ -3,7 +3,8 @@
 """A fio that does not run what it is given: the real one behind a program that changes its job or its result.
 
 LIE says how: `job:NAME=VALUE` runs with another option and says so, `quiet:NAME=VALUE` echoes what was asked,
-`replay` gives the first result again, `replay:now` under today's date.
+`replay` gives the first result again, `replay:now` under today's date, `replay:edited` with other rates besides,
+`edit:FACTOR` multiplies the rates of what ran.
 """
 
 import json
@@ -46,8 +47,11 @@ def main() -> None:
                 one["job options"] = own
         else:
             kept.write_text(json.dumps(result))
-        if lie == "now":
+        if lie:
             result |= {"timestamp": int(time.time()), "timestamp_ms": int(time.time() * 1000)}
+    factor = float(lie) if kind == "edit" else 1 + time.time() % 0.05 if lie == "edited" else 1.0
+    for one in result["jobs"]:
+        one["read"] |= {rate: type(one["read"][rate])(one["read"][rate] * factor) for rate in ("iops", "bw_bytes")}
     output.write_text(json.dumps(result))
     sys.exit(status)
 

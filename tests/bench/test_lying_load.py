@@ -14,13 +14,17 @@ from typing import Any
 import pytest
 from tests.told_load import told
 
+from virtune.analyse.trial.derive import derive
 from virtune.cli import run
 from virtune.fio.as_asked import ADDED, Ran, load_checks
 from virtune.fio.generator import Clients
 from virtune.fio.job import FioJob, fio_job
 from virtune.fio.options import ENGINES, SHAPING
 from virtune.fio.workloads import PROFILES, parse_workload
+from virtune.model.errors import LoadError
 from virtune.model.evidence import Check
+from virtune.model.remark import Weight
+from virtune.model.stack import Stack
 from virtune.model.target import BareTarget, FileTarget, NbdTarget, Target, VhostUserTarget
 from virtune.model.workload import Job
 
@@ -293,7 +297,7 @@ def test_a_fio_that_runs_another_load_ends_the_study_without_figures(
 
 @pytest.mark.real
 @pytest.mark.usefixtures("lying_fio")
-@pytest.mark.parametrize(("lie", "status"), [("replay", 3), ("replay:now", 0)])
+@pytest.mark.parametrize(("lie", "status"), [("replay", 3), ("replay:now", 0), ("replay:edited", 0)])
 def test_a_result_that_is_given_twice_is_found_out_by_its_date_or_makes_both_trials_invalid(
     lie: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -306,3 +310,52 @@ def test_a_result_that_is_given_twice_is_found_out_by_its_date_or_makes_both_tri
         return
     for other in (1, 2):
         assert f"its figures are those of trial {other} " in said.out
+
+
+@pytest.mark.real
+@pytest.mark.usefixtures("lying_fio")
+def test_a_result_whose_rates_were_edited_is_invalid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LIE", "edit:1.3")
+    place = ("--scratch", str(tmp_path / "scratch"), "--store", str(tmp_path / "store"))
+    assert run(["measure", *SHORT, "--rounds", "1", *place]) == 0
+    assert "disturbed: The figures of read contradict each other" in capsys.readouterr().out
+
+
+FIGURES = {
+    "iops": 1.2,
+    "bw_bytes": 1.2,
+    "total_ios": 1.2,
+    "io_bytes": 1.2,
+    "runtime": 1.2,
+    "lat_ns.mean": 1.3,
+    "lat_ns.N": 3,
+}
+"""The figures of a stream, and the factor from which on one that is edited alone is found out."""
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("more", [True, False])
+def test_a_figure_that_is_edited_alone_contradicts_the_others(name: str, *, more: bool) -> None:
+    (workload,) = parse_workload("rw=randread,bs=4k,iodepth=8")
+    job = fio_job(workload, FILE, seconds=5.0, ramp_seconds=0.1, seed=7, clients=BOTH)
+    factor = FIGURES[name] if more else 1 / FIGURES[name]
+
+    def found(changed: Mapping[str, Any]) -> bool:
+        parts = {"fio.json": json.dumps(changed).encode(), "counters.jsonl": b""}
+        try:
+            remarks = derive(parts, stack=Stack(rig="metal"), workload=workload).remarks
+        except LoadError:  # it contradicts itself so much that it is not read
+            return True
+        return bool(judged(job, changed)) or any(one.weight is Weight.INVALID for one in remarks)
+
+    result = told(job)
+    assert not found(result)
+    group, _, inner = name.partition(".")
+    side = result["jobs"][0]["read"]
+    where = side[group] if inner else side
+    where[inner or group] = round(where[inner or group] * factor)
+    if name == "io_bytes":
+        side["io_kbytes"] = side["io_bytes"] // 1024
+    assert found(result)

@@ -58,11 +58,12 @@ ERRORS = RemarkKind(
 )
 CONTRADICTION = RemarkKind(
     id="contradiction",
-    weights=_WARNING,
+    weights=(Weight.INVALID, Weight.WARNING),
     why="figures of one result that cannot all be right: a mean latency outside of its extremes or of what its"
     " percentiles allow, percentiles that fall, IOPS that do not make the number of I/Os, bytes that are not I/Os"
-    " of the block size, or directions, shares, counts and depths that the options beside them cannot have made. What"
-    " a study's own load contradicts ends the study; what is only read is shown as it is",
+    " of the block size, or directions, shares, counts and depths that the options beside them cannot have made. A"
+    " trial whose options contradict its figures ends the study, one whose figures contradict each other is invalid;"
+    " what is only read is shown as it is",
     advice="trust none of the figures named until a run repeats them; fio's bug list and its version help",
 )
 SHORT_IOS = RemarkKind(

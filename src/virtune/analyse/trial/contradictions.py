@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 
 from virtune.fio.consistency import contradictions
 from virtune.model.measurement import Latency, LoadResult, Stream
-from virtune.model.remark import Remark
+from virtune.model.remark import Remark, Weight
 from virtune.model.remark_kinds import CONTRADICTION
-from virtune.model.units import format_bytes, format_count, format_ns
+from virtune.model.units import format_bandwidth, format_bytes, format_count, format_ns
 
 TOLERANCE = 0.05
 """Of a latency: three bins of fio's histogram."""
@@ -34,13 +34,14 @@ def contradicting(load: LoadResult) -> Iterator[Remark]:
     for stream in load.streams:
         found = itertools.chain(_latencies(stream), _rates(load, stream))  # one of a direction is enough
         if (said := next(found, None)) is not None:
-            yield CONTRADICTION.remark(text=f"The figures of {stream.direction} contradict each other: {said}.")
+            text = f"The figures of {stream.direction} contradict each other: {said}."
+            yield CONTRADICTION.remark(weight=Weight.WARNING, text=text)
     # a run that somebody stopped is shorter than asked for; what Little's law says of a depth is said by `little`
     options = {name: value for name, value in load.options or () if name not in ("runtime", "number_ios")}
     for one in contradictions(load, options, jobs=load.jobs) if options and not load.error else ():
         if one.option != "bs" and "Little" not in one.proof:
             text = f"{one.option}={one.asked} stands in the job, and the figures say {one.found}: {one.proof}."
-            yield CONTRADICTION.remark(text=text)
+            yield CONTRADICTION.remark(weight=Weight.WARNING, text=text)
 
 
 def _latencies(stream: Stream) -> Iterator[str]:
@@ -98,6 +99,11 @@ def _rates(load: LoadResult, stream: Stream) -> Iterator[str]:
     if stream.iops and stream.seconds and _differ(stream.iops * stream.seconds, ios):
         made = stream.iops * stream.seconds
         yield f"{format_count(stream.iops)} IOPS for {stream.seconds:g} s are {made:,.0f} I/Os, and it counts {ios:,}"
+    moved = stream.bytes
+    if moved and stream.bandwidth_bps and stream.seconds and _differ(stream.bandwidth_bps * stream.seconds, moved):
+        made = stream.bandwidth_bps * stream.seconds
+        rate = f"{format_bandwidth(stream.bandwidth_bps)} for {stream.seconds:g} s"
+        yield f"{rate} are {format_bytes(made)}, and it counts {format_bytes(moved)}"
     whole = stream.direction in ("read", "write") and not (stream.short_ios or stream.dropped_ios)
     if size and stream.bytes and whole and _differ(stream.bytes, ios * size):
         yield f"{ios:,} I/Os of {format_bytes(size)} are {format_bytes(ios * size)}, not {format_bytes(stream.bytes)}"

@@ -34,6 +34,7 @@ from virtune.model.gate import GATE_BY_ID
 from virtune.model.measurement import DeviceUse, FioResult, Measurement
 from virtune.model.remark import KVM_WITHOUT_HARDWARE, Remark, Weight
 from virtune.model.remark_kinds import (
+    CONTRADICTION,
     EMULATED,
     FUSE_WRITES,
     NO_DEVICE,
@@ -135,9 +136,11 @@ def _of_rig(
 
 def _said(result: FioResult, workload: Workload, *, ours: bool) -> tuple[Remark, ...]:
     """Remarks on the load's own figures; for a trial some of them are left to the gates."""
+    weights = {CONTRADICTION.id: Weight.INVALID} if ours else {}
+    if workload.buffered:  # on purpose: it may be compared with itself, and the remark says what it measures
+        weights |= {"page-cache": Weight.WARNING}
     return tuple(
-        # a workload that is buffered on purpose may be compared with itself; the remark says what it measures
-        replace(r, weight=Weight.WARNING) if workload.buffered and r.id == "page-cache" else r
+        replace(r, weight=weights.get(r.id, r.weight))
         for r in explain(result)
         if r.weight is not Weight.NOTE and r.id not in _OF_SINGLE_RUNS
         if not ours or r.weight is Weight.INVALID or r.id not in _AT_THE_GATES
