@@ -129,11 +129,19 @@ ROUGH = (
     ("two-point-base", 0.4), ("first-slower", 0.08), ("first-slower", 0.16), ("first-slower", 0.3),
     ("two-point-all", 0.2), ("two-point-all", 0.4), ("states", 0.05), ("states", 0.15), ("slow-share", 1 / 3),
     ("slow-share", 0.1),
+    # relatives of those: other shares and distances, three levels, the last place, drifts, waves
+    ("two-point-arm", 0.1), ("two-point-arm", 0.8), ("two-point-base", 0.15), ("point-arm-10", 0.3),
+    ("point-arm-10", 1.0), ("point-arm-25", 0.6), ("point-arm-40", 0.3), ("point-arm-75", 0.4), ("point-arm-90", 0.8),
+    ("point-base-25", 0.3), ("three-point-arm", 0.2), ("three-point-arm", 0.5), ("three-point-all", 0.3),
+    ("last-slower", 0.08), ("last-slower", 0.3), ("second-slower", 0.2), ("again-faster", 0.1), ("again-faster", 0.3),
+    ("alternates", 0.1), ("drift-arm", 0.05), ("drift-arm", 0.2), ("drift-all", 0.1), ("wave-arm", 0.1),
+    ("step-arm", 0.1), ("states-3", 0.1), ("short-states", 0.1), ("states-arm", 0.1),
 )  # fmt: skip
 """Rounds of equal arms that are not normal, not alike or not independent: kind and size."""
 
-DIPS = ((0.10, 0.5), (0.10, 0.3), (0.15, 0.3), (0.20, 0.3), (0.25, 0.33))
-"""The share of its rounds in which the last arm alone falls, and to what."""
+DIPS = ((0.10, 0.5), (0.10, 0.3), (0.15, 0.3), (0.20, 0.3), (0.25, 0.33), (0.05, 0.3), (0.40, 0.5), (0.30, 0.7),
+        (0.10, 2.0), (0.20, 1.5), (0.10, 4.0))  # fmt: skip
+"""The share of its rounds in which the last arm alone falls or rises, and to what."""
 
 
 def orders(chance: np.random.Generator, shape: tuple[int, int, int]) -> NDArray[np.int64]:
@@ -155,6 +163,11 @@ def rough(chance: np.random.Generator, kind: str, size: float, shape: tuple[int,
             white += np.take_along_axis(slots, orders(chance, shape), 2)
         case "first-slower":
             white += math.log1p(-size) * (orders(chance, shape) == 0)
+        case "last-slower" | "second-slower":
+            white += math.log1p(-size) * (orders(chance, shape) == (arms - 1 if kind == "last-slower" else 1))
+        case "again-faster":  # a trial right after one of the same arm
+            places = orders(chance, shape)
+            white[:, 1:] += math.log1p(size) * ((places[:, 1:] == 0) & (places[:, :-1] == arms - 1))
         case "unequal-rounds":
             white *= np.exp(0.8 * chance.standard_normal((runs, rounds, 1)))
         case "cold-rounds":
@@ -162,8 +175,14 @@ def rough(chance: np.random.Generator, kind: str, size: float, shape: tuple[int,
             white[:, 1] += np.log(chance.uniform(0.7, 0.95, (runs, arms)))
         case "carried":
             white = _carried(white / each, size) * each
-        case "states":
-            white += _states(chance, shape) * math.log1p(size)
+        case "states" | "short-states" | "states-3":
+            white += _states(chance, shape, (2, 5) if kind == "short-states" else (3, 20)) * math.log1p(size)
+            if kind == "states-3":
+                white += _states(chance, shape) * math.log1p(size)
+        case "drift-all":
+            white += (
+                np.linspace(-0.5, 0.5, rounds)[:, None] * chance.choice((-1, 1), (runs, 1, arms)) * math.log1p(size)
+            )
         case "slow-share":
             slow = _carried(chance.standard_normal(shape), 0.9)
             white = math.sqrt(1 - size) * white + math.sqrt(size) * each * slow
@@ -185,14 +204,25 @@ def _of_an_arm(chance: np.random.Generator, kind: str, size: float, white: Round
             return np.where(np.arange(arms) == arms - 1, tail, white) if kind == "skewed-arm" else tail
         case "growing":
             white[:, :, -1] *= np.linspace(1, 5, rounds)
-        case "two-point-arm":
-            white[:, :, -1] += point[:, :, -1]
+        case "two-point-arm" | "two-point-base":
+            place = -(kind == "two-point-arm")
+            white[:, :, place] += point[:, :, place]
         case "uneven-point-arm":
             white[:, :, -1] += math.log1p(size) * ((chance.random((runs, rounds)) < 0.25) - 0.25)
-        case "two-point-base":
-            white[:, :, 0] += point[:, :, 0]
         case "two-point-all":
             white += point
+        case "three-point-arm" | "three-point-all":
+            several = chance.integers(-1, 2, shape) * math.log1p(size)
+            white += several * (np.arange(arms) == arms - 1) if kind == "three-point-arm" else several
+        case "alternates":
+            white[:, :, -1] += math.log1p(size) * (np.arange(rounds) % 2 - 0.5)
+        case "states-arm":
+            white[:, :, -1] += _states(chance, (runs, rounds, 1))[:, :, 0] * math.log1p(size)
+        case "drift-arm" | "step-arm" | "wave-arm":
+            white[:, :, -1] += _moves(chance, kind, (runs, rounds)) * math.log1p(size)
+        case _ if kind.startswith(("point-arm-", "point-base-")):
+            share = int(kind.rpartition("-")[2]) / 100
+            white[:, :, -("arm" in kind)] += math.log1p(size) * ((chance.random((runs, rounds)) < share) - share)
     return white
 
 
@@ -219,10 +249,23 @@ def _carried(white: Rounds, rho: float) -> Rounds:
     return found
 
 
-def _states(chance: np.random.Generator, shape: tuple[int, int, int]) -> Rounds:
-    """Draw which of two levels, half below or above 0, each arm has in each round; one lasts 3 to 20 on average."""
+def _moves(chance: np.random.Generator, kind: str, shape: tuple[int, int]) -> Rounds:
+    """Draw how an arm moves through a plan, by 1 in all and by nothing in the mean of it: a line, a step, a wave."""
+    runs, rounds = shape
+    line, up = np.linspace(-0.5, 0.5, rounds), chance.choice((-1, 1), (runs, 1))
+    if kind == "drift-arm":
+        return np.asarray(line * up)
+    if kind == "wave-arm":
+        turns = np.arange(rounds) / chance.uniform(8, 40, (runs, 1)) + chance.random((runs, 1))
+        return np.asarray(np.sin(2 * math.pi * turns) / 2)
+    moved = line * rounds > chance.uniform(-0.4, 0.4, (runs, 1)) * rounds
+    return np.asarray(up * (moved - moved.mean(axis=1, keepdims=True)))
+
+
+def _states(chance: np.random.Generator, shape: tuple[int, int, int], lasts: tuple[float, float] = (3, 20)) -> Rounds:
+    """Draw which of two levels, half below or above 0, each arm has in each round; one `lasts` so many on average."""
     runs, _, arms = shape
-    turns = chance.random(shape) < 1 / chance.uniform(3, 20, (runs, 1, arms))
+    turns = chance.random(shape) < 1 / chance.uniform(*lasts, (runs, 1, arms))
     turns[:, 0] = chance.random((runs, arms)) < 0.5
     found: Rounds = turns.cumsum(axis=1) % 2 - 0.5
     return found
