@@ -27,8 +27,9 @@ from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
 from virtune.model.verdict import Interval
 from virtune.report.charts.loads import sweep_curve
 from virtune.report.charts.tradeoff import speed_against_cost
-from virtune.report.html.page import ReportPage, Table
+from virtune.report.html.page import ReportPage
 from virtune.report.pages.tune import recommendation_line
+from virtune.report.render.terminal import Table
 from virtune.store.store import Store
 
 pytestmark = pytest.mark.xdist_group("page")  # what is made for the module is made once

@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from virtune.report.render.terminal import Column, Paragraph, Records, Section, wrap
+from virtune.report.render.terminal import Column, Paragraph, Section, Table, wrap
 
 WIDTHS = (20, 40, 60, 80, 100, 160)
 SAID = (
@@ -61,7 +61,7 @@ ROWS = (
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_table_never_cuts_a_cell_and_falls_back_to_paragraphs(width: int) -> None:
-    lines = shown(Records(COLUMNS, ROWS), width)
+    lines = shown(Table(COLUMNS, ROWS), width)
     text = " ".join(" ".join(lines).split())
     for cell in ("20260102-030405-abcd", "28/28", "20260102-030405-ffff", "1/4", "a heading"):
         assert any(cell in line for line in lines), cell
@@ -74,6 +74,6 @@ def test_a_table_never_cuts_a_cell_and_falls_back_to_paragraphs(width: int) -> N
 
 
 def test_an_empty_column_is_left_out_and_numbers_stand_to_the_right() -> None:
-    lines = shown(Records((Column(title="a"), Column(title="empty"), Column(title="n", right=True)),
+    lines = shown(Table((Column(title="a"), Column(title="empty"), Column(title="n", right=True)),
                           [("x", "", "5"), ("y", "", "500")]), 40)  # fmt: skip
     assert lines == ["a    n", "x    5", "y  500"]

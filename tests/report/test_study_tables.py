@@ -134,7 +134,7 @@ def test_the_page_of_a_study_begins_with_its_own_table_and_pictures(single_opera
     assert page.question == record.study.title
     table = page.own[0].table
     assert table is not None
-    assert table.columns == ("", *(arm.name for arm in record.study.arms))
+    assert table.titles == ("", *(arm.name for arm in record.study.arms))
     assert len(table.rows) == 18
     assert any("Okayama" in line for block in page.own for line in block.lines)
     assert page.foremost_pictures == ("extents-load-0", "extents-load-2", "extents-load-4")

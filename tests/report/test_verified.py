@@ -138,7 +138,7 @@ def test_the_page_says_the_worst_that_was_seen_of_a_setting(found: str | None, l
     kept = of_workloads(*[(good,), (bad,)][:: 1 if last else -1])
     table = page_of(summarise(kept), kept).settings
     assert table is not None
-    (row,) = table.rows
+    (row,) = table.cells
     assert row[2:] == (("not seen", "unverified") if found is None else (found, "DIFFERS")) + ("not so here",)
 
 

@@ -110,7 +110,7 @@ def _captures(kept: "Store", name: str, trial: int, capture: str | None) -> int:
     from virtune.cli.common.output import put
     from virtune.flows.stored.show import captures_of
     from virtune.model.text import printable
-    from virtune.report.render.terminal import Column, Records
+    from virtune.report.render.terminal import Table, right
 
     captures = captures_of(kept, name, trial, capture)
     if capture is not None:
@@ -118,6 +118,6 @@ def _captures(kept: "Store", name: str, trial: int, capture: str | None) -> int:
         sys.stdout.buffer.flush()
         return 0
     rows = [(printable(one.name), f"{len(one.content):,} bytes") for one in captures]
-    put(Records((Column(title="capture"), Column(title="size", right=True)), rows))
+    put(Table(["capture", *right("size")], rows))
     click.echo(f"\n`virtune show {name} --trial {trial} --capture NAME` prints one", err=True)
     return 0

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from virtune.model.bottleneck import Diagnosis
-from virtune.model.condition import Outcome, ThresholdResult
+from virtune.model.condition import ThresholdResult
 from virtune.model.result import Result
 from virtune.model.text import printable
 from virtune.model.tuning import Tuning
@@ -21,13 +21,11 @@ from virtune.report.pages.result import (
     about,
     answer,
     arms_text,
-    change_cell,
+    changed_value,
     changes_words,
     headline,
     marks_words,
     ruling_text,
-    together_words,
-    value_text,
     values_words,
     verdict_sentence,
 )
@@ -60,14 +58,11 @@ COLUMNS = 88
 
 def markdown(result: Result, rulings: Sequence[ThresholdResult], facts: str = "") -> str:
     """Return the result as Markdown, ending in a newline; `facts` are those of the host, as JSON."""
-    parts = (
-        *_head(result, facts),
-        *_conditions(result, rulings),
-        *_workloads(result),
-        *_settings(result),
-        *_warnings(result),
-        *_again(result),
-    )
+    body = (*_head(result, facts), *_conditions(result, rulings), *_workloads(result), *_settings(result))
+    return _joined(*body, *_warnings(result), *_again(result))
+
+
+def _joined(*parts: str) -> str:
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
@@ -128,30 +123,15 @@ def _head(result: Result, facts: str) -> Iterator[str]:
     yield ""
 
 
-_OUTCOMES = {Outcome.BREACHED: "breached", Outcome.HELD: "held", Outcome.UNDECIDED: "undecided"}
-
-
 def _conditions(result: Result, rulings: Sequence[ThresholdResult]) -> Iterator[str]:
-    if not rulings:
-        return
-    rows = (
-        (
-            ruling.condition.text,
-            ruling.comparison.workload,
-            arms_text(ruling),
-            ruling_text(ruling) or "-",
-            _OUTCOMES[ruling.outcome],
-            f"{_worth(result, ruling.comparison.workload)}{ruling.why}",
-        )
-        for ruling in rulings
-    )
-    head = ("fails if", "workload", "arm", "measured", "outcome", "why")
-    yield from table(head, rows, strong=("breached", "undecided"))
-
-
-def _worth(result: Result, workload: str) -> str:
-    said = worth(result, workload)
-    return f"{said}; " if said else ""
+    rows = []
+    for one in rulings:
+        workload = one.comparison.workload
+        why = "; ".join(filter(None, (worth(result, workload), one.why)))
+        rows.append((one.condition.text, workload, arms_text(one), ruling_text(one) or "-", one.outcome.value, why))
+    if rows:
+        head = ("fails if", "workload", "arm", "measured", "outcome", "why")
+        yield from table(head, rows, strong=("breached", "undecided"))
 
 
 def _workloads(result: Result) -> Iterator[str]:
@@ -161,30 +141,21 @@ def _workloads(result: Result) -> Iterator[str]:
         yield f"{line(one.workload.meaning)}\n"
         if one.worth:
             yield f"**{plain(one.worth)}**\n"
-        yield from _values(one.rows, view.arms, TYPICAL if one.typical else "")
+        yield from _values(TYPICAL if one.typical else "", one.rows, view.arms)
         yield from (*items((*values_words(one, result.study), *changes_words(one, result.study))), "")
         if one.together:
-            yield from _values(one.together, view.arms, TOGETHER)
-        yield from (*items(together_words(one) if one.together else marks_words(one.rows)), "")
-        yield from items(verdict_sentence(comparison).plain for comparison in one.verdicts)
+            yield from _values(TOGETHER, one.together, view.arms)
+        yield from (*items(marks_words(one)), "", *items(map(str, map(verdict_sentence, one.verdicts))))
         yield from (*items(resting_on(result, one.workload) if one.verdicts else ()), "", "")
 
 
-def _values(shown: Sequence[ViewRow], arms: Sequence[str], head: str) -> Iterator[str]:
+def _values(head: str, rows: Sequence[ViewRow], arms: Sequence[str]) -> Iterator[str]:
     """One row a metric: its value for each arm, and behind those of the others the change against the baseline."""
-    rows = []
-    for row in shown:
-        cells = []
-        for cell in row.cells:
-            change, value = change_cell(cell.change).plain, value_text(row.metric, cell.value)
-            cells.append(value if change == "-" else f"{value} ({change})")
-        rows.append((row.label, *cells))
-    yield from table((head, *arms), rows)
+    yield from table((head, *arms), ((row.label, *(changed_value(row, cell) for cell in row.cells)) for row in rows))
 
 
 def _settings(result: Result) -> Iterator[str]:
-    rows = list(settings_of(result))
-    if rows:
+    if rows := list(settings_of(result)):
         yield heading(4, "Verified settings")
         yield from table(("arm", "", "read from the running processes"), rows)
 
@@ -207,7 +178,7 @@ def _again(result: Result) -> Iterator[str]:
 
 def proof_markdown(one: Diagnosis, result: Result | None, facts: str = "") -> str:
     """Return the verdict as Markdown, ending in a newline; `result` is the comparison's, None where none ran."""
-    return "\n".join([*_answer(one), "" if result is None else markdown(result, (), facts)]).rstrip("\n") + "\n"
+    return _joined(*_answer(one), "" if result is None else markdown(result, (), facts))
 
 
 def _answer(one: Diagnosis) -> Iterator[str]:
@@ -230,14 +201,14 @@ Written = tuple[str, str, tuple[str, ...]]
 
 def tuning_markdown(known: Tuning, facts: str, written: Sequence[Written]) -> str:
     """Return a search as Markdown, ending in a newline; `facts` are those of the host, as JSON."""
-    parts = (*_tuning_head(known), *_sections(known, facts), *_written(written), *_tuning_again(known))
-    return "\n".join(parts).rstrip("\n") + "\n"
+    again = (heading(4, "To repeat it"), code(tune_again(known.study)))
+    return _joined(*_tuning_head(known), *_sections(known, facts), *_written(written), *again)
 
 
 def _tuning_head(known: Tuning) -> Iterator[str]:
     first, *rest = tuning_headline(known).plain.split("\n")
     yield heading(3, f"virtune: {first}")
-    yield from (*items((*rest, *(one.plain for one in answer_lines(known)))), "")
+    yield from (*items((*rest, *map(str, answer_lines(known)))), "")
     yield code(set_at(TUNING_COLUMNS, arms_table(known)).strip("\n"))
 
 
@@ -254,8 +225,3 @@ def _written(written: Sequence[Written]) -> Iterator[str]:
         if text:
             yield code(text)
         yield from (*items(notes), "")
-
-
-def _tuning_again(known: Tuning) -> Iterator[str]:
-    yield heading(4, "To repeat it")
-    yield code(tune_again(known.study))

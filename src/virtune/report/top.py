@@ -17,7 +17,7 @@ from virtune.model.frame import DiskFrame, ThreadFrame, TopFrame, VmFrame
 from virtune.model.layers import Layers, RequestLayer
 from virtune.model.text import printable, spreadsheet_cell
 from virtune.model.units import format_count, format_ns, format_seconds, format_share
-from virtune.report.render.terminal import Paragraph
+from virtune.report.render.terminal import Paragraph, paragraph, paragraphs
 from virtune.report.words import count_text
 
 TableKind = Literal["disks", "vms", "threads", "host"]
@@ -396,22 +396,19 @@ class TopText:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Lay it out at the width there is."""
         frame = self.frame
-        yield Text(f"{self._disks()}, seen for {format_seconds(frame.seconds)}; {host_words(frame)}", style="dim")
+        disks = f"{count_text(len(frame.disks), 'disk')} of {count_text(len(frame.vms), 'running VM')}"
+        yield Text(f"{disks}, seen for {format_seconds(frame.seconds)}; {host_words(frame)}", style="dim")
         shown = table("disks", rows_of("disks", frame), sort=SORT_FIRST["disks"])
         if shown.rows:
             yield _whole(head_line(shown, options.max_width))
         for row in shown.rows:
             yield _whole(row_line(shown, row, options.max_width))
-            yield from (Paragraph(Text(line, style="dim"), indent=3, hanging=2) for line in _why(row))
+            yield from paragraphs(_why(row), "dim", indent=3)
         if any(bar_of(row.path.layers, 1).plain for row in shown.rows):
             yield Paragraph(legend(), indent=1, hanging=1)
         if frame.emulated:
-            yield Paragraph(Text(f"{', '.join(frame.emulated)}: {EMULATED_WORDS}", style="yellow"), hanging=2)
-        for line in frame.missing:
-            yield Paragraph(Text(f"not seen: {line}", style="yellow"), hanging=2)
-
-    def _disks(self) -> str:
-        return f"{count_text(len(self.frame.disks), 'disk')} of {count_text(len(self.frame.vms), 'running VM')}"
+            yield paragraph(f"{', '.join(frame.emulated)}: {EMULATED_WORDS}", "yellow")
+        yield from paragraphs((f"not seen: {line}" for line in frame.missing), "yellow", indent=0)
 
 
 def _why(row: DiskFrame) -> Iterator[str]:
@@ -438,15 +435,11 @@ def host_words(frame: TopFrame) -> str:
     if cpu is None:
         return "host CPUs unknown"
     parts = [f"host CPUs {format_share(cpu.busy_percent / 100)} busy"]
-    parts += list(_beside(frame, cpu.steal_percent))
-    return ", ".join(parts)
-
-
-def _beside(frame: TopFrame, steal: float) -> Iterator[str]:
-    if steal >= 1:
-        yield f"steal {format_share(steal / 100)}"
+    if cpu.steal_percent >= 1:
+        parts.append(f"steal {format_share(cpu.steal_percent / 100)}")
     if frame.host.foreign_cpus is not None and any(vm.seen for vm in frame.vms):
-        yield f"others than these VMs used {frame.host.foreign_cpus:.1f} CPUs"
+        parts.append(f"others than these VMs used {frame.host.foreign_cpus:.1f} CPUs")
+    return ", ".join(parts)
 
 
 def _whole(text: Text) -> Text:

@@ -91,6 +91,11 @@ def names_text(names: Sequence[str], most: int) -> str:
     return ", ".join(once[:most]) + (f" and {len(once) - most} more" if len(once) > most else "")
 
 
+def cut_text(text: str, most: int) -> str:
+    """Return a text, or its begin where it has more characters."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def methods_text(methods: Sequence[int]) -> str:
     """Say by which of virtune's methods figures were derived: `method 8`, `methods 7 and 8`."""
     numbers = " and ".join(map(str, methods))

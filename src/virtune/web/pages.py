@@ -17,7 +17,7 @@ from virtune.report.charts.fleet import HostCheck, host_over_time
 from virtune.report.html.page import MARKS
 from virtune.report.pages.check import sentence
 from virtune.report.pages.evidence import drift_text
-from virtune.report.pages.result import change_text, value_text, verdict_sentence
+from virtune.report.pages.result import changed_value, verdict_sentence
 from virtune.report.pages.study import host_line
 from virtune.report.view import ResultView, view_of
 from virtune.report.words import change_words, count_text, share_text
@@ -264,7 +264,7 @@ def pair_of(first: Result, second: Result) -> StudyPair:
     shared = [name for name in names[0] if name in names[1]]
     return StudyPair(
         sides=(_side(first, views[0]), _side(second, views[1])),
-        tables=tuple((name, _worth(views, name), _rows(views, name)) for name in shared),
+        tables=tuple(_table(views, name) for name in shared),
         alone=tuple(name for both in names for name in both if name not in shared),
         comparable=first.study.simulated == second.study.simulated,
     )
@@ -275,25 +275,13 @@ def _side(result: Result, view: ResultView) -> StudySide:
     return StudySide(id=result.study.id, label=result.study.label, arms=view.arms, verdicts=said)
 
 
-def _worth(views: tuple[ResultView, ResultView], name: str) -> str:
-    """Name each side whose figures of a workload are not comparable, with the reason."""
-    said = (one.worth for view in views for one in view.workloads if one.workload.name == name and one.worth)
-    return "; ".join(dict.fromkeys(said))
-
-
-def _rows(views: tuple[ResultView, ResultView], name: str) -> tuple[tuple[str, ...], ...]:
+def _table(views: tuple[ResultView, ResultView], name: str) -> tuple[str, str, tuple[tuple[str, ...], ...]]:
     found = [next(one for one in view.workloads if one.workload.name == name) for view in views]
-    labels = dict.fromkeys(row.label for one in found for row in one.rows)
     rows = []
-    for label in labels:
-        cells: list[str] = []
+    for label in dict.fromkeys(row.label for one in found for row in one.rows):
+        cells = [label]
         for view, one in zip(views, found, strict=True):
             row = next((row for row in one.rows if row.label == label), None)
-            if row is None:
-                cells += ["-"] * len(view.arms)
-                continue
-            for cell in row.cells:
-                change = "" if cell.change is None else change_text(cell.change)
-                cells.append(f"{value_text(row.metric, cell.value)}{f' ({change})' if change else ''}")
-        rows.append((label, *cells))
-    return tuple(rows)
+            cells += ["-"] * len(view.arms) if row is None else [changed_value(row, cell) for cell in row.cells]
+        rows.append(tuple(cells))
+    return name, "; ".join(dict.fromkeys(one.worth for one in found if one.worth)), tuple(rows)

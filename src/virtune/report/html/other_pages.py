@@ -15,7 +15,7 @@ from virtune.model.proof import ProofOutcome
 from virtune.model.result import Result
 from virtune.model.sweep import LoadSweep
 from virtune.model.tuning import Recommendation, Tuning
-from virtune.model.units import format_bandwidth, format_count, format_ns, format_seconds, format_share
+from virtune.model.units import format_ns, format_share
 from virtune.report.charts import labelled
 from virtune.report.charts.chart import Chart
 from virtune.report.charts.fleet import audit_map, fleet_charts, rule_map
@@ -23,7 +23,7 @@ from virtune.report.charts.forest import FOREST
 from virtune.report.charts.loads import sweep_curve
 from virtune.report.charts.stacked import times_of
 from virtune.report.charts.tradeoff import pareto, race
-from virtune.report.html.page import MARKS, ReportPage, Table, VerdictLine, host_text, page_of
+from virtune.report.html.page import ReportPage, VerdictLine, host_text, page_of
 from virtune.report.pages import sweep as sweep_text
 from virtune.report.pages import tune as tune_text
 from virtune.report.pages.check import confidence_text, noise_rows, reach_rows, sentence
@@ -36,6 +36,8 @@ from virtune.report.pages.diagnose import (
     proof_headline,
     proof_sentences,
     published_of,
+    rates_text,
+    shares_of,
     shown_threads,
     sleeps_text,
     varies,
@@ -48,12 +50,13 @@ from virtune.report.pages.fleet import (
     odd_words,
     others_words,
     rank_rows,
-    rule_rows,
+    rules_over_hosts,
     together,
     trait_lines,
 )
 from virtune.report.pages.study import host_line, vm_cost_notes
 from virtune.report.pages.tune import STATE, standing_rows
+from virtune.report.render.terminal import Table
 from virtune.report.reproduce import command_again, question_of, tune_again
 from virtune.report.view import SIMULATED_ONLY
 from virtune.report.words import change_words, count_text, methods_text
@@ -73,8 +76,7 @@ def search_page(known: Tuning, record: StudyRecord) -> ReportPage:
     """Return the page of a search: what it found, its race, speed against cost, every configuration."""
     study, search = known.study, known.study.search
     assert search is not None  # noqa: S101 - a Tuning is of a search
-    word = _MARKS[known.recommendation]
-    lines = [line.plain for line in tune_text.answer_lines(known)]
+    first, *more = map(str, tune_text.answer_lines(known))
     sections = dict(tune_text.sections(known, record.facts))
     metric = BY_ID[study.metric]
     return ReportPage(
@@ -85,19 +87,14 @@ def search_page(known: Tuning, record: StudyRecord) -> ReportPage:
             ("host", host_line(study, record.facts)), ("derived by", methods_text(record.methods)),
         ),
         label=SIMULATED_ONLY if study.simulated else "",
-        verdicts=tuple(
-            VerdictLine(verdict="" if below else word, mark="" if below else MARKS[word], sentence=line)
-            for below, line in enumerate(lines)
-        ),
-        settings=None,
+        verdicts=(VerdictLine(first, _MARKS[known.recommendation]), *map(VerdictLine, more)),
         unsettled="Each slice's settings were read back while it ran; one that differed would have ended the search.",
         warnings=tuple(("warning", text) for text in tune_text.warnings(known)),
         notes=(*vm_cost_notes(study), *reading_notes(study), *sections["cost"], *sections["not ranked"]),
         charts=search_charts(known, record),
         tables=(
-            Table(caption=f"configurations, {metric.label}",
-                  columns=("configuration", metric.label, "against the leader", STATE),
-                  rows=tuple(standing_rows(known))),
+            Table(["configuration", metric.label, "against the leader", STATE], standing_rows(known),
+                  caption=f"configurations, {metric.label}"),
         ),
         again=tune_again(study),
         host=host_text(record.facts),
@@ -107,15 +104,14 @@ def search_page(known: Tuning, record: StudyRecord) -> ReportPage:
 def sweep_page(known: LoadSweep, result: Result, record: StudyRecord) -> ReportPage:
     """Return the page of a sweep: saturation, knee and limit, and the curve with them."""
     chart = sweep_curve(known, result)
-    lines = (VerdictLine(verdict="", mark="", sentence=line) for line in sweep_text.answer_lines(known))
     charts = () if chart is None else tuple(labelled(known.study, [chart]))
     page = page_of(sweep_text.without_saturation(result), record, charts)
     columns, rows = sweep_text.curve(known, result)
-    loads = Table(caption="loads; < less was done than offered", columns=columns, rows=tuple(rows))
+    loads = Table(columns, rows, caption="loads; < less was done than offered")
     return replace(
         page,
         question=f"How much load does {known.study.arms[0].name} carry?",
-        verdicts=tuple(lines),
+        verdicts=tuple(map(VerdictLine, sweep_text.answer_lines(known))),
         tables=(loads, *page.tables),
     )
 
@@ -137,12 +133,7 @@ def audit_page(audited: Sequence[Audited], unread: Sequence[Unread]) -> ReportPa
             ("not audited", str(sum(bool(one.not_audited) for one in audited))),
             ("with rules that could not look", str(sum(bool(one.not_looked_at) for one in audited))),
         ),
-        label="",
-        verdicts=tuple(
-            VerdictLine(verdict=marks[one], mark=MARKS[marks[one]], sentence=_counted(count, one))
-            for one, count in counts.items()
-        ),
-        settings=None,
+        verdicts=tuple(VerdictLine(_counted(count, one), marks[one]) for one, count in counts.items()),
         unsettled="An audit reads configurations and measures nothing.",
         warnings=(
             *(("unread", f"{one.origin}: {one.because}") for one in unread),
@@ -151,11 +142,9 @@ def audit_page(audited: Sequence[Audited], unread: Sequence[Unread]) -> ReportPa
         notes=(f"{count_text(more, 'more finding')}: `virtune audit --json` has all",) if more > 0 else (),
         charts=() if chart is None else (chart,),
         tables=(
-            Table(caption="findings, the worst first", columns=("VM", "place", "rule", "severity", "found", "advice"),
-                  rows=tuple(_row(one, finding) for one, finding in told)),
+            Table(["VM", "place", "rule", "severity", "found", "advice"],
+                  (_row(one, finding) for one, finding in told), caption="findings, the worst first"),
         ),
-        again="",
-        host="not part of this page",
     )  # fmt: skip
 
 
@@ -178,22 +167,15 @@ def check_page(fitness: Fitness, result: Result, record: StudyRecord) -> ReportP
     picture of a verdict.
     """
     page = page_of(result, record)
-    word = "worse" if fitness.unfit else "better"
-    reaches = Table(
-        caption="minimum detectable effect of a comparison of two arms",
-        columns=("a comparison of", "detects differences from"),
-        rows=tuple((name.removeprefix("in "), text.plain) for name, text in reach_rows(fitness)),
-    )
-    noise = Table(
-        caption="noise",
-        columns=("figure", "value"),
-        rows=tuple((name, text.plain) for name, text in noise_rows(fitness)),
-    )
+    rows = ((name.removeprefix("in "), text) for name, text in reach_rows(fitness))
+    caption = "minimum detectable effect of a comparison of two arms"
+    reaches = Table(["a comparison of", "detects differences from"], rows, caption=caption)
+    noise = Table(["figure", "value"], noise_rows(fitness), caption="noise")
     advice = ((one.weight.value, f"{one.text} ({one.advice})" if one.advice else one.text) for one in fitness.advice)
     return replace(
         page,
         question="Is this host fit for measurements, and which difference can they show?",
-        verdicts=(VerdictLine(verdict="", mark=MARKS[word], sentence=sentence(fitness)),),
+        verdicts=(VerdictLine(sentence(fitness), "worse" if fitness.unfit else "better"),),
         warnings=tuple(dict.fromkeys((*page.warnings, *advice))),
         notes=(confidence_text(fitness), *page.notes),
         charts=tuple(one for one in page.charts if not one.name.startswith(FOREST)),
@@ -210,13 +192,12 @@ def proof_page(one: Diagnosis, result: Result, record: StudyRecord) -> ReportPag
     page = page_of(result, record)
     if one.proof is None:
         return page
-    word = _PROOF_MARKS.get(one.proof.outcome, "undecided")
-    first = VerdictLine(verdict=word, mark=MARKS[word], sentence=proof_headline(one, one.proof))
+    first = VerdictLine(proof_headline(one, one.proof), _PROOF_MARKS.get(one.proof.outcome, "undecided"))
     lines = (*one.found.evidence, *proof_sentences(one.proof))
     return replace(
         page,
         question=f"Is {CAUSE_WORDS[one.found.cause]} what limits {one.disk} under {one.workload}?",
-        verdicts=(first, *(VerdictLine(verdict="", mark="", sentence=line) for line in lines), *page.verdicts),
+        verdicts=(first, *map(VerdictLine, lines), *page.verdicts),
     )
 
 
@@ -229,10 +210,8 @@ def diagnosis_page(found: Sequence[Diagnosis]) -> ReportPage:
     return ReportPage(
         title=f"diagnosis of {count_text(len(found), 'disk')}: {disks}",
         question="What limits these disks under their load?",
-        facts=tuple(_diagnosis_facts(found)),
-        label="",
+        facts=tuple((one.disk, f"{one.workload}: {rates_text(one)}") for one in found),
         verdicts=tuple(line for one in found for line in _lines(one)),
-        settings=None,
         unsettled="A diagnosis looks at a disk as it is, and verifies no settings.",
         warnings=tuple(warning for one in found for warning in _diagnosis_warnings(one)),
         notes=tuple(f"{one.disk}: {line}" for one in found for line in _notes(one)),
@@ -240,25 +219,14 @@ def diagnosis_page(found: Sequence[Diagnosis]) -> ReportPage:
         tables=tuple(table for one in found for table in _diagnosis_tables(one)),
         again="\n".join(f"{load_again(one)}  # {load_known(one)}" for one in found if one.rate),
         unrepeated="A diagnosis changes nothing: look again with `virtune diagnose`.",
-        host="not part of this page",
     )
-
-
-def _diagnosis_facts(found: Sequence[Diagnosis]) -> Iterator[tuple[str, str]]:
-    for one in found:
-        path = one.path
-        rates = f"{format_count(path.iops)} IOPS, {format_bandwidth(path.bandwidth)}"
-        yield one.disk, f"{one.workload}: {rates}, seen for {format_seconds(one.seconds)}"
 
 
 def _lines(one: Diagnosis) -> Iterator[VerdictLine]:
     cause = one.found.cause
-    word = _CAUSE_MARKS.get(cause, "worse")
-    said = verdict_words(cause)
-    said += f" (in {one.found.rounds} of {one.found.of} rounds)" if one.found.of > 1 else ""
-    yield VerdictLine(verdict=word, mark=MARKS[word], sentence=f"{one.disk}: {said}")
-    for line in (*one.found.evidence, f"next: {one.found.experiment}"):
-        yield VerdictLine(verdict="", mark="", sentence=line)
+    rounds = f" (in {one.found.rounds} of {one.found.of} rounds)" if one.found.of > 1 else ""
+    yield VerdictLine(f"{one.disk}: {verdict_words(cause)}{rounds}", _CAUSE_MARKS.get(cause, "worse"))
+    yield from map(VerdictLine, (*one.found.evidence, f"next: {one.found.experiment}"))
 
 
 def _diagnosis_warnings(one: Diagnosis) -> Iterator[tuple[str, str]]:
@@ -285,33 +253,27 @@ def _diagnosis_charts(found: Sequence[Diagnosis]) -> Iterator[Chart]:
 
 def _diagnosis_tables(one: Diagnosis) -> Iterator[Table]:
     if one.layers is not None:
-        yield Table(
-            caption=f"{one.disk}: where the time of a request goes",
-            columns=("layer", "mean", "share", "in flight"),
-            rows=tuple(
-                (layer.label, format_ns(layer.mean_ns), format_share(layer.share), in_flight_text(layer.in_flight))
-                for layer in one.layers.layers
-            ),
+        table = Table(
+            ["layer", "mean", "share", "in flight"], caption=f"{one.disk}: where the time of a request goes"
         )
+        for layer in one.layers.layers:
+            flying = in_flight_text(layer.in_flight)
+            table.add_row(layer.label, format_ns(layer.mean_ns), format_share(layer.share), flying)
+        yield table
     if threads := shown_threads(one.path.threads):
-        rate = one.path.iops_of
-        yield Table(
-            caption=f"{one.disk}: threads, the busiest first",
-            columns=("thread", "kind", "CPU", "usr", "sys", "waiting for a CPU", "CPU per I/O", "sleeps per I/O"),
-            rows=tuple(
-                (thread.name, thread.role, format_share(thread.busy),
-                 format_share(thread.user_seconds / thread.seconds),
-                 format_share(thread.system_seconds / thread.seconds), format_share(thread.stalled),
-                 format_ns(thread.busy / iops * 1e9) if (iops := rate(thread)) else "-", sleeps_text(thread, iops))
-                for thread in threads
-            ),
-        )  # fmt: skip
+        columns = ("thread", "kind", "CPU", "usr", "sys", "waiting for a CPU", "CPU per I/O", "sleeps per I/O")
+        table = Table(columns, caption=f"{one.disk}: threads, the busiest first")
+        for thread in threads:
+            iops = one.path.iops_of(thread)
+            each = format_ns(thread.busy / iops * 1e9) if iops else "-"
+            table.add_row(thread.name, thread.role, *shares_of(thread), each, sleeps_text(thread, iops))
+        yield table
     if one.guideline is not None:
-        leaf = one.guideline.leaf
+        leaf, guideline = one.guideline.leaf, one.guideline.guideline
         yield Table(
-            caption=f"{one.disk}: guideline: {one.guideline.guideline.title} ({one.guideline.guideline.source})",
-            columns=("question", "answer", "evidence"),
-            rows=(*answers(one.guideline), ("so", leaf.text, "; ".join(published_of(leaf)))),
+            ["question", "answer", "evidence"],
+            (*answers(one.guideline), ("so", leaf.text, "; ".join(published_of(leaf)))),
+            caption=f"{one.disk}: guideline: {guideline.title} ({guideline.source})",
         )
 
 
@@ -327,20 +289,10 @@ def fleet_audit_page(
     """
     page = audit_page(*together(audits))
     picture = rule_map(audits)
-    facts = Table(
-        caption="facts that differ between hosts",
-        columns=("fact", "values"),
-        rows=tuple((one.key, "; ".join(f"{value} on {names(on)}" for value, on in one.values)) for one in differing),
-    )
-    over = Table(
-        caption="rules over hosts",
-        columns=("rule", "severity", "hosts", "VMs", "found on", "not on"),
-        rows=tuple(
-            (f"{row.rule.id} {row.rule.name}", row.rule.severity.value, str(len(row.hosts)), str(row.domains),
-             names(row.hosts), names(row.without) or "-")
-            for row in rule_rows(audits)
-        ),
-    )  # fmt: skip
+    values = ((one.key, "; ".join(f"{value} on {names(on)}" for value, on in one.values)) for one in differing)
+    facts = Table(["fact", "values"], values, caption="facts that differ between hosts")
+    head, *rows = rules_over_hosts(audits, named=True)
+    over = Table(head, rows, caption="rules over hosts")
     failed = tuple(("failed", f"{one.host.name}: {one.because}") for one in lost)
     return replace(
         page,
@@ -370,10 +322,8 @@ def fleet_report_page(found: FleetReport) -> ReportPage:
         label=SIMULATED_ONLY if study.simulated else "",
         verdicts=(*(_effect_line(one, study.baseline) for one in found.effects),
                   *(_level_line(one, study.metric) for one in found.levels)),
-        settings=None,
         unsettled="Each host read its own settings back while its study ran: `virtune show` of its study has them.",
         warnings=tuple(_fleet_warnings(found)),
-        notes=(),
         charts=tuple(labelled(study, fleet_charts(found))),
         tables=tuple(_fleet_tables(found)),
         again=again and again.replace("virtune", "virtune fleet run -i hosts.txt", 1),
@@ -385,7 +335,7 @@ def _effect_line(effect: FleetEffect, baseline: str) -> VerdictLine:
     """The verdict that most hosts gave, and the whole answer."""
     counts = Counter(verdict.value for _, verdict in effect.verdicts)
     word = counts.most_common(1)[0][0] if counts else ""
-    return VerdictLine(verdict=word, mark=MARKS.get(word, ""), sentence="; ".join(effect_lines(effect, baseline)))
+    return VerdictLine("; ".join(effect_lines(effect, baseline)), word)
 
 
 def _level_line(level: FleetLevel, metric: str) -> VerdictLine:
@@ -395,7 +345,7 @@ def _level_line(level: FleetLevel, metric: str) -> VerdictLine:
     word = ("worse" if min(odd) < 0 else "better") if odd else "undecided" if level.refused else "same"
     first, *more = level_lines(level)
     has = list(trait_lines(level))[:_TRAITS_FIRST]
-    return VerdictLine(verdict=word, mark=MARKS[word], sentence=f"{first}: {'; '.join([*more, *has])}")
+    return VerdictLine(f"{first}: {'; '.join([*more, *has])}", word)
 
 
 def _fleet_warnings(found: FleetReport) -> Iterator[tuple[str, str]]:
@@ -411,34 +361,26 @@ def _fleet_warnings(found: FleetReport) -> Iterator[tuple[str, str]]:
 def _fleet_tables(found: FleetReport) -> Iterator[Table]:
     for level in found.levels:
         if level.traits:
-            yield Table(
+            table = Table(
+                ["fact", "value", "usual value", "odd hosts with it", "others with it"],
                 caption=f"{level.workload}: what odd hosts have and others seldom have",
-                columns=("fact", "value", "usual value", "odd hosts with it", "others with it"),
-                rows=tuple(
-                    (
-                        one.key,
-                        one.value,
-                        one.usual,
-                        f"{one.odd_with} of {one.odd}",
-                        f"{one.others_with} of {one.others}",
-                    )
-                    for one in level.traits
-                ),
             )
+            for one in level.traits:
+                odd, others = f"{one.odd_with} of {one.odd}", f"{one.others_with} of {one.others}"
+                table.add_row(one.key, one.value, one.usual, odd, others)
+            yield table
     for effect in found.effects:
         ratios = dict(effect.ratios)
-        yield Table(
-            caption=f"{effect.candidate} against {found.study.baseline} ({effect.workload}) on each host",
-            columns=("host", "verdict", "difference", "low", "high", ""),
-            rows=tuple(
-                (host, verdict.value,
-                 *(change_words(one) for one in (ratios[host].estimate, ratios[host].low, ratios[host].high)),
-                 odd_words(host, effect.points))
-                if host in ratios else (host, verdict.value, "", "", "", "too few rounds")
-                for host, verdict in effect.verdicts
-            ),
-        )  # fmt: skip
+        caption = f"{effect.candidate} against {found.study.baseline} ({effect.workload}) on each host"
+        table = Table(["host", "verdict", "difference", "low", "high", ""], caption=caption)
+        for host, verdict in effect.verdicts:
+            if host in ratios:
+                ends = (ratios[host].estimate, ratios[host].low, ratios[host].high)
+                table.add_row(host, verdict.value, *map(change_words, ends), odd_words(host, effect.points))
+            else:
+                table.add_row(host, verdict.value, "", "", "", "too few rounds")
+        yield table
     for level in found.levels:
         if level.ranks:
-            columns, *rows = rank_rows(level)
-            yield Table(caption=f"{level.workload}: ranks of {level.arm}", columns=columns, rows=tuple(rows))
+            head, *rows = rank_rows(level)
+            yield Table(head, rows, caption=f"{level.workload}: ranks of {level.arm}")

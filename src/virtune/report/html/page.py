@@ -4,9 +4,8 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
-from rich.console import RenderableType
 from rich.text import Text
 
 from virtune.model.evidence import Check, StudyRecord
@@ -26,98 +25,45 @@ from virtune.report.pages.result import (
     changes_words,
     legend,
     marks_words,
-    together_words,
-    value_text,
+    values_table,
     values_words,
+    verdict_sentence,
 )
-from virtune.report.pages.result import verdict_sentence as sentence_of
 from virtune.report.pages.study import arm_lines, first_read_lines, host_line, settings_of
-from virtune.report.render.terminal import Paragraph, Records, Section, SideBySide
+from virtune.report.render.terminal import Paragraph, SideBySide, Table
 from virtune.report.reproduce import AGAIN, command_again, question_of
-from virtune.report.view import ResultView, ViewRow, view_of
+from virtune.report.view import ResultView, view_of
 from virtune.report.words import methods_text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A table: a caption, the heads of its columns (the first names the rows), its rows as text, and below them what
-    they show.
-    """
-
-    caption: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """How each column is set: figures, words that need room, or short texts that stay on a line; else empty."""
-        return tuple(_kind([row[place] for row in self.rows]) for place in range(len(self.columns)))
-
-
-_SHORT, _LONG = 32, 40
-"""Characters of a text that stays on its line, and of one whose column needs room."""
-
-
-def _kind(cells: Sequence[str]) -> str:
-    longest = max(map(len, cells), default=0)
-    if longest > _LONG:
-        return "words"
-    if all(cell[:1] in "0123456789+-~>" for cell in cells):  # an empty one too
-        return "number"
-    return "short" if longest <= _SHORT else ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Block:
-    """A piece of it: a heading, then a table, then lines; each may be absent."""
+    """A piece of a built-in study's part: a heading, then a table, then lines; each may be absent."""
 
     heading: str = ""
     table: Table | None = None
-    lines: tuple[str, ...] = ()
+    lines: list[str] = field(default_factory=list)
 
 
 def study_part(result: Result, published: PublishedStudy | None = None, facts: str = "") -> tuple[Block, ...]:
-    """Return the blocks of a built-in study; none for other studies."""
-    return tuple(_blocks(ending(result, published, facts), f"study {result.study.builtin}"))
+    """Return what a page has of a built-in study: its own table and words, as in the terminal, and its authors'
+    figures; nothing for other studies.
 
-
-def _blocks(parts: Sequence[RenderableType], name: str) -> Iterator[Block]:
-    """A text alone stands above what follows: a heading where it begins a line of its own, else a table's caption."""
-    caption, block = name, Block()
-    for part in parts:
+    A text alone stands above what follows: a heading where it begins a line of its own, else a table's caption.
+    """
+    caption, blocks = "", list[Block]()
+    for part in ending(result, published, facts):
         if isinstance(part, Text):
-            if part.plain.startswith("\n"):
-                if block != Block():
-                    yield block
-                block = Block(heading=part.plain.strip())
-                caption = block.heading
-            else:
-                caption = part.plain
+            caption = part.plain.strip()
+            blocks += [Block(heading=caption)] if part.plain.startswith("\n") else []
         elif isinstance(part, Paragraph):
-            block = replace(block, lines=(*block.lines, part.text.plain))
-        elif isinstance(part, Records | SideBySide):
-            records = part if isinstance(part, Records) else part.table(part.arms)
-            if block.table is not None or block.lines:
-                yield block
-                block = Block()
-            block = replace(block, table=_table(records, caption))
-    if block != Block():
-        yield block
-
-
-def _table(records: Records, caption: str) -> Table:
-    rows = [[_plain(cell) for cell in row] for row in records.rows if not isinstance(row, Section)]
-    filled = [place for place in range(len(records.columns)) if any(row[place] for row in rows)]
-    return Table(
-        caption=caption,
-        columns=tuple(records.columns[place].title for place in filled),
-        rows=tuple(tuple(row[place] for place in filled) for row in rows),
-    )
-
-
-def _plain(cell: Text | str) -> str:
-    return cell.plain if isinstance(cell, Text) else cell
+            blocks[-1].lines.append(part.text.plain)
+        elif isinstance(part, Table | SideBySide):
+            table = (part if isinstance(part, Table) else part.table(part.arms)).filled()
+            table.caption = caption
+            blocks += [Block()] if blocks[-1].table is not None or blocks[-1].lines else []
+            blocks[-1].table = table
+    return tuple(blocks)
 
 
 MARKS = {"better": "▲", "worse": "▼", "same": "■", "undecided": "○"}
@@ -133,13 +79,17 @@ _WORST_LAST = (True, None, False)
 """The result of verifying a setting: verified, unverified, another value than requested."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class VerdictLine:
-    """One verdict: its word, its mark and the whole sentence."""
+    """One verdict: the whole sentence and its word, empty for a line below another."""
 
-    verdict: str
-    mark: str
     sentence: str
+    verdict: str = ""
+
+    @property
+    def mark(self) -> str:
+        """The symbol of its word."""
+        return MARKS.get(self.verdict, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,18 +103,18 @@ class ReportPage:
     title: str
     question: str
     facts: tuple[tuple[str, str], ...]
-    label: str
+    label: str = ""
     verdicts: tuple[VerdictLine, ...]
-    settings: Table | None
+    settings: Table | None = None
     unsettled: str = "These results were made elsewhere: nothing was verified."
     warnings: tuple[tuple[str, str], ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
     charts: tuple[Chart, ...]
     tables: tuple[Table, ...]
-    again: str
+    again: str = ""
     again_words: str = AGAIN
     unrepeated: str = "Nothing was measured by virtune."
-    host: str
+    host: str = "not part of this page"
     own: tuple[Block, ...] = ()
     rests: tuple[str, ...] = ()
     settled: Table | None = None
@@ -206,13 +156,13 @@ def page_of(
     """
     study = result.study
     view = view_of(result)
-    limits = [one.worth for one in view.workloads if one.worth]
+    verdicts = ((one, f"{one.workload}: {verdict_sentence(one)}") for each in view.workloads for one in each.verdicts)
     return ReportPage(
         title=f"{study.label} {study.id}",
         question=question_of(study),
         facts=tuple(_facts(result, record)),
-        label=limits[0] if limits else "",
-        verdicts=tuple(_verdict(one) for workload in view.workloads for one in workload.verdicts),
+        label=next((one.worth for one in view.workloads if one.worth), ""),
+        verdicts=tuple(VerdictLine(sentence, one.verdict.value) for one, sentence in verdicts),
         settings=_settings(result),
         warnings=tuple(warning_lines(result)),
         notes=tuple(note_lines(result)),
@@ -222,9 +172,7 @@ def page_of(
         host=host_text(record.facts),
         own=study_part(result, published, record.facts),
         rests=tuple(_rests(result)),
-        settled=Table(
-            caption="Settings of each arm", columns=("arm", "", "read back"), rows=tuple(settings_of(result))
-        ),
+        settled=Table(["arm", "", "read back"], settings_of(result), caption="Settings of each arm"),
     )
 
 
@@ -244,13 +192,8 @@ def _facts(result: Result, record: StudyRecord) -> Iterator[tuple[str, str]]:
         yield what, words
     yield "trials", f"{result.trials_done} of {len(study.trials)}"
     if not study.imported:
-        yield (
-            "each trial",
-            (
-                f"one arm under one workload for {format_seconds(study.seconds)}, after"
-                f" {format_seconds(study.ramp_seconds)} of warm-up"
-            ),
-        )
+        after = f"after {format_seconds(study.ramp_seconds)} of warm-up"
+        yield "each trial", f"one arm under one workload for {format_seconds(study.seconds)}, {after}"
         yield "load on", study.target or f"a scratch image of {format_bytes(study.span_bytes)} in {study.scratch}"
         yield from (("read before", line) for line in first_read_lines(study))
     yield "host", host_line(study, record.facts, programs_of(result))
@@ -268,63 +211,39 @@ def host_text(facts: str) -> str:
         return "not recorded"
 
 
-def _verdict(one: Comparison) -> VerdictLine:
-    word = one.verdict.value
-    return VerdictLine(verdict=word, mark=MARKS[word], sentence=f"{one.workload}: {sentence_of(one).plain}")
-
-
 def _settings(result: Result) -> Table | None:
-    rows = []
+    columns = ["arm", "requested", "found", "", "how it was seen"]
+    table = Table(columns, caption="Settings as read back from what ran")
+    words = {True: "verified", False: "DIFFERS", None: "unverified"}
     for arm in result.study.arms:
         seen: dict[tuple[str, str], Check] = {}
         every = (one for summary in result.arms if summary.arm == arm.name for one in summary.in_force)
         # a setting's result is the worst over all workloads and guests; of two equal ones the later, made under load
         for one in sorted(every, key=lambda check: _WORST_LAST.index(check.agrees)):
             seen[one.setting, one.asked] = one
-        rows += [
-            (arm.name, f"{one.setting}={one.asked}", "not seen" if one.found is None else one.found,
-             {True: "verified", False: "DIFFERS", None: "unverified"}[one.agrees], one.proof)
-            for one in seen.values()
-        ]  # fmt: skip
-    if not rows:
-        return None
-    return Table(
-        caption="Settings as read back from what ran",
-        columns=("arm", "requested", "found", "", "how it was seen"),
-        rows=tuple(rows),
-    )
+        for one in seen.values():
+            found = "not seen" if one.found is None else one.found
+            table.add_row(arm.name, f"{one.setting}={one.asked}", found, words[one.agrees], one.proof)
+    return table if table.rows else None
 
 
 def _tables(view: ResultView, study: Study) -> Iterator[Table]:
     """Yield of each workload the values of all arms, and how each differs from the baseline."""
     for one in view.workloads:
-        workload = one.workload
-        yield Table(
-            caption=f"{workload.name}: {workload.meaning}",
-            columns=(TYPICAL if one.typical else "", *view.arms),
-            rows=_values(one.rows),
-            notes=(*values_words(one, study), *(() if one.together else marks_words(one.rows))),
-        )
+        name, marks = one.workload.name, tuple(marks_words(one))
+        notes = (*values_words(one, study), *(() if one.together else marks))
+        head, caption = TYPICAL if one.typical else "", f"{name}: {one.workload.meaning}"
+        yield values_table(head, one.rows, view.arms, caption=caption, notes=notes)
         if one.together:
-            yield Table(
-                caption=f"{workload.name}: latency percentiles of all I/Os",
-                columns=(TOGETHER, *view.arms),
-                rows=_values(one.together),
-                notes=tuple(together_words(one)),
-            )
+            caption = f"{name}: latency percentiles of all I/Os"
+            yield values_table(TOGETHER, one.together, view.arms, caption=caption, notes=marks)
         if any(row.changes for row in one.rows):
-            yield Table(
-                caption=f"{workload.name}: change from {study.baseline}",
-                columns=("", *view.arms[1:]),
-                rows=tuple(
-                    (row.label, *(_change(cell.change) for cell in row.cells[1:])) for row in one.rows if row.changes
-                ),
-                notes=tuple(changes_words(one, study)),
-            )
-
-
-def _values(rows: Sequence[ViewRow]) -> tuple[tuple[str, ...], ...]:
-    return tuple((row.label, *(value_text(row.metric, cell.value) for cell in row.cells)) for row in rows)
+            caption = f"{name}: change from {study.baseline}"
+            changes = Table(["", *view.arms[1:]], caption=caption, notes=changes_words(one, study))
+            for row in one.rows:
+                if row.changes:
+                    changes.add_row(row.label, *(_change(cell.change) for cell in row.cells[1:]))
+            yield changes
 
 
 def _change(change: Comparison | None) -> str:

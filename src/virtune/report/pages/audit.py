@@ -32,20 +32,16 @@ def lines(
     warnings: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yield the advice for one domain: each change with what it takes and what it risks."""
-    if not turns:
-        yield printable(f"{domain}: nothing to change")
-    else:
-        yield printable(f"{domain}: {len(turns)} change{'' if len(turns) == 1 else 's'}")
-        for turn, way, risk in turns:
-            place = f"@{turn.at}" if turn.at else ""
-            value = "(removed)" if turn.value is None else turn.value
-            yield printable(f"  {turn.knob}{place} = {value}  {tag(way, risk)}")
+    yield printable(f"{domain}: {count_text(len(turns), 'change') if turns else 'nothing to change'}")
+    for turn, way, risk in turns:
+        place = f"@{turn.at}" if turn.at else ""
+        value = "(removed)" if turn.value is None else turn.value
+        yield printable(f"  {turn.knob}{place} = {value}  {tag(way, risk)}")
+    if turns:
         yield from (printable(f"  warning: {warning}") for warning in warnings)
-        if diff:
-            yield from (printable(line, keep=IN_FILES) for line in diff.split("\n"))
+        yield from (printable(line, keep=IN_FILES) for line in (diff.split("\n") if diff else ()))
         yield from (printable(f"  $ {command}") for command in commands)
-    for because in left:
-        yield printable(f"  left alone: {because}")
+    yield from (printable(f"  left alone: {because}") for because in left)
 
 
 WIDTH = 100
@@ -141,18 +137,14 @@ def _end(
 
 def _not_looked_at(audited: Sequence[Audited], width: int) -> Iterator[str]:
     """The facts that rules lacked, each with the rules, in one sentence for all domains."""
-    lacked: dict[tuple[str, tuple[str, ...]], int] = Counter(
-        (one.unknown, one.rules) for vm in audited for one in vm.not_looked_at
-    )
-    if not lacked:
-        return
-    several = len(audited) > 1
-    parts = (
-        f"{unknown}: {' '.join(rules)}" + (f" ({count_text(count, 'domain')})" if several else "")
+    lacked = Counter((one.unknown, one.rules) for vm in audited for one in vm.not_looked_at)
+    parts = [
+        f"{unknown}: {' '.join(rules)}" + (f" ({count_text(count, 'domain')})" if len(audited) > 1 else "")
         for (unknown, rules), count in lacked.items()
-    )
+    ]
     text = f"rules that could not look, or not at everything, and what they lack: {'; '.join(parts)}"
-    yield from textwrap.wrap(printable(text), width, subsequent_indent="  ", break_on_hyphens=False)
+    if parts:
+        yield from textwrap.wrap(printable(text), width, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _table(audited: Sequence[Audited]) -> Iterator[str]:
@@ -200,15 +192,11 @@ def _findings(some: Sequence[Finding], explained: set[str], width: int) -> Itera
     lines = ", ".join(str(one.line) for one in some)
     where = f"line{'' if len(some) == 1 else 's'} {lines}"
     yield printable(f"  {rule.severity.value:<8}{rule.id:<5}{place:<8} {seen.seen}   ({where})")
-    if rule.id not in explained:
-        yield from _wrapped(rule.why, width)
-        explained.add(rule.id)
     word = "worth measuring" if rule.severity is Severity.TRY else "do"
-    yield from _wrapped(
-        f"{word}: {seen.advice}{tag(finding.takes.value if finding.takes else '', finding.risk)}", width
-    )
-    for said in finding.measured:
-        yield from _wrapped(said, width)
+    advice = f"{word}: {seen.advice}{tag(finding.takes.value if finding.takes else '', finding.risk)}"
+    for text in (*(() if rule.id in explained else (rule.why,)), advice, *finding.measured):
+        yield from _wrapped(text, width)
+    explained.add(rule.id)
     for command in dict.fromkeys(one.seen.measure for one in some if one.seen.measure):
         yield f"          $ {printable(command)}"
 
@@ -267,9 +255,14 @@ def domains_page(
     configuration.
     """
     for origin, subject, findings in found:
-        yield printable(f"{subject.domain.name}  {_state(subject)}  ({origin})")
+        state, running = "not running", subject.running
+        if running is not None:
+            state = f"{running.state} ({running.reason}){f', pid {running.pid}' if running.pid else ''}"
+        yield printable(f"{subject.domain.name}  {state}  ({origin})")
         for disk in subject.domain.disks:
-            yield printable(f"  {disk.target:<6} {_source(disk)}")
+            kind = "" if disk.device == "disk" else f"{disk.device}, "
+            source = f"{kind}{disk.source.kind} {disk.source.name}".rstrip()
+            yield printable(f"  {disk.target:<6} {source}")
             yield printable(f"         {', '.join(_words(disk, subject))}")
         for finding in findings:
             place = f"{finding.at}: " if finding.at else ""
@@ -277,20 +270,7 @@ def domains_page(
         yield ""
     for lost in unread:
         yield printable(f"not read: {lost.origin}: {lost.because}")
-    count = len(found)
-    yield f"{count} domain{'' if count == 1 else 's'}" + (f"; {len(unread)} not read" if unread else "")
-
-
-def _state(subject: Subject) -> str:
-    running = subject.running
-    if running is None:
-        return "not running"
-    return f"{running.state} ({running.reason}){f', pid {running.pid}' if running.pid else ''}"
-
-
-def _source(disk: DomainDisk) -> str:
-    kind = "" if disk.device == "disk" else f"{disk.device}, "
-    return f"{kind}{disk.source.kind} {disk.source.name}".rstrip()
+    yield count_text(len(found), "domain") + (f"; {len(unread)} not read" if unread else "")
 
 
 def _words(disk: DomainDisk, subject: Subject) -> Iterator[str]:

@@ -21,7 +21,7 @@ from virtune.model.workload import Workload
 from virtune.report.pages.evidence import programs_of
 from virtune.report.pages.result import change_cell, level_words, standing, value_text
 from virtune.report.pages.study import host_line
-from virtune.report.render.terminal import Column, Paragraph, Records, SideBySide
+from virtune.report.render.terminal import SideBySide, Table, heading, paragraphs, right, wide
 from virtune.report.words import chance_text, difference_text, quantity
 
 ENGINE_WORDS: Mapping[str, str] = {
@@ -149,33 +149,31 @@ _ENDS: tuple[tuple[str, Callable[[Histogram], float]], ...] = (
 )
 
 
-def extremes(arms: Sequence[ArmSummary]) -> Iterator[Records]:
+def extremes(arms: Sequence[ArmSummary]) -> Iterator[Table]:
     """Yield the table of the least, the greatest and the standard deviation of latencies and IOPS."""
     ends = ("min", "max", "stdev")
-    columns = [Column(title=f"{arm.arm} {end}", right=True) for arm in arms for end in ends]
-    rows = [(label, *(_spread_cell(arm, kind, end) for arm in arms for end in ends)) for kind, label in _KINDS]
-    if any(cell != "-" for row in rows for cell in row[1:]):
-        yield Records([Column(title=""), *columns], rows)
+    table = _table(*(f"{arm.arm} {end}" for arm in arms for end in ends))
+    for kind, label in _KINDS:
+        table.add_row(label, *(_spread_cell(arm, kind, end) for arm in arms for end in ends))
+    if any(cell != "-" for row in table.cells for cell in row[1:]):
+        yield table
 
 
-def percentiles(arms: Sequence[ArmSummary]) -> Iterator[Records]:
+def percentiles(arms: Sequence[ArmSummary]) -> Iterator[Table]:
     """Yield the table of all percentiles of the total latency that fio prints."""
     found = [arm.histogram for arm in arms]
     if any(histogram is None or not histogram.bins for histogram in found):
         return
     lines = -(-len(PERCENTILES) // _BESIDE)
-    titles = [
-        Column(title=title, right=True) for _ in range(_BESIDE) for title in ("lat", *(arm.arm for arm in arms))
-    ]
-    rows = []
+    table = Table(right(*("lat", *(arm.arm for arm in arms)) * _BESIDE))
     for line in range(lines):
         cells: list[str] = []
         for percent in PERCENTILES[line::lines]:
             each = (None if one is None else one.percentile(percent) for one in found)
             times = ("-" if value is None else quantity(BY_ID["latency.mean"], value) for value in each)
             cells += [f"p{percent:g}", *times]
-        rows.append((*cells, *[""] * (len(titles) - len(cells))))
-    yield Records(titles, rows)
+        table.add_row(*cells, *[""] * (len(table.columns) - len(cells)))
+    yield table
 
 
 def _spread_cell(arm: ArmSummary, kind: str, end: str) -> str:
@@ -189,35 +187,30 @@ def _spread_cell(arm: ArmSummary, kind: str, end: str) -> str:
 def beside(result: Result, published: PublishedStudy, facts: str = "") -> list[RenderableType]:
     """Lay out the authors' figures next to this host's, and the differences in set-up; `facts` are the host's."""
     arms = {"", *(arm.name for arm in result.study.arms)}
-    figures = (one for one in published.figures if {one.arm, one.of} <= arms)
-    rows = [(one, at) for one in figures for at in _workloads(result, one) if _still(result.study, one, at)]
+    table = Table(["arm", "workload", "metric", *right("published", "here", "here / published")])
+    for one in (one for one in published.figures if {one.arm, one.of} <= arms):
+        for workload in _workloads(result, one):
+            if _still(result.study, one, workload):
+                table.add_row(*_row(result, one, workload))
     lines = [
         f"published: {published.source}; {published.machine}",
         f"here: {host_line(result.study, facts, programs_of(result))}",
         *(f"differs: {one}" for one in published.differs),
         *_not_comparable(result),
     ]
-    parts: list[RenderableType] = [Text("\nwhat the authors printed, and this host", style="bold")]
-    if rows:
-        titles = ("arm", "workload", "metric", "published", "here", "here / published")
-        table = Records([Column(title=title, right=index > 2) for index, title in enumerate(titles)])
-        for one, workload in rows:
-            table.add_row(*_row(result, one, workload))
-        parts.append(table)
-    return [*parts, *(Paragraph(Text(line, style="dim"), indent=2, hanging=2) for line in lines)]
+    title = heading("what the authors printed, and this host")
+    return [title, *([table] if table.rows else []), *paragraphs(lines, "dim")]
 
 
 def listing(studies: Sequence[tuple[str, str, Sequence[str], Sequence[str]]]) -> RenderableType:
     """Lay out a line for each study: its name, its question, its arms and its rigs."""
-    wrapped = (Column(title=title, wraps=True, least=16) for title in ("question", "compares", "rigs"))
-    rows = [(name, title, ", ".join(compared), ", ".join(rigs)) for name, title, compared, rigs in studies]
-    return Records([Column(title="built-in study"), *wrapped], rows)
+    rows = ((name, title, ", ".join(compared), ", ".join(rigs)) for name, title, compared, rigs in studies)
+    return Table(["built-in study", *wide("question", "compares", "rigs", least=16)], rows)
 
 
 def figures_list(figures: Sequence[PublishedFigure]) -> RenderableType:
     """Lay out published comparisons, each with its conditions and its source."""
-    titles = ("no.", "compares", "result", "conditions", "source")
-    table = Records([Column(title=title, wraps=index > 0, least=14) for index, title in enumerate(titles)])
+    table = Table(["no.", *wide("compares", "result", "conditions", "source", least=14)])
     for one in figures:
         source = one.source if one.seen == "read" else f"{one.source} (as quoted elsewhere)"
         table.add_row(str(one.number), one.compares, one.result, one.conditions, source)
@@ -226,11 +219,8 @@ def figures_list(figures: Sequence[PublishedFigure]) -> RenderableType:
 
 def levels_list(levels: Sequence[ServiceLevel]) -> RenderableType:
     """Lay out the service levels that `--fail-if` knows by name."""
-    titles = ("--fail-if", "stands for", "shown by --workload", "about", "source")
-    table = Records([Column(title=title, wraps=index > 2, least=14) for index, title in enumerate(titles)])
-    for one in levels:
-        table.add_row(one.name, ", ".join(one.conditions), one.workload, one.about, one.source)
-    return table
+    rows = ((one.name, ", ".join(one.conditions), one.workload, one.about, one.source) for one in levels)
+    return Table(["--fail-if", "stands for", "shown by --workload", *wide("about", "source", least=14)], rows)
 
 
 def _workloads(result: Result, one: AuthorsValue) -> tuple[Workload, ...]:
@@ -349,13 +339,13 @@ def ending(result: Result, published: PublishedStudy | None = None, facts: str =
     if arrange is None or not result.trials_done:
         return []
     first, *_ = result.study.compared
-    title = Text(f"\nstudy {result.study.builtin}", style="bold").append(standing(result, first))
+    title = heading(f"study {result.study.builtin}", standing(result, first))
     words = [f"values beside differences: {level_words(result.study)}"] if result.typical else []
     words += [_IN_PARENTHESES] if any(map(_disturbed, result.arms)) else []
     words += [] if result.study.left_out is None else [result.study.left_out]
     words += result.study.changed
-    note = _lines(*words)
-    return [title, *arrange(result), *note, *([] if published is None else beside(result, published, facts))]
+    authors = [] if published is None else beside(result, published, facts)
+    return [title, *arrange(result), *_lines(*words), *authors]
 
 
 def _before_after(result: Result) -> Iterator[RenderableType]:
@@ -550,7 +540,7 @@ def _single_operations(result: Result) -> Iterator[RenderableType]:
     """Study 4: for each load the least, mean and greatest latency of an I/O, on every system."""
     arms = _arms(result)
 
-    def beside(others: Sequence[str]) -> Records:
+    def beside(others: Sequence[str]) -> Table:
         shown = [arms[0], *(arm for arm in arms[1:] if arm.name in others)]
         table = _table(*(arm.name for arm in shown))
         for workload in result.study.compared:
@@ -642,9 +632,9 @@ def _told(result: Result, workload: Workload, metric: str) -> str:
             return f"{found.candidate} is {found.verdict.value}, {difference_text(found.ratio)}"
 
 
-def _table(*columns: str) -> Records:
-    return Records([Column(title=""), *(Column(title=title, right=True) for title in columns)])
+def _table(*columns: str) -> Table:
+    return Table(["", *right(*columns)])
 
 
 def _lines(*words: str) -> Iterator[RenderableType]:
-    yield from (Paragraph(Text(line, style="dim"), indent=2, hanging=2) for line in words)
+    yield from paragraphs(words, "dim")

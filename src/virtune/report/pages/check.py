@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from virtune.model.fitness import Fitness, GateStanding, Neighbour, Reach
+from virtune.model.fitness import Fitness, GateStanding, Neighbour
 from virtune.model.remark import Weight
 from virtune.model.remark_kinds import SIMULATED
 from virtune.model.units import format_bandwidth, format_count, format_ns, format_seconds, format_share
 from virtune.model.verdict import Verdict
 from virtune.report.pages.evidence import drift_text
-from virtune.report.render.terminal import Column, Paragraph, Records
+from virtune.report.render.terminal import Paragraph, Table, heading, paragraph, right, wide
 from virtune.report.words import difference_text, share_text
 
 _STYLE = {"invalid": "red", "warns": "yellow", "near": "cyan", "clear": "green"}
@@ -22,22 +22,21 @@ WEIGHT_STYLE = {Weight.INVALID: "red", Weight.WARNING: "yellow", Weight.NOTE: "c
 def render(fitness: Fitness) -> RenderableType:
     """Lay out a check for a terminal."""
     parts: list[RenderableType] = [Paragraph(headline(fitness))]
-    rows = list(noise_rows(fitness))
-    if rows:
-        parts += [Text("\nnoise", style="bold"), figures_table(rows)]
+    if rows := list(noise_rows(fitness)):
+        parts += [heading("noise"), figures_table(rows)]
     if any(one.blocks for one in fitness.reaches):
-        parts += [Text("\nminimum detectable effect", style="bold"), _reaches(fitness)]
+        reaches = figures_table([*reach_rows(fitness), *slice_rows(fitness)])
+        sure = Paragraph(Text(confidence_text(fitness), style="dim"), indent=2)
+        parts += [heading("minimum detectable effect"), reaches, sure]
     if fitness.gates:
-        parts += [Text("\ndisturbances", style="bold"), _gates(fitness.gates)]
+        parts += [heading("disturbances"), _gates(fitness.gates)]
     if fitness.neighbours is not None:
-        parts += [Text("\nother processes meanwhile", style="bold"), _neighbours(fitness.neighbours)]
+        parts += [heading("other processes meanwhile"), _neighbours(fitness.neighbours)]
     if fitness.advice:
-        parts.append(Text("\nwhat to do about it", style="bold"))
+        parts.append(heading("what to do about it"))
     for remark in fitness.advice:
-        line = Text(f"{remark.weight.value}: ", style=WEIGHT_STYLE[remark.weight])
-        line.append(remark.text, style="default")
-        line.append(f"\n{remark.advice}" if remark.advice else "", style="dim")
-        parts.append(Paragraph(line, indent=2, hanging=2))
+        line = Text(f"{remark.weight.value}: ", style=WEIGHT_STYLE[remark.weight]).append(remark.text, "default")
+        parts.append(paragraph(line.append(f"\n{remark.advice}" if remark.advice else "", "dim"), indent=2))
     return Group(*parts)
 
 
@@ -67,14 +66,13 @@ def noise_rows(fitness: Fitness) -> Iterator[tuple[str, Text]]:
         yield "spread", Text(f"standard deviation {share_text(fitness.windows_cv)} of IOPS over {window} each")
     if fitness.correlation_seconds is not None:
         least = "at least " if fitness.correlation_open else ""
-        told = f"IOPS closer than {least}{fitness.correlation_seconds:.2g} s resemble one another"
-        yield "autocorrelation", Text(told)
-    if fitness.drift is not None:
-        drift = fitness.drift
         yield (
-            "drift",
-            Text(drift_text(drift).removeprefix("drift: "), style="" if drift.low <= 0 <= drift.high else "yellow"),
+            "autocorrelation",
+            Text(f"IOPS closer than {least}{fitness.correlation_seconds:.2g} s resemble one another"),
         )
+    if (drift := fitness.drift) is not None:
+        style = "" if drift.low <= 0 <= drift.high else "yellow"
+        yield "drift", Text(drift_text(drift).removeprefix("drift: "), style=style)
     if fitness.same is not None:
         yield "A/A test", _same(fitness)
 
@@ -92,17 +90,15 @@ def _same(fitness: Fitness) -> Text:
 def reach_rows(fitness: Fitness) -> Iterator[tuple[str, Text]]:
     """Yield how long a comparison takes, and the smallest difference that it detects."""
     for one in fitness.reaches:
-        yield f"in {one.minutes} min", _reach(one)
+        pairs = f"{one.blocks} pairs of trials"
+        few = Text(f"none: {pairs} are too few", style="yellow")
+        found = few if one.smallest is None else Text(f"{format_share(one.smallest, 1)} ({pairs})")
+        yield f"in {one.minutes} min", found
 
 
 def confidence_text(fitness: Fitness) -> str:
     """Say at which confidence, and with which power."""
     return f"at {fitness.confidence:.3g} confidence; found 9 times in 10 by the end of such a comparison"
-
-
-def _reaches(fitness: Fitness) -> RenderableType:
-    rows = [*reach_rows(fitness), *slice_rows(fitness)]
-    return Group(figures_table(rows), Paragraph(Text(confidence_text(fitness), style="dim"), indent=2))
 
 
 def slice_rows(fitness: Fitness, *, others: bool = True) -> Iterator[tuple[str, Text]]:
@@ -117,25 +113,12 @@ def slice_rows(fitness: Fitness, *, others: bool = True) -> Iterator[tuple[str, 
     )
     sd, pairs = next((one.sd, one.pairs) for one in fitness.slices if one.seconds == best)
     told = f"; longer for the same precision: {costs}" if costs and others else ""
-    yield (
-        "best length of a trial",
-        Text(
-            f"--seconds {best:g} (two such trials differ with a standard deviation of {share_text(sd)};"
-            f" {pairs} pairs){told}"
-        ),
-    )
+    differ = f"two such trials differ with a standard deviation of {share_text(sd)}; {pairs} pairs"
+    yield "best length of a trial", Text(f"--seconds {best:g} ({differ}){told}")
 
 
-def _reach(reach: Reach) -> Text:
-    if reach.smallest is None:
-        return Text(f"none: {reach.blocks} pairs of trials are too few", style="yellow")
-    return Text(f"{format_share(reach.smallest, 1)} ({reach.blocks} pairs of trials)")
-
-
-def _gates(standings: tuple[GateStanding, ...]) -> Records:
-    titles = ("usual", "worst", "warns above", "invalid above")
-    columns = (Column(title=title, right=True) for title in titles)
-    table = Records([Column(title="cause"), *columns, Column(title="state")], indent=2)
+def _gates(standings: tuple[GateStanding, ...]) -> Table:
+    table = Table(["cause", *right("usual", "worst", "warns above", "invalid above"), "state"], indent=2)
     clear = [one for one in standings if one.standing == "clear"]
     for one in sorted(standings, key=lambda one: list(_STYLE).index(one.standing)):
         if one.standing != "clear":
@@ -172,5 +155,5 @@ def _neighbours(found: tuple[Neighbour, ...]) -> RenderableType:
     return figures_table(rows)
 
 
-def figures_table(rows: list[tuple[str, Text]]) -> Records:
-    return Records([Column(title=""), Column(title="", wraps=True)], rows, indent=2)
+def figures_table(rows: list[tuple[str, Text]]) -> Table:
+    return Table(["", *wide("")], rows, indent=2)

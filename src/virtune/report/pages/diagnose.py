@@ -3,7 +3,7 @@
 proof and a guideline say of it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -11,13 +11,23 @@ from rich.text import Text
 
 from virtune.model.bottleneck import CAUSE_WORDS, EMULATED_WORDS, Cause, DataPath, Diagnosis, verdict_words
 from virtune.model.guideline import Guideline, Leaf, OwnShare, Walk, open_ends
-from virtune.model.layers import Layers, Operation, RequestLayer
+from virtune.model.layers import Layers, Operation
 from virtune.model.metric import BY_ID
 from virtune.model.proof import Proof, ProofOutcome
 from virtune.model.threads import ThreadCost
 from virtune.model.units import format_bandwidth, format_count, format_ns, format_seconds, format_share
 from virtune.model.verdict import Interval
-from virtune.report.render.terminal import Column, Paragraph, Records
+from virtune.report.render.terminal import (
+    Paragraph,
+    Table,
+    heading,
+    height_of,
+    paragraph,
+    paragraphs,
+    pasted,
+    right,
+    wide,
+)
 from virtune.report.words import change_words, count_text, difference_text
 
 _ESXTOP = (
@@ -28,61 +38,43 @@ _ESXTOP = (
 )
 
 
-def operations_table(found: Sequence[Operation]) -> Records:
+def operations_table(found: Sequence[Operation]) -> Table:
     """Return the table of a disk's requests by what they ask for, of those that there were."""
-    columns = [Column(title="requests")]
-    columns += [Column(title=title, right=True) for title in ("a second", "bandwidth", "mean", "in flight")]
-    rows = [
-        (one.words, format_count(one.iops), format_bandwidth(one.bandwidth) if one.bandwidth else "-",
-         format_ns(one.mean_ns), in_flight_text(one.in_flight))
-        for one in found if one.mean_ns is not None
-    ]  # fmt: skip
-    return Records(columns, rows)
+    table = Table(["requests", *right("a second", "bandwidth", "mean", "in flight")])
+    for one in found:
+        if one.mean_ns is not None:
+            moved = format_bandwidth(one.bandwidth) if one.bandwidth else "-"
+            flying = in_flight_text(one.in_flight)
+            table.add_row(one.words, format_count(one.iops), moved, format_ns(one.mean_ns), flying)
+    return table
 
 
 def layers_table(found: Layers) -> Iterator[RenderableType]:
     """Yield the table of layers, its total, and why layers are missing."""
-    rows: list[tuple[Text | str, ...]] = [
-        (one.label, format_ns(one.mean_ns), _interval(one), format_share(one.share), in_flight_text(one.in_flight))
-        for one in found.layers
-    ]
-    flying = sum(one.in_flight for one in found.layers)
-    seen = "latency seen by the load" if found.top == "application" else "all that was seen"
-    total = (seen, format_ns(found.total_ns), "", "100 %", in_flight_text(flying))
-    rows.append(tuple(Text(word, style="bold") for word in total))
-    if found.idle is not None and found.idle >= 0.05:
-        rows.append(("not handed over by the load", "", "", "", in_flight_text(found.idle)))
     interval = "95 % interval" if found.rounds > 1 else ""
-    columns = [Column(title="layer", wraps=True, least=24)]
-    columns += [Column(title=title, right=True) for title in ("mean", interval, "share", "in flight")]
-    yield Records(columns, rows)
+    table = Table([*wide("layer"), *right("mean", interval, "share", "in flight")])
+    for one in found.layers:
+        known = one.low_ns is not None and one.high_ns is not None
+        ends = f"[{format_ns(one.low_ns or 0)}, {format_ns(one.high_ns or 0)}]" if known else ""
+        flying = in_flight_text(one.in_flight)
+        table.add_row(one.label, format_ns(one.mean_ns), ends, format_share(one.share), flying)
+    seen = "latency seen by the load" if found.top == "application" else "all that was seen"
+    flying = in_flight_text(sum(one.in_flight for one in found.layers))
+    table.add_row(*(Text(word, "bold") for word in (seen, format_ns(found.total_ns), "", "100 %", flying)))
+    if found.idle is not None and found.idle >= 0.05:
+        table.add_row("not handed over by the load", "", "", "", in_flight_text(found.idle))
+    yield table
     over = "one round" if found.rounds == 1 else f"means over {count_text(found.rounds, 'round')}"
-    yield Paragraph(Text(f"{over}; in flight: rate x time (Little's law)", style="dim"), indent=2, hanging=2)
-    if (line := _esxtop(found)) is not None:
-        yield Paragraph(Text(line), indent=2, hanging=2)
-    for reason in found.reasons:
-        yield Paragraph(Text(reason, style="dim"), indent=2, hanging=2)
+    yield paragraph(f"{over}; in flight: rate x time (Little's law)", "dim", indent=2)
+    values = ((name, words, getattr(found, field)) for field, name, words in _ESXTOP)
+    told = [f"{name} {format_ns(value)} ({words})" for name, words, value in values if value is not None]
+    yield from paragraphs([f"in esxtop's terms: {', '.join(told)}"] if told else [])
+    yield from paragraphs(found.reasons, "dim")
 
 
 def in_flight_text(number: float) -> str:
     """Return the mean number of requests in a layer, as text."""
     return f"{number:.2f}" if number < 10 else f"{number:.1f}"
-
-
-def _interval(one: RequestLayer) -> str:
-    if one.low_ns is None or one.high_ns is None:
-        return ""
-    return f"[{format_ns(one.low_ns)}, {format_ns(one.high_ns)}]"
-
-
-def _esxtop(found: Layers) -> str | None:
-    """Return the figures under esxtop's names."""
-    told = [
-        f"{name} {format_ns(value)} ({words})"
-        for field, name, words in _ESXTOP
-        if (value := getattr(found, field)) is not None
-    ]
-    return f"in esxtop's terms: {', '.join(told)}" if told else None
 
 
 _STYLE = {
@@ -127,11 +119,9 @@ def proof_lines(one: Diagnosis) -> Iterator[RenderableType]:
     proof = one.proof
     if proof is None:
         return
-    yield Paragraph(Text(proof_headline(one, proof), style=_STYLE[proof.outcome]), hanging=2)
-    for line in proof_sentences(proof):
-        yield Paragraph(Text(line), indent=2, hanging=2)
-    if proof.study:
-        yield Paragraph(Text(f"its comparison: `virtune show {proof.study}`", style="dim"), indent=2, hanging=2)
+    yield paragraph(proof_headline(one, proof), _STYLE[proof.outcome])
+    yield from paragraphs(proof_sentences(proof))
+    yield from paragraphs([f"its comparison: `virtune show {proof.study}`"] if proof.study else [], "dim")
     yield Text("")
 
 
@@ -153,11 +143,9 @@ def _expected(proof: Proof) -> str:
 def guideline_lines(found: Walk) -> Iterator[RenderableType]:
     """Yield the title, a line for each question, and the leaf with what was published of it."""
     yield from _title(found.guideline)
-    for question, answer, why in answers(found):
-        told = f" ({why})" if why else ""
-        yield Paragraph(Text(f"{question} {answer}{told}"), indent=2, hanging=2)
-    yield Paragraph(Text(f"so: {found.leaf.text}", style="bold"), indent=2, hanging=2)
-    yield from _details(published_of(found.leaf))
+    told = (f"{question} {answer}{f' ({why})' if why else ''}" for question, answer, why in answers(found))
+    yield from (*paragraphs(told), paragraph(f"so: {found.leaf.text}", "bold", indent=2))
+    yield from paragraphs(published_of(found.leaf), indent=4)
 
 
 def open_lines(found: Walk, own: Mapping[str, Sequence[OwnShare]]) -> Iterator[RenderableType]:
@@ -169,22 +157,18 @@ def open_lines(found: Walk, own: Mapping[str, Sequence[OwnShare]]) -> Iterator[R
     for fork in found.guideline.forks:
         known = found.answers.get(fork.id)
         if known is not None:
-            yield Paragraph(Text(f"{fork.text} {'yes' if known[0] else 'no'}"), indent=2, hanging=2)
+            yield paragraph(f"{fork.text} {'yes' if known[0] else 'no'}", indent=2)
         elif any(f"{fork.id}=" in where for _, where in ends):
-            yield Paragraph(Text(f"{fork.text} not said ({fork.id}=yes|no)"), indent=2, hanging=2)
+            yield paragraph(f"{fork.text} not said ({fork.id}=yes|no)", indent=2)
     for leaf, where in ends:
         so = f"with {where}: " if where else "so: "
-        yield Paragraph(Text(f"{so}{leaf.text}", style="bold"), indent=2, hanging=2)
-        yield from _details((*published_of(leaf), *map(_measured, own.get(leaf.id, ()))))
+        yield paragraph(f"{so}{leaf.text}", "bold", indent=2)
+        yield from paragraphs((*published_of(leaf), *map(_measured, own.get(leaf.id, ()))), indent=4)
 
 
 def _title(guideline: Guideline) -> Iterator[RenderableType]:
-    yield Text(f"\nguideline: {guideline.title}", style="bold")
-    yield Paragraph(Text(guideline.source, style="dim"), indent=2, hanging=2)
-
-
-def _details(lines: Iterable[str]) -> Iterator[RenderableType]:
-    yield from (Paragraph(Text(line), indent=4, hanging=2) for line in lines)
+    yield heading(f"guideline: {guideline.title}")
+    yield paragraph(guideline.source, "dim", indent=2)
 
 
 def _measured(one: OwnShare) -> str:
@@ -198,14 +182,9 @@ def every_end(guideline: Guideline) -> Iterator[RenderableType]:
     """Yield a table of all ends of a guideline: the answers that lead to each, what was published of it, and what
     there is to manage.
     """
-    yield Text("\nall of them", style="bold")
-    table = Records([
-        Column(title="structure", wraps=True, least=18), Column(title="where", wraps=True, least=16),
-        Column(title="published", wraps=True, least=16), Column(title="to manage", wraps=True, least=18),
-    ])  # fmt: skip
-    for leaf, where in open_ends(guideline, {}):
-        table.add_row(leaf.text, where, leaf.expected, leaf.cost)
-    yield table
+    yield heading("all of them")
+    columns = [*wide("structure", least=18), *wide("where", "published", least=16), *wide("to manage", least=18)]
+    yield Table(columns, [(leaf.text, where, leaf.expected, leaf.cost) for leaf, where in open_ends(guideline, {})])
 
 
 def answers(found: Walk) -> Iterator[tuple[str, str, str]]:
@@ -254,23 +233,17 @@ class DiagnosisScreen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Leave out one kind of part after the other until the rest fits; verdicts always stay."""
-        parts = list(_parts(self.found))
+        parts, height = list(_parts(self.found)), height_of(console, options)
         gone: list[str] = []
-
-        def height() -> int:
-            return sum(len(console.render_lines(part, options, pad=False)) for _, part in parts) + bool(gone)
-
         for name, words in _LEFT_OUT.items():
-            if self.lines is None or height() <= self.lines:
+            if self.lines is None or height([part for _, part in parts]) + bool(gone) <= self.lines:
                 break
             if any(kind == name for kind, _ in parts):
                 parts = [(kind, part) for kind, part in parts if kind != name]
                 gone.append(words)
         if gone:
-            parts = [
-                *parts[:-1],
-                ("", Paragraph(Text(f"left out here (-v shows it): {', '.join(gone)}", style="dim"))),
-            ]
+            left_out = Paragraph(Text(f"left out here (-v shows it): {', '.join(gone)}", style="dim"))
+            parts[-1] = ("", left_out)
         yield Group(*(part for _, part in parts))
 
 
@@ -281,60 +254,56 @@ def _parts(found: Sequence[Diagnosis]) -> Iterator[tuple[str, RenderableType]]:
     shared = [line for line in found[0].missing if all(line in one.missing for one in found)] if found[1:] else []
     for one in found:
         yield from _one(one, shared)
-    yield from (("unseen", _unseen(line)) for line in shared)
+    yield from (("unseen", paragraph(f"not seen: {line}", "yellow")) for line in shared)
     if shared:
         yield "", Text("")
 
 
-def _unseen(line: str) -> Paragraph:
-    return Paragraph(Text(f"not seen: {line}", style="yellow"), hanging=2)
-
-
 def _one(one: Diagnosis, shared: Sequence[str]) -> Iterator[tuple[str, RenderableType]]:
     path = one.path
-    title = Text(one.disk, style="bold").append(f"  {one.workload}", style="not bold dim")
-    yield "", Paragraph(title, hanging=2)
-    rates = f"{format_count(path.iops)} IOPS, {format_bandwidth(path.bandwidth)}"
+    yield "", paragraph(Text(one.disk, style="bold").append(f"  {one.workload}", style="not bold dim"))
     which = f" in one of {one.found.of} rounds" if one.found.of > 1 else ""
-    yield "", Text(f"{rates}, seen for {format_seconds(one.seconds)}{which}", style="dim")
+    yield "", Text(f"{rates_text(one)}{which}", style="dim")
     if path.emulated:
-        yield "", Paragraph(Text(EMULATED_WORDS, style="yellow"), hanging=2)
+        yield "", paragraph(EMULATED_WORDS, "yellow")
     if any(each.mean_ns is not None for each in path.operations):
         yield "operations", operations_table(path.operations)
     proved = list(proof_lines(one))
     yield from (("", part) for part in proved)
-    yield ("accused" if proved else ""), _verdict(one)
+    cause, rounds = one.found.cause, f"  (in {one.found.rounds} of {one.found.of} rounds)"
+    style = {Cause.UNDECIDED: "bold yellow", Cause.NOT_BOUND: "bold green"}.get(cause, "bold red")
+    verdict = Text(verdict_words(cause), style=style).append(rounds if one.found.of > 1 else "", "not bold dim")
+    yield ("accused" if proved else ""), paragraph(verdict)
     evidence = "accused" if proved else "evidence"
-    for line in one.found.evidence:
-        yield evidence, Paragraph(Text(line), indent=2, hanging=2)
-    yield evidence, Paragraph(Text(f"next: {one.found.experiment}", style="green"), indent=2, hanging=2)
+    yield from ((evidence, part) for part in paragraphs(one.found.evidence))
+    yield evidence, paragraph(f"next: {one.found.experiment}", "green", indent=2)
     if one.layers is not None:
-        yield "layers", Text("\nwhere the time of a request goes", style="bold")
+        yield "layers", heading("where the time of a request goes")
         yield from (("layers", part) for part in layers_table(one.layers))
-    yield from (("layers", Paragraph(Text(line), indent=2, hanging=2)) for line in varies(one))
+    yield from (("layers", part) for part in paragraphs(varies(one)))
     threads = shown_threads(path.threads)
     if threads and (path.iops > 0 or not shared):  # beside other disks an idle one has nothing to do with them
-        yield "threads", Text("\nthreads", style="bold")
+        yield "threads", heading("threads")
         yield "threads", _threads(threads, path)
-        yield "threads", Paragraph(Text(_THREAD_WORDS, style="dim"), indent=2, hanging=2)
+        yield "threads", paragraph(_THREAD_WORDS, "dim", indent=2)
     if one.exits_per_io is not None:
         yield "threads", Text(f"  {exits_text(one.exits_per_io)}")
     if one.guideline is not None:
         yield from (("guideline", part) for part in guideline_lines(one.guideline))
     elif one.no_guideline:
-        yield "guideline", Paragraph(Text(f"no tuning guideline here: {one.no_guideline}", style="dim"), hanging=2)
+        yield "guideline", paragraph(f"no tuning guideline here: {one.no_guideline}", "dim")
     if one.rate:
-        yield from (("load", part) for part in _load(one))
-    yield from (("unseen", _unseen(line)) for line in one.missing if line not in shared)
+        again = (heading("its load as a workload"), pasted(load_again(one)), *paragraphs([load_known(one)], "dim"))
+        yield from (("load", part) for part in again)
+    unseen = (paragraph(f"not seen: {line}", "yellow") for line in one.missing if line not in shared)
+    yield from (("unseen", part) for part in unseen)
     yield "", Text("")
 
 
-def _load(one: Diagnosis) -> Iterator[RenderableType]:
-    yield Text("\nits load as a workload", style="bold")
-    again = Text(f"  {load_again(one)}")
-    again.no_wrap, again.overflow = True, "ignore"
-    yield again
-    yield Paragraph(Text(load_known(one), style="dim"), indent=2, hanging=2)
+def rates_text(one: Diagnosis) -> str:
+    """Say what a disk did, and for how long that was seen."""
+    rates = f"{format_count(one.path.iops)} IOPS, {format_bandwidth(one.path.bandwidth)}"
+    return f"{rates}, seen for {format_seconds(one.seconds)}"
 
 
 def load_again(one: Diagnosis) -> str:
@@ -362,42 +331,33 @@ def varies(one: Diagnosis) -> Iterator[str]:
         yield f"of a request at the host's disk: {told}"
 
 
-def _verdict(one: Diagnosis) -> RenderableType:
-    found = one.found
-    style = {Cause.UNDECIDED: "bold yellow", Cause.NOT_BOUND: "bold green"}.get(found.cause, "bold red")
-    text = Text(verdict_words(found.cause), style=style)
-    if found.of > 1:
-        text.append(f"  (in {found.rounds} of {found.of} rounds)", style="not bold dim")
-    return Paragraph(text, hanging=2)
-
-
 def shown_threads(threads: Sequence[ThreadCost]) -> list[ThreadCost]:
     """Return the active threads, the busiest first, at most a dozen."""
     busy = [one for one in threads if one.busy >= _SHOWN or one.stalled >= _SHOWN]
     return sorted(busy, key=lambda one: -one.cpu_seconds)[:_THREADS_MAX]
 
 
-def _threads(threads: Sequence[ThreadCost], path: DataPath) -> Records:
+def _threads(threads: Sequence[ThreadCost], path: DataPath) -> Table:
     titles = ("CPU", "usr", "sys", "no CPU", "CPU per I/O", "sleeps per I/O", "ends at")
-    columns = [Column(title="thread"), *(Column(title=title, right=True) for title in titles)]
-    rows = []
+    table = Table(["thread", *right(*titles)])
     for one in threads:
         iops = path.iops_of(one)
         each = one.cpu_seconds / one.seconds / iops if iops else 0.0
         serves = one.role in ("iothread", "main", "load")
-        rows.append(
-            (
-                one.name if one.role in ("vcpu", "iothread") else f"{one.name} ({one.role})",
-                format_share(one.busy),
-                format_share(one.user_seconds / one.seconds),
-                format_share(one.system_seconds / one.seconds),
-                format_share(one.stalled),
-                format_ns(each * 1e9) if each else "-",
-                sleeps_text(one, iops),
-                f"{format_count(1 / each)} IOPS" if serves and each else "",
-            )
+        table.add_row(
+            one.name if one.role in ("vcpu", "iothread") else f"{one.name} ({one.role})",
+            *shares_of(one),
+            format_ns(each * 1e9) if each else "-",
+            sleeps_text(one, iops),
+            f"{format_count(1 / each)} IOPS" if serves and each else "",
         )
-    return Records(columns, rows)
+    return table
+
+
+def shares_of(one: ThreadCost) -> Iterator[str]:
+    """Yield which shares of a CPU a thread used, in user and in system time, and for which it waited."""
+    yield from map(format_share, (one.busy, one.user_seconds / one.seconds))
+    yield from map(format_share, (one.system_seconds / one.seconds, one.stalled))
 
 
 def sleeps_text(thread: ThreadCost, iops: float) -> str:

@@ -14,13 +14,20 @@ from virtune.model.gate import GATE_BY_ID, label_of
 from virtune.model.metric import BY_ID
 from virtune.model.remark import Weight
 from virtune.model.result import ArmRemark, ArmSummary, Basis, Result, Stopped
-from virtune.model.stack import Stack
 from virtune.model.study import Study
 from virtune.model.units import format_bytes, format_seconds, format_share
 from virtune.model.verdict import Verdict
 from virtune.model.workload import Workload
-from virtune.report.render.terminal import Paragraph
-from virtune.report.words import TOO_FEW, count_text, estimate_text, names_text, percent_text, share_text
+from virtune.report.render.terminal import section
+from virtune.report.words import (
+    TOO_FEW,
+    count_text,
+    cut_text,
+    estimate_text,
+    names_text,
+    percent_text,
+    share_text,
+)
 
 _STOPPED = {
     Stopped.ROUNDS: "stopped: --rounds reached",
@@ -202,9 +209,9 @@ def checked_text(study: Study) -> str:
             "to try this host besides: `virtune check` (not run here in the last 24 h) tells whether it shows a"
             " difference where there is none"
         )
-    ends = (
-        "" if found.low is None or found.high is None else f" [{_percent(found.low - 1)}, {_percent(found.high - 1)}]"
-    )
+    ends = ""
+    if found.low is not None and found.high is not None:
+        ends = f" [{_percent(found.low - 1)}, {_percent(found.high - 1)}]"
     told = f"`virtune check` ({found.study}) compared one arm with itself"
     if found.verdict in (Verdict.SAME, Verdict.UNDECIDED):
         return f"{told}: no false difference{ends}"
@@ -239,9 +246,10 @@ def loaded_by(result: Result) -> Iterator[str]:
     """Say which arms on this host were loaded by which program, if they differ."""
     ways: dict[str, dict[str, None]] = {}
     for summary in result.arms:
-        way = _way(result.study.arm(summary.arm).stack)
-        if way is not None and summary.rounds:
-            for program in _programs(summary, way):
+        stack = result.study.arm(summary.arm).stack
+        way = {"file": "metal", "export": stack.export}.get(stack.kind.front)
+        if way is not None and summary.rounds:  # in a guest its own program loads the disk
+            for program in _programs([summary]) or {_UNNOTED.get(way, "fio")}:
                 ways.setdefault(program, {})[way] = None
     if len(ways) > 1:
         told = "; ".join(f"{', '.join(found)} by {program}" for program, found in ways.items())
@@ -251,22 +259,11 @@ def loaded_by(result: Result) -> Iterator[str]:
 
 def programs_of(result: Result) -> set[str]:
     """Return the programs that loaded the arms, as far as the trials noted them."""
-    return {
-        check.found
-        for one in result.arms
-        for check in one.in_force
-        if check.setting == "load.program" and check.found is not None
-    }
+    return _programs(result.arms)
 
 
-def _programs(summary: ArmSummary, way: str) -> set[str]:
-    noted = {check.found for check in summary.in_force if check.setting == "load.program" and check.found}
-    return noted or {_UNNOTED.get(way, "fio")}
-
-
-def _way(stack: Stack) -> str | None:
-    """The way to the disk, None where it is loaded in a guest."""
-    return {"file": "metal", "export": stack.export}.get(stack.kind.front)
+def _programs(arms: Sequence[ArmSummary]) -> set[str]:
+    return {one.found for arm in arms for one in arm.in_force if one.setting == "load.program" and one.found}
 
 
 _SHOWN_MAX = 60
@@ -274,14 +271,13 @@ _SHOWN_MAX = 60
 
 def imported_headline(result: Result) -> Text:
     """Describe what was read, in two lines."""
-    study = result.study
-    text = Text()
-    text.append(f"{study.kind} {study.id}" if study.id else "comparison (not stored)", style="bold")
-    total = len(study.trials)
-    text.append(f"  {result.trials_done} of {total} results", style="" if result.trials_done == total else "yellow")
+    study, total = result.study, len(result.study.trials)
     runs = "one run" if study.rounds == 1 else f"up to {study.rounds} runs"
-    text.append(f"\n{runs} of each arm and workload, measured elsewhere and imported")
-    return text
+    return Text.assemble(
+        (f"{study.kind} {study.id}" if study.id else "comparison (not stored)", "bold"),
+        (f"  {result.trials_done} of {total} results", "" if result.trials_done == total else "yellow"),
+        f"\n{runs} of each arm and workload, measured elsewhere and imported",
+    )
 
 
 def imported_notes(study: Study) -> Iterator[str]:
@@ -291,16 +287,14 @@ def imported_notes(study: Study) -> Iterator[str]:
             "the arms did not run in turn: the differences include other changes on their hosts between the runs, "
             "and the intervals do not"
         )
-        different = [what for what in _different(study) if not _is_shape(what)]
-        if different:
+        if different := _different(study, shape=False):
             yield f"the arms differ in other options too: {'; '.join(different)}"
     yield "virtune did not verify the settings of these runs, nor what else used the host meanwhile"
 
 
 def imported_warnings(study: Study) -> Iterator[str]:
     """Warn of workloads that differ between compared arms."""
-    different = [what for what in _different(study) if _is_shape(what)]
-    if different:
+    if different := _different(study, shape=True):
         yield f"the jobs differ, so a difference may be theirs and not the arms': {'; '.join(different)}"
 
 
@@ -313,22 +307,17 @@ def imported_method(study: Study) -> Iterator[str]:
     yield f"between the arms' runs. 'same' means: the whole interval lies within a factor of {1 + study.margin:g}."
 
 
-def _different(study: Study) -> Iterator[str]:
-    """Name each option in which the arms' jobs differ, with the value of each arm; seeds differ by nature."""
-    said = {arm.name: dict(arm.options) for arm in study.arms if arm.options}
+def _different(study: Study, *, shape: bool) -> list[str]:
+    """Name each option in which the arms' jobs differ, with the value of each arm: those that belong to a workload
+    (`randread: iodepth`), its shape, or those of the arms. Seeds differ by nature.
+    """
+    said, found = {arm.name: dict(arm.options) for arm in study.arms if arm.options}, []
     for name in dict.fromkeys(key for options in said.values() for key in options if key != "randseed"):
         values = {arm: options.get(name, "not shown") for arm, options in said.items()}
-        if len(set(values.values())) > 1:
-            yield f"{name} ({', '.join(f'{arm}: {_short(value)}' for arm, value in values.items())})"
-
-
-def _is_shape(what: str) -> bool:
-    """Whether an option belongs to a workload (`randread: iodepth`) and not to the arm."""
-    return ": " in what.partition(" (")[0]
-
-
-def _short(value: str) -> str:
-    return value if len(value) <= _SHOWN_MAX else f"{value[: _SHOWN_MAX - 3]}..."
+        if len(set(values.values())) > 1 and (": " in name) == shape:
+            shown = (f"{arm}: {cut_text(value, _SHOWN_MAX)}" for arm, value in values.items())
+            found.append(f"{name} ({', '.join(shown)})")
+    return found
 
 
 WORD = {Weight.INVALID: "disturbed", Weight.WARNING: "warning"}
@@ -343,9 +332,10 @@ _MEDIAN_OF = 3
 def notes(result: Result) -> list[RenderableType]:
     """Lay out the warnings and notes of a result: remarks of its rounds, failures, and how to read the figures."""
     styles = {WORD[weight]: style for weight, style in WARNING_STYLE.items()} | {"failed": "red"}
-    lines = [_bullet(text, styles.get(word, "yellow"), word) for word, text in warning_lines(result)]
-    lines += [_bullet(text, "dim", "note") for text in note_lines(result)]
-    return [Text("\nwarnings and notes", style="bold"), *(_item(line) for line in lines)] if lines else []
+    said = [(word, styles.get(word, "yellow"), text, "") for word, text in warning_lines(result)]
+    said += [("note", "dim", text, "dim") for text in note_lines(result)]
+    lines = (Text.assemble((f"{word}: ", style), (text, quiet)) for word, style, text, quiet in said)
+    return section("warnings and notes", lines)
 
 
 def warning_lines(result: Result) -> Iterator[tuple[str, str]]:
@@ -481,13 +471,13 @@ def reading_notes(study: Study) -> Iterator[str]:
         yield from imported_notes(study)
         return
     yield from _export_notes(study)
-    domains = dict.fromkeys(arm.stack.domain for arm in study.arms if arm.stack.domain and arm.stack.kind.users_guest)
-    if domains:
+    stacks = [arm.stack for arm in study.arms]
+    if domains := dict.fromkeys(one.domain for one in stacks if one.domain and one.kind.users_guest):
         yield (
             f"measured in {', '.join(domains)} while it runs: its other work is part of the figures; each trial "
             "attached a scratch disk, and the VM's own disks were not touched"
         )
-    if any(arm.stack.disk.cache in ("writeback", "writethrough", "unsafe") for arm in study.arms):
+    if any(one.disk.cache in ("writeback", "writethrough", "unsafe") for one in stacks):
         yield (
             "arms with cache=writeback, writethrough or unsafe use the host's page cache; it is dropped before each "
             f"trial, but a span of {format_bytes(study.span_bytes)} fits into it, so it fills during the trial"
@@ -543,14 +533,3 @@ def _by_kind(result: Result, weight: Weight) -> dict[str, list[tuple[ArmSummary,
             if one.remark.weight is weight:
                 found.setdefault(one.remark.id, []).append((summary, one))
     return {kind: sorted(same, key=lambda pair: -pair[1].rounds) for kind, same in found.items()}
-
-
-def _item(line: Text) -> Paragraph:
-    return Paragraph(line, indent=2, hanging=2)
-
-
-def _bullet(text: str, style: str, word: str) -> Text:
-    line = Text()
-    line.append(f"{word}: ", style=style)
-    line.append(text, style="dim" if word == "note" else "")
-    return line

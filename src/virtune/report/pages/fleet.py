@@ -28,9 +28,9 @@ from virtune.model.text import printable
 from virtune.model.units import format_seconds, format_share
 from virtune.model.verdict import Interval, Verdict
 from virtune.report.pages.audit import brief
-from virtune.report.render.terminal import Column, Records
+from virtune.report.render.terminal import Table, wide
 from virtune.report.view import SIMULATED_ONLY
-from virtune.report.words import change_words, count_text, difference_text, end_words, limits_text
+from virtune.report.words import change_words, count_text, cut_text, difference_text, end_words, limits_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,30 +49,28 @@ def rule_rows(audits: Sequence[HostAudit]) -> tuple[RuleRow, ...]:
 
     A host without VMs has nothing to find, so it is not among those without a finding.
     """
-    known = {finding.rule.id: finding.rule for one in audits for vm in one.audited for finding in vm.findings}
-    rows = [_rule_row(rule, audits) for rule in known.values()]
+    rows, looked = [], [one for one in audits if one.audited]
+    rules = {finding.rule.id: finding.rule for one in audits for vm in one.audited for finding in vm.findings}
+    for rule in rules.values():
+        counts = {
+            one.host.name: [sum(finding.rule.id == rule.id for finding in vm.findings) for vm in one.audited]
+            for one in looked
+        }
+        row = RuleRow(
+            rule=rule,
+            hosts=tuple(host for host, found in counts.items() if any(found)),
+            without=tuple(host for host, found in counts.items() if not any(found)),
+            domains=sum(bool(count) for found in counts.values() for count in found),
+            findings=sum(map(sum, counts.values())),
+        )
+        rows.append(row)
     return tuple(sorted(rows, key=lambda row: (-row.rule.severity.rank, -row.domains, row.rule.id)))
-
-
-def _rule_row(rule: Rule, audits: Sequence[HostAudit]) -> RuleRow:
-    counts = {
-        one.host.name: [sum(finding.rule.id == rule.id for finding in vm.findings) for vm in one.audited]
-        for one in audits
-        if one.audited
-    }
-    return RuleRow(
-        rule=rule,
-        hosts=tuple(host for host, found in counts.items() if any(found)),
-        without=tuple(host for host, found in counts.items() if not any(found)),
-        domains=sum(bool(count) for found in counts.values() for count in found),
-        findings=sum(map(sum, counts.values())),
-    )
 
 
 def table(found: Sequence[tuple[FleetHost, Address]]) -> RenderableType:
     """Lay out a line for each host with its address."""
     rows = [(host.name, address.text, " ".join("=".join(one) for one in host.labels)) for host, address in found]
-    return Records([Column(title="host"), Column(title="ssh connects to"), Column(title="labels", wraps=True)], rows)
+    return Table(["host", "ssh connects to", *wide("labels")], rows)
 
 
 NAMES_SHOWN = 6
@@ -99,28 +97,36 @@ def probe_lines(
     """Yield a line for each host, then the facts that differ, then the hosts that gave no answer."""
     if facts:
         rows: list[tuple[str, ...]] = [("host", *(head for head, _ in SHOWN))]
-        rows += [(host.name, *(_short(mine.get(key, "-")) for _, key in SHOWN)) for host, mine in facts]
+        cells = ((mine.get(key, "-") for _, key in SHOWN) for _, mine in facts)
+        shown = ([cut_text(printable(value), VALUE_MAX) for value in values] for values in cells)
+        rows += [(host.name, *values) for (host, _), values in zip(facts, shown, strict=True)]
         yield from columns(rows)
     if len(facts) > 1:
         yield ""
         yield f"facts that differ between hosts: {len(differing)}"
         for one in differing:
-            values = "; ".join(f"{_short(value)} on {names(on)}" for value, on in one.values)
-            yield f"  {printable(one.key)}: {values}"
+            values = (f"{cut_text(printable(value), VALUE_MAX)} on {names(on)}" for value, on in one.values)
+            yield f"  {printable(one.key)}: {'; '.join(values)}"
     yield from lost_lines(lost, len(facts))
 
 
 def audit_lines(audits: Sequence[HostAudit], lost: Sequence[Unreached]) -> Iterator[str]:
     """Yield the table of VMs by rules, the rules over hosts, and the hosts that gave no answer."""
-    audited, unread = together(audits)
-    yield from brief(audited, unread)
-    rows = rule_rows(audits)
-    if rows and len(audits) > 1:
-        yield ""
-        table: list[tuple[str, ...]] = [("rule", "severity", "hosts", "VMs", "found on", "not on")]
-        table += [_rule(row) for row in rows]
-        yield from columns(table)
+    yield from brief(*together(audits))
+    rows = rules_over_hosts(audits)
+    if len(rows) > 1 and len(audits) > 1:
+        yield from ("", *columns(rows))
     yield from lost_lines(lost, len(audits))
+
+
+def rules_over_hosts(audits: Sequence[HostAudit], *, named: bool = False) -> list[tuple[str, ...]]:
+    """Return the heads and the rows of the table of rules; with `named` the name of each stands behind its id."""
+    rows: list[tuple[str, ...]] = [("rule", "severity", "hosts", "VMs", "found on", "not on")]
+    for row in rule_rows(audits):
+        rule = f"{row.rule.id} {row.rule.name}" if named else row.rule.id
+        counts = (str(len(row.hosts)), str(row.domains))
+        rows.append((rule, row.rule.severity.value, *counts, names(row.hosts), names(row.without) or "-"))
+    return rows
 
 
 def together(audits: Sequence[HostAudit]) -> tuple[list[Audited], list[Unread]]:
@@ -150,18 +156,6 @@ def names(hosts: Sequence[str]) -> str:
     return f"{', '.join(hosts[: NAMES_SHOWN - 1])} and {len(hosts) - NAMES_SHOWN + 1} more"
 
 
-def _rule(row: RuleRow) -> tuple[str, ...]:
-    return (
-        row.rule.id, row.rule.severity.value, str(len(row.hosts)), str(row.domains), names(row.hosts),
-        names(row.without) or "-",
-    )  # fmt: skip
-
-
-def _short(value: str) -> str:
-    text = printable(value)
-    return text if len(text) <= VALUE_MAX else f"{text[: VALUE_MAX - 3]}..."
-
-
 TRAITS_SHOWN = 8
 
 TOO_FEW_HOSTS = "too few hosts or rounds to tell"
@@ -178,12 +172,13 @@ def report_lines(found: FleetReport) -> Iterator[str]:
     if found.others:
         yield printable(others_words(found.others))
     for effect in found.effects:
-        yield ""
         first, *more = effect_lines(effect, study.baseline)
-        yield from (printable(line) for line in (first, *(f"  {line}" for line in more)))
+        yield from ("", printable(first), *(printable(f"  {line}") for line in more))
     for level in found.levels:
-        yield ""
-        yield from map(printable, _level(level))
+        first, *more = level_lines(level)
+        if level.refused is None:
+            more += (*(f"  {line}" for line in trait_lines(level)), *columns(rank_rows(level)))
+        yield from ("", printable(first), *(printable(f"  {line}") for line in more))
 
 
 def others_words(hosts: Sequence[str]) -> str:
@@ -202,7 +197,8 @@ def verdict_words(effect: FleetEffect) -> str:
 
 def mean_words(pooled: Pooled) -> Iterator[str]:
     """Say the mean over hosts, how unlike they are, and the next host."""
-    varies = f"hosts vary by {_spread(pooled.tau)}" if pooled.tau else "hosts vary by no more than noise"
+    spread = change_words(math.exp(pooled.tau)).removeprefix("+")  # of logarithms, written as changes are
+    varies = f"hosts vary by {spread}" if pooled.tau else "hosts vary by no more than noise"
     yield f"mean over hosts: {difference_text(mean_ratio(pooled), TOO_FEW_HOSTS)}; {varies}"
     if (ratio := next_ratio(pooled)) is not None:
         ends = (end_words(end, ratio.estimate) for end in (ratio.low, ratio.high))
@@ -226,9 +222,8 @@ def effect_lines(effect: FleetEffect, baseline: str) -> Iterator[str]:
     yield f"{effect.candidate} against {baseline} ({effect.workload}): {verdict_words(effect)}"
     if effect.pooled is not None:
         yield from mean_words(effect.pooled)
-    for one in effect.points:
-        if one.odd:
-            yield f"on {one.host} it is another: {_change(one.distance)} against the other hosts"
+    for one in (one for one in effect.points if one.odd):
+        yield f"on {one.host} it is another: {_change(one.distance)} against the other hosts"
     if effect.left_out:
         yield f"left out, with too few rounds: {names(effect.left_out)}"
 
@@ -261,9 +256,8 @@ def trait_lines(level: FleetLevel) -> Iterator[str]:
 
 def odd_words(host: str, points: Sequence[FunnelPoint]) -> str:
     """Say of a host that stands apart how far; nothing of others."""
-    return next(
-        (f"odd: {_change(one.distance)} against the others" for one in points if one.host == host and one.odd), ""
-    )
+    odd = (one for one in points if one.host == host and one.odd)
+    return next((f"odd: {_change(one.distance)} against the others" for one in odd), "")
 
 
 def rank_rows(level: FleetLevel) -> list[tuple[str, ...]]:
@@ -278,23 +272,8 @@ def rank_rows(level: FleetLevel) -> list[tuple[str, ...]]:
     return rows
 
 
-def _level(level: FleetLevel) -> Iterator[str]:
-    first, *more = level_lines(level)
-    yield first
-    yield from (f"  {line}" for line in more)
-    if level.refused is not None:
-        return
-    yield from (f"    {line}" for line in trait_lines(level))
-    yield from (f"  {line}" for line in columns(rank_rows(level)))
-
-
 def _change(distance: float) -> str:
     return change_words(math.exp(distance))
-
-
-def _spread(tau: float) -> str:
-    """Write a standard deviation of logarithms as a share, as changes are written."""
-    return change_words(math.exp(tau)).removeprefix("+")
 
 
 def _ratio(mean: float, low: float, high: float, confidence: float) -> Interval:

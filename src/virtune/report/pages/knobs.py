@@ -7,7 +7,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from virtune.model.knob import Answer, Change, Choice, Knob, Layer, Risk, Support, describe_domain
-from virtune.report.render.terminal import Column, Paragraph, Records, Section
+from virtune.report.render.terminal import Paragraph, Section, Table, wide
+from virtune.report.words import count_text
 
 Answers = Mapping[str, Sequence[Answer]]
 
@@ -41,36 +42,27 @@ _CHANGE_STYLE = {
     Change.HOST_REBOOT: "magenta",
 }
 _RISK_STYLE = {Risk.NONE: "dim", Risk.DATA: "bold red", Risk.SECURITY: "bold red"}
-_COLUMNS = (
-    Column(title="knob"),
-    Column(title=""),
-    Column(title="values", wraps=True, least=20),
-    Column(title="default", wraps=True, least=12),
-    Column(title="change"),
-    Column(title="risk"),
-)
-_CARD = (Column(title=""), Column(title="", wraps=True, least=30))
 
 
 def knob_table(knobs: Sequence[Knob], answers: Answers) -> RenderableType:
     """Lay out many knobs as one table, grouped by layer."""
-    rows: list[Sequence[Text | str] | Section] = []
+    table = Table(["knob", "", *wide("values", least=20), *wide("default", least=12), "change", "risk"])
     for layer in (one for one in Layer if any(knob.layer is one for knob in knobs)):
-        rows.append(Section(Text("")))
-        rows.append(Section(Text(layer.value, style="bold cyan")))
-        rows += [_row(knob, answers.get(knob.id, ())) for knob in knobs if knob.layer is layer]
-    return Group(Records(_COLUMNS, rows), Text(), *_legend(knobs, answers))
+        table.rows += [Section(Text("")), Section(Text(layer.value, style="bold cyan"))]
+        table.rows += [_row(knob, answers.get(knob.id, ())) for knob in knobs if knob.layer is layer]
+    return Group(table, Text(), *_legend(knobs, answers))
 
 
 def knob_card(knob: Knob, answers: Sequence[Answer], *, asked: bool) -> RenderableType:
     """Lay out everything about one knob."""
     head = Text.assemble((knob.id, "bold cyan"), f"  {knob.number}, {knob.layer.value}")
-    groups = [Records(_CARD, group, heads=False, above=True) for group in _facts(knob, answers, asked=asked)]
-    return Group(head, Paragraph(knob.what), *groups)
+    groups = _facts(knob, answers, asked=asked)
+    card = (Table(["", *wide("", least=30)], group, heads=False, above=True) for group in groups)
+    return Group(head, Paragraph(knob.what), *card)
 
 
 def _row(knob: Knob, given: Sequence[Answer]) -> tuple[Text, ...]:
-    mark = ("*" if knob.place else "") + _mark(given).strip()
+    mark = ("*" if knob.place else "") + _mark(given)
     return (
         Text(knob.id, style="bold" if knob.place else ""),
         Text(mark, style="bold"),
@@ -88,7 +80,7 @@ def _mark(answers: Sequence[Answer]) -> str:
         return "+"
     if Support.ABSENT in standings:
         return "-"
-    return "?" if standings else " "
+    return "?" if standings else ""
 
 
 def _values(knob: Knob, answers: Sequence[Answer]) -> Text:
@@ -112,8 +104,7 @@ def _missing(knob: Knob, answers: Sequence[Answer]) -> frozenset[str]:
 
 def _legend(knobs: Sequence[Knob], answers: Answers) -> Iterator[Text]:
     turned = sum(1 for knob in knobs if knob.place)
-    noun = "knob" if len(knobs) == 1 else "knobs"
-    yield Text(f"{len(knobs)} {noun}; * virtune can set it ({turned})", style="dim")
+    yield Text(f"{count_text(len(knobs), 'knob')}; * virtune can set it ({turned})", style="dim")
     programs = sorted({answer.program for given in answers.values() for answer in given})
     if programs:
         yield Text(f"+ supported here, - not supported here, ? unknown: {', '.join(programs)}", style="dim")
@@ -123,14 +114,9 @@ def _legend(knobs: Sequence[Knob], answers: Answers) -> Iterator[Text]:
 def _facts(knob: Knob, answers: Sequence[Answer], *, asked: bool) -> Iterator[list[tuple[str, Text]]]:
     """Yield the facts of a knob, in groups of a label and a text."""
     yield [("why", Text(knob.why))]
-    facts = [
-        ("values", _values(knob, answers)),
-        ("default", Text(knob.default.strip("()"))),
-        (
-            "change",
-            Text.assemble((knob.change.value, _CHANGE_STYLE.get(knob.change, "")), f": {CHANGES[knob.change]}"),
-        ),
-    ]
+    change = Text(knob.change.value, style=_CHANGE_STYLE.get(knob.change, ""))
+    facts = [("values", _values(knob, answers)), ("default", Text(knob.default.strip("()")))]
+    facts.append(("change", Text.assemble(change, f": {CHANGES[knob.change]}")))
     if knob.in_guest is not None:
         facts.append(("in a guest", Text(f"{knob.in_guest.value}: {CHANGES[knob.in_guest]} (test guests)")))
     risk = Text(knob.risk.value, style=_RISK_STYLE.get(knob.risk, "yellow"))
@@ -142,7 +128,8 @@ def _facts(knob: Knob, answers: Sequence[Answer], *, asked: bool) -> Iterator[li
     yield _labelled("installed", _said(knob, answers, asked=asked))
     if knob.spelled:
         yield _labelled("written as", [Text(f"{system}: {text}") for system, text in knob.spelled.items()])
-    yield _labelled("evidence", [Text(f"{kind}: {text}") for kind, text in map(_evidence, knob.source)])
+    sources = (line.partition(" ") for line in knob.source)  # `[T] what`
+    yield _labelled("evidence", [Text(f"{EVIDENCE.get(kind, kind)}: {text}") for kind, _, text in sources])
 
 
 def _labelled(label: str, lines: Sequence[Text]) -> list[tuple[str, Text]]:
@@ -168,15 +155,7 @@ def _answer(knob: Knob, answer: Answer) -> str:
             return "; ".join(part for part in parts if part)
         case Support.VALUES:
             return f"has {', '.join(answer.values)}"
-        case Support.EXISTS:
-            return f"has {answer.detail}"
-        case Support.ABSENT:
+        case Support.EXISTS | Support.ABSENT:
             return f"has {answer.detail}"
         case _:
             return f"not asked: {answer.detail}"
-
-
-def _evidence(line: str) -> tuple[str, str]:
-    """Part `[T] what` into the kind of evidence in words, and the text."""
-    kind, _, text = line.partition(" ")
-    return EVIDENCE.get(kind, kind), text

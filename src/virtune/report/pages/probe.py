@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from virtune.model.facts import (
@@ -25,7 +24,7 @@ from virtune.model.facts import (
 )
 from virtune.model.remark import Remark, Weight
 from virtune.model.units import format_bytes, format_ns
-from virtune.report.render.terminal import Column, Paragraph, Records
+from virtune.report.render.terminal import Table, paragraphs, right, wide
 
 Value = TypeVar("Value")
 Row = tuple[str, Text]
@@ -40,18 +39,8 @@ _DRIVERS = (
     "virtio-blk-vhost-vdpa", "nbd", "iscsi", "nfs", "rbd", "gluster", "ssh", "https", "throttle", "null-co",
 )  # fmt: skip
 _ENGINES = (
-    "io_uring",
-    "io_uring_cmd",
-    "libaio",
-    "psync",
-    "pvsync2",
-    "posixaio",
-    "mmap",
-    "sg",
-    "nbd",
-    "libblkio",
-    "rbd",
-)
+    "io_uring", "io_uring_cmd", "libaio", "psync", "pvsync2", "posixaio", "mmap", "sg", "nbd", "libblkio", "rbd",
+)  # fmt: skip
 
 
 def render(facts: HostFacts, remarks: tuple[Remark, ...]) -> RenderableType:
@@ -75,36 +64,26 @@ def render(facts: HostFacts, remarks: tuple[Remark, ...]) -> RenderableType:
 
 def _host(facts: HostFacts) -> Iterator[Row]:
     around, memory = facts.virtualization, facts.memory
-    yield (
+    yield _row(
         "machine",
-        _line(
-            _part(
-                "hypervisor", around.hypervisor, lambda name: "not virtual" if name == "none" else f"a VM on {name}"
-            ),
-            _part("container", around.container, lambda name: "" if name == "none" else f"in a container ({name})"),
-        ),
+        _part("hypervisor", around.hypervisor, lambda one: "not virtual" if one == "none" else f"a VM on {one}"),
+        _part("container", around.container, lambda name: "" if name == "none" else f"in a container ({name})"),
     )
-    yield (
+    yield _row(
         "memory",
-        _line(
-            _part("size", memory.total_bytes, format_bytes),
-            _part("free", memory.available_bytes, lambda size: f"{format_bytes(size)} available"),
-            _part("swap", memory.swap_total_bytes, lambda size: f"swap {format_bytes(size)}" if size else "no swap"),
-        ),
+        _part("size", memory.total_bytes, format_bytes),
+        _part("free", memory.available_bytes, lambda size: f"{format_bytes(size)} available"),
+        _part("swap", memory.swap_total_bytes, lambda size: f"swap {format_bytes(size)}" if size else "no swap"),
     )
-    yield (
+    yield _row(
         "limits",
-        _line(
-            _part("CPUs", facts.limits.cpus, lambda cpus: "none on CPUs" if cpus is None else f"{cpus:g} CPUs"),
-            _part("I/O", facts.limits.io, lambda lines: "; ".join(lines) or "none on I/O"),
-        ),
+        _part("CPUs", facts.limits.cpus, lambda cpus: "none on CPUs" if cpus is None else f"{cpus:g} CPUs"),
+        _part("I/O", facts.limits.io, lambda lines: "; ".join(lines) or "none on I/O"),
     )
-    yield (
+    yield _row(
         "busy now",
-        _line(
-            _part("load", facts.busy.load_1min, lambda load: f"load {load:.2f}"),
-            _part("stalls", facts.busy.pressure, _pressure),
-        ),
+        _part("load", facts.busy.load_1min, lambda load: f"load {load:.2f}"),
+        _part("stalls", facts.busy.pressure, _pressure),
     )
 
 
@@ -115,34 +94,28 @@ def _pressure(found: tuple[Pressure, ...]) -> str:
 
 def _cpu(cpu: CpuFacts) -> Iterator[Row]:
     yield "model", _text(cpu.model, str)
-    yield (
+    yield _row(
         "count",
-        _line(
-            _part("CPUs", cpu.online, lambda online: f"{online} CPUs"),
-            _part("cores", cpu.cores, lambda cores: f"{cores} cores"),
-            _part("sockets", cpu.sockets, lambda sockets: f"{sockets} socket{'s' if sockets > 1 else ''}"),
-            _part("SMT", cpu.smt, lambda smt: "SMT on" if smt else "SMT off"),
-        ),
+        _part("CPUs", cpu.online, lambda online: f"{online} CPUs"),
+        _part("cores", cpu.cores, lambda cores: f"{cores} cores"),
+        _part("sockets", cpu.sockets, lambda sockets: f"{sockets} socket{'s' if sockets > 1 else ''}"),
+        _part("SMT", cpu.smt, lambda smt: "SMT on" if smt else "SMT off"),
     )
     yield "NUMA", _text(cpu.numa, lambda nodes: "; ".join(f"node {node.node}: CPUs {node.cpus}" for node in nodes))
-    yield (
+    yield _row(
         "frequency",
-        _line(
-            _part("governor", cpu.governors, lambda names: f"governor {', '.join(names)}"),
-            _part("driver", cpu.frequency_driver, lambda driver: f"driver {driver}"),
-            _part("turbo", cpu.turbo, lambda turbo: "turbo on" if turbo else "turbo off"),
-        ),
+        _part("governor", cpu.governors, lambda names: f"governor {', '.join(names)}"),
+        _part("driver", cpu.frequency_driver, lambda driver: f"driver {driver}"),
+        _part("turbo", cpu.turbo, lambda turbo: "turbo on" if turbo else "turbo off"),
     )
-    yield (
+    yield _row(
         "idle",
-        _line(
-            _part(
-                "depth",
-                cpu.deepest_idle,
-                lambda state: f"deepest {state.name} ({format_ns(state.latency_us * 1e3)} to wake)",
-            ),
-            _part("driver", cpu.idle_driver, lambda driver: f"driver {driver}"),
+        _part(
+            "depth",
+            cpu.deepest_idle,
+            lambda state: f"deepest {state.name} ({format_ns(state.latency_us * 1e3)} to wake)",
         ),
+        _part("driver", cpu.idle_driver, lambda driver: f"driver {driver}"),
     )
     yield "mitigations", _text(cpu.mitigated, lambda names: f"{len(names)} active, {_vulnerable(cpu)} left open")
 
@@ -153,33 +126,25 @@ def _vulnerable(cpu: CpuFacts) -> str:
 
 def _kernel(kernel: KernelFacts) -> Iterator[Row]:
     yield "release", _text(kernel.release, str)
-    ring = kernel.io_uring
+    ring, tried = kernel.io_uring, {True: "works (tried)", False: "does not work (tried)"}
     switch = {0: "not switched off", 1: "switched off for most", 2: "switched off"}
-    yield (
+    yield _row(
         "io_uring",
-        _line(
-            _part(
-                "whether it works", ring.usable, lambda works: "works (tried)" if works else "does not work (tried)"
-            ),
-            _part("whether built", ring.built, lambda built: "" if built else "not built in"),
-            # a kernel before 6.6 has no such switch, which needs no report
-            _part("", ring.disabled, lambda disabled: switch.get(disabled, "")),
-        ),
+        _part("whether it works", ring.usable, lambda works: tried[works]),
+        _part("whether built", ring.built, lambda built: "" if built else "not built in"),
+        # a kernel before 6.6 has no such switch, which needs no report
+        _part("", ring.disabled, lambda disabled: switch.get(disabled, "")),
     )
-    yield (
+    yield _row(
         "kernel AIO",
-        _line(
-            _part("slots taken", kernel.aio_used, lambda used: f"{used:,} slots taken"),
-            _part("limit", kernel.aio_limit, lambda limit: f"limit {limit:,}"),
-        ),
+        _part("slots taken", kernel.aio_used, lambda used: f"{used:,} slots taken"),
+        _part("limit", kernel.aio_limit, lambda limit: f"limit {limit:,}"),
     )
     yield "clock source", _text(kernel.clocksource, str)
-    yield (
+    yield _row(
         "huge pages",
-        _line(
-            _part("transparent", kernel.transparent_hugepages, lambda choice: f"transparent: {choice}"),
-            _part("KSM", kernel.ksm_runs, lambda runs: "KSM on" if runs else "KSM off"),
-        ),
+        _part("transparent", kernel.transparent_hugepages, lambda choice: f"transparent: {choice}"),
+        _part("KSM", kernel.ksm_runs, lambda runs: "KSM on" if runs else "KSM off"),
     )
     yield "write-back", _write_back(kernel)
     yield "arguments", _text(kernel.arguments, lambda words: " ".join(words) or "none that matter here")
@@ -257,53 +222,45 @@ def _scratch(scratch: ScratchFacts) -> Iterator[Row]:
     place = Text(f"{backing.filesystem or 'no filesystem'} on {backing.mount_point or 'no mount'}, ")
     place.append(" > ".join(device.name for device in backing.devices) or f"{backing.gap}")
     yield "lies on", place
-    yield (
+    yield _row(
         "space",
-        _line(
-            _part("free", scratch.free_bytes, lambda free: f"{format_bytes(free)} free"),
-            _part("size", scratch.size_bytes, lambda size: f"{format_bytes(size)} in all"),
-        ),
+        _part("free", scratch.free_bytes, lambda free: f"{format_bytes(free)} free"),
+        _part("size", scratch.size_bytes, lambda size: f"{format_bytes(size)} in all"),
     )
-    yield (
+    yield _row(
         "O_DIRECT",
-        _line(
-            _part(
-                "whether it works",
-                scratch.direct_io,
-                lambda works: "works (tried)" if works else "does not work (tried)",
-            ),
-            _part("block", scratch.direct_block_bytes, lambda size: f"blocks of {size} bytes and more"),
+        _part(
+            "whether it works",
+            scratch.direct_io,
+            lambda works: "works (tried)" if works else "does not work (tried)",
         ),
+        _part("block", scratch.direct_block_bytes, lambda size: f"blocks of {size} bytes and more"),
     )
 
 
 def _disks(disks: tuple[DiskFacts, ...]) -> Iterator[RenderableType]:
     shown = [disk for disk in disks if not disk.device.name.startswith(_MINOR)]
+    numbers = ("size", "queues")
     titles = ("name", "size", "medium", "scheduler", "queues", "requests", "depth", "cache", "block", "in use")
-    columns = [Column(title=title, right=title in ("size", "queues")) for title in titles]
-    rows = [(*_disk_cells(disk.device), _kinds(disk.claims)) for disk in shown]
-    yield Records(columns, rows, indent=2) if shown else Text("  no disk is visible", style="dim")
+    table = Table((right(one)[0] if one in numbers else one for one in titles), indent=2)
     for disk in shown:
-        for claim in dict.fromkeys(claim.text for claim in disk.claims):
-            yield Paragraph(Text(claim, style="dim"), indent=2, hanging=2)
+        table.add_row(*_disk_cells(disk.device), _kinds(disk.claims))
+    yield table if shown else Text("  no disk is visible", style="dim")
+    for disk in shown:
+        yield from paragraphs(dict.fromkeys(claim.text for claim in disk.claims), "dim")
     if len(disks) > len(shown):
         rest = ", ".join(disk.device.name for disk in disks if disk not in shown)
-        yield Paragraph(Text(f"not shown: {rest}", style="dim"), indent=2, hanging=2)
+        yield from paragraphs([f"not shown: {rest}"], "dim")
     yield Text()
 
 
-def _disk_cells(device: DeviceFacts) -> tuple[str, ...]:
-    return (
-        device.name,
-        _cell(device.size_bytes, format_bytes),
-        _cell(device.rotational, lambda rotates: "rotating" if rotates else "solid state"),
-        _cell(device.scheduler, str),
-        _cell(device.queues, str),
-        _cell(device.nr_requests, str),
-        _cell(device.queue_depth, str),
-        _cell(device.write_cache, str),
-        f"{_cell(device.logical_block_bytes, str)}/{_cell(device.physical_block_bytes, str)}",
-    )
+def _disk_cells(device: DeviceFacts) -> Iterator[str]:
+    yield device.name
+    yield _cell(device.size_bytes, format_bytes)
+    yield _cell(device.rotational, lambda rotates: "rotating" if rotates else "solid state")
+    for value in (device.scheduler, device.queues, device.nr_requests, device.queue_depth, device.write_cache):
+        yield _cell(value, str)
+    yield f"{_cell(device.logical_block_bytes, str)}/{_cell(device.physical_block_bytes, str)}"
 
 
 def _kinds(claims: tuple[Claim, ...]) -> str:
@@ -313,19 +270,17 @@ def _kinds(claims: tuple[Claim, ...]) -> str:
 
 def _remarks(remarks: tuple[Remark, ...]) -> Iterator[RenderableType]:
     if not remarks:
-        yield Padding(Text("no problem found", style="green"), (0, 0, 0, 2), expand=False)
-    rows = []
+        yield Text("  no problem found", style="green")
+    table = Table(["", *wide("", least=30)], indent=2)
     for remark in remarks:
-        text = Text(remark.text)
-        if remark.advice:
-            text.append(f"\n{remark.advice}", style="dim")
-        rows.append((Text(remark.weight.value, style=_STYLE[remark.weight]), text))
-    yield Records((Column(title=""), Column(title="", wraps=True, least=30)), rows, indent=2)
+        text = Text(remark.text).append(f"\n{remark.advice}" if remark.advice else "", style="dim")
+        table.add_row(Text(remark.weight.value, style=_STYLE[remark.weight]), text)
+    yield table
 
 
 def _grid(rows: Iterable[Row]) -> RenderableType:
-    cells = [(Text(label.ljust(_LABEL_COLUMNS), style="dim"), text) for label, text in rows]
-    return Group(Records((Column(title=""), Column(title="", wraps=True, least=24)), cells, indent=2), Text())
+    cells = ((Text(label.ljust(_LABEL_COLUMNS), style="dim"), text) for label, text in rows)
+    return Group(Table(["", *wide("")], cells, indent=2), Text())
 
 
 def _text(value: Value | Unknown, write: Callable[[Value], str | Text]) -> Text:
@@ -340,6 +295,10 @@ def _text(value: Value | Unknown, write: Callable[[Value], str | Text]) -> Text:
 def _part(label: str, value: Value | Unknown, write: Callable[[Value], str]) -> tuple[str, str | Unknown]:
     """Prepare one part of a line: its name for when it is unknown, and its text for when it is known."""
     return label, value if isinstance(value, Unknown) else write(value)
+
+
+def _row(label: str, *parts: tuple[str, str | Unknown]) -> Row:
+    return label, _line(*parts)
 
 
 def _line(*parts: tuple[str, str | Unknown]) -> Text:

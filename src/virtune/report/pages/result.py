@@ -12,7 +12,7 @@ from rich.text import Text
 from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.metric import BY_ID, Metric
 from virtune.model.reason import Reason
-from virtune.model.result import ArmSummary, Result, Value
+from virtune.model.result import Result, Value
 from virtune.model.study import Study
 from virtune.model.units import format_bytes, format_seconds, format_share
 from virtune.model.verdict import PLANNED_ROUNDS_MIN, Comparison, Verdict
@@ -26,10 +26,19 @@ from virtune.report.pages.evidence import (
     resting_on,
     stopped_text,
 )
-from virtune.report.pages.study import arm_lines, first_read_lines, host_line, verified
+from virtune.report.pages.study import arm_lines, first_read_lines, host_line, to_repeat, verified
 from virtune.report.render.forest import axis, axis_of, bar
-from virtune.report.render.terminal import Column, FirstThatFits, Paragraph, Records, SideBySide
-from virtune.report.reproduce import AGAIN, command_again
+from virtune.report.render.terminal import (
+    FirstThatFits,
+    Paragraph,
+    SideBySide,
+    Table,
+    heading,
+    paragraphs,
+    right,
+    section,
+)
+from virtune.report.reproduce import command_again
 from virtune.report.view import ViewCell, ViewRow, WorkloadView, workload_view, worth
 from virtune.report.words import TOO_FEW, change_words, count_text, difference_text, names_text, quantity, share_text
 
@@ -44,10 +53,11 @@ def answer(result: Result) -> list[RenderableType]:
     study = result.study
     if len(study.arms) < 2 or not study.compared:
         return []
-    several = len(study.compared) > 1
-    where = "" if several else f"{study.compared[0].name}: "
-    title = Text(f"\n{where}{judged_label(result)} against {study.baseline}", style="bold")
-    return [title, matrix(result)] if several else [title, forest(result, study.compared[0]), *legend(result)]
+    title = f"{judged_label(result)} against {study.baseline}"
+    if len(study.compared) > 1:
+        return [heading(title), matrix(result)]
+    workload = study.compared[0]
+    return [heading(f"{workload.name}: {title}"), forest(result, workload), *legend(result)]
 
 
 def legend(result: Result) -> list[RenderableType]:
@@ -56,15 +66,9 @@ def legend(result: Result) -> list[RenderableType]:
     found = [one for one in result.verdicts if (one.metric, one.baseline) == (study.metric, study.baseline)]
     if not any(has_interval(one) for one in found):
         return []
-    return [Paragraph(Text(legend_words(result), style="dim"), indent=2, hanging=2)]
-
-
-def legend_words(result: Result) -> str:
-    """Say what the brackets and the drawn bars are."""
-    study = result.study
     together = ", for all verdicts together" if len(result.verdicts) > 1 else ""
     words = f"[low, high], drawn as a bar: {format_share(study.confidence)} confidence interval of the change from"
-    return f"{words} {study.baseline}{together}; the axis is logarithmic"
+    return paragraphs([f"{words} {study.baseline}{together}; the axis is logarithmic"], "dim")
 
 
 def judged_label(result: Result) -> str:
@@ -76,28 +80,20 @@ def judged_label(result: Result) -> str:
 def forest(result: Result, workload: Workload) -> RenderableType:
     """Draw every arm of one workload against the baseline, on the main metric."""
     found = list(_against_baseline(result, workload))
-    told = [one.ratio for one in found if one.ratio is not None and is_told(one)]
-    reach = axis_of(told)
-    rows = []
+    reach = axis_of(one.ratio for one in found if one.ratio is not None and is_told(one))
+    table = Table(["", "", "", axis(reach, "0"), ""], indent=2)
     for one in found:
-        style = STYLE[one.verdict]
-        drawn = ""
-        if one.ratio is not None and is_told(one):
-            drawn = bar(one.ratio.low, one.ratio.estimate, one.ratio.high, reach)
-        rows.append(
-            (
-                Text(one.candidate, style="bold"),
-                Text(one.verdict.value, style=style),
-                change_cell(one),
-                Text(drawn, style=style),
-                Text(_cost(result, one), style="dim"),
-            )
-        )
-    columns = [Column(title=""), Column(title=""), Column(title=""), Column(title=axis(reach, "0")), Column(title="")]
-    ways = ((0, 1, 2, 3, 4), (0, 1, 2, 3), (0, 1, 2))
-    return FirstThatFits(
-        *([Records([columns[n] for n in keep], [[row[n] for n in keep] for row in rows], indent=2)] for keep in ways)
-    )
+        verdict, cost = Text(one.verdict.value, style=STYLE[one.verdict]), Text(_cost(result, one), style="dim")
+        table.add_row(Text(one.candidate, style="bold"), verdict, change_cell(one), bar_cell(one, reach), cost)
+    return FirstThatFits([table], [table.only(0, 1, 2, 3)], [table.only(0, 1, 2)])
+
+
+def bar_cell(comparison: Comparison | None, reach: float) -> Text:
+    """Draw a change with its interval, where it is shown."""
+    if comparison is None or comparison.ratio is None or not is_told(comparison):
+        return Text("")
+    ratio = comparison.ratio
+    return Text(bar(ratio.low, ratio.estimate, ratio.high, reach), style=STYLE[comparison.verdict])
 
 
 def is_told(comparison: Comparison) -> bool:
@@ -137,11 +133,11 @@ def matrix(result: Result, most: int | None = None) -> RenderableType:
     """Lay out several workloads: a row for each of the first `most`, with the verdict and the change of each arm."""
     study = result.study
     others = [arm.name for arm in study.arms if arm.name != study.baseline]
-    rows = []
+    table = Table(["workload", *others], indent=2)
     for workload in study.compared[:most]:
         found = {one.candidate: one for one in _against_baseline(result, workload)}
-        rows.append((Text(workload.name), *(_short(found.get(name)) for name in others)))
-    return Records([Column(title="workload"), *(Column(title=name) for name in others)], rows, indent=2)
+        table.add_row(workload.name, *(_short(found.get(name)) for name in others))
+    return table
 
 
 def _short(comparison: Comparison | None) -> Text:
@@ -197,8 +193,7 @@ def values_words(view: WorkloadView, study: Study) -> Iterator[str]:
     if shown & {"cpu.load.usr", "cpu.rig"}:
         both = "; CPU per I/O: of both together, in each round" if "cpu_per_io" in shown else ""
         yield f"load CPU: of the program that does the I/O, QEMU CPU: of QEMU; 100 % is one CPU{both}"
-        guests = [arm.name for arm in study.arms if arm.stack.kind.in_guest]
-        if guests:
+        if guests := [arm.name for arm in study.arms if arm.stack.kind.in_guest]:
             names = names_text(guests, 3)
             yield f"load CPU of {names}: the load runs on the VM's vCPUs, whose time is in CPU per I/O only"
         polling = [arm.name for arm in study.arms if arm.stack.kind.in_guest and arm.stack.machine.is_bare]
@@ -213,17 +208,11 @@ def values_words(view: WorkloadView, study: Study) -> Iterator[str]:
         )
 
 
-def together_words(view: WorkloadView) -> Iterator[str]:
-    """Yield what the percentiles of all rounds are, and the marks before them."""
-    if not view.together:
-        return
-    yield f"{TOGETHER}: of all I/Os of an arm; a few bad rounds can decide the highest percentiles"
-    yield from marks_words(view.together)
-
-
-def marks_words(rows: tuple[ViewRow, ...]) -> Iterator[str]:
-    """Yield what `>=` and `~` before percentiles say, where they are shown."""
-    values = [cell.value for row in rows for cell in row.cells if cell.value is not None]
+def marks_words(view: WorkloadView) -> Iterator[str]:
+    """Yield what the percentiles of all rounds are, and what `>=` and `~` before percentiles say, where shown."""
+    if view.together:
+        yield f"{TOGETHER}: of all I/Os of an arm; a few bad rounds can decide the highest percentiles"
+    values = [cell.value for row in view.together or view.rows for cell in row.cells if cell.value is not None]
     if any(one.low is not None and one.high is None for one in values):
         yield (
             ">=: with 95 % confidence the percentile is this or more; how much more is not known: what delays I/Os so"
@@ -254,15 +243,11 @@ _STYLE = {Outcome.BREACHED: "red", Outcome.HELD: "green", Outcome.UNDECIDED: "ye
 
 def conditions(rulings: Sequence[ThresholdResult]) -> list[RenderableType]:
     """Lay out every --fail-if condition with its outcome."""
-    if not rulings:
-        return []
-    lines: list[RenderableType] = [Text("\n--fail-if conditions", style="bold")]
-    for ruling in rulings:
-        line = Text(f"{ruling.condition.text}: ")
-        line.append(ruling.outcome.value, style=_STYLE[ruling.outcome])
-        line.append(f" for {sentence(ruling)}")
-        lines.append(Paragraph(line, indent=2, hanging=2))
-    return lines
+    lines = (
+        Text.assemble(f"{one.condition.text}: ", (one.outcome.value, _STYLE[one.outcome]), f" for {sentence(one)}")
+        for one in rulings
+    )
+    return section("--fail-if conditions", lines)
 
 
 def sentence(ruling: ThresholdResult) -> str:
@@ -282,14 +267,10 @@ def arms_text(ruling: ThresholdResult) -> str:
 
 def ruling_text(ruling: ThresholdResult) -> str:
     """Return the measured change or value, with its interval if any; empty if not measured."""
-    comparison, value = ruling.comparison, ruling.condition.value
-    if value is not None:
-        return _value_text(comparison, value)
-    return change_text(comparison)
-
-
-def _value_text(comparison: Comparison, limit: float) -> str:
+    comparison, limit = ruling.comparison, ruling.condition.value
     metric, ratio = comparison.measured, comparison.ratio
+    if limit is None:
+        return change_text(comparison)
     if ratio is None:
         return "" if comparison.change is None else quantity(metric, comparison.change * limit)
     low, high = (quantity(metric, end * limit) for end in (ratio.low, ratio.high))
@@ -302,16 +283,11 @@ def render(result: Result, facts: str = "", *, first: Sequence[RenderableType] =
     `facts` are those of the host, as JSON; `first` comes before the tables.
     """
     study = result.study
-    parts: list[RenderableType] = [headline(result), *answer(result), *first, *_about(result, facts)]
-    for workload in study.workloads:
-        parts += _workload(result, workload)
-    parts += verified(result)
-    parts += notes(result)
-    if command := command_again(study):
-        # one line, so that it can be pasted
-        again = Text(f"  {command}", no_wrap=True, overflow="ignore")
-        parts += [Text("\nto repeat it", style="bold"), Paragraph(Text(AGAIN, style="dim"), indent=2), again]
-    return Group(*parts)
+    said = paragraphs((*arm_lines(study, facts), *about(result, facts)), "dim", indent=0)
+    counted = [Text(f"{words}, see below", style="yellow")] if (words := count_words(result)) else []
+    workloads = (part for workload in study.workloads for part in _workload(result, workload))
+    below = [*verified(result), *notes(result), *to_repeat(command_again(study))]
+    return Group(headline(result), *answer(result), *first, Text(""), *said, *counted, *workloads, *below)
 
 
 def headline(result: Result) -> Text:
@@ -320,52 +296,38 @@ def headline(result: Result) -> Text:
     if study.imported:
         return imported_headline(result)
     total = len(study.trials)
-    text = Text()
-    text.append(f"{study.label} {study.id}", style="bold")
     whole = result.trials_done == total
     # rounds of a sequential study are added one by one, so a total says nothing
     trials = count_text(total, "trial") if whole and study.sequential else f"{result.trials_done} of {total} trials"
-    text.append(f"  {trials}", style="" if whole else "yellow")
     again = sum(map(repeats_of, result.arms))
-    text.append(f" and {count_text(again, 'repeat')}" if again else "")
-    text.append(f"\n{study.title}" if study.title else "")
-    return text
+    return Text.assemble(
+        (f"{study.label} {study.id}", "bold"),
+        (f"  {trials}", "" if whole else "yellow"),
+        f" and {count_text(again, 'repeat')}" if again else "",
+        f"\n{study.title}" if study.title else "",
+    )
 
 
 def about(result: Result, facts: str) -> Iterator[str]:
     """Yield how long, in which order and on which host a study was measured."""
     study = result.study
     if not study.imported:
-        span = f"target {study.target}" if study.target else _disk_words(study)
-        times_run = " x ".join(_times_run(study))
+        counts = [(study.rounds_begun or study.rounds, "round")]
+        counts += [
+            (len(many), word) for many, word in ((study.arms, "arm"), (study.workloads, "workload")) if many[1:]
+        ]
+        times_run = " x ".join(count_text(count, word) for count, word in counts)
+        # the span of every image that one of the arms has
+        stacks = (arm.stack for arm in study.arms)
+        most = max(one.disks * (one.guests if one.own_images else 1) for one in stacks)
+        span = f"{'' if most == 1 else f'{most} x '}{format_bytes(study.span_bytes)} of disk"
+        span = f"target {study.target}" if study.target else span
         took = "" if result.elapsed_seconds is None else f", {format_seconds(result.elapsed_seconds)} in all"
         times = f"{format_seconds(study.seconds)} (+ {format_seconds(study.ramp_seconds)} warm-up)"
         ended = f"; {said}" if (said := stopped_text(result)) else ""
         yield f"{times_run} x {times}, in random order (seed {study.seed}), {span}{took}{ended}"
         yield from first_read_lines(study)
     yield host_line(study, facts, programs_of(result))
-
-
-def _disk_words(study: Study) -> str:
-    """Say how much disk the arms load: the span of every image that one of them has."""
-    most = max(stack.disks * (stack.guests if stack.own_images else 1) for stack in (arm.stack for arm in study.arms))
-    span = format_bytes(study.span_bytes)
-    return f"{span} of disk" if most == 1 else f"{most} x {span} of disk"
-
-
-def _times_run(study: Study) -> Iterator[str]:
-    yield count_text(study.rounds_begun or study.rounds, "round")
-    for many, word in ((study.arms, "arm"), (study.workloads, "workload")):
-        if len(many) > 1:
-            yield count_text(len(many), word)
-
-
-def _about(result: Result, facts: str) -> Iterator[RenderableType]:
-    yield Text("")
-    said = (*arm_lines(result.study, facts), *about(result, facts))
-    yield from (Paragraph(Text(line, style="dim"), hanging=2) for line in said)
-    if words := count_words(result):
-        yield Text(f"{words}, see below", style="yellow")
 
 
 def value_text(metric: Metric, value: Value | None) -> str:
@@ -380,22 +342,23 @@ def value_text(metric: Metric, value: Value | None) -> str:
     return written if value.resolved else f"~{written}"
 
 
+def changed_value(row: ViewRow, cell: ViewCell) -> str:
+    """Write a value, and behind it how it differs from the baseline's."""
+    change = "" if cell.change is None else change_text(cell.change)
+    return f"{value_text(row.metric, cell.value)}{f' ({change})' if change else ''}"
+
+
 def largest_decided(result: Result, workload: str, metric: str, *, valued: bool = True) -> str:
     """Name the arm whose difference from the baseline on a metric is the largest of those that a verdict decides,
     with its value in the tables; say that none is decided, or that all are the same, where that is so.
     """
     label, baseline = BY_ID[metric].label, result.study.baseline
-    found = [
-        one
-        for one in (*result.verdicts, *result.differences)
-        if (one.workload, one.metric, one.baseline) == (workload, metric, baseline)
-    ]
-    found = list({one.candidate: one for one in reversed(found)}.values())
-    decided = [
-        (abs(math.log(one.ratio.estimate)), one.candidate, one.ratio.estimate)
-        for one in found
-        if one.ratio is not None and one.verdict in (Verdict.BETTER, Verdict.WORSE)
-    ]
+    every = (*result.differences[::-1], *result.verdicts[::-1])  # a verdict stands above a difference
+    mine = (one for one in every if (one.workload, one.metric, one.baseline) == (workload, metric, baseline))
+    found = list({one.candidate: one for one in mine}.values())
+    changed = [one for one in found if one.verdict in (Verdict.BETTER, Verdict.WORSE)]
+    ratios = [(one.candidate, one.ratio.estimate) for one in changed if one.ratio is not None]
+    decided = [(abs(math.log(estimate)), arm, estimate) for arm, estimate in ratios]
     if not decided:
         same = bool(found) and all(one.verdict is Verdict.SAME for one in found)
         return f"{label} is the same in all arms" if same else f"no difference in {label} is decided"
@@ -413,16 +376,15 @@ def verdict_sentence(comparison: Comparison) -> Text:
         Verdict.SAME: "is the same as",
         Verdict.UNDECIDED: "against",
     }
-    style = STYLE[comparison.verdict]
-    undecided = comparison.verdict is Verdict.UNDECIDED
-    text = Text()
-    text.append(comparison.candidate, style="bold")
-    text.append(f" {words[comparison.verdict]} ")
-    text.append(comparison.baseline, style="bold")
-    text.append(": undecided" if undecided else "", style=style)
-    text.append(f", {comparison.measured.label}")
-    change = change_text(comparison)
-    text.append(f" {change}" if change else "", style=style)
+    style, undecided = STYLE[comparison.verdict], comparison.verdict is Verdict.UNDECIDED
+    text = Text.assemble(
+        (comparison.candidate, "bold"),
+        f" {words[comparison.verdict]} ",
+        (comparison.baseline, "bold"),
+        (": undecided" if undecided else "", style),
+        f", {comparison.measured.label}",
+        (f" {change}" if (change := change_text(comparison)) else "", style),
+    )
     if undecided or comparison.verdict is Verdict.SAME:
         text.append(f"; {comparison.why}", style="dim")
     if comparison.other_mean is not None and comparison.reason is not Reason.PLAIN_MEAN:
@@ -432,33 +394,30 @@ def verdict_sentence(comparison: Comparison) -> Text:
 
 def _workload(result: Result, workload: Workload) -> list[RenderableType]:
     study = result.study
-    title = Text(f"\n{workload.name}", style="bold")
-    title.append(f"  {workload.meaning}", style="not bold dim")
+    title = Paragraph(heading(workload.name, Text(f"  {workload.meaning}", style="not bold dim")))
     if workload.probe:
-        return [Paragraph(title), _saturation(result, workload)]
-    parts: list[RenderableType] = [Paragraph(title)]
+        return [title, _saturation(result, workload)]
+    parts: list[RenderableType] = [title]
     if len(study.compared) > 1 and len(study.arms) > 1:
         parts += [Text(f"{judged_label(result)} against {study.baseline}"), forest(result, workload)]
         parts += legend(result) if workload == study.compared[0] else []
     view = workload_view(result, workload)
     base, others = study.baseline, [arm.name for arm in study.arms if arm.name != study.baseline]
     parts.append(SideBySide(lambda arms: _values(result, view, [base, *arms]), others))
-    parts += _dim(values_words(view, study))
+    parts += paragraphs(values_words(view, study), "dim")
     if view.together:
-        parts.append(SideBySide(lambda arms: _together(view, [base, *arms]), others))
-    parts += _dim(together_words(view) if view.together else marks_words(view.rows))
+        parts.append(
+            SideBySide(lambda arms: values_table(TOGETHER, view.together, [base, *arms], above=True), others)
+        )
+    parts += paragraphs(marks_words(view), "dim")
     if len(study.arms) > 1:
         parts.append(SideBySide(lambda arms: _differences(result, view, arms), others))
-        parts += _dim(changes_words(view, study))
+        parts += paragraphs(changes_words(view, study), "dim")
         metrics = ", ".join(dict.fromkeys(comparison.measured.label for comparison in view.verdicts))
-        parts.append(Text(f"\nverdicts on {metrics}", style="bold").append(standing(result, workload)))
-        parts += [Paragraph(verdict_sentence(comparison), indent=2, hanging=2) for comparison in view.verdicts]
-        parts += _dim(resting_on(result, workload))
+        parts.append(heading(f"verdicts on {metrics}", standing(result, workload)))
+        parts += paragraphs(map(verdict_sentence, view.verdicts))
+        parts += paragraphs(resting_on(result, workload), "dim")
     return parts
-
-
-def _dim(lines: Iterable[str]) -> list[Paragraph]:
-    return [Paragraph(Text(line, style="dim"), indent=2, hanging=2) for line in lines]
 
 
 def standing(result: Result, workload: Workload) -> Text:
@@ -472,53 +431,44 @@ def _saturation(result: Result, workload: Workload) -> Text:
     value = result.value(result.study.baseline, workload.name, "iops")
     if value is None:
         return Text("  the baseline's saturation is not measured yet", style="yellow")
-    rounds = count_text(value.rounds, "round")
-    done = value_text(BY_ID["iops"], value)
+    rounds, done = count_text(value.rounds, "round"), value_text(BY_ID["iops"], value)
     text = f"  {result.study.baseline} is saturated at {done} a second ({rounds}, before the others)"
     return Text(text + ("" if value.spread is None else f", spread {share_text(value.spread)}"))
 
 
-def _values(result: Result, view: WorkloadView, arms: Sequence[str]) -> Records:
-    rows = _rows(view.rows, arms)
-    summaries = [result.summary(arm, view.workload.name) for arm in arms]
-    spreads = [None if summary is None else _spread(summary, result.study.metric) for summary in summaries]
+def values_table(
+    head: str,
+    rows: Sequence[ViewRow],
+    arms: Sequence[str],
+    *,
+    caption: str = "",
+    notes: Iterable[str] = (),
+    above: bool = False,
+) -> Table:
+    """Return the values of some arms, a row for each metric."""
+    table = Table([head, *right(*arms)], caption=caption, notes=notes, above=above)
+    for row in rows:
+        table.add_row(row.label, *(value_text(row.metric, cell.value) for cell in row.cells if cell.arm in arms))
+    return table
+
+
+def _values(result: Result, view: WorkloadView, arms: Sequence[str]) -> Table:
+    """The values, and below them how much the main metric varied over rounds."""
+    table = values_table(TYPICAL if view.typical else "", view.rows, arms)
+    values = [result.value(arm, view.workload.name, result.study.metric) for arm in arms]
+    spreads = [None if value is None else value.spread for value in values]
     if any(spread is not None for spread in spreads):
         words = ("-" if spread is None else share_text(spread) for spread in spreads)
         label = f"sd of {judged_label(result)} over rounds"
-        rows.append(tuple(Text(word, style="dim") for word in (label, *words)))
-    return _table(TYPICAL if view.typical else "", arms, rows, above=False)
+        table.add_row(*(Text(word, style="dim") for word in (label, *words)))
+    return table
 
 
-def _together(view: WorkloadView, arms: Sequence[str]) -> Records:
-    return _table(TOGETHER, arms, _rows(view.together, arms))
-
-
-def _rows(rows: Sequence[ViewRow], arms: Sequence[str]) -> list[tuple[Text | str, ...]]:
-    return [(row.label, *(value_text(row.metric, cell.value) for cell in _cells(row, arms))) for row in rows]
-
-
-def _differences(result: Result, view: WorkloadView, arms: Sequence[str]) -> Records:
-    study = result.study
-    judged = sorted((row for row in view.rows if row.judged), key=lambda row: study.judged.index(row.metric.id))
-    rows: list[tuple[Text | str, ...]] = [
-        (row.label, *(change_cell(cell.change) for cell in _cells(row, arms)))
-        for row in (*judged, *(row for row in view.rows if not row.judged))
-        if row.changes
-    ]
-    return _table(f"change from {study.baseline}", arms, rows)
-
-
-def _cells(row: ViewRow, arms: Sequence[str]) -> Iterator[ViewCell]:
-    return (cell for cell in row.cells if cell.arm in arms)
-
-
-def _table(
-    corner: str, arms: Sequence[str], rows: Sequence[tuple[Text | str, ...]], *, above: bool = True
-) -> Records:
-    columns = [Column(title=corner), *(Column(title=arm, right=True) for arm in arms)]
-    return Records(columns, rows, above=above)
-
-
-def _spread(summary: ArmSummary, metric: str) -> float | None:
-    value = summary.get(metric)
-    return None if value is None else value.spread
+def _differences(result: Result, view: WorkloadView, arms: Sequence[str]) -> Table:
+    """The changes of some arms, those that are judged first."""
+    judged = result.study.judged
+    table = Table([f"change from {result.study.baseline}", *right(*arms)], above=True)
+    for row in sorted(view.rows, key=lambda row: judged.index(row.metric.id) if row.judged else len(judged)):
+        if row.changes:
+            table.add_row(row.label, *(change_cell(cell.change) for cell in row.cells if cell.arm in arms))
+    return table

@@ -3,7 +3,6 @@
 
 import json
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -19,7 +18,8 @@ from virtune.model.study import Arm, FirstRead, Study
 from virtune.model.study_options import OPTIONS, flag_of
 from virtune.model.units import format_bytes, format_seconds
 from virtune.model.verification import unverified
-from virtune.report.render.terminal import Column, FirstThatFits, Records
+from virtune.report.render.terminal import FirstThatFits, Paragraph, Table, heading, pasted, right, wide
+from virtune.report.reproduce import AGAIN
 from virtune.report.words import count_text
 
 
@@ -52,7 +52,8 @@ def _host(study: Study, host: dict[str, Any], programs: Collection[str]) -> Iter
         yield "host not recorded" if not study.imported else "measured elsewhere"
         return
     cpu = host["cpu"]
-    yield f"{cpu['model'] or 'CPU unknown'} ({_plural(cpu['online'], 'CPU')})"
+    count = "? CPUs" if cpu["online"] is None else count_text(cpu["online"], "CPU")
+    yield f"{cpu['model'] or 'CPU unknown'} ({count})"
     yield f"Linux {host['kernel']['release']}"
     yield from _qemu(study, host["qemu"])
     others = [program for program in sorted(programs) if not program.startswith("fio")]
@@ -73,31 +74,23 @@ def _qemu(study: Study, qemu: dict[str, Any]) -> Iterator[str]:
     if versions:
         yield f"QEMU {', '.join(versions)}"
     bare = {arm.stack.machine.is_bare for arm in study.arms if arm.stack.kind.own_guest}
-    if bare:
-        yield (
-            "VMs with Linux and without an operating system"
-            if len(bare) > 1
-            else ("a VM that only runs the load, without an operating system" if bare.pop() else "a VM with Linux")
-        )
+    if len(bare) > 1:
+        yield "VMs with Linux and without an operating system"
+    elif bare:
+        yield "a VM that only runs the load, without an operating system" if bare.pop() else "a VM with Linux"
 
 
 def _disk(study: Study, host: dict[str, Any]) -> str:
     if study.target is not None:
         return f"target {study.target}"
     backing = host["scratch"]["backing"]
-    devices = [one["name"] for one in backing["devices"]]
-    drivers = {disk["device"]["name"]: disk["device"]["driver"] for disk in host["disks"]}
-    models = {disk["device"]["name"]: disk["device"]["model"] for disk in host["disks"]}
-    if not devices:
+    if not backing["devices"]:
         return f"disk unknown ({backing['filesystem'] or backing['gap']})"
-    name = devices[-1]
-    what = models.get(name) or drivers.get(name)
+    name = backing["devices"][-1]["name"]
+    device = next((disk["device"] for disk in host["disks"] if disk["device"]["name"] == name), None)
+    what = device and (device["model"] or device["driver"])
     itself = "; this host is itself a VM" if _is_vm(host) else ""
     return f"disk {name} ({f'{what}, ' if what else ''}{backing['filesystem']}{itself})"
-
-
-def _plural(count: int | None, word: str) -> str:
-    return f"? {word}s" if count is None else f"{count} {word}{'' if count == 1 else 's'}"
 
 
 VM_COST = (
@@ -121,15 +114,20 @@ def arm_lines(study: Study, facts: str = "") -> Iterator[str]:
         if arm.stack.kind.made_here:
             groups.setdefault(_what_runs(arm, study, facts), []).append(arm)
     for what, arms in groups.items():
-        shared = _shared(arms)
-        names = [_named(arm, shared) for arm in arms[:_ARMS_MAX]]
+        # what runs the stack is said beside the settings; those of a single arm stand behind its name
+        every = [
+            [f"{name}={value}" for name, value in (*arm.settings, *arm.options) if name != "rig"] for arm in arms
+        ]
+        shared = [word for word in every[0] if len(arms) > 1 and all(word in words for words in every)]
+        own = [", ".join(word for word in words if word not in shared) for words in every]
+        names = [f"{arm.name} ({words})" if words else arm.name for arm, words in zip(arms, own, strict=True)]
         more = f" and {len(arms) - _ARMS_MAX} more" if len(arms) > _ARMS_MAX else ""
         word, verb = ("arms", "are") if len(arms) > 1 else ("arm", "is")
         told = f", each with {', '.join(shared)}" if shared else ""
         stack = arms[0].stack
         told += f"; guests {guests}" if (guests := guest_words(arms)) else ""
         cost = f"; {VM_COST}" if stack.kind.front == "export" and stack.export == "vhost-user-blk" else ""
-        yield f"{word} {', '.join(names)}{more} {verb} {what}{told}{cost}"
+        yield f"{word} {', '.join(names[:_ARMS_MAX])}{more} {verb} {what}{told}{cost}"
 
 
 def guest_words(arms: Sequence[Arm]) -> str:
@@ -164,24 +162,6 @@ def _what_runs(arm: Arm, study: Study, facts: str) -> str:
     return f"{what} ({stack.domain})" if stack.domain else what
 
 
-def _setting_words(arm: Arm) -> list[str]:
-    """Return its settings as words; what runs the stack is said beside them."""
-    return [f"{name}={value}" for name, value in (*arm.settings, *arm.options) if name != "rig"]
-
-
-def _shared(arms: Sequence[Arm]) -> list[str]:
-    """Return the settings that all these arms have; those of a single arm stand behind its name."""
-    if len(arms) == 1:
-        return []
-    every = [set(_setting_words(arm)) for arm in arms]
-    return [word for word in _setting_words(arms[0]) if all(word in each for each in every)]
-
-
-def _named(arm: Arm, shared: Sequence[str]) -> str:
-    own = [words for words in _setting_words(arm) if words not in shared]
-    return f"{arm.name} ({', '.join(own)})" if own else arm.name
-
-
 def first_read_lines(study: Study) -> Iterator[str]:
     """Yield a line for each time that the images of a study were read, or were not, before trials of it."""
     yield from (_first_read(one, study) for one in study.first_reads)
@@ -206,22 +186,12 @@ def option_lines(study: Study) -> Iterator[str]:
     if not study.options:
         yield "where options came from was not kept with this study"
         return
-    wide = max(len(flag_of(one.name)) for one in study.options if one.name in OPTIONS)
+    room = max(len(flag_of(one.name)) for one in study.options if one.name in OPTIONS)
     for one in study.options:
         known = OPTIONS.get(one.name)  # a later virtune may have dropped it
         why = f": {known.why}" if known and known.why and one.source is Provenance.DEFAULT else ""
         flag = flag_of(one.name) if known else one.name
-        yield f"{flag:<{wide}}  {one.value}  ({one.source}{why})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _VerifiedLine:
-    """The line of an arm under some of its workloads."""
-
-    mark: str
-    seen: tuple[str, ...]
-    unseen: tuple[str, ...]
-    hidden: tuple[str, ...]
+        yield f"{flag:<{room}}  {one.value}  ({one.source}{why})"
 
 
 _STYLES = {"ok": "green", "NOT": "red", "unverified": "red", "partly": "yellow", "?": "yellow"}
@@ -231,26 +201,19 @@ def verified(result: Result) -> list[RenderableType]:
     """List for each arm the verified settings, the unverified ones, and those that cannot be verified."""
     rows = []
     for arm in result.study.arms:
-        lines = _verified_lines(result, arm)
-        for line, summaries in lines.items():
-            name = Text(arm.name, style="bold")
-            if len(lines) > 1:
-                name.append(f"\n{', '.join(one.workload for one in summaries)}", style="not bold")
-            rows.append((name, Text(line.mark, style=_STYLES[line.mark]), _verified_words(line)))
-    columns = (Column(title=""), Column(title=""), Column(title="", wraps=True, least=40))
-    if not rows:
-        return []
-    title = Text("\nVerified settings", style="bold").append("  read back from what ran", style="not bold dim")
-    return [title, Records(columns, rows, indent=2)]
+        for workloads, mark, words in _verified_lines(result, arm):
+            name = Text(arm.name, style="bold").append(f"\n{workloads}" if workloads else "", style="not bold")
+            rows.append((name, Text(mark, style=_STYLES[mark]), words))
+    title = heading("Verified settings", Text("  read back from what ran", style="not bold dim"))
+    return [title, Table(["", "", *wide("", least=40)], rows, indent=2)] if rows else []
 
 
 def settings_of(result: Result) -> Iterator[tuple[str, str, str]]:
     """Yield for each arm its name, whether its settings were verified, and the settings in one line."""
     for arm in result.study.arms:
-        lines = _verified_lines(result, arm)
-        for line, summaries in lines.items():
-            where = f" ({', '.join(one.workload for one in summaries)})" if len(lines) > 1 else ""
-            yield f"{arm.name}{where}", line.mark, _verified_words(line).plain.replace("\n", "; ")
+        for workloads, mark, words in _verified_lines(result, arm):
+            where = f" ({workloads})" if workloads else ""
+            yield f"{arm.name}{where}", mark, words.plain.replace("\n", "; ")
 
 
 def not_verified(result: Result) -> dict[tuple[str, ...], list[str]]:
@@ -275,45 +238,44 @@ def all_checks(result: Result) -> RenderableType:
             found = "cannot be verified" if check.found is None else check.found
             name = arm.name if arm.stack.guests == 1 else f"{arm.name}, guest {check.guest + 1}"
             rows.append((name, mark, f"{check.setting}={check.asked}", found, check.proof))
-    titles = ("arm", "", "requested", "found")
-    return Records([*(Column(title=title) for title in titles), Column(title="proof", wraps=True)], rows)
+    return Table(["arm", "", "requested", "found", *wide("proof")], rows)
 
 
-def _verified_lines(result: Result, arm: Arm) -> dict[_VerifiedLine, list[ArmSummary]]:
-    found: dict[_VerifiedLine, list[ArmSummary]] = {}
+def _verified_lines(result: Result, arm: Arm) -> Iterator[tuple[str, str, Text]]:
+    """Yield each line of an arm: its workloads, where they differ, its mark, and its settings."""
+    found: dict[tuple[str, str, str, str], list[str]] = {}
     for summary in result.arms:
         if summary.arm == arm.name and summary.in_force:
-            found.setdefault(_verified_line(arm, summary), []).append(summary)
-    return found
+            found.setdefault(_verified(arm, summary), []).append(summary.workload)
+    for (mark, *words), workloads in found.items():
+        styled = zip(words, ("", "red", "yellow"), strict=True)
+        text = Text("\n").join(Text(word, style=style) for word, style in styled if word)
+        yield ", ".join(workloads) if len(found) > 1 else "", mark, text
 
 
-def _verified_line(arm: Arm, summary: ArmSummary) -> _VerifiedLine:
+def _verified(arm: Arm, summary: ArmSummary) -> tuple[str, str, str, str]:
+    """Return the mark of an arm under a workload, and what was seen, what was not, and what cannot be."""
     checks = summary.in_force
     seen = {check.setting: check for check in checks if check.found is not None}
     unseen = unverified(arm.stack, checks)
     named = {text.partition("=")[0] for text in unseen}
-    hidden = [f"{one.setting}={one.asked}" for one in checks if one.setting not in {*seen, *named}]
+    hidden = dict.fromkeys(f"{one.setting}={one.asked}" for one in checks if one.setting not in {*seen, *named})
     rejected = any(one.remark.id == UNVERIFIED.id for one in summary.remarks)
-    mark = (
-        "NOT"
-        if any(check.agrees is False for check in checks)
-        else "unverified"
-        if unseen or rejected
-        else "?"
-        if not seen
-        else "partly"
-        if hidden
-        else "ok"
+    marks = {
+        "NOT": any(check.agrees is False for check in checks),
+        "unverified": bool(unseen) or rejected,
+        "?": not seen,
+        "partly": bool(hidden),
+    }
+    # the cache mode implies no-flush, and a default says little
+    silent = {("disk.detect_zeroes", "off")}
+    told = [one for name, one in seen.items() if name != "cache.no-flush" and (name, one.found) not in silent]
+    return (
+        next((mark for mark, holds in marks.items() if holds), "ok"),
+        ", ".join(f"{one.setting.removeprefix('disk.')}={one.found}" for one in told),
+        f"requested, and not seen: {', '.join(unseen)}" if unseen else "",
+        f"requested, cannot be verified: {', '.join(hidden)}" if hidden else "",
     )
-    words = (f"{name.removeprefix('disk.')}={one.found}" for name, one in seen.items() if _telling(one))
-    return _VerifiedLine(mark=mark, seen=tuple(words), unseen=unseen, hidden=tuple(dict.fromkeys(hidden)))
-
-
-def _verified_words(line: _VerifiedLine) -> Text:
-    said = [(", ".join(line.seen), "")]
-    said.append((f"requested, and not seen: {', '.join(line.unseen)}" if line.unseen else "", "red"))
-    said.append((f"requested, cannot be verified: {', '.join(line.hidden)}" if line.hidden else "", "yellow"))
-    return Text("\n").join(Text(words, style=style) for words, style in said if words)
 
 
 def _checks_of(summaries: Iterator[ArmSummary]) -> Sequence[Check]:
@@ -324,22 +286,9 @@ def _checks_of(summaries: Iterator[ArmSummary]) -> Sequence[Check]:
     )
 
 
-def _telling(check: Check) -> bool:
-    """Whether the line should show the check: the cache mode implies no-flush, and a default says little."""
-    return check.setting != "cache.no-flush" and (check.setting, check.found) != ("disk.detect_zeroes", "off")
-
-
 def listing(studies: Sequence[Listed | Damaged], *, store: str) -> RenderableType:
     """Lay out one line per study, and below them one for each that cannot be read."""
-    columns = (
-        Column(title="study"),
-        Column(title="created"),
-        Column(title="kind"),
-        Column(title="arms", wraps=True, least=16),
-        Column(title="workloads", wraps=True, least=16),
-        Column(title="trials", right=True),
-    )
-    rows: list[tuple[Text | str, ...]] = []
+    table = Table(["study", "created", "kind", *wide("arms", "workloads", least=16), *right("trials")])
     for listed in studies:
         if isinstance(listed, Damaged):
             continue
@@ -350,15 +299,17 @@ def listing(studies: Sequence[Listed | Damaged], *, store: str) -> RenderableTyp
         if listed.failed:
             trials.append(f" ({listed.failed} failed)", style="red")
         created = study.created[:16].replace("T", " ")
-        rows.append((listed.name, created, study.label, arms_text(study), workloads_text(study), trials))
-    damaged = [
-        Text(f"damaged in {store}: {study.id}: {study.why}", style="red")
-        for study in studies
-        if isinstance(study, Damaged)
-    ]
+        table.add_row(listed.name, created, study.label, arms_text(study), workloads_text(study), trials)
+    lost = [study for study in studies if isinstance(study, Damaged)]
+    damaged = [Text(f"damaged in {store}: {study.id}: {study.why}", style="red") for study in lost]
     # an id begins with the time, so that a narrow terminal goes without it rather than without a table
-    narrow = Records([*columns[:1], *columns[2:]], [(row[0], *row[2:]) for row in rows])
-    return Group(*([FirstThatFits([Records(columns, rows)], [narrow])] if rows else []), *damaged)
+    return Group(*([FirstThatFits([table], [table.only(0, 2, 3, 4, 5)])] if table.rows else []), *damaged)
+
+
+def to_repeat(command: str) -> list[RenderableType]:
+    """Return the end of a page: the command that repeats a study, if there is one."""
+    about = Paragraph(Text(AGAIN, style="dim"), indent=2)
+    return [heading("to repeat it"), about, pasted(command)] if command else []
 
 
 def arms_text(study: Study) -> str:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rich.console import Group, RenderableType
+from rich.console import Group
 from rich.text import Text
 
 from virtune.model.metric import BY_ID
@@ -14,9 +14,9 @@ from virtune.model.sweep import LoadSweep
 from virtune.model.units import format_bytes, format_count, format_ns, format_seconds
 from virtune.report.pages.evidence import notes
 from virtune.report.pages.result import value_text
-from virtune.report.pages.study import arm_lines, first_read_lines, host_line
-from virtune.report.render.terminal import Column, Paragraph, Records
-from virtune.report.reproduce import AGAIN, sweep_again
+from virtune.report.pages.study import arm_lines, first_read_lines, host_line, to_repeat
+from virtune.report.render.terminal import Table, paragraphs, right
+from virtune.report.reproduce import sweep_again
 from virtune.report.words import estimate_text
 
 BAR = 14
@@ -40,13 +40,9 @@ def render(known: LoadSweep, result: Result, facts: str = "") -> Group:
     title = Text(f"{study.label} {study.id}", style="bold")
     title.append("" if known.finished else "  not finished", style="yellow")
     title.append(f"\n{study.arms[0].name}, {study.workloads[0].name}")
-    parts: list[RenderableType] = [title, Text("")]
-    parts += [Paragraph(Text(line), indent=2, hanging=2) for line in answer_lines(known)]
-    parts += [Text(""), curve_table(known, result)]
-    parts += [Text(""), *(Paragraph(Text(line, style="dim"), hanging=2) for line in measured_lines(known, facts))]
-    parts += notes(without_saturation(result))
-    again = Text(f"  {sweep_again(study)}", no_wrap=True, overflow="ignore")  # one line, so that it can be pasted
-    return Group(*parts, Text("\nto repeat it", style="bold"), Paragraph(Text(AGAIN, style="dim"), indent=2), again)
+    below = [Text(""), *paragraphs(measured_lines(known, facts), "dim", indent=0), *notes(without_saturation(result))]
+    answer = [title, Text(""), *paragraphs(answer_lines(known)), Text("")]
+    return Group(*answer, curve_table(known, result), *below, *to_repeat(sweep_again(study)))
 
 
 def without_saturation(result: Result) -> Result:
@@ -85,25 +81,20 @@ def curve(known: LoadSweep, result: Result) -> tuple[tuple[str, ...], list[tuple
     arm = known.study.arms[0].name
     summaries = [result.summary(arm, point.workload) for point in known.points]
     told = [one for one in _COLUMNS if any(_cell(summary, one) != "-" for summary in summaries)]
-    rows = [
-        (
-            format_count(point.offered),
-            f"{format_count(point.iops)}{'' if point.met else ' <'}",
-            *(_cell(summary, metric) for metric in told),
-        )
-        for point, summary in zip(known.points, summaries, strict=True)
-    ]
+    rows = []
+    for point, summary in zip(known.points, summaries, strict=True):
+        done = f"{format_count(point.iops)}{'' if point.met else ' <'}"
+        rows.append((format_count(point.offered), done, *(_cell(summary, metric) for metric in told)))
     return ("offered", "achieved", *(_COLUMNS[one] for one in told)), rows
 
 
-def curve_table(known: LoadSweep, result: Result, most: int | None = None) -> Records:
+def curve_table(known: LoadSweep, result: Result, most: int | None = None) -> Table:
     """Lay out a row for each load; at most `most`, those around what was found."""
     heads, rows = curve(known, result)
-    columns = [Column(title=title, right=True) for title in heads]
     means = [point.latency_ns for point in known.points]
     drawn = [(*row, _bar(mean, means)) for row, mean in zip(rows, means, strict=True)]
     begin = 0 if most is None else _begin(known, most)
-    return Records([*columns, Column(title="latency")], drawn[begin : None if most is None else begin + most])
+    return Table([*right(*heads), "latency"], drawn[begin : None if most is None else begin + most])
 
 
 def _begin(known: LoadSweep, most: int) -> int:
@@ -128,6 +119,7 @@ def _bar(value: float, among: list[float]) -> str:
 
 
 def measured_lines(known: LoadSweep, facts: str) -> Iterator[str]:
+    """Yield what was offered in which order, what the marks mean, and where; `facts` are the host's, as JSON."""
     study = known.study
     rounds = 0 if study.sweep is None else study.sweep.rounds
     span = f"target {study.target}" if study.target else f"span {format_bytes(study.span_bytes)}"

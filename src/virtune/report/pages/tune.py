@@ -11,37 +11,37 @@ from rich.text import Text
 from virtune.model.gate import label_of
 from virtune.model.metric import BY_ID
 from virtune.model.search import Search
-from virtune.model.standing import Contrast, Place, Runner
+from virtune.model.standing import Place, Runner
 from virtune.model.tuning import Confirmation, LimitState, Recommendation, Tuning
 from virtune.model.units import format_bytes, format_seconds, format_share
 from virtune.model.verdict import Interval, Verdict
 from virtune.report.pages.evidence import checked_text, reading_notes, steadiness
-from virtune.report.pages.study import first_read_lines, host_line, vm_cost_notes
+from virtune.report.pages.study import first_read_lines, host_line, to_repeat, vm_cost_notes
 from virtune.report.render.forest import axis, bar, reach_of
-from virtune.report.render.terminal import Column, FirstThatFits, Paragraph, Records
-from virtune.report.reproduce import AGAIN, tune_again
+from virtune.report.render.terminal import FirstThatFits, Paragraph, Table, paragraphs, right, section
+from virtune.report.reproduce import tune_again
 from virtune.report.view import SIMULATED_ONLY
-from virtune.report.words import HOPELESS, change_words, count_text, difference_text, quantity, share_text
+from virtune.report.words import (
+    HOPELESS,
+    change_words,
+    count_text,
+    difference_text,
+    names_text,
+    quantity,
+    share_text,
+)
 
 ROWS_MAX = 24
 """The most arms in a table; of more the best are shown."""
 
-_PLACE_STYLE = {
-    Place.LEADER: "bold green",
-    Place.PARKED: "cyan",
-    Place.OPEN: "yellow",
-    Place.ELIMINATED: "dim",
-    Place.FAILED: "red",
+_PLACES = {
+    Place.LEADER: (0, "leads", "bold green"),
+    Place.PARKED: (1, "as good", "cyan"),
+    Place.OPEN: (1, "open", "yellow"),
+    Place.ELIMINATED: (3, "out", "dim"),
+    Place.FAILED: (4, "failed", "red"),
 }
-
-_WORD = {
-    Place.LEADER: "leads",
-    Place.PARKED: "as good",
-    Place.OPEN: "open",
-    Place.ELIMINATED: "out",
-    Place.FAILED: "failed",
-}
-
+"""Where each place stands in the table, its word and its style."""
 
 STATE = "state (block)"
 """The head over where each configuration stands, with the block after which it was out."""
@@ -66,36 +66,30 @@ def arms_table(known: Tuning, most: int | None = None) -> RenderableType:
     runners = _sorted(known)
     shown = runners[: most or ROWS_MAX]
     reach = _reach(shown)
-    rows: list[tuple[str, str, tuple[Text, ...]]] = [
-        (_PLACE_STYLE[runner.place], runner.arm, _row(known, runner, reach)) for runner in shown
-    ]
+    rows = [(_PLACES[runner.place][2], runner.arm, _row(known, runner, reach)) for runner in shown]
     rows += [
         ("red", arm, (Text(_value(known, arm)), Text(""), Text(""), Text(_broken(after), style="red")))
         for arm, after in known.broken
     ]
-    names, common = short_names([arm for _, arm, _ in rows])
-    columns = [
-        Column(title=BY_ID[known.study.metric].label, right=True),
-        Column(title="against the leader"),
-        Column(title=axis(reach, "leader")),
-        Column(title=STATE),
-    ]
-    head, number = Column(title="configuration"), Column(title="no.", right=True)
-    named: list[tuple[Text | str, ...]] = [
-        (Text(name, style=style), *row) for name, (style, _, row) in zip(names, rows, strict=True)
-    ]
-    numbered: list[tuple[Text | str, ...]] = [(str(place), *row) for place, (_, _, row) in enumerate(rows, 1)]
-    listed = [(f"{place}", Text(name, style=style)) for place, (name, (style, _, _)) in
-              enumerate(zip(names, rows, strict=True), 1)]  # fmt: skip
-    key = Records([number, head], listed, above=True)
-    bare = Records([number, *columns[:2], columns[3]], [(*row[:3], row[4]) for row in numbered])
+    short, common = short_names([arm for _, arm, _ in rows])
+    names = [Text(name, style=style) for name, (style, _, _) in zip(short, rows, strict=True)]
+    cells = [row for _, _, row in rows]
+    value, told, drawn, state = (
+        *right(BY_ID[known.study.metric].label),
+        "against the leader",
+        axis(reach, "leader"),
+        STATE,
+    )
+    head, (number,) = "configuration", right("no.")
+    named = Table([head, value, told, drawn, state], [(name, *row) for name, row in zip(names, cells, strict=True)])
+    numbered = Table([number, value, told, drawn, state], [(f"{place}", *row) for place, row in enumerate(cells, 1)])
+    key = Table([number, head], [(f"{place}", name) for place, name in enumerate(names, 1)], above=True)
     below: list[RenderableType] = []
     if common:
         below.append(Paragraph(Text(f"the same in all of these: {common}", style="dim")))
     if len(runners) > len(shown):
         below.append(Text(f"and {len(runners) - len(shown)} more behind these", style="dim"))
-    ways = ([Records([head, *columns], named)], [Records([number, *columns], numbered), key], [bare, key])
-    return Group(FirstThatFits(*ways), *below)
+    return Group(FirstThatFits([named], [numbered, key], [numbered.only(0, 1, 2, 4), key]), *below)
 
 
 def short_names(names: Sequence[str]) -> tuple[list[str], str]:
@@ -111,27 +105,19 @@ def short_names(names: Sequence[str]) -> tuple[list[str], str]:
 
 def _state(known: Tuning, seconds_left: float | None) -> Text:
     standing = known.standing
-    text = Text()
-    text.append(known.phase.value, style="bold")
-    done = sum(1 for runner in standing.runners if runner.place in (Place.ELIMINATED, Place.FAILED)) + len(
-        known.broken
-    )
-    text.append(f"  block {standing.blocks}, {done} of {len(standing.runners) + len(known.broken)} out")
-    if standing.leader is not None:
-        text.append(f", {standing.leader} leads")
-    if known.distance is not None:
-        text.append(f", at most {100 * known.distance:.1f} % below the best")
+    out = sum(runner.place in (Place.ELIMINATED, Place.FAILED) for runner in standing.runners) + len(known.broken)
+    text = Text().append(known.phase.value, style="bold")
+    text.append(f"  block {standing.blocks}, {out} of {_tried(known)} out")
+    text.append("" if standing.leader is None else f", {standing.leader} leads")
+    text.append("" if known.distance is None else f", at most {100 * known.distance:.1f} % below the best")
     if seconds_left is not None and not known.finished:
         text.append(f"  about {format_seconds(seconds_left)} left", style="dim")
     return text
 
 
 def _sorted(known: Tuning) -> list[Runner]:
-    order = [Place.LEADER, Place.PARKED, Place.OPEN, Place.ELIMINATED, Place.FAILED]
-
     def key(runner: Runner) -> tuple[int, float]:
-        place = 1 if runner.place is Place.OPEN else order.index(runner.place)
-        return place, runner.against_leader.mean if runner.against_leader is not None else 0.0
+        return _PLACES[runner.place][0], 0.0 if runner.against_leader is None else runner.against_leader.mean
 
     return sorted(known.standing.runners, key=key)
 
@@ -142,13 +128,11 @@ def _reach(runners: Sequence[Runner]) -> float:
     It includes the intervals of the remaining arms, and the estimates of the eliminated ones, whose intervals no
     longer matter.
     """
-    found = [(one.place, _ratio(c)) for one in runners if (c := one.against_leader) is not None and c.blocks]
-    wild = [one for _, one in found if one.high > one.low * HOPELESS]
-    ends = [
-        end
-        for place, one in found
-        for end in ((one.estimate,) if place is Place.ELIMINATED or one in wild else (one.low, one.high))
-    ]
+    ends: list[float] = []
+    for runner in runners:
+        if (ratio := _ratio(runner)) is not None:
+            told = runner.place is not Place.ELIMINATED and ratio.high <= ratio.low * HOPELESS
+            ends += (ratio.low, ratio.high) if told else (ratio.estimate,)
     return reach_of(ends)
 
 
@@ -164,58 +148,61 @@ def runner_rows(known: Tuning) -> list[tuple[str, str, str, Interval | None]]:
     """Return of every configuration, the best first: its name, where it stands, how it differs from the leader in
     words, and the ratio behind these; None of the leader and of one without an interval.
     """
-    return [(one.arm, _state_of(known, one), _told(one), _interval(one)) for one in _sorted(known)]
-
-
-def _interval(runner: Runner) -> Interval | None:
-    found = runner.against_leader
-    told = runner.place is not Place.LEADER and found is not None and found.blocks and math.isfinite(found.radius)
-    return _ratio(found) if found is not None and told else None
+    return [
+        (
+            one.arm,
+            _state_of(known, one),
+            _told(one),
+            None if one.place is Place.LEADER or not _sure(one) else _ratio(one),
+        )
+        for one in _sorted(known)
+    ]
 
 
 def _row(known: Tuning, runner: Runner, reach: float) -> tuple[Text, ...]:
-    found, drawn = runner.against_leader, ""
-    if runner.place is Place.LEADER:
-        drawn = bar(1.0, 1.0, 1.0, reach)
-    elif found is not None and found.blocks:
-        ratio = _ratio(found)
-        drawn = bar(ratio.low, ratio.estimate, ratio.high, reach)
-    style = _PLACE_STYLE[runner.place]
-    state = Text(_state_of(known, runner), style=style)
-    return Text(_value(known, runner.arm)), Text(_told(runner), style=style), Text(drawn, style=style), state
+    ratio = _ratio(runner)
+    drawn = "" if ratio is None else bar(ratio.low, ratio.estimate, ratio.high, reach)
+    drawn = bar(1.0, 1.0, 1.0, reach) if runner.place is Place.LEADER else drawn
+    styled = (Text(word, style=_PLACES[runner.place][2]) for word in (_told(runner), drawn, _state_of(known, runner)))
+    return Text(_value(known, runner.arm)), *styled
 
 
 def _told(runner: Runner) -> str:
     """Write how a configuration differs from the leader."""
-    found = runner.against_leader
-    if runner.place is Place.LEADER or found is None or not found.blocks:
+    ratio = _ratio(runner)
+    if runner.place is Place.LEADER or ratio is None:
         return ""
-    ratio = _ratio(found)
-    return difference_text(ratio) if math.isfinite(found.radius) else change_words(ratio.estimate)
+    return difference_text(ratio) if _sure(runner) else change_words(ratio.estimate)
+
+
+def _sure(runner: Runner) -> bool:
+    """Whether its difference from the leader has an interval."""
+    return runner.against_leader is not None and math.isfinite(runner.against_leader.radius)
 
 
 def _state_of(known: Tuning, runner: Runner) -> str:
-    return _word(known, runner) + (f" ({runner.out_after})" if runner.out_after is not None else "")
+    """Return an arm's state in words; a parked arm is at most the margin better, so it equals the leader or is
+    behind.
+    """
+    behind = runner.place is Place.PARKED and runner.arm not in known.tied
+    word = "no better" if behind else _PLACES[runner.place][1]
+    return word + (f" ({runner.out_after})" if runner.out_after is not None else "")
 
 
 def _broken(after: int) -> str:
     return f"breaks a limit ({after})"
 
 
-def _ratio(found: Contrast) -> Interval:
-    """Return an arm as a ratio to the leader; a Contrast is ln of how much better the leader is."""
+def _ratio(runner: Runner) -> Interval | None:
+    """Return an arm as a ratio to the leader, None without a block that had both; what it has is ln of how much
+    better the leader is.
+    """
+    found = runner.against_leader
+    if found is None or not found.blocks:
+        return None
     ends = (max(-700.0, min(700.0, -end)) for end in (found.mean, found.high, found.low))
     estimate, low, high = (math.exp(end) for end in ends)
     return Interval(estimate=estimate, low=low, high=high, confidence=0.0)
-
-
-def _word(known: Tuning, runner: Runner) -> str:
-    """Return an arm's state in words; a parked arm is at most the margin better, so it equals the leader or is
-    behind.
-    """
-    if runner.place is Place.PARKED and runner.arm not in known.tied:
-        return "no better"
-    return _WORD[runner.place]
 
 
 def _value(known: Tuning, arm: str) -> str:
@@ -234,15 +221,11 @@ def render(known: Tuning, facts: str = "") -> Group:
 
     `facts` are those of the host, as JSON.
     """
-    parts: list[RenderableType] = [headline(known), Text("")]
-    parts += [Paragraph(line, indent=2, hanging=2) for line in answer_lines(known)]
-    parts += [Text(""), arms_table(known)]
-    for title, lines in sections(known, facts):
-        parts += _section(title, iter(lines))
-    again = Text(
-        f"  {tune_again(known.study)}", no_wrap=True, overflow="ignore"
-    )  # one line, so that it can be pasted
-    return Group(*parts, Text("\nto repeat it", style="bold"), Paragraph(Text(AGAIN, style="dim"), indent=2), again)
+    below = (part for title, lines in sections(known, facts) for part in section(title, lines))
+    answer = paragraphs(answer_lines(known))
+    return Group(
+        headline(known), Text(""), *answer, Text(""), arms_table(known), *below, *to_repeat(tune_again(known.study))
+    )
 
 
 def sections(known: Tuning, facts: str) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -272,19 +255,16 @@ def recommendation_line(known: Tuning) -> str:
 def headline(known: Tuning) -> Text:
     """Name the search, its goal, and the number of its configurations."""
     study, search = known.study, _search(known)
-    text = Text()
-    text.append(f"{study.label} {study.id}", style="bold")
-    text.append(f"  {SIMULATED_ONLY}" if study.simulated else "", style="yellow")
-    text.append(f"  {search.mode}, {search.goal.words}")
-    text.append("" if known.finished else f"  not finished: {known.phase.value}", style="yellow")
     workloads = ", ".join(workload.name for workload in study.workloads)
-    text.append(
-        f"\n{workloads}; {len(search.ranked)} configurations with durability `{search.promise}`"
-        f": {search.promise.meaning}"
+    promise = f"durability `{search.promise}`: {search.promise.meaning}"
+    tried = "" if search.tries is None else f", {_tried(known)} of them tried (chosen by Optuna's TPE)"
+    return Text.assemble(
+        (f"{study.label} {study.id}", "bold"),
+        (f"  {SIMULATED_ONLY}" if study.simulated else "", "yellow"),
+        f"  {search.mode}, {search.goal.words}",
+        ("" if known.finished else f"  not finished: {known.phase.value}", "yellow"),
+        f"\n{workloads}; {len(search.ranked)} configurations with {promise}{tried}",
     )
-    if search.tries is not None:
-        text.append(f", {_tried(known)} of them tried (chosen by Optuna's TPE)")
-    return text
 
 
 def _measured(known: Tuning, facts: str) -> Iterator[str]:
@@ -305,7 +285,7 @@ def answer_lines(known: Tuning) -> Iterator[Text]:
     yield Text(recommendation_line(known), style=f"bold {_STYLE[known.recommendation]}")
     yield from _ahead(known)
     if known.tied:
-        yield Text(f"the same within {share_text(known.study.margin)}: {_names(known.tied)}")
+        yield Text(f"the same within {share_text(known.study.margin)}: {names_text(known.tied, NAMES_SHOWN)}")
     yield from _limits(known)
     if (found := known.confirmation) is not None:
         line = Text(f"against the baseline, on fresh data: {metric.label} ")
@@ -320,11 +300,9 @@ def answer_lines(known: Tuning) -> Iterator[Text]:
         yield line
         yield Text(_spread(known), style="yellow" if found.unstable else "")
     for soak in known.soaks:
-        held = (
-            "too few values to tell"
-            if soak.ratio is None
-            else f"last third {100 * (soak.ratio - 1):+.1f} % against the first"
-        )
+        held = "too few values to tell"
+        if soak.ratio is not None:
+            held = f"last third {100 * (soak.ratio - 1):+.1f} % against the first"
         yield Text(f"soak of {format_seconds(soak.seconds)}: {soak.arm}: {held}")
 
 
@@ -332,14 +310,11 @@ def _ahead(known: Tuning) -> Iterator[Text]:
     """Yield what has won, or is ahead so far, what the baseline is, and how far below the best it may be."""
     metric, winner = BY_ID[known.study.metric], known.winner
     if winner is not None:
-        line = Text()
         # nobody has won where the search does not say which is the best
-        line.append("winner  " if known.settled else "ahead so far  ", style="bold")
-        line.append(winner, style=f"bold {'green' if known.settled else 'yellow'}")
+        line = Text("winner  " if known.settled else "ahead so far  ", style="bold")
+        line.append(winner, style="green" if known.settled else "yellow")
         value = dict(known.values).get(winner)
-        if value is not None:
-            line.append(f"  {metric.label} {quantity(metric, value)}")
-        yield line
+        yield line.append("" if value is None else f"  {metric.label} {quantity(metric, value)}", style="not bold")
         if known.settled:
             yield Text(f"settings  {_settings(known, winner)}")
     if winner != known.study.baseline:
@@ -348,7 +323,7 @@ def _ahead(known: Tuning) -> Iterator[Text]:
         return
     yield Text(_distance(known))
     if known.finished and (rivals := known.rivals):
-        words = f"the best is undecided: {_names(rivals)} may be better by more than"
+        words = f"the best is undecided: {names_text(rivals, NAMES_SHOWN)} may be better by more than"
         yield Text(f"{words} {share_text(known.study.margin)}", style="yellow")
     if winner != known.standing.leader:
         yield Text(f"{known.standing.leader} is faster but may break a limit", style="yellow")
@@ -396,15 +371,12 @@ def _limits(known: Tuning) -> Iterator[Text]:
         if check.arm != known.winner:
             continue
         metric = BY_ID[check.limit.metric]
-        line = Text(f"limit {check.limit.text} under {check.workload}: ")
-        line.append(
-            check.state.value if check.state is not LimitState.OPEN else "undecided", style=style[check.state]
-        )
-        if check.value is not None:
-            line.append(f", {quantity(metric, check.value)}")
+        state = "undecided" if check.state is LimitState.OPEN else check.state.value
+        value = "" if check.value is None else f", {quantity(metric, check.value)}"
         if check.low is not None and check.high is not None:
-            line.append(f" [{quantity(metric, check.low)}, {quantity(metric, check.high)}]")
-        yield line
+            value += f" [{quantity(metric, check.low)}, {quantity(metric, check.high)}]"
+        what = f"limit {check.limit.text} under {check.workload}: "
+        yield Text.assemble(what, (state, style[check.state]), value)
     for text in known.confirmation.breaks if known.confirmation else ():
         yield Text(f"broken on fresh data: {text}", style="red")
 
@@ -456,25 +428,16 @@ def _left_out(known: Tuning) -> Iterator[str]:
     search = _search(known)
     for apart in search.apart:
         how = "weaker" if apart.weaker else "stronger"
-        yield f"{len(apart.names)} of {how} durability (`{apart.promise}`): {apart.words}: {_names(apart.names)}"
+        names = names_text(apart.names, NAMES_SHOWN)
+        yield f"{len(apart.names)} of {how} durability (`{apart.promise}`): {apart.words}: {names}"
     for removed in search.removed:
         what = removed.what if removed.count is None else f"{removed.count}, e.g. {removed.what}"
         yield f"{what}: {removed.why}"
 
 
-def _section(title: str, lines: Iterator[str]) -> list[RenderableType]:
-    found = [Paragraph(line, indent=2, hanging=2) for line in lines]
-    return [Text(f"\n{title}", style="bold"), *found] if found else []
-
-
 def _settings(known: Tuning, name: str) -> str:
     settings = known.study.arm(name).settings
     return " ".join(f"--set {knob}={value}" for knob, value in settings) or "the rig's defaults"
-
-
-def _names(names: tuple[str, ...]) -> str:
-    more = len(names) - NAMES_SHOWN
-    return ", ".join(names[:NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _search(known: Tuning) -> Search:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A result on one screen, with as many rows and warnings as fit, and the plain report with everything."""
 
+import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -19,7 +20,7 @@ from virtune.model.metric import BY_ID
 from virtune.model.published import PublishedStudy
 from virtune.model.remark import Weight
 from virtune.model.result import Result
-from virtune.model.study import Arm, Study
+from virtune.model.study import Study
 from virtune.model.sweep import LoadSweep
 from virtune.model.tuning import Tuning
 from virtune.model.units import format_bandwidth, format_ns, format_seconds, format_share
@@ -40,6 +41,7 @@ from virtune.report.pages.evidence import (
 from virtune.report.pages.result import (
     STYLE,
     about,
+    bar_cell,
     change_cell,
     conditions,
     headline,
@@ -53,8 +55,17 @@ from virtune.report.pages.result import (
 )
 from virtune.report.pages.study import all_checks, arm_lines, not_verified, option_lines, settings_of
 from virtune.report.pages.tune import arms_table
-from virtune.report.render.forest import axis, axis_of, bar
-from virtune.report.render.terminal import Column, FirstThatFits, Paragraph, Records
+from virtune.report.render.forest import axis, axis_of
+from virtune.report.render.terminal import (
+    FirstThatFits,
+    Paragraph,
+    Table,
+    height_of,
+    paragraph,
+    paragraphs,
+    right,
+    wide,
+)
 from virtune.report.view import ResultView, WorkloadView, view_of
 from virtune.report.words import count_text, methods_text, names_text, quantity
 
@@ -89,19 +100,12 @@ class Screen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Lay out the required parts, then rows and warnings in the lines that are left."""
-        result, view = self.result, view_of(self.result)
-
-        def height(parts: Sequence[RenderableType]) -> int:
-            return sum(len(console.render_lines(part, options, pad=False)) for part in parts)
-
+        result, view, height = self.result, view_of(self.result), height_of(console, options)
         head: list[RenderableType] = [headline(result), *verdict_lines(result, view), Text("")]
-        measured: list[RenderableType] = [
-            Paragraph(Text(line, style="dim"), hanging=2) for line in about(result, self.facts)
-        ]
-        below: list[RenderableType] = []
+        measured = paragraphs(about(result, self.facts), "dim", indent=0)
         going_on = dict.fromkeys(line for basis in result.basis for line in what_deciding_takes(result, basis))
-        below += [Paragraph(Text(line, style="yellow"), hanging=2) for line in [*left_open(result), *going_on][:1]]
-        below.append(verified_line(result))
+        still_open = [*left_open(result), *going_on][:1]
+        below = [*paragraphs(still_open, "yellow", indent=0), verified_line(result)]
         said = list(screen_warnings(result))
         above = [*conditions(self.rulings), Text("")]
         if self.lines is not None:
@@ -140,13 +144,8 @@ class SearchScreen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Lay out the answer, then the configurations and notes in the lines that are left."""
-
-        def height(parts: Sequence[RenderableType]) -> int:
-            return sum(len(console.render_lines(part, options, pad=False)) for part in parts)
-
-        known = self.known
-        head: list[RenderableType] = [tune.headline(known), Text("")]
-        head += [*(Paragraph(line, hanging=2) for line in tune.answer_lines(known)), Text("")]
+        known, height = self.known, height_of(console, options)
+        head = [tune.headline(known), Text(""), *paragraphs(tune.answer_lines(known), indent=0), Text("")]
         said = [item("note", text, "yellow") for text in tune.warnings(known)]
         left = None if self.lines is None else self.lines - height([*head, *said[:1]]) - bool(said[1:])
         rows = None if left is None else max(ROWS_LEAST, left - MORE_LINES)
@@ -173,12 +172,12 @@ def verdict_lines(result: Result, view: ResultView) -> list[RenderableType]:
             text.append("; " if text else "")
             text.append(f"{words.format(study.baseline)}: ", style=f"bold {STYLE[verdict]}")
             text.append(names_text([comparison.candidate for comparison in same], NAMES))
-        return [Paragraph(text.append(standing(result, one.workload)), hanging=2)]
+        return [paragraph(text.append(standing(result, one.workload)))]
     every = [comparison for _, found in judged for comparison in found]
     for verdict, same in _by_verdict(every):
         text.append(", " if text else f"{count_text(len(every), 'pair')} against {study.baseline}: ")
         text.append(f"{len(same)} {verdict.value}", style=f"bold {STYLE[verdict]}")
-    return [Paragraph(text, hanging=2)]
+    return [paragraph(text)]
 
 
 def left_open(result: Result) -> Iterator[str]:
@@ -207,8 +206,8 @@ def _meaning(result: Result, facts: str) -> list[RenderableType]:
     intervals = legend(result) if len(result.study.compared) == 1 else []
     if intervals and result.typical:
         typical = f"values: {level_words(result.study)}"
-        intervals.append(Paragraph(Text(typical, style="dim"), indent=2, hanging=2))
-    return [*intervals, *(Paragraph(Text(line, style="dim"), hanging=2) for line in arm_lines(result.study, facts))]
+        intervals.append(paragraph(typical, "dim", indent=2))
+    return [*intervals, *paragraphs(arm_lines(result.study, facts), "dim", indent=0)]
 
 
 def _table(result: Result, view: ResultView, most: int | None) -> list[RenderableType]:
@@ -222,12 +221,12 @@ def _table(result: Result, view: ResultView, most: int | None) -> list[Renderabl
         title = Text(f"{label} against {study.baseline}", style="bold").append(standing(result, shown[0].workload))
         rows_max = None if most is None else _most(len(shown), most - 1)  # the title is a line
         return [title, matrix(result, rows_max), *_more(len(shown), rows_max, "workload")]
-    names = [one.workload.name for one in shown]
-    rows = [(Text(name), *_values(one, study.baseline, study.metric)) for name, one in zip(names, shown, strict=True)]
-    if not rows:
+    if not shown:
         return []
-    most = _most(len(rows), most)
-    return [_records("workload", shown[0], study.metric, rows[:most]), *_more(len(rows), most, "workload")]
+    most = _most(len(shown), most)
+    rows = [(one.workload.name, *_values(one, study.baseline, study.metric)) for one in shown[:most]]
+    table = Table(["workload", *right(*_titles(shown[0], study.metric))], rows)
+    return [table, *_more(len(shown), most, "workload")]
 
 
 def _arms(result: Result, view: ResultView, one: WorkloadView, most: int | None) -> list[RenderableType]:
@@ -235,30 +234,21 @@ def _arms(result: Result, view: ResultView, one: WorkloadView, most: int | None)
     found = one.against(study.metric, study.baseline)
     told = [each.ratio for each in found.values() if each.ratio is not None and is_told(each)]
     reach = axis_of(told)
-    rows = []
+    changed = f"{BY_ID[study.metric].label} change" if found else ""
+    drawn = axis(reach, "0") if told else ""
+    table = Table([one.workload.name, "", changed, drawn, *right(*_titles(one, study.metric))])
     for arm in view.arms[:most]:
         verdict = found.get(arm)
-        style = "" if verdict is None else STYLE[verdict.verdict]
-        drawn = ""
-        if verdict is not None and verdict.ratio is not None and is_told(verdict):
-            drawn = bar(verdict.ratio.low, verdict.ratio.estimate, verdict.ratio.high, reach)
-        word = "" if len(view.arms) == 1 else "baseline" if verdict is None else verdict.verdict.value
-        change = Text("") if verdict is None else change_cell(verdict)
+        word = Text("" if len(view.arms) == 1 else "baseline")
+        if verdict is not None:
+            word = Text(verdict.verdict.value, style=STYLE[verdict.verdict])
+        change = "" if verdict is None else change_cell(verdict)
         cells = _values(one, arm, study.metric)
-        rows.append((Text(arm, style="bold"), Text(word, style=style), change, Text(drawn, style=style), *cells))
-    changed = f"{BY_ID[study.metric].label} change" if found else ""
-    columns = [Column(title=one.workload.name), Column(title=""), Column(title=changed)]
-    columns.append(Column(title=axis(reach, "0") if told else ""))
-    columns += [Column(title=title, right=True) for title in _titles(one, study.metric)]
+        table.add_row(Text(arm, style="bold"), word, change, bar_cell(verdict, reach), *cells)
     # the narrower, the fewer figures; the interval drawn stays longest
-    last = len(columns)
+    last = len(table.columns)
     ways = [tuple(range(end)) for end in range(last, 4, -1)] + [(0, 1, 2, 3), (0, 1, 2, 4), (0, 1, 2)]
-    fits = FirstThatFits(
-        *(
-            [Records([columns[n] for n in keep if n < last], [[row[n] for n in keep if n < last] for row in rows])]
-            for keep in ways
-        )
-    )
+    fits = FirstThatFits(*([table.only(*(number for number in keep if number < last))] for keep in ways))
     return [fits, *_more(len(view.arms), most, "arm")]
 
 
@@ -266,17 +256,10 @@ def _titles(one: WorkloadView, metric: str) -> list[str]:
     return [row.label for name in dict.fromkeys((metric, *_COLUMNS)) if (row := one.row(name)) is not None]
 
 
-def _values(one: WorkloadView, arm: str, metric: str) -> list[Text]:
+def _values(one: WorkloadView, arm: str, metric: str) -> list[str]:
     rows = (row for name in dict.fromkeys((metric, *_COLUMNS)) if (row := one.row(name)) is not None)
-    return [
-        Text(value_text(row.metric, next((cell.value for cell in row.cells if cell.arm == arm), None)))
-        for row in rows
-    ]
-
-
-def _records(head: str, one: WorkloadView, metric: str, rows: Sequence[Sequence[Text]]) -> Records:
-    columns = [Column(title=head), *(Column(title=title, right=True) for title in _titles(one, metric))]
-    return Records(columns, rows)
+    cells = ((row.metric, {cell.arm: cell.value for cell in row.cells}.get(arm)) for row in rows)
+    return [value_text(metric, value) for metric, value in cells]
 
 
 def _most(count: int, most: int | None) -> int | None:
@@ -294,40 +277,36 @@ def verified_line(result: Result) -> Paragraph:
     if wrong := not_verified(result):
         told = (f"{names_text(what, NAMES)} ({names_text(arms, 3)})" for what, arms in wrong.items())
         more = f" and in other ways {len(wrong) - 1} more times" if len(wrong) > 1 else ""
-        return Paragraph(Text(f"settings not verified: {next(told)}{more}", style="red"), hanging=2)
+        return paragraph(f"settings not verified: {next(told)}{more}", "red")
     found = list(settings_of(result))
     unknown = [arm for arm, mark, _ in found if mark == "?"]
     if unknown or not found:
         whose = f" of {names_text(unknown, NAMES)}" if unknown else ""
-        return Paragraph(Text(f"settings{whose} cannot be verified", style="yellow"), hanging=2)
+        return paragraph(f"settings{whose} cannot be verified", "yellow")
     arms = "all arms" if len(found) > 1 else "the arm"
     if result.study.simulated:
-        return Paragraph(Text(f"settings of {arms} taken by the simulation", style="green"), hanging=2)
+        return paragraph(f"settings of {arms} taken by the simulation", "green")
     said = f"settings of {arms} verified: read back from the running processes"
     if all(data_kept(one.in_force) for one in result.arms):
         said += f"; the data of {arms} checked: all was read as it was written"
-    return Paragraph(Text(said, style="green"), hanging=2)
+    return paragraph(said, "green")
 
 
 def screen_warnings(result: Result) -> Iterator[Paragraph]:
     """Yield failures and warnings, the worst first; notes on how to read figures are left to `virtune show`."""
-    for summary in result.arms:
-        for reason in summary.failures:
-            yield item("failed", f"{summary.arm}: {reason}", "red")
+    failures = (f"{summary.arm}: {reason}" for summary in result.arms for reason in summary.failures)
+    yield from (item("failed", text, "red") for text in failures)
     for weight in (Weight.INVALID, Weight.WARNING):
-        for text in short_warnings(result, weight):
-            yield item(WORD[weight], text, WARNING_STYLE[weight])
-    for text in drift_warnings(result):
-        yield item("warning", text, "yellow")
-    for text in rejections(result):
-        yield item("trials", text, "yellow")
+        yield from (item(WORD[weight], text, WARNING_STYLE[weight]) for text in short_warnings(result, weight))
+    yield from (item("warning", text, "yellow") for text in drift_warnings(result))
+    yield from (item("trials", text, "yellow") for text in rejections(result))
     if result.study.imported:
-        for text in imported_warnings(result.study):
-            yield item("warning", text, "yellow")
+        yield from (item("warning", text, "yellow") for text in imported_warnings(result.study))
 
 
 def item(word: str, text: str, style: str) -> Paragraph:
-    return Paragraph(Text(f"{word}: ", style=style).append(text, style="not bold default"), hanging=2)
+    """Return a remark with the word before it."""
+    return paragraph(Text(f"{word}: ", style=style).append(text, style="not bold default"))
 
 
 def fitting(
@@ -343,9 +322,6 @@ def fitting(
     return [*shown, Text(f"and {left} more, in `virtune show`", style="yellow")] if left else shown
 
 
-_Height = Callable[[Sequence[RenderableType]], int]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckScreen:
     """A check within `lines` lines (None: no limit); `virtune show` prints what is left out."""
@@ -355,16 +331,10 @@ class CheckScreen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Lay out the verdict, then figures and advice in the lines that are left."""
-        fitness, height = self.fitness, _height(console, options)
-        head = Paragraph(check.headline(fitness), hanging=2)
-        said = [
-            item(
-                one.weight.value,
-                f"{one.text} ({one.advice})" if one.advice else one.text,
-                check.WEIGHT_STYLE[one.weight],
-            )
-            for one in fitness.advice
-        ]
+        fitness, height = self.fitness, height_of(console, options)
+        head = paragraph(check.headline(fitness))
+        texts = ((one.weight, f"{one.text} ({one.advice})" if one.advice else one.text) for one in fitness.advice)
+        said = [item(weight.value, text, check.WEIGHT_STYLE[weight]) for weight, text in texts]
         left = None if self.lines is None else self.lines - height([head, *said[:1]]) - bool(said[1:])
         body = list(_figures(fitness))
         while body and left is not None and height(body) > left:
@@ -382,15 +352,14 @@ def _figures(fitness: Fitness) -> Iterator[RenderableType]:
         yield Group(Text("noise", style="bold"), check.figures_table(noise))
     disturbed = [f"{one.label} {one.standing}" for one in fitness.gates if one.standing != "clear"]
     if fitness.gates:
-        told = names_text(disturbed, NAMES) or "none"
-        yield Paragraph(Text(f"disturbances: {told}"), hanging=2)
+        yield paragraph(f"disturbances: {names_text(disturbed, NAMES) or 'none'}")
     if fitness.neighbours:
-        names = [
-            f"{one.name} ({one.pid}) {one.cpus:.2f} CPUs"
-            + ("" if one.bandwidth_bps is None else f" {format_bandwidth(one.bandwidth_bps)}")
-            for one in fitness.neighbours
-        ]
-        yield Paragraph(Text(f"other processes: {names_text(names, 3)}"), hanging=2)
+        moved = (
+            "" if (rate := one.bandwidth_bps) is None else f" {format_bandwidth(rate)}" for one in fitness.neighbours
+        )
+        found = zip(fitness.neighbours, moved, strict=True)
+        names = [f"{one.name} ({one.pid}) {one.cpus:.2f} CPUs{rate}" for one, rate in found]
+        yield paragraph(f"other processes: {names_text(names, 3)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -404,71 +373,54 @@ class SweepScreen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Lay out what was found, then loads and warnings in the lines that are left."""
-        known, height = self.known, _height(console, options)
-        study = known.study
+        known, study, height = self.known, self.known.study, height_of(console, options)
         title = Text(f"{study.label} {study.id}", style="bold")
         title.append("" if known.finished else "  not finished", style="yellow")
         title.append(f"  {study.arms[0].name}, {study.workloads[0].name}", style="not bold default")
-        head = [
-            Paragraph(title, hanging=2),
-            *(Paragraph(Text(one), indent=2, hanging=2) for one in sweep.answer_lines(known)),
-        ]
+        head = [paragraph(title), *paragraphs(sweep.answer_lines(known))]
         result = sweep.without_saturation(self.result)
-        loads, *marks, host = (
-            Paragraph(Text(line, style="dim"), hanging=2) for line in sweep.measured_lines(known, self.facts)
-        )
-        below: list[RenderableType] = [loads, *marks, host, verified_line(result)]
+        measured = paragraphs(sweep.measured_lines(known, self.facts), "dim", indent=0)
+        below = [*measured, verified_line(result)]
         said = list(screen_warnings(result))
         table: list[RenderableType] = [Text(""), sweep.curve_table(known, result), Text("")]
         if self.lines is not None:
             needed = height([*head, *said[:1]]) + bool(said[1:])
             if needed + height([*below, *table]) > self.lines:
-                below = [loads, host, below[-1]]  # what the marks mean is in `virtune show`
-            table = self._table(result, self.lines - needed - height(below), height)
+                below = [measured[0], *below[-2:]]  # what the marks mean is in `virtune show`
+            rows = count = len(known.points)
+            while rows > ROWS_LEAST and needed + height([*below, *table]) > self.lines:
+                rows -= 1  # those around what was found stay
+                table = [sweep.curve_table(known, result, rows), *_more(count, rows, "load")]
         rest = None if self.lines is None else self.lines - height([*head, *table, *below])
         yield Group(*head, *table, *below, *fitting(said, rest, height))
-
-    def _table(self, result: Result, room: int, height: _Height) -> list[RenderableType]:
-        """Return as many loads as there is room for, those around what was found."""
-        known, count = self.known, len(self.known.points)
-        table: list[RenderableType] = [Text(""), sweep.curve_table(known, result), Text("")]
-        rows = count
-        while rows > ROWS_LEAST and height(table) > room:
-            rows -= 1
-            more = Text(f"and {count_text(count - rows, 'more load')}", style="dim")
-            table = [sweep.curve_table(known, result, rows), more]
-        return table
-
-
-def _height(console: Console, options: ConsoleOptions) -> _Height:
-    """Return what counts the lines of some parts."""
-
-    def height(parts: Sequence[RenderableType]) -> int:
-        return sum(len(console.render_lines(part, options, pad=False)) for part in parts)
-
-    return height
 
 
 REFERENCE = "The result ends here. What follows is its evidence, to look things up and to check them."
 """What stands between what a reader of a report needs, and what proves it."""
 
-HOST_TITLE = "host: what virtune found on it before the study, as JSON"
+_HOST_TITLE = "host: what virtune found on it before the study, as JSON"
+_OPTIONS_TITLE = "options: their values, and where each came from"
 
 
 def plain_report(result: Result, record: StudyRecord, published: PublishedStudy | None = None) -> RenderableType:
     """Return the whole report: result, single rounds, method, arms, workloads, host; for a built-in study also its
     authors' results.
     """
+    study = result.study
+    stacks = [arm.stack for arm in study.arms if arm.stack.kind.made_here]
+    promises = dict.fromkeys(durability_of(stack).promise for stack in stacks)
+    meanings = [Text(f"durability {promise}: {promise.meaning}") for promise in promises]
+    correlations = filter(None, map(correlation_text, result.basis))
     return Group(
         render(result, record.facts, first=ending(result, published, record.facts)),
         Text(f"\n{REFERENCE}"),
         *_section("single rounds", _rounds(result, record)),
         *_section("verified settings, check by check", all_checks(result)),
-        *_section("how it was measured", Text("\n".join([*_method(result, record), *_correlations(result)]))),
-        *_section("options: their values, and where each came from", Text("\n".join(option_lines(result.study)))),
-        *_section("arms: what was asked of each", Group(_arms_asked(result.study), *_promises(result.study))),
-        *_section("workloads: their fio jobs", Text("\n".join(_workloads(result.study)))),
-        *_section(HOST_TITLE, Text("\n".join(_host(record.facts)))),
+        *_section("how it was measured", _joined(_method(result, record), correlations)),
+        *_section(_OPTIONS_TITLE, _joined(option_lines(study))),
+        *_section("arms: what was asked of each", Group(_arms_asked(study), *meanings)),
+        *_section("workloads: their fio jobs", _joined(_workloads(study))),
+        *_section(_HOST_TITLE, _joined(_host(record.facts))),
     )
 
 
@@ -477,25 +429,28 @@ def plain_search(known: Tuning, facts: str, written: Sequence[tuple[str, str, tu
 
     `written` holds a title, the text and notes for each program; `facts` are those of the host, as JSON.
     """
-    lines = [
-        (title, "\n".join([text, *(f"note: {note}" for note in notes)]).strip()) for title, text, notes in written
-    ]
-    pasted = (part for title, text in lines for part in _section(title, Text(text, no_wrap=True, overflow="ignore")))
-    options = _section("options: their values, and where each came from", Text("\n".join(option_lines(known.study))))
-    return Group(tune.render(known, facts), *pasted, *options, *_section(HOST_TITLE, Text("\n".join(_host(facts)))))
+    parts: list[RenderableType] = [tune.render(known, facts)]
+    for title, text, notes in written:
+        lines = "\n".join([text, *(f"note: {note}" for note in notes)]).strip()
+        parts += _section(title, Text(lines, no_wrap=True, overflow="ignore"))
+    options = _section(_OPTIONS_TITLE, _joined(option_lines(known.study)))
+    return Group(*parts, *options, *_section(_HOST_TITLE, _joined(_host(facts))))
+
+
+def _joined(*lines: Iterable[str]) -> Text:
+    return Text("\n".join(itertools.chain(*lines)))
 
 
 def _section(title: str, body: RenderableType) -> tuple[RenderableType, RenderableType]:
     return Text(f"\n{title}\n{'-' * len(title)}"), body
 
 
-def _rounds(result: Result, record: StudyRecord) -> Records:
+def _rounds(result: Result, record: StudyRecord) -> Table:
     """The main metric of every round: a line per round and workload, a column per arm."""
     study = result.study
     measured_as = (value.measured for one in result.arms for value in one.values if value.metric == study.metric)
     metric = next(measured_as, BY_ID[study.metric])
-    numbers = (Column(title=title, right=True) for title in ("round", *(arm.name for arm in study.arms)))
-    table = Records([Column(title=f"{metric.label}: workload"), *numbers])
+    table = Table([f"{metric.label}: workload", *right("round", *(arm.name for arm in study.arms))])
     found = {(t.trial.workload, t.trial.round, t.trial.arm): t for t in record.trials}
     for workload in study.workloads:
         for number in range(1, (study.rounds_begun or study.rounds) + 1):
@@ -527,11 +482,6 @@ def _method(result: Result, record: StudyRecord) -> Iterator[str]:
         yield "A plain mean over all rounds would differ from the verdicts where some rounds were disturbed."
     yield "Percentiles of all rounds together come from the load's histograms, added over rounds, never from a mean;"
     yield "~ marks one with fewer than 100 I/Os beyond it."
-
-
-def _correlations(result: Result) -> Iterator[str]:
-    """Say for how long the values within a trial resemble one another."""
-    yield from filter(None, (correlation_text(basis) for basis in result.basis))
 
 
 def _decided(study: Study) -> Iterator[str]:
@@ -567,28 +517,16 @@ def _changeovers(record: StudyRecord) -> Iterator[str]:
         yield f"New processes: {count} ({why})."
 
 
-def _arms_asked(study: Study) -> Records:
-    table = Records([Column(title=""), Column(title="", wraps=True), Column(title="")])
+def _arms_asked(study: Study) -> Table:
+    table = Table(["", *wide(""), ""])
     for arm in study.arms:
-        known = "" if not arm.stack.kind.made_here else f"durability: {durability_of(arm.stack).promise.value}"
-        table.add_row(Text(arm.name, style="bold"), _settings(arm), known)
+        known, settings, silent = "", arm.options, "its files do not say"
+        if arm.stack.kind.made_here:
+            known = f"durability: {durability_of(arm.stack).promise.value}"
+            settings, silent = (*arm.settings, *arm.options), f"rig={arm.stack.rig}, everything else default"
+        told = ", ".join(f"{name}={value}" for name, value in settings)
+        table.add_row(Text(arm.name, style="bold"), told or silent, known)
     return table
-
-
-def _promises(study: Study) -> Iterator[Text]:
-    """Say what the words for durability mean that stand beside arms."""
-    made = (arm.stack for arm in study.arms if arm.stack.kind.made_here)
-    for promise in dict.fromkeys(durability_of(stack).promise for stack in made):
-        yield Text(f"durability {promise}: {promise.meaning}")
-
-
-def _settings(arm: Arm) -> str:
-    if not arm.stack.kind.made_here:
-        return ", ".join(f"{name}={value}" for name, value in arm.options) or "its files do not say"
-    return (
-        ", ".join(f"{name}={value}" for name, value in (*arm.settings, *arm.options))
-        or f"rig={arm.stack.rig}, everything else default"
-    )
 
 
 def _workloads(study: Study) -> Iterator[str]:

@@ -8,7 +8,7 @@ words, and a word that is longer than the line (a URL, a path) runs over its end
 
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
@@ -87,8 +87,7 @@ class Paragraph:
     """A text with an indentation; the lines after the first begin `hanging` further to the right."""
 
     def __init__(self, text: Text | str, *, indent: int = 0, hanging: int = 0) -> None:
-        self.text = Text(text) if isinstance(text, str) else text
-        self.indent, self.hanging = indent, hanging
+        self.text, self.indent, self.hanging = _text(text), indent, hanging
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Wrap it at the width there is."""
@@ -96,6 +95,32 @@ class Paragraph:
         room = options.max_width
         for number, line in enumerate(wrap(self.text, room - later, first=room - self.indent)):
             yield _line(Text(" " * (later if number else self.indent)).append_text(line))
+
+
+def paragraph(text: Text | str, style: str = "", *, indent: int = 0) -> Paragraph:
+    """Return a text whose further lines begin two blanks to the right."""
+    return Paragraph(Text(text, style=style) if isinstance(text, str) else text, indent=indent, hanging=2)
+
+
+def paragraphs(texts: Iterable[Text | str], style: str = "", *, indent: int = 2) -> list[RenderableType]:
+    """Return several of them, below a heading."""
+    return [paragraph(text, style, indent=indent) for text in texts]
+
+
+def heading(text: str, beside: Text | str = "") -> Text:
+    """Return a heading with an empty line above it; `beside` stands behind it."""
+    return Text(f"\n{text}", style="bold").append(beside)
+
+
+def section(title: str, texts: Iterable[Text | str], style: str = "") -> list[RenderableType]:
+    """Return a heading with its paragraphs; nothing without any."""
+    found = paragraphs(texts, style)
+    return [heading(title), *found] if found else []
+
+
+def pasted(text: str) -> Text:
+    """Return a command in one line, however narrow the terminal, so that it can be pasted."""
+    return Text(f"  {text}", no_wrap=True, overflow="ignore")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +133,16 @@ class Column:
     least: int = 24
 
 
+def right(*titles: str) -> list[Column]:
+    """Return columns of figures."""
+    return [Column(title=title, right=True) for title in titles]
+
+
+def wide(*titles: str, least: int = 24) -> list[Column]:
+    """Return columns of words that may be wrapped."""
+    return [Column(title=title, wraps=True, least=least) for title in titles]
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """A heading between rows."""
@@ -117,40 +152,138 @@ class Section:
 
 Row = Sequence[Text | str]
 
+_SHORT, _LONG = 32, 40
+"""Characters of a text that stays on its line in HTML, and of one whose column needs room."""
 
-class Records:
-    """Rows in columns; if these do not fit side by side, a paragraph for each row. No cell is ever cut.
 
-    A column that is empty is left out. With `above` an empty line stands before the table.
+class Table:
+    """Rows in columns, the same for all outputs. A terminal on which they do not fit side by side has a paragraph for
+    each row, and a column that is empty is left out; no cell is ever cut.
+
+    HTML has the `caption` above and the `notes` below. With `above` an empty line stands before the table.
     """
 
     def __init__(
         self,
-        columns: Sequence[Column],
-        rows: Sequence[Row | Section] = (),
+        columns: Iterable[Column | str],
+        rows: Iterable[Row | Section] = (),
         *,
+        caption: str = "",
+        notes: Iterable[str] = (),
         indent: int = 0,
         heads: bool = True,
         above: bool = False,
     ) -> None:
-        self.columns, self.rows = list(columns), list(rows)
+        self.columns = [Column(title=one) if isinstance(one, str) else one for one in columns]
+        self.rows, self.caption, self.notes = list(rows), caption, tuple(notes)
         self.indent, self.heads, self.above = indent, heads, above
 
     def add_row(self, *cells: Text | str) -> None:
         """Add a row with a cell for each column."""
         self.rows.append(cells)
 
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """The heads of its columns; the first one names the rows."""
+        return tuple(column.title for column in self.columns)
+
+    @property
+    def cells(self) -> tuple[tuple[str, ...], ...]:
+        """Its rows as text, without the headings between them."""
+        rows = (row for row in self.rows if not isinstance(row, Section))
+        return tuple(tuple(str(cell) for cell in row) for row in rows)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """How HTML sets each column: figures, words that need room, short texts that stay on a line, or anyhow."""
+        return tuple(_kind(column) for column in zip(*self.cells, strict=True)) or ("number",) * len(self.columns)
+
+    def filled(self) -> "Table":
+        """Return it without its empty columns."""
+        cells = self.cells
+        return self.only(*(number for number in range(len(self.columns)) if any(row[number] for row in cells)))
+
+    def only(self, *numbers: int) -> "Table":
+        """Return it with these columns alone."""
+        rows = [row if isinstance(row, Section) else [row[number] for number in numbers] for row in self.rows]
+        columns = [self.columns[number] for number in numbers]
+        return Table(columns, rows, caption=self.caption, notes=self.notes, indent=self.indent, heads=self.heads)
+
     def fits(self, width: int) -> bool:
         """Whether its columns fit side by side."""
-        return _Filled(self).widths(width - self.indent) is not None
+        return self.filled().widths(width - self.indent) is not None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Lay out the table if it fits, else the paragraphs."""
         if self.above and self.rows:
             yield Text("")
-        filled = _Filled(self)
-        widths = filled.widths(options.max_width - self.indent)
-        yield from filled.paragraphs() if widths is None else filled.table(widths)
+        table = self.filled()
+        widths = table.widths(options.max_width - self.indent)
+        heads = [Text(title, style="bold") for title in table.titles]
+        if widths is not None and self.heads and any(heads):
+            yield from table.side_by_side(heads, widths)
+        for row in table.rows:
+            if isinstance(row, Section):
+                yield _line(row.title.copy())
+            elif widths is None:
+                yield from table.below_one_another(row)
+            else:
+                yield from table.side_by_side(row, widths)
+
+    def widths(self, room: int) -> list[int] | None:
+        """Return the width of each column; None where they do not fit side by side."""
+        columns = [[line for cell in column for line in cell.split("\n")] for column in zip(*self.cells, strict=True)]
+        heads = self.titles if self.heads else [""] * len(columns)
+        natural = [max(map(cell_len, (head, *cells))) for head, cells in zip(heads, columns, strict=True)]
+        least = [
+            min(wide, max(column.least, _longest(cells))) if column.wraps else wide
+            for column, cells, wide in zip(self.columns, columns, natural, strict=True)
+        ]
+        spare = room - GAP * (len(self.columns) - 1) - sum(least)
+        if spare < 0:
+            return None
+        wants = [wide - little for wide, little in zip(natural, least, strict=True)]
+        given = [want if sum(wants) <= spare else spare * want // sum(wants) for want in wants]
+        return [little + more for little, more in zip(least, given, strict=True)]
+
+    def side_by_side(self, row: Row, widths: Sequence[int]) -> Iterator[Text]:
+        """Set a row in columns of these widths."""
+        wrapped = [wrap(_text(cell), width) for cell, width in zip(row, widths, strict=True)]
+        for number in range(max(map(len, wrapped), default=0)):
+            line = Text(" " * self.indent)
+            for column, parts, width in zip(self.columns, wrapped, widths, strict=True):
+                part = parts[number] if number < len(parts) else Text("")
+                blank = max(0, width - part.cell_len)
+                line.append(" " * blank if column.right else "").append_text(part)
+                line.append(" " * ((0 if column.right else blank) + GAP))
+            yield _line(line)
+
+    def below_one_another(self, row: Row) -> Iterator[Paragraph]:
+        """Lay out a row as its first cell and a line below for each other; cells without a head join the first."""
+        first, *rest = zip(self.titles, map(_text, row), strict=True)
+        head = first[1].copy()
+        for title, cell in rest:
+            if not title and cell:
+                head = head.append("  " if head else "").append_text(cell)
+        yield Paragraph(head, indent=self.indent, hanging=4)
+        for title, cell in rest:
+            if title and cell:
+                yield paragraph(Text().append(f"{title}: ", style="dim").append_text(cell), indent=self.indent + 2)
+
+
+def _kind(cells: Sequence[str]) -> str:
+    longest = max(map(len, cells), default=0)
+    if longest > _LONG:
+        return "words"
+    if all(cell[:1] in "0123456789+-~>" for cell in cells):  # an empty one too
+        return "number"
+    return "short" if longest <= _SHORT else ""
+
+
+def _longest(cells: Sequence[str]) -> int:
+    """Return how wide the longest word of a column is; a very long one (a URL) runs over the column's end."""
+    words = (word for cell in cells for word in cell.split())
+    return max((size for word in words if (size := cell_len(word)) <= WORD_MAX), default=0)
 
 
 class FirstThatFits:
@@ -158,7 +291,7 @@ class FirstThatFits:
     does.
     """
 
-    def __init__(self, *ways: Sequence[Records]) -> None:
+    def __init__(self, *ways: Sequence[Table]) -> None:
         self.ways = ways
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -167,82 +300,9 @@ class FirstThatFits:
         yield from next((way for way in self.ways if all(one.fits(width) for one in way)), self.ways[-1])
 
 
-class _Filled:
-    """A table without its empty columns, and its layout."""
-
-    def __init__(self, of: Records) -> None:
-        cells = [row for row in of.rows if not isinstance(row, Section)]
-        used = [number for number in range(len(of.columns)) if any(len(row[number]) for row in cells)]
-        self.columns = [of.columns[number] for number in used]
-        self.rows = [row if isinstance(row, Section) else [_text(row[number]) for number in used] for row in of.rows]
-        self.indent, self.heads = of.indent, of.heads
-
-    def table(self, widths: Sequence[int]) -> Iterator[Text]:
-        """Set the rows in columns of these widths."""
-        if self.heads and any(column.title for column in self.columns):
-            heads = [Text(column.title, style="bold") for column in self.columns]
-            yield from self._row(heads, widths)
-        for row in self.rows:
-            if isinstance(row, Section):
-                yield _line(row.title.copy())
-            else:
-                yield from self._row(row, widths)
-
-    def widths(self, room: int) -> list[int] | None:
-        """Return the width of each column; None where they do not fit side by side."""
-        natural = [self._natural(number) for number in range(len(self.columns))]
-        least = [
-            min(wide, max(column.least, self._longest(number))) if column.wraps else wide
-            for number, (wide, column) in enumerate(zip(natural, self.columns, strict=True))
-        ]
-        room -= GAP * (len(self.columns) - 1)
-        spare = room - sum(least)
-        if spare < 0:
-            return None
-        wants = [wide - little for wide, little in zip(natural, least, strict=True)]
-        given = [want if sum(wants) <= spare else spare * want // sum(wants) for want in wants]
-        return [little + more for little, more in zip(least, given, strict=True)]
-
-    def _longest(self, number: int) -> int:
-        """Return how wide the longest word of a column is; a very long one (a URL) runs over the column's end."""
-        words = (word for cell in self._cells(number) for word in cell.split())
-        return max((size for word in words if (size := cell_len(word)) <= WORD_MAX), default=0)
-
-    def _cells(self, number: int) -> list[str]:
-        rows = [row for row in self.rows if not isinstance(row, Section)]
-        return [line for row in rows for line in row[number].plain.split("\n")]
-
-    def _natural(self, number: int) -> int:
-        cells = self._cells(number)
-        return max((cell_len(cell) for cell in [*cells, self.columns[number].title if self.heads else ""]), default=0)
-
-    def _row(self, cells: Sequence[Text], widths: Sequence[int]) -> Iterator[Text]:
-        wrapped = [wrap(cell, width) for cell, width in zip(cells, widths, strict=True)]
-        for number in range(max(map(len, wrapped), default=0)):
-            line = Text(" " * self.indent)
-            for column, lines, width in zip(self.columns, wrapped, widths, strict=True):
-                part = lines[number] if number < len(lines) else Text("")
-                blank = max(0, width - part.cell_len)
-                line.append(" " * blank if column.right else "").append_text(part)
-                line.append(" " * ((0 if column.right else blank) + GAP))
-            yield _line(line)
-
-    def paragraphs(self) -> Iterator[Paragraph | Text]:
-        """Lay out each row as its first cell and a line below for each other; cells without a head join the first."""
-        for row in self.rows:
-            if isinstance(row, Section):
-                yield _line(row.title.copy())
-                continue
-            first, *rest = zip(self.columns, row, strict=True)
-            head = first[1].copy()
-            for column, cell in rest:
-                if not column.title and cell:
-                    head = head.append("  " if head else "").append_text(cell)
-            yield Paragraph(head, indent=self.indent, hanging=4)
-            for column, cell in rest:
-                if column.title and cell:
-                    text = Text().append(f"{column.title}: ", style="dim").append_text(cell)
-                    yield Paragraph(text, indent=self.indent + 2, hanging=2)
+def height_of(console: Console, options: ConsoleOptions) -> Callable[[Sequence[RenderableType]], int]:
+    """Return what counts the lines that some parts take on a terminal."""
+    return lambda parts: sum(len(console.render_lines(part, options, pad=False)) for part in parts)
 
 
 def set_at(width: int, *parts: RenderableType) -> str:
@@ -266,7 +326,7 @@ class SideBySide:
     out.
     """
 
-    def __init__(self, table: Callable[[Sequence[str]], Records], arms: Sequence[str]) -> None:
+    def __init__(self, table: Callable[[Sequence[str]], Table], arms: Sequence[str]) -> None:
         self.table, self.arms = table, arms
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
