@@ -13,7 +13,7 @@ from virtune.model.published import AuthorsValue, PublishedFigure, PublishedStud
 from virtune.model.remark import PERIODIC_CHANCE, Weight
 from virtune.model.remark_kinds import EMULATED, PERIODIC, SIMULATED
 from virtune.model.result import ArmSummary, Result, Value
-from virtune.model.study import Arm, Study
+from virtune.model.study import Arm
 from virtune.model.threads import THREAD_ROLES
 from virtune.model.units import format_ns, format_seconds, format_share
 from virtune.model.verdict import Comparison, Verdict
@@ -57,7 +57,7 @@ def operation_findings(result: Result, arms: Sequence[Arm]) -> Iterator[str]:
     """Say for each finding of the paper whether it is reproduced here."""
     for arm in arms:
         yield from _beside_load(result, arm)
-    by_name, base = {arm.name: arm for arm in arms}, arms[0]
+    by_name, base, compared = {arm.name: arm for arm in arms}, arms[0], result.study.compared
     asked = [(f"{arm.name} is faster in the mean than {base.name}", base.name, arm.name) for arm in arms[1:]]
     named = [
         ("one vCPU is faster in the mean than two", "KVM", "KVM-1-vCPU"),
@@ -69,7 +69,8 @@ def operation_findings(result: Result, arms: Sequence[Arm]) -> Iterator[str]:
     # these say what an arm is by its name, so both are to be there and as in the study
     asked += [one for one in named if all(name in by_name and result.study.keeps(name) for name in one[1:])]
     for words, slow, fast in asked:
-        if pairs := list(_between(result, by_name[slow], by_name[fast], "latency.mean")):
+        both = ([_number(result, by_name[name], at, "latency.mean") for name in (slow, fast)] for at in compared)
+        if pairs := [(one, other) for one, other in both if one is not None and other is not None]:
             yield f"{words} in {_count(pairs, 'cells')}"
 
 
@@ -79,7 +80,7 @@ def _beside_load(result: Result, arm: Arm) -> Iterator[str]:
     for workload in result.study.compared:
         stem, marked, _ = workload.name.partition("-load")
         if marked:
-            kinds.setdefault(stem, []).append(_plain_value(result, arm, workload, "latency.max"))
+            kinds.setdefault(stem, []).append(_number(result, arm, workload, "latency.max"))
     ends = [(of[-1], of[0]) for of in kinds.values() if len(of) > 1]  # the most background load, and none of it
     pairs = [(beside, alone) for beside, alone in ends if alone is not None and beside is not None]
     if pairs:
@@ -97,15 +98,7 @@ def _count(pairs: Sequence[Cell], of: str) -> str:
     return f"{said})" if greater > count / 2 else f"{said}: the opposite is so)"
 
 
-def _between(result: Result, slow: Arm, fast: Arm, metric: str) -> Iterator[Cell]:
-    """Yield the values of the arm said to be slower and of the one said to be faster."""
-    for workload in result.study.compared:
-        first, second = _plain_value(result, slow, workload, metric), _plain_value(result, fast, workload, metric)
-        if first is not None and second is not None:
-            yield first, second
-
-
-def _plain_value(result: Result, arm: Arm, workload: Workload, metric: str) -> float | None:
+def _number(result: Result, arm: Arm, workload: Workload, metric: str) -> float | None:
     found = result.value(arm.name, workload.name, metric)
     return None if found is None else found.value
 
@@ -143,10 +136,12 @@ _BESIDE = 3
 """How many of them stand in one line."""
 
 _KINDS = (("slat", "slat"), ("clat", "clat"), ("latency", "lat"), ("iops", "IOPS"))
-_ENDS: tuple[tuple[str, Callable[[Histogram], float]], ...] = (
-    ("min", lambda histogram: float(histogram.bins[0][0])),
-    ("max", lambda histogram: float(histogram.bins[-1][0])),
-)
+_ENDS: Mapping[str, Callable[[Histogram], float | None]] = {
+    "min": lambda histogram: float(histogram.bins[0][0]),
+    "p99.95": lambda histogram: histogram.percentile(99.95),
+    "max": lambda histogram: float(histogram.bins[-1][0]),
+}
+"""What is read from fio's bins, which are at most 0.8 % wide: what the authors' tables have of them."""
 
 
 def extremes(arms: Sequence[ArmSummary]) -> Iterator[Table]:
@@ -177,20 +172,24 @@ def percentiles(arms: Sequence[ArmSummary]) -> Iterator[Table]:
 
 
 def _spread_cell(arm: ArmSummary, kind: str, end: str) -> str:
-    read = dict(_ENDS).get(end)
-    if kind == "latency" and read is not None:
-        histogram = arm.histogram
-        return "-" if histogram is None or not histogram.bins else quantity(BY_ID["latency.mean"], read(histogram))
-    return str(value_text(BY_ID[f"{kind}.{end}"], arm.get(f"{kind}.{end}")))
+    if kind == "latency" and end in _ENDS:
+        return _of_histogram(arm, _ENDS[end])
+    return value_text(BY_ID[f"{kind}.{end}"], arm.get(f"{kind}.{end}"))
+
+
+def _of_histogram(arm: ArmSummary | None, read: Callable[[Histogram], float | None]) -> str:
+    histogram = None if arm is None else arm.histogram
+    value = None if histogram is None or not histogram.bins else read(histogram)
+    return "-" if value is None else quantity(BY_ID["latency.mean"], value)
 
 
 def beside(result: Result, published: PublishedStudy, facts: str = "") -> list[RenderableType]:
     """Lay out the authors' figures next to this host's, and the differences in set-up; `facts` are the host's."""
-    arms = {"", *(arm.name for arm in result.study.arms)}
+    study, arms = result.study, {"", *(arm.name for arm in result.study.arms)}
     table = Table(["arm", "workload", "metric", *right("published", "here", "here / published")])
     for one in (one for one in published.figures if {one.arm, one.of} <= arms):
         for workload in _workloads(result, one):
-            if _still(result.study, one, workload):
+            if study.keeps(one.arm or study.baseline, workload) and (not one.of or study.keeps(one.of)):
                 table.add_row(*_row(result, one, workload))
     lines = [
         f"published: {published.source}; {published.machine}",
@@ -234,11 +233,6 @@ def _workloads(result: Result, one: AuthorsValue) -> tuple[Workload, ...]:
     if not offered:
         return tuple(found[:1])
     return (max(offered, key=lambda workload: workload.offered_iops or 0),) if one.metric == "iops" else ()
-
-
-def _still(study: Study, one: AuthorsValue, workload: Workload) -> bool:
-    """Whether what a value is of is as in the built-in study."""
-    return study.keeps(one.arm or study.baseline, workload) and (not one.of or study.keeps(one.of))
 
 
 def _row(result: Result, one: AuthorsValue, workload: Workload) -> tuple[str, ...]:
@@ -322,13 +316,6 @@ ALWAYS_BUSY = 99.0
 
 _ENGINE_NAMES = "fio-engines-"
 
-_EXTREMES: tuple[tuple[str, Callable[[Histogram], float | None]], ...] = (
-    ("lat min", lambda histogram: float(histogram.bins[0][0])),
-    ("lat p99.95", lambda histogram: histogram.percentile(99.95)),
-    ("lat max", lambda histogram: float(histogram.bins[-1][0])),
-)
-"""The percentiles in the author's table; from fio's bins, which are at most 0.8 % wide."""
-
 
 def ending(result: Result, published: PublishedStudy | None = None, facts: str = "") -> list[RenderableType]:
     """Return the table and explanation of a built-in study; empty for other studies.
@@ -359,18 +346,15 @@ def _before_after(result: Result) -> Iterator[RenderableType]:
         )
         return
     table = _table(base.name, *(word for other in others for word in (other.name, "difference")))
-    after = _summary(result, others[0], workload)
+    after = result.summary(others[0].name, workload.name)
     for metric, label in _BEFORE_AFTER:
         cells: list[str | Text] = [_cell(result, base, workload, metric)]
         for other in others:
-            cells += [
-                _cell(result, other, workload, metric),
-                _difference(result, other, workload, metric),
-            ]
+            cells += [_cell(result, other, workload, metric), _difference(result, other, workload, metric)]
         if any(cell != "-" for cell in cells[:2]):
             table.add_row(label, *cells)
     yield table
-    known = [found for arm in (base, *others) if (found := _summary(result, arm, workload)) is not None]
+    known = [found for arm in (base, *others) if (found := result.summary(arm.name, workload.name)) is not None]
     yield from (*extremes(known), *percentiles(known))
     rounds = 0 if after is None else after.rounds
     yield from _lines(
@@ -388,9 +372,8 @@ def _cpu_reading(result: Result, base: Arm, other: Arm, workload: Workload) -> I
     done = _find(result, workload, "iops")
     if before is None or after is None:
         return
-    yield f"sys CPU where the load runs: {before.value:.1f} % -> {after.value:.1f} %; CPU per I/O: " + _told(
-        result, workload, "cpu_per_io"
-    )
+    cost = _told(result, workload, "cpu_per_io")
+    yield f"sys CPU where the load runs: {before.value:.1f} % -> {after.value:.1f} %; CPU per I/O: {cost}"
     if after.value > before.value and done is not None and done.verdict is Verdict.BETTER:
         yield "more sys CPU is no loss here: the load waits less and submits more I/Os"
 
@@ -438,30 +421,20 @@ def _engines(result: Result) -> Iterator[RenderableType]:
         values = [_value(result, arm, workload, metric) for workload in workloads]
         if any(value is not None for value in values):
             table.add_row(label, *(value_text(BY_ID[metric], value) for value in values))
-    for label, read in _EXTREMES:
-        found = [_of_histogram(result, arm, workload, read) for workload in workloads]
-        if any(value is not None for value in found):
-            table.add_row(
-                label, *("-" if value is None else quantity(BY_ID["latency.mean"], value) for value in found)
-            )
+    for end, read in _ENDS.items():
+        found = [_of_histogram(result.summary(arm.name, workload.name), read) for workload in workloads]
+        if any(cell != "-" for cell in found):
+            table.add_row(f"lat {end}", *found)
     yield table
     for workload in workloads:
         yield from _lines(*_engine_reading(result, arm, workload))
-
-
-def _of_histogram(
-    result: Result, arm: Arm, workload: Workload, read: Callable[[Histogram], float | None]
-) -> float | None:
-    summary = _summary(result, arm, workload)
-    histogram = None if summary is None else summary.histogram
-    return None if histogram is None or not histogram.bins else read(histogram)
 
 
 def _engine_reading(result: Result, arm: Arm, workload: Workload) -> Iterator[str]:
     """Say where the time of an I/O went: into submission, into waiting, or into neither because the disk was not
     used.
     """
-    summary = _summary(result, arm, workload)
+    summary = result.summary(arm.name, workload.name)
     if summary is None:
         return
     name = workload.name.removeprefix(_ENGINE_NAMES)
@@ -469,11 +442,10 @@ def _engine_reading(result: Result, arm: Arm, workload: Workload) -> Iterator[st
         yield f"{name}: {ENGINE_WORDS[name]}"
     slat, clat = (_value(result, arm, workload, metric) for metric in ("slat.mean", "clat.mean"))
     if slat is not None and clat is not None:
-        handing = slat.value > clat.value
-        where = "handing it over (slat)" if handing else "waiting for it (clat)"
-        yield f"{name}: most of an I/O's time went into {where}" + (
-            ": the work was done before the call returned" if handing else ""
-        )
+        where = "waiting for it (clat)"
+        if slat.value > clat.value:
+            where = "handing it over (slat): the work was done before the call returned"
+        yield f"{name}: most of an I/O's time went into {where}"
     for found in summary.remarks:
         if found.remark.id == "page-cache":
             yield f"{name}: {found.remark.text}"
@@ -524,16 +496,14 @@ def _saturation_signs(result: Result) -> Iterator[str]:
     """
     for workload in result.study.compared:
         for arm in _arms(result):
-            busy, usr, system = (
-                _value(result, arm, workload, metric) for metric in ("device.util", "cpu.host.usr", "cpu.host.sys")
-            )
-            signs = (
-                [f"the drive is {busy.value:.0f} % busy"] if busy is not None and busy.value >= ALWAYS_BUSY else []
-            )
-            if usr is not None and system is not None and system.value > usr.value:
-                signs.append(f"sys {system.value:.0f} % is above usr {usr.value:.0f} %")
-            if len(signs) > 1:
-                yield f"sign of saturation, {arm.name} under {workload.name}: {' and '.join(signs)}"
+            metrics = ("device.util", "cpu.host.usr", "cpu.host.sys")
+            busy, usr, system = (_value(result, arm, workload, metric) for metric in metrics)
+            if busy is None or usr is None or system is None:
+                continue
+            if busy.value >= ALWAYS_BUSY and system.value > usr.value:
+                sign = f"the drive is {busy.value:.0f} % busy"
+                sign += f" and sys {system.value:.0f} % is above usr {usr.value:.0f} %"
+                yield f"sign of saturation, {arm.name} under {workload.name}: {sign}"
 
 
 def _single_operations(result: Result) -> Iterator[RenderableType]:
@@ -556,7 +526,7 @@ def _extent(result: Result, arm: Arm, workload: Workload) -> str:
     """Write the least, mean and greatest latency."""
     values = (result.value(arm.name, workload.name, f"latency.{name}") for name in ("min", "mean", "max"))
     text = " / ".join("-" if one is None else format_ns(one.value) for one in values)
-    return f"({text})" if _disturbed(_summary(result, arm, workload)) else text
+    return f"({text})" if _disturbed(result.summary(arm.name, workload.name)) else text
 
 
 _ARRANGED: Mapping[str, Callable[[Result], Iterator[RenderableType]]] = {
@@ -575,10 +545,6 @@ def _arms(result: Result) -> list[Arm]:
     return [base, *(arm for arm in result.study.arms if arm != base)]
 
 
-def _summary(result: Result, arm: Arm, workload: Workload) -> ArmSummary | None:
-    return result.summary(arm.name, workload.name)
-
-
 def _disturbed(summary: ArmSummary | None) -> bool:
     """Whether every round of an arm was disturbed, so that no verdict rests on it."""
     return summary is not None and any(
@@ -590,7 +556,7 @@ def _cell(result: Result, arm: Arm, workload: Workload, metric: str) -> Text | s
     """Return a figure, in parentheses if no verdict rests on it."""
     value = _value(result, arm, workload, metric)
     text = value_text(BY_ID[metric], value)
-    disturbed = value is not None and _disturbed(_summary(result, arm, workload))
+    disturbed = value is not None and _disturbed(result.summary(arm.name, workload.name))
     return Text(f"({text})", style="dim") if disturbed else text
 
 

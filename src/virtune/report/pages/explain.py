@@ -5,15 +5,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from virtune.model.measurement import FioResult, LoadResult, Measurement, Stream
 from virtune.model.metric import BY_ID, PERCENTILES
 from virtune.model.remark import Remark, Weight
 from virtune.model.units import format_bytes, format_count, format_ns
+from virtune.report.render.terminal import Paragraph, Section, Table, right
 from virtune.report.words import quantity
 
 WIDTH = 98
@@ -87,7 +87,7 @@ def render(explained: Sequence[Explained], together: Sequence[Remark] = ()) -> R
     for item in explained:
         parts += [Text(), *_remarks("What this says" if alone else f"What {item.name} says", item.remarks)]
         if not any(remark.weight is not Weight.NOTE for remark in item.remarks):
-            parts.append(Padding(Text("No problem found in these figures; they are those of one run."), (0, 2)))
+            parts.append(Paragraph("No problem found in these figures; they are those of one run.", indent=2))
     if together:
         parts += [Text(), *_remarks("What they say together", together)]
     return Group(*parts)
@@ -113,32 +113,27 @@ def _headline(item: Explained) -> Text:
 def describe(load: LoadResult) -> str:
     """Describe the load on the disk in one line, as far as the result tells."""
     seconds = max((stream.seconds or 0 for stream in load.streams), default=0)
-    words = [
-        load.pattern or "",
-        f"of {format_bytes(load.block_size)}" if load.block_size else "",
-        f"by {load.engine}" if load.engine else "",
-    ]
+    size = f"of {format_bytes(load.block_size)}" if load.block_size else ""
+    words = (load.pattern or "", size, f"by {load.engine}" if load.engine else "")
     direct = {True: "direct=1", False: "buffered", None: "direct= not known"}[load.direct]
     direct = "over NBD" if load.engine == "nbd" else direct
     facts = [
-        " ".join(word for word in words if word),
+        " ".join(filter(None, words)),
         "several jobs" if load.sections else "1 job" if load.jobs == 1 else f"{load.jobs} jobs",
         f"depth {load.depth} in all" if load.depth else "",
         direct,
         f"{format_count(load.rate_asked_iops)} IOPS offered" if load.rate_asked_iops else "",
         format_ns(seconds * 1e9) if seconds else "",
     ]
-    return f"{load.name}: {', '.join(fact for fact in facts if fact)}"
+    return f"{load.name}: {', '.join(filter(None, facts))}"
 
 
 def _distinct(loads: Sequence[LoadResult]) -> Iterator[LoadResult]:
     """The first of jobs that are clones of one another."""
-    seen: set[tuple[object, ...]] = set()
-    for load in loads:
-        kind = (load.name, load.engine, load.pattern, load.block_size, load.direct, load.depth)
-        if kind not in seen:
-            seen.add(kind)
-            yield load
+    found: dict[tuple[object, ...], LoadResult] = {}
+    for one in loads:
+        found.setdefault((one.name, one.engine, one.pattern, one.block_size, one.direct, one.depth), one)
+    yield from found.values()
 
 
 def _columns(item: Explained, of: str, *, alone: bool) -> Iterator[_Column]:
@@ -241,16 +236,8 @@ _ROWS = (
     *(f"{of} p{percent:g}" for of in ("clat", "latency") for percent in PERCENTILES), "sync mean", "usr CPU",
     "sys CPU", "context switches", "page faults", "I/Os a submission", "I/Os a completion",
 )  # fmt: skip
-_SECTIONS = frozenset(
-    {
-        "I/Os",
-        "latency mean",
-        "sync mean",
-        f"clat p{PERCENTILES[-1]:g}",
-        f"latency p{PERCENTILES[-1]:g}",
-        "I/Os a completion",
-    }
-)
+_LAST = f"p{PERCENTILES[-1]:g}"
+_SECTIONS = frozenset(("I/Os", "latency mean", "sync mean", f"clat {_LAST}", f"latency {_LAST}", "I/Os a completion"))
 """Rows after which a blank line stands."""
 
 
@@ -276,21 +263,19 @@ def _pages(columns: Sequence[_Column]) -> Iterator[list[_Column]]:
 
 
 def _table(columns: Sequence[_Column]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    table.add_column("", no_wrap=True, style="dim")
-    for column in columns:
-        table.add_column(escape(column.title), justify="right", no_wrap=True)
+    most = max(column.title.count("\n") for column in columns)
+    titles = ("\n" * (most - column.title.count("\n")) + column.title for column in columns)  # they end at one line
+    table = Table(["", *right(*titles)], gap=_GAP)
     rows = _labels(columns)
     for label in rows:
-        table.add_row(escape(label), *(column.cells.get(label, "") for column in columns))
-        if label in _SECTIONS and label != rows[-1]:
-            table.add_row()
+        table.add_row(Text(label, style="dim"), *(column.cells.get(label, "") for column in columns))
+        table.rows += [Section(Text(""))] if label in _SECTIONS and label != rows[-1] else []
     return table
 
 
 def _remarks(title: str, remarks: Sequence[Remark]) -> Iterator[RenderableType]:
     yield Text(title, style="bold")
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table = RichTable(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for remark in remarks:

@@ -171,12 +171,13 @@ class Table:
         caption: str = "",
         notes: Iterable[str] = (),
         indent: int = 0,
+        gap: int = GAP,
         heads: bool = True,
         above: bool = False,
     ) -> None:
         self.columns = [Column(title=one) if isinstance(one, str) else one for one in columns]
         self.rows, self.caption, self.notes = list(rows), caption, tuple(notes)
-        self.indent, self.heads, self.above = indent, heads, above
+        self.indent, self.gap, self.heads, self.above = indent, gap, heads, above
 
     def add_row(self, *cells: Text | str) -> None:
         """Add a row with a cell for each column."""
@@ -207,7 +208,9 @@ class Table:
         """Return it with these columns alone."""
         rows = [row if isinstance(row, Section) else [row[number] for number in numbers] for row in self.rows]
         columns = [self.columns[number] for number in numbers]
-        return Table(columns, rows, caption=self.caption, notes=self.notes, indent=self.indent, heads=self.heads)
+        found = Table(columns, rows, caption=self.caption, notes=self.notes)
+        found.indent, found.gap, found.heads = self.indent, self.gap, self.heads
+        return found
 
     def fits(self, width: int) -> bool:
         """Whether its columns fit side by side."""
@@ -234,12 +237,13 @@ class Table:
         """Return the width of each column; None where they do not fit side by side."""
         columns = [[line for cell in column for line in cell.split("\n")] for column in zip(*self.cells, strict=True)]
         heads = self.titles if self.heads else [""] * len(columns)
-        natural = [max(map(cell_len, (head, *cells))) for head, cells in zip(heads, columns, strict=True)]
+        every = ((*head.split("\n"), *cells) for head, cells in zip(heads, columns, strict=True))
+        natural = [max(map(cell_len, lines)) for lines in every]
         least = [
             min(wide, max(column.least, _longest(cells))) if column.wraps else wide
             for column, cells, wide in zip(self.columns, columns, natural, strict=True)
         ]
-        spare = room - GAP * (len(self.columns) - 1) - sum(least)
+        spare = room - self.gap * (len(self.columns) - 1) - sum(least)
         if spare < 0:
             return None
         wants = [wide - little for wide, little in zip(natural, least, strict=True)]
@@ -255,7 +259,7 @@ class Table:
                 part = parts[number] if number < len(parts) else Text("")
                 blank = max(0, width - part.cell_len)
                 line.append(" " * blank if column.right else "").append_text(part)
-                line.append(" " * ((0 if column.right else blank) + GAP))
+                line.append(" " * ((0 if column.right else blank) + self.gap))
             yield _line(line)
 
     def below_one_another(self, row: Row) -> Iterator[Paragraph]:
