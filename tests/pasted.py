@@ -3,6 +3,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from html import escape
 
 _BEGIN = datetime(2024, 9, 30, 23, 59, 57, 998_000, UTC)
 
@@ -31,6 +32,15 @@ PREFIXES: dict[str, Callable[[int], str]] = {
     "colour": lambda number: "\x1b[32m" if number % 2 else "\x1b[0;1m",
     "word": lambda _: "stdout: ",
 }  # fmt: skip
+
+WRAPS: dict[str, Callable[[str], str]] = {
+    "list of strings": lambda text: "\n".join(f'        "{line}",' for line in text.split("\n")),
+    "HTML": lambda text: escape(text, quote=False),
+    "blanks of a page": lambda text: text.replace("  ", "\xa0 "),
+    "indented": lambda text: "\n".join(f"    {line}" for line in text.split("\n")),
+    "fence": lambda text: f"```\n{text}```\n",
+}
+"""What a page, a playbook or a mail makes of a text."""
 
 
 def pasted(text: str, befores: list[Callable[[int], str]], end: str) -> str:

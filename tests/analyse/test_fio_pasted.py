@@ -5,7 +5,7 @@ import random
 
 import pytest
 from tests.analyse.recordings import BOTH, recorded, text_of
-from tests.pasted import PREFIXES, pasted
+from tests.pasted import PREFIXES, WRAPS, pasted
 
 from virtune.fio.results import read_runs
 from virtune.model.errors import ReadError
@@ -39,6 +39,14 @@ def test_every_recording_is_read_out_of_a_log(name: str) -> None:
         befores, end = drawn(f"{name} {number}")
         text = pasted(plain_of(name), [PREFIXES[one] for one in befores], end)
         assert [run.result for run in read_runs(text)] == plain, (befores, end)
+
+
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_the_figures_are_those_before_a_page_or_a_list_took_the_text(wrap: str) -> None:
+    for name in (*TEXTS, "two-clients.txt", "status-interval.txt"):
+        plain = plain_of(name)
+        read = [run.result for run in read_runs(WRAPS[wrap](plain))]
+        assert read == [run.result for run in read_runs(plain)], name
 
 
 @pytest.mark.parametrize("before", PREFIXES)

@@ -13,6 +13,8 @@ from tests.pasted import PREFIXES, pasted
 
 from virtune.advise.audit import audit
 from virtune.dialects.languages import language_of
+from virtune.dialects.libvirt.domain import read_domain
+from virtune.dialects.proxmox import domain as proxmox
 from virtune.dialects.qemu.command import QEMU, read_words
 from virtune.model.domain import DomainDisk, SettingChange
 from virtune.model.errors import PlanError, ReadError
@@ -394,12 +396,97 @@ def test_a_quoted_line_keeps_its_disks(before: str) -> None:
     assert [disk.cache for disk in plain.disks] == ["unsafe"]
 
 
-@pytest.mark.parametrize("lost", ["-readconfig vm.cfg", '"$@"', '"${ARGS[@]}"', "$QEMU_OPTS", "${EXTRA_ARGS}"])
+@pytest.mark.parametrize(
+    "lost",
+    ["-readconfig vm.cfg", '"$@"', '"${ARGS[@]}"', "$QEMU_OPTS", "${EXTRA_ARGS}", "${DRIVES}", "$(cat opts)",
+     '"$(cat opts more)"', "`cat opts`", "-device driver=$DISK",
+     "-blockdev driver=${NODE}"],
+)  # fmt: skip
 def test_what_lies_elsewhere_is_named(lost: str) -> None:
     domain = QEMU.read(f"qemu-system-x86_64 -enable-kvm {lost} -m 1G\n".encode())
     assert domain.elsewhere == (lost.strip('"'),)
     assert domain.disks == ()
     assert not QEMU.read(SCRIPT.encode()).elsewhere
+
+
+@pytest.mark.parametrize(
+    "settings", ["file=/a,if=virtio,cache=$CACHE", "file=$DIR/a.raw,if=virtio,$MORE", "$MORE", "file=/a,aio=`engine`"]
+)
+def test_a_setting_that_a_shell_makes_is_not_taken_for_none(settings: str) -> None:
+    (made,) = QEMU.read(f"qemu-system-x86_64 -enable-kvm -drive {settings}\n".encode()).elsewhere
+    assert made in {"-drive cache=$CACHE", "-drive $MORE", "-drive aio=`engine`"}
+    assert not QEMU.read(b"qemu-system-x86_64 -drive file=$DIR/a.raw,if=virtio,id=$ID $DIR/b.raw\n").elsewhere
+
+
+@pytest.mark.parametrize(
+    "devices",
+    ["-drive file=/a,if=none,id=d0 -device foo-blk,drive=d0", "-device virtio-blk-pci,drive=gone",
+     "-drive file=/dev/sg0,if=none,id=d0 -device scsi-generic,drive=d0",
+     "-drive file=/a,if=virtio -global virtio-blk-pci.num-queues=1"],
+)  # fmt: skip
+def test_a_disk_that_is_not_understood_is_named(devices: str) -> None:
+    assert len(QEMU.read(f"qemu-system-x86_64 -enable-kvm {devices}\n".encode()).elsewhere) == 1
+
+
+def test_settings_given_by_set_and_global_are_the_disks() -> None:
+    line = (
+        "qemu-system-x86_64 -object iothread,id=i0 -drive file=/a,if=none,id=d0 -device virtio-blk-pci,drive=d0,id=v0"
+    )
+    more = (
+        "-set drive.d0.cache=unsafe -set device.v0.iothread=i0 -set device.v0.num-queues=3",
+        "-set drive.d0.cache=unsafe -global virtio-blk-pci.iothread=i0 -global virtio-blk-device.num-queues=3",
+        "-set drive.d0.cache=unsafe -global virtio-blk-pci.iothread=i0"
+        " -global driver=virtio-blk-pci,property=num-queues,value=3",
+    )
+    for one in more:
+        (disk,) = QEMU.read(f"{line} {one}\n".encode()).disks
+        assert (disk.cache, disk.iothread, disk.queues) == ("unsafe", 1, 3), one
+    own = line.replace("id=v0", "id=v0,num-queues=2")
+    (disk,) = QEMU.read(
+        f"{own} -global virtio-blk-pci.num-queues=3 -global virtio-net-pci.num-queues=9\n".encode()
+    ).disks
+    assert disk.queues == 2
+
+
+def test_a_disk_of_another_process_has_a_socket() -> None:
+    line = b"qemu-system-x86_64 -chardev socket,id=c0,path=/run/d.sock -device vhost-user-blk-pci,chardev=c0,id=v0\n"
+    (disk,) = QEMU.read(line).disks
+    assert (disk.bus, disk.source.kind, disk.source.name, disk.opened_here) == (
+        "virtio", "vhostuser", "/run/d.sock", False,
+    )  # fmt: skip
+
+
+BESIDE = {
+    "-drive file=/x,cache=unsafe,if=virtio": True,
+    "-device virtio-blk-pci,drive=d0": True,
+    "-blockdev driver=file,node-name=n,filename=/x": True,
+    "-set device.virtio-disk0.iothread=i0": True,
+    "-set drive.d0.cache=none": True,
+    "-global virtio-blk-pci.num-queues=1": True,
+    "-readconfig /etc/more.cfg": True,
+    "-hda /x": True,
+    "-set device.hostdev0.x-igd-opregion=on": False,
+    "-global ICH9-LPC.disable_s3=1": False,
+    "-device ivshmem-plain,memdev=m": False,
+    "-fw_cfg name=opt/x,string=y": False,
+}
+"""What people give to QEMU past libvirt and Proxmox, and whether it is about disks."""
+
+
+@pytest.mark.parametrize("given", BESIDE)
+def test_options_past_libvirt_and_proxmox_are_not_passed_over(given: str) -> None:
+    args = "".join(f"<q:arg value='{word}'/>" for word in given.split())
+    domain = f"<domain type='kvm'><name>a</name><q:commandline>{args}</q:commandline></domain>"
+    config = f"cores: 2\nmemory: 2048\nscsi0: local:vm-1-disk-0,size=8G\nargs: {given}\n"
+    for read in (read_domain(domain.encode()), *proxmox.read(config.encode())):
+        assert bool(read.elsewhere) is BESIDE[given], read.elsewhere
+
+
+@pytest.mark.parametrize(("alias", "found"), [("virtio-disk0", True), ("ua-data", True), ("hostdev0", False)])
+def test_properties_past_libvirt_are_not_passed_over(alias: str, found: bool) -> None:
+    override = f"<qemu:override><qemu:device alias='{alias}'><qemu:frontend/></qemu:device></qemu:override>"
+    read = read_domain(f"<domain type='kvm'><name>a</name>{override}</domain>".encode())
+    assert bool(read.elsewhere) is found
 
 
 def test_variables_that_gather_options_are_no_quotation() -> None:

@@ -47,7 +47,7 @@ def not_audited(domain: Domain) -> str:
     of the configuration was not read. Empty where they can.
     """
     if domain.elsewhere:
-        return f"{', '.join(domain.elsewhere)} was not read, and there may be disks in it"
+        return f"{', '.join(domain.elsewhere)} was not read, and there may be disks in it, or settings of them"
     if domain.runs_qemu or domain.language in _OWN_RULES:
         return ""
     if not domain.kind:

@@ -15,10 +15,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from virtune.dialects.language import Language, no_disk, one_of
+from virtune.dialects.qemu.command import about_disks
 from virtune.dialects.text.lines import (
     Option,
     Page,
     Setting,
+    commands_of,
     option,
     options_of,
     read_page,
@@ -176,7 +178,16 @@ def _domain(settings: Mapping[str, Setting]) -> Domain:
         disks=tuple(disks),
         controllers=tuple(controllers[index] for index in sorted(controllers)),
         language=LANGUAGE,
+        elsewhere=tuple(f"{what} of args" for what in _around(_value(settings, "args"))),
     )
+
+
+def _around(args: str) -> Iterator[str]:
+    """What is told to QEMU of disks past Proxmox; all of it where it cannot be taken apart."""
+    try:
+        return about_disks([word for words in commands_of(args) for word in words])
+    except ValueError:
+        return iter([args])
 
 
 class _Threads:

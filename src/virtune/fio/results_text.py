@@ -20,6 +20,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from html import unescape
 from typing import TypeVar
 
 from virtune.fio.job_options import MOST_JOBS, JobFacts, canonical, facts_of, shown
@@ -156,8 +157,8 @@ _PREFIXES = "kMGTPE"
 
 
 def lines_of(text: str) -> Iterator[str]:
-    """Every line that may mean something, bare: without colours, blanks around it, `<host>` of fio --client, and what
-    a log or a quotation puts before each line.
+    """Every line that may mean something, bare: without colours, blanks around it, `<host>` of fio --client, HTML's
+    entities, and what a log or a quotation puts around each line.
 
     A status line rewrites itself with carriage returns; each state of it counts as a line.
     """
@@ -170,14 +171,18 @@ def placed_lines(text: str) -> Iterator[tuple[int, str]]:
         raise ReadError(
             f"this has more than {MOST_LINES:,} lines", hint="give fio's own output, without logs around it"
         )
+    text = text.replace("\xa0", " ")
     prefix = prefix_of(text, _MARKS)
     for match in _LINE.finditer(text):
         if match.end() - match.start() <= LONGEST_LINE:
             line = ESCAPE.sub("", match[0]) if "\x1b" in match[0] else match[0]
             if prefix is not None and (before := prefix.match(line)):
                 line = line[before.end() :]
-            bare = _HOST.sub("", line.strip(), count=1) if line.startswith("<") else line.strip()
-            yield match.start(), bare
+            line = line.strip()
+            if line.endswith(('"', '",')) and line.count('"') % 2:
+                line = line.rstrip('",')  # one string of a list, whose begin is the prefix
+            line = unescape(line) if "&" in line else line
+            yield match.start(), _HOST.sub("", line, count=1) if line.startswith("<") else line
 
 
 def amount(text: str) -> float:

@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
+from virtune.dialects.qemu.command import about_disks, changes_a_disk
 from virtune.dialects.text.xml import Document, Element, read_document
 from virtune.model.domain import Controller, DiskSource, Domain, DomainDisk, DomainThread, SourceKind
 from virtune.model.errors import ReadError
@@ -79,6 +80,7 @@ def domain_in(document: Document) -> Domain:
         disks=tuple(_disk(one, groups) for one in root.all("devices/disk")),
         controllers=tuple(_controller(one) for one in root.all("devices/controller")),
         written=frozenset(_written(root, devices)),
+        elsewhere=tuple(_around(root)),
     )
 
 
@@ -120,6 +122,18 @@ def threads_in(root: Element) -> tuple[DomainThread, ...]:
         one_more = next(free)
         listed[one_more] = DomainThread(number=one_more)
     return tuple(listed[identity] for identity in sorted(listed))
+
+
+def _around(root: Element) -> Iterator[str]:
+    """What is told to QEMU of disks past libvirt: options of its command line, properties of devices."""
+    for one in root.children:
+        prefix, _, tag = one.tag.rpartition(":")
+        if tag == "commandline" and prefix:
+            words = [arg.get("value") or "" for arg in one.all(f"{prefix}:arg")]
+            yield from (f"{what} of <{one.tag}>" for what in about_disks(words))
+        elif tag == "override" and prefix:
+            aliases = (device.get("alias") or "" for device in one.all(f"{prefix}:device"))
+            yield from (f"<{one.tag}> of {alias}" for alias in aliases if changes_a_disk(alias))
 
 
 def _pins(root: Element) -> Iterator[tuple[str, str]]:

@@ -107,8 +107,16 @@ _ALONE = frozenset({"h", "help", "version", "S", "s", "snapshot", "enable-kvm", 
 _IMAGE = re.compile(r"[/.:$]")
 """What a name of an image has, and the value of an option that is not known here has seldom."""
 
-_MORE = re.compile(r".*(?:\$[@*]|\[[@*]\]).*|\$\{?\w*(?:ARG|OPT|PARAM|FLAG)\w*\}?", re.IGNORECASE | re.DOTALL)
-"""A shell's variable that holds more options, by its form or its usual names."""
+_MORE = re.compile(r"\$\{?\w+\}?|\$[@*]|.*\[[@*]\].*|[$`].*[)`]", re.DOTALL)
+"""A whole word that a shell makes: a variable, an array, the output of a command. It may be an image, or many options.
+"""
+
+_MADE = re.compile(r"[$`]")
+_NAMES = frozenset({"file", "filename", "file.filename", "id", "node-name", "serial", "path", "url", "chardev"})
+"""What of a disk a variable may hold without a setting being lost."""
+
+_DISK_DEVICE = re.compile(r".*(?:blk|scsi|ide|ahci|nvme|sata|disk).*", re.IGNORECASE)
+_NO_DISK_ID = re.compile(r"(?:ua-)?(?:hostdev|net|video|sound|serial|channel|input|balloon|rng|watchdog|tpm)\w*")
 
 _FIRST = {"device": "driver", "object": "qom-type", "smp": "cpus", "name": "guest", "uuid": "uuid", "machine": "type",
           "accel": "accel", "blockdev": "driver"}  # fmt: skip
@@ -212,6 +220,38 @@ def given(words: Sequence[str]) -> Iterator[tuple[str, Options]]:
             yield "drive", {"file": following, "index": _IMAGES[name], "id": name, **media, **bus}
         else:
             yield name, options_in(following, _FIRST.get(name, ""))
+
+
+def unread(flag: str, one: Options) -> str:
+    """Return what of an option is not in the command line, but in a file, or made by a shell; empty where nothing is."""
+    if flag in ("readconfig", "elsewhere"):
+        return f"{'-readconfig ' if flag == 'readconfig' else ''}{next(iter(one), '')}".rstrip()
+    driver = one.get("driver", "")
+    if flag in ("drive", "blockdev") or (
+        flag == "device" and (_MADE.search(driver) or _DISK_DEVICE.fullmatch(driver))
+    ):
+        made = ((key, value) for key, value in one.items() if _MADE.search(key + ("" if key in _NAMES else value)))
+        return ",".join(f"-{flag} {key}" if value == "on" else f"-{flag} {key}={value}" for key, value in made)
+    return ""
+
+
+def about_disks(words: Sequence[str]) -> Iterator[str]:
+    """Yield those of QEMU's options that make a disk or change one, where they are given beside a configuration."""
+    for flag, one in given(["", *words]):
+        of = next(iter(one), "")
+        group, _, rest = of.partition(".")
+        if (
+            flag in ("drive", "blockdev", "readconfig", "elsewhere")
+            or (flag == "device" and ("drive" in one or _DISK_DEVICE.fullmatch(one.get("driver", ""))))
+            or (flag == "global" and _DISK_DEVICE.fullmatch(group))
+            or (flag == "set" and (group == "drive" or (group == "device" and not _NO_DISK_ID.match(rest))))
+        ):
+            yield f"-{flag} {of}={one[of]}" if one else f"-{flag}"
+
+
+def changes_a_disk(alias: str) -> bool:
+    """Whether a device may be a disk or its controller, by libvirt's name of it."""
+    return not _NO_DISK_ID.match(alias)
 
 
 def options_in(text: str, first: str) -> Options:
@@ -407,6 +447,10 @@ _EMPTY = ("ide-cd", "scsi-cd")
 
 _SCSI = re.compile(r"virtio-scsi.*|lsi.*|megasas.*|mptsas1068|am53c974|dc390|pvscsi|spapr-vscsi")
 _INTERFACES = {"virtio": "virtio", "ide": "ide", "scsi": "scsi", "sd": "sd", "floppy": "fdc", "xen": "xen"}
+_BLK = "virtio-blk"
+_SERVED = "vhost-user-blk"
+"""A disk that another process serves; it has a socket and no drive."""
+
 _NO_DISK = ("none", "pflash", "mtd")
 _DEFAULT_BUSES = (("pc-q35", "sata"), ("q35", "sata"), ("virt", "virtio"), ("s390", "virtio"), ("pseries", "scsi"),
                   ("raspi", "sd"), ("vexpress", "sd"))  # fmt: skip
@@ -443,7 +487,7 @@ def domains(text: bytes) -> tuple[Domain, ...]:
 
 def read_words(words: Sequence[str]) -> Domain:
     """Read the words of a command line, the program first."""
-    options = list(given(words))
+    options = list(_completed(list(given(words))))
     machine, name = _merged(options, "machine"), _merged(options, "name")
     threads = [one for flag, one in options if flag == "object" and one.get("qom-type") == "iothread"]
     numbers = _numbers([one.get("id", "") for one in threads])
@@ -474,11 +518,35 @@ def read_words(words: Sequence[str]) -> Domain:
     )
 
 
-def _elsewhere(options: Sequence[tuple[str, Options]]) -> Iterator[str]:
-    """The parts of a line that are not in it: a file with options, the arguments of a script."""
+def _completed(options: Sequence[tuple[str, Options]]) -> Iterator[tuple[str, Options]]:
+    """Each option with what `-set` and `-global` of the same line say of it. `-global` is of all devices of a driver,
+    of which virtio-blk-pci has virtio-blk-device inside.
+    """
+    everywhere = [one for flag, one in options if flag == "global"]
+    common = [(one["driver"], one.get("property", ""), one.get("value", "")) for one in everywhere if "driver" in one]
+    common += [(*key.rpartition(".")[::2], value) for one in everywhere for key, value in one.items() if "." in key]
+    changes = [(key.split(".", 2), value) for flag, one in options if flag == "set" for key, value in one.items()]
     for flag, one in options:
-        if flag in ("readconfig", "elsewhere"):
-            yield f"{'-readconfig ' if flag == 'readconfig' else ''}{next(iter(one), '')}".rstrip()
+        driver = one.get("driver", "") if flag == "device" else ""
+        alike = _BLK if driver.startswith(_BLK) else driver
+        shared = {key: value for of, key, value in common if driver and of.startswith(alike)}
+        later = {key[2]: value for key, value in changes if key[:2] == [flag, one.get("id")] and len(key) > 2}
+        yield flag, {**shared, **one, **later}
+
+
+def _elsewhere(options: Sequence[tuple[str, Options]]) -> Iterator[str]:
+    """The parts of a line that are not read: a file with options, what a shell makes, a device of a driver that is not
+    known, a drive that is not there.
+    """
+    opened = {one.get(key) for flag, one in options for key in ("id", "node-name") if flag in ("drive", "blockdev")}
+    plain = any(one.get("if") == "virtio" for flag, one in options if flag == "drive")
+    for flag, one in options:
+        if what := unread(flag, one):
+            yield what
+        elif flag == "global" and plain and next(iter(one), "").startswith(_BLK):
+            yield f"-global {','.join(f'{key}={value}' for key, value in one.items())}"  # of a device without a line
+        elif flag == "device" and "drive" in one and (_bus_of(one) is None or one["drive"] not in opened):
+            yield f"-device {one.get('driver', '')},drive={one['drive']}"
 
 
 def _merged(options: Sequence[tuple[str, Options]], flag: str) -> Options:
@@ -523,7 +591,7 @@ def _controllers(options: Sequence[tuple[str, Options]], numbers: Mapping[str, i
 def _threads_named(options: Sequence[tuple[str, Options]], numbers: Mapping[str, int]) -> Iterator[int]:
     """The IOThreads that any device or object names: one that compares packets serves no disk and is not idle."""
     for flag, one in options:
-        if flag in ("device", "object"):
+        if flag in ("device", "object", "global"):
             yield from (numbers[value] for key, value in one.items() if "iothread" in key and value in numbers)
 
 
@@ -538,19 +606,29 @@ def _disks(options: Sequence[tuple[str, Options]], around: _Machine) -> Iterator
     given_drives = (one for flag, one in options if flag == "drive")
     drives = {one.get("id", f"drive{number}"): one for number, one in enumerate(given_drives)}
     devices = [one for flag, one in options if flag == "device"]
+    sockets = {one.get("id", ""): one.get("path", "") for flag, one in options if flag == "chardev"}
     for number, one in enumerate(devices):
         driver = one.get("driver", "")
-        bus = "virtio" if driver.startswith("virtio-blk") else _DEVICES.get(driver)
+        bus = _bus_of(one)
         name = one.get("drive", "")
-        if bus is None or (not name and driver not in _EMPTY):
+        if bus is None or not (name or driver in _EMPTY or driver.startswith(_SERVED)):
             continue
-        opened = of_nodes(nodes, name, groups) if name in nodes else of_drive(drives.pop(name, {}))
+        if driver.startswith(_SERVED):
+            opened = OpenedDisk(filename=sockets.get(one.get("chardev", ""), ""), protocol="virtio-blk-vhost-user")
+        else:
+            opened = of_nodes(nodes, name, groups) if name in nodes else of_drive(drives.pop(name, {}))
         yield _device(one, bus, opened, around, target=one.get("id") or f"device{number}")
     for identity, one in drives.items():
         interface = one.get("if", "")
         bus = _INTERFACES.get(interface, around.bus)
         if interface not in _NO_DISK:
             yield _device({}, bus, of_drive(one), around, target=identity)
+
+
+def _bus_of(one: Options) -> str | None:
+    """The bus of a disk by its device; None for a device that is no disk, or is not known."""
+    driver = one.get("driver", "")
+    return "virtio" if driver.startswith((_BLK, _SERVED)) else _DEVICES.get(driver)
 
 
 def _device(one: Options, bus: str, opened: OpenedDisk, around: _Machine, *, target: str) -> DomainDisk:

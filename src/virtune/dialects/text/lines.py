@@ -181,7 +181,7 @@ def safe(value: str, form: Callable[[str], bool] | None = None) -> str:
 
 _TOKEN = re.compile(
     r"""(?P<blank>[ \t]++)|(?P<comment>\#[^\n]*+)|(?P<end>\n|[;&|<>()]++)
-        |(?P<word>(?:[^ \t\n'"\\;&|<>()]|\\.|'[^']*+'|"(?:[^"\\]|\\.)*+")++)""",
+        |(?P<word>(?:\$\([^()\n]*+\)|`[^`\n]*+`|[^ \t\n'"\\;&|<>()]|\\.|'[^']*+'|"(?:[^"\\]|\\.)*+")++)""",
     re.DOTALL | re.VERBOSE,
 )
 _QUOTED = re.compile(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)""", re.DOTALL)
