@@ -15,6 +15,7 @@ from virtune.model.gate import GATE_BY_ID, GATES
 from virtune.model.remark import Weight
 from virtune.model.rig import ExportKind
 from virtune.model.stack import Disk, Stack
+from virtune.model.units import format_count
 from virtune.model.workload import Workload, job
 
 
@@ -151,6 +152,7 @@ def test_an_offered_load_that_was_not_met_is_called_saturated() -> None:
     assert said(found).get("rate-unmet") is Weight.WARNING
     text = next(remark.text for remark in found.remarks if remark.id == "rate-unmet")
     assert text.startswith("saturated: ")
+    assert f" and {format_count(dict(found.values)['iops'])} done, " in text, "the number of the tables"
     met = derive(
         {"fio.json": recorded("rate-met.both").encode(), "counters.jsonl": b""}, stack=STACK, workload=WORKLOAD
     )

@@ -433,13 +433,12 @@ def test_settings_given_by_set_and_global_are_the_disks() -> None:
         "qemu-system-x86_64 -object iothread,id=i0 -drive file=/a,if=none,id=d0 -device virtio-blk-pci,drive=d0,id=v0"
     )
     more = (
-        "-set drive.d0.cache=unsafe -set device.v0.iothread=i0 -set device.v0.num-queues=3",
-        "-set drive.d0.cache=unsafe -global virtio-blk-pci.iothread=i0 -global virtio-blk-device.num-queues=3",
-        "-set drive.d0.cache=unsafe -global virtio-blk-pci.iothread=i0"
-        " -global driver=virtio-blk-pci,property=num-queues,value=3",
+        "-set device.v0.iothread=i0 -set device.v0.num-queues=3",
+        "-global virtio-blk-pci.iothread=i0 -global virtio-blk-device.num-queues=3",
+        "-global virtio-blk-pci.iothread=i0 -global driver=virtio-blk-pci,property=num-queues,value=3",
     )
     for one in more:
-        (disk,) = QEMU.read(f"{line} {one}\n".encode()).disks
+        (disk,) = QEMU.read(f"{line} -set drive.d0.cache=unsafe {one}\n".encode()).disks
         assert (disk.cache, disk.iothread, disk.queues) == ("unsafe", 1, 3), one
     own = line.replace("id=v0", "id=v0,num-queues=2")
     (disk,) = QEMU.read(

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from virtune.analyse.trial.validity_rules import in_flight, shortfall
+from virtune.analyse.trial.validity_rules import done_of, in_flight, shortfall
 from virtune.fio.job_options import SYNCHRONOUS
 from virtune.model.counters import DiskUse, Use
 from virtune.model.gate import GATE_BY_ID, Gate
@@ -105,7 +105,7 @@ def _of_load(result: FioResult) -> Iterator[Reading]:
                 "rate-unmet",
                 unmet,
                 f"saturated: {format_count(offered)} operations a second were offered and"
-                f" {format_count(offered * (1 - unmet))} done, so its latencies are those of an ever-growing queue,"
+                f" {format_count(done_of(load))} done, so its latencies are those of an ever-growing queue,"
                 " and its percentiles are not compared",
             )
 

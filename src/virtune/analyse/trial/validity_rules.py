@@ -200,16 +200,23 @@ def shortfall(load: LoadResult) -> float | None:
     slack = EDGE_SECONDS / seconds if seconds else 0.0
     if seconds and load.option("rate_process") == "poisson":
         slack += 3 / math.sqrt(asked * seconds)
-    return max(0.0, 1 - math.fsum(completions(stream) for stream in load.streams) / asked - slack)
+    return max(0.0, 1 - done_of(load) / asked - slack)
+
+
+def done_of(load: LoadResult) -> float:
+    """Return the operations a second of all directions."""
+    return math.fsum(completions(stream) for stream in load.streams)
 
 
 def rate_unmet(load: LoadResult) -> Iterator[Remark]:
     """Judge by `rate-unmet`."""
     asked, short = load.rate_asked_iops, shortfall(load)
     if asked and short is not None and short > 1 - RATE_MET:
+        done = done_of(load)
         yield GATE_BY_ID["rate-unmet"].remark(
-            text=f"{format_count(asked)} operations a second were offered and {format_count(asked * (1 - short))}"
-            f" were done ({format_share(1 - short, 1)}): latencies at this load are those of an ever-growing queue.",
+            text=f"{format_count(asked)} operations a second were offered and {format_count(done)}"
+            f" were done ({format_share(done / asked, 1)}): latencies at this load are those of an ever-growing"
+            " queue.",
         )
 
 

@@ -108,8 +108,7 @@ _IMAGE = re.compile(r"[/.:$]")
 """What a name of an image has, and the value of an option that is not known here has seldom."""
 
 _MORE = re.compile(r"\$\{?\w+\}?|\$[@*]|.*\[[@*]\].*|[$`].*[)`]", re.DOTALL)
-"""A whole word that a shell makes: a variable, an array, the output of a command. It may be an image, or many options.
-"""
+"""A whole word that a shell makes, a variable or the output of a command: one image, or many options."""
 
 _MADE = re.compile(r"[$`]")
 _NAMES = frozenset({"file", "filename", "file.filename", "id", "node-name", "serial", "path", "url", "chardev"})
@@ -223,7 +222,7 @@ def given(words: Sequence[str]) -> Iterator[tuple[str, Options]]:
 
 
 def unread(flag: str, one: Options) -> str:
-    """Return what of an option is not in the command line, but in a file, or made by a shell; empty where nothing is."""
+    """Return what of an option is not in the command line: in a file, or made by a shell. Empty where nothing is."""
     if flag in ("readconfig", "elsewhere"):
         return f"{'-readconfig ' if flag == 'readconfig' else ''}{next(iter(one), '')}".rstrip()
     driver = one.get("driver", "")
@@ -535,9 +534,7 @@ def _completed(options: Sequence[tuple[str, Options]]) -> Iterator[tuple[str, Op
 
 
 def _elsewhere(options: Sequence[tuple[str, Options]]) -> Iterator[str]:
-    """The parts of a line that are not read: a file with options, what a shell makes, a device of a driver that is not
-    known, a drive that is not there.
-    """
+    """What of a line is not read: a file of options, what a shell makes, a device of an unknown driver, no drive."""
     opened = {one.get(key) for flag, one in options for key in ("id", "node-name") if flag in ("drive", "blockdev")}
     plain = any(one.get("if") == "virtio" for flag, one in options if flag == "drive")
     for flag, one in options:
