@@ -151,7 +151,20 @@ def test_a_disk_that_completes_nothing_while_requests_wait_is_not_idle_and_not_u
         assert cause is not Cause.UNDECIDED or path.failed or "in flight" in lines[0], (seed, lines)
         if path.held_seconds >= 0.5 and not any(limit < 10 for limit, _ in path.limits.values()):
             assert cause is Cause.HUNG, (seed, lines)
-            assert lines[0].startswith(f"{path.held} requests wait"), lines
+            assert lines[0].startswith(f"{path.held} request{' waits' if path.held == 1 else 's wait'}"), lines
+
+
+def test_no_wait_of_a_vcpu_explains_requests_that_take_long_below_it() -> None:
+    named = 0
+    for seed, found in LOOKS:
+        cause, lines = told(found)
+        path = found.path
+        if cause is not Cause.HOST_CPU or "CPU 0/KVM" not in lines[0] or path.layers is None:
+            continue
+        named += 1
+        ring = sum(one.share for one in path.layers.layers if one.boundary == "ring" and not one.joined)
+        assert path.layers.total_ns < SLOW_NS or ring >= MOST, (seed, lines)
+    assert named > 5
 
 
 def test_nothing_limits_no_disk_whose_requests_take_long() -> None:

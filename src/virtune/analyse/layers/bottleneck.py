@@ -96,7 +96,8 @@ def _hung(seen: SeenPath) -> Answer:
         return None
     return found(
         Cause.HUNG,
-        f"{path.held} requests wait, and none was completed for at least {format_seconds(path.held_seconds)}",
+        f"{path.held} {'request waits' if path.held == 1 else 'requests wait'}, and none was completed for at least"
+        f" {format_seconds(path.held_seconds)}",
         experiment="look at what serves the disk: this host's kernel log (`dmesg`), the server and the path to it",
     )
 

@@ -10,6 +10,7 @@ from virtune.analyse.layers.seen import (
     ONE_AT_A_TIME,
     RESTING,
     SATURATED,
+    SLOW_NS,
     Answer,
     SeenPath,
     ends,
@@ -47,7 +48,7 @@ def host_cpu(seen: SeenPath) -> Answer:
         return None
     stalled, role = max(_stalled(seen, role) for role in (seen.path.serving, "vcpu", "load"))
     worst = seen.of(role)
-    if stalled < STALLED or not worst:
+    if stalled < STALLED or not worst or (role == "vcpu" and _below_for_long(seen)):
         return None
     others = seen.path.foreign_cpus
     who = "" if others is None else f"others used {others:.1f} CPUs meanwhile"
@@ -60,6 +61,13 @@ def host_cpu(seen: SeenPath) -> Answer:
         experiment=f"give it a CPU of its own ({_PIN[seen.path.origin].format(tid=worst[0].tid)}), or stop what runs"
         " beside it, and measure again",
     )
+
+
+def _below_for_long(seen: SeenPath) -> bool:
+    """Whether a request passes most of a long time where no vCPU serves it: that one of a live VM waits for a CPU is
+    not why.
+    """
+    return seen.guest_unseen and seen.latency_ns >= SLOW_NS and seen.share("ring") < MOST
 
 
 _PIN = {
