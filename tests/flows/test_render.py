@@ -6,12 +6,10 @@ from dataclasses import replace
 
 import pytest
 from tests.analyse.search_worlds import World, searched, study_of
-from tests.knob_values import EXAMPLES, stack_with
+from tests.knob_values import stack_with
 
 from virtune.dialects.libvirt.disk import disk_xml
-from virtune.flows.reports.render import Spelled, lacking, spelled, spelled_stack
-from virtune.model.knobs import TURNED
-from virtune.model.rig import RIGS
+from virtune.flows.reports.render import Spelled, lacking, spelled
 from virtune.model.stack import Stack
 from virtune.plan.arms import apply_settings
 
@@ -41,23 +39,6 @@ def test_what_the_machine_has_is_in_the_line_for_qemu_and_told_for_libvirt(setti
     assert found["qemu"].text != lines_of()["qemu"].text
     assert not any(setting in note for note in found["qemu"].notes)
     assert any(setting in note for note in found["libvirt"].notes)
-
-
-CASES = [(rig, knob) for rig in ("storage-daemon", "qemu") for knob in sorted(RIGS[rig].applies)]
-NO_REASON = "virtune has no words for it here"
-
-
-@pytest.mark.parametrize(("rig", "knob"), CASES)
-def test_each_setting_is_in_the_lines_of_a_program_or_named_beside_them_with_the_reason(rig: str, knob: str) -> None:
-    assert {one.id for one in TURNED} <= EXAMPLES.keys()
-    stacks = stack_with(rig, knob)
-    plain, found = ({one.program: one for one in spelled_stack(one, target=None, size_bytes=2**20)} for one in stacks)
-    made = {name: one["qemu-img"].text if "qemu-img" in one else "" for name, one in (("", plain), (knob, found))}
-    for program in ("qemu", "libvirt"):
-        one, named = found[program], [note for note in found[program].notes if f" {knob}=" in note]
-        said = one.text != plain[program].text or made[""] != made[knob]
-        assert not one.text or said != bool(named), f"{program}: {knob} is neither in the lines nor beside them"
-        assert not any(NO_REASON in note for note in named), named
 
 
 def test_a_writer_that_drops_a_setting_has_it_named() -> None:

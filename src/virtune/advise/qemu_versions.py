@@ -15,7 +15,7 @@ _FAMILIES = r"(?:pc|pc-i440fx|pc-q35|virt|s390-ccw-virtio|pseries|q35|i440fx)"
 _UPSTREAM = re.compile(rf"{_FAMILIES}-(\d+)\.(\d+)(?:\.\d+)?(?:\+pve\d+)?")
 """QEMU's own, Proxmox's with its own revision behind it (`pc-q35-6.2+pve0`)."""
 
-_OWN_NAME = re.compile(rf"(?:{_FAMILIES}-)?(rhel\d+\.\d+|[a-z]+)(?:\.\d+)?(?:-hpb|-v\d)?")
+_OWN_NAME = re.compile(rf"(?:{_FAMILIES}-)?(rhel\d+\.\d+|[a-z]+)(?:\.\d+)?(?:-hpb|-maxcpus|-v\d)*")
 
 _ALIASES = (None, "pc", "q35", "virt", "s390-ccw-virtio", "s390-ccw", "pseries", "ubuntu", "ubuntu-q35")
 """The newest type of the QEMU that starts it."""

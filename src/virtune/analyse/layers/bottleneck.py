@@ -124,7 +124,8 @@ def _silent(seen: SeenPath) -> Answer:
         return found(Cause.UNDECIDED, told, experiment=asks + usual)
     told, next_ = "none is in flight", usual
     if path.held:
-        told, next_ = f"{path.held} are in flight", "look for longer: nothing says yet that they hang"
+        told = f"{path.held} {'is' if path.held == 1 else 'are'} in flight"
+        next_ = "look for longer: nothing says yet that they hang"
     return found(Cause.UNDECIDED, f"no I/O was completed, and {told}", experiment=next_)
 
 

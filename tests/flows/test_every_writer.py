@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every knob by every writer, of every language: it is written, or it is named with the reason why not.
+
+The writers are those of a winner's lines (QEMU's command line, `qemu-img`, libvirt's disk) and those that change one
+setting of an existing configuration. What a language says it writes is taken from its own table.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from tests.knob_values import EXAMPLES, stack_with
+
+from virtune.dialects.language import Language
+from virtune.dialects.languages import LANGUAGES, language_of
+from virtune.flows.reports.render import spelled_stack
+from virtune.model.domain import Domain, SettingChange
+from virtune.model.errors import PlanError, ReadError
+from virtune.model.knob import Choice, Knob, Switch
+from virtune.model.knobs import BY_ID, KNOBS, TURNED
+from virtune.model.rig import RIGS
+
+CAPTURES = Path(__file__).parents[1] / "captures"
+PROGRAMS = ("qemu", "libvirt")
+NO_REASON = "virtune has no words for it here"
+CASES = [(rig, knob) for rig in ("storage-daemon", "qemu") for knob in sorted(RIGS[rig].applies)]
+
+TYPED = ("1", "2", "4", "64", "512", "4096", "65536", "1048576", "0-1", "1+2", "fifo:1", "fifo 1", "batch", "a", "b")
+"""Numbers, sizes, CPUs, IOThreads, schedulers and names."""
+
+NEED_ANOTHER = {
+    ("libvirt", "iothread.thread_pool_min"): (("iothread.thread_pool_max", "64"),),
+    ("libvirt", "disk.throttle_iops_max"): (("disk.throttle_iops", "100"),),
+    ("libvirt", "disk.throttle_bps_max"): (("disk.throttle_bps", "65536"),),
+}
+"""What a language takes only beside another setting."""
+
+
+@pytest.mark.parametrize(("rig", "knob"), CASES)
+def test_each_setting_is_in_the_lines_of_a_program_or_named_beside_them_with_the_reason(rig: str, knob: str) -> None:
+    assert {one.id for one in TURNED} <= EXAMPLES.keys()
+    stacks = stack_with(rig, knob)
+    plain, found = ({one.program: one for one in spelled_stack(one, target=None, size_bytes=2**20)} for one in stacks)
+    made = {name: one["qemu-img"].text if "qemu-img" in one else "" for name, one in (("", plain), (knob, found))}
+    for program in PROGRAMS:
+        one, named = found[program], [note for note in found[program].notes if f" {knob}=" in note]
+        said = one.text != plain[program].text or made[""] != made[knob]
+        assert not one.text or said != bool(named), f"{program}: {knob} is neither in the lines nor beside them"
+        assert not any(NO_REASON in note for note in named), named
+
+
+@cache
+def samples(name: str) -> tuple[tuple[bytes, tuple[Domain, ...]], ...]:
+    """The recorded configurations in a language."""
+    found = []
+    for path in sorted(one for one in CAPTURES.rglob("*") if one.is_file()):
+        text = path.read_bytes()
+        try:
+            if len(text) < 200_000 and language_of(text).name == name:
+                found.append((text, language_of(text).domains(text)))
+        except ReadError:
+            continue
+    return tuple(sorted(found, key=lambda one: len(one[0])))
+
+
+def values_of(knob: Knob) -> tuple[str | None, ...]:
+    """Values of a knob as somebody types them, and its default."""
+    typed = [EXAMPLES[knob.id][0]] if knob.id in EXAMPLES else []
+    match knob.domain:
+        case Choice(values=values):
+            typed += values
+        case Switch():
+            typed += ["on", "off"]
+        case _:
+            typed += TYPED
+    return (*(one for one in typed if readable(knob, one)), None)
+
+
+def readable(knob: Knob, text: str) -> bool:
+    try:
+        knob.read(text)
+    except ValueError:
+        return False
+    return True
+
+
+def places(domain: Domain) -> Iterator[str]:
+    """Where a knob may be set: the domain, two of its disks, and one of each other kind."""
+    yield ""
+    yield from (disk.target for disk in domain.disks[:2])
+    yield from (f"scsi:{one.index}" for one in domain.controllers[:1])
+    yield from (f"iothread:{one.number}" for one in domain.threads[:1])
+    yield "vcpu:0"
+
+
+def written(language: Language, knob: Knob) -> bool:
+    """Whether two values of a knob make two texts of one configuration; of a switch, one that differs from it."""
+    values, beside = values_of(knob), NEED_ANOTHER.get((language.name, knob.id), ())
+    for text, domains in samples(language.name):
+        for domain, at in ((one, at) for one in domains for at in places(one)):
+            made = {text} if isinstance(knob.domain, Switch) else set()
+            for value in values:
+                turns = [SettingChange(knob=one, at=at, value=to) for one, to in (*beside, (knob.id, value))]
+                with contextlib.suppress(PlanError, ReadError):
+                    made.add(language.alter(text, *turns, domain=domain.name))
+                if len(made) > 1:
+                    return True
+    return False
+
+
+@pytest.mark.parametrize("language", LANGUAGES, ids=lambda one: one.name)
+def test_every_knob_is_written_by_a_language_or_refused_with_the_reason(language: Language) -> None:
+    assert samples(language.name)
+    assert {*language.says, *language.refusals, *language.implied} <= BY_ID.keys()
+    assert not language.says.keys() & language.refusals.keys()
+    unwritten = []
+    for knob in KNOBS:
+        because = language.refusal(knob.id)
+        if knob.id in language.implied:
+            continue
+        if because is None:
+            assert len(language.says[knob.id]) > 3, knob.id
+            if not written(language, knob):
+                unwritten.append(knob.id)
+            continue
+        assert len(because) > 10, knob.id
+        text, (domain, *_) = samples(language.name)[0]
+        with pytest.raises(PlanError, match="cannot be written into"):
+            language.alter(text, SettingChange(knob=knob.id, at="", value="1"), domain=domain.name)
+    assert not unwritten, f"{language.name} says that it writes them, and no two values made two texts: {unwritten}"
