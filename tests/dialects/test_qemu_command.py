@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.pasted import PREFIXES, pasted
 
 from virtune.advise.audit import audit
+from virtune.dialects import proxmox
 from virtune.dialects.languages import language_of
 from virtune.dialects.libvirt.domain import read_domain
-from virtune.dialects.proxmox import domain as proxmox
 from virtune.dialects.qemu.command import QEMU, read_words
 from virtune.model.domain import DomainDisk, SettingChange
 from virtune.model.errors import PlanError, ReadError

@@ -111,7 +111,9 @@ _MORE = re.compile(r"\$\{?\w+\}?|\$[@*]|.*\[[@*]\].*|[$`].*[)`]", re.DOTALL)
 """A whole word that a shell makes, a variable or the output of a command: one image, or many options."""
 
 _MADE = re.compile(r"[$`]")
-_NAMES = frozenset({"file", "filename", "file.filename", "id", "node-name", "serial", "path", "url", "chardev"})
+_HOLD_NO_SETTING = frozenset(
+    {"file", "filename", "file.filename", "id", "node-name", "serial", "path", "url", "chardev"}
+)
 """What of a disk a variable may hold without a setting being lost."""
 
 _DISK_DEVICE = re.compile(r".*(?:blk|scsi|ide|ahci|nvme|sata|disk).*", re.IGNORECASE)
@@ -229,7 +231,11 @@ def unread(flag: str, one: Options) -> str:
     if flag in ("drive", "blockdev") or (
         flag == "device" and (_MADE.search(driver) or _DISK_DEVICE.fullmatch(driver))
     ):
-        made = ((key, value) for key, value in one.items() if _MADE.search(key + ("" if key in _NAMES else value)))
+        made = (
+            (key, value)
+            for key, value in one.items()
+            if _MADE.search(key + ("" if key in _HOLD_NO_SETTING else value))
+        )
         return ",".join(f"-{flag} {key}" if value == "on" else f"-{flag} {key}={value}" for key, value in made)
     return ""
 
