@@ -7,33 +7,12 @@ Each page is a function without arguments that returns its text; PAGES names the
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from tools.pages import cli, dialects, exit_codes, knobs, metrics, options, plan, remarks, rules, workloads
-from tools.schemas import advice as advice_schema
-from tools.schemas import audit as audit_schema
-from tools.schemas import check as check_schema
-from tools.schemas import derive as derive_schema
-from tools.schemas import diagnose as diagnose_schema
-from tools.schemas import domains as domains_schema
-from tools.schemas import explain as explain_schema
-from tools.schemas import fleet_apply as fleet_apply_schema
-from tools.schemas import fleet_audit as fleet_audit_schema
-from tools.schemas import fleet_gather as fleet_gather_schema
-from tools.schemas import fleet_install as fleet_install_schema
-from tools.schemas import fleet_inventory as fleet_inventory_schema
-from tools.schemas import fleet_probe as fleet_probe_schema
-from tools.schemas import fleet_report as fleet_report_schema
-from tools.schemas import fleet_run as fleet_run_schema
 from tools.schemas import keys
-from tools.schemas import knobs as knobs_schema
-from tools.schemas import listing as list_schema
-from tools.schemas import plan as plan_schema
-from tools.schemas import probe as probe_schema
-from tools.schemas import result as result_schema
-from tools.schemas import sweep as sweep_schema
-from tools.schemas import top as top_schema
-from tools.schemas import tune as tune_schema
+from tools.schemas.documents import DOCUMENTS, schema
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -49,29 +28,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "remarks.md": remarks.page,
     "rules.md": rules.page,
     "workloads.md": workloads.page,
-    "advice.schema.json": advice_schema.schema,
-    "audit.schema.json": audit_schema.schema,
-    "diagnose.schema.json": diagnose_schema.schema,
-    "domains.schema.json": domains_schema.schema,
-    "check.schema.json": check_schema.schema,
-    "explain.schema.json": explain_schema.schema,
-    "fleet-audit.schema.json": fleet_audit_schema.schema,
-    "fleet-probe.schema.json": fleet_probe_schema.schema,
-    "fleet-run.schema.json": fleet_run_schema.schema,
-    "fleet-install.schema.json": fleet_install_schema.schema,
-    "derive.schema.json": derive_schema.schema,
-    "fleet-apply.schema.json": fleet_apply_schema.schema,
-    "fleet-gather.schema.json": fleet_gather_schema.schema,
-    "fleet-report.schema.json": fleet_report_schema.schema,
-    "fleet-inventory.schema.json": fleet_inventory_schema.schema,
-    "knobs.schema.json": knobs_schema.schema,
-    "list.schema.json": list_schema.schema,
-    "plan.schema.json": plan_schema.schema,
-    "probe.schema.json": probe_schema.schema,
-    "result.schema.json": result_schema.schema,
-    "sweep.schema.json": sweep_schema.schema,
-    "top.schema.json": top_schema.schema,
-    "tune.schema.json": tune_schema.schema,
+    **{f"{name}.schema.json": partial(schema, name) for name in (*DOCUMENTS, "plan")},
 }
 """Every generated page by its file name in docs/reference."""
 

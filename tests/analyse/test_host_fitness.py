@@ -20,7 +20,7 @@ from virtune.model.measurement import Measurement
 from virtune.model.reason import Reason
 from virtune.model.remark import Remark, Weight
 from virtune.model.study import StudyKind
-from virtune.report.json.check import check_document
+from virtune.report.json.host import check_document
 from virtune.report.pages.check import sentence
 
 STEP = 0.25

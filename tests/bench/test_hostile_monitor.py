@@ -26,7 +26,7 @@ from virtune.cli import run
 from virtune.dialects.qemu.answers import read_answer
 from virtune.model.errors import RigError
 from virtune.model.live import LiveSample
-from virtune.report.json.top import top_document
+from virtune.report.json.live import top_document
 from virtune.report.top import TopText
 
 SEED = 20_261

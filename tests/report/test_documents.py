@@ -26,12 +26,11 @@ from virtune.model.finding import LeftAlone, NewFinding, ProcessDisk, Running, S
 from virtune.model.knobs import KNOBS
 from virtune.model.reason import Reason, because
 from virtune.probe.host import host_facts
-from virtune.report.json.advice import advice_document, advised_domain
-from virtune.report.json.domains import domains_document
+from virtune.report.json.audit import advice_document, advised_domain, domains_document
 from virtune.report.json.explain import explained_document
+from virtune.report.json.host import probe_document
 from virtune.report.json.knobs import knobs_document
 from virtune.report.json.listing import listing_document
-from virtune.report.json.probe import probe_document
 from virtune.report.json.result import result_document
 from virtune.report.pages.explain import Explained
 

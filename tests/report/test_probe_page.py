@@ -13,7 +13,7 @@ from tests.probe.machines import CAPTURES, unpack
 from virtune.analyse.study.host_rules import judge_host
 from virtune.model.facts import HostFacts
 from virtune.probe.host import host_facts
-from virtune.report.json.probe import SCHEMA, probe_document
+from virtune.report.json.host import PROBE, probe_document
 from virtune.report.pages.probe import render
 
 MACHINES = sorted(path.parent.name for path in CAPTURES.glob("*/tree.json"))
@@ -33,7 +33,7 @@ def test_every_machine_fits_the_page_and_the_document(machine: str, tmp_path: Pa
     assert max(len(line) for line in text.splitlines()) <= 100
     assert "Unknown(" not in text
     document = json.loads(json.dumps(probe_document(facts, judge_host(facts))))
-    assert document["schema"] == SCHEMA
+    assert document["schema"] == PROBE
     for path, because in document["unknown"].items():
         assert because
         assert follow(document["host"], path) is None

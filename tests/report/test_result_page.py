@@ -22,7 +22,7 @@ from virtune.model.study import Study
 from virtune.model.verdict import Comparison, Interval, Verdict
 from virtune.plan.arms import arms_from_vary, base_stack, make_arm
 from virtune.probe.host import host_facts
-from virtune.report.json.probe import probe_document
+from virtune.report.json.host import probe_document
 from virtune.report.markdown import markdown
 from virtune.report.pages.evidence import drift_text, resting_on, steadiness
 from virtune.report.pages.result import render, value_text, verdict_sentence

@@ -4,64 +4,25 @@
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import pytest
 from jsonschema import Draft202012Validator
 from tests.published import REFERENCE, SCHEMAS, schema
-from tools.schemas.facts_words import FACTS
+from tools.schemas.documents import DOCUMENTS, PLAN, shapes_of
 from tools.schemas.keys import RECORD, keys_of, record
 from tools.schemas.shape import Shapes
 
 from virtune.model.facts import HostFacts
-from virtune.report.json import (
-    advice,
-    audit,
-    check,
-    diagnose,
-    domains,
-    explain,
-    knobs,
-    listing,
-    probe,
-    result_parts,
-    sweep,
-    tune_parts,
-)
-from virtune.report.json import derive as derive_json
-from virtune.report.json import fleet as fleet_json
-from virtune.report.json import fleet_apply as fleet_apply_json
-from virtune.report.json import fleet_gather as fleet_gather_json
-from virtune.report.json import fleet_install as fleet_install_json
-from virtune.report.json import fleet_inventory as fleet_inventory_json
-from virtune.report.json import fleet_report as fleet_report_json
-from virtune.report.json import fleet_run as fleet_run_json
-from virtune.report.json import top as top_json
 
-WRITTEN = {
-    "advice": advice.SCHEMA,
-    "audit": audit.SCHEMA,
-    "check": check.SCHEMA,
-    "diagnose": diagnose.SCHEMA,
-    "domains": domains.SCHEMA,
-    "explain": explain.SCHEMA,
-    "fleet-audit": fleet_json.AUDIT,
-    "fleet-probe": fleet_json.PROBE,
-    "fleet-gather": fleet_gather_json.SCHEMA,
-    "fleet-report": fleet_report_json.SCHEMA,
-    "fleet-run": fleet_run_json.SCHEMA,
-    "fleet-install": fleet_install_json.SCHEMA,
-    "derive": derive_json.SCHEMA,
-    "fleet-apply": fleet_apply_json.SCHEMA,
-    "fleet-inventory": fleet_inventory_json.SCHEMA,
-    "knobs": knobs.SCHEMA,
-    "list": listing.SCHEMA,
-    "probe": probe.SCHEMA,
-    "result": result_parts.SCHEMA,
-    "sweep": sweep.SCHEMA,
-    "top": top_json.SCHEMA,
-    "tune": tune_parts.SCHEMA,
-}
+
+@dataclass(frozen=True)
+class Unread:
+    """What could not be read."""
+
+    named: Annotated[str, "What it is."]
+    because: str
 
 
 def objects(part: Any, path: str = "$") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -77,17 +38,18 @@ def objects(part: Any, path: str = "$") -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_there_is_a_schema_for_every_document() -> None:
+    assert set(SCHEMAS) == {*DOCUMENTS, "plan"}
     assert {path.name for path in REFERENCE.glob("*.schema.json")} == {f"{name}.schema.json" for name in SCHEMAS}
-    for name, identity in WRITTEN.items():
+    for name in DOCUMENTS:
         found = schema(name)
-        assert found["properties"]["schema"]["const"] == identity
-        assert found["$id"] == f"urn:{identity.replace('/', ':')}"
+        assert found["$id"] == f"urn:{found['properties']['schema']['const'].replace('/', ':')}"
+    assert schema("plan")["$id"] == f"urn:{PLAN.replace('/', ':')}"
 
 
 def test_the_table_of_documents_names_them_all_with_their_present_numbers() -> None:
     table = (REFERENCE.parent / "README.md").read_text()
     named = re.findall(r"^\| `(virtune/[a-z-]+/\d+)` \|", table, re.MULTILINE)
-    assert sorted(named) == sorted(WRITTEN.values())
+    assert sorted(named) == sorted(schema(name)["properties"]["schema"]["const"] for name in DOCUMENTS)
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -116,31 +78,27 @@ def test_every_key_has_words_and_no_stranger_is_let_in(name: str) -> None:
     assert seen >= 9
 
 
-def test_a_fact_without_words_stops_the_generation_and_so_do_words_without_a_fact() -> None:
-    fewer = {name: words for name, words in FACTS.items() if name != "KernelFacts.release"}
-    with pytest.raises(KeyError, match=r"KernelFacts\.release"):
-        Shapes(fewer).of(HostFacts)
-    shapes = Shapes(FACTS | {"KernelFacts.colour": "Its colour."})
-    shapes.of(HostFacts)
-    assert shapes.unused() == ["KernelFacts.colour"]
+def test_a_field_without_words_stops_the_generation() -> None:
+    assert shapes_of("probe").of(HostFacts) == {"$ref": "#/$defs/HostFacts"}
+    with pytest.raises(TypeError, match="Unread has no words for because"):
+        Shapes().of(list[Unread])
 
 
 def test_a_key_that_is_renamed_comes_or_goes_needs_the_next_number() -> None:
-    """What other programs read by `virtune/result/8` keeps its keys; `tools.schemas.keys` says how to change them."""
-    texts = {name: (REFERENCE / f"{name}.schema.json").read_text() for name in SCHEMAS}
+    """What other programs read by `virtune/result/1` keeps its keys; `tools.schemas.keys` says how to change them."""
+    texts = {f"{name}.schema.json": (REFERENCE / f"{name}.schema.json").read_text() for name in SCHEMAS}
     assert record(texts) == RECORD.read_text()
     for name, text in texts.items():
-        (identity,) = {value for key, value in json.loads(text).items() if key == "$id"}
-        keys = keys_of(json.loads(text))
-        assert len(keys) >= 9, name
+        assert len(keys_of(text)) >= 9, name
+        identity = json.loads(text)["$id"]
         for key in ("study", "schema", "title"):
             if f'"{key}": {{' not in text:
                 continue
             renamed = text.replace(f'"{key}": {{', f'"{key}s": {{')
-            with pytest.raises(ValueError, match="raise its number"):
+            with pytest.raises(ValueError, match=rf"\b{key}\b.* raise its number"):
                 record({name: renamed})
             later = renamed.replace(identity, f"{identity}0")
-            assert f"{key}s" in record({name: later}), "with another number it is another document"
-    fewer = texts["check"].replace('"drift": {', '"metrics": {')
+            assert f"{identity}0".removeprefix("urn:").replace(":", "/") in record({name: later})
+    fewer = texts["check.schema.json"].replace('"drift": {', '"metrics": {')
     with pytest.raises(ValueError, match="drift"):
-        record({"check": fewer})
+        record({"check.schema.json": fewer})

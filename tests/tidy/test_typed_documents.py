@@ -1,24 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """A document's keys, types and words stand once: in the TypedDict that mypy holds its maker to."""
 
-import ast
 import json
 from pathlib import Path
 from typing import Annotated, Literal, NotRequired, TypedDict, get_type_hints
 
 import pytest
 from jsonschema import Draft202012Validator
+from tools.schemas.documents import DOCUMENTS
 from tools.schemas.keys import record
-from tools.schemas.typed import Typed, schema_of
+from tools.schemas.shape import Shapes
 
 from virtune.model.verdict import Verdict
 from virtune.report.json.document import AT_LEAST_ONE, Moment, Name
-from virtune.report.json.sweep import SweepDocument
+from virtune.report.json.result import SweepDocument
 
 ROOT = Path(__file__).parents[2]
-MODULES = sorted((ROOT / "src" / "virtune" / "report" / "json").glob("*.py"))
-UNTYPED = {"check.check_document", "explain._without_bins", "probe._plain"}
-"""What writes the fields of a dataclass of the model, which are the keys."""
 
 
 class Inner(TypedDict):
@@ -51,7 +48,7 @@ GOOD: Whole = {
 
 
 def test_a_schema_says_and_demands_what_its_type_does() -> None:
-    found = json.loads(schema_of("virtune/whole/1", "All", Whole, Typed(named={Inner: "Inner"})))
+    found = json.loads(Shapes(named={Inner: "Inner"}).document("All", Whole))
     assert found["$id"] == "urn:virtune:whole:1"
     assert found["description"] == "A document."
     assert found["properties"]["rounds"] == {"type": ["integer", "null"], "description": "How many.", "minimum": 1}
@@ -77,34 +74,19 @@ def test_a_key_or_a_type_without_words_stops_the_generation() -> None:
     silent = TypedDict("silent", {"named": Name, "mute": int})  # noqa: UP013 - as a fault that is planted
     silent.__doc__ = "A part."
     with pytest.raises(TypeError, match="silent has no words for mute"):
-        Typed().of(silent)
+        Shapes().of(silent)
     bare = TypedDict("bare", {"named": Name})  # noqa: UP013
     bare.__doc__ = None
     with pytest.raises(TypeError, match="bare has no words for itself"):
-        Typed().of(bare)
-
-
-def test_the_makers_of_documents_return_their_types() -> None:
-    """`dict[str, Any]` would let a key be renamed that mypy should have refused."""
-    returned = {
-        f"{path.stem}.{one.name}": ast.unparse(one.returns)
-        for path in MODULES
-        for one in ast.parse(path.read_text()).body
-        if isinstance(one, ast.FunctionDef) and one.returns
-    }
-    assert len(returned) > 30
-    assert {name for name, what in returned.items() if "Any" in what or what.startswith("dict")} == UNTYPED
+        Shapes().of(bare)
 
 
 def test_a_key_that_is_renamed_where_it_is_defined_is_another_document() -> None:
     hints = dict(get_type_hints(SweepDocument, include_extras=True))
-    before = schema_of("virtune/sweep/3", "A sweep", SweepDocument, Typed())
-    assert before == (ROOT / "docs" / "reference" / "sweep.schema.json").read_text().replace(
-        "One stack under more and more load", "A sweep"
-    )
+    title, page = DOCUMENTS["sweep"][0], "sweep.schema.json"
+    assert Shapes().document(title, SweepDocument) == (ROOT / "docs" / "reference" / page).read_text()
     hints["knees"] = hints.pop("knee")
     renamed = TypedDict("renamed", hints)  # type: ignore[misc]
     renamed.__doc__ = SweepDocument.__doc__
-    after = schema_of("virtune/sweep/3", "A sweep", renamed, Typed())
     with pytest.raises(ValueError, match=r"knee\b.* knees\b"):
-        record({"sweep": after})
+        record({page: Shapes().document(title, renamed)})

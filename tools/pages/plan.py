@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tools.pages.markdown import code, plain, table, whole
-from tools.schemas.plan import begins_with, document
+from tools.schemas.documents import begins_with, plan_document
 from virtune.model.knob import describe_domain
 from virtune.model.knobs import KNOBS
 
@@ -58,7 +58,7 @@ def _preface() -> Iterator[str]:
 
 
 def _keys() -> Iterator[str]:
-    properties: Mapping[str, Any] = document()["properties"]
+    properties: Mapping[str, Any] = plan_document()["properties"]
     yield "## Keys\n"
     yield "All may be left out, as long as `[vary]` and `[[arm]]` make two arms together.\n"
     yield from table(

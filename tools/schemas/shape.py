@@ -1,18 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build JSON Schema: shapes derived from the model's dataclasses.
+"""Build JSON Schema from types: TypedDicts, and the model's dataclasses as they are written plainly.
 
-The shape of a dataclass comes from its annotations, the descriptions of its fields from a table. A field without a
-description stops the generation, and so does a description without a field, so that a schema cannot become stale.
+The words of a key stand beside its type (`Annotated`). A key without words stops the generation, so that no schema
+becomes stale.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
-from types import NoneType, UnionType
-from typing import Any, Literal, NewType, Union, get_args, get_origin, get_type_hints
+from functools import reduce
+from operator import or_
+from types import GenericAlias, NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NewType,
+    NotRequired,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from virtune.model.facts import Unknown
+from virtune.report.json.document import Keys
 
 Schema = dict[str, Any]
 
@@ -44,17 +58,134 @@ def table(description: str, properties: Mapping[str, Schema], *, optional: Itera
     }
 
 
-def word(description: str, words: Iterable[str]) -> Schema:
-    """Return one of a few words."""
-    return {"description": description, "enum": [str(one) for one in words]}
+class Shapes:
+    """Reads types into schemas; dataclasses become definitions, and so do the types in `named`, a union one of its
+    members.
+
+    `keys` say what a mapping with such keys is, given the schema of its values. A class among the notes on a key is
+    the dataclass whose fields its plain value has. `rules` are what holds between the keys of a type. `words` are
+    those of fields of dataclasses, by `Class.field`, that have none beside their types; `left_out` are the fields
+    that no document has.
+    """
+
+    def __init__(
+        self,
+        *,
+        named: Mapping[Any, str] | None = None,
+        keys: Mapping[Keys, Callable[[Schema], Schema]] | None = None,
+        rules: Mapping[Any, Schema] | None = None,
+        words: Mapping[str, str] | None = None,
+        left_out: frozenset[str] = frozenset(),
+    ) -> None:
+        self._named, self._keys, self._rules = named or {}, keys or {}, rules or {}
+        self._words, self._left_out = words or {}, left_out
+        self.definitions: dict[str, Schema] = {}
+
+    def document(self, title: str, kind: Any) -> str:
+        """Return the text of a document's schema file."""
+        body = self._table(kind)
+        return written(body["properties"]["schema"]["const"], title, body, self.definitions)
+
+    def of(self, annotation: Any) -> Schema:
+        """Return the schema of a type; raises TypeError for a key that has no words, and for what JSON has not."""
+        origin, arguments = get_origin(annotation), get_args(annotation)
+        if annotation is Any:
+            return {}
+        if annotation is Unknown:
+            return {"type": "null"}
+        if origin is NotRequired:
+            return self.of(arguments[0])
+        if origin is Annotated:
+            return self._described(*arguments)
+        if is_typeddict(annotation):
+            return self._defined(annotation) if annotation in self._named else self._table(annotation)
+        if isinstance(annotation, type) and is_dataclass(annotation):
+            return self._reference(annotation)
+        if origin in (Union, UnionType):
+            return self._union(arguments)
+        return self._plain(origin, arguments, annotation)
+
+    def _plain(self, origin: object, arguments: tuple[Any, ...], annotation: Any) -> Schema:
+        if origin is None and annotation in _SIMPLE:
+            return {"type": _SIMPLE[annotation]}
+        if isinstance(annotation, NewType):
+            return self.of(annotation.__supertype__)
+        if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+            return {"enum": [member.value for member in annotation]}
+        if origin is Literal:
+            return {"const": arguments[0]} if len(arguments) == 1 else {"enum": list(arguments)}
+        if origin is list or (origin is tuple and arguments[1:] == (...,)):
+            return {"type": "array", "items": self.of(arguments[0])}
+        if origin is tuple:
+            members = [self.of(one) for one in arguments]
+            return {"type": "array", "prefixItems": members, "items": False, "minItems": len(members)}
+        if origin is Mapping:
+            return {"type": "object", "additionalProperties": self.of(arguments[1])}
+        raise TypeError(f"no schema for {annotation}")
+
+    def _union(self, members: tuple[Any, ...]) -> Schema:
+        rest = [one for one in members if one is not NoneType]
+        if all(map(is_typeddict, rest)) and (whole := reduce(or_, rest)) in self._named:
+            return self._defined(whole) if len(rest) == len(members) else _maybe(self._defined(whole))
+        return _either([self.of(one) for one in members])
+
+    def _described(self, kind: Any, *notes: object) -> Schema:
+        """The words come after the type, and limits last."""
+        found = self.of(kind)
+        limits: Schema = {}
+        for note in notes:
+            if isinstance(note, (type, UnionType, GenericAlias)):
+                found = self.of(note)
+            elif isinstance(note, str):
+                found = {key: found[key] for key in ("type",) if key in found} | {"description": note} | {
+                    key: value for key, value in found.items() if key not in ("type", "description")
+                }  # fmt: skip
+            elif isinstance(note, Keys):
+                limits |= self._keys[note](found["additionalProperties"])
+            elif isinstance(note, Mapping):
+                limits |= note
+        if limits.keys() & {"const", "enum", "$ref", "anyOf"}:
+            found.pop("type", None)
+        return found | limits
+
+    def _defined(self, kind: Any) -> Schema:
+        name = self._named[kind]
+        if name not in self.definitions:
+            self.definitions[name] = {}  # holds its place among the others while its keys are read
+            one_of = get_args(kind)
+            self.definitions[name] = {"oneOf": [*map(self.of, one_of)]} if one_of else self._table(kind)
+        return {"$ref": f"#/$defs/{name}"}
+
+    def _reference(self, kind: Any) -> Schema:
+        name = kind.__name__
+        if name not in self.definitions:
+            self.definitions[name] = {}
+            hints = get_type_hints(kind, include_extras=True)
+            known = {one.name: f"{name}.{one.name}" for one in fields(kind)}
+            self.definitions[name] = self._checked(
+                kind, {one: self._field(key, hints[one]) for one, key in known.items() if key not in self._left_out}
+            )
+        return {"$ref": f"#/$defs/{name}"}
+
+    def _field(self, key: str, annotation: Any) -> Schema:
+        found = self.of(annotation)
+        words = found.get("description") or self._words.get(key)
+        return ({"description": words} if words else {}) | found
+
+    def _table(self, kind: Any) -> Schema:
+        hints = get_type_hints(kind, include_extras=True)
+        return self._checked(kind, {key: self.of(one) for key, one in hints.items()})
+
+    def _checked(self, kind: Any, properties: Mapping[str, Schema]) -> Schema:
+        silent = [key for key, schema in properties.items() if not schema.get("description")]
+        if silent or not kind.__doc__:
+            raise TypeError(f"{kind.__name__} has no words for {', '.join(silent) or 'itself'}")
+        words = " ".join(kind.__doc__.partition("\n\n")[0].split())
+        optional = getattr(kind, "__optional_keys__", ())
+        return table(words, properties, optional=optional) | self._rules.get(kind, {})
 
 
-def exactly(description: str, value: object) -> Schema:
-    """Return a value that never changes."""
-    return {"description": description, "const": value}
-
-
-def maybe(schema: Schema) -> Schema:
+def _maybe(schema: Schema) -> Schema:
     """Return the same or null; the description stays where a reader looks for it."""
     if "enum" in schema:
         return {**schema, "enum": [*schema["enum"], None]}
@@ -65,62 +196,6 @@ def maybe(schema: Schema) -> Schema:
     return {**said, "anyOf": [bare, {"type": "null"}]}
 
 
-class Shapes:
-    """Reads dataclasses into definitions. `words` are by `Class.field`; the fields in `left_out` are not written."""
-
-    def __init__(self, words: Mapping[str, str], *, left_out: frozenset[str] = frozenset()) -> None:
-        self._words, self._left_out = words, left_out
-        self._said: set[str] = set()
-        self.definitions: dict[str, Schema] = {}
-
-    def of(self, annotation: Any) -> Schema:
-        """Return the schema of values of a type as `dataclasses.asdict` and `json` write them."""
-        if isinstance(annotation, type) and annotation in _SIMPLE:
-            return {"type": _SIMPLE[annotation]}
-        if annotation is Unknown:
-            return {"type": "null"}
-        if isinstance(annotation, NewType):
-            return self.of(annotation.__supertype__)
-        if isinstance(annotation, type) and is_dataclass(annotation):
-            return self._reference(annotation)
-        if isinstance(annotation, type) and issubclass(annotation, StrEnum):
-            return {"enum": [member.value for member in annotation]}
-        return self._composed(get_origin(annotation), get_args(annotation), annotation)
-
-    def unused(self) -> list[str]:
-        """Return the words that no field asked for."""
-        return sorted(set(self._words) - self._said)
-
-    def _composed(self, origin: object, arguments: tuple[Any, ...], annotation: object) -> Schema:
-        if origin in (Union, UnionType):
-            return _either([self.of(one) for one in arguments])
-        if origin is Literal:
-            return {"enum": list(arguments)}
-        if origin is list or (origin is tuple and arguments[1:] == (...,)):
-            return {"type": "array", "items": self.of(arguments[0])}
-        if origin is tuple:
-            count = len(arguments)
-            members = [self.of(one) for one in arguments]
-            return {"type": "array", "prefixItems": members, "items": False, "minItems": count}
-        if origin is Mapping:
-            return {"type": "object", "additionalProperties": self.of(arguments[1])}
-        raise TypeError(f"no schema for {annotation}")
-
-    def _reference(self, kind: Any) -> Schema:
-        name = kind.__name__
-        if name not in self.definitions:
-            self.definitions[name] = {}  # holds its place among the others while its fields are read
-            hints = get_type_hints(kind)
-            described = (one.name for one in fields(kind) if f"{name}.{one.name}" not in self._left_out)
-            properties = {one: self._field(f"{name}.{one}", hints[one]) for one in described}
-            self.definitions[name] = table(first_paragraph(kind), properties)
-        return {"$ref": f"#/$defs/{name}"}
-
-    def _field(self, name: str, annotation: Any) -> Schema:
-        self._said.add(name)
-        return {"description": self._words[name], **self.of(annotation)}
-
-
 def _either(schemas: list[Schema]) -> Schema:
     """Return any of several; null is said once, and types that are only a name share one list."""
     unique = [schema for index, schema in enumerate(schemas) if schema not in schemas[:index]]
@@ -128,10 +203,5 @@ def _either(schemas: list[Schema]) -> Schema:
         return {"type": [schema["type"] for schema in unique]}
     rest = [schema for schema in unique if schema != {"type": "null"}]
     if len(rest) == 1 and len(unique) == 2:
-        return maybe(rest[0])
+        return _maybe(rest[0])
     return {"anyOf": unique}
-
-
-def first_paragraph(kind: Any) -> str:
-    """Return the first paragraph of a docstring, as one line."""
-    return " ".join((kind.__doc__ or "").partition("\n\n")[0].split())

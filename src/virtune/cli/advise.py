@@ -15,7 +15,7 @@ from virtune.model.errors import UsageError
 from virtune.model.finding import Unread
 from virtune.model.store_place import StorePlace
 from virtune.model.text import printable
-from virtune.report.json.advice import AdvisedDomain, advice_document, advised_domain
+from virtune.report.json.audit import AdvisedDomain, advice_document, advised_domain
 
 
 @click.command("advise")

@@ -30,7 +30,7 @@ def command(studies: tuple[str, ...], *, parallel: int | None, as_json: bool, st
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.flows.stored.derive import DerivedStudy, derive_studies
     from virtune.model.measurement import METHOD
-    from virtune.report.json.derive import derive_document
+    from virtune.report.json.listing import derive_document
     from virtune.report.words import count_text
     from virtune.workers import cpus
 

@@ -125,7 +125,7 @@ def _answers(words: str | None) -> Callable[[Diagnosis], Diagnosis]:
 
 def _write(found: tuple[Diagnosis, ...], report: Path | None, *, as_json: bool, verbose: bool) -> None:
     from virtune.cli.common.output import put, screen_lines
-    from virtune.report.json.diagnose import diagnose_document
+    from virtune.report.json.live import diagnose_document
     from virtune.report.pages.diagnose import DiagnosisScreen, render
 
     if report is not None:

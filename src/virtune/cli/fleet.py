@@ -66,7 +66,7 @@ def inventory(*, as_json: bool, **words: Any) -> None:
 
     found = list(addressed(hosts_of(fleet_of(words))))
     if as_json:
-        from virtune.report.json.fleet_inventory import inventory_document
+        from virtune.report.json.fleet import inventory_document
 
         click.echo(json.dumps(inventory_document(found), indent=2))
         return

@@ -42,7 +42,7 @@ def command(
 
     facts, remarks = probe(scratch)
     if as_json:
-        from virtune.report.json.probe import probe_document
+        from virtune.report.json.host import probe_document
 
         click.echo(json.dumps(probe_document(facts, remarks), indent=2))
         return 0
@@ -55,7 +55,7 @@ def command(
 def _domains(paths: tuple[Path, ...], connect: str | None, domains: tuple[str, ...], *, as_json: bool) -> int:
     from virtune.flows.domains.domains import everywhere
     from virtune.flows.domains.probe_domains import probe_domains
-    from virtune.report.json.domains import domains_document
+    from virtune.report.json.audit import domains_document
     from virtune.report.pages.audit import domains_page
 
     found, unread = probe_domains(everywhere(paths, connect, domains, here=False))

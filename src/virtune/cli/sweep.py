@@ -99,7 +99,7 @@ def show_sweep(store: "Store", known: "LoadSweep", out: "ResultOutput", *, brief
 
         write_report(out.report, page=lambda: report_html(store, known.study.id), plain=lambda: text)
     if out.as_json:
-        from virtune.report.json.sweep import sweep_document
+        from virtune.report.json.result import sweep_document
 
         click.echo(json.dumps(sweep_document(known, result, facts=record.facts), indent=2))
     else:

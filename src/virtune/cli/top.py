@@ -217,7 +217,7 @@ def _replay(path: Path, *, once: bool, as_json: bool, as_csv: bool, interval: fl
 
 def _print(found: "TopFrame", *, as_json: bool) -> None:
     if as_json:
-        from virtune.report.json.top import top_document
+        from virtune.report.json.live import top_document
 
         click.echo(json.dumps(top_document(found), indent=2))
         return

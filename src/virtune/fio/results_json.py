@@ -23,9 +23,8 @@ from typing import Any
 from virtune.fio.consistency import stream_contradictions
 from virtune.fio.job_options import MOST_JOBS, canonical, facts_of, shown
 from virtune.model.errors import ReadError
-from virtune.model.measurement import DeviceUse, FioResult, Histogram, Latency, LoadResult, Stream
+from virtune.model.measurement import STREAMS, DeviceUse, FioResult, Histogram, Latency, LoadResult, Stream
 
-DIRECTIONS = ("read", "write", "trim", "mixed")
 KIB = 1024
 SECTOR = 512
 ALL_CLIENTS = "All clients"
@@ -234,7 +233,7 @@ def _flows(entry: FioObject, where: str) -> tuple[Stream, ...]:
     """The directions with I/O. `mixed` is the sum of the others, and is used only where it is alone."""
     found = [
         _flow(direction, _object(entry, direction, where), f"{where}.{direction}")
-        for direction in DIRECTIONS
+        for direction in STREAMS
         if direction in entry
     ]
     streams = tuple(stream for stream in found if stream is not None)

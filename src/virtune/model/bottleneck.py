@@ -186,6 +186,11 @@ class Bottleneck:
     rounds: int = 1
     of: int = 1
 
+    @property
+    def text(self) -> str:
+        """The cause in words."""
+        return CAUSE_WORDS[self.cause]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:

@@ -2,6 +2,7 @@
 """Fitness: whether a host is fit for measurements, judged by an A/A test (two arms with the same stack)."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from virtune.model.reason import Reason
 from virtune.model.remark import Remark
@@ -12,9 +13,9 @@ from virtune.model.verdict import Interval, Verdict
 class Drift:
     """The drift of the rate over the whole check, as a share per minute, with its 95 % confidence interval."""
 
-    per_minute: float
-    low: float
-    high: float
+    per_minute: Annotated[float, "The change in a minute as a share (0.01 is +1 %)."]
+    low: Annotated[float, "The lower end of its interval (95 %)."]
+    high: Annotated[float, "The upper end of its interval (95 %)."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +25,11 @@ class SliceNoise:
     `cost` is the relative time that slices of this length need for the same precision; the cheapest length has 1.
     """
 
-    seconds: float
-    pairs: int
-    sd: float
-    blocks_per_minute: float
-    cost: float
+    seconds: Annotated[float, "The length, in seconds."]
+    pairs: Annotated[int, "Neighbouring trials that the noise rests on, a count."]
+    sd: Annotated[float, "Standard deviation of ln(slice / slice of the next trial)."]
+    blocks_per_minute: Annotated[float, "Pairs of such trials that fit into a minute."]
+    cost: Annotated[float, "Time until a difference is known as well, against the best length."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,24 +38,26 @@ class Reach:
     none.
     """
 
-    minutes: int
-    blocks: int
-    smallest: float | None
+    minutes: Annotated[int, "Minutes of two arms in turn."]
+    blocks: Annotated[int, "Pairs of trials in them, with slices of the best length."]
+    smallest: Annotated[
+        float | None, "The smallest difference detected with 90 % power (0.05 is 5 %); null where nothing is."
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateStanding:
     """The trials' readings at one gate: `clear`, `near` (half of its first limit), `warns` or `invalid`."""
 
-    id: str
-    label: str
-    unit: str
-    readings: int
-    median: float
-    worst: float
-    flag: float | None
-    invalid: float | None
-    standing: str
+    id: Annotated[str, "The gate; docs/reference/remarks.md lists them."]
+    label: Annotated[str, "What it is about."]
+    unit: Annotated[str, "share (0 to 1), count, 1/s, s, or C (degrees above the drive's own limit)."]
+    readings: Annotated[int, "Attempts that were read, a count."]
+    median: Annotated[float, "The median reading."]
+    worst: Annotated[float, "The worst reading."]
+    flag: Annotated[float | None, "Readings above this are a warning; null without such a limit."]
+    invalid: Annotated[float | None, "Readings above this invalidate a trial; null without such a limit."]
+    standing: Annotated[str, "clear, near (half of its first limit), warns or invalid, by the worst reading."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +75,12 @@ class SelfTest:
 class Neighbour:
     """Another process that was active meanwhile: its mean CPU use in CPUs, and its disk I/O in bytes a second."""
 
-    pid: int
-    name: str
-    cpus: float
-    bandwidth_bps: float | None
+    pid: Annotated[int, "The number of the process."]
+    name: Annotated[str, "Its name."]
+    cpus: Annotated[float, "CPUs that it used in the mean."]
+    bandwidth_bps: Annotated[
+        float | None, "Bytes a second that it moved at the storage layer; null where we may not see that."
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

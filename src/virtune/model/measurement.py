@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
 from operator import itemgetter
+from typing import Annotated
 
 from virtune.model.metric import DIRECTIONS, Distribution
 from virtune.model.remark import Remark, Weight
@@ -108,13 +109,15 @@ class Latency:
     `histogram` comes from `json+`; `percentiles` (percent, ns) from `json` or text, where no bins exist.
     """
 
-    count: int | None = None
-    mean_ns: float
-    min_ns: float | None = None
-    max_ns: float | None = None
-    stddev_ns: float | None = None
+    count: Annotated[int | None, "Latencies that were counted."] = None
+    mean_ns: Annotated[float, "The mean in nanoseconds."]
+    min_ns: Annotated[float | None, "The smallest in nanoseconds."] = None
+    max_ns: Annotated[float | None, "The largest in nanoseconds."] = None
+    stddev_ns: Annotated[float | None, "The standard deviation in nanoseconds."] = None
     histogram: Histogram | None = None
-    percentiles: tuple[tuple[float, float], ...] = ()
+    percentiles: Annotated[
+        tuple[tuple[float, float], ...], "Pairs of percent and nanoseconds, as the source printed them."
+    ] = ()
 
     def percentile(self, percent: float) -> float | None:
         """Return a percentile in ns from the bins, else as the source printed it, else None."""
@@ -123,26 +126,34 @@ class Latency:
         return dict(self.percentiles).get(percent)
 
 
+STREAMS = ("read", "write", "trim", "mixed")
+"""The directions of what fio reports; all of them as one where it was told so."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
     """One direction (`read`, `write` or `trim`) of one load."""
 
-    direction: str
-    ios: int | None
-    bytes: int | None
-    seconds: float | None
-    iops: float
-    bandwidth_bps: float
-    iops_samples: int | None = None
-    iops_min: float | None = None
-    iops_max: float | None = None
-    iops_mean: float | None = None
-    iops_stddev: float | None = None
-    short_ios: int = 0
-    dropped_ios: int = 0
-    slat: Latency | None = None
-    clat: Latency | None = None
-    lat: Latency | None = None
+    direction: Annotated[str, "read, write or trim; `mixed` where fio was told to sum them up.", {"enum": [*STREAMS]}]
+    ios: Annotated[int | None, "Completed I/Os, a count."]
+    bytes: Annotated[int | None, "Bytes moved."]
+    seconds: Annotated[float | None, "How long it ran, in seconds."]
+    iops: Annotated[
+        float, "Operations a second as fio says; the metrics count completions, which a ramp makes more of."
+    ]
+    bandwidth_bps: Annotated[float, "Bytes a second."]
+    iops_samples: Annotated[int | None, "Samples of the operations a second that the next four rest on, a count."] = (
+        None
+    )
+    iops_min: Annotated[float | None, "The smallest sample, in operations a second."] = None
+    iops_max: Annotated[float | None, "The largest sample, in operations a second."] = None
+    iops_mean: Annotated[float | None, "The mean of the samples, in operations a second."] = None
+    iops_stddev: Annotated[float | None, "The standard deviation of the samples, in operations a second."] = None
+    short_ios: Annotated[int, "I/Os that came back incomplete, a count."] = 0
+    dropped_ios: Annotated[int, "I/Os that were dropped, a count."] = 0
+    slat: Annotated[Latency | None, "Submission latency: the time in the call that hands an I/O over."] = None
+    clat: Annotated[Latency | None, "Completion latency: from there until the I/O was seen to be done."] = None
+    lat: Annotated[Latency | None, "Total latency: both together."] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,16 +163,18 @@ class DeviceUse:
     `read_seconds` and `write_seconds` are the time that all requests spent at the device, added up (fio's ticks).
     """
 
-    name: str
-    reads: int
-    writes: int
-    read_bytes: int | None = None
-    written_bytes: int | None = None
-    read_merges: int | None = None
-    write_merges: int | None = None
-    read_seconds: float | None = None
-    write_seconds: float | None = None
-    busy_percent: float
+    name: Annotated[str, "The kernel's name of the device."]
+    reads: Annotated[int, "Read requests that it completed, a count."]
+    writes: Annotated[int, "Write requests that it completed, a count."]
+    read_bytes: Annotated[int | None, "Bytes read."] = None
+    written_bytes: Annotated[int | None, "Bytes written."] = None
+    read_merges: Annotated[int | None, "Reads that were merged into other requests, a count."] = None
+    write_merges: Annotated[int | None, "Writes that were merged into other requests, a count."] = None
+    read_seconds: Annotated[float | None, "The time that all reads spent at the device, added up, in seconds."] = None
+    write_seconds: Annotated[float | None, "The time that all writes spent at the device, added up, in seconds."] = (
+        None
+    )
+    busy_percent: Annotated[float, "The share of time in which it had a request, in %."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,30 +191,43 @@ class LoadResult:
     in seconds since 1970 (fio 3.36 and later).
     """
 
-    name: str
-    engine: str | None
-    pattern: str | None
-    block_size: int | None
-    direct: bool | None
-    jobs: int
-    depth: int | None
-    error: int
-    streams: tuple[Stream, ...]
-    usr_percent: float | None
-    sys_percent: float | None
-    context_switches: int | None = None
-    major_faults: int | None = None
-    minor_faults: int | None = None
-    sync: Latency | None = None
-    depth_levels: tuple[tuple[str, float], ...] = ()
-    submit_levels: tuple[tuple[str, float], ...] = ()
-    complete_levels: tuple[tuple[str, float], ...] = ()
-    rate_asked_iops: float | None = None
-    errors: int = 0
-    options: tuple[tuple[str, str], ...] | None = None
-    group: int | None = None
-    sections: bool = False
-    began: float | None = None
+    name: Annotated[str, "The name of the job or of the group."]
+    engine: Annotated[str | None, "fio's I/O engine; null where the source does not say."]
+    pattern: Annotated[str | None, "fio's `rw` word; null where the source does not say."]
+    block_size: Annotated[int | None, "The size of a request in bytes; null where the source does not say one."]
+    direct: Annotated[
+        bool | None, "Whether O_DIRECT was asked for; null where it is not known, or no file was opened."
+    ]
+    jobs: Annotated[int, "Jobs that were reported together."]
+    depth: Annotated[int | None, "I/Os in flight that were asked for, over all jobs (iodepth x numjobs)."]
+    error: Annotated[int, "The error number that the job ended with; 0 is none."]
+    streams: Annotated[tuple[Stream, ...], "What was done, by direction."]
+    usr_percent: Annotated[float | None, "User CPU time in % of one CPU, in the mean over the jobs."]
+    sys_percent: Annotated[float | None, "Kernel CPU time in % of one CPU, in the mean over the jobs."]
+    context_switches: Annotated[int | None, "Context switches, a count."] = None
+    major_faults: Annotated[int | None, "Page faults that read from a disk, a count."] = None
+    minor_faults: Annotated[int | None, "Page faults without a read, a count."] = None
+    sync: Annotated[Latency | None, "The latency of fsync and its like; null without any."] = None
+    depth_levels: Annotated[
+        tuple[tuple[str, float], ...],
+        "Pairs of fio's class of I/Os in flight (1, 2, 4, .. >=64) and the share of requests issued with that many,"
+        " 0 to 1.",
+    ] = ()
+    submit_levels: Annotated[tuple[tuple[str, float], ...], "The same classes, of I/Os submitted by one call."] = ()
+    complete_levels: Annotated[tuple[tuple[str, float], ...], "The same classes, of I/Os completed by one call."] = ()
+    rate_asked_iops: Annotated[
+        float | None, "The load that was offered, in operations a second over all jobs; null for a closed loop."
+    ] = None
+    errors: Annotated[int, "I/Os that failed while fio went on, a count."] = 0
+    options: Annotated[
+        tuple[tuple[str, str], ...] | None,
+        "Pairs of name and value: the job's options as fio echoes them; null where it does not.",
+    ] = None
+    group: Annotated[int | None, "fio's number of the reporting group; null where the source does not say."] = None
+    sections: Annotated[
+        bool, "Whether several job sections stand here as one; then only what all of them share is known."
+    ] = False
+    began: Annotated[float | None, "When the job started, in seconds since 1970; null before fio 3.36."] = None
 
     def option(self, name: str) -> str | None:
         """Return a job option as fio echoed it; None when it was not set, or is not known."""

@@ -8,7 +8,7 @@ always in its canonical form and two equal Stacks compare equal.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from virtune.model.knob import Knob
 from virtune.model.machine import MEMORY, Machine, Pins, mapping_of
@@ -176,17 +176,27 @@ class Stack:
     rig `libvirt` and no other.
     """
 
-    rig: Rig = "storage-daemon"
-    domain: str | None = None
+    rig: Annotated[Rig, "What brings the stack up; `metal` is no QEMU at all, and the rest then means nothing."] = (
+        "storage-daemon"
+    )
+    domain: Annotated[str | None, "The libvirt domain that the disk is plugged into, of rig `libvirt` only."] = None
     export: ExportKind = "nbd"
-    num_queues: int | None = None
-    iothread: bool | None = None
-    poll_max_ns: int | None = None
+    num_queues: Annotated[int | None, "Queues of a vhost-user-blk export; null is one."] = None
+    iothread: Annotated[
+        bool | None, "Whether an IOThread serves the export; null is the default of the kind of export."
+    ] = None
+    poll_max_ns: Annotated[int | None, "How long that IOThread polls at most, in ns; null is QEMU's default."] = None
     thread_pool_max: int | None = None
-    machine: Machine = field(default_factory=Machine)
-    pins: Pins = field(default_factory=Pins)
-    device: Device = field(default_factory=Device)
-    disk: Disk = field(default_factory=Disk)
+    machine: Annotated[
+        Machine, "The guest besides its disk, of rig `qemu` only; null is what virtune's guests get unasked."
+    ] = field(default_factory=Machine)
+    pins: Annotated[Pins, "Where the guest's threads run, of rig `qemu` only; null is on any CPU."] = field(
+        default_factory=Pins
+    )
+    device: Annotated[Device, "The disk as a guest sees it, of rig `qemu` only; null is QEMU's default."] = field(
+        default_factory=Device
+    )
+    disk: Annotated[Disk, "The disk; null is QEMU's default."] = field(default_factory=Disk)
     guests: int = 1
     idle_guests: int = 0
     spread: str | None = None

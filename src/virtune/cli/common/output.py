@@ -67,7 +67,7 @@ def show_check(
 
     found = fitness(record, around=around)
     if as_json:
-        from virtune.report.json.check import check_document
+        from virtune.report.json.host import check_document
 
         click.echo(json.dumps(check_document(found), indent=2))
         return

@@ -24,7 +24,7 @@ from virtune.model.result import Result
 from virtune.model.store_place import StorePlace
 from virtune.model.study_options import StudyOptions
 from virtune.report.html.other_pages import proof_page
-from virtune.report.json.diagnose import diagnose_document
+from virtune.report.json.live import diagnose_document
 from virtune.report.markdown import proof_markdown
 from virtune.report.pages.diagnose import DiagnosisScreen, render
 from virtune.store.store import Store

@@ -119,7 +119,7 @@ def _told(change: "FleetChange", found: "Sequence[ChangedHost]", *, as_json: boo
     """Write what was done on every host; returns the exit code."""
     failed = any(one.failed for one in found)
     if as_json:
-        from virtune.report.json.fleet_apply import apply_document
+        from virtune.report.json.fleet import apply_document
 
         click.echo(json.dumps(apply_document(change, found), indent=2))
         return FAILED if failed else 0

@@ -38,10 +38,10 @@ def probe(*, as_json: bool, **words: Any) -> int:
     from virtune.flows.fleet.ask import ask_document
     from virtune.flows.fleet.inventory import hosts_of
     from virtune.model.fleet import HostAnswer, Unreached
-    from virtune.report.json.probe import SCHEMA
+    from virtune.report.json.host import PROBE
 
     hosts = hosts_of(fleet_of(words))
-    answers = ask_document(hosts, access_of(words), ["probe", "--json"], schema=SCHEMA, say=progress(words))
+    answers = ask_document(hosts, access_of(words), ["probe", "--json"], schema=PROBE, say=progress(words))
     lost = [one for one in answers if isinstance(one, Unreached)]
     facts = [(one, flat(one.document.get("host"))) for one in answers if isinstance(one, HostAnswer)]
     differing = differences({one.host.name: mine for one, mine in facts})
@@ -104,11 +104,11 @@ def audit(
     from virtune.flows.fleet.ask import ask_document
     from virtune.flows.fleet.audit import audits_of
     from virtune.flows.fleet.inventory import hosts_of
-    from virtune.report.json.audit import SCHEMA
+    from virtune.report.json.audit import AUDIT
     from virtune.report.pages.fleet import together
 
     hosts, asked = hosts_of(fleet_of(words)), _words(paths, connect, ignore, here=here)
-    answers = ask_document(hosts, access_of(words), asked, schema=SCHEMA, ok=(0, UNREADABLE), say=progress(words))
+    answers = ask_document(hosts, access_of(words), asked, schema=AUDIT, ok=(0, UNREADABLE), say=progress(words))
     audits, lost = audits_of(answers)
     audited, unread = together(audits)
     if html is not None:
@@ -142,10 +142,10 @@ def _write_page(
     from virtune.flows.reports.report import page_html
     from virtune.model.fleet import HostAnswer
     from virtune.report.html.other_pages import fleet_audit_page
-    from virtune.report.json.probe import SCHEMA
+    from virtune.report.json.host import PROBE
 
     hosts = [one.host for one in audits]
-    answers = ask_document(hosts, access, ["probe", "--json"], schema=SCHEMA) if len(hosts) > 1 else []
+    answers = ask_document(hosts, access, ["probe", "--json"], schema=PROBE) if len(hosts) > 1 else []
     found = [one for one in answers if isinstance(one, HostAnswer)]
     differing = differences({one.host.name: flat(one.document.get("host")) for one in found})
     write_text(path, page_html(fleet_audit_page(audits, lost, differing)))

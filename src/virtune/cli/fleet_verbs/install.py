@@ -43,7 +43,7 @@ def install(
     from virtune.flows.fleet.install import install as install_on
     from virtune.flows.fleet.inventory import hosts_of
     from virtune.model.fleet import Unreached
-    from virtune.report.json.fleet_install import install_document
+    from virtune.report.json.fleet import install_document
     from virtune.report.pages.fleet import lost_lines
 
     wish = InstallWish(

@@ -75,7 +75,7 @@ def gather(studies: tuple[str, ...], *, folder: Path, store: "StorePlace | None"
     from virtune.flows.fleet import gather as fleet_gather
     from virtune.flows.fleet.inventory import hosts_of
     from virtune.model.fleet import Unreached
-    from virtune.report.json.fleet_gather import GatheredHost, gather_document
+    from virtune.report.json.fleet import GatheredHost, gather_document
     from virtune.report.pages.fleet import lost_lines
 
     hosts = hosts_of(fleet_of(words))
@@ -137,7 +137,7 @@ def report(
         write_text(html, page_html(fleet_report_page(found)))
         click.echo(f"page: {html}", err=True)
     if as_json:
-        from virtune.report.json.fleet_report import report_document
+        from virtune.report.json.fleet import report_document
 
         click.echo(json.dumps(report_document(found), indent=2))
         return

@@ -86,7 +86,7 @@ def run(
         raise _interrupted(run_) from None
     drift = drift_of(run_, found, place)
     if as_json:
-        from virtune.report.json.fleet_run import run_document
+        from virtune.report.json.fleet import run_document
 
         click.echo(json.dumps(run_document(run_, found, drift), indent=2))
     else:
@@ -146,7 +146,7 @@ def status(name: str, *, watch: float | None, stop: bool, as_json: bool, **asked
     from virtune.flows.fleet.forecast import left_seconds
     from virtune.flows.fleet.kept_plans import RUNS
     from virtune.model.fleet_task import TaskState
-    from virtune.report.json.fleet_run import run_document
+    from virtune.report.json.fleet import run_document
     from virtune.report.pages.fleet import run_lines
 
     run_, found = RUNS.find(name), Found()

@@ -16,7 +16,7 @@ from virtune.flows.stored.import_bundle import Merged, merge, read_bundle
 from virtune.model.errors import VirtuneError
 from virtune.model.fleet import FleetHost, Unreached
 from virtune.model.store_place import StorePlace
-from virtune.report.json.listing import SCHEMA as LIST
+from virtune.report.json.listing import LIST
 from virtune.store.rows import SEPARATOR
 from virtune.store.store import Store
 

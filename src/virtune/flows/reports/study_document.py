@@ -12,11 +12,9 @@ from virtune.flows.stored.show import by_todays_method
 from virtune.model.evidence import StudyRecord
 from virtune.model.study import StudyKind
 from virtune.model.tuning import Tuning
-from virtune.report.json.check import check_document
-from virtune.report.json.result import result_document
-from virtune.report.json.sweep import sweep_document
-from virtune.report.json.tune import tuning_document
-from virtune.report.json.tune_parts import TuneDocument
+from virtune.report.json.host import check_document
+from virtune.report.json.result import result_document, sweep_document
+from virtune.report.json.tune import TuneDocument, tuning_document
 from virtune.store.store import Store
 
 

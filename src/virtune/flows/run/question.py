@@ -49,7 +49,7 @@ from virtune.plan.guest_system import with_system
 from virtune.plan.loads import read_loads
 from virtune.plan.planfile import read_plan
 from virtune.probe.reading import read_up_to
-from virtune.report.json.probe import probe_document
+from virtune.report.json.host import probe_document
 from virtune.virsh import default_uri
 
 TRIAL_SECONDS: Mapping[str, float] = OPTIONS["seconds"].default | {"check": 4.0}

@@ -1,15 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The findings of an audit as a JSON document."""
+"""Domains as JSON documents: how they are configured and run, the findings of an audit, and advice."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, TypedDict
 
 from virtune.model.domain import SettingChange
-from virtune.model.finding import Audited, Confidence, Finding, NotLookedAt, PassedOver, Severity, Unread
+from virtune.model.finding import (
+    Audited,
+    Confidence,
+    Finding,
+    LeftAlone,
+    NewFinding,
+    PassedOver,
+    Severity,
+    Subject,
+    Unread,
+)
 from virtune.model.knob import Change, Risk
-from virtune.report.json.document import AT_LEAST_ONE, IDENTITY, NOT_NEGATIVE, Sentence
+from virtune.model.reason import OF_ADVICE, Reason
+from virtune.report.json.document import AT_LEAST_ONE, IDENTITY, NOT_NEGATIVE, OR_NULL, At, Sentence, part
 
-SCHEMA = "virtune/audit/2"
+AUDIT = "virtune/audit/2"
+
+_Number = Annotated[int, "A number.", NOT_NEGATIVE]
 
 
 class TurnPart(TypedDict):
@@ -24,23 +37,28 @@ class FindingPart(TypedDict):
     """What one rule says about one place."""
 
     rule: Annotated[
-        str, "The rule's id, which is stable; docs/reference/rules.md lists them.", {"pattern": "^R[0-9]+$"}
+        str,
+        "The rule's id, which is stable; docs/reference/rules.md lists them.",
+        {"pattern": "^R[0-9]+$"},
+        At("rule.id"),
     ]
-    name: Annotated[str, "The rule's name."]
-    severity: Annotated[Severity, "`error` and `warning` hold as they stand, `try` is worth measuring."]
-    confidence: Annotated[Confidence, "How sure condition and direction are."]
+    name: Annotated[str, "The rule's name.", At("rule.name")]
+    severity: Annotated[
+        Severity, "`error` and `warning` hold as they stand, `try` is worth measuring.", At("rule.severity")
+    ]
+    confidence: Annotated[Confidence, "How sure condition and direction are.", At("rule.confidence")]
     at: Annotated[str, "The disk (`vda`) or controller (`scsi:0`); empty for the domain."]
     line: Annotated[int, "The line of the configuration on which that begins.", AT_LEAST_ONE]
-    seen: Annotated[str, "What was seen."]
-    why: Annotated[str, "Why it matters."]
-    advice: Annotated[str, "What to do, or what to try."]
-    turns: Annotated[list[TurnPart], "The knobs to turn for that; empty where no knob does it."]
+    seen: Annotated[str, "What was seen.", At("seen.seen")]
+    why: Annotated[str, "Why it matters.", At("rule.why")]
+    advice: Annotated[str, "What to do, or what to try.", At("seen.advice")]
+    turns: Annotated[list[TurnPart], "The knobs to turn for that; empty where no knob does it.", At("seen.turns")]
     diff: Annotated[str, "The same as a unified difference of the configuration; empty where there is none."]
-    measure: Annotated[str | None, "The command that settles a thing worth trying."]
+    measure: Annotated[str | None, "The command that settles a thing worth trying.", At("seen.measure")]
     measured: Annotated[list[Sentence], "What kept studies of this host say of the change."]
     takes: Annotated[Change | None, "What it takes to apply it to a VM that runs."]
     risk: Annotated[Risk, "The worst that applying it can do."]
-    source: Annotated[str, "Where the rule is known from."]
+    source: Annotated[str, "Where the rule is known from.", At("rule.source")]
 
 
 class NotLookedAtPart(TypedDict):
@@ -50,7 +68,7 @@ class NotLookedAtPart(TypedDict):
     rules: Annotated[list[Annotated[str, {"pattern": "^R[0-9]+$"}]], "The rules that need it, by their ids."]
 
 
-class _Domain(TypedDict):
+class _AuditedDomain(TypedDict):
     """One domain."""
 
     origin: Annotated[str, "The file that it was read from, or the URI of its libvirt."]
@@ -58,7 +76,9 @@ class _Domain(TypedDict):
     uuid: Annotated[str | None, "Its UUID; null where the file has none."]
     disks: Annotated[int, "How many disks with data it has.", NOT_NEGATIVE]
     not_audited: Annotated[
-        str | None, "Why the rules cannot judge its disks: no findings then mean nothing. null where they can."
+        str | None,
+        "Why the rules cannot judge its disks: no findings then mean nothing. null where they can.",
+        OR_NULL,
     ]
     not_looked_at: Annotated[list[NotLookedAtPart], "What rules could not look at, for want of a fact."]
     findings: Annotated[list[FindingPart], "What was found, the most severe first."]
@@ -83,65 +103,187 @@ class _PassedOver(TypedDict):
 class AuditDocument(TypedDict):
     """What `virtune audit --json` writes."""
 
-    schema: Annotated[str, IDENTITY, {"const": SCHEMA}]
-    domains: Annotated[list[_Domain], "The domains that were read, in the order in which they were."]
+    schema: Annotated[str, IDENTITY, {"const": AUDIT}]
+    domains: Annotated[list[_AuditedDomain], "The domains that were read, in the order in which they were."]
     unread: Annotated[list[_Unread], "What could not be read."]
     passed_over: Annotated[list[_PassedOver], "Folders that hold other files beside VMs."]
+
+
+class _LeftReason(TypedDict):
+    """Why one thing is left alone."""
+
+    at: Annotated[str, "The disk (`vda`); empty for the domain."]
+    rule: Annotated[str | None, "The rule whose finding it was; null where none was asked.", OR_NULL]
+    reason: Annotated[Reason, "The reason as a code, which is stable.", {"enum": [*OF_ADVICE]}, At("why.reason")]
+
+
+class _WarningRule(TypedDict):
+    """The rule behind one warning."""
+
+    at: Annotated[str, "The disk (`vda`) or controller (`scsi:0`); empty for the domain."]
+    rule: Annotated[str, "The rule's id; docs/reference/rules.md lists them."]
+
+
+class AdvisedDomain(TypedDict):
+    """The advice for one domain."""
+
+    origin: Annotated[str, "The file that it was read from, or the URI of its libvirt."]
+    domain: Annotated[str, "Its name."]
+    uuid: Annotated[str | None, "Its UUID; null where the file has none."]
+    turns: Annotated[list[TurnPart], "The changes; empty where nothing is to be changed."]
+    diff: Annotated[str, "The same as a unified difference of the configuration."]
+    commands: Annotated[
+        list[Annotated[str, "A command line."]], "The same as command lines, where the system takes it so."
+    ]
+    warnings: Annotated[
+        list[Annotated[str, "The rule, the place and the reason."]],
+        "Errors and warnings that `virtune audit` has of the changed configuration and had not before.",
+    ]
+    warning_rules: Annotated[list[_WarningRule], "The rules and places of these warnings, in the same order."]
+    left: Annotated[list[Annotated[str, "The place and the reason."]], "What is left alone, and why."]
+    left_reasons: Annotated[list[_LeftReason], "The same as codes and places, in the same order."]
+
+
+class AdviceDocument(TypedDict):
+    """What `virtune advise --json` writes."""
+
+    schema: Annotated[str, IDENTITY, {"const": "virtune/advice/2"}]
+    domains: Annotated[list[AdvisedDomain], "The domains, in the order in which they were read."]
+
+
+class _Shown(TypedDict):
+    """What the process shows of one disk."""
+
+    target: Annotated[str, "The disk's target."]
+    direct: Annotated[bool | None, "Whether the image is open with O_DIRECT; null where that cannot be seen."]
+    aio: Annotated[str | None, "The engine on QEMU's command line; null for a disk that was plugged in later."]
+    no_flush: Annotated[bool | None, "Whether flushes are ignored, on QEMU's command line."]
+
+
+class DomainDiskPart(TypedDict):
+    """One disk. What is not written in the configuration is null."""
+
+    target: Annotated[str, "Its name in the configuration (vda)."]
+    device: Annotated[str, "disk, lun, cdrom or floppy."]
+    bus: Annotated[str | None, "Its bus."]
+    kind: Annotated[
+        str, "What its source is: file, block, network, volume, nvme, vhostuser, none.", At("source.kind")
+    ]
+    source: Annotated[str, "The path, the device, or protocol and name.", At("source.name")]
+    format: Annotated[str | None, "The image's format."]
+    cache: Annotated[str | None, "The cache mode."]
+    io: Annotated[str | None, "The engine."]
+    discard: Annotated[str | None, "What becomes of discards."]
+    detect_zeroes: Annotated[str | None, "What becomes of zeroes."]
+    iothread: Annotated[int | None, "The IOThread that serves it.", NOT_NEGATIVE]
+    iothreads: Annotated[list[_Number], "The IOThreads that its queues are spread over.", At("mapping")]
+    queues: Annotated[int | None, "Its queues.", NOT_NEGATIVE]
+    queue_size: Annotated[int | None, "The size of a queue.", NOT_NEGATIVE]
+    limits: Annotated[Mapping[str, Annotated[int, "The limit.", NOT_NEGATIVE]], "Limits by libvirt's names."]
+    backing: Annotated[int | None, "Images below it, where the configuration lists them.", NOT_NEGATIVE]
+
+
+class RunningPart(TypedDict):
+    """A domain that runs."""
+
+    state: Annotated[str, "The state by libvirt's word."]
+    reason: Annotated[str, "Why it is in that state."]
+    pid: Annotated[int | None, "The QEMU process; null where it is not on this host.", AT_LEAST_ONE]
+    io_urings: Annotated[int | None, "How many io_urings the process holds.", NOT_NEGATIVE, At("rings")]
+    aio_contexts: Annotated[
+        int | None, "How many kernel AIO contexts the process maps.", NOT_NEGATIVE, At("contexts")
+    ]
+    disks: Annotated[list[DomainDiskPart], "Its disks as they are plugged in now.", At("live.disks")]
+    in_force: Annotated[list[_Shown], "What the process shows of them.", At("disks")]
+
+
+class DomainPart(TypedDict):
+    """One domain as it will start next, and as it runs."""
+
+    origin: Annotated[str, "The file that it was read from, or the URI of its libvirt."]
+    domain: Annotated[str, "Its name.", At("name")]
+    uuid: Annotated[str | None, "Its UUID."]
+    kind: Annotated[str, "The hypervisor that it is for (kvm, qemu, xen)."]
+    machine: Annotated[str | None, "The machine type."]
+    vcpus: Annotated[int, "Its vCPUs.", NOT_NEGATIVE]
+    iothreads: Annotated[list[_Number], "The numbers of its IOThreads."]
+    pins: Annotated[
+        Mapping[str, Annotated[str, "A set as libvirt writes it."]],
+        "CPU sets by `vcpu:0`, `iothread:1`, `emulator`.",
+    ]
+    disks: Annotated[list[DomainDiskPart], "Its disks as they will be after a power-off."]
+    running: Annotated[RunningPart | None, "How it runs; null when it does not."]
+    findings: Annotated[list[FindingPart], "Where what is written is not what runs."]
+
+
+class _NotRead(TypedDict):
+    """Something that could not be read."""
+
+    origin: Annotated[str, "Which one."]
+    because: Annotated[str, "Why not."]
+
+
+class DomainsDocument(TypedDict):
+    """What `virtune probe --connect URI --json` writes."""
+
+    schema: Annotated[str, IDENTITY, {"const": "virtune/domains/1"}]
+    domains: Annotated[list[DomainPart], "The domains."]
+    unread: Annotated[list[_NotRead], "What could not be read."]
 
 
 def audit_document(
     audited: Sequence[Audited], unread: Sequence[Unread], passed: Sequence[PassedOver]
 ) -> AuditDocument:
     """Return the document that `virtune audit --json` writes."""
-    return {
-        "schema": SCHEMA,
-        "domains": [
-            {
-                "origin": one.origin,
-                "domain": one.domain,
-                "uuid": one.uuid,
-                "disks": one.disks,
-                "not_audited": one.not_audited or None,
-                "not_looked_at": not_looked_at_part(one.not_looked_at),
-                "findings": [finding_document(finding) for finding in one.findings],
-            }
-            for one in audited
-        ],
-        "unread": [{"origin": one.origin, "because": one.because} for one in unread],
-        "passed_over": [
-            {"origin": one.origin, "count": one.count, "files": one.files, "names": list(one.names)} for one in passed
-        ],
-    }
+    return part(AuditDocument, domains=audited, unread=unread, passed_over=passed)
 
 
-def not_looked_at_part(lacked: Sequence[NotLookedAt]) -> list[NotLookedAtPart]:
-    """Return what rules could not look at as a document's part."""
-    return [{"unknown": one.unknown, "rules": list(one.rules)} for one in lacked]
+def advice_document(domains: Sequence[AdvisedDomain]) -> AdviceDocument:
+    """Return the document that `virtune advise --json` writes."""
+    return part(AdviceDocument, domains=domains)
 
 
-def finding_document(finding: Finding) -> FindingPart:
-    """Return one finding as a document's part."""
-    rule, seen = finding.rule, finding.seen
-    return {
-        "rule": rule.id,
-        "name": rule.name,
-        "severity": rule.severity,
-        "confidence": rule.confidence,
-        "at": finding.at,
-        "line": finding.line,
-        "seen": seen.seen,
-        "why": rule.why,
-        "advice": seen.advice,
-        "turns": [turn_part(turn) for turn in seen.turns],
-        "diff": finding.diff,
-        "measure": seen.measure,
-        "measured": list(finding.measured),
-        "takes": finding.takes,
-        "risk": finding.risk,
-        "source": rule.source,
-    }
+def advised_domain(
+    *,
+    origin: str,
+    domain: str,
+    uuid: str | None,
+    turns: Sequence[SettingChange],
+    diff: str,
+    left: Sequence[LeftAlone],
+    commands: Sequence[str] = (),
+    warnings: Sequence[NewFinding] = (),
+) -> AdvisedDomain:
+    """Return one domain's part of the document."""
+    return part(
+        AdvisedDomain,
+        origin=origin,
+        domain=domain,
+        uuid=uuid,
+        turns=turns,
+        diff=diff,
+        commands=commands,
+        warnings=[one.text for one in warnings],
+        warning_rules=warnings,
+        left=[one.text for one in left],
+        left_reasons=left,
+    )
 
 
-def turn_part(turn: SettingChange) -> TurnPart:
-    """Return a setting change as a document's part."""
-    return {"knob": turn.knob, "at": turn.at, "value": turn.value}
+def domains_document(
+    found: Sequence[tuple[str, Subject, tuple[Finding, ...]]], unread: Sequence[Unread]
+) -> DomainsDocument:
+    """Return the document that `virtune probe --connect URI --json` writes."""
+    return part(DomainsDocument, domains=[_domain(*one) for one in found], unread=unread)
+
+
+def _domain(origin: str, subject: Subject, findings: tuple[Finding, ...]) -> DomainPart:
+    domain = subject.domain
+    return part(
+        DomainPart,
+        domain,
+        origin=origin,
+        iothreads=[thread.number for thread in domain.threads],
+        running=subject.running,
+        findings=findings,
+    )

@@ -1,13 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The types of which documents are made.
+"""The types of which documents are made, and how their parts are made from the model.
 
-A document is a TypedDict. `Annotated` gives each key its words and, as a mapping, its limits in JSON Schema's terms.
-mypy compares it with the code that makes the document, and the published schema is generated from it
-(`tools/schemas/typed.py`).
+A document is a TypedDict. `Annotated` gives each key its words and, as a mapping, its limits in JSON Schema's terms;
+the published schema is generated from it (`tools/schemas/typed.py`). `part` takes each key from the model's attribute
+of the same name, so that only the others are written out; `tests/tidy/test_typed_documents.py` proves that there is
+such an attribute, of a type that the key can hold.
 """
 
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, is_dataclass
 from enum import Enum, auto
-from typing import Annotated
+from functools import cache, partial, reduce
+from operator import attrgetter, or_
+from types import GenericAlias, NoneType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin, is_typeddict
+
+from virtune import __version__
+
+_Part = TypeVar("_Part")
+_Maker = TypeVar("_Maker", bound=Callable[..., Any])
 
 IDENTITY = "What this document is, and the version of its schema."
 """The words of the key `schema`."""
@@ -29,6 +40,20 @@ NOT_NEGATIVE = {"minimum": 0}
 POSITIVE = {"exclusiveMinimum": 0}
 AT_LEAST_ONE = {"minimum": 1}
 NOT_EMPTY = {"minItems": 1}
+SHARE = {"minimum": 0, "maximum": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Where in its source a key's value is, if not in the attribute of its name: `path.iops`; with `or_null` an empty
+    text and a zero there mean that there is none.
+    """
+
+    path: str = ""
+    or_null: bool = False
+
+
+OR_NULL = At(or_null=True)
 
 
 class Keys(Enum):
@@ -45,3 +70,125 @@ class Keys(Enum):
 
     GATES = auto()
     """Of gates; one that is missing was not read."""
+
+
+MAKERS: dict[Any, Callable[[Any], Any]] = {}
+"""What makes the parts that have more keys than their sources have attributes, by the part's type."""
+
+
+def maker(make: _Maker) -> _Maker:
+    """Let `part` make all parts of the type that a function returns by that function."""
+    MAKERS[make.__annotations__["return"]] = make
+    return make
+
+
+def part(kind: type[_Part], /, *sources: object, **given: object) -> _Part:
+    """Return a part of a document: each key is given, or the attribute of that name of the one source that has it.
+
+    Values become plain as the types of their keys say: what has a part of its own becomes that part, tuples become
+    lists, pairs mappings; what is plain already stays. `schema`, `virtune` and what can only be one word need no
+    source. Raises TypeError for a key that no source has or several have, and for a given one that the part has not.
+    """
+    plan = plan_of(cast("Any", kind), tuple(map(type, sources)), tuple(given))
+    made = plan.fixed.copy()
+    for source, (names, _, read) in zip(sources, plan.reads, strict=True):
+        made.update(zip(names, read(source), strict=True))
+    made.update(given)
+    for key, plain in plan.plains:
+        made[key] = plain(made[key])
+    return cast("_Part", made)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a part is made: the keys in their order with what never changes, what is read of each source
+    (which keys, where), and how the values of some keys become plain.
+    """
+
+    fixed: dict[str, Any]
+    reads: tuple[tuple[tuple[str, ...], tuple[str, ...], Callable[[Any], tuple[Any, ...]]], ...]
+    plains: tuple[tuple[str, Callable[[Any], Any]], ...]
+
+
+@cache
+def plan_of(kind: Any, sources: tuple[type, ...], given: tuple[str, ...]) -> Plan:
+    """Return how a part is made of objects of these classes, some keys being given; raises TypeError as `part`."""
+    keys = {name: _key(name, one) for name, one in kind.__annotations__.items()}
+    if strangers := [name for name in given if name not in keys]:
+        raise TypeError(f"{kind.__name__} has no {', '.join(strangers)}")
+    wanted = [name for name, key in keys.items() if name not in given and key.fixed is None]
+    having = {name: [index for index, one in enumerate(sources) if _has(one, keys[name].path)] for name in wanted}
+    if unclear := [name for name, indices in having.items() if len(indices) != 1]:
+        raise TypeError(f"{kind.__name__}: not in exactly one of its sources: {', '.join(unclear)}")
+    own = [tuple(name for name in wanted if having[name] == [index]) for index in range(len(sources))]
+    paths = [tuple(keys[name].path for name in names) for names in own]
+    return Plan(
+        fixed={name: key.fixed for name, key in keys.items()},
+        reads=tuple((names, path, _reader(path)) for names, path in zip(own, paths, strict=True)),
+        plains=tuple((name, key.plain) for name, key in keys.items() if key.plain and key.fixed is None),
+    )
+
+
+def _has(source: type, path: str) -> bool:
+    name = path.partition(".")[0]
+    return hasattr(source, name) or name in getattr(source, "__dataclass_fields__", ())
+
+
+def _reader(paths: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(paths) > 1:
+        return attrgetter(*paths)
+    return lambda source: tuple(attrgetter(path)(source) for path in paths)
+
+
+class _Key(NamedTuple):
+    """Where a key's value is in its source, what it always is (else None), and how it becomes plain."""
+
+    path: str
+    fixed: Any
+    plain: Callable[[Any], Any] | None
+
+
+def _key(name: str, kind: Any) -> _Key:
+    inner, *notes = get_args(kind) if get_origin(kind) is Annotated else (kind,)
+    at = next((note for note in notes if isinstance(note, At)), At())
+    words = get_args(inner) if get_origin(inner) is Literal else ()
+    constants = [note["const"] for note in notes if isinstance(note, Mapping) and "const" in note]
+    constants += [words[0]] if len(words) == 1 else [__version__] if kind == ProgramVersion else []
+    return _Key(at.path or name, next(iter(constants), None), _or_none if at.or_null else _plain(kind))
+
+
+def _or_none(value: Any) -> Any:
+    return value or None
+
+
+def _plain(kind: Any) -> Callable[[Any], Any] | None:
+    """How a value becomes one of a key's type; None where it is one already."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        shapes = (one for one in arguments[1:] if isinstance(one, (type, UnionType, GenericAlias)))
+        return _plain(next(shapes, arguments[0]))
+    if is_typeddict(kind):
+        return _unless_plain(MAKERS.get(kind) or partial(part, kind))
+    if is_dataclass(kind):
+        return _unless_plain(asdict)
+    if origin in (Union, UnionType):
+        return _or_null([one for one in arguments if one is not NoneType])
+    if origin in (list, tuple):
+        each = _plain(arguments[0])
+        return list if each is None else lambda values: [each(one) for one in values]
+    if origin is Mapping:
+        inner = _plain(arguments[1])
+        return dict if inner is None else lambda pairs: {name: inner(one) for name, one in dict(pairs).items()}
+    return None
+
+
+def _or_null(kinds: list[Any]) -> Callable[[Any], Any] | None:
+    if len(kinds) == 1:
+        plain = _plain(kinds[0])
+    else:
+        plain = _unless_plain(MAKERS[reduce(or_, kinds)]) if all(map(is_typeddict, kinds)) else None
+    return None if plain is None else lambda value: None if value is None else plain(value)
+
+
+def _unless_plain(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: value if type(value) is dict else make(value)

@@ -1,26 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fio results and what they say, as a JSON document.
-
-History of the schema:
-
-virtune/explain/1   first version
-virtune/explain/2   `parts`, the parts of a result that ran together, `percentiles_of`, metrics of reads and writes
-virtune/explain/3   of a load `submit_levels`, `complete_levels`, `major_faults`, `minor_faults`
-"""
+"""fio results and what they say, as a JSON document."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, TypedDict
 
-from virtune import __version__
 from virtune.model.measurement import DeviceUse, LoadResult, Measurement
 from virtune.model.metric import BY_ID, METRICS
 from virtune.model.remark import Remark
-from virtune.report.json.document import IDENTITY, Keys, Name, ProgramVersion
-from virtune.report.json.parts import RemarkPart, remark_part
-from virtune.report.pages.explain import Explained, percentiles_of
-
-SCHEMA = "virtune/explain/3"
+from virtune.report.json.document import IDENTITY, At, Keys, Name, ProgramVersion, maker, part
+from virtune.report.json.parts import RemarkPart
+from virtune.report.pages.explain import Concurrent, Explained, percentiles_of
 
 _KINDS = ("slat", "clat", "lat")
 _WORDS = {"latency": "total", "clat": "completion"}
@@ -46,9 +36,16 @@ class _Result(TypedDict):
 
     name: Annotated[str, "The name of the file, of the arm and trial, or `standard input`."]
     source: Annotated[
-        str, "What was read: fio's JSON with or without bins, or its text.", {"enum": ["json+", "json", "text"]}
+        str,
+        "What was read: fio's JSON with or without bins, or its text.",
+        {"enum": ["json+", "json", "text"]},
+        At("result.source"),
     ]
-    fio: Annotated[str | None, "The version of fio, as it calls itself (fio-3.33); null where it does not say."]
+    fio: Annotated[
+        str | None,
+        "The version of fio, as it calls itself (fio-3.33); null where it does not say.",
+        At("result.version"),
+    ]
     metrics: Annotated[
         Mapping[str, float],
         "The whole result by metric. One that is missing was not measured. Empty where not all of it ran at once:"
@@ -59,13 +56,15 @@ class _Result(TypedDict):
     parts: Annotated[list[_Part], "What ran at once, in the order in which fio reported it."]
     remarks: Annotated[list[RemarkPart], "What the numbers mean together, the most severe first."]
     loads: Annotated[Any, list[LoadResult], "The jobs or groups as fio reported them."]
-    devices: Annotated[Any, list[DeviceUse], "What fio says that the kernel counted on devices."]
+    devices: Annotated[
+        Any, list[DeviceUse], "What fio says that the kernel counted on devices.", At("result.devices")
+    ]
 
 
 class ExplainDocument(TypedDict):
     """What `virtune explain --json` writes: fio results in base units, and what they say."""
 
-    schema: Annotated[str, IDENTITY, {"const": SCHEMA}]
+    schema: Annotated[str, IDENTITY, {"const": "virtune/explain/3"}]
     virtune: ProgramVersion
     units: Annotated[Mapping[str, str], "The unit of every metric.", Keys.UNITS]
     results: Annotated[list[_Result], "Each result that was given, in the order of the words."]
@@ -74,35 +73,30 @@ class ExplainDocument(TypedDict):
 
 def explained_document(explained: Sequence[Explained], together: Sequence[Remark] = ()) -> ExplainDocument:
     """Return the results and what they say, as plain JSON values in base units (ns, bytes, 1/s)."""
-    return {
-        "schema": SCHEMA,
-        "virtune": __version__,
-        "units": {metric.id: metric.unit for metric in METRICS},
-        "results": [_document(item) for item in explained],
-        "together": [remark_part(remark) for remark in together],
-    }
+    units = {metric.id: metric.unit for metric in METRICS}
+    return part(ExplainDocument, units=units, results=explained, together=together)
 
 
-def _document(item: Explained) -> _Result:
+@maker
+def _result(item: Explained) -> _Result:
     alone = item.parts[0].measurement if len(item.parts) == 1 else None
-    return {
-        "name": item.name,
-        "source": item.result.source,
-        "fio": item.result.version,
-        "metrics": {} if alone is None else _metrics(alone),
-        "percentiles_of": None if alone is None else _kind_of([alone]),
-        "parts": [
-            {
-                "jobs": list(dict.fromkeys(load.name for load in part.loads)),
-                "metrics": _metrics(part.measurement),
-                "percentiles_of": _kind_of([part.measurement]),
-            }
-            for part in item.parts
-        ],
-        "remarks": [remark_part(remark) for remark in item.remarks],
-        "loads": [_without_bins(load) for load in item.result.loads],
-        "devices": [asdict(device) for device in item.result.devices],
-    }
+    return part(
+        _Result,
+        item,
+        metrics={} if alone is None else _metrics(alone),
+        percentiles_of=None if alone is None else _kind_of([alone]),
+        loads=[_without_bins(load) for load in item.result.loads],
+    )
+
+
+@maker
+def _part(one: Concurrent) -> _Part:
+    return part(
+        _Part,
+        jobs=dict.fromkeys(load.name for load in one.loads),
+        metrics=_metrics(one.measurement),
+        percentiles_of=_kind_of([one.measurement]),
+    )
 
 
 def _metrics(measurement: Measurement) -> Mapping[str, float]:

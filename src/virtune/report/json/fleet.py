@@ -1,24 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The facts and the audits of many hosts as JSON documents."""
+"""What was read, measured and done on many hosts, as JSON documents."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, TypedDict
 
-from virtune import __version__
 from virtune.model.finding import Severity
-from virtune.model.fleet import Difference, HostAnswer, HostAudit, Unreached
-from virtune.report.json.audit import NotLookedAtPart, not_looked_at_part
-from virtune.report.json.document import IDENTITY, NOT_NEGATIVE, Name, ProgramVersion
+from virtune.model.fleet import (
+    Address,
+    ChangedHost,
+    Difference,
+    FleetChange,
+    FleetEffect,
+    FleetHost,
+    FleetReport,
+    FunnelPoint,
+    HostAnswer,
+    HostAudit,
+    Installed,
+    Pooled,
+    Unreached,
+)
+from virtune.model.fleet_task import FleetRun, FleetTask, HostDrift, TaskProgress, TaskState
+from virtune.model.verdict import Verdict
+from virtune.report.json.audit import NotLookedAtPart
+from virtune.report.json.document import (
+    IDENTITY,
+    NOT_NEGATIVE,
+    OR_NULL,
+    SHARE,
+    At,
+    Moment,
+    Name,
+    ProgramVersion,
+    maker,
+    part,
+)
 from virtune.report.pages.fleet import rule_rows
-
-PROBE = "virtune/fleet-probe/1"
-AUDIT = "virtune/fleet-audit/2"
 
 
 class LostHost(TypedDict):
     """A host that gave no answer."""
 
-    name: Annotated[str, "Its name in the inventory."]
+    name: Annotated[str, "Its name in the inventory.", At("host.name")]
     because: Annotated[str, "Why not, in one sentence."]
     hint: Annotated[str | None, "The next thing to do; null where none helps."]
 
@@ -26,7 +50,7 @@ class LostHost(TypedDict):
 class _Facts(TypedDict):
     """One host."""
 
-    name: Annotated[str, "Its name in the inventory."]
+    name: Annotated[str, "Its name in the inventory.", At("host.name")]
     calls_itself: Annotated[str, "The host's own name, as `uname -n` says it."]
     facts: Annotated[
         Mapping[str, str],
@@ -52,7 +76,7 @@ class _Difference(TypedDict):
 class FleetProbeDocument(TypedDict):
     """What `virtune fleet probe --json` writes."""
 
-    schema: Annotated[str, IDENTITY, {"const": PROBE}]
+    schema: Annotated[str, IDENTITY, {"const": "virtune/fleet-probe/1"}]
     virtune: ProgramVersion
     hosts: Annotated[list[_Facts], "The hosts that answered, in the order of the inventory."]
     differences: Annotated[list[_Difference], "Facts that differ, those first in which the fewest hosts stand apart."]
@@ -62,11 +86,15 @@ class FleetProbeDocument(TypedDict):
 class _Finding(TypedDict):
     """What one rule says about one place."""
 
-    rule: Annotated[str, "The rule's id; docs/reference/rules.md lists them.", {"pattern": "^R[0-9]+$"}]
-    severity: Annotated[Severity, "`error` and `warning` hold as they stand, `try` is worth measuring."]
+    rule: Annotated[
+        str, "The rule's id; docs/reference/rules.md lists them.", {"pattern": "^R[0-9]+$"}, At("rule.id")
+    ]
+    severity: Annotated[
+        Severity, "`error` and `warning` hold as they stand, `try` is worth measuring.", At("rule.severity")
+    ]
     at: Annotated[str, "The disk (`vda`) or controller (`scsi:0`); empty for the VM."]
-    seen: Annotated[str, "What was seen."]
-    advice: Annotated[str, "What to do, or what to try."]
+    seen: Annotated[str, "What was seen.", At("seen.seen")]
+    advice: Annotated[str, "What to do, or what to try.", At("seen.advice")]
 
 
 class _Domain(TypedDict):
@@ -74,7 +102,7 @@ class _Domain(TypedDict):
 
     domain: Annotated[str, "The host's name in the inventory, a slash, and the name of the VM."]
     uuid: Annotated[str | None, "Its UUID; null where its configuration has none."]
-    not_audited: Annotated[str | None, "Why the rules cannot judge its disks; null where they can."]
+    not_audited: Annotated[str | None, "Why the rules cannot judge its disks; null where they can.", OR_NULL]
     not_looked_at: Annotated[list[NotLookedAtPart], "What rules could not look at, for want of a fact."]
     findings: Annotated[list[_Finding], "What was found, the most severe first."]
 
@@ -89,18 +117,18 @@ class _Unread(TypedDict):
 class _Audit(TypedDict):
     """One host."""
 
-    name: Annotated[str, "Its name in the inventory."]
+    name: Annotated[str, "Its name in the inventory.", At("host.name")]
     calls_itself: Annotated[str, "The host's own name, as `uname -n` says it."]
-    domains: Annotated[list[_Domain], "Its VMs."]
+    domains: Annotated[list[_Domain], "Its VMs.", At("audited")]
     unread: Annotated[list[_Unread], "What could not be read there."]
 
 
 class _Rule(TypedDict):
     """One rule over all hosts."""
 
-    rule: Annotated[str, "The rule's id.", {"pattern": "^R[0-9]+$"}]
-    name: Annotated[str, "The rule's name."]
-    severity: Annotated[Severity, "Its severity."]
+    rule: Annotated[str, "The rule's id.", {"pattern": "^R[0-9]+$"}, At("rule.id")]
+    name: Annotated[str, "The rule's name.", At("rule.name")]
+    severity: Annotated[Severity, "Its severity.", At("rule.severity")]
     hosts: Annotated[list[Name], "The hosts where it found something."]
     without: Annotated[list[Name], "The hosts with VMs where it found nothing."]
     domains: Annotated[int, "The number of VMs where it found something.", NOT_NEGATIVE]
@@ -110,11 +138,233 @@ class _Rule(TypedDict):
 class FleetAuditDocument(TypedDict):
     """What `virtune fleet audit --json` writes."""
 
-    schema: Annotated[str, IDENTITY, {"const": AUDIT}]
+    schema: Annotated[str, IDENTITY, {"const": "virtune/fleet-audit/2"}]
     virtune: ProgramVersion
     hosts: Annotated[list[_Audit], "The hosts that answered, in the order of the inventory."]
     rules: Annotated[list[_Rule], "The rules that found something, the most severe and the most frequent first."]
     failed: Annotated[list[LostHost], "The hosts that gave no answer."]
+
+
+class _Listed(TypedDict):
+    """One host."""
+
+    name: Annotated[str, "Its name in the inventory."]
+    target: Annotated[str, "What ssh is called with."]
+    ssh_config: Annotated[str | None, "The ssh_config that ssh reads for it; null for the user's own.", At("config")]
+    user: Annotated[str, "The user as whom ssh would log in."]
+    address: Annotated[str, "The name or address to which ssh would connect.", At("host")]
+    port: Annotated[int, "The port to which ssh would connect.", {"minimum": 1, "maximum": 65535}]
+    labels: Annotated[Mapping[str, str], "Its labels by their keys."]
+
+
+class InventoryDocument(TypedDict):
+    """What `virtune fleet inventory --json` writes."""
+
+    schema: Annotated[str, IDENTITY, {"const": "virtune/fleet-inventory/1"}]
+    virtune: ProgramVersion
+    hosts: Annotated[list[_Listed], "The chosen hosts, in the order of the inventory."]
+
+
+class _Installed(TypedDict):
+    """One host."""
+
+    name: Annotated[Name, "Its name in the inventory.", At("host.name")]
+    state: Annotated[str, "`installed`, `kept` (it had this version), `back` (the one before again) or `remove`."]
+    before: Annotated[str | None, "The version that was installed so before; null without one."]
+    version: Annotated[str | None, "The version that is installed so now; null without one."]
+
+
+class FleetInstallDocument(TypedDict):
+    """What `virtune fleet install --json` writes."""
+
+    schema: Annotated[str, IDENTITY, {"const": "virtune/fleet-install/1"}]
+    virtune: ProgramVersion
+    hosts: Annotated[list[_Installed], "The hosts on which it was done, in the order of the inventory."]
+    failed: Annotated[list[LostHost], "The hosts on which it was not."]
+
+
+class _Changed(TypedDict):
+    """One host."""
+
+    name: Annotated[Name, "Its name in the inventory.", At("host.name")]
+    state: Annotated[str, "`changed`, `undone`, `failed`, or `untouched`: nothing was done there."]
+    said: Annotated[str | None, "How many VMs, or why it failed; null where there is nothing to say.", OR_NULL]
+
+
+class FleetApplyDocument(TypedDict):
+    """What `virtune fleet apply --json` and `virtune fleet undo --json` write."""
+
+    schema: Annotated[str, IDENTITY, {"const": "virtune/fleet-apply/1"}]
+    virtune: ProgramVersion
+    change: Annotated[str, "The name of the change; `fleet undo` takes it.", At("name")]
+    created: Annotated[Moment, "When it was made, in UTC."]
+    words: Annotated[list[str], "The options of the change, as each host's `virtune apply` got them."]
+    hosts: Annotated[list[_Changed], "The hosts, in the order in which they were changed or undone."]
+
+
+class GatheredStudy(TypedDict):
+    """One study that was pulled."""
+
+    id: Annotated[str, "Its id."]
+    attempts: Annotated[int, "Attempts at trials that were added.", NOT_NEGATIVE]
+    new: Annotated[bool, "Whether nothing of it was here before."]
+
+
+class GatheredHost(TypedDict):
+    """One host."""
+
+    name: Annotated[str, "Its name in the inventory."]
+    store: Annotated[str, "The store of its studies here."]
+    studies: Annotated[list[GatheredStudy], "The studies that were pulled; a finished one is pulled once."]
+
+
+class GatherDocument(TypedDict):
+    """What `virtune fleet gather --json` writes."""
+
+    schema: Annotated[str, IDENTITY, {"const": "virtune/fleet-gather/1"}]
+    virtune: ProgramVersion
+    hosts: Annotated[list[GatheredHost], "The hosts that answered, in the order of the inventory."]
+    failed: Annotated[list[LostHost], "The hosts that gave no answer."]
+
+
+class _Task(TypedDict):
+    """The study on one host."""
+
+    name: Annotated[str, "Its name, by which its host finds it."]
+    host: Annotated[Name, "The host's name in the inventory.", At("host.name")]
+    part: Annotated[int, "Parts run one after the other: batches, and between them the reference host.", NOT_NEGATIVE]
+    state: Annotated[
+        TaskState,
+        "`waiting`, `running`, `finished`, `failed`, `killed` (the next call resumes it), or `lost`: the host gives "
+        "no answer, and the study may still run there.",
+    ]
+    study: Annotated[str | None, "The id of its study on that host; null before it has one.", OR_NULL]
+    trials_done: Annotated[int, "Trials that are measured.", NOT_NEGATIVE, At("done")]
+    trials: Annotated[int | None, "Trials that are planned; null where that is unknown.", At("total", or_null=True)]
+    left_seconds: Annotated[float | None, "Expected time to its end; null where that is unknown."]
+    verdict: Annotated[str | None, "The verdicts so far, in words; null before the first.", OR_NULL]
+    code: Annotated[int | None, "The exit code on the host: 4 and 5 say that a condition is or may be breached."]
+    because: Annotated[str | None, "Why it failed or was lost; null where it did not.", At("said", or_null=True)]
+
+
+class _Drift(TypedDict):
+    """How the level of the reference host changed from one time to the next."""
+
+    workload: Annotated[Name, "The workload."]
+    metric: Annotated[str, "The metric."]
+    ratio: Annotated[float, "Later / earlier.", At("estimate")]
+    low: Annotated[float, "The lower end of its 95 % interval."]
+    high: Annotated[float, "The upper end."]
+    hours: Annotated[float, "The time between the two, in hours.", NOT_NEGATIVE]
+
+
+class FleetRunDocument(TypedDict):
+    """What `virtune fleet run --json` and `virtune fleet status --json` write."""
+
+    schema: Annotated[str, IDENTITY, {"const": "virtune/fleet-run/1"}]
+    virtune: ProgramVersion
+    run: Annotated[str, "The name of the run; `fleet status` and `fleet run --again` take it.", At("name")]
+    created: Annotated[Moment, "When it was begun, in UTC."]
+    words: Annotated[list[str], "The verb and the options of the study."]
+    reference: Annotated[
+        str | None, "The host that is measured again in every other part; null without one.", OR_NULL
+    ]
+    tasks: Annotated[list[_Task], "The study on each host, in the order of the plan."]
+    drift: Annotated[list[_Drift], "Of the reference host; empty without one, and of `fleet status`."]
+
+
+class _Pooled(TypedDict):
+    """The mean over hosts, as ratios candidate / baseline."""
+
+    hosts: Annotated[int, "Hosts in it.", NOT_NEGATIVE]
+    estimate: Annotated[float, "The mean ratio."]
+    low: Annotated[float, "The lower end of its interval."]
+    high: Annotated[float, "The upper end of its interval."]
+    next_low: Annotated[float | None, "The lower end of the interval of one more host; null for two hosts."]
+    next_high: Annotated[float | None, "Its upper end."]
+    tau: Annotated[float, "The standard deviation between hosts, of the natural logarithm.", NOT_NEGATIVE]
+    i_squared: Annotated[float, "The share of the variation that noise does not explain.", SHARE]
+    q: Annotated[float, "Cochran's Q.", NOT_NEGATIVE]
+    q_p: Annotated[float, "Its p.", SHARE]
+    confidence: Annotated[float, "The confidence of both intervals.", SHARE]
+
+
+class _Point(TypedDict):
+    """One host in a funnel."""
+
+    host: Annotated[str, "Its name."]
+    ratio: Annotated[float, "Its value against the mean of the others."]
+    residual: Annotated[float, "Its distance in standard errors."]
+    p: Annotated[float, "Two-sided p of that.", SHARE]
+    adjusted: Annotated[float, "The same after Benjamini and Hochberg over all hosts.", SHARE]
+    odd: Annotated[bool, "Whether the host is odd, at a false-discovery rate of 5 %."]
+
+
+class _HostVerdict(TypedDict):
+    """The verdict of one host."""
+
+    host: Annotated[str, "Its name."]
+    verdict: Annotated[Verdict, "The verdict of its study."]
+
+
+class _Effect(TypedDict):
+    """One candidate against the baseline under one workload."""
+
+    workload: Annotated[str, "The workload."]
+    candidate: Annotated[str, "The arm."]
+    verdicts: Annotated[list[_HostVerdict], "The verdict of each host."]
+    left_out: Annotated[list[Name], "Hosts without a usable standard error."]
+    pooled: Annotated[_Pooled | None, "The mean over hosts; null for fewer than two."]
+    hosts: Annotated[list[_Point], "Each host against the others; empty for too few hosts.", At("points")]
+
+
+class _Rank(TypedDict):
+    """The rank of a host, 1 is the highest value."""
+
+    host: Annotated[str, "Its name."]
+    mean: Annotated[float, "Its mean rank over the draws.", {"minimum": 1}, At("rank")]
+    low: Annotated[int, "The lower end of its interval.", {"minimum": 1}]
+    high: Annotated[int, "The upper end of its interval.", {"minimum": 1}]
+    tied: Annotated[list[Name], "The hosts from which it is not told."]
+
+
+class _Trait(TypedDict):
+    """A fact that odd hosts have and others seldom have."""
+
+    key: Annotated[str, "The path of the fact."]
+    value: Annotated[str, "Its value there."]
+    usual: Annotated[str, "The most frequent value among the others."]
+    odd_with: Annotated[int, "How many odd hosts have the value.", NOT_NEGATIVE]
+    odd: Annotated[int, "How many hosts are odd.", NOT_NEGATIVE]
+    others_with: Annotated[int, "How many others have it.", NOT_NEGATIVE]
+    others: Annotated[int, "How many others there are.", NOT_NEGATIVE]
+    p: Annotated[float, "Fisher's one-sided p of such a split: for the order, not a proof.", SHARE]
+
+
+class _Level(TypedDict):
+    """The level of the baseline under one workload."""
+
+    workload: Annotated[str, "The workload."]
+    arm: Annotated[str, "The baseline."]
+    refused: Annotated[str | None, "Why hosts are not compared; null where they are."]
+    left_out: Annotated[list[Name], "Hosts with too few rounds."]
+    hosts: Annotated[list[_Point], "Each host against the others.", At("points")]
+    ranks: Annotated[list[_Rank], "The hosts by their ranks."]
+    traits: Annotated[list[_Trait], "What the odd hosts have, the most telling first."]
+
+
+class FleetReportDocument(TypedDict):
+    """What `virtune fleet report --json` writes."""
+
+    schema: Annotated[str, IDENTITY, {"const": "virtune/fleet-report/2"}]
+    virtune: ProgramVersion
+    metric: Annotated[str, "The main metric of the study.", At("study.metric")]
+    baseline: Annotated[str, "The baseline.", At("study.baseline")]
+    simulated: Annotated[bool, "Whether the figures are invented, for trying virtune itself.", At("study.simulated")]
+    hosts: Annotated[list[Name], "The hosts."]
+    others: Annotated[list[Name], "Hosts that are not in it: they have measured something else only."]
+    effects: Annotated[list[_Effect], "Each candidate against the baseline."]
+    levels: Annotated[list[_Level], "The level of the baseline by workload."]
 
 
 def probe_document(
@@ -123,69 +373,91 @@ def probe_document(
     lost: Sequence[Unreached],
 ) -> FleetProbeDocument:
     """Return the facts of the hosts and what differs."""
-    return {
-        "schema": PROBE,
-        "virtune": __version__,
-        "hosts": [
-            {"name": one.host.name, "calls_itself": one.calls_itself, "facts": dict(facts)} for one, facts in answers
-        ],
-        "differences": [
-            {"key": one.key, "values": [{"value": value, "hosts": list(hosts)} for value, hosts in one.values]}
-            for one in differing
-        ],
-        "failed": failed(lost),
-    }
+    hosts = [_facts(one, facts) for one, facts in answers]
+    return part(FleetProbeDocument, hosts=hosts, differences=differing, failed=lost)
+
+
+def _facts(one: HostAnswer, facts: Mapping[str, str]) -> _Facts:
+    return part(_Facts, one, facts=facts)
+
+
+@maker
+def _difference(one: Difference) -> _Difference:
+    return part(_Difference, one, values=[part(_Value, value=value, hosts=hosts) for value, hosts in one.values])
 
 
 def audit_document(audits: Sequence[HostAudit], lost: Sequence[Unreached]) -> FleetAuditDocument:
     """Return the audits of the hosts and the rules over all of them."""
-    return {
-        "schema": AUDIT,
-        "virtune": __version__,
-        "hosts": [_audit(one) for one in audits],
-        "rules": [
-            {
-                "rule": row.rule.id,
-                "name": row.rule.name,
-                "severity": row.rule.severity,
-                "hosts": list(row.hosts),
-                "without": list(row.without),
-                "domains": row.domains,
-                "findings": row.findings,
-            }
-            for row in rule_rows(audits)
-        ],
-        "failed": failed(lost),
-    }
+    return part(FleetAuditDocument, hosts=audits, rules=rule_rows(audits), failed=lost)
 
 
-def failed(lost: Sequence[Unreached]) -> list[LostHost]:
-    """Return the hosts that gave no answer."""
-    return [{"name": one.host.name, "because": one.because, "hint": one.hint} for one in lost]
+def inventory_document(found: Sequence[tuple[FleetHost, Address]]) -> InventoryDocument:
+    """Return the hosts and where ssh would connect to."""
+    return part(InventoryDocument, hosts=[_inventoried(*one) for one in found])
 
 
-def _audit(one: HostAudit) -> _Audit:
-    return {
-        "name": one.host.name,
-        "calls_itself": one.calls_itself,
-        "domains": [
-            {
-                "domain": vm.domain,
-                "uuid": vm.uuid,
-                "not_audited": vm.not_audited or None,
-                "not_looked_at": not_looked_at_part(vm.not_looked_at),
-                "findings": [
-                    {
-                        "rule": finding.rule.id,
-                        "severity": finding.rule.severity,
-                        "at": finding.at,
-                        "seen": finding.seen.seen,
-                        "advice": finding.seen.advice,
-                    }
-                    for finding in vm.findings
-                ],
-            }
-            for vm in one.audited
-        ],
-        "unread": [{"origin": lost.origin, "because": lost.because} for lost in one.unread],
-    }
+def _inventoried(host: FleetHost, place: Address) -> _Listed:
+    return part(_Listed, host, place)
+
+
+def install_document(done: Sequence[Installed], lost: Sequence[Unreached]) -> FleetInstallDocument:
+    """Return what was installed."""
+    return part(FleetInstallDocument, hosts=done, failed=lost)
+
+
+def apply_document(change: FleetChange, found: Sequence[ChangedHost]) -> FleetApplyDocument:
+    """Return a change with what was done on every host."""
+    return part(FleetApplyDocument, change, hosts=found)
+
+
+def gather_document(hosts: Sequence[GatheredHost], lost: Sequence[Unreached]) -> GatherDocument:
+    """Return what was gathered."""
+    return part(GatherDocument, hosts=hosts, failed=lost)
+
+
+def run_document(
+    run: FleetRun, found: Mapping[str, TaskProgress], drift: Sequence[HostDrift] = ()
+) -> FleetRunDocument:
+    """Return a run with how far it is on each host."""
+    waiting = TaskProgress(state=TaskState.WAITING)
+    tasks = [_task(task, found.get(task.name, waiting)) for task in run.tasks]
+    return part(FleetRunDocument, run, tasks=tasks, drift=drift)
+
+
+def _task(task: FleetTask, found: TaskProgress) -> _Task:
+    waits = found.state is TaskState.WAITING and found.left_seconds is None
+    return part(
+        _Task,
+        task,
+        found,
+        left_seconds=task.expected_seconds if waits else found.left_seconds,
+    )
+
+
+def report_document(found: FleetReport) -> FleetReportDocument:
+    """Return the report of a fleet."""
+    return part(FleetReportDocument, found)
+
+
+@maker
+def _effect(one: FleetEffect) -> _Effect:
+    verdicts = [part(_HostVerdict, host=host, verdict=verdict) for host, verdict in one.verdicts]
+    return part(_Effect, one, verdicts=verdicts)
+
+
+@maker
+def _pooled(one: Pooled) -> _Pooled:
+    return part(
+        _Pooled,
+        one,
+        estimate=math.exp(one.mean),
+        low=math.exp(one.low),
+        high=math.exp(one.high),
+        next_low=None if one.next_low is None else math.exp(one.next_low),
+        next_high=None if one.next_high is None else math.exp(one.next_high),
+    )
+
+
+@maker
+def _point(one: FunnelPoint) -> _Point:
+    return part(_Point, one, ratio=math.exp(one.distance))

@@ -1,16 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Knobs as a JSON document.
-
-History of the schema:
-
-virtune/knobs/1   first version
-"""
+"""Knobs as a JSON document."""
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict, cast
 
-from virtune import __version__
 from virtune.model.knob import (
     Answer,
     Ask,
@@ -27,11 +21,10 @@ from virtune.model.knob import (
     Size,
     Support,
     Switch,
+    Text,
 )
-from virtune.report.json.document import IDENTITY, NOT_EMPTY, Name, ProgramVersion
+from virtune.report.json.document import IDENTITY, NOT_EMPTY, Name, ProgramVersion, maker, part
 from virtune.report.pages.knobs import EVIDENCE, Answers
-
-SCHEMA = "virtune/knobs/1"
 
 _TAGS = {"pattern": f"^({'|'.join(map(re.escape, EVIDENCE))}) "}
 
@@ -146,7 +139,6 @@ class KnobPart(TypedDict):
     ask: Annotated[
         AskOfKnob | None,
         "The question to QEMU by which it is looked for; null where there is none.",
-        {"anyOf": [{"$ref": "#/$defs/Ask"}, {"type": "null"}]},
     ]
     answers: Annotated[list[AnswerPart], "What each program said; empty without a question."]
 
@@ -154,7 +146,7 @@ class KnobPart(TypedDict):
 class KnobsDocument(TypedDict):
     """What `virtune knobs --json` writes."""
 
-    schema: Annotated[str, IDENTITY, {"const": SCHEMA}]
+    schema: Annotated[str, IDENTITY, {"const": "virtune/knobs/1"}]
     virtune: ProgramVersion
     asked: Annotated[bool, "Whether the installed QEMU was asked; false with `--no-ask`."]
     knobs: Annotated[list[KnobPart], "The knobs that were chosen, in the order of the I/O path."]
@@ -162,58 +154,22 @@ class KnobsDocument(TypedDict):
 
 def knobs_document(knobs: Sequence[Knob], answers: Answers, *, asked: bool) -> KnobsDocument:
     """Return knobs and answers as plain JSON values."""
-    return {
-        "schema": SCHEMA,
-        "virtune": __version__,
-        "asked": asked,
-        "knobs": [_knob(knob, answers.get(knob.id, ())) for knob in knobs],
-    }
+    return part(KnobsDocument, asked=asked, knobs=[_knob(one, answers.get(one.id, ())) for one in knobs])
 
 
 def _knob(knob: Knob, answers: Sequence[Answer]) -> KnobPart:
-    return {
-        "id": knob.id,
-        "number": knob.number,
-        "layer": knob.layer,
-        "default": knob.default,
-        "needs": list(knob.needs),
-        "change": knob.change,
-        "in_guest": knob.in_guest,
-        "risk": knob.risk,
-        "risk_note": knob.risk_note,
-        "what": knob.what,
-        "why": knob.why,
-        "spelled": dict(knob.spelled),
-        "source": list(knob.source),
-        "place": list(knob.place),
-        "domain": _domain(knob.domain),
-        "ask": None if knob.ask is None else _ask(knob.ask),
-        "answers": [
-            {"program": one.program, "standing": one.standing, "values": list(one.values), "detail": one.detail}
-            for one in answers
-        ],
-    }
+    return part(KnobPart, knob, answers=answers)
 
 
+_DOMAINS: Mapping[type, Any] = {Choice: _Choice, Number: _Number, Size: _Size, Switch: _Switch, Text: _Text}
+_ASKS: Mapping[type, Any] = {AskSchema: _AskSchema, AskDevice: _AskDevice, AskObject: _AskObject}
+
+
+@maker
 def _domain(domain: Domain) -> DomainOfKnob:
-    match domain:
-        case Choice(values=values):
-            return {"kind": "choice", "values": list(values)}
-        case Number(low=low, high=high, unit=unit, power_of_two=power):
-            return {"kind": "number", "low": low, "high": high, "unit": unit, "power_of_two": power}
-        case Size(low=low, high=high, power_of_two=power):
-            return {"kind": "size", "low": low, "high": high, "power_of_two": power}
-        case Switch():
-            return {"kind": "switch"}
-        case _:
-            return {"kind": "text", "shape": domain.shape}
+    return cast("DomainOfKnob", part(_DOMAINS[type(domain)], domain))
 
 
+@maker
 def _ask(ask: Ask) -> AskOfKnob:
-    match ask:
-        case AskSchema(command=command, member=member, variant=variant):
-            return {"kind": "AskSchema", "command": command, "member": member, "variant": variant}
-        case AskDevice(device=device, property=name):
-            return {"kind": "AskDevice", "device": device, "property": name}
-        case AskObject(object=kind, property=name):
-            return {"kind": "AskObject", "object": kind, "property": name}
+    return cast("AskOfKnob", part(_ASKS[type(ask)], ask))

@@ -1,29 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of studies as a JSON document."""
+"""The studies of a store as JSON documents: their list, and what was derived again of them."""
 
 from collections.abc import Sequence
 from typing import Annotated, TypedDict
 
 from virtune.model.evidence import Damaged, Listed
+from virtune.model.measurement import METHOD
 from virtune.model.study import StudyKind
-from virtune.report.json.document import AT_LEAST_ONE, IDENTITY, NOT_EMPTY, NOT_NEGATIVE, Moment, Name
+from virtune.report.json.document import (
+    AT_LEAST_ONE,
+    IDENTITY,
+    NOT_EMPTY,
+    NOT_NEGATIVE,
+    OR_NULL,
+    At,
+    Moment,
+    Name,
+    ProgramVersion,
+    maker,
+    part,
+)
 
-SCHEMA = "virtune/list/1"
+LIST = "virtune/list/1"
 
 
 class _Study(TypedDict):
     """One study."""
 
     id: Annotated[
-        str, "By which `show`, `resume` and `explain` find it; the beginning is enough. HOST/ID of another host's."
+        str,
+        "By which `show`, `resume` and `explain` find it; the beginning is enough. HOST/ID of another host's.",
+        At("name"),
     ]
-    created: Annotated[Moment, "When it was begun, in UTC."]
-    kind: Annotated[StudyKind, "The verb that made it."]
+    created: Annotated[Moment, "When it was begun, in UTC.", At("study.created")]
+    kind: Annotated[StudyKind, "The verb that made it.", At("study.kind")]
     arms: Annotated[list[Name], "The names of its arms, in the order they were given.", NOT_EMPTY]
     workloads: Annotated[list[Name], "The names of its workloads.", NOT_EMPTY]
     trials: Annotated[int | None, "Trials that it consists of; null of a search, which chooses them.", AT_LEAST_ONE]
-    trials_done: Annotated[int, "Trials that gave a measurement.", NOT_NEGATIVE]
-    attempts_failed: Annotated[int, "Attempts at trials that failed; a trial is tried twice.", NOT_NEGATIVE]
+    trials_done: Annotated[int, "Trials that gave a measurement.", NOT_NEGATIVE, At("done")]
+    attempts_failed: Annotated[
+        int, "Attempts at trials that failed; a trial is tried twice.", NOT_NEGATIVE, At("failed")
+    ]
     finished: Annotated[bool, "Whether every trial gave a measurement."]
 
 
@@ -37,29 +54,62 @@ class _Damaged(TypedDict):
 class ListDocument(TypedDict):
     """What `virtune list --json` writes."""
 
-    schema: Annotated[str, IDENTITY, {"const": SCHEMA}]
+    schema: Annotated[str, IDENTITY, {"const": LIST}]
     studies: Annotated[list[_Study], "The studies in the store, the newest first."]
     damaged: Annotated[list[_Damaged], "Those that cannot be read."]
 
 
+class _Derived(TypedDict):
+    """One study."""
+
+    id: Annotated[str, "Its id; of another host's study HOST/ID."]
+    derived: Annotated[int, "Attempts at trials that got new figures.", NOT_NEGATIVE]
+    current: Annotated[int, "Attempts whose figures are by this method already.", NOT_NEGATIVE]
+    unreadable: Annotated[int, "Attempts that this method cannot read: their older figures stay.", NOT_NEGATIVE]
+    because: Annotated[str | None, "Why the study was left out: it is damaged; null where it was not.", OR_NULL]
+
+
+class DeriveDocument(TypedDict):
+    """What `virtune derive --json` writes."""
+
+    schema: Annotated[str, IDENTITY, {"const": "virtune/derive/1"}]
+    virtune: ProgramVersion
+    method: Annotated[int, "The method by which was derived.", AT_LEAST_ONE]
+    studies: Annotated[
+        list[_Derived],
+        "The studies, the newest first, or as they were named; of a database, which several machines may derive at "
+        "once, from some study on.",
+    ]
+
+
 def listing_document(studies: Sequence[Listed | Damaged]) -> ListDocument:
     """Return the list as plain JSON values."""
-    return {
-        "schema": SCHEMA,
-        "studies": [
-            {
-                "id": listed.name,
-                "created": listed.study.created,
-                "kind": listed.study.kind,
-                "arms": [arm.name for arm in listed.study.arms],
-                "workloads": [workload.name for workload in listed.study.workloads],
-                "trials": None if listed.study.search is not None else len(listed.study.trials),
-                "trials_done": listed.done,
-                "attempts_failed": listed.failed,
-                "finished": listed.finished,
-            }
-            for listed in studies
-            if isinstance(listed, Listed)
+    return part(
+        ListDocument,
+        studies=[one for one in studies if isinstance(one, Listed)],
+        damaged=[one for one in studies if isinstance(one, Damaged)],
+    )
+
+
+@maker
+def _listed(listed: Listed) -> _Study:
+    study = listed.study
+    return part(
+        _Study,
+        listed,
+        arms=[arm.name for arm in study.arms],
+        workloads=[workload.name for workload in study.workloads],
+        trials=None if study.search is not None else len(study.trials),
+    )
+
+
+def derive_document(rows: Sequence[tuple[str, int, int, int, str]]) -> DeriveDocument:
+    """Return what was derived: of each study its name, the three counts, and why it was left out."""
+    return part(
+        DeriveDocument,
+        method=METHOD,
+        studies=[
+            part(_Derived, id=name, derived=derived, current=current, unreadable=unreadable, because=because or None)
+            for name, derived, current, unreadable, because in rows
         ],
-        "damaged": [{"id": study.id, "why": study.why} for study in studies if isinstance(study, Damaged)],
-    }
+    )

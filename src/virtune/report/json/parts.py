@@ -3,13 +3,21 @@
 
 from typing import Annotated, TypedDict
 
+from virtune.model.layers import Boundary, Layers, OperationKind, Way
 from virtune.model.metric import METRICS
-from virtune.model.remark import Remark, Weight
-from virtune.model.result import ArmKnee, Basis, RampFinding
-from virtune.model.study import Checked, Study
-from virtune.model.sweep import LoadEstimate
+from virtune.model.remark import Weight
 from virtune.model.verdict import Verdict
-from virtune.report.json.document import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Moment
+from virtune.report.json.document import (
+    AT_LEAST_ONE,
+    NOT_EMPTY,
+    NOT_NEGATIVE,
+    POSITIVE,
+    At,
+    Moment,
+    Sentence,
+    maker,
+    part,
+)
 
 IN_WORDS = {
     "1/s": "operations a second",
@@ -142,74 +150,68 @@ FirstReads = Annotated[
 ]
 
 
-def remark_part(remark: Remark) -> RemarkPart:
-    """Return a remark as a document's part."""
-    return {"id": remark.id, "weight": remark.weight, "text": remark.text, "advice": remark.advice}
+class IntervalPart(TypedDict):
+    """A ratio candidate/baseline (1.0 = no change) with its confidence interval."""
+
+    estimate: Annotated[float, "The ratio itself: of geometric means over the rounds. 1 is no change."]
+    low: Annotated[float, "The lower end of the interval."]
+    high: Annotated[float, "The upper end of the interval."]
+    confidence: Annotated[float, "The confidence of this interval, 0 to 1."]
 
 
-def ramp_part(found: RampFinding) -> RampPart:
-    """Return a ramp that was too short as a document's part."""
-    return {
-        "round": found.round,
-        "arm": found.arm,
-        "workload": found.workload,
-        "change": found.change,
-        "before": found.before,
-        "after": found.after,
-    }
+class _Layer(TypedDict):
+    """A layer. Together they add up to `total_ns`."""
+
+    boundary: Annotated[Boundary, "Where it begins."]
+    label: Annotated[str, "What lies there, in words."]
+    mean_ns: Annotated[float, "Time of a request in it, in ns, the mean over rounds."]
+    low_ns: Annotated[float | None, "The lower end of its 95 % interval over rounds; null of one round."]
+    high_ns: Annotated[float | None, "The upper end; null of one round."]
+    share: Annotated[float, "Its part of `total_ns`, 0 to 1."]
+    in_flight: Annotated[float, "Requests in it at a time, on average (Little's law)."]
 
 
-def basis_part(found: Basis) -> BasisPart:
-    """Return the evidence behind the verdicts of one workload as a document's part."""
-    drift = found.drift
-    return {
-        "workload": found.workload,
-        "rounds": found.rounds,
-        "noise": found.noise,
-        "lag1": found.lag1,
-        "seconds_left": found.seconds_left,
-        "effective": found.effective,
-        "correlation_seconds": found.correlation_seconds,
-        "correlation_open": found.correlation_open,
-        "drift": None if drift is None else {"per_minute": drift.per_minute, "low": drift.low, "high": drift.high},
-        "starts": found.starts,
-        "start_spread": found.start_spread,
-    }
+class OperationPart(TypedDict):
+    """The requests of one kind."""
+
+    operation: Annotated[OperationKind, "What they ask for; a discard is QEMU's unmap, a guest's TRIM.", At("kind")]
+    iops: Annotated[float, "How many a second.", NOT_NEGATIVE]
+    bandwidth_bps: Annotated[float, "Bytes a second, of reads and writes.", NOT_NEGATIVE, At("bandwidth")]
+    latency_ns: Annotated[float | None, "Their mean time; null without any.", NOT_NEGATIVE, At("mean_ns")]
+    in_flight: Annotated[float, "How many were under way at a time, on average (Little's law).", NOT_NEGATIVE]
 
 
-def checked_part(found: Checked | None) -> CheckedPart | None:
-    """Return a host's last A/A test as a document's part; None without one."""
-    if found is None:
-        return None
-    return {
-        "study": found.study,
-        "created": found.created,
-        "verdict": found.verdict,
-        "low": found.low,
-        "high": found.high,
-    }
+class _Esxtop(TypedDict):
+    """In esxtop's terms, in ns; null where that was not seen."""
 
-
-def first_read_parts(study: Study) -> list[FirstReadPart]:
-    """Return what was read of a study's images before its trials as parts of a document."""
-    return [
-        {
-            "images": one.images,
-            "size_bytes": one.size_bytes,
-            "read_bytes": one.read_bytes,
-            "seconds": one.seconds,
-            "after": one.after,
-            "why": one.why,
-        }
-        for one in study.first_reads
+    gavg_ns: Annotated[
+        float | None,
+        "From when the guest's driver has handed a request over, where the virtqueue was seen, else from when"
+        " QEMU took it off; until it was completed.",
+        NOT_NEGATIVE,
     ]
+    qavg_ns: Annotated[float | None, "The part of it that requests wait in the virtqueue.", NOT_NEGATIVE]
+    kavg_ns: Annotated[float | None, "GAVG less DAVG: the hypervisor's part.", NOT_NEGATIVE]
+    davg_ns: Annotated[float | None, "The host's block layer and device.", NOT_NEGATIVE]
 
 
-def estimate_part(found: LoadEstimate) -> EstimatePart:
-    """Return a load with its interval."""
-    return {"iops": found.iops, "low": found.low, "high": found.high}
+class LayersPart(TypedDict):
+    """Where the time of a request goes; null where nothing was seen below the load."""
+
+    way: Annotated[Way, "What lies between the load and the medium."]
+    top: Annotated[Boundary, "Where they begin; of a live VM its application is not seen."]
+    rounds: Annotated[int, "Rounds that it rests on.", AT_LEAST_ONE]
+    total_ns: Annotated[float, "Mean time from `top` down, in ns: the latency that the load saw.", NOT_NEGATIVE]
+    layers: Annotated[list[_Layer], "From the top down.", NOT_EMPTY]
+    idle: Annotated[
+        float | None,
+        "I/Os that may be in flight and were not; null where the load is not held to a depth.",
+        NOT_NEGATIVE,
+    ]
+    esxtop: _Esxtop
+    reasons: Annotated[list[Sentence], "Why layers are not told apart."]
 
 
-def knee_part(one: ArmKnee) -> KneePart:
-    """Return an arm's knee."""
-    return {"arm": one.arm, "workload": one.workload, "knee": estimate_part(one.knee)}
+@maker
+def _layers(found: Layers) -> LayersPart:
+    return part(LayersPart, found, esxtop=found)

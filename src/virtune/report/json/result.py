@@ -1,234 +1,514 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A study's result for machines: one JSON document with a published, versioned schema.
-
-History of the schema:
-
-virtune/result/1   first version
-virtune/result/2   `measured_as` says where completion latency stands for total latency; metrics of reads and writes;
-                   limits on an arm's own value among the conditions
-virtune/result/3   `reason`: the code of why a verdict or a condition is what it is, beside its words
-virtune/result/4   `patterns`, `knees`; of a stack `disks`, `own_images`, `own_iothreads`, `second`,
-                   `cache_state`, `place`, `neighbour` and `pins.load`
-virtune/result/6   `rbd` of a stack's disk: its pool on Ceph
-virtune/result/5   `typical` of a value: that of a typical round, which tables show beside changes
-virtune/result/7   `first_reads`: what was read of the images before the first trial
-virtune/result/8   `guests` of an arm: how many share the load, and what vCPUs and memory they have together;
-                   `plain` of a comparison: the ratio of arithmetic means
-"""
+"""The results of studies and of sweeps as JSON documents, in base units."""
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypedDict
 
-from virtune import __version__
-from virtune.model.condition import ThresholdResult
-from virtune.model.durability import durability_of
-from virtune.model.evidence import Changeover, Check, StudyRecord
-from virtune.model.measurement import Measurement
-from virtune.model.metric import BY_ID
-from virtune.model.result import ArmSummary, Result, Value
+from virtune.model.condition import Outcome, ThresholdResult
+from virtune.model.durability import Promise, durability_of
+from virtune.model.evidence import StudyRecord, TrialRecord
+from virtune.model.knobs import KNOBS
+from virtune.model.metric import BY_ID, METRICS
+from virtune.model.reason import OF_SWEEPS, OF_VERDICTS, Reason
+from virtune.model.result import ArmRemark, ArmSummary, Result, Stopped
 from virtune.model.stack import Stack
-from virtune.model.study import Arm, Study
-from virtune.report.json.layers import layers_document
-from virtune.report.json.pair_parts import comparison_part, condition_part, difference_part
+from virtune.model.study import Arm, Study, StudyKind
+from virtune.model.sweep import LoadPoint, LoadSweep
+from virtune.model.verdict import Verdict
+from virtune.report.json.document import (
+    A_MOMENT,
+    AT_LEAST_ONE,
+    CODE,
+    IDENTITY,
+    NOT_EMPTY,
+    NOT_NEGATIVE,
+    OR_NULL,
+    POSITIVE,
+    SHARE,
+    At,
+    Keys,
+    Moment,
+    ProgramVersion,
+    Sentence,
+    maker,
+    part,
+)
+from virtune.report.json.host import ProbeDocument
 from virtune.report.json.parts import (
-    basis_part,
-    checked_part,
-    first_read_parts,
-    knee_part,
-    ramp_part,
-    remark_part,
+    IN_WORDS,
+    BasisPart,
+    CheckedPart,
+    EstimatePart,
+    FirstReads,
+    IntervalPart,
+    KneePart,
+    LayersPart,
+    RampPart,
+    RemarkPart,
 )
-from virtune.report.json.result_parts import (
-    SCHEMA,
-    ArmPart,
-    ChangeoverPart,
-    CheckPart,
-    DurabilityPart,
-    GuestsPart,
-    MeasurementPart,
-    ResultDocument,
-    SummaryPart,
-    TrialPart,
-    ValuePart,
-)
-from virtune.report.json.study_parts import ResultBasisPart, StudyPart
-from virtune.report.reproduce import command_again, question_of
+from virtune.report.reproduce import command_again, question_of, sweep_again
+
+_ALL_METRICS = {"propertyNames": {"enum": [one.id for one in METRICS]}}
+_SETTINGS = {"propertyNames": {"enum": ["rig", *(knob.id for knob in KNOBS if knob.place)]}}
+
+KINDS = tuple(kind for kind in StudyKind if kind not in (StudyKind.TUNE, StudyKind.SWEEP))
+"""The kinds of studies that a result is of: a search and a sweep have documents of their own."""
+
+_IMPORTED = "; null for imported results."
+
+A_METRIC_NAME = {"$ref": "#/$defs/MetricName"}
+
+MeasuredAs = Annotated[
+    str | None,
+    "The metric of completion latency that was measured in its place; null where it was itself.",
+    {"anyOf": [A_METRIC_NAME, {"type": "null"}]},
+]
+
+_OF_RATIO = "of candidate / baseline, or of candidate / value; null where there is no interval."
+
+
+class _Job(TypedDict):
+    """One fio job."""
+
+    name: Annotated[str, "Its name."]
+    options: Annotated[Mapping[str, Annotated[str, "The value, as text."]], "Its options in fio's words."]
+
+
+class WorkloadPart(TypedDict):
+    """What is asked of the disk."""
+
+    name: Annotated[str, "Its name."]
+    meaning: Annotated[str, "What it stands for, in words."]
+    offered_iops: Annotated[float | None, "I/Os offered a second; null where one waits for another.", NOT_NEGATIVE]
+    probe: Annotated[bool, "True where only the baseline ran it, to find its saturation."]
+    jobs: Annotated[list[_Job], "The jobs, which run together.", NOT_EMPTY]
+
+
+class LookPart(TypedDict):
+    """A look."""
+
+    round: Annotated[int, "The round after which it was.", AT_LEAST_ONE]
+    share: Annotated[float, "The share of the plan that was done then.", SHARE]
+
+
+class StudyPart(TypedDict):
+    """What was to be found out, and how."""
+
+    id: Annotated[str, "By which `show`, `resume` and `explain` find it."]
+    kind: Annotated[StudyKind, "The verb that made it.", {"enum": [*KINDS]}]
+    created: Annotated[Moment, "When it was begun, in UTC."]
+    builtin: Annotated[str | None, "Which study that ships with virtune it is; null for any other.", OR_NULL]
+    finished: Annotated[bool, "Whether every trial gave a measurement."]
+    trials: Annotated[int, "Trials that it consists of.", AT_LEAST_ONE]
+    trials_done: Annotated[int, "Trials that gave a measurement.", NOT_NEGATIVE]
+    measured_seconds: Annotated[float | None, f"Measured time of these together, in seconds{_IMPORTED}", NOT_NEGATIVE]
+    elapsed_seconds: Annotated[
+        float | None,
+        "What its trials took with all that they need, interruptions left out, in seconds; null where nothing shows"
+        " it.",
+        NOT_NEGATIVE,
+    ]
+    stopped: Annotated[Stopped | None, "Why a sequential study has ended; null while it has not, and for any other."]
+    baseline: Annotated[str, "The arm to compare the others with."]
+    metric: Annotated[str, "The metric of the verdicts.", A_METRIC_NAME]
+    rounds: Annotated[int, "Rounds: each tries every arm under every workload once.", AT_LEAST_ONE]
+    seconds: Annotated[float | None, f"Measured time of one trial, in seconds{_IMPORTED}", POSITIVE]
+    ramp_seconds: Annotated[float | None, f"Warm-up before it, not measured, in seconds{_IMPORTED}", NOT_NEGATIVE]
+    seed: Annotated[int | None, f"Seed of the order of trials and of random offsets{_IMPORTED}", NOT_NEGATIVE]
+    at_load: Annotated[list[Annotated[str, "A load."]], "Offered loads as asked for: `50%`, `5000iops`."]
+    judged: Annotated[list[Annotated[str, "A metric."]], "The metrics that got verdicts, the main one first."]
+    margin: Annotated[float, "The smallest relative difference worth knowing (0.03 is 3 %).", POSITIVE]
+    confidence: Annotated[
+        float, "Of all `comparisons` together, 0 to 1.", {"exclusiveMinimum": 0, "exclusiveMaximum": 1}
+    ]
+    span_bytes: Annotated[int | None, f"Bytes of the scratch image, or used of a target{_IMPORTED}", AT_LEAST_ONE]
+    scratch: Annotated[str | None, f"The directory of the scratch images{_IMPORTED}"]
+    target: Annotated[str | None, "The user's own file or device that was loaded; null for scratch images."]
+    first_reads: FirstReads
+    paired: Annotated[bool, "Whether arms ran in turn and are compared within rounds; imported results are not."]
+    sequential: Annotated[
+        bool,
+        "Whether it was looked at after every round and stopped when every pair and condition was decided;"
+        " `rounds` and `budget_seconds` are then the most that it takes.",
+    ]
+    pairs: Annotated[Literal["all", "baseline"], "Which pairs of arms get verdicts: those with the baseline, or all."]
+    looks: Annotated[
+        list[LookPart] | None,
+        "The looks of a comparison whose end is planned; null for results that are judged otherwise.",
+    ]
+    budget_seconds: Annotated[
+        float | None, "The most time of running trials, in seconds; null is no limit.", POSITIVE
+    ]
+    workloads: Annotated[list[WorkloadPart], "The workloads, in the order they were given.", NOT_EMPTY]
+
+
+class ResultBasisPart(TypedDict):
+    """What is to be known beside the verdicts to weigh them."""
+
+    question: Annotated[str, "What was asked, in a sentence."]
+    unit: Annotated[Literal["round", "run"], "What is analysed as one observation; never an I/O."]
+    error: Annotated[
+        float,
+        "The chance that any of `comparisons` says what is not so, all of them together and however often they were"
+        " looked at.",
+        SHARE,
+    ]
+    pairs: Annotated[int, "How many comparisons share that error.", NOT_NEGATIVE]
+    checked: CheckedPart | None
+    workloads: Annotated[list[BasisPart], "By workload; none for a single arm and for imported results."]
+    command: Annotated[str | None, "The command line that asks it again, with its seed; null for imported results."]
+
+
+class _Pair(TypedDict):
+    """Two arms, one workload, one metric, paired by round."""
+
+    workload: Annotated[str, "The workload's name."]
+    metric: Annotated[str, "The metric.", A_METRIC_NAME]
+    baseline: Annotated[str, "The baseline of the comparison."]
+    candidate: Annotated[str, "The arm that is judged."]
+    rounds: Annotated[int, "Rounds that both arms have a usable value in.", NOT_NEGATIVE]
+    ratio: Annotated[IntervalPart | None, "candidate / baseline; null where there were too few rounds."]
+    plain: Annotated[
+        IntervalPart | None,
+        "The ratio of the arms' arithmetic means, with a t interval of its own: no round counts less in it. `ratio`"
+        " is robust; where the two disagree, extreme rounds matter. null where there is no other mean.",
+    ]
+    change: Annotated[float | None, "Of arms that are not paired: the ratio of their geometric means, else null."]
+    noise: Annotated[
+        float | None,
+        "Standard deviation of one round's difference (ln), as it went into the interval; null where the rounds were"
+        " fixed beforehand, or bear none.",
+        NOT_NEGATIVE,
+    ]
+    lag1: Annotated[
+        float | None,
+        "How alike neighbouring rounds were taken to be, 0 to 0.9; null as `noise`.",
+        NOT_NEGATIVE,
+    ]
+    rounds_left: Annotated[
+        int | None,
+        "A forecast for an undecided pair: so many more rounds would decide it if the noise stays; null where that"
+        " cannot be said.",
+        AT_LEAST_ONE,
+    ]
+    measured_as: MeasuredAs
+    why: Annotated[str, "The reason of the verdict, in words."]
+    reason: Annotated[Reason, CODE, {"enum": [*OF_VERDICTS]}]
+
+
+class ComparisonPart(_Pair):
+    """Two arms, one workload, one metric, paired by round."""
+
+    verdict: Annotated[Verdict, "What may be said of the candidate. `undecided` is an answer."]
+
+
+class DifferencePart(_Pair):
+    """Two arms, one workload, one metric, paired by round."""
+
+    difference: Annotated[Verdict, "What may be said of the candidate. `undecided` is an answer.", At("verdict")]
+
+
+class ConditionPart(TypedDict):
+    """The result of one condition for one comparison. All of them together hold at the study's confidence."""
+
+    condition: Annotated[str, "The condition."]
+    metric: Annotated[str, "The metric.", A_METRIC_NAME]
+    limit: Annotated[
+        float | None,
+        "The ratio candidate / baseline that is the limit (1.05 is +5 %); null for a limit on a value.",
+        NOT_NEGATIVE,
+    ]
+    value: Annotated[float | None, "The value that is the limit, in the metric's base unit; null for a change."]
+    workload: Annotated[str, "The workload's name."]
+    baseline: Annotated[str | None, "The baseline; null for a limit on a value."]
+    candidate: Annotated[str, "The arm that is judged."]
+    low: Annotated[float | None, f"The lower end of the interval {_OF_RATIO}"]
+    high: Annotated[float | None, f"The upper end of the interval {_OF_RATIO}"]
+    measured_as: MeasuredAs
+    confidence: Annotated[float | None, "The confidence of this interval, 0 to 1."]
+    outcome: Annotated[
+        Outcome,
+        "`breached`: the whole interval lies beyond the limit; `held`: on the near side of it; `undecided`: it"
+        " straddles the limit, or nothing can be concluded.",
+    ]
+    why: Annotated[str, "The reason, in words."]
+    reason: Annotated[Reason, CODE, {"enum": [*OF_VERDICTS]}]
+
+
+class MetricPart(TypedDict):
+    """A metric."""
+
+    label: Annotated[str, "Its name in tables."]
+    unit: Annotated[
+        str, f"Its unit: {', '.join(f'{unit} {words}' for unit, words in IN_WORDS.items())}.", {"enum": [*IN_WORDS]}
+    ]
+    better: Annotated[Literal["higher", "lower"], "Which way is better."]
+
+
+class CheckPart(TypedDict):
+    """One setting: as asked, and as found on the running process."""
+
+    setting: Annotated[str, "The knob, or what shows it (O_DIRECT, load.direct); `data` for --check-data."]
+    asked: Annotated[str, "The value that was asked for."]
+    found: Annotated[str | None, "The value that runs; null where the running system gives no way to see it."]
+    agrees: Annotated[bool | None, "Whether both are the same; null where it could not be seen."]
+    proof: Annotated[str, "How it was seen."]
+
+
+class ValuePart(TypedDict):
+    """One metric of one arm over the rounds."""
+
+    value: Annotated[
+        float,
+        "The geometric mean of rates and times, the mean of shares in %; a percentile comes from the added"
+        " histograms. In the metric's unit.",
+    ]
+    rounds: Annotated[int, "Rounds that it rests on.", AT_LEAST_ONE]
+    spread: Annotated[float | None, "Relative standard deviation of the rounds (0.03 is 3 %); null without one."]
+    resolved: Annotated[
+        bool,
+        "False for a percentile with fewer than 100 I/Os beyond it, and for the middle one of imported results that"
+        " have no distributions to add.",
+    ]
+    low: Annotated[
+        float | None,
+        "The lower end of a percentile's own 95 % interval, over sections of the rounds; null for other metrics and"
+        " with fewer than five rounds.",
+    ]
+    high: Annotated[float | None, "The upper end; null as `low`, and where the data bound it only from below."]
+    measured_as: MeasuredAs
+    typical: Annotated[
+        float | None,
+        "The value of a typical round, as tables show it beside changes: for the baseline the mean of its rounds (of"
+        " logarithms, extreme rounds count less), for another arm that times its change; of a share in % the arm's"
+        " own median round. Null where arms are not compared within rounds.",
+    ]
+
+
+class _RepeatedRemark(RemarkPart):
+    """One thing that a good reader notices."""
+
+    rounds: Annotated[int, "In how many rounds it was made; the text is the first's.", AT_LEAST_ONE]
+
+
+class SummaryPart(TypedDict):
+    """One workload over all rounds."""
+
+    workload: Annotated[str, "Its name."]
+    rounds: Annotated[int, "Rounds that gave a measurement.", NOT_NEGATIVE]
+    values: Annotated[Mapping[str, ValuePart], "By metric. One that is missing was not measured.", Keys.METRICS]
+    remarks: Annotated[list[_RepeatedRemark], "Warnings and notes."]
+    failures: Annotated[list[Annotated[str, "A reason."]], "Why trials failed."]
+    attempts: Annotated[int, "Attempts at its trials, failed and invalid ones too.", NOT_NEGATIVE]
+    invalid: Annotated[
+        Mapping[str, Annotated[int, "A number of attempts.", AT_LEAST_ONE]],
+        "How many of them were invalid, by the id of the remark that says why.",
+        Keys.CAUSES,
+    ]
+    layers: LayersPart | None
+
+
+class ChangeoverPart(TypedDict):
+    """How the arm came to run after the one before it; null where no process of ours carries it."""
+
+    swapped: Annotated[str | None, "What was exchanged in a process that ran; null for a new process."]
+    seconds: Annotated[float, "What taking down the one before and bringing this one up took.", NOT_NEGATIVE]
+    process: Annotated[int, "The id of the process.", AT_LEAST_ONE]
+    carried: Annotated[int, "How many arms the process had carried before.", NOT_NEGATIVE]
+    why: Annotated[str, "Why a new process was needed; empty where none was."]
+    text: Annotated[str, "The same in words."]
+
+
+class MeasurementPart(TypedDict):
+    """What was measured."""
+
+    method: Annotated[int, "The number of the way in which it was derived from the evidence.", AT_LEAST_ONE]
+    values: Annotated[Mapping[str, float], "By metric. One that is missing was not measured.", Keys.METRICS]
+    remarks: Annotated[list[RemarkPart], "Warnings and notes."]
+    gates: Annotated[Mapping[str, float], "What the gates read.", Keys.GATES]
+
+
+class TrialPart(TypedDict):
+    """The arm under one workload, once."""
+
+    round: Annotated[int, "The round, from 1.", AT_LEAST_ONE]
+    number: Annotated[int, "Its place in the order of running, from 1; `show --trial` takes it.", AT_LEAST_ONE]
+    workload: Annotated[str, "The workload's name."]
+    ended: Annotated[str | None, "When it ended, in UTC; null where an imported result does not say.", A_MOMENT]
+    attempt: Annotated[int, "The attempt that counts, from 1.", AT_LEAST_ONE]
+    changeover: ChangeoverPart | None
+    failure: Annotated[str | None, "Why it failed; null when it did not."]
+    measurement: MeasurementPart | None
+
+
+class DurabilityPart(TypedDict):
+    """What it promises of a guest's writes; null for an imported arm."""
+
+    promise: Annotated[Promise, "The class: who promises less is not simply faster."]
+    why: Annotated[str, "What a write survives there, and why.", At("words")]
+
+
+class GuestsPart(TypedDict):
+    """The guests of virtune's own that share an arm's load; null where there are none."""
+
+    count: Annotated[int, "How many they are.", AT_LEAST_ONE, At("guests")]
+    vcpus: Annotated[int, "Their vCPUs together.", AT_LEAST_ONE]
+    memory_bytes: Annotated[int, "Their memory together.", AT_LEAST_ONE, At("memory")]
+
+
+class ArmPart(TypedDict):
+    """One stack under comparison."""
+
+    name: Annotated[str, "Its name."]
+    stack: Annotated[Any, Stack | None, "All of the stack; null for an imported arm."]
+    durability: DurabilityPart | None
+    guests: GuestsPart | None
+    settings: Annotated[
+        Mapping[str, Annotated[str, "The value as it was written."]], "What was asked for, by knob.", _SETTINGS
+    ]
+    options: Annotated[
+        Mapping[str, Annotated[str, "The value."]], "Of an imported arm: what its jobs say beside their workloads."
+    ]
+    in_force: Annotated[list[CheckPart], "What was found on the running processes."]
+    workloads: Annotated[list[SummaryPart], "What it did, by workload.", NOT_EMPTY]
+    rounds: Annotated[list[TrialPart], "Its trials so far, by number."]
+
+
+class WaiverPart(TypedDict):
+    """One such cause."""
+
+    cause: Annotated[str, "The id of the remark that says it of a trial."]
+    arm: Annotated[str | None, "The arm that it comes with; null where it is this host's."]
+    text: Annotated[str, "The reason, with its numbers."]
+
+
+class ResultDocument(TypedDict):
+    """What `virtune compare`, `measure`, `resume` and `show` write with `--json`. Base units throughout: ns, bytes,
+    1/s, CPU seconds per I/O; only shares of a CPU and of time are in %.
+    """
+
+    schema: Annotated[str, IDENTITY, {"const": "virtune/result/8"}]
+    virtune: ProgramVersion
+    study: StudyPart
+    facts: Annotated[ProbeDocument | None, "The host as it was when the study began."]
+    metrics: Annotated[Mapping[str, MetricPart], "All that there are.", _ALL_METRICS]
+    arms: Annotated[list[ArmPart], "The stacks under comparison, in the order they were given.", NOT_EMPTY]
+    comparisons: Annotated[
+        list[ComparisonPart],
+        "Every arm against the baseline (`pairs` all: every pair) on the study's metrics, for each workload; their"
+        " errors are bounded together.",
+    ]
+    differences: Annotated[
+        list[DifferencePart],
+        "Every metric of every arm against the baseline. Those of a metric with verdicts are the verdicts; the others"
+        " stand each for itself: with many of them, some are chance.",
+    ]
+    conditions: Annotated[list[ConditionPart], "What became of each `--fail-if`, for each workload and arm."]
+    pardons: Annotated[list[WaiverPart], "Causes of invalidity for which trials count nevertheless, and why."]
+    ramps: Annotated[list[RampPart], "Ramps that were found too short, in the order of time."]
+    patterns: Annotated[list[Sentence], "What the figures show beside the verdicts: a tail that all arms share, say."]
+    knees: Annotated[list[KneePart], "Of arms at offered loads, where greater loads are shown to be beyond it."]
+    basis: ResultBasisPart
+
+
+@maker
+def _condition(ruling: ThresholdResult) -> ConditionPart:
+    condition, found = ruling.condition, ruling.comparison
+    on_value, ratio = condition.value is not None, found.ratio
+    return part(
+        ConditionPart,
+        found,
+        condition=condition.text,
+        metric=condition.metric,
+        limit=None if on_value else condition.limit,
+        value=condition.value,
+        baseline=None if on_value else found.baseline,
+        low=None if ratio is None else ratio.low,
+        high=None if ratio is None else ratio.high,
+        confidence=None if ratio is None else ratio.confidence,
+        outcome=ruling.outcome,
+        why=ruling.why,
+        reason=ruling.reason,
+    )
+
+
+@maker
+def _repeated(found: ArmRemark) -> _RepeatedRemark:
+    return part(_RepeatedRemark, found.remark, found)
+
+
+@maker
+def _summary(found: ArmSummary) -> SummaryPart:
+    return part(SummaryPart, found, values={one.metric: one for one in found.values})
+
+
+@maker
+def _trial(found: TrialRecord) -> TrialPart:
+    return part(TrialPart, found, found.trial, found.in_force)
 
 
 def result_document(result: Result, record: StudyRecord, rulings: Sequence[ThresholdResult] = ()) -> ResultDocument:
     """Return a whole result, as plain JSON values in base units (ns, bytes, 1/s, CPU seconds per I/O)."""
     study = result.study
-    document: ResultDocument = {
-        "schema": SCHEMA,
-        "virtune": __version__,
-        "study": _study(study, result),
-        "facts": json.loads(record.facts) if record.facts else None,
-        "metrics": {m.id: {"label": m.label, "unit": m.unit, "better": m.better} for m in BY_ID.values()},
-        "arms": [_arm(arm, result, record) for arm in study.arms],
-        "comparisons": [comparison_part(one) for one in result.verdicts],
-        "differences": [difference_part(one) for one in result.differences],
-        "conditions": [condition_part(one) for one in rulings],
-        "pardons": [{"cause": one.cause, "arm": one.arm, "text": one.text} for one in result.pardons],
-        "ramps": [ramp_part(one) for one in result.ramps],
-        "patterns": [*study.unequal_guests, *result.patterns],
-        "knees": [knee_part(one) for one in result.knees],
-        "basis": _basis(result),
-    }
+    document = part(
+        ResultDocument,
+        result,
+        study=_study(study, result),
+        facts=json.loads(record.facts) if record.facts else None,
+        metrics=BY_ID,
+        arms=[_arm(arm, result, record) for arm in study.arms],
+        comparisons=result.verdicts,
+        conditions=rulings,
+        patterns=[*study.unequal_guests, *result.patterns],
+        basis=_basis(study, result),
+    )
     return _without_unknowns(document) if study.imported else document
 
 
 def _study(study: Study, result: Result) -> StudyPart:
-    return {
-        "id": study.id,
-        "kind": study.kind,
-        "created": study.created,
-        "builtin": study.builtin or None,
-        "finished": result.finished,
-        "trials": len(study.trials),
-        "trials_done": result.trials_done,
-        "measured_seconds": result.measured_seconds,
-        "elapsed_seconds": result.elapsed_seconds,
-        "stopped": result.stopped,
-        "baseline": study.baseline,
-        "metric": study.metric,
-        "rounds": study.rounds,
-        "seconds": study.seconds,
-        "ramp_seconds": study.ramp_seconds,
-        "seed": study.seed,
-        "at_load": list(study.at_load),
-        "judged": list(study.judged),
-        "margin": study.margin,
-        "confidence": study.confidence,
-        "span_bytes": study.span_bytes,
-        "scratch": study.scratch,
-        "target": study.target,
-        "first_reads": first_read_parts(study),
-        "paired": study.paired,
-        "sequential": study.sequential,
-        "pairs": study.pairs,
-        "looks": None if study.looks is None else [{"round": one, "share": share} for one, share in study.looks],
-        "budget_seconds": study.budget_seconds,
-        "workloads": [
-            {
-                "name": w.name,
-                "meaning": w.meaning,
-                "offered_iops": w.offered_iops,
-                "probe": w.probe,
-                "jobs": [{"name": j.name, "options": j.as_dict()} for j in w],
-            }
-            for w in study.workloads
-        ],
-    }
+    looks = study.looks
+    return part(
+        StudyPart,
+        study,
+        result,
+        trials=len(study.trials),
+        looks=None if looks is None else [part(LookPart, round=one, share=share) for one, share in looks],
+    )
 
 
-def _basis(result: Result) -> ResultBasisPart:
+def _basis(study: Study, result: Result) -> ResultBasisPart:
     """The evidence that the report of a comparison must state besides its verdicts."""
-    study = result.study
-    return {
-        "question": question_of(study),
-        "unit": "round" if study.paired else "run",
-        "error": round(1 - study.confidence, 12),
-        "pairs": len(result.verdicts),
-        "checked": checked_part(study.checked),
-        "workloads": [basis_part(one) for one in result.basis],
-        "command": command_again(study) or None,
-    }
+    return part(
+        ResultBasisPart,
+        study,
+        question=question_of(study),
+        unit="round" if study.paired else "run",
+        error=round(1 - study.confidence, 12),
+        pairs=len(result.verdicts),
+        workloads=result.basis,
+        command=command_again(study) or None,
+    )
 
 
 def _arm(arm: Arm, result: Result, record: StudyRecord) -> ArmPart:
     summaries = [summary for summary in result.arms if summary.arm == arm.name]
-    return {
-        "name": arm.name,
-        "stack": asdict(arm.stack),
-        "durability": _durability(arm.stack),
-        "guests": _guests(arm.stack),
-        "settings": dict(arm.settings),
-        "options": dict(arm.options),
-        "in_force": _checks(check for summary in summaries for check in summary.in_force),
-        "workloads": [_summary(summary) for summary in summaries],
-        "rounds": [
-            {
-                "round": trial.trial.round,
-                "number": trial.trial.number,
-                "workload": trial.trial.workload,
-                "ended": trial.ended,
-                "attempt": trial.attempt,
-                "changeover": _changeover(trial.in_force.changeover),
-                "failure": trial.failure,
-                "measurement": None if trial.measurement is None else _measurement(trial.measurement),
-            }
-            for trial in record.trials
-            if trial.trial.arm == arm.name
-        ],
-    }
+    checks = {(one.setting, one.asked, one.found): one for summary in summaries for one in summary.in_force}
+    return part(
+        ArmPart,
+        arm,
+        durability=durability_of(arm.stack),
+        guests=_guests(arm.stack),
+        in_force=checks.values(),
+        workloads=summaries,
+        rounds=[trial for trial in record.trials if trial.trial.arm == arm.name],
+    )
 
 
 def _guests(stack: Stack) -> GuestsPart | None:
     if stack.vcpus is None or stack.memory is None:
         return None
-    return {"count": stack.guests, "vcpus": stack.vcpus, "memory_bytes": stack.memory}
-
-
-def _durability(stack: Stack) -> DurabilityPart:
-    found = durability_of(stack)
-    return {"promise": found.promise, "why": found.words}
-
-
-def _summary(summary: ArmSummary) -> SummaryPart:
-    return {
-        "workload": summary.workload,
-        "rounds": summary.rounds,
-        "values": {value.metric: _value(value) for value in summary.values},
-        "remarks": [{**remark_part(one.remark), "rounds": one.rounds} for one in summary.remarks],
-        "failures": list(summary.failures),
-        "attempts": summary.attempts,
-        "invalid": dict(summary.invalid),
-        "layers": layers_document(summary.layers),
-    }
-
-
-def _changeover(found: Changeover | None) -> ChangeoverPart | None:
-    if found is None:
-        return None
-    return {
-        "swapped": found.swapped,
-        "seconds": found.seconds,
-        "process": found.process,
-        "carried": found.carried,
-        "why": found.why,
-        "text": found.text,
-    }
-
-
-def _value(value: Value) -> ValuePart:
-    return {
-        "value": value.value,
-        "rounds": value.rounds,
-        "spread": value.spread,
-        "resolved": value.resolved,
-        "low": value.low,
-        "high": value.high,
-        "measured_as": value.measured_as,
-        "typical": value.typical,
-    }
-
-
-def _measurement(measurement: Measurement) -> MeasurementPart:
-    return {
-        "method": measurement.method,
-        "values": dict(measurement.values),
-        "remarks": [remark_part(remark) for remark in measurement.remarks],
-        "gates": dict(measurement.gates),
-    }
-
-
-def _checks(checks: Iterable[Check]) -> list[CheckPart]:
-    unique = {(check.setting, check.asked, check.found): check for check in checks}
-    return [
-        {"setting": c.setting, "asked": c.asked, "found": c.found, "agrees": c.agrees, "proof": c.proof}
-        for c in unique.values()
-    ]
+    return part(GuestsPart, count=stack.guests, vcpus=stack.vcpus, memory_bytes=stack.memory)
 
 
 def _without_unknowns(document: ResultDocument) -> ResultDocument:
@@ -248,3 +528,91 @@ def _without_unknowns(document: ResultDocument) -> ResultDocument:
 def _imported(arm: ArmPart) -> ArmPart:
     rounds: list[TrialPart] = [{**one, "ended": one["ended"] or None} for one in arm["rounds"]]
     return {**arm, "stack": None, "durability": None, "rounds": rounds}
+
+
+class _SweepStudy(TypedDict):
+    """What was asked."""
+
+    id: Annotated[str, "By which `show` and `resume` find it."]
+    created: Annotated[Moment, "When it was begun, in UTC."]
+    simulated: Annotated[bool, "Whether its figures are invented (rig=simulated)."]
+    finished: Annotated[bool, "Whether the curve needed no more loads."]
+    arm: Annotated[str, "The name of the stack."]
+    settings: Annotated[Mapping[str, str], "Its settings as they were asked for, by knob."]
+    workload: Annotated[str, "The workload that was offered at each load."]
+    limit: Annotated[str | None, "The limit that the greatest load was looked for under; null without one."]
+    rounds: Annotated[int, "How often each load ran.", AT_LEAST_ONE]
+    seconds: Annotated[float, "Measured time of a trial, in seconds."]
+    ramp_seconds: Annotated[float, "Warm-up before it, in seconds."]
+    seed: Annotated[int, "Of the random order and offsets."]
+    trials: Annotated[int, "Trials so far.", AT_LEAST_ONE]
+    first_reads: FirstReads
+
+
+class _Point(TypedDict):
+    """One offered load."""
+
+    workload: Annotated[str, "Its name in the store."]
+    offered_iops: Annotated[float, "Operations a second that were offered.", At("offered")]
+    achieved_iops: Annotated[float, "Operations a second that were done, the mean of the rounds.", At("iops")]
+    met: Annotated[
+        bool, "Whether the median round did what was offered: 99 % of it, less 10 ms at the end of a trial."
+    ]
+    rounds: Annotated[int, "Rounds that gave a measurement.", AT_LEAST_ONE]
+    values: Annotated[Mapping[str, float], "Its metrics by id, in base units (ns, B/s, 1/s, %)."]
+
+
+class SweepDocument(TypedDict):
+    """What `virtune sweep --json` writes."""
+
+    schema: Annotated[str, IDENTITY, {"const": "virtune/sweep/3"}]
+    virtune: ProgramVersion
+    study: _SweepStudy
+    facts: Annotated[Any, "The facts of the host: a document `virtune/probe/1`; null without them."]
+    saturation: Annotated[EstimatePart | None, "The most that was carried; null where it was not reached."]
+    knee: Annotated[
+        EstimatePart | None, "The load of the greatest IOPS by mean latency; null for fewer than three loads."
+    ]
+    most: Annotated[EstimatePart | None, "The greatest load at which the limit holds; null without one."]
+    why: Annotated[list[Annotated[str, "One sentence."]], "What was not found, and why."]
+    reasons: Annotated[
+        list[Annotated[Reason, {"enum": [*OF_SWEEPS]}]],
+        "The same as codes, in the same order; they stay the same whatever the words are.",
+    ]
+    points: Annotated[list[_Point], "The loads, the least first."]
+    command: Annotated[str, "The command line that does it again."]
+
+
+def sweep_document(known: LoadSweep, result: Result, *, facts: str) -> SweepDocument:
+    """Return the whole result of a sweep, as plain JSON values in base units; `facts` are the host's, as JSON."""
+    study, plan = known.study, known.study.sweep
+    return part(
+        SweepDocument,
+        known,
+        study=part(
+            _SweepStudy,
+            study,
+            finished=known.finished,
+            arm=study.arms[0].name,
+            settings=study.arms[0].settings,
+            workload=study.workloads[0].name,
+            limit=None if plan is None or plan.limit is None else plan.limit.text,
+            rounds=0 if plan is None else plan.rounds,
+            trials=len(study.trials),
+        ),
+        facts=json.loads(facts) if facts else None,
+        why=[one.text for one in known.why],
+        reasons=[one.reason for one in known.why],
+        points=[_point(known, result, one) for one in known.points],
+        command=sweep_again(study),
+    )
+
+
+def _point(known: LoadSweep, result: Result, point: LoadPoint) -> _Point:
+    summary = result.summary(known.study.arms[0].name, point.workload)
+    return part(
+        _Point,
+        point,
+        rounds=len(point.achieved),
+        values={} if summary is None else {one.metric: one.value for one in summary.values},
+    )

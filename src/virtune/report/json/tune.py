@@ -3,26 +3,301 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, TypedDict
 
-from virtune import __version__
+from virtune.model.durability import Promise
 from virtune.model.metric import BY_ID
-from virtune.model.search import Search
-from virtune.model.standing import Contrast, Runner
+from virtune.model.reason import OF_RECOMMENDATIONS, OF_REFUSALS, OF_VERDICTS, Reason
+from virtune.model.search import Phase, Search
+from virtune.model.standing import Contrast, Place, Runner
 from virtune.model.study import Study
-from virtune.model.tuning import ArmAttempts, Confirmation, LimitCheck, Tuning
-from virtune.report.json.parts import basis_part, checked_part, first_read_parts, ramp_part
-from virtune.report.json.tune_parts import (
-    SCHEMA,
-    AttemptsPart,
-    ConfirmationPart,
-    ContrastPart,
-    CostPart,
-    LimitPart,
-    RunnerPart,
-    SearchPart,
-    TuneDocument,
+from virtune.model.tuning import ArmAttempts, LimitState, Recommendation, Tuning
+from virtune.model.verdict import Verdict
+from virtune.model.workload import Job
+from virtune.report.json.document import (
+    AT_LEAST_ONE,
+    CODE,
+    IDENTITY,
+    NOT_EMPTY,
+    NOT_NEGATIVE,
+    POSITIVE,
+    At,
+    Keys,
+    Moment,
+    Name,
+    ProgramVersion,
+    Sentence,
+    maker,
+    part,
 )
+from virtune.report.json.host import ProbeDocument
+from virtune.report.json.parts import A_METRIC, BasisPart, CheckedPart, FirstReads, RampPart
 from virtune.report.reproduce import tune_again
+
+_OF_PROGRAMS = {"propertyNames": {"enum": ["qemu", "qemu-img", "libvirt"]}}
+"""In whose words a winner is written."""
+
+_AsWritten = Annotated[str, "The value, as it was written."]
+_Limit = Annotated[str, "A limit."]
+
+_Attempts = Annotated[int, "Attempts at its trials in all phases, failed and invalid ones too.", NOT_NEGATIVE]
+_Failed = Annotated[int, "How many of them gave no measurement.", NOT_NEGATIVE]
+_Invalid = Annotated[
+    Mapping[str, Annotated[int, "A number of attempts.", AT_LEAST_ONE]],
+    "How many of them were invalid, by the id of the remark that says why.",
+    Keys.CAUSES,
+]
+
+
+class _Factor(TypedDict):
+    """A knob that is varied."""
+
+    knob: Annotated[str, "Its id."]
+    values: Annotated[list[Annotated[str, "A value."]], "The values it takes, as they are written."]
+    costly: Annotated[bool, "Whether turning it makes a process or a guest's device anew (a whole plot)."]
+
+
+class _Removed(TypedDict):
+    """What was left out, and why."""
+
+    what: Annotated[str, "A value, or one of the configurations by name."]
+    count: Annotated[int | None, "How many configurations; null for a value that this host has not.", AT_LEAST_ONE]
+    why: Annotated[str, "The reason, in words."]
+    reason: Annotated[Reason | None, f"{CODE} Null in a search of an older virtune.", {"enum": [*OF_REFUSALS, None]}]
+
+
+class _Apart(TypedDict):
+    """Configurations that promise another durability, and are never ranked with the others."""
+
+    arms: Annotated[list[Name], "Their names.", NOT_EMPTY, At("names")]
+    durability: Annotated[Promise, "What they promise.", At("promise")]
+    weaker: Annotated[bool, "Whether that is less than what the ranked promise."]
+    why: Annotated[str, "What a write survives there, and why.", At("words")]
+
+
+class _Job(TypedDict):
+    """One job of a workload."""
+
+    workload: Annotated[str, "The workload that it belongs to."]
+    name: Annotated[str, "Its name."]
+    options: Annotated[Mapping[str, _AsWritten], "fio's options."]
+
+
+class SearchPart(TypedDict):
+    """What was searched, and how."""
+
+    id: Annotated[str, "By which `show` and `resume` find it."]
+    kind: Annotated[str, "The verb that made it.", {"const": "tune"}]
+    created: Annotated[Moment, "When it was begun, in UTC."]
+    mode: Annotated[Literal["quick", "certify"], "How the race is run."]
+    metric: Annotated[str, "The metric that is improved.", A_METRIC]
+    better: Annotated[Literal["higher", "lower"], "Which way is better."]
+    limits: Annotated[list[_Limit], "What must be kept, as it was written."]
+    durability: Annotated[Promise, "What every ranked configuration promises.", At("promise")]
+    ranked: Annotated[int, "How many configurations compete.", {"minimum": 2}]
+    tries: Annotated[
+        int | None, "At most so many of them race, as Optuna proposes them; null where all do.", AT_LEAST_ONE
+    ]
+    spread_seconds: Annotated[float, "Blocks of the race begin at least so many seconds apart.", NOT_NEGATIVE]
+    baseline: Annotated[str, "The arm that is there now."]
+    margin: Annotated[float, "A difference that is not worth more measuring (0.03 is 3 %).", POSITIVE]
+    ramp_seconds: Annotated[float, "Warm-up before each slice, not measured, in seconds.", NOT_NEGATIVE]
+    seed: Annotated[int, "Seed of the order of trials and of random offsets.", NOT_NEGATIVE]
+    span_bytes: Annotated[int, "Size of the scratch image, or how much of a target is used, in bytes.", AT_LEAST_ONE]
+    target: Annotated[str | None, "The user's own file or device that was loaded; null for scratch images."]
+    first_reads: FirstReads
+    workloads: Annotated[list[Name], "The names of the workloads.", NOT_EMPTY]
+    jobs: Annotated[list[_Job], "Their jobs, as fio is asked."]
+    budget_seconds: Annotated[
+        float | None, "The time that was given to all of it, in seconds; null is the mode's own.", NOT_NEGATIVE
+    ]
+    factors: Annotated[list[_Factor], "The knobs that are varied."]
+    removed: Annotated[list[_Removed], "What was left out."]
+    apart: Annotated[list[_Apart], "What is never ranked with the others."]
+    finished: Annotated[bool, "Whether nothing is left to run."]
+    phase: Annotated[Phase, "What is run, or was run last."]
+
+
+class _Ratio(TypedDict):
+    """winner / baseline of the metric: Hodges-Lehmann over pairs of starts."""
+
+    estimate: Annotated[float, "The ratio itself. 1 is no change."]
+    low: Annotated[float, "The lower end of the interval."]
+    high: Annotated[float, "The upper end of the interval."]
+    confidence: Annotated[float, "The confidence that so many pairs allow, 0 to 1."]
+
+
+class ConfirmationPart(TypedDict):
+    """Winner against baseline on fresh data, started anew for each measurement."""
+
+    pairs: Annotated[int, "Pairs of starts that gave values of both.", NOT_NEGATIVE]
+    winner: Annotated[float | None, "The metric of the winner: geometric mean over its starts."]
+    baseline: Annotated[float | None, "The metric of the baseline: geometric mean over its starts."]
+    ratio: _Ratio | None
+    verdict: Annotated[Verdict, "Of the winner against the baseline."]
+    why: Annotated[str, "The reason, in words.", At("why.text")]
+    reason: Annotated[Reason, CODE, {"enum": [*OF_VERDICTS]}, At("why.reason")]
+    spread: Annotated[float | None, "Relative standard deviation over the winner's starts.", NOT_NEGATIVE]
+    baseline_spread: Annotated[float | None, "The same of the baseline.", NOT_NEGATIVE]
+    unstable: Annotated[bool, "Whether the winner's starts differ by more than a tenth."]
+    breaks: Annotated[list[_Limit], "Limits that the winner's fresh data do not keep."]
+    processes: Annotated[
+        int | None,
+        "In how many processes the winner was measured: where they are fewer than the pairs, a start was a guest's"
+        " disk made anew in the machine that there was. Null where it was not written down.",
+        AT_LEAST_ONE,
+    ]
+
+
+class _Soak(TypedDict):
+    """One arm under load for minutes."""
+
+    arm: Annotated[str, "Its name."]
+    seconds: Annotated[float, "How long.", NOT_NEGATIVE]
+    ratio: Annotated[float | None, "The metric's last third over its first; 1 is steady."]
+
+
+class LimitPart(TypedDict):
+    """One arm against one limit."""
+
+    arm: Annotated[str, "Its name."]
+    workload: Annotated[str, "The workload of this check."]
+    limit: Annotated[str, "The limit, as it was written.", At("limit.text")]
+    blocks: Annotated[int, "Slices that gave a value.", NOT_NEGATIVE]
+    value: Annotated[float | None, "The metric, in its base unit."]
+    low: Annotated[float | None, "The lower end of its interval, null where there is none."]
+    high: Annotated[float | None, "The upper end of its interval, null where there is none."]
+    state: Annotated[LimitState, "Whether it is certainly kept, certainly broken, or open."]
+
+
+class ContrastPart(TypedDict):
+    """ln(arm / leader) in the direction of the goal: below 0 is worse than the leader."""
+
+    mean: Annotated[float, "The difference itself."]
+    low: Annotated[float | None, "The lower end of the interval, null where there is none."]
+    high: Annotated[float | None, "The upper end of the interval, null where there is none."]
+    blocks: Annotated[int, "Blocks that both ran.", NOT_NEGATIVE]
+    sd: Annotated[float | None, "Standard deviation of one block's difference (ln), as it went into the interval."]
+    lag1: Annotated[float | None, "How alike neighbouring blocks were taken to be, 0 to 0.9.", NOT_NEGATIVE]
+    why: Annotated[str | None, "Why there is no interval."]
+    reason: Annotated[Reason | None, CODE, {"enum": [*OF_VERDICTS, None]}]
+
+
+class RunnerPart(TypedDict):
+    """One configuration."""
+
+    name: Annotated[str, "Its name."]
+    settings: Annotated[Mapping[str, _AsWritten], "Its settings by knob."]
+    place: Annotated[Place, "Where it stands."]
+    blocks: Annotated[int, "Blocks that gave a value.", NOT_NEGATIVE]
+    out_after: Annotated[int | None, "Blocks after which it was eliminated.", AT_LEAST_ONE]
+    value: Annotated[float | None, "The goal's metric, in its base unit, of the first workload."]
+    against_leader: ContrastPart | None
+    attempts: _Attempts
+    failed: _Failed
+    invalid: _Invalid
+
+
+class _Broken(TypedDict):
+    """One of them."""
+
+    arm: Annotated[str, "Its name."]
+    after_blocks: Annotated[int, "Blocks after which that was known.", AT_LEAST_ONE]
+    attempts: _Attempts
+    failed: _Failed
+    invalid: _Invalid
+
+
+class CostPart(TypedDict):
+    """What the search cost, and what going on would."""
+
+    blocks: Annotated[int, "Blocks of the race.", NOT_NEGATIVE]
+    slices: Annotated[int, "Slices of the race.", NOT_NEGATIVE]
+    slices_max: Annotated[int | None, "After how many the race stops as it is; null for never.", NOT_NEGATIVE]
+    slices_left: Annotated[int | None, "Forecast of the slices to a certificate; null where none is.", NOT_NEGATIVE]
+    slice_seconds: Annotated[float, "Measured time of a slice, in seconds.", POSITIVE]
+    noise: Annotated[
+        float | None, "Standard deviation (ln) of neighbouring slices of the baseline.", NOT_NEGATIVE, At("sd")
+    ]
+    certificate_seconds: Annotated[
+        float | None,
+        "What a certificate takes at most by the probe, were all nearly as good as the best; null where that cannot"
+        " be said.",
+        NOT_NEGATIVE,
+    ]
+    measured_seconds: Annotated[float, "Seconds of load, ramps included.", NOT_NEGATIVE]
+    elapsed_seconds: Annotated[float, "Seconds from the beginning to the last trial, pauses left out.", NOT_NEGATIVE]
+    grid_seconds: Annotated[float, "What five runs of a minute for each configuration measure.", NOT_NEGATIVE]
+
+
+class _Basis(TypedDict):
+    """The evidence behind the verdicts."""
+
+    unit: Annotated[Literal["block"], "What the race counts as one observation."]
+    confirmation_unit: Annotated[Literal["start"], "What the confirmation counts as one: both made anew."]
+    checked: CheckedPart | None
+    workloads: Annotated[list[BasisPart], "By workload; none while the race runs."]
+    command: Annotated[str, "The command line that searches the same again, with the same seed."]
+
+
+class TuneDocument(TypedDict):
+    """What `virtune tune`, and `resume` and `show` of a search, write with `--json`. Base units throughout: ns,
+    bytes, 1/s, CPU seconds per I/O.
+    """
+
+    schema: Annotated[str, IDENTITY, {"const": "virtune/tune/3"}]
+    virtune: ProgramVersion
+    study: SearchPart
+    facts: Annotated[ProbeDocument | None, "The host as it was when the search began."]
+    recommendation: Annotated[Recommendation, "What to do."]
+    why: Annotated[str, "The reason, in words.", At("why.text")]
+    reason: Annotated[Reason, CODE, {"enum": [*OF_RECOMMENDATIONS]}, At("why.reason")]
+    winner: Annotated[
+        str | None,
+        "The arm that is ahead; to change to it or to keep it is the recommendation. Null while nobody leads.",
+    ]
+    leader: Annotated[
+        str | None,
+        "The arm that leads the race; another than the winner where it may break a limit.",
+        At("standing.leader"),
+    ]
+    distance: Annotated[
+        float | None, "The winner is at most this share below the best of the ranked (0.03 is 3 %).", NOT_NEGATIVE
+    ]
+    error: Annotated[float, "The probability that anything said of the race is not so, 0 to 1.", NOT_NEGATIVE]
+    certified: Annotated[
+        bool, "Whether the leader is certainly within the margin of the best.", At("standing.certified")
+    ]
+    rivals: Annotated[
+        list[Name],
+        "Arms that may be better than the leader by more than the margin: while there are any, which one is the best"
+        " is undecided.",
+    ]
+    tied: Annotated[list[Name], "Arms that are certainly as good as the leader within the margin."]
+    confirmation: ConfirmationPart | None
+    soaks: Annotated[list[_Soak], "Arms that were loaded for minutes."]
+    limits: Annotated[list[LimitPart], "Every arm against every limit.", At("checks")]
+    arms: Annotated[list[RunnerPart], "The arms that compete and break no limit."]
+    tried: Annotated[int, "How many configurations were raced.", NOT_NEGATIVE]
+    broken: Annotated[list[_Broken], "Arms that certainly break a limit."]
+    cost: CostPart
+    repeated: Annotated[int, "Attempts that failed or were disturbed, and ran again.", NOT_NEGATIVE]
+    basis: _Basis
+    ramps: Annotated[list[RampPart], "Ramps that were found too short, in the order of time."]
+    notes: Annotated[
+        list[Sentence],
+        "Warnings: disturbances that repeated attempts did not remove, and limits of the result.",
+    ]
+    spelled: Annotated[
+        Mapping[str, Annotated[str, "The text."]],
+        "The winner, as other programs configure it; empty while none is recommended.",
+        _OF_PROGRAMS,
+    ]
+    spelled_notes: Annotated[
+        Mapping[str, Annotated[list[Sentence], "In words."]],
+        "Notes on these texts, or why there are none.",
+        _OF_PROGRAMS,
+    ]
 
 
 def tuning_document(
@@ -39,160 +314,79 @@ def tuning_document(
     """
     study, standing = known.study, known.standing
     tried = {one.arm: one for one in known.attempts}
+    none = ArmAttempts(arm="", attempts=0)
     assert study.search is not None  # noqa: S101 - a Tuning is of a search
-    return {
-        "schema": SCHEMA,
-        "virtune": __version__,
-        "study": _search(known, study, study.search),
-        "facts": json.loads(facts) if facts else None,
-        "recommendation": known.recommendation,
-        "why": known.why.text,
-        "reason": known.why.reason,
-        "winner": known.winner,
-        "leader": standing.leader,
-        "distance": known.distance,
-        "error": study.search.error,
-        "certified": standing.certified,
-        "rivals": list(known.rivals),
-        "tied": list(known.tied),
-        "confirmation": None if known.confirmation is None else _confirmation(known.confirmation),
-        "soaks": [{"arm": one.arm, "seconds": one.seconds, "ratio": one.ratio} for one in known.soaks],
-        "limits": [_check(one) for one in known.checks],
-        "arms": [_arm(known, runner, _tried(tried, runner.arm)) for runner in standing.runners],
-        "tried": len(standing.runners) + len(known.broken),
-        "broken": [{"arm": arm, "after_blocks": after, **_tried(tried, arm)} for arm, after in known.broken],
-        "cost": _cost(known, study.search),
-        "repeated": known.repeated,
-        "basis": {
-            "unit": "block",
-            "confirmation_unit": "start",
-            "checked": checked_part(study.checked),
-            "workloads": [basis_part(one) for one in known.basis],
-            "command": tune_again(study),
-        },
-        "ramps": [ramp_part(one) for one in known.ramps],
-        "notes": list(known.notes),
-        "spelled": dict(spelled or {}),
-        "spelled_notes": {program: list(notes) for program, notes in (spelled_notes or {}).items()},
-    }
+    return part(
+        TuneDocument,
+        known,
+        study=_search(known, study, study.search),
+        facts=json.loads(facts) if facts else None,
+        error=study.search.error,
+        arms=[_arm(known, runner, tried.get(runner.arm, none)) for runner in standing.runners],
+        tried=len(standing.runners) + len(known.broken),
+        broken=[_broken(tried.get(arm, none), arm, after) for arm, after in known.broken],
+        cost=_cost(known, study.search),
+        basis=part(
+            _Basis,
+            study,
+            workloads=known.basis,
+            command=tune_again(study),
+        ),
+        spelled=spelled or {},
+        spelled_notes=spelled_notes or {},
+    )
+
+
+def _broken(tried: ArmAttempts, arm: str, after_blocks: int) -> _Broken:
+    return part(_Broken, tried, arm=arm, after_blocks=after_blocks)
 
 
 def _cost(known: Tuning, search: Search) -> CostPart:
-    return {
-        "blocks": known.standing.blocks,
-        "slices": known.standing.slices,
-        "slices_max": known.probed.slices_max,
-        "slices_left": known.standing.slices_left,
-        "slice_seconds": known.probed.slice_seconds,
-        "noise": known.probed.sd,
-        "certificate_seconds": known.probed.certificate_seconds,
-        "measured_seconds": known.measured_seconds,
-        "elapsed_seconds": known.elapsed_seconds,
-        "grid_seconds": search.grid_seconds,
-    }
+    return part(
+        CostPart,
+        known,
+        known.standing,
+        known.probed,
+        slices=known.standing.slices,
+        grid_seconds=search.grid_seconds,
+    )
 
 
 def _search(known: Tuning, study: Study, search: Search) -> SearchPart:
-    return {
-        "id": study.id,
-        "kind": study.kind,
-        "created": study.created,
-        "mode": search.mode,
-        "metric": study.metric,
-        "better": BY_ID[study.metric].better,
-        "limits": [limit.text for limit in search.goal.limits],
-        "durability": search.promise,
-        "ranked": len(search.ranked),
-        "tries": search.tries,
-        "spread_seconds": search.spread_seconds,
-        "baseline": study.baseline,
-        "margin": study.margin,
-        "ramp_seconds": study.ramp_seconds,
-        "seed": study.seed,
-        "span_bytes": study.span_bytes,
-        "target": study.target,
-        "first_reads": first_read_parts(study),
-        "workloads": [workload.name for workload in study.workloads],
-        "jobs": [
-            {"workload": workload.name, "name": job.name, "options": job.as_dict()}
-            for workload in study.workloads
-            for job in workload
-        ],
-        "budget_seconds": search.budget_seconds,
-        "factors": [{"knob": one.knob, "values": list(one.values), "costly": one.costly} for one in search.factors],
-        "removed": [
-            {"what": one.what, "count": one.count, "why": one.why, "reason": one.reason} for one in search.removed
-        ],
-        "apart": [
-            {"arms": list(one.names), "durability": one.promise, "weaker": one.weaker, "why": one.words}
-            for one in search.apart
-        ],
-        "finished": known.finished,
-        "phase": known.phase,
-    }
+    return part(
+        SearchPart,
+        known,
+        study,
+        search,
+        better=BY_ID[study.metric].better,
+        limits=[limit.text for limit in search.goal.limits],
+        ranked=len(search.ranked),
+        workloads=[workload.name for workload in study.workloads],
+        jobs=[_job(job, workload.name) for workload in study.workloads for job in workload],
+        budget_seconds=search.budget_seconds,
+    )
 
 
-def _arm(known: Tuning, runner: Runner, tried: AttemptsPart) -> RunnerPart:
+def _job(job: Job, workload: str) -> _Job:
+    return part(_Job, job, workload=workload)
+
+
+def _arm(known: Tuning, runner: Runner, tried: ArmAttempts) -> RunnerPart:
     arm = known.study.arm(runner.arm)
-    return {
-        "name": arm.name,
-        "settings": dict(arm.settings),
-        "place": runner.place,
-        "blocks": runner.blocks,
-        "out_after": runner.out_after,
-        "value": dict(known.values).get(arm.name),
-        "against_leader": None if runner.against_leader is None else _contrast(runner.against_leader),
-        **tried,
-    }
+    return part(RunnerPart, arm, runner, tried, value=dict(known.values).get(arm.name))
 
 
-def _tried(attempts: Mapping[str, ArmAttempts], arm: str) -> AttemptsPart:
-    found = attempts.get(arm, ArmAttempts(arm=arm, attempts=0))
-    return {"attempts": found.attempts, "failed": found.failed, "invalid": dict(found.invalid)}
-
-
+@maker
 def _contrast(found: Contrast) -> ContrastPart:
     """ln(arm / leader) in the goal's direction: below 0 is worse; the ends are None where there is no interval."""
     bounded = found.why is None
-    return {
-        "mean": -found.mean,
-        "low": -found.high if bounded else None,
-        "high": -found.low if bounded else None,
-        "blocks": found.blocks,
-        "sd": found.sd,
-        "lag1": None if found.sd is None else found.lag1,
-        "why": None if found.why is None else found.why.text,
-        "reason": None if found.why is None else found.why.reason,
-    }
-
-
-def _confirmation(found: Confirmation) -> ConfirmationPart:
-    return {
-        "pairs": found.pairs,
-        "winner": found.winner,
-        "baseline": found.baseline,
-        "ratio": None
-        if (ratio := found.ratio) is None
-        else {"estimate": ratio.estimate, "low": ratio.low, "high": ratio.high, "confidence": ratio.confidence},
-        "verdict": found.verdict,
-        "why": found.why.text,
-        "reason": found.why.reason,
-        "spread": found.spread,
-        "baseline_spread": found.baseline_spread,
-        "unstable": found.unstable,
-        "breaks": list(found.breaks),
-        "processes": found.processes,
-    }
-
-
-def _check(found: LimitCheck) -> LimitPart:
-    return {
-        "arm": found.arm,
-        "workload": found.workload,
-        "limit": found.limit.text,
-        "blocks": found.blocks,
-        "value": found.value,
-        "low": found.low,
-        "high": found.high,
-        "state": found.state,
-    }
+    return part(
+        ContrastPart,
+        found,
+        mean=-found.mean,
+        low=-found.high if bounded else None,
+        high=-found.low if bounded else None,
+        lag1=None if found.sd is None else found.lag1,
+        why=None if found.why is None else found.why.text,
+        reason=None if found.why is None else found.why.reason,
+    )
