@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The knob table: every knob on the I/O path, one row each, in the order of the path.
 
-The command line, plan files, the reference page and the queries to QEMU all read this table. Those that virtune turns
-are typed rows (`guest`, `disk`, `host`); those that it only explains are data (`explained.json`, which also has the
-order). Knobs that our knowledge base treats together share a number (K01..K108).
+The command line, plan files, the reference page and the queries to QEMU all read this table, which is data
+(`knobs.json`): a knob that virtune turns has a `place` in a Stack, the others are only explained. Knobs that our
+knowledge base treats together share a number (K01..K108).
+
+A line of `source` begins with its kind of evidence: `[T]` tried by hand, `[C]` read in source code or a commit, `[D]`
+official documentation, `[P]` a patch or post by the feature's author (numbers are the author's), `[B]` a blog or a
+vendor's note, `[U]` unverified: commonly said, but not proven.
 """
 
 import difflib
@@ -29,14 +33,10 @@ from virtune.model.knob import (
     Switch,
     Text,
 )
-from virtune.model.knobs import disk, guest, host
 from virtune.model.stack import Stack, setting_of, writes_through
 
-_TURNED = {knob.id: knob for room in (guest, disk, host) for knob in room.KNOBS}
 
-
-def _explained(row: dict[str, Any]) -> Knob:
-    """A knob that virtune explains and does not turn itself, from its row of data."""
+def _knob(row: dict[str, Any]) -> Knob:
     domain = dict(row["domain"])
     ask = row.get("ask")
     return Knob(
@@ -55,6 +55,7 @@ def _explained(row: dict[str, Any]) -> Knob:
         why=row["why"],
         spelled=row.get("spelled", {}),
         source=tuple(row["source"]),
+        place=tuple(row.get("place", ())),
     )
 
 
@@ -80,10 +81,9 @@ def _domain(kind: str, words: dict[str, Any]) -> Domain:
             return Number(**{"high": NO_LIMIT, **words})
 
 
-_ROWS: list[Any] = json.loads(pkgutil.get_data(__name__, "explained.json") or b"")
-"""Every knob in the order of the path: the id of one that is turned, the whole row of one that is explained."""
+_ROWS: list[dict[str, Any]] = json.loads(pkgutil.get_data("virtune.model", "knobs.json") or b"")
 
-KNOBS: tuple[Knob, ...] = tuple(_TURNED[row] if isinstance(row, str) else _explained(row) for row in _ROWS)
+KNOBS: tuple[Knob, ...] = tuple(map(_knob, _ROWS))
 """All knobs, from the application down to the medium."""
 
 BY_ID: dict[str, Knob] = {knob.id: knob for knob in KNOBS}
