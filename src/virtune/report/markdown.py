@@ -59,7 +59,9 @@ COLUMNS = 88
 def markdown(result: Result, rulings: Sequence[ThresholdResult], facts: str = "") -> str:
     """Return the result as Markdown, ending in a newline; `facts` are those of the host, as JSON."""
     body = (*_head(result, facts), *_conditions(result, rulings), *_workloads(result), *_settings(result))
-    return _joined(*body, *_warnings(result), *_again(result))
+    command = command_again(result.study)
+    again = (heading(4, "To repeat it"), f"{AGAIN}\n", code(command)) if command else ()
+    return _joined(*body, *_warnings(result), *again)
 
 
 def _joined(*parts: str) -> str:
@@ -167,13 +169,6 @@ def _warnings(result: Result) -> Iterator[str]:
         yield heading(4, "Warnings and notes")
         yield from lines
         yield ""
-
-
-def _again(result: Result) -> Iterator[str]:
-    if command := command_again(result.study):
-        yield heading(4, "To repeat it")
-        yield f"{AGAIN}\n"
-        yield code(command)
 
 
 def proof_markdown(one: Diagnosis, result: Result | None, facts: str = "") -> str:

@@ -12,7 +12,6 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from virtune.model.bottleneck import CAUSE_WORDS, EMULATED_WORDS, Cause, verdict_words
-from virtune.model.counters import DiskUse
 from virtune.model.frame import DiskFrame, ThreadFrame, TopFrame, VmFrame
 from virtune.model.layers import Layers, RequestLayer
 from virtune.model.text import printable, spreadsheet_cell
@@ -45,16 +44,23 @@ Row = Any
 Cell = str | Text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TopColumn:
-    """A column: `letter` is the key that sorts by it, `value` what it sorts by; None stands last."""
+    """A column: `letter` is the key that sorts by it, `value` what it sorts by (None stands last), `write` how that
+    is shown; where more than that is shown, `drawn` is it.
+    """
 
     title: str
     letter: str
     width: int
     value: Callable[[Row], float | str | None]
-    cell: Callable[[Row], Cell]
+    write: Callable[[Any], str] = str
+    drawn: Callable[[Row], Cell] | None = None
     right: bool = True
+
+    def cell(self, row: Row) -> Cell:
+        """Return what the column shows of a row."""
+        return self.write(self.value(row)) if self.drawn is None else self.drawn(row)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,115 +235,77 @@ def _flying(number: float) -> str:
     return "-" if number <= 0 else f"{number:.2f}" if number < 10 else f"{number:.0f}"
 
 
-def _rate(count: int, row: DiskFrame) -> float:
-    return count / row.rates.seconds
-
-
 def _largest(row: DiskFrame) -> float | None:
     layers = row.path.layers
     return None if layers is None else max((one.share for one in layers.layers), default=None)
 
 
-def _per_io(row: ThreadFrame) -> float | None:
-    return row.cost.busy / row.iops * 1e9 if row.iops > 0 else None
-
-
-def _moved(disk: DiskUse) -> float:
-    return float(disk.read_bytes + disk.written_bytes)
-
-
 DISKS: tuple[TopColumn, ...] = (
-    TopColumn(title="DISK", letter="D", width=13, value=lambda row: row.name, cell=lambda row: row.name, right=False),
-    TopColumn(title="IOPS", letter="I", width=6, value=lambda row: row.path.iops,
-              cell=lambda row: format_count(row.path.iops)),
-    TopColumn(title="MB/s", letter="M", width=6, value=lambda row: row.path.bandwidth,
-              cell=lambda row: _megabytes(row.path.bandwidth)),
-    TopColumn(title="LATENCY", letter="L", width=7, value=lambda row: row.latency_ns,
-              cell=lambda row: _time(row.latency_ns)),
-    TopColumn(title="BY LAYER", letter="Y", width=BAR, right=False,
-              value=_largest, cell=lambda row: bar_of(row.path.layers, BAR)),
-    TopColumn(title="CPU/IO", letter="C", width=7, value=lambda row: row.cpu_per_io_ns,
-              cell=lambda row: _time(row.cpu_per_io_ns)),
-    TopColumn(title="FLY", letter="F", width=4, value=lambda row: row.in_flight,
-              cell=lambda row: _flying(row.in_flight)),
-    TopColumn(title="LIMITED BY", letter="B", width=11, value=lambda row: verdict_cell(row).plain,
-              cell=verdict_cell, right=False),
-)  # fmt: skip
+    TopColumn("DISK", "D", 13, lambda row: row.name, right=False),
+    TopColumn("IOPS", "I", 6, lambda row: row.path.iops, format_count),
+    TopColumn("MB/s", "M", 6, lambda row: row.path.bandwidth, _megabytes),
+    TopColumn("LATENCY", "L", 7, lambda row: row.latency_ns, _time),
+    TopColumn("BY LAYER", "Y", BAR, _largest, drawn=lambda row: bar_of(row.path.layers, BAR), right=False),
+    TopColumn("CPU/IO", "C", 7, lambda row: row.cpu_per_io_ns, _time),
+    TopColumn("FLY", "F", 4, lambda row: row.in_flight, _flying),
+    TopColumn("LIMITED BY", "B", 11, lambda row: verdict_cell(row).plain, drawn=verdict_cell, right=False),
+)
 
 LIMIT_USED = TopColumn(
-    title="CAP", letter="A", width=5, value=lambda row: row.path.limit_used,
-    cell=lambda row: "" if row.path.limit_used is None else format_share(row.path.limit_used),
-)  # fmt: skip
+    "CAP", "A", 5, lambda row: row.path.limit_used, lambda used: "" if used is None else format_share(used)
+)
 """How much of its nearest limit a disk uses; shown where any disk has one."""
 
 _SPLIT: Mapping[str, Mapping[str, TopColumn]] = {
     "IOPS": {
-        "requests": TopColumn(title="READ/s", letter="R", width=6, value=lambda row: _rate(row.rates.reads, row),
-                              cell=lambda row: format_count(_rate(row.rates.reads, row))),
-        "bytes": TopColumn(title="R MB/s", letter="R", width=6, value=lambda row: _rate(row.rates.read_bytes, row),
-                           cell=lambda row: _megabytes(_rate(row.rates.read_bytes, row))),
+        "requests": TopColumn("READ/s", "R", 6, lambda row: row.rates.reads / row.rates.seconds, format_count),
+        "bytes": TopColumn("R MB/s", "R", 6, lambda row: row.rates.read_bytes / row.rates.seconds, _megabytes),
     },
     "MB/s": {
-        "requests": TopColumn(title="WRIT/s", letter="W", width=6, value=lambda row: _rate(row.rates.writes, row),
-                              cell=lambda row: format_count(_rate(row.rates.writes, row))),
-        "bytes": TopColumn(title="W MB/s", letter="W", width=6, value=lambda row: _rate(row.rates.written_bytes, row),
-                           cell=lambda row: _megabytes(_rate(row.rates.written_bytes, row))),
+        "requests": TopColumn("WRIT/s", "W", 6, lambda row: row.rates.writes / row.rates.seconds, format_count),
+        "bytes": TopColumn("W MB/s", "W", 6, lambda row: row.rates.written_bytes / row.rates.seconds, _megabytes),
     },
-}  # fmt: skip
+}
 
 VMS: tuple[TopColumn, ...] = (
-    TopColumn(title="VM", letter="V", width=16, value=lambda row: row.vm,
-              cell=lambda row: f"{row.vm} (TCG)" if row.emulated else row.vm, right=False),
-    TopColumn(title="DISKS", letter="D", width=5, value=lambda row: len(row.disks),
-              cell=lambda row: str(len(row.disks))),
-    TopColumn(title="IOPS", letter="I", width=6, value=lambda row: row.iops, cell=lambda row: format_count(row.iops)),
-    TopColumn(title="MB/s", letter="M", width=6, value=lambda row: row.bandwidth,
-              cell=lambda row: _megabytes(row.bandwidth)),
-    TopColumn(title="LATENCY", letter="L", width=7, value=lambda row: row.latency_ns,
-              cell=lambda row: _time(row.latency_ns)),
-    TopColumn(title="FLY", letter="F", width=4, value=lambda row: row.in_flight,
-              cell=lambda row: _flying(row.in_flight)),
-    TopColumn(title="CPU", letter="C", width=6, value=lambda row: row.cpus(), cell=lambda row: _share(row.cpus())),
-    TopColumn(title="VCPU", letter="U", width=6, value=lambda row: row.cpus("vcpu"),
-              cell=lambda row: _share(row.cpus("vcpu"))),
-    TopColumn(title="NO CPU", letter="N", width=6, value=lambda row: row.stalled,
-              cell=lambda row: _share(row.stalled)),
-)  # fmt: skip
+    TopColumn(
+        "VM",
+        "V",
+        16,
+        lambda row: row.vm,
+        drawn=lambda row: f"{row.vm} (TCG)" if row.emulated else row.vm,
+        right=False,
+    ),
+    TopColumn("DISKS", "D", 5, lambda row: len(row.disks)),
+    TopColumn("IOPS", "I", 6, lambda row: row.iops, format_count),
+    TopColumn("MB/s", "M", 6, lambda row: row.bandwidth, _megabytes),
+    TopColumn("LATENCY", "L", 7, lambda row: row.latency_ns, _time),
+    TopColumn("FLY", "F", 4, lambda row: row.in_flight, _flying),
+    TopColumn("CPU", "C", 6, lambda row: row.cpus(), _share),
+    TopColumn("VCPU", "U", 6, lambda row: row.cpus("vcpu"), _share),
+    TopColumn("NO CPU", "N", 6, lambda row: row.stalled, _share),
+)
 
 THREADS: tuple[TopColumn, ...] = (
-    TopColumn(title="VM", letter="V", width=14, value=lambda row: row.vm, cell=lambda row: row.vm, right=False),
-    TopColumn(title="THREAD", letter="H", width=15, value=lambda row: row.cost.name, cell=lambda row: row.cost.name,
-              right=False),
-    TopColumn(title="ROLE", letter="R", width=8, value=lambda row: row.cost.role, cell=lambda row: row.cost.role,
-              right=False),
-    TopColumn(title="CPU", letter="C", width=5, value=lambda row: row.cost.busy,
-              cell=lambda row: format_share(row.cost.busy)),
-    TopColumn(title="USR", letter="U", width=5, value=lambda row: row.cost.user_seconds,
-              cell=lambda row: format_share(row.cost.user_seconds / row.cost.seconds)),
-    TopColumn(title="SYS", letter="S", width=5, value=lambda row: row.cost.system_seconds,
-              cell=lambda row: format_share(row.cost.system_seconds / row.cost.seconds)),
-    TopColumn(title="NO CPU", letter="N", width=6, value=lambda row: row.cost.stalled,
-              cell=lambda row: format_share(row.cost.stalled)),
-    TopColumn(title="CPU/IO", letter="I", width=7, value=_per_io,
-              cell=lambda row: _time(_per_io(row))),
-)  # fmt: skip
+    TopColumn("VM", "V", 14, lambda row: row.vm, right=False),
+    TopColumn("THREAD", "H", 15, lambda row: row.cost.name, right=False),
+    TopColumn("ROLE", "R", 8, lambda row: row.cost.role, right=False),
+    TopColumn("CPU", "C", 5, lambda row: row.cost.busy, format_share),
+    TopColumn("USR", "U", 5, lambda row: row.cost.user_seconds / row.cost.seconds, format_share),
+    TopColumn("SYS", "S", 5, lambda row: row.cost.system_seconds / row.cost.seconds, format_share),
+    TopColumn("NO CPU", "N", 6, lambda row: row.cost.stalled, format_share),
+    TopColumn("CPU/IO", "I", 7, lambda row: row.cost.busy / row.iops * 1e9 if row.iops > 0 else None, _time),
+)
 
 DEVICES: tuple[TopColumn, ...] = (
-    TopColumn(title="DEVICE", letter="D", width=16, value=lambda row: row[0].name, cell=lambda row: row[0].name,
-              right=False),
-    TopColumn(title="READ/s", letter="R", width=7, value=lambda row: row[0].reads / row[1],
-              cell=lambda row: format_count(row[0].reads / row[1])),
-    TopColumn(title="WRITE/s", letter="W", width=7, value=lambda row: row[0].writes / row[1],
-              cell=lambda row: format_count(row[0].writes / row[1])),
-    TopColumn(title="MB/s", letter="M", width=6, value=lambda row: _moved(row[0]) / row[1],
-              cell=lambda row: _megabytes(_moved(row[0]) / row[1])),
-    TopColumn(title="LATENCY", letter="L", width=7, value=lambda row: row[0].latency_us_mean,
-              cell=lambda row: _time((row[0].latency_us_mean or 0) * 1e3)),
-    TopColumn(title="FLY", letter="F", width=5, value=lambda row: row[0].queue_depth_mean,
-              cell=lambda row: _flying(row[0].queue_depth_mean)),
-    TopColumn(title="BUSY", letter="B", width=5, value=lambda row: row[0].busy_percent,
-              cell=lambda row: format_share(row[0].busy_percent / 100)),
-)  # fmt: skip
+    TopColumn("DEVICE", "D", 16, lambda row: row[0].name, right=False),
+    TopColumn("READ/s", "R", 7, lambda row: row[0].reads / row[1], format_count),
+    TopColumn("WRITE/s", "W", 7, lambda row: row[0].writes / row[1], format_count),
+    TopColumn("MB/s", "M", 6, lambda row: (row[0].read_bytes + row[0].written_bytes) / row[1], _megabytes),
+    TopColumn("LATENCY", "L", 7, lambda row: row[0].latency_us_mean, lambda mean: _time((mean or 0) * 1e3)),
+    TopColumn("FLY", "F", 5, lambda row: row[0].queue_depth_mean, _flying),
+    TopColumn("BUSY", "B", 5, lambda row: row[0].busy_percent, lambda percent: format_share(percent / 100)),
+)
 
 SORT_FIRST: Mapping[TableKind, int] = {"disks": 1, "vms": 2, "threads": 3, "host": 6}
 """The column by which each table is sorted at first."""

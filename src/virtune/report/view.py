@@ -112,7 +112,12 @@ def workload_view(result: Result, workload: Workload) -> WorkloadView:
         rows=tuple(_typical_row(row) for row in rows if not apart or row.metric.percent is None or _is_typical(row)),
         verdicts=tuple(one for one in result.verdicts if one.workload == workload.name),
         typical=typical,
-        together=tuple(_alone(row) for row in rows if apart and row.metric.percent is not None),
+        together=tuple(
+            # without changes, which are those of a typical round
+            replace(row, judged=False, cells=tuple(replace(cell, change=None) for cell in row.cells))
+            for row in rows
+            if apart and row.metric.percent is not None
+        ),
     )
 
 
@@ -135,11 +140,6 @@ def _of_a_round(row: ViewRow, value: Value | None) -> Value | None:
     if value is None or value.typical is None:
         return None if _is_typical(row) and row.metric.percent is not None else value
     return value.of_a_round
-
-
-def _alone(row: ViewRow) -> ViewRow:
-    """Return a row without its changes, which are those of a typical round."""
-    return replace(row, judged=False, cells=tuple(replace(cell, change=None) for cell in row.cells))
 
 
 def worth(result: Result, workload: str) -> str:

@@ -134,13 +134,9 @@ def _pair(one: PairProgress) -> PairShown:
 
 def _told(pair: PairProgress) -> str:
     """Say in words how the interval narrowed."""
-    if not pair.rounds:
-        return ""
-    first, last = pair.rounds[0], pair.rounds[-1]
-    words = [
-        f"round {point.round}: {change_words(point.low)} to {change_words(point.high)}" for point in (first, last)
-    ]
-    return words[-1] if first.round == last.round else "; ".join(words)
+    ends = {point.round: point for point in (*pair.rounds[:1], *pair.rounds[-1:])}
+    told = ((number, change_words(one.low), change_words(one.high)) for number, one in ends.items())
+    return "; ".join(f"round {number}: {low} to {high}" for number, low, high in told)
 
 
 def _paths(one: PairProgress) -> tuple[str, str]:
@@ -182,7 +178,8 @@ async def stream(
     while not ending():
         text, over = await asyncio.to_thread(show)
         if text != sent:
-            yield _event(text)
+            # no line of it can begin another event
+            yield "".join(f"data: {line}\n" for line in text.splitlines()) + "\n"
             sent, at = text, time.monotonic()
         elif time.monotonic() - at > QUIET_SECONDS:
             yield ": still here\n\n"
@@ -191,11 +188,6 @@ async def stream(
             yield "event: over\ndata: over\n\n"
             return
         await asyncio.sleep(wait)
-
-
-def _event(text: str) -> str:
-    """Write a text as one event; no line of it can begin another."""
-    return "".join(f"data: {line}\n" for line in text.splitlines()) + "\n"
 
 
 CHECKS_SHOWN = 25

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from virtune.model.bottleneck import CAUSE_WORDS, EMULATED_WORDS, Cause, Diagnosis, verdict_words
 from virtune.model.evidence import StudyRecord
-from virtune.model.finding import Audited, Finding, Severity, Unread
+from virtune.model.finding import Audited, Severity, Unread
 from virtune.model.fitness import Fitness
 from virtune.model.fleet import Difference, FleetEffect, FleetLevel, FleetReport, HostAudit, Unreached
 from virtune.model.metric import BY_ID
@@ -24,38 +24,9 @@ from virtune.report.charts.loads import sweep_curve
 from virtune.report.charts.stacked import times_of
 from virtune.report.charts.tradeoff import pareto, race
 from virtune.report.html.page import ReportPage, VerdictLine, host_text, page_of
-from virtune.report.pages import sweep as sweep_text
-from virtune.report.pages import tune as tune_text
-from virtune.report.pages.check import confidence_text, noise_rows, reach_rows, sentence
-from virtune.report.pages.diagnose import (
-    answers,
-    exits_text,
-    in_flight_text,
-    load_again,
-    load_known,
-    proof_headline,
-    proof_sentences,
-    published_of,
-    rates_text,
-    shares_of,
-    shown_threads,
-    sleeps_text,
-    varies,
-)
+from virtune.report.pages import check, diagnose, fleet, sweep, tune
 from virtune.report.pages.evidence import reading_notes
-from virtune.report.pages.fleet import (
-    effect_lines,
-    level_lines,
-    names,
-    odd_words,
-    others_words,
-    rank_rows,
-    rules_over_hosts,
-    together,
-    trait_lines,
-)
 from virtune.report.pages.study import host_line, vm_cost_notes
-from virtune.report.pages.tune import STATE, standing_rows
 from virtune.report.render.terminal import Table
 from virtune.report.reproduce import command_again, question_of, tune_again
 from virtune.report.view import SIMULATED_ONLY
@@ -66,18 +37,13 @@ _SEVERITIES = tuple(reversed(Severity))
 _FINDINGS_MAX = 2_000
 
 
-def search_charts(known: Tuning, record: StudyRecord) -> tuple[Chart, ...]:
-    """Return the pictures of a search."""
-    made = (chart for chart in (race(known, record), pareto(known, record)) if chart is not None)
-    return tuple(labelled(known.study, made))
-
-
 def search_page(known: Tuning, record: StudyRecord) -> ReportPage:
     """Return the page of a search: what it found, its race, speed against cost, every configuration."""
     study, search = known.study, known.study.search
     assert search is not None  # noqa: S101 - a Tuning is of a search
-    first, *more = map(str, tune_text.answer_lines(known))
-    sections = dict(tune_text.sections(known, record.facts))
+    first, *more = map(str, tune.answer_lines(known))
+    sections = dict(tune.sections(known, record.facts))
+    charts = (chart for chart in (race(known, record), pareto(known, record)) if chart is not None)
     metric = BY_ID[study.metric]
     return ReportPage(
         title=f"{study.label} {study.id}",
@@ -89,11 +55,11 @@ def search_page(known: Tuning, record: StudyRecord) -> ReportPage:
         label=SIMULATED_ONLY if study.simulated else "",
         verdicts=(VerdictLine(first, _MARKS[known.recommendation]), *map(VerdictLine, more)),
         unsettled="Each slice's settings were read back while it ran; one that differed would have ended the search.",
-        warnings=tuple(("warning", text) for text in tune_text.warnings(known)),
+        warnings=tuple(("warning", text) for text in tune.warnings(known)),
         notes=(*vm_cost_notes(study), *reading_notes(study), *sections["cost"], *sections["not ranked"]),
-        charts=search_charts(known, record),
+        charts=tuple(labelled(study, charts)),
         tables=(
-            Table(["configuration", metric.label, "against the leader", STATE], standing_rows(known),
+            Table(["configuration", metric.label, "against the leader", tune.STATE], tune.standing_rows(known),
                   caption=f"configurations, {metric.label}"),
         ),
         again=tune_again(study),
@@ -105,13 +71,13 @@ def sweep_page(known: LoadSweep, result: Result, record: StudyRecord) -> ReportP
     """Return the page of a sweep: saturation, knee and limit, and the curve with them."""
     chart = sweep_curve(known, result)
     charts = () if chart is None else tuple(labelled(known.study, [chart]))
-    page = page_of(sweep_text.without_saturation(result), record, charts)
-    columns, rows = sweep_text.curve(known, result)
+    page = page_of(sweep.without_saturation(result), record, charts)
+    columns, rows = sweep.curve(known, result)
     loads = Table(columns, rows, caption="loads; < less was done than offered")
     return replace(
         page,
         question=f"How much load does {known.study.arms[0].name} carry?",
-        verdicts=tuple(map(VerdictLine, sweep_text.answer_lines(known))),
+        verdicts=tuple(map(VerdictLine, sweep.answer_lines(known))),
         tables=(loads, *page.tables),
     )
 
@@ -123,8 +89,12 @@ def audit_page(audited: Sequence[Audited], unread: Sequence[Unread]) -> ReportPa
     counts = {one: sum(finding.rule.severity is one for _, finding in findings) for one in _SEVERITIES}
     chart = audit_map(audited)
     marks = {Severity.ERROR: "worse", Severity.WARNING: "undecided", Severity.TRY: "same"}
-    told = findings[:_FINDINGS_MAX]
-    more = len(findings) - len(told)
+    table = Table(["VM", "place", "rule", "severity", "found", "advice"], caption="findings, the worst first")
+    for one, finding in findings[:_FINDINGS_MAX]:
+        rule, seen = finding.rule, finding.seen
+        words = (f"{rule.id} {rule.name}", rule.severity.value, seen.seen, seen.advice)
+        table.add_row(one.domain, finding.at or "-", *words)
+    more = len(findings) - _FINDINGS_MAX
     return ReportPage(
         title=f"audit of {count_text(len(audited), 'VM')}",
         question="What in the configuration of these VMs' disks costs performance or risks data?",
@@ -141,10 +111,7 @@ def audit_page(audited: Sequence[Audited], unread: Sequence[Unread]) -> ReportPa
         ),
         notes=(f"{count_text(more, 'more finding')}: `virtune audit --json` has all",) if more > 0 else (),
         charts=() if chart is None else (chart,),
-        tables=(
-            Table(["VM", "place", "rule", "severity", "found", "advice"],
-                  (_row(one, finding) for one, finding in told), caption="findings, the worst first"),
-        ),
+        tables=(table,),
     )  # fmt: skip
 
 
@@ -155,11 +122,6 @@ def _counted(count: int, severity: Severity) -> str:
     return count_text(count, words[severity])
 
 
-def _row(one: Audited, finding: Finding) -> tuple[str, ...]:
-    rule, seen = finding.rule, finding.seen
-    return (one.domain, finding.at or "-", f"{rule.id} {rule.name}", rule.severity.value, seen.seen, seen.advice)
-
-
 def check_page(fitness: Fitness, result: Result, record: StudyRecord) -> ReportPage:
     """Return the page of a check.
 
@@ -167,17 +129,17 @@ def check_page(fitness: Fitness, result: Result, record: StudyRecord) -> ReportP
     picture of a verdict.
     """
     page = page_of(result, record)
-    rows = ((name.removeprefix("in "), text) for name, text in reach_rows(fitness))
+    rows = ((name.removeprefix("in "), text) for name, text in check.reach_rows(fitness))
     caption = "minimum detectable effect of a comparison of two arms"
     reaches = Table(["a comparison of", "detects differences from"], rows, caption=caption)
-    noise = Table(["figure", "value"], noise_rows(fitness), caption="noise")
+    noise = Table(["figure", "value"], check.noise_rows(fitness), caption="noise")
     advice = ((one.weight.value, f"{one.text} ({one.advice})" if one.advice else one.text) for one in fitness.advice)
     return replace(
         page,
         question="Is this host fit for measurements, and which difference can they show?",
-        verdicts=(VerdictLine(sentence(fitness), "worse" if fitness.unfit else "better"),),
+        verdicts=(VerdictLine(check.sentence(fitness), "worse" if fitness.unfit else "better"),),
         warnings=tuple(dict.fromkeys((*page.warnings, *advice))),
-        notes=(confidence_text(fitness), *page.notes),
+        notes=(check.confidence_text(fitness), *page.notes),
         charts=tuple(one for one in page.charts if not one.name.startswith(FOREST)),
         rests=(),
         tables=(*(one for one in (reaches, noise) if one.rows), *page.tables),
@@ -192,8 +154,8 @@ def proof_page(one: Diagnosis, result: Result, record: StudyRecord) -> ReportPag
     page = page_of(result, record)
     if one.proof is None:
         return page
-    first = VerdictLine(proof_headline(one, one.proof), _PROOF_MARKS.get(one.proof.outcome, "undecided"))
-    lines = (*one.found.evidence, *proof_sentences(one.proof))
+    first = VerdictLine(diagnose.proof_headline(one, one.proof), _PROOF_MARKS.get(one.proof.outcome, "undecided"))
+    lines = (*one.found.evidence, *diagnose.proof_sentences(one.proof))
     return replace(
         page,
         question=f"Is {CAUSE_WORDS[one.found.cause]} what limits {one.disk} under {one.workload}?",
@@ -210,14 +172,14 @@ def diagnosis_page(found: Sequence[Diagnosis]) -> ReportPage:
     return ReportPage(
         title=f"diagnosis of {count_text(len(found), 'disk')}: {disks}",
         question="What limits these disks under their load?",
-        facts=tuple((one.disk, f"{one.workload}: {rates_text(one)}") for one in found),
+        facts=tuple((one.disk, f"{one.workload}: {diagnose.rates_text(one)}") for one in found),
         verdicts=tuple(line for one in found for line in _lines(one)),
         unsettled="A diagnosis looks at a disk as it is, and verifies no settings.",
         warnings=tuple(warning for one in found for warning in _diagnosis_warnings(one)),
         notes=tuple(f"{one.disk}: {line}" for one in found for line in _notes(one)),
         charts=tuple(_diagnosis_charts(found)),
         tables=tuple(table for one in found for table in _diagnosis_tables(one)),
-        again="\n".join(f"{load_again(one)}  # {load_known(one)}" for one in found if one.rate),
+        again="\n".join(f"{diagnose.load_again(one)}  # {diagnose.load_known(one)}" for one in found if one.rate),
         unrepeated="A diagnosis changes nothing: look again with `virtune diagnose`.",
     )
 
@@ -238,9 +200,9 @@ def _diagnosis_warnings(one: Diagnosis) -> Iterator[tuple[str, str]]:
 def _notes(one: Diagnosis) -> Iterator[str]:
     if one.no_guideline:
         yield f"no tuning guideline here: {one.no_guideline}"
-    yield from varies(one)
+    yield from diagnose.varies(one)
     if one.exits_per_io is not None:
-        yield exits_text(one.exits_per_io)
+        yield diagnose.exits_text(one.exits_per_io)
 
 
 def _diagnosis_charts(found: Sequence[Diagnosis]) -> Iterator[Chart]:
@@ -257,22 +219,23 @@ def _diagnosis_tables(one: Diagnosis) -> Iterator[Table]:
             ["layer", "mean", "share", "in flight"], caption=f"{one.disk}: where the time of a request goes"
         )
         for layer in one.layers.layers:
-            flying = in_flight_text(layer.in_flight)
+            flying = diagnose.in_flight_text(layer.in_flight)
             table.add_row(layer.label, format_ns(layer.mean_ns), format_share(layer.share), flying)
         yield table
-    if threads := shown_threads(one.path.threads):
+    if threads := diagnose.shown_threads(one.path.threads):
         columns = ("thread", "kind", "CPU", "usr", "sys", "waiting for a CPU", "CPU per I/O", "sleeps per I/O")
         table = Table(columns, caption=f"{one.disk}: threads, the busiest first")
         for thread in threads:
             iops = one.path.iops_of(thread)
             each = format_ns(thread.busy / iops * 1e9) if iops else "-"
-            table.add_row(thread.name, thread.role, *shares_of(thread), each, sleeps_text(thread, iops))
+            sleeps = diagnose.sleeps_text(thread, iops)
+            table.add_row(thread.name, thread.role, *diagnose.shares_of(thread), each, sleeps)
         yield table
     if one.guideline is not None:
         leaf, guideline = one.guideline.leaf, one.guideline.guideline
         yield Table(
             ["question", "answer", "evidence"],
-            (*answers(one.guideline), ("so", leaf.text, "; ".join(published_of(leaf)))),
+            (*diagnose.answers(one.guideline), ("so", leaf.text, "; ".join(diagnose.published_of(leaf)))),
             caption=f"{one.disk}: guideline: {guideline.title} ({guideline.source})",
         )
 
@@ -287,11 +250,11 @@ def fleet_audit_page(
     """Return the page: findings by severity, rules by hosts and by VMs, facts that differ between hosts, and every
     finding with its advice.
     """
-    page = audit_page(*together(audits))
+    page = audit_page(*fleet.together(audits))
     picture = rule_map(audits)
-    values = ((one.key, "; ".join(f"{value} on {names(on)}" for value, on in one.values)) for one in differing)
+    values = ((one.key, "; ".join(f"{value} on {fleet.names(on)}" for value, on in one.values)) for one in differing)
     facts = Table(["fact", "values"], values, caption="facts that differ between hosts")
-    head, *rows = rules_over_hosts(audits, named=True)
+    head, *rows = fleet.rules_over_hosts(audits, named=True)
     over = Table(head, rows, caption="rules over hosts")
     failed = tuple(("failed", f"{one.host.name}: {one.because}") for one in lost)
     return replace(
@@ -335,7 +298,7 @@ def _effect_line(effect: FleetEffect, baseline: str) -> VerdictLine:
     """The verdict that most hosts gave, and the whole answer."""
     counts = Counter(verdict.value for _, verdict in effect.verdicts)
     word = counts.most_common(1)[0][0] if counts else ""
-    return VerdictLine("; ".join(effect_lines(effect, baseline)), word)
+    return VerdictLine("; ".join(fleet.effect_lines(effect, baseline)), word)
 
 
 def _level_line(level: FleetLevel, metric: str) -> VerdictLine:
@@ -343,19 +306,19 @@ def _level_line(level: FleetLevel, metric: str) -> VerdictLine:
     ahead = 1 if BY_ID[metric].better == "higher" else -1
     odd = [one.distance * ahead for one in level.points if one.odd]
     word = ("worse" if min(odd) < 0 else "better") if odd else "undecided" if level.refused else "same"
-    first, *more = level_lines(level)
-    has = list(trait_lines(level))[:_TRAITS_FIRST]
+    first, *more = fleet.level_lines(level)
+    has = list(fleet.trait_lines(level))[:_TRAITS_FIRST]
     return VerdictLine(f"{first}: {'; '.join([*more, *has])}", word)
 
 
 def _fleet_warnings(found: FleetReport) -> Iterator[tuple[str, str]]:
     if found.others:
-        yield "warning", others_words(found.others)
+        yield "warning", fleet.others_words(found.others)
     for level in found.levels:
         if level.refused is not None:
             yield "warning", f"{level.workload}: hosts are not compared: {level.refused}"
         if level.left_out:
-            yield "warning", f"{level.workload}: too few rounds for a standard error on {names(level.left_out)}"
+            yield "warning", f"{level.workload}: too few rounds for a standard error on {fleet.names(level.left_out)}"
 
 
 def _fleet_tables(found: FleetReport) -> Iterator[Table]:
@@ -376,11 +339,11 @@ def _fleet_tables(found: FleetReport) -> Iterator[Table]:
         for host, verdict in effect.verdicts:
             if host in ratios:
                 ends = (ratios[host].estimate, ratios[host].low, ratios[host].high)
-                table.add_row(host, verdict.value, *map(change_words, ends), odd_words(host, effect.points))
+                table.add_row(host, verdict.value, *map(change_words, ends), fleet.odd_words(host, effect.points))
             else:
                 table.add_row(host, verdict.value, "", "", "", "too few rounds")
         yield table
     for level in found.levels:
         if level.ranks:
-            head, *rows = rank_rows(level)
+            head, *rows = fleet.rank_rows(level)
             yield Table(head, rows, caption=f"{level.workload}: ranks of {level.arm}")

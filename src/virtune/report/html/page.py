@@ -156,6 +156,8 @@ def page_of(
     """
     study = result.study
     view = view_of(result)
+    several = len(study.compared) > 1
+    named = [(f"{one.name}: " if several else "", one) for one in study.compared] if result.verdicts else []
     verdicts = ((one, f"{one.workload}: {verdict_sentence(one)}") for each in view.workloads for one in each.verdicts)
     return ReportPage(
         title=f"{study.label} {study.id}",
@@ -171,16 +173,9 @@ def page_of(
         again=command_again(study),
         host=host_text(record.facts),
         own=study_part(result, published, record.facts),
-        rests=tuple(_rests(result)),
+        rests=tuple(f"{name}{line}" for name, one in named for line in resting_on(result, one)),
         settled=Table(["arm", "", "read back"], settings_of(result), caption="Settings of each arm"),
     )
-
-
-def _rests(result: Result) -> Iterator[str]:
-    """Yield what the verdicts rest on, with their workload where there are several."""
-    several = len(result.study.compared) > 1
-    for workload in result.study.compared if result.verdicts else ():
-        yield from (f"{workload.name}: {line}" if several else line for line in resting_on(result, workload))
 
 
 def _facts(result: Result, record: StudyRecord) -> Iterator[tuple[str, str]]:

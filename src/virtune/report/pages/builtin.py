@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a built-in study says beside the general result: its own table, its findings, and its authors' figures."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -105,9 +106,8 @@ def _number(result: Result, arm: Arm, workload: Workload, metric: str) -> float 
 
 def at_least(count: int, trials: int, share: float) -> float:
     """Return the probability of so many or more of so many trials, each with that probability."""
-    return math.fsum(
-        math.comb(trials, one) * share**one * (1 - share) ** (trials - one) for one in range(count, trials + 1)
-    )
+    counts = range(count, trials + 1)
+    return math.fsum(math.comb(trials, one) * share**one * (1 - share) ** (trials - one) for one in counts)
 
 
 def period_findings(result: Result, arms: Sequence[Arm]) -> Iterator[str]:
@@ -149,7 +149,12 @@ def extremes(arms: Sequence[ArmSummary]) -> Iterator[Table]:
     ends = ("min", "max", "stdev")
     table = _table(*(f"{arm.arm} {end}" for arm in arms for end in ends))
     for kind, label in _KINDS:
-        table.add_row(label, *(_spread_cell(arm, kind, end) for arm in arms for end in ends))
+        cells = []
+        for arm, end in itertools.product(arms, ends):
+            known = kind == "latency" and end in _ENDS
+            metric = f"{kind}.{end}"
+            cells.append(_of_histogram(arm, _ENDS[end]) if known else value_text(BY_ID[metric], arm.get(metric)))
+        table.add_row(label, *cells)
     if any(cell != "-" for row in table.cells for cell in row[1:]):
         yield table
 
@@ -171,12 +176,6 @@ def percentiles(arms: Sequence[ArmSummary]) -> Iterator[Table]:
     yield table
 
 
-def _spread_cell(arm: ArmSummary, kind: str, end: str) -> str:
-    if kind == "latency" and end in _ENDS:
-        return _of_histogram(arm, _ENDS[end])
-    return value_text(BY_ID[f"{kind}.{end}"], arm.get(f"{kind}.{end}"))
-
-
 def _of_histogram(arm: ArmSummary | None, read: Callable[[Histogram], float | None]) -> str:
     histogram = None if arm is None else arm.histogram
     value = None if histogram is None or not histogram.bins else read(histogram)
@@ -195,8 +194,12 @@ def beside(result: Result, published: PublishedStudy, facts: str = "") -> list[R
         f"published: {published.source}; {published.machine}",
         f"here: {host_line(result.study, facts, programs_of(result))}",
         *(f"differs: {one}" for one in published.differs),
-        *_not_comparable(result),
     ]
+    said = {one.remark.id for arm in result.arms for one in arm.remarks}
+    if EMULATED.id in said:
+        lines.append("the guests here ran under software emulation, so their figures are not comparable with these")
+    if SIMULATED.id in said:
+        lines.append("the figures here are invented (rig=simulated)")
     title = heading("what the authors printed, and this host")
     return [title, *([table] if table.rows else []), *paragraphs(lines, "dim")]
 
@@ -249,15 +252,6 @@ def _row(result: Result, one: AuthorsValue, workload: Workload) -> tuple[str, ..
         return arm, workload.name, label, f"{one.value:.2f} x", said, ratio
     ratio = "-" if value is None or metric.unit == "%" else f"{value.value / one.value:.2f} x"
     return arm, workload.name, label, quantity(metric, one.value), value_text(metric, value), ratio
-
-
-def _not_comparable(result: Result) -> Iterator[str]:
-    """Warn where this host's figures do not describe a disk."""
-    said = {one.remark.id for arm in result.arms for one in arm.remarks}
-    if EMULATED.id in said:
-        yield "the guests here ran under software emulation, so their figures are not comparable with these"
-    if SIMULATED.id in said:
-        yield "the figures here are invented (rig=simulated)"
 
 
 Row = tuple[str, str]

@@ -77,35 +77,31 @@ def in_flight_text(number: float) -> str:
     return f"{number:.2f}" if number < 10 else f"{number:.1f}"
 
 
-_STYLE = {
-    ProofOutcome.CONFIRMED: "bold green",
-    ProofOutcome.REFUTED: "bold red",
-    ProofOutcome.UNDECIDED: "bold yellow",
-    ProofOutcome.UNTESTED: "bold yellow",
-}
+_STYLE = {ProofOutcome.CONFIRMED: "bold green", ProofOutcome.REFUTED: "bold red"}
 
 
 def proof_headline(one: Diagnosis, proof: Proof) -> str:
     """Return the verdict in a line."""
     accused = CAUSE_WORDS[one.found.cause]
-    match proof.outcome:
-        case _ if not one.found.cause.accuses:
-            return "not tested: nothing is accused"
-        case ProofOutcome.CONFIRMED:
-            return f"confirmed: limited by {accused}"
-        case ProofOutcome.REFUTED:
-            return f"refuted: not limited by {accused}"
-        case ProofOutcome.UNDECIDED:
-            return f"undecided whether it is limited by {accused}"
-        case ProofOutcome.UNTESTED:
-            return f"not tested: whether it is limited by {accused}"
+    words = {
+        ProofOutcome.CONFIRMED: f"confirmed: limited by {accused}",
+        ProofOutcome.REFUTED: f"refuted: not limited by {accused}",
+        ProofOutcome.UNDECIDED: f"undecided whether it is limited by {accused}",
+        ProofOutcome.UNTESTED: f"not tested: whether it is limited by {accused}",
+    }
+    return words[proof.outcome] if one.found.cause.accuses else "not tested: nothing is accused"
 
 
 def proof_sentences(proof: Proof) -> Iterator[str]:
     """Yield the evidence of a verdict, a sentence each."""
     if proof.what:
         yield f"replaced by {proof.what}: {_changed(proof, proof.change)} in {count_text(proof.rounds, 'round')}"
-        yield f"expected: {_expected(proof)}"
+        least = proof.least or 1.0
+        promised = f"{'at most' if least < 1 else 'at least'} {change_words(least)}"
+        size = ": the direction is known, the size is not"
+        if proof.share is not None:
+            size = f", half of what its {format_share(proof.share)} of an I/O's time makes"
+        yield f"expected: {promised}{size}"
     if proof.stand_in is not None:
         yield f"with a device of the same mean latency: {_changed(proof, proof.stand_in)}"
     yield proof.why
@@ -119,7 +115,7 @@ def proof_lines(one: Diagnosis) -> Iterator[RenderableType]:
     proof = one.proof
     if proof is None:
         return
-    yield paragraph(proof_headline(one, proof), _STYLE[proof.outcome])
+    yield paragraph(proof_headline(one, proof), _STYLE.get(proof.outcome, "bold yellow"))
     yield from paragraphs(proof_sentences(proof))
     yield from paragraphs([f"its comparison: `virtune show {proof.study}`"] if proof.study else [], "dim")
     yield Text("")
@@ -128,16 +124,6 @@ def proof_lines(one: Diagnosis) -> Iterator[RenderableType]:
 def _changed(proof: Proof, change: Interval | None) -> str:
     label = BY_ID[proof.metric].label
     return f"{label} could not be compared" if change is None else f"{label} {difference_text(change)}"
-
-
-def _expected(proof: Proof) -> str:
-    """Say which change the accusation promises."""
-    least = proof.least or 1.0
-    most = "at most" if least < 1 else "at least"
-    said = f"{most} {change_words(least)}"
-    if proof.share is None:
-        return f"{said}: the direction is known, the size is not"
-    return f"{said}, half of what its {format_share(proof.share)} of an I/O's time makes"
 
 
 def guideline_lines(found: Walk) -> Iterator[RenderableType]:

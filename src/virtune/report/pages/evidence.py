@@ -29,10 +29,6 @@ from virtune.report.words import (
     share_text,
 )
 
-_STOPPED = {
-    Stopped.ROUNDS: "stopped: --rounds reached",
-    Stopped.BUDGET: "stopped: time budget reached",
-}
 NOISY_SECONDS = 3600.0
 """If deciding the rest would take longer than this, the advice is a quieter host, not more time."""
 
@@ -65,9 +61,11 @@ def stopped_text(result: Result) -> str:
         # one whose percentile has too few I/Os stays undecided however many rounds there are
         others = ", and every --fail-if condition that more rounds can decide" if result.study.conditions else ""
         return f"stopped: {pairs} is decided{others}"
-    room = result.study.budget_seconds if result.stopped is Stopped.BUDGET else None
+    if result.stopped is Stopped.ROUNDS:
+        return "stopped: --rounds reached"
+    room = result.study.budget_seconds
     why = "" if room is None else f" (another round and its repeats may exceed {format_seconds(room)})"
-    return f"{_STOPPED[result.stopped]}{why}"
+    return f"stopped: time budget reached{why}"
 
 
 def resting_on(result: Result, workload: Workload) -> Iterator[str]:
@@ -355,7 +353,9 @@ def note_lines(result: Result) -> Iterator[str]:
     disks.
     """
     yield from result.patterns
-    yield from knee_notes(result)
+    for workload in dict.fromkeys(one.workload for one in result.knees):
+        told = (f"{one.arm} {estimate_text(one.knee)}" for one in result.knees if one.workload == workload)
+        yield f"knee of {workload}, beyond which more load adds more latency than throughput: {'; '.join(told)}"
     yield from reading_notes(result.study)
     yield from loaded_by(result)
 
@@ -429,13 +429,6 @@ def _worst(same: Sequence[tuple[ArmSummary, ArmRemark]], whose: str) -> str:
     told = gate is not None and gate.unit == "share" and rounds >= _MEDIAN_OF
     middle = f", the median {share_text(worst.median)}" if told else ""
     return f"{worst.remark.text} ({whose}; this is the worst{middle})"
-
-
-def knee_notes(result: Result) -> Iterator[str]:
-    """Yield where each arm's curve of offered loads bends: beyond it more load adds more latency than throughput."""
-    for workload in dict.fromkeys(one.workload for one in result.knees):
-        told = (f"{one.arm} {estimate_text(one.knee)}" for one in result.knees if one.workload == workload)
-        yield f"knee of {workload}, beyond which more load adds more latency than throughput: {'; '.join(told)}"
 
 
 def rejections(result: Result) -> Iterator[str]:

@@ -186,14 +186,13 @@ def _of_kernel(load: LoadResult) -> Iterator[tuple[str, str]]:
     if load.major_faults is not None and load.minor_faults is not None:
         yield "page faults", f"{load.major_faults:,} major, {load.minor_faults:,} minor"
     for label, levels in (("I/Os a submission", load.submit_levels), ("I/Os a completion", load.complete_levels)):
-        shares = [f"{_class(level)}: {share * 100:.0f} %" for level, share in levels if share >= _SHOWN_SHARE]
+        # fio names a class by the most that belong to it, and the last one by the least
+        named = (
+            (one if one in ("0", "1") or one.startswith(">") else f"up to {one}", share) for one, share in levels
+        )
+        shares = [f"{level}: {share * 100:.0f} %" for level, share in named if share >= _SHOWN_SHARE]
         if shares:
             yield label, ", ".join(shares)
-
-
-def _class(level: str) -> str:
-    """fio names a class by the most that belong to it, and the last one by the least."""
-    return level if level in ("0", "1") or level.startswith(">") else f"up to {level}"
 
 
 def _of_part(part: Concurrent, of: str) -> Iterator[tuple[str, str]]:

@@ -195,16 +195,6 @@ def verdict_words(effect: FleetEffect) -> str:
     return ", ".join(said + (["worse on none"] if not counts[Verdict.WORSE] else []))
 
 
-def mean_words(pooled: Pooled) -> Iterator[str]:
-    """Say the mean over hosts, how unlike they are, and the next host."""
-    spread = change_words(math.exp(pooled.tau)).removeprefix("+")  # of logarithms, written as changes are
-    varies = f"hosts vary by {spread}" if pooled.tau else "hosts vary by no more than noise"
-    yield f"mean over hosts: {difference_text(mean_ratio(pooled), TOO_FEW_HOSTS)}; {varies}"
-    if (ratio := next_ratio(pooled)) is not None:
-        ends = (end_words(end, ratio.estimate) for end in (ratio.low, ratio.high))
-        yield f"the next host: {' to '.join(ends)} ({format_share(pooled.confidence)})"
-
-
 def mean_ratio(pooled: Pooled) -> Interval:
     """Return the mean over hosts as a ratio."""
     return _ratio(pooled.mean, pooled.low, pooled.high, pooled.confidence)
@@ -220,8 +210,13 @@ def next_ratio(pooled: Pooled) -> Interval | None:
 def effect_lines(effect: FleetEffect, baseline: str) -> Iterator[str]:
     """Yield the answer of one candidate: the verdicts counted, the mean and the next host, hosts that stand apart."""
     yield f"{effect.candidate} against {baseline} ({effect.workload}): {verdict_words(effect)}"
-    if effect.pooled is not None:
-        yield from mean_words(effect.pooled)
+    if (pooled := effect.pooled) is not None:
+        spread = change_words(math.exp(pooled.tau)).removeprefix("+")  # of logarithms, written as changes are
+        varies = f"hosts vary by {spread}" if pooled.tau else "hosts vary by no more than noise"
+        yield f"mean over hosts: {difference_text(mean_ratio(pooled), TOO_FEW_HOSTS)}; {varies}"
+        if (ratio := next_ratio(pooled)) is not None:
+            ends = (end_words(end, ratio.estimate) for end in (ratio.low, ratio.high))
+            yield f"the next host: {' to '.join(ends)} ({format_share(pooled.confidence)})"
     for one in (one for one in effect.points if one.odd):
         yield f"on {one.host} it is another: {_change(one.distance)} against the other hosts"
     if effect.left_out:
@@ -295,7 +290,12 @@ def run_lines(
         shown.sort(key=lambda one: _TO_SEE.index(found.get(one.name, _WAITING).state))
         shown = shown[: max(1, most - _OTHER_LINES - 1)]
     rows: list[tuple[str, ...]] = [("host", "state", "trials", "left", "study", "verdict so far")]
-    rows += [_row(task.host.name, found.get(task.name, _WAITING)) for task in shown]
+    for task in shown:
+        one = found.get(task.name, _WAITING)
+        trials = f"{one.done}/{one.total or '?'}" if one.done or one.total else "-"
+        remains = "-" if one.left_seconds is None else format_seconds(one.left_seconds)
+        study, said = (printable(text or "-", most=SAID_MAX) for text in (one.study, one.said or one.verdict))
+        rows.append((task.host.name, one.state, trials, remains, study, said))
     yield from columns(rows)
     if len(shown) < len(run.tasks):
         yield f"and {len(run.tasks) - len(shown)} more"
@@ -348,10 +348,3 @@ _OTHER_LINES = 3
 _TO_SEE = (
     TaskState.RUNNING, TaskState.LOST, TaskState.KILLED, TaskState.FAILED, TaskState.FINISHED, TaskState.WAITING,
 )  # fmt: skip
-
-
-def _row(host: str, found: TaskProgress) -> tuple[str, ...]:
-    trials = f"{found.done}/{found.total or '?'}" if found.done or found.total else "-"
-    left = "-" if found.left_seconds is None else format_seconds(found.left_seconds)
-    said = printable(found.said or found.verdict or "-", most=SAID_MAX)
-    return (host, found.state, trials, left, printable(found.study or "-", most=SAID_MAX), said)

@@ -8,7 +8,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from virtune.model.facts import (
-    Claim,
     ClaimKind,
     CpuFacts,
     DeviceFacts,
@@ -51,12 +50,21 @@ def render(facts: HostFacts, remarks: tuple[Remark, ...]) -> RenderableType:
         ("kernel", _kernel(facts.kernel)),
         ("KVM", _kvm(facts.kvm)),
         ("QEMU", _qemu(facts.qemu)),
-        ("fio and libvirt", _programs(facts)),
+        (
+            "fio and libvirt",
+            [
+                ("fio", _text(facts.fio.program, _program)),
+                ("engines", _text(facts.fio.engines, lambda names: _of_interest(names, _ENGINES))),
+                ("libvirt client", _text(facts.libvirt.client, _program)),
+                ("libvirt daemon", _text(facts.libvirt.daemon, _program)),
+            ],
+        ),
         ("scratch", _scratch(facts.scratch)),
     ]
     parts: list[RenderableType] = []
     for title, rows in sections:
-        parts += [Text(title, style="bold"), _grid(rows)]
+        cells = ((Text(label.ljust(_LABEL_COLUMNS), style="dim"), text) for label, text in rows)
+        parts += [Text(title, style="bold"), Table(["", *wide("")], cells, indent=2), Text()]
     parts += [Text("disks", style="bold"), *_disks(facts.disks)]
     parts += [Text("warnings and notes", style="bold"), *_remarks(remarks)]
     return Group(*parts)
@@ -117,11 +125,8 @@ def _cpu(cpu: CpuFacts) -> Iterator[Row]:
         ),
         _part("driver", cpu.idle_driver, lambda driver: f"driver {driver}"),
     )
-    yield "mitigations", _text(cpu.mitigated, lambda names: f"{len(names)} active, {_vulnerable(cpu)} left open")
-
-
-def _vulnerable(cpu: CpuFacts) -> str:
-    return "?" if isinstance(cpu.vulnerable, Unknown) else str(len(cpu.vulnerable))
+    left_open = "?" if isinstance(cpu.vulnerable, Unknown) else str(len(cpu.vulnerable))
+    yield "mitigations", _text(cpu.mitigated, lambda names: f"{len(names)} active, {left_open} left open")
 
 
 def _kernel(kernel: KernelFacts) -> Iterator[Row]:
@@ -194,13 +199,6 @@ def _qemu(qemu: QemuFacts) -> Iterator[Row]:
     yield "drivers", _text(qemu.drivers, lambda names: _of_interest(names, _DRIVERS))
 
 
-def _programs(facts: HostFacts) -> Iterator[Row]:
-    yield "fio", _text(facts.fio.program, _program)
-    yield "engines", _text(facts.fio.engines, lambda names: _of_interest(names, _ENGINES))
-    yield "libvirt client", _text(facts.libvirt.client, _program)
-    yield "libvirt daemon", _text(facts.libvirt.daemon, _program)
-
-
 def _of_interest(names: tuple[str, ...], interesting: tuple[str, ...]) -> str:
     """Name those that matter for a guest's disk, with their number; the JSON has all."""
     chosen = [name for name in interesting if name in names]
@@ -244,7 +242,8 @@ def _disks(disks: tuple[DiskFacts, ...]) -> Iterator[RenderableType]:
     titles = ("name", "size", "medium", "scheduler", "queues", "requests", "depth", "cache", "block", "in use")
     table = Table((right(one)[0] if one in numbers else one for one in titles), indent=2)
     for disk in shown:
-        table.add_row(*_disk_cells(disk.device), _kinds(disk.claims))
+        words = ("not checked" if one.kind is ClaimKind.UNSEEN else one.kind.value for one in disk.claims)
+        table.add_row(*_disk_cells(disk.device), ", ".join(dict.fromkeys(words)) or "no")
     yield table if shown else Text("  no disk is visible", style="dim")
     for disk in shown:
         yield from paragraphs(dict.fromkeys(claim.text for claim in disk.claims), "dim")
@@ -263,11 +262,6 @@ def _disk_cells(device: DeviceFacts) -> Iterator[str]:
     yield f"{_cell(device.logical_block_bytes, str)}/{_cell(device.physical_block_bytes, str)}"
 
 
-def _kinds(claims: tuple[Claim, ...]) -> str:
-    words = ("not checked" if claim.kind is ClaimKind.UNSEEN else claim.kind.value for claim in claims)
-    return ", ".join(dict.fromkeys(words)) or "no"
-
-
 def _remarks(remarks: tuple[Remark, ...]) -> Iterator[RenderableType]:
     if not remarks:
         yield Text("  no problem found", style="green")
@@ -276,11 +270,6 @@ def _remarks(remarks: tuple[Remark, ...]) -> Iterator[RenderableType]:
         text = Text(remark.text).append(f"\n{remark.advice}" if remark.advice else "", style="dim")
         table.add_row(Text(remark.weight.value, style=_STYLE[remark.weight]), text)
     yield table
-
-
-def _grid(rows: Iterable[Row]) -> RenderableType:
-    cells = ((Text(label.ljust(_LABEL_COLUMNS), style="dim"), text) for label, text in rows)
-    return Group(Table(["", *wide("")], cells, indent=2), Text())
 
 
 def _text(value: Value | Unknown, write: Callable[[Value], str | Text]) -> Text:

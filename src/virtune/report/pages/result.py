@@ -312,11 +312,12 @@ def about(result: Result, facts: str) -> Iterator[str]:
     """Yield how long, in which order and on which host a study was measured."""
     study = result.study
     if not study.imported:
-        counts = [(study.rounds_begun or study.rounds, "round")]
-        counts += [
-            (len(many), word) for many, word in ((study.arms, "arm"), (study.workloads, "workload")) if many[1:]
-        ]
-        times_run = " x ".join(count_text(count, word) for count, word in counts)
+        counts = {
+            "round": study.rounds_begun or study.rounds,
+            "arm": len(study.arms),
+            "workload": len(study.workloads),
+        }
+        told = (count_text(count, word) for word, count in counts.items() if count > 1 or word == "round")
         # the span of every image that one of the arms has
         stacks = (arm.stack for arm in study.arms)
         most = max(one.disks * (one.guests if one.own_images else 1) for one in stacks)
@@ -325,7 +326,7 @@ def about(result: Result, facts: str) -> Iterator[str]:
         took = "" if result.elapsed_seconds is None else f", {format_seconds(result.elapsed_seconds)} in all"
         times = f"{format_seconds(study.seconds)} (+ {format_seconds(study.ramp_seconds)} warm-up)"
         ended = f"; {said}" if (said := stopped_text(result)) else ""
-        yield f"{times_run} x {times}, in random order (seed {study.seed}), {span}{took}{ended}"
+        yield f"{' x '.join(told)} x {times}, in random order (seed {study.seed}), {span}{took}{ended}"
         yield from first_read_lines(study)
     yield host_line(study, facts, programs_of(result))
 
@@ -406,9 +407,8 @@ def _workload(result: Result, workload: Workload) -> list[RenderableType]:
     parts.append(SideBySide(lambda arms: _values(result, view, [base, *arms]), others))
     parts += paragraphs(values_words(view, study), "dim")
     if view.together:
-        parts.append(
-            SideBySide(lambda arms: values_table(TOGETHER, view.together, [base, *arms], above=True), others)
-        )
+        all_rounds = view.together
+        parts.append(SideBySide(lambda arms: values_table(TOGETHER, all_rounds, [base, *arms], above=True), others))
     parts += paragraphs(marks_words(view), "dim")
     if len(study.arms) > 1:
         parts.append(SideBySide(lambda arms: _differences(result, view, arms), others))

@@ -9,12 +9,12 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from virtune import __version__
-from virtune.model.evidence import UNDER_LOAD, Check, Damaged, Listed
+from virtune.model.evidence import UNDER_LOAD, Damaged, Listed
 from virtune.model.machine import MEMORY
 from virtune.model.option import Provenance
 from virtune.model.remark_kinds import UNVERIFIED
 from virtune.model.result import ArmSummary, Result
-from virtune.model.study import Arm, FirstRead, Study
+from virtune.model.study import Arm, Study
 from virtune.model.study_options import OPTIONS, flag_of
 from virtune.model.units import format_bytes, format_seconds
 from virtune.model.verification import unverified
@@ -164,21 +164,18 @@ def _what_runs(arm: Arm, study: Study, facts: str) -> str:
 
 def first_read_lines(study: Study) -> Iterator[str]:
     """Yield a line for each time that the images of a study were read, or were not, before trials of it."""
-    yield from (_first_read(one, study) for one in study.first_reads)
-
-
-def _first_read(one: FirstRead, study: Study) -> str:
-    what = "the target" if study.target is not None and one.images == 1 else "the scratch image"
-    if one.images > 1:
-        what = f"the {count_text(one.images, 'image')}"
-    were = "were" if one.images > 1 else "was"
-    when = "before the first trial" if not one.after else f"when it went on after {count_text(one.after, 'trial')}"
-    if not one.read_bytes:
-        return f"{what} {were} not read {when}: {one.why}"
-    took = f"{format_bytes(one.read_bytes)} in {format_seconds(one.seconds)}"
-    if one.why:
-        took = f"{format_bytes(one.read_bytes)} of {format_bytes(one.size_bytes)}, then {one.why}"
-    return f"{what} {were} read once {when} ({took})"
+    for one in study.first_reads:
+        what = "the target was" if study.target is not None and one.images == 1 else "the scratch image was"
+        if one.images > 1:
+            what = f"the {count_text(one.images, 'image')} were"
+        when = f"when it went on after {count_text(one.after, 'trial')}" if one.after else "before the first trial"
+        read = format_bytes(one.read_bytes)
+        if not one.read_bytes:
+            yield f"{what} not read {when}: {one.why}"
+        elif one.why:
+            yield f"{what} read once {when} ({read} of {format_bytes(one.size_bytes)}, then {one.why})"
+        else:
+            yield f"{what} read once {when} ({read} in {format_seconds(one.seconds)})"
 
 
 def option_lines(study: Study) -> Iterator[str]:
@@ -233,7 +230,10 @@ def all_checks(result: Result) -> RenderableType:
     """Lay out every check of every arm with its proof."""
     rows = []
     for arm in result.study.arms:
-        for check in _checks_of(summary for summary in result.arms if summary.arm == arm.name):
+        every = [check for summary in result.arms if summary.arm == arm.name for check in summary.in_force]
+        # each once, over all workloads; those of different guests are kept apart
+        once = {(one.guest, one.setting, one.asked, one.found, UNDER_LOAD in one.proof): one for one in every}
+        for check in once.values():
             mark = {True: "ok", False: "NOT", None: "?"}[check.agrees]
             found = "cannot be verified" if check.found is None else check.found
             name = arm.name if arm.stack.guests == 1 else f"{arm.name}, guest {check.guest + 1}"
@@ -275,14 +275,6 @@ def _verified(arm: Arm, summary: ArmSummary) -> tuple[str, str, str, str]:
         ", ".join(f"{one.setting.removeprefix('disk.')}={one.found}" for one in told),
         f"requested, and not seen: {', '.join(unseen)}" if unseen else "",
         f"requested, cannot be verified: {', '.join(hidden)}" if hidden else "",
-    )
-
-
-def _checks_of(summaries: Iterator[ArmSummary]) -> Sequence[Check]:
-    """Every distinct check of an arm once, over its workloads; the checks of different guests are kept apart."""
-    found = [check for summary in summaries for check in summary.in_force]
-    return list(
-        {(one.guest, one.setting, one.asked, one.found, UNDER_LOAD in one.proof): one for one in found}.values()
     )
 
 

@@ -18,7 +18,7 @@ from virtune.model.verdict import Interval, Verdict
 from virtune.report.pages.evidence import checked_text, reading_notes, steadiness
 from virtune.report.pages.study import first_read_lines, host_line, to_repeat, vm_cost_notes
 from virtune.report.render.forest import axis, bar, reach_of
-from virtune.report.render.terminal import FirstThatFits, Paragraph, Table, paragraphs, right, section
+from virtune.report.render.terminal import Column, FirstThatFits, Paragraph, Table, paragraphs, right, section
 from virtune.report.reproduce import tune_again
 from virtune.report.view import SIMULATED_ONLY
 from virtune.report.words import (
@@ -74,16 +74,12 @@ def arms_table(known: Tuning, most: int | None = None) -> RenderableType:
     short, common = short_names([arm for _, arm, _ in rows])
     names = [Text(name, style=style) for name, (style, _, _) in zip(short, rows, strict=True)]
     cells = [row for _, _, row in rows]
-    value, told, drawn, state = (
-        *right(BY_ID[known.study.metric].label),
-        "against the leader",
-        axis(reach, "leader"),
-        STATE,
-    )
-    head, (number,) = "configuration", right("no.")
-    named = Table([head, value, told, drawn, state], [(name, *row) for name, row in zip(names, cells, strict=True)])
-    numbered = Table([number, value, told, drawn, state], [(f"{place}", *row) for place, row in enumerate(cells, 1)])
-    key = Table([number, head], [(f"{place}", name) for place, name in enumerate(names, 1)], above=True)
+    value = right(BY_ID[known.study.metric].label)
+    columns: list[Column | str] = [*value, "against the leader", axis(reach, "leader"), STATE]
+    head, number = "configuration", right("no.")
+    named = Table([head, *columns], [(name, *row) for name, row in zip(names, cells, strict=True)])
+    numbered = Table([*number, *columns], [(f"{place}", *row) for place, row in enumerate(cells, 1)])
+    key = Table([*number, head], [(f"{place}", name) for place, name in enumerate(names, 1)], above=True)
     below: list[RenderableType] = []
     if common:
         below.append(Paragraph(Text(f"the same in all of these: {common}", style="dim")))
@@ -148,15 +144,8 @@ def runner_rows(known: Tuning) -> list[tuple[str, str, str, Interval | None]]:
     """Return of every configuration, the best first: its name, where it stands, how it differs from the leader in
     words, and the ratio behind these; None of the leader and of one without an interval.
     """
-    return [
-        (
-            one.arm,
-            _state_of(known, one),
-            _told(one),
-            None if one.place is Place.LEADER or not _sure(one) else _ratio(one),
-        )
-        for one in _sorted(known)
-    ]
+    told = ((one, one.place is not Place.LEADER and _sure(one)) for one in _sorted(known))
+    return [(one.arm, _state_of(known, one), _told(one), _ratio(one) if sure else None) for one, sure in told]
 
 
 def _row(known: Tuning, runner: Runner, reach: float) -> tuple[Text, ...]:
@@ -243,13 +232,12 @@ def warnings(known: Tuning) -> tuple[str, ...]:
 
 def recommendation_line(known: Tuning) -> str:
     """Return the recommendation in one line."""
-    match known.recommendation:
-        case Recommendation.CHANGE:
-            return f"change to {known.winner}: {known.why.text}"
-        case Recommendation.KEEP:
-            return f"keep the baseline: {known.why.text}"
-        case Recommendation.UNDECIDED:
-            return f"undecided: {known.why.text}"
+    words = {
+        Recommendation.CHANGE: f"change to {known.winner}",
+        Recommendation.KEEP: "keep the baseline",
+        Recommendation.UNDECIDED: "undecided",
+    }
+    return f"{words[known.recommendation]}: {known.why.text}"
 
 
 def headline(known: Tuning) -> Text:

@@ -25,19 +25,9 @@ from virtune.model.sweep import LoadSweep
 from virtune.model.tuning import Tuning
 from virtune.model.units import format_bandwidth, format_ns, format_seconds, format_share
 from virtune.model.verdict import Comparison, Verdict
-from virtune.report.pages import check, sweep, tune
+from virtune.model.workload import Workload
+from virtune.report.pages import check, evidence, sweep, tune
 from virtune.report.pages.builtin import ending
-from virtune.report.pages.evidence import (
-    WARNING_STYLE,
-    WORD,
-    correlation_text,
-    drift_warnings,
-    imported_method,
-    imported_warnings,
-    rejections,
-    short_warnings,
-    what_deciding_takes,
-)
 from virtune.report.pages.result import (
     STYLE,
     about,
@@ -103,7 +93,8 @@ class Screen:
         result, view, height = self.result, view_of(self.result), height_of(console, options)
         head: list[RenderableType] = [headline(result), *verdict_lines(result, view), Text("")]
         measured = paragraphs(about(result, self.facts), "dim", indent=0)
-        going_on = dict.fromkeys(line for basis in result.basis for line in what_deciding_takes(result, basis))
+        takes = evidence.what_deciding_takes
+        going_on = dict.fromkeys(line for basis in result.basis for line in takes(result, basis))
         still_open = [*left_open(result), *going_on][:1]
         below = [*paragraphs(still_open, "yellow", indent=0), verified_line(result)]
         said = list(screen_warnings(result))
@@ -296,12 +287,13 @@ def screen_warnings(result: Result) -> Iterator[Paragraph]:
     """Yield failures and warnings, the worst first; notes on how to read figures are left to `virtune show`."""
     failures = (f"{summary.arm}: {reason}" for summary in result.arms for reason in summary.failures)
     yield from (item("failed", text, "red") for text in failures)
-    for weight in (Weight.INVALID, Weight.WARNING):
-        yield from (item(WORD[weight], text, WARNING_STYLE[weight]) for text in short_warnings(result, weight))
-    yield from (item("warning", text, "yellow") for text in drift_warnings(result))
-    yield from (item("trials", text, "yellow") for text in rejections(result))
+    weights = (Weight.INVALID, Weight.WARNING)
+    short = ((weight, text) for weight in weights for text in evidence.short_warnings(result, weight))
+    yield from (item(evidence.WORD[weight], text, evidence.WARNING_STYLE[weight]) for weight, text in short)
+    yield from (item("warning", text, "yellow") for text in evidence.drift_warnings(result))
+    yield from (item("trials", text, "yellow") for text in evidence.rejections(result))
     if result.study.imported:
-        yield from (item("warning", text, "yellow") for text in imported_warnings(result.study))
+        yield from (item("warning", text, "yellow") for text in evidence.imported_warnings(result.study))
 
 
 def item(word: str, text: str, style: str) -> Paragraph:
@@ -354,11 +346,9 @@ def _figures(fitness: Fitness) -> Iterator[RenderableType]:
     if fitness.gates:
         yield paragraph(f"disturbances: {names_text(disturbed, NAMES) or 'none'}")
     if fitness.neighbours:
-        moved = (
-            "" if (rate := one.bandwidth_bps) is None else f" {format_bandwidth(rate)}" for one in fitness.neighbours
-        )
-        found = zip(fitness.neighbours, moved, strict=True)
-        names = [f"{one.name} ({one.pid}) {one.cpus:.2f} CPUs{rate}" for one, rate in found]
+        found = ((one, one.bandwidth_bps) for one in fitness.neighbours)
+        told = ((one, "" if rate is None else f" {format_bandwidth(rate)}") for one, rate in found)
+        names = [f"{one.name} ({one.pid}) {one.cpus:.2f} CPUs{moved}" for one, moved in told]
         yield paragraph(f"other processes: {names_text(names, 3)}")
 
 
@@ -410,7 +400,7 @@ def plain_report(result: Result, record: StudyRecord, published: PublishedStudy 
     stacks = [arm.stack for arm in study.arms if arm.stack.kind.made_here]
     promises = dict.fromkeys(durability_of(stack).promise for stack in stacks)
     meanings = [Text(f"durability {promise}: {promise.meaning}") for promise in promises]
-    correlations = filter(None, map(correlation_text, result.basis))
+    correlations = filter(None, map(evidence.correlation_text, result.basis))
     return Group(
         render(result, record.facts, first=ending(result, published, record.facts)),
         Text(f"\n{REFERENCE}"),
@@ -419,7 +409,7 @@ def plain_report(result: Result, record: StudyRecord, published: PublishedStudy 
         *_section("how it was measured", _joined(_method(result, record), correlations)),
         *_section(_OPTIONS_TITLE, _joined(option_lines(study))),
         *_section("arms: what was asked of each", Group(_arms_asked(study), *meanings)),
-        *_section("workloads: their fio jobs", _joined(_workloads(study))),
+        *_section("workloads: their fio jobs", _joined(*map(_jobs, study.workloads))),
         *_section(_HOST_TITLE, _joined(_host(record.facts))),
     )
 
@@ -466,7 +456,7 @@ def _rounds(result: Result, record: StudyRecord) -> Table:
 def _method(result: Result, record: StudyRecord) -> Iterator[str]:
     study = result.study
     if study.imported:
-        yield from imported_method(study)
+        yield from evidence.imported_method(study)
         return
     yield f"virtune's {methods_text(record.methods)}; {result.trials_done} of {len(study.trials)} trials, each of"
     yield f"{format_seconds(study.seconds)} after {format_seconds(study.ramp_seconds)} of warm-up."
@@ -529,11 +519,10 @@ def _arms_asked(study: Study) -> Table:
     return table
 
 
-def _workloads(study: Study) -> Iterator[str]:
-    for workload in study.workloads:
-        yield f"{workload.name}: {workload.meaning}"
-        for job in workload:
-            yield f"  [{job.name}] " + " ".join(f"{name}={value}" for name, value in job.options)
+def _jobs(workload: Workload) -> Iterator[str]:
+    yield f"{workload.name}: {workload.meaning}"
+    for job in workload:
+        yield f"  [{job.name}] " + " ".join(f"{name}={value}" for name, value in job.options)
 
 
 def _host(facts: str) -> Iterator[str]:
