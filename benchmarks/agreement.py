@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median, quantiles
 
-from virtune.analyse.layers.measured import depth_of, layers_of
-from virtune.analyse.trial.boundaries import Timed, boundaries_of
+from virtune.analyse.layers.path import depth_of, layers_of
+from virtune.analyse.trial.counters import Timed, boundaries_of
 from virtune.analyse.trial.derive import derive, used_by
 from virtune.model.errors import VirtuneError
 from virtune.model.evidence import RINGS

@@ -15,10 +15,17 @@ from numpy.typing import NDArray
 from scipy import interpolate, special, stats
 
 from virtune.analyse.stats.anytime import HUBER_K, LAG1_DOUBT, LAG1_MAX, quantile
-from virtune.analyse.stats.group_sequential import dunnett_alpha, level_of
 from virtune.analyse.stats.noise import lag1_of, pseudo_values
 from virtune.analyse.stats.paired import Levels, compare_planned
-from virtune.analyse.stats.planned import Estimates, differences, estimates, mixed_quantile, plain_means
+from virtune.analyse.stats.planned import (
+    Estimates,
+    differences,
+    dunnett_alpha,
+    estimates,
+    level_of,
+    mixed_quantile,
+    plain_means,
+)
 from virtune.model.metric import BY_ID
 from virtune.model.verdict import Verdict, fewest_planned
 

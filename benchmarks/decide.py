@@ -33,8 +33,7 @@ from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
 from benchmarks.batch import BETTER, ERROR, SAME, WORSE, Judged, Rounds, disagreements, judge_all
-from virtune.analyse.stats.group_sequential import dunnett_alpha
-from virtune.analyse.stats.planned import smallest_planned
+from virtune.analyse.stats.planned import dunnett_alpha, smallest_planned
 from virtune.model.verdict import fewest_planned
 
 BUDGET_SECONDS, TRIAL_SECONDS = 300.0, 2.9

@@ -14,8 +14,7 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from virtune.analyse.fleet.odd import funnel
-from virtune.analyse.fleet.pooled import pooled
+from virtune.analyse.fleet import funnel, pooled
 from virtune.model.fleet import HostEstimate
 
 NOISE = 0.05

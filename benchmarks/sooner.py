@@ -25,8 +25,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from virtune.analyse.stats.group_sequential import dunnett_alpha, level_of
 from virtune.analyse.stats.paired import Levels, compare_at_any_time, compare_planned
+from virtune.analyse.stats.planned import dunnett_alpha, level_of
 from virtune.model.metric import BY_ID
 from virtune.model.verdict import ROUNDS_MIN, Comparison, Interval, Verdict, fewest_planned
 

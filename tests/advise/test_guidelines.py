@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from virtune.advise.guidelines import CONFIGURATION, TUNING, given_answers, requirements, tuning_for
-from virtune.analyse.layers.tuning import answers_of, free_drive, not_applicable
+from virtune.analyse.layers.bottleneck import answers_of, free_drive, not_applicable
 from virtune.model.bottleneck import Cause, DataPath
 from virtune.model.guideline import Fork, Guideline, Leaf, answered, open_ends, walk
 

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from virtune.analyse.stats.arm_noise import certain, pair_noise
+from virtune.analyse.stats.arms import certain, pair_noise
 from virtune.analyse.stats.planned import ALIKE_SHARE, foreseen_freedom, planned_contrasts
 from virtune.model.verdict import PLANNED_ROUNDS_MIN, ROUNDS_MIN
 

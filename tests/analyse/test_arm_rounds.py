@@ -10,7 +10,7 @@ from benchmarks.batch import BETTER, WORSE, judge_all
 from benchmarks.decide import ROUGH, rough
 from tests.analyse.verdict_runs import asked_of, run
 
-from virtune.analyse.stats.arm_rounds import alone, far_rounds, lasting
+from virtune.analyse.stats.arms import alone, far_rounds, lasting
 from virtune.analyse.study.summarise import summarise
 from virtune.model.reason import Reason
 from virtune.model.result import Result

@@ -11,8 +11,7 @@ from tests.analyse.edited_trials import HEADER, STACK, WORKLOAD, sample
 from tests.analyse.recordings import recorded
 
 from virtune.analyse.layers.bottleneck import judge
-from virtune.analyse.layers.split import split
-from virtune.analyse.layers.trial_path import bottleneck_of, path_of
+from virtune.analyse.layers.path import bottleneck_of, path_of, split
 from virtune.analyse.trial.derive import derive
 from virtune.fio.workloads import parse_workload
 from virtune.model.bottleneck import CAUSE_WORDS, Bottleneck, Cause, DataPath, limit_text

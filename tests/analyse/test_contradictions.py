@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.analyse.recordings import RESULTS, recorded
 
-from virtune.analyse.trial.contradictions import contradicting
+from virtune.analyse.trial.explain import contradicting
 from virtune.fio.results import read_runs
 from virtune.model.measurement import Latency, LoadResult, Stream
 

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from virtune.analyse.layers.bottleneck import judge
-from virtune.analyse.layers.live_path import LivePath, live_path, live_paths
-from virtune.analyse.layers.seen import MOST, RESTING, SEVERAL, SLOW_NS
+from virtune.analyse.layers.path import LivePath, live_path, live_paths
+from virtune.analyse.layers.stations import MOST, RESTING, SEVERAL, SLOW_NS
 from virtune.model.bottleneck import Cause
 from virtune.model.counters import DiskUse, PressureUse, RoleUse, ThreadUse, Use
 from virtune.model.layers import Boundary

@@ -7,8 +7,7 @@ import pytest
 from tests.analyse.recordings import recorded
 
 from virtune.analyse.trial.explain import explain
-from virtune.analyse.trial.extremes import extreme_values, load_values
-from virtune.analyse.trial.measure import measurement_of
+from virtune.analyse.trial.measure import extreme_values, load_values, measurement_of
 from virtune.fio.results import read_result
 from virtune.model.measurement import FioResult, Latency, LoadResult, Stream
 

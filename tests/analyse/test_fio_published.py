@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 from tests.analyse.recordings import recorded
 
-from virtune.analyse.trial.compare_results import beside
-from virtune.analyse.trial.explain import explain
+from virtune.analyse.trial.explain import beside, explain
 from virtune.analyse.trial.measure import measurement_of
 from virtune.fio.results import read_result
 from virtune.model.measurement import FioResult

@@ -11,11 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtune.analyse.fleet.odd import HOSTS_MIN, deleted_residuals, false_discoveries, funnel
-from virtune.analyse.fleet.pooled import Values, arrays, everyone, pooled, restricted_likelihood
-from virtune.analyse.fleet.ranks import ranks
-from virtune.analyse.fleet.times import require_comparable
-from virtune.analyse.fleet.traits import traits
+from virtune.analyse.fleet import (
+    HOSTS_MIN,
+    Values,
+    arrays,
+    deleted_residuals,
+    everyone,
+    false_discoveries,
+    funnel,
+    pooled,
+    ranks,
+    require_comparable,
+    restricted_likelihood,
+    traits,
+)
 from virtune.analyse.stats.student import fisher
 from virtune.model.errors import PreconditionError, UsageError
 from virtune.model.fleet import HostEstimate

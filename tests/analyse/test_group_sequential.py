@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
-from virtune.analyse.stats.group_sequential import dunnett_alpha, final_level, level_after, level_of, spent
+from virtune.analyse.stats.planned import dunnett_alpha, final_level, level_after, level_of, spent
 
 FIFTHS = [0.2, 0.4, 0.6, 0.8, 1.0]
 

@@ -11,9 +11,8 @@ import pytest
 from tests.published import complaints
 from tests.report.records import as_read, study
 
-from virtune.analyse.stats.group_sequential import final_level
-from virtune.analyse.stats.planned import planned_contrasts
-from virtune.analyse.study.host_fitness import fitness_of
+from virtune.analyse.stats.planned import final_level, planned_contrasts
+from virtune.analyse.study.summarise import fitness_of
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.fitness import Neighbour
 from virtune.model.measurement import Measurement

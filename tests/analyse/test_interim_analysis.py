@@ -9,8 +9,8 @@ from random import Random
 import pytest
 from tests.analyse.interim_studies import Disk, measured, study, workload
 
-from virtune.analyse.study.interim_analysis import InterimAnalysis, look
-from virtune.analyse.study.lost_arms import LOST_ROUNDS, require_measured
+from virtune.analyse.study.thresholds import InterimAnalysis, look
+from virtune.analyse.study.verdicts import LOST_ROUNDS, require_measured
 from virtune.model.condition import Outcome
 from virtune.model.errors import LoadError
 from virtune.model.evidence import StudyRecord

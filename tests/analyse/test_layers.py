@@ -9,9 +9,8 @@ import pytest
 from tests.analyse.edited_trials import HEADER, WORKLOAD, sample
 from tests.analyse.recordings import recorded
 
-from virtune.analyse.layers.measured import depth_of, layers_of
-from virtune.analyse.layers.split import split
-from virtune.analyse.trial.boundaries import boundaries_of
+from virtune.analyse.layers.path import depth_of, layers_of, split
+from virtune.analyse.trial.counters import boundaries_of
 from virtune.analyse.trial.derive import derive
 from virtune.fio.workloads import parse_workload
 from virtune.model.layers import Boundary

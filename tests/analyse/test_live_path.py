@@ -8,7 +8,7 @@ import pytest
 from tests.analyse.edited_trials import HEADER, sample
 
 from virtune.analyse.layers.bottleneck import judge
-from virtune.analyse.layers.live_path import live_path, live_paths, throttled_share
+from virtune.analyse.layers.path import live_path, live_paths, throttled_share
 from virtune.analyse.trial.counters import read_counters
 from virtune.analyse.trial.usage import use
 from virtune.bench.live.domain import counts_of, exits_in, require_counts

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from virtune.analyse.stats.percentile_intervals import ends_of, sections_of
+from virtune.analyse.stats.student import ends_of, sections_of
 from virtune.model.measurement import Histogram, merge
 
 

@@ -12,9 +12,15 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from virtune.analyse.stats.anytime import contrasts
-from virtune.analyse.stats.group_sequential import dunnett_alpha, level_of
 from virtune.analyse.stats.paired import Levels, compare_planned
-from virtune.analyse.stats.planned import mixed_quantile, planned_contrasts, rounds_to_decide, smallest_planned
+from virtune.analyse.stats.planned import (
+    dunnett_alpha,
+    level_of,
+    mixed_quantile,
+    planned_contrasts,
+    rounds_to_decide,
+    smallest_planned,
+)
 from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason
 from virtune.model.standing import Contrast

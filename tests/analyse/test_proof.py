@@ -3,7 +3,7 @@
 
 import pytest
 
-from virtune.analyse.study.proof import judge_proof
+from virtune.analyse.study.thresholds import judge_proof
 from virtune.model.bottleneck import Cause
 from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.proof import OUTCOMES, Proof, ProofOutcome, ProofReason

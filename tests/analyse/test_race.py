@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from virtune.analyse.search.race import Race, standing_after
-from virtune.analyse.stats.mixed_model import levels
+from virtune.analyse.stats.anytime import levels
 from virtune.model.standing import Place, RaceRules, Standing
 
 Block = dict[str, float]

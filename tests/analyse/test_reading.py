@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.analyse.recordings import recorded
 
-from virtune.analyse.trial.compare_results import beside
-from virtune.analyse.trial.explain import LOAD_RULES, RESULT_RULES, explain
+from virtune.analyse.trial.explain import LOAD_RULES, RESULT_RULES, beside, explain
 from virtune.fio.job_options import facts_of
 from virtune.fio.results import read_result
 from virtune.model.measurement import DeviceUse, FioResult, Latency, LoadResult, Stream

@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 from tests.analyse.search_worlds import World, searched, study_of
 
-from virtune.analyse.search.budget import block_fits, spent_by
-from virtune.analyse.search.confirm import confirmed
-from virtune.analyse.search.constraints import check_limits
-from virtune.analyse.search.race import standing_after
+from virtune.analyse.search.pilot import block_fits, confirmed, spent_by
+from virtune.analyse.search.race import check_limits, standing_after
 from virtune.analyse.search.tuning import tuning
-from virtune.analyse.stats.mixed_model import levels
-from virtune.analyse.trial.warm_up import Ramp
+from virtune.analyse.stats.anytime import levels
+from virtune.analyse.trial.rejection import Ramp
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.goal import Goal, Limit
 from virtune.model.measurement import Measurement

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from virtune.analyse.trial.stalls import operation_times, period_remarks, strongest_period
+from virtune.analyse.trial.usage import operation_times, period_remarks, strongest_period
 from virtune.model.remark import PERIODIC_CHANCE
 from virtune.model.remark import PERIODIC_LEVEL as LEVEL
 from virtune.model.workload import OPERATIONS_MAX

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from virtune.analyse.stats.stationarity import between_starts, correlation_of, drift_of
+from virtune.analyse.stats.noise import between_starts, correlation_of, drift_of
 
 
 def test_a_planted_drift_is_held_by_its_interval_and_none_is_shown_where_there_is_none() -> None:

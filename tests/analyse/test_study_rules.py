@@ -18,13 +18,10 @@ from tests.report.records import study as two_arms
 from virtune.analyse.stats.anytime import blocks_to_decide, contrasts
 from virtune.analyse.stats.paired import Levels, compare_at_any_time, compare_planned
 from virtune.analyse.stats.planned import planned_contrasts, rounds_to_decide
-from virtune.analyse.study.basis import basis_of
-from virtune.analyse.study.lost_arms import lost_of
-from virtune.analyse.study.summarise import summarise
+from virtune.analyse.study.summarise import basis_of, summarise
 from virtune.analyse.study.thresholds import rule
-from virtune.analyse.study.verdicts import judge
-from virtune.analyse.trial.rejection import pardons
-from virtune.analyse.trial.warm_up import ramp_of
+from virtune.analyse.study.verdicts import judge, lost_of
+from virtune.analyse.trial.rejection import pardons, ramp_of
 from virtune.model.condition import Outcome
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Histogram, Measurement

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from virtune.analyse.search.sweep import saturation_of, swept
-from virtune.analyse.study.knee import knee_of
+from virtune.analyse.study.offered_load import knee_of
 from virtune.bench.simulated import ALONE_NS, CAPACITY_IOPS, open_loop_ns
 from virtune.fio.workloads import parse_workload
 from virtune.model.errors import PlanError

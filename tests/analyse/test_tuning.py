@@ -9,7 +9,7 @@ from tests.analyse.search_worlds import World, landscape, searched, study_of
 
 from virtune.analyse.search.pilot import seconds_of
 from virtune.analyse.search.tuning import tuning
-from virtune.analyse.stats.hodges_lehmann import shift_of
+from virtune.analyse.stats.student import shift_of
 from virtune.flows.run.tune import nothing_raced, require_percentiles
 from virtune.model.errors import PreconditionError
 from virtune.model.evidence import StudyRecord, TrialRecord

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.analyse.unpaired_runs import compared
 
-from virtune.analyse.stats.unpaired import REPEATS_MIN, rank_test, welch
+from virtune.analyse.stats.paired import REPEATS_MIN, rank_test, welch
 from virtune.model.verdict import Verdict
 
 

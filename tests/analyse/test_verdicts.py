@@ -9,7 +9,7 @@ import pytest
 from tests.analyse.interim_studies import workload
 from tests.analyse.verdict_runs import asked_of, run
 
-from virtune.analyse.stats.group_sequential import dunnett_alpha, level_of
+from virtune.analyse.stats.planned import dunnett_alpha, level_of
 from virtune.analyse.study.summarise import summarise
 from virtune.analyse.study.thresholds import rule
 from virtune.analyse.study.verdicts import confidence_of_one, judge, looks_of, pairs_of

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.analyse.noisy_trials import noisy
 from tests.report.records import study
 
-from virtune.analyse.trial.warm_up import halves, ramp_of, read_profile
+from virtune.analyse.trial.rejection import halves, ramp_of, read_profile
 
 
 def steady(arm: str, slice_: int) -> float:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparisons of runs that are not paired."""
 
-from virtune.analyse.stats.unpaired import compare_unpaired
+from virtune.analyse.stats.paired import compare_unpaired
 from virtune.model.metric import BY_ID
 from virtune.model.verdict import Comparison
 

@@ -18,7 +18,7 @@ from tests.published import complaints
 from tests.store.kept import COMPARE, KEPT
 
 from virtune import __version__
-from virtune.analyse.fleet.summary import SUMMARY, estimate_of, summary_of
+from virtune.analyse.fleet import SUMMARY, estimate_of, summary_of
 from virtune.analyse.study.summarise import summarise
 from virtune.cli import run
 from virtune.flows.stored.show import by_todays_method

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.analyse.threshold_studies import study
 
-from virtune.analyse.study.structures import structure_of
+from virtune.analyse.study.summarise import structure_of
 from virtune.cli import run
 from virtune.flows.stored.structures import own_shares
 from virtune.model.evidence import StudyRecord

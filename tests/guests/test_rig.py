@@ -17,7 +17,7 @@ from tests.guests.conftest import TCG
 from tests.guests.rig_parts import GUEST, OF_OLDER, OLDER, engine_at_work, found, ground, load
 
 from virtune import shell
-from virtune.analyse.trial.disks import disk_values, unlike_disks
+from virtune.analyse.trial.measure import disk_values, unlike_disks
 from virtune.bench.appliance.build import Appliance
 from virtune.bench.port import DiskImageSpec, LoadJob
 from virtune.bench.qemu.machine import PROGRAM

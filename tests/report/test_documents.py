@@ -15,7 +15,7 @@ from tests.report.records import as_read, record, study
 from virtune.advise.audit import audit
 from virtune.analyse.study.host_rules import judge_host
 from virtune.analyse.study.summarise import summarise
-from virtune.analyse.trial.compare_results import beside
+from virtune.analyse.trial.explain import beside
 from virtune.cli.explain import explained as explained_result
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.fio.results import read_result

@@ -13,8 +13,8 @@ import pytest
 from tests.report.layer_parts import LAYERS
 from tests.report.records import WHEN, study
 
-from virtune.analyse.study.looking_back import looked_back
 from virtune.analyse.study.summarise import summarise
+from virtune.analyse.study.thresholds import looked_back
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Histogram, Measurement
 from virtune.model.metric import BY_ID

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from tests.report.records import record
 
-from virtune.analyse.study.looking_back import LOOKS_MAX, looked_back
 from virtune.analyse.study.summarise import summarise
+from virtune.analyse.study.thresholds import LOOKS_MAX, looked_back
 from virtune.analyse.study.verdicts import judge
 from virtune.cli import run
 from virtune.flows.reports.report import charts, svgs

@@ -6,23 +6,12 @@ from collections.abc import Iterable, Iterator
 from tools.pages.markdown import code, plain, table, whole
 from tools.pages.numbers import numbers_in
 from virtune.analyse.study import host_rules
-from virtune.analyse.trial import (
-    cache_rules,
-    derive,
-    disks,
-    gates,
-    reading_rules,
-    rejection,
-    validity_rules,
-    warm_up,
-)
+from virtune.analyse.trial import derive, explain, gates, measure, rejection
 from virtune.model import remark_kinds as kinds
 from virtune.model.gate import GATE_BY_ID, GATES, Gate
 from virtune.model.remark import RemarkKind, Weight
 
-_WITH_NUMBERS = (
-    cache_rules, validity_rules, reading_rules, derive, disks, gates, rejection, warm_up, host_rules,
-)  # fmt: skip
+_WITH_NUMBERS = (explain, gates, derive, measure, rejection, host_rules)
 _MEANINGS = {
     Weight.INVALID: "forbids conclusions; a trial that has one counts for no verdict",
     Weight.WARNING: "limits them",

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import click
 
-from virtune.analyse.trial.compare_results import beside
-from virtune.analyse.trial.explain import explain
+from virtune.analyse.trial.explain import beside, explain
 from virtune.analyse.trial.measure import measurement_of, phases_of
 from virtune.cli.common.options import json_option, store_option
 from virtune.cli.common.output import put

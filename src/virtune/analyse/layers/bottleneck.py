@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find what limits a disk under its load: causes are checked one by one, those with direct evidence first.
+"""Find what limits a disk under its load: causes are checked one by one, those with direct evidence first. And the
+answers to the tuning guideline's questions from the measurements of a running disk.
 
 Direct evidence is a request that is not completed, a configured limit that is reached, a kind of request that has
 most of the time, a thread that uses all of its CPU, or a thread without a CPU to run on. Otherwise the bottleneck is
@@ -7,10 +8,11 @@ the layer in which most requests are in flight (Little's law). If no layer has h
 from its neighbours, no bottleneck is named.
 """
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from virtune.analyse.layers.seen import (
+from virtune.analyse.layers.stations import (
     MOST,
     ONE_AT_A_TIME,
     RESTING,
@@ -22,9 +24,15 @@ from virtune.analyse.layers.seen import (
     ends,
     flying,
     found,
+    full_vcpu,
+    host_cpu,
+    load,
     named,
+    pool,
+    serving,
+    vcpu,
+    workers,
 )
-from virtune.analyse.layers.stations import full_vcpu, host_cpu, load, pool, serving, vcpu, workers
 from virtune.model.bottleneck import CONTROL_GROUP, Bottleneck, Cause, DataPath, limit_text
 from virtune.model.layers import Boundary, OperationKind
 from virtune.model.units import format_count, format_ns, format_seconds, format_share
@@ -495,3 +503,61 @@ def _beside(seen: SeenPath, answer: Bottleneck) -> Iterator[str]:
 
 _NO_END = (Cause.IOTHREAD, Cause.MAIN_LOOP, Cause.UNDECIDED, Cause.HOST_CPU, Cause.HUNG, Cause.NOT_BOUND)
 """Causes beside which the highest rate of the serving thread says nothing."""
+
+
+BUSY = 0.95
+"""From this share of time with a request on, a drive counts as always busy; with several queues it may still do more.
+"""
+
+_IN_FLIGHT = 1.5
+"""From this mean number of requests in flight on, the load counts as parallel."""
+
+
+def not_applicable(path: DataPath, cause: Cause) -> str:
+    """Return why the guideline says nothing of a disk; empty if it does."""
+    if path.iops <= 0:
+        return "no I/O was completed"
+    if cause is Cause.THROTTLE:
+        return "a limit was set on the disk, and no other setting exceeds it"
+    return "its figures are of guests on KVM, and this one is emulated (TCG)" if path.emulated else ""
+
+
+def answers_of(
+    path: DataPath, *, write_share: float | None, host_usr: float | None, host_sys: float | None
+) -> dict[str, tuple[bool, str]]:
+    """Return answers by question; unknown ones are missing. `host_usr` and `host_sys` are in % of all CPUs."""
+    found: dict[str, tuple[bool, str]] = {"assigned": (False, "its requests pass through QEMU")}
+    layers = path.layers
+    if layers is not None:
+        found["jobs"] = (layers.in_flight >= _IN_FLIGHT, f"{layers.in_flight:.1f} requests in flight at a time")
+    by_iothread = path.serving == "iothread"
+    found["iothreads"] = (by_iothread, f"{'an IOThread' if by_iothread else 'the main loop'} serves the disk")
+    if write_share is not None:
+        found["writes"] = (write_share > 0.5, f"{format_share(write_share)} of its I/Os are writes")
+    if host_usr is not None and host_sys is not None:
+        found["user"] = (host_usr > host_sys, f"%usr {host_usr:.0f}, %sys {host_sys:.0f}")
+    if path.device_busy is not None:
+        found["busy"] = (path.device_busy >= BUSY, f"busy {format_share(path.device_busy)} of the time")
+    return found
+
+
+def free_drive(idle: Mapping[str, bool | None], below: Iterable[str]) -> dict[str, tuple[bool, str]]:
+    """Return the answer to whether another drive is free; none where the host has no other NVMe drive, and where none
+    is seen to be free and not all could be looked at. `idle` says of each NVMe drive whether nothing uses it (None:
+    not known), `below` are the devices below the disk.
+    """
+    own, drives = {_drive_of(name) for name in below}, dict[str, list[bool | None]]()
+    for name, unused in idle.items():
+        drives.setdefault(_drive_of(name), []).append(unused)
+    others = {drive: namespaces for drive, namespaces in drives.items() if drive not in own}
+    if free := [drive for drive, namespaces in others.items() if all(namespaces)]:
+        return {"free": (True, f"seen: nothing uses {', '.join(sorted(free))}")}
+    if not others or not all(False in namespaces for namespaces in others.values()):
+        return {}
+    return {"free": (False, f"seen: {', '.join(sorted(others))} in use, or not empty")}
+
+
+def _drive_of(name: str) -> str:
+    """Return the NVMe drive of a namespace or partition (`nvme0` of `nvme0n1p2`); other names are their own."""
+    found = re.match(r"nvme\d+", name)
+    return found[0] if found else name

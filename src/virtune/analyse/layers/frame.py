@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from virtune.analyse.layers.bottleneck import judge
-from virtune.analyse.layers.live_path import LivePath, live_paths
-from virtune.analyse.trial.thread_costs import thread_costs
-from virtune.analyse.trial.usage import use
+from virtune.analyse.layers.path import LivePath, live_paths
+from virtune.analyse.trial.usage import thread_costs, use
 from virtune.model.counters import Counters, Use
 from virtune.model.errors import StoreError
 from virtune.model.frame import DiskFrame, ThreadFrame, TopFrame, VmFrame

@@ -1,25 +1,207 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is a thread the limit: one without a CPU, one that uses all of its CPU, or a pool with too few of them?
+"""The facts of a data path as several checks of its bottleneck need them, and whether a thread is the limit: one
+without a CPU, one that uses all of its CPU, or a pool with too few of them.
 
 Each is a station that every I/O passes through. A station that is busy all the time bounds the rate (the utilisation
 law), and one that polls is busy without working, so more is asked of it.
 """
 
-from virtune.analyse.layers.seen import (
-    MOST,
-    ONE_AT_A_TIME,
-    RESTING,
-    SATURATED,
-    SLOW_NS,
-    Answer,
-    SeenPath,
-    ends,
-    flying,
-    found,
-    named,
-)
-from virtune.model.bottleneck import Cause
-from virtune.model.units import format_count, format_share
+from dataclasses import dataclass
+
+from virtune.model.bottleneck import Bottleneck, Cause, DataPath
+from virtune.model.layers import Boundary, RequestLayer
+from virtune.model.threads import ThreadCost
+from virtune.model.units import format_count, format_ns, format_share
+
+Answer = Bottleneck | None
+
+SATURATED = 0.9
+"""From this share of a CPU on, waiting for a CPU included, a thread counts as saturated."""
+
+MOST = 0.5
+"""A layer with half of the requests in flight, or of their time, is the bottleneck."""
+
+RESTING = 0.5
+"""With fewer requests in flight than this, a disk was idle half of the time."""
+
+SLOW_NS = 20e6
+"""A request that takes so long is slow on any medium: a disk that turns finds a place in 15 ms, flash in 1. A disk
+whose requests take longer is never said not to be the limit, however few there are."""
+
+SEVERAL = 2.0
+"""From this many requests at a place on, several wait there at once, whatever a guest has besides."""
+
+_TWO_BUSY = 1 - (1 - MOST) ** 2
+"""Of two I/Os in flight of which each is half of its time at the device, one or both are there for this share of the
+time. A device that has few requests, and any of them for less of the time, has not most of an I/O's time."""
+
+ONE_AT_A_TIME = 1.1
+"""With no more I/Os in flight than this, there is one at a time."""
+
+_AT_WORK = 0.05
+"""Threads that use less of a CPU than this only start and watch others."""
+
+_OTHERS = 0.2
+"""From this share of a device's bytes on, others count as neighbours; less is the filesystem's own metadata."""
+
+_NOT_LONGER = 1.2
+"""A load that waits for the device is not served in less time than the device takes. Where the device's mean is
+longer than the load's by this factor, the load does not wait for it."""
+
+_BESIDE_OTHERS = 3.0
+"""The same beside others, whose requests may wait longer: neighbours with 16 times as many in flight had a mean of
+1.3 to 2.2 times the load's (`benchmarks/layers.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPath:
+    """The facts."""
+
+    path: DataPath
+
+    def apart(self, *boundaries: Boundary) -> tuple[RequestLayer, ...]:
+        """The layers that lie there and nowhere else: no check may ask for a layer in another way, so that none is
+        accused of what it shares with others.
+        """
+        return () if self.path.layers is None else self.path.layers.within(*boundaries)
+
+    def share(self, *boundaries: Boundary) -> float:
+        """The share of the time in the layers that lie there."""
+        return sum(one.share for one in self.apart(*boundaries))
+
+    def in_flight(self, *boundaries: Boundary) -> float:
+        """The number of requests in flight there."""
+        return sum(one.in_flight for one in self.apart(*boundaries))
+
+    @property
+    def latency_ns(self) -> float:
+        """The mean time of a request, 0 if unknown."""
+        path = self.path
+        return (path.latency_ns or 0.0) if path.layers is None else path.layers.total_ns
+
+    def of(self, role: str) -> list[ThreadCost]:
+        """The threads of a role, the busiest first."""
+        return sorted((one for one in self.path.threads if one.role == role), key=lambda one: -one.cpu_seconds)
+
+    def layer(self) -> RequestLayer | None:
+        """The layer with the most time."""
+        return max(self.layers, key=lambda one: one.share, default=None)
+
+    @property
+    def layers(self) -> tuple[RequestLayer, ...]:
+        """The layers, none where they are unknown."""
+        return () if self.path.layers is None else self.path.layers.layers
+
+    @property
+    def guest_unseen(self) -> bool:
+        """Whether the guest's own part is not seen, as of a running VM: shares are of the time below the guest."""
+        return self.path.layers is not None and self.path.layers.top not in ("application", "guest")
+
+    @property
+    def device_rests(self) -> bool:
+        """Whether the device had no request of anybody for so long that most of an I/O's time is not there, however
+        much it has of the time that is seen.
+        """
+        busy, each = self.path.device_busy, self.path.device_ns or 0.0
+        if not self.guest_unseen or busy is None:
+            return False
+        several = max(self.in_flight("device"), self.path.iops * each / 1e9) >= SEVERAL
+        return busy < (MOST if several else _TWO_BUSY)
+
+    @property
+    def at_device(self) -> float:
+        """The share of an I/O's time at the device: its layer's, as configured (null-co), or by its mean."""
+        return 0.0 if self.device_rests else max(self.share("device"), self.stand_in or 0.0, self.by_mean or 0.0)
+
+    @property
+    def stand_in(self) -> float | None:
+        """The share of the time that QEMU's null-co answers after, where that replaces the device."""
+        path = self.path
+        return None if path.stands_in_ns is None or not path.latency_ns else path.stands_in_ns / path.latency_ns
+
+    @property
+    def by_mean(self) -> float | None:
+        """The share of an I/O's time that the device takes for a request of anybody, where the load waits for it. It
+        is known where the layer is not told apart: others use the device too, or nothing is left above it.
+        """
+        path = self.path
+        latency = path.latency_ns if path.layers is None else path.layers.total_ns
+        if path.device_ns is None or not latency:
+            return None
+        found = path.device_ns / latency
+        return min(1.0, found) if found <= (_BESIDE_OTHERS if self.others else _NOT_LONGER) else None
+
+    @property
+    def others(self) -> float:
+        """The share of the device's bytes that others caused, if that is enough to count."""
+        share = self.path.others_share or 0.0
+        return share if share >= _OTHERS else 0.0
+
+    @property
+    def idle(self) -> float:
+        """The share of the I/Os that may be in flight and that the load did not submit."""
+        path = self.path
+        idle = path.idle if path.idle is not None else None if path.layers is None else path.layers.idle
+        return idle / path.depth if idle is not None and path.depth else 0.0
+
+    @property
+    def load_busy(self) -> float:
+        """The share of a CPU that the jobs of the load use or wait for, each on average."""
+        jobs = [one for one in self.of("load") if one.busy >= _AT_WORK]
+        threads = sum(one.busy + one.stalled for one in jobs) / len(jobs) if jobs else 0.0
+        return max(threads, self.path.load_busy or 0.0)
+
+    @property
+    def pool_busy(self) -> float:
+        """The share of time that the pool's workers are occupied: on a CPU, waiting for one, or for the device."""
+        path, workers = self.path, self.of("worker")
+        if path.workers_max is None or path.device_ns is None or not workers:
+            return 0.0
+        at_work = sum(one.busy + one.stalled for one in workers)
+        return (path.iops * path.device_ns / 1e9 + at_work) / path.workers_max
+
+    @property
+    def above_queue(self) -> float:
+        """The share of the time in the guest, where the wait in the virtqueue is told apart from it; else 0."""
+        first = next((index for index, one in enumerate(self.layers) if one.boundary == "ring"), None)
+        return 0.0 if first is None else sum(one.share for one in self.layers[:first])
+
+    def waits_in_ring(self) -> float | None:
+        """How many requests wait in the virtqueue; None where that layer is not told apart."""
+        return self.in_flight("ring") if self.apart("ring") else None
+
+
+def flying(seen: SeenPath) -> float | None:
+    """How many I/Os may be in flight, of a live disk how many are; None if unknown."""
+    path = seen.path
+    return path.depth if path.depth is not None or path.layers is None else path.layers.in_flight
+
+
+def each_takes(seen: SeenPath) -> str:
+    """Say how long a request takes, where most of that passes, and of which kind it is."""
+    largest, parts = seen.layer(), [f"each request takes {format_ns(seen.latency_ns)}"]
+    if largest is not None:
+        parts.append(f"of it {format_ns(largest.mean_ns)} in: {largest.label}")
+    kinds = [f"{one.words} {format_ns(one.mean_ns)}" for one in seen.path.operations if one.mean_ns is not None]
+    return ", ".join(parts) + (f" ({', '.join(kinds)})" if kinds[1:] else "")
+
+
+def found(cause: Cause, *evidence: str, experiment: str) -> Bottleneck:
+    """Return what was found, without the evidence that is empty."""
+    return Bottleneck(cause=cause, evidence=tuple(one for one in evidence if one), experiment=experiment)
+
+
+def ends(one: ThreadCost, iops: float) -> str:
+    """Estimate the highest rate of a thread: one CPU divided by its CPU time per I/O (the utilisation law)."""
+    each = one.cpu_seconds / one.seconds / iops
+    return f"{format_ns(each * 1e9)} of CPU for each I/O, so at most {format_count(1 / each)} IOPS"
+
+
+def named(one: ThreadCost) -> str:
+    """Return what a thread is called."""
+    names = {"main": "the main loop", "load": "the load", "worker": "a worker thread"}
+    return names.get(one.role, f"thread {one.name!r}")
+
 
 STALLED = 0.2
 """A thread that was runnable without a CPU for this share of the time delayed every I/O that passes through it."""

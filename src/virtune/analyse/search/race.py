@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A race of many arms: measure in blocks, drop arms that cannot be the best, stop when the rest are as good as the
-leader.
+"""A race of many arms: measure in blocks, drop arms that cannot be the best or that break a limit, stop when the
+rest are as good as the leader.
 
 Every block measures the arms of `up_next` once, in random order. An arm is eliminated when it is certainly below the
 leader, and parked when it is at most the margin above it. These decisions hold at any time with the stated error:
@@ -16,10 +16,12 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from virtune.analyse.stats.anytime import LN_MAX, blocks_for, contrasts
-from virtune.analyse.stats.mixed_model import levels
+from virtune.analyse.stats.anytime import LN_MAX, blocks_for, contrast, contrasts, levels, logs
 from virtune.analyse.stats.noise import Values
+from virtune.model.goal import Limit
+from virtune.model.metric import BY_ID
 from virtune.model.standing import Contrast, Place, RaceRules, Runner, Standing
+from virtune.model.tuning import LimitCheck, LimitState
 
 _MOVES_MAX = 4
 """Bounds the moves of the leader: pairwise differences over unequal blocks need not be transitive."""
@@ -204,3 +206,50 @@ def _highest(values: Values, alive: Sequence[int]) -> int:
     above = rows - np.nanmedian(rows, axis=1, keepdims=True)
     levels = [np.median(column[~np.isnan(column)]) if (~np.isnan(column)).any() else -math.inf for column in above.T]
     return alive[int(np.argmax(levels))]
+
+
+Slices = Mapping[tuple[str, str], Sequence[Mapping[str, float]]]
+"""(arm, workload) -> the metrics of each slice."""
+
+
+def check_limits(limits: Sequence[Limit], slices: Slices, *, error: float) -> tuple[LimitCheck, ...]:
+    """Check every arm against every limit under every workload; the probability of any error is at most `error`.
+
+    For a percentile each slice gives one value: its uncertainty comes from the spread over slices, never from the
+    number of I/Os.
+    """
+    alpha = min(1.0, 2 * error / max(1, len(limits) * len(slices)))
+    return tuple(
+        _check(arm, workload, limit, [one.get(limit.metric, math.nan) for one in values], alpha)
+        for (arm, workload), values in slices.items()
+        for limit in limits
+    )
+
+
+def state_of(checks: Sequence[LimitCheck], arm: str) -> LimitState:
+    """Return the worst state of an arm over all limits; kept where there is no limit."""
+    states = {check.state for check in checks if check.arm == arm}
+    for worst in (LimitState.BROKEN, LimitState.OPEN):
+        if worst in states:
+            return worst
+    return LimitState.KEPT
+
+
+def _check(arm: str, workload: str, limit: Limit, values: Sequence[float], alpha: float) -> LimitCheck:
+    here = [one for one in logs(values) if math.isfinite(one)]
+    bound = math.log(limit.value)
+    found = contrast(here, [bound] * len(here), alpha=alpha)
+    if found.blocks == 0:
+        return LimitCheck(arm=arm, workload=workload, limit=limit, blocks=0)
+    known = math.isfinite(found.radius)
+    low, high = (limit.value * math.exp(end) for end in (found.low, found.high)) if known else (None, None)
+    below = BY_ID[limit.metric].better == "lower"
+    state = LimitState.OPEN
+    if known and (found.high <= 0 if below else found.low >= 0):
+        state = LimitState.KEPT
+    elif known and (found.low > 0 if below else found.high < 0):
+        state = LimitState.BROKEN
+    value = limit.value * math.exp(found.mean)
+    return LimitCheck(
+        arm=arm, workload=workload, limit=limit, blocks=found.blocks, value=value, low=low, high=high, state=state
+    )

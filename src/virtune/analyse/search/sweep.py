@@ -16,8 +16,15 @@ from itertools import pairwise
 from statistics import fmean
 
 from virtune.analyse.stats.student import mean_and_radius, two_sided
-from virtune.analyse.study.knee import CONFIDENCE, knee_of, load_point, loads_near, noise_of, sound_trials
-from virtune.analyse.study.offered_load import met_share
+from virtune.analyse.study.offered_load import (
+    CONFIDENCE,
+    knee_of,
+    load_point,
+    loads_near,
+    met_share,
+    noise_of,
+    sound_trials,
+)
 from virtune.analyse.trial.rejection import pardons
 from virtune.model.evidence import StudyRecord
 from virtune.model.reason import Reason, Why, because

@@ -6,16 +6,33 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
-from virtune.analyse.search.admission import entrants_of, levels_of, to_join
-from virtune.analyse.search.blocks import Rows, block_of, log_of, mean_of, rows_of, search_of, values_of
-from virtune.analyse.search.budget import BudgetSpent, block_fits, pair_fits, spent_by
-from virtune.analyse.search.confirm import confirmed, soak_slices, soaked
-from virtune.analyse.search.constraints import check_limits, state_of
-from virtune.analyse.search.pilot import BLOCKS_LEAST, PROBE_SLICES, probed_by, seconds_of, slices_least
-from virtune.analyse.search.race import standing_after
-from virtune.analyse.study.basis import with_steadiness
-from virtune.analyse.trial.rejection import attempts_by_arm, pardons
-from virtune.analyse.trial.warm_up import Ramp, ramp_at, ramp_of
+from virtune.analyse.search.pilot import (
+    BLOCKS_LEAST,
+    PROBE_SLICES,
+    BudgetSpent,
+    Rows,
+    block_fits,
+    block_of,
+    confirmed,
+    entrants_of,
+    levels_of,
+    log_of,
+    mean_of,
+    pair_fits,
+    probed_by,
+    rows_of,
+    search_of,
+    seconds_of,
+    slices_least,
+    soak_slices,
+    soaked,
+    spent_by,
+    to_join,
+    values_of,
+)
+from virtune.analyse.search.race import check_limits, standing_after, state_of
+from virtune.analyse.study.summarise import with_steadiness
+from virtune.analyse.trial.rejection import Ramp, attempts_by_arm, pardons, ramp_at, ramp_of
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.knobs import whole_plot
 from virtune.model.measurement import merge

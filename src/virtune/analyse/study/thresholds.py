@@ -1,21 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judge conditions (`--fail-if`) by the measurements: breached, held, or undecided.
+"""Judge conditions (`--fail-if`) by the measurements: breached, held, or undecided; an accusation, by the comparison
+in which the accused layer was replaced; what needs more rounds; and the verdicts as they were after earlier
+rounds.
 
 A breach needs both effect and significance: the whole interval of the change lies beyond the limit. A condition is
 held when the whole interval lies on the near side of the limit. It is undecided when the interval straddles the
 limit, or when the comparison allows no conclusion (one run each, too few rounds, a metric that was not measured). A
 condition on a value applies to every arm, the baseline too: the arm is compared with that value. The intervals of all
 conditions, workloads and arms hold together at the study's confidence (Bonferroni).
+
+The condition on the change is judged like any `--fail-if`: held or breached only where the whole interval lies on one
+side. An accusation that the measured stack itself repeats is refuted by a breach; one that it does not repeat is
+undecided, since the conditions are then not those of the diagnosis.
 """
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from virtune.analyse.stats.unpaired import REPEATS_MIN
-from virtune.analyse.study.verdicts import Evidence, against_baseline, against_value, evidence_of
+from virtune.analyse.stats.paired import REPEATS_MIN
+from virtune.analyse.study.verdicts import (
+    Evidence,
+    Lost,
+    against_baseline,
+    against_value,
+    evidence_of,
+    judge,
+    verdicts_of,
+)
+from virtune.model.bottleneck import CAUSE_WORDS, Cause
 from virtune.model.condition import Outcome, Threshold, ThresholdResult
 from virtune.model.errors import UsageError
 from virtune.model.evidence import StudyRecord
 from virtune.model.metric import BY_ID
+from virtune.model.proof import SIZE, Proof, ProofReason
 from virtune.model.reason import Reason, Why, because
 from virtune.model.study import Study
 from virtune.model.verdict import Comparison, Interval, Verdict
@@ -103,3 +121,149 @@ def _sound(comparison: Comparison, ratio: Interval, *, fewest: int) -> bool:
         return True
     enough = comparison.rounds >= fewest and comparison.reason is not Reason.TOO_FEW
     return enough and ratio.low <= 1.0 <= ratio.high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterimAnalysis:
+    """Every pair's verdict and every condition's result so far, the workloads that need another round, and the arms
+    left out of it.
+    """
+
+    verdicts: tuple[Comparison, ...]
+    rulings: tuple[ThresholdResult, ...]
+    workloads: frozenset[str]
+    lost: Lost
+
+
+def look(record: StudyRecord) -> InterimAnalysis:
+    """Judge the trials so far. Both kinds of error are bounded however often this is done."""
+    evidence = evidence_of(record)
+    verdicts = tuple(verdicts_of(evidence))
+    rulings = rulings_of(evidence, record.study.conditions)
+    return InterimAnalysis(
+        verdicts=verdicts,
+        rulings=rulings,
+        workloads=open_workloads(evidence, verdicts, rulings),
+        lost=evidence.lost,
+    )
+
+
+LOOKS_MAX = 24
+"""More rounds than these are a pixel or two apart in a picture, and each takes computing time."""
+
+_FEWEST = 2
+
+
+def looked_back(record: StudyRecord) -> tuple[tuple[int, tuple[Comparison, ...]], ...]:
+    """Return the verdicts of a comparison after some of its rounds, from the first that can have an interval to the
+    last.
+
+    Those of a study that was looked at while it ran are those of its looks, by the trials and the looks up to each.
+    """
+    study = record.study
+    if study.imported or len(study.arms) < 2:
+        return ()
+    return tuple((number, judge(_up_to(record, number))) for number in _chosen(study, record))
+
+
+def _chosen(study: Study, record: StudyRecord) -> Iterator[int]:
+    """Yield at most LOOKS_MAX rounds: of a study with looks those, of any other all from the second on."""
+    done = max((one.trial.round for one in record.trials if one.measurement is not None), default=0)
+    looks = [number for number, _ in study.looks or () if number <= done]
+    first = study.fewest_rounds if study.sequential else _FEWEST
+    rounds = looks or list(range(first, done + 1))
+    step = max(1, -(-len(rounds) // LOOKS_MAX))
+    yield from sorted({*rounds[::step], *rounds[-1:]})
+
+
+def _up_to(record: StudyRecord, number: int) -> StudyRecord:
+    study = record.study
+    looks = None if study.looks is None else tuple(one for one in study.looks if one[0] <= number)
+    return replace(
+        record,
+        study=replace(study, looks=looks),
+        trials=tuple(one for one in record.trials if one.trial.round <= number),
+        attempts=tuple(one for one in record.attempts if one.trial.round <= number),
+    )
+
+
+def judge_proof(
+    ruling: ThresholdResult, *, cause: Cause, again: Cause | None, share: float | None, stand_in: Comparison | None
+) -> Proof:
+    """Return the verdict on an accusation. `ruling` is of the arm with the replaced layer, `again` the diagnosis of
+    the stack as it is in the same rounds (None without one), `stand_in` the arm with a device of the same mean
+    latency, for an accusation of the device.
+    """
+    reason, why = _reason(ruling, cause=cause, again=again, share=share, stand_in=stand_in)
+    return Proof(
+        reason=reason,
+        why=why,
+        arm=ruling.comparison.candidate,
+        metric=ruling.condition.metric,
+        change=ruling.comparison.ratio,
+        least=ruling.condition.limit,
+        falls=_slower(ruling),
+        share=share,
+        stand_in=None if stand_in is None else stand_in.ratio,
+        rounds=ruling.comparison.rounds,
+    )
+
+
+def _reason(
+    ruling: ThresholdResult, *, cause: Cause, again: Cause | None, share: float | None, stand_in: Comparison | None
+) -> tuple[ProofReason, str]:
+    match ruling.outcome:
+        case Outcome.UNDECIDED:
+            return ProofReason.NOISE, f"the rounds do not decide it: {ruling.why}"
+        case Outcome.BREACHED if again is not cause:
+            words = "nothing" if again is None else CAUSE_WORDS[again]
+            said = "which nothing seemed to limit" if again in (None, Cause.UNDECIDED) else f"limited by {words}"
+            return ProofReason.NOT_ACCUSED_AGAIN, (
+                f"the load changed too little, but these rounds had another stack to judge: {said}"
+            )
+        case Outcome.BREACHED:
+            way = "slower" if _slower(ruling) else "faster"
+            if share is None:
+                return ProofReason.LESS_THAN_SAID, f"without it the load did not get {way}"
+            return ProofReason.LESS_THAN_SAID, (
+                f"without it the load got {way} by less than half of what follows from its share of the time, or not"
+                " at all"
+            )
+        case Outcome.HELD if stand_in is not None:
+            return _device(ruling, stand_in)
+        case Outcome.HELD:
+            size = "" if share is None else ", by at least half of what follows from its share of the time"
+            return ProofReason.AS_SAID, f"without it the load got {'slower' if _slower(ruling) else 'faster'}{size}"
+
+
+def _device(ruling: ThresholdResult, stand_in: Comparison) -> tuple[ProofReason, str]:
+    """Tell the device from the file and the engine that were replaced with it: a stand-in with the device's latency
+    must bring back at least half of the change.
+    """
+    gone, kept = ruling.comparison.ratio, stand_in.ratio
+    if gone is None or kept is None:
+        return ProofReason.NOISE, f"the rounds do not tell the device from what is above it: {stand_in.why}"
+    higher = BY_ID[ruling.condition.metric].better == "higher"
+    changed, left = _logs(gone, higher=higher), _logs(kept, higher=higher)
+    if left[1] <= (1 - SIZE) * changed[0]:
+        return ProofReason.AS_SAID, (
+            "without it the load got faster, and a device of the same mean latency brought the time back"
+        )
+    if left[0] > (1 - SIZE) * changed[1]:
+        return ProofReason.NOT_THE_DEVICE, (
+            "a device of the same mean latency made the load as fast: the time is in the file, its engine, or the"
+            " spread of the latencies"
+        )
+    return ProofReason.NOISE, "the rounds do not tell the device from the file and the engine above it"
+
+
+def _logs(ratio: Interval, *, higher: bool) -> tuple[float, float]:
+    """Return the ends of a change as logarithms of a speed: above 0 is faster."""
+    ends = math.log(ratio.low), math.log(ratio.high)
+    return ends if higher else (-ends[1], -ends[0])
+
+
+def _slower(ruling: ThresholdResult) -> bool:
+    """Whether the load was to get slower."""
+    higher = BY_ID[ruling.condition.metric].better == "higher"
+    return (ruling.condition.limit < 1) == higher

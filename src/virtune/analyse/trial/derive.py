@@ -7,9 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from virtune.analyse.trial.boundaries import boundaries_of, boundary_values
-from virtune.analyse.trial.counters import read_counters
-from virtune.analyse.trial.disks import disk_values, unlike_disks
+from virtune.analyse.trial.counters import boundaries_of, boundary_values, read_counters
 from virtune.analyse.trial.explain import explain
 from virtune.analyse.trial.gates import (
     RESIDENT_BYTES,
@@ -21,11 +19,9 @@ from virtune.analyse.trial.gates import (
     served_share,
 )
 from virtune.analyse.trial.imported import meant_of
-from virtune.analyse.trial.measure import measurement_of
-from virtune.analyse.trial.stalls import period_remarks
-from virtune.analyse.trial.thread_costs import cost_values
-from virtune.analyse.trial.usage import use
-from virtune.analyse.trial.warm_up import read_profile
+from virtune.analyse.trial.measure import disk_values, measurement_of, unlike_disks
+from virtune.analyse.trial.rejection import read_profile
+from virtune.analyse.trial.usage import cost_values, period_remarks, use
 from virtune.fio.results import read_result, text_of
 from virtune.model.counters import RoleUse, Use
 from virtune.model.errors import LoadError, ReadError, StoreError

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Derive a Measurement from a FioResult, with the metrics that need fio's output only (`virtune.model.metric`).
+"""Derive a Measurement from a FioResult, with the metrics that need fio's output only (`virtune.model.metric`): of
+all its jobs, and of each of several disks or files by itself.
 
 Operations and bytes a second add up over jobs and directions. Means are weighted by the number of I/Os. Percentiles
 come from the merged histograms; without bins they are given only where there is a single distribution. Total and
@@ -12,11 +13,62 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from virtune.analyse.trial.extremes import extreme_values, load_values
 from virtune.model.measurement import FioResult, Histogram, Latency, LoadResult, Measurement, Stream, merge
 from virtune.model.metric import DIRECTIONS, METRICS, Distribution
+from virtune.model.remark import Remark
+from virtune.model.remark_kinds import UNLIKE_DISKS
+from virtune.model.stack import Stack
+from virtune.model.units import format_count
+from virtune.model.workload import name_of_disk
 
 Values = Iterator[tuple[str, float | None]]
+
+
+def extreme_values(streams: Sequence[Stream]) -> Values:
+    """Yield the least, the greatest and the standard deviation of each kind of latency, and of IOPS over time."""
+    for kind, name in (("slat", "slat"), ("clat", "clat"), ("lat", "latency")):
+        every = [getattr(stream, kind) for stream in streams]
+        found: list[Latency] = [one for one in every if one is not None]
+        if not found or len(found) < len(every):
+            continue
+        if kind != "lat":  # `latency.min` is of loads whose I/Os are recorded one by one
+            yield f"{name}.min", min((one.min_ns for one in found if one.min_ns is not None), default=None)
+            yield f"{name}.max", max((one.max_ns for one in found if one.max_ns is not None), default=None)
+        yield f"{name}.stdev", _deviation(found)
+    if len(streams) == 1:
+        yield "iops.min", streams[0].iops_min
+        yield "iops.max", streams[0].iops_max
+        yield "iops.stdev", streams[0].iops_stddev
+
+
+def load_values(result: FioResult) -> Values:
+    """Yield context switches and page faults of all jobs a second, and the share of requests that were merged."""
+    seconds = max((stream.seconds or 0.0 for load in result.loads for stream in load.streams), default=0.0)
+    for name, field in (("ctx", "context_switches"), ("majf", "major_faults"), ("minf", "minor_faults")):
+        counts = [getattr(load, field) for load in result.loads]
+        if seconds and counts and None not in counts:
+            yield f"load.{name}", sum(counts) / seconds
+    if result.devices:
+        device = result.devices[0]
+        merged, went = (device.read_merges, device.write_merges), device.reads + device.writes
+        if None not in merged and went:
+            both = sum(count or 0 for count in merged)
+            yield "disk.merged", both / (both + went) * 100
+
+
+def _deviation(found: Sequence[Latency]) -> float | None:
+    """Return the standard deviation over all of them: that of each, and how far their means lie apart."""
+    if len(found) == 1:
+        return found[0].stddev_ns
+    parts = [(one.count, one.mean_ns, one.stddev_ns) for one in found]
+    count = sum(number or 0 for number, _, _ in parts)
+    if not count or any(not number or spread is None for number, _, spread in parts):
+        return None
+    mean = math.fsum((number or 0) * middle for number, middle, _ in parts) / count
+    squares = math.fsum((number or 0) * ((spread or 0) ** 2 + middle**2) for number, middle, spread in parts) / count
+    return math.sqrt(max(0.0, squares - mean**2))
+
+
 Kind = Literal["lat", "clat"]
 
 _NAMES: tuple[tuple[Kind, str], ...] = (("lat", "latency"), ("clat", "clat"))
@@ -199,3 +251,40 @@ def _weighted(pairs: Iterable[tuple[float, int | None]]) -> float | None:
     if not found or len(weights) < len(found):
         return None
     return math.fsum(value * (count or 0) for value, count in found) / sum(weights)
+
+
+UNLIKE = 2.0
+"""Equal disks of one host with the same number of I/Os in flight differ by some percent; twice is no chance."""
+
+_OF_EACH = ("iops", "latency.mean")
+
+
+def disk_values(result: FioResult, stack: Stack) -> Iterator[tuple[str, float]]:
+    """Yield the metrics of each of several disks; nothing where there is one."""
+    if stack.disks == 1:
+        return
+    names = [load.name for load in result.loads]
+    plain = {name for name in names if name_of_disk(name, 1) in names}
+    for number in range(stack.disks):
+        mine = {name_of_disk(name, number) for name in plain}
+        loads = tuple(load for load in result.loads if load.name in mine)
+        found = measurement_of(replace(result, loads=loads))
+        for metric in _OF_EACH:
+            if (value := found.get(metric)) is not None:
+                yield f"disk.{number + 1}.{metric}", value
+
+
+def unlike_disks(values: Sequence[tuple[str, float]]) -> Iterator[Remark]:
+    """Yield the remark on disks of which one does far more than another."""
+    rates = [(name, value) for name, value in values if name.startswith("disk.") and name.endswith(".iops")]
+    each = {name.split(".")[1]: value for name, value in rates}
+    if len(each) < 2:
+        return
+    most, least = max(each, key=lambda one: each[one]), min(each, key=lambda one: each[one])
+    if each[most] < UNLIKE * each[least]:
+        return
+    yield UNLIKE_DISKS.remark(
+        text=f"disk {least} did {format_count(each[least])} operations a second and disk {most}"
+        f" {format_count(each[most])}",
+        advice=f"the figures are those of all disks together; `--metric disk.{least}.iops` is one of them",
+    )

@@ -34,7 +34,7 @@ def probe(*, as_json: bool, **words: Any) -> int:
     virtune fleet probe -i hosts.txt
     virtune fleet probe -i hosts.txt --label rack=2 --json | jq .differences
     """  # noqa: D301 - \b is click's mark for lines to keep
-    from virtune.analyse.fleet.differ import differences, flat
+    from virtune.analyse.fleet import differences, flat
     from virtune.flows.fleet.ask import ask_document
     from virtune.flows.fleet.inventory import hosts_of
     from virtune.model.fleet import HostAnswer, Unreached
@@ -136,7 +136,7 @@ def _write_page(
     path: Path, audits: Sequence["HostAudit"], lost: Sequence["Unreached"], access: "FleetAccess"
 ) -> None:
     """Write the audit with what differs between its hosts, which are asked for their facts."""
-    from virtune.analyse.fleet.differ import differences, flat
+    from virtune.analyse.fleet import differences, flat
     from virtune.cli.common.writing import write_text
     from virtune.flows.fleet.ask import ask_document
     from virtune.flows.reports.report import page_html

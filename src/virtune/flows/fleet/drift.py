@@ -4,8 +4,7 @@
 from collections.abc import Mapping
 from itertools import pairwise
 
-from virtune.analyse.fleet.drift import drift_between
-from virtune.analyse.fleet.summary import level_of
+from virtune.analyse.fleet import drift_between, level_of
 from virtune.flows.fleet.place import FleetPlace
 from virtune.flows.stored.show import by_todays_method
 from virtune.model.fleet_task import FleetRun, HostDrift, TaskProgress, TaskState

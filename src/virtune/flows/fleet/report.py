@@ -4,7 +4,7 @@
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from virtune.analyse.fleet.answer import answer
+from virtune.analyse.fleet import answer
 from virtune.flows.fleet.place import FleetPlace
 from virtune.flows.fleet.summaries import KINDS, summaries
 from virtune.model.errors import PlanError, UsageError

@@ -9,7 +9,7 @@ from functools import cache
 from pydantic import TypeAdapter
 
 from virtune import __version__
-from virtune.analyse.fleet.summary import SUMMARY, summary_of
+from virtune.analyse.fleet import SUMMARY, summary_of
 from virtune.flows.fleet.place import FleetPlace
 from virtune.flows.stored.show import derived_anew
 from virtune.model.errors import StoreError

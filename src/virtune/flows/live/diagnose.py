@@ -5,11 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from virtune.advise.guidelines import TUNING
-from virtune.analyse.layers.bottleneck import judge
-from virtune.analyse.layers.curves import queue_of
-from virtune.analyse.layers.measured import layers_of
-from virtune.analyse.layers.trial_path import bottleneck_of, path_of
-from virtune.analyse.layers.tuning import answers_of, not_applicable
+from virtune.analyse.layers.bottleneck import answers_of, judge, not_applicable
+from virtune.analyse.layers.path import bottleneck_of, layers_of, path_of, queue_of
 from virtune.analyse.trial.derive import derive
 from virtune.model.bottleneck import DataPath, Diagnosis
 from virtune.model.errors import LoadError, StoreError

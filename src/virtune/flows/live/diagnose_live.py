@@ -8,10 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from virtune.advise.guidelines import tuning_for
-from virtune.analyse.layers.bottleneck import judge
-from virtune.analyse.layers.curves import host_queue
-from virtune.analyse.layers.live_path import live_paths, throttled_share
-from virtune.analyse.layers.tuning import answers_of, free_drive, not_applicable
+from virtune.analyse.layers.bottleneck import answers_of, free_drive, judge, not_applicable
+from virtune.analyse.layers.path import host_queue, live_paths, throttled_share
 from virtune.analyse.trial.counters import read_counters
 from virtune.analyse.trial.usage import use
 from virtune.bench.counters import DiskQueue, Sampler

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from virtune.analyse.study.looking_back import looked_back
 from virtune.analyse.study.summarise import summarise
+from virtune.analyse.study.thresholds import looked_back
 from virtune.flows.reports.interactive import live_parts
 from virtune.flows.reports.published import published_study
 from virtune.flows.reports.single_operations import single_operations

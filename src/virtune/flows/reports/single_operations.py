@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 
-from virtune.analyse.trial.stalls import operation_times
+from virtune.analyse.trial.usage import operation_times
 from virtune.model.evidence import EACH_OPERATION, StudyRecord, TrialRecord
 from virtune.model.remark_kinds import PERIODIC
 from virtune.report.charts.chart import Chart

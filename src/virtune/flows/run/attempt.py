@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from virtune.analyse.trial.rejection import unsettled, why_again
-from virtune.analyse.trial.warm_up import Ramp, ramp_of
+from virtune.analyse.trial.rejection import Ramp, ramp_of, unsettled, why_again
 from virtune.fio.jobfile import own_times
 from virtune.flows.run.pace import Pace
 from virtune.flows.run.trial import Tools, run_trial

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
-from virtune.analyse.study.host_fitness import fitness_of
+from virtune.analyse.study.summarise import fitness_of
 from virtune.flows.run.preconditions import Leave
 from virtune.flows.run.question import TRIAL_SECONDS, Question, study_for
 from virtune.flows.run.study import run_study

@@ -7,8 +7,7 @@ No existing VM and no disk but the scratch disk is touched. The comparison is a 
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from virtune.analyse.study.proof import judge_proof
-from virtune.analyse.study.thresholds import rule
+from virtune.analyse.study.thresholds import judge_proof, rule
 from virtune.flows.live.diagnose import diagnose_study
 from virtune.flows.run.question import budgeted, facts_text, most_rounds, require_sensible
 from virtune.flows.run.study import new_study, random_seed

@@ -11,10 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from virtune import shell
-from virtune.analyse.study.interim_analysis import look
-from virtune.analyse.study.lost_arms import require_measured
 from virtune.analyse.study.summarise import summarise
-from virtune.analyse.study.verdicts import confidence_of_one
+from virtune.analyse.study.thresholds import look
+from virtune.analyse.study.verdicts import confidence_of_one, require_measured
 from virtune.bench.load import fio_engines
 from virtune.bench.neighbour import IMAGE as NEIGHBOURS
 from virtune.bench.port import Surroundings

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from virtune.analyse.search.sweep import swept
-from virtune.analyse.study.lost_arms import require_measured
+from virtune.analyse.study.verdicts import require_measured
 from virtune.flows.run.attempt import Attempts, still_to_run, summary_of
 from virtune.flows.run.pace import Pace, before_seconds, host_is_busy, place_of
 from virtune.flows.run.preconditions import Leave

@@ -7,9 +7,16 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from virtune.analyse.search.blocks import search_of
-from virtune.analyse.search.confirm import soak_slices
-from virtune.analyse.search.pilot import BLOCKS_IN_BUDGET, PROBE_SLICES, SLICES, seconds_of, slices_least, unresolved
+from virtune.analyse.search.pilot import (
+    BLOCKS_IN_BUDGET,
+    PROBE_SLICES,
+    SLICES,
+    search_of,
+    seconds_of,
+    slices_least,
+    soak_slices,
+    unresolved,
+)
 from virtune.analyse.search.tuning import tuning
 from virtune.analyse.trial.rejection import unsettled
 from virtune.bench.port import Bench, DiskImageSpec, Session

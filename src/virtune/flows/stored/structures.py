@@ -3,7 +3,7 @@
 
 import contextlib
 
-from virtune.analyse.study.structures import metal_of, shares_of_metal, structure_of
+from virtune.analyse.study.summarise import metal_of, shares_of_metal, structure_of
 from virtune.flows.stored.earlier_studies import cpu_of
 from virtune.flows.stored.show import by_todays_method
 from virtune.model.errors import StoreError

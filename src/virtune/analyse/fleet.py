@@ -1,0 +1,614 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What many hosts say together: does a setting help everywhere, which host is odd, and what has it; what one host's
+study says, as far as the report of a fleet needs it; what differs between hosts; and how the level of a host
+changed between two studies of the same question.
+"""
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from statistics import fmean, stdev
+
+import numpy as np
+from numpy.typing import NDArray
+
+from virtune.analyse.stats.anytime import LAG1_MAX
+from virtune.analyse.stats.noise import lag1_of
+from virtune.analyse.stats.student import fisher, two_sided
+from virtune.analyse.study.verdicts import Evidence, evidence_of, verdicts_of
+from virtune.model.errors import PreconditionError, UsageError, VirtuneError
+from virtune.model.evidence import StudyRecord
+from virtune.model.fleet import (
+    Difference,
+    FleetEffect,
+    FleetLevel,
+    FleetReport,
+    FunnelPoint,
+    HostEstimate,
+    HostRank,
+    HostSummary,
+    Pooled,
+    Trait,
+)
+from virtune.model.fleet_task import HostDrift
+from virtune.model.study import Study
+from virtune.model.units import format_seconds
+from virtune.model.verdict import Comparison
+
+Values = NDArray[np.float64]
+
+_HALVINGS = 60
+"""So many halvings bring the bracket of a variance below the precision of a float."""
+
+
+def pooled(estimates: Sequence[HostEstimate], *, confidence: float = 0.95) -> Pooled:
+    """Return the mean over hosts with its interval, the interval of the next host, and how unlike the hosts are.
+
+    Heterogeneity by restricted maximum likelihood (Viechtbauer 2005; recommended by Langan et al. 2019). The interval
+    is Hartung and Knapp's (2001) with Student's t on k - 1 degrees of freedom; its error is never below that of the
+    plain model (Roever, Knapp and Friede 2015: else too narrow where hosts are unequally precise). The next host's
+    interval is that of Higgins, Thompson and Spiegelhalter (2009), with k - 2 degrees.
+    Raises UsageError for fewer than two hosts.
+    """
+    from scipy.special import chdtrc
+
+    values, variances = arrays(estimates)
+    count = len(values)
+    if count < 2:
+        raise UsageError("one host has no mean over hosts", hint="gather a study of at least two hosts")
+    between = float(restricted_likelihood(values, variances, everyone(values))[0])
+    mean, plain = mean_of(values, variances, between)
+    error = plain * math.sqrt(max(1.0, _spread_ratio(values, variances, between, mean)))
+    radius = two_sided(confidence, count - 1) * error
+    reach = two_sided(confidence, count - 2) * math.sqrt(between + error**2) if count > 2 else None
+    q = cochran_q(values, variances)
+    return Pooled(
+        hosts=count,
+        mean=mean,
+        error=error,
+        low=mean - radius,
+        high=mean + radius,
+        next_low=None if reach is None else mean - reach,
+        next_high=None if reach is None else mean + reach,
+        tau=math.sqrt(between),
+        i_squared=_i_squared(variances, between),
+        q=q,
+        q_p=float(chdtrc(count - 1, q)),
+        confidence=confidence,
+    )
+
+
+def arrays(estimates: Sequence[HostEstimate]) -> tuple[Values, Values]:
+    """Return the values and their variances. Raises UsageError where one of them is unusable."""
+    for one in estimates:
+        if not (math.isfinite(one.value) and math.isfinite(one.error) and one.error > 0 and one.df > 0):
+            raise UsageError(f"{one.host} has no usable standard error", hint="measure at least two rounds on it")
+    values = np.array([one.value for one in estimates], dtype=np.float64)
+    return values, np.array([one.error for one in estimates], dtype=np.float64) ** 2
+
+
+def mean_of(values: Values, variances: Values, between: float) -> tuple[float, float]:
+    """Return the weighted mean and its standard error, for a known variance between hosts."""
+    weights = 1 / (variances + between)
+    return float(weights @ values / weights.sum()), float(weights.sum() ** -0.5)
+
+
+def cochran_q(values: Values, variances: Values) -> float:
+    """Return Cochran's Q: the weighted squares of the distances from the mean without variation between hosts."""
+    mean, _ = mean_of(values, variances, 0.0)
+    return float(((values - mean) ** 2 / variances).sum())
+
+
+def everyone(values: Values) -> Values:
+    """Return one subset of the hosts with all of them in it."""
+    return np.ones((1, len(values)))
+
+
+def restricted_likelihood(values: Values, variances: Values, subsets: Values) -> Values:
+    """Return the variance between hosts by restricted maximum likelihood, for each subset of them.
+
+    A row of `subsets` has 1 for a host that is in it, else 0. The likelihood's slope is followed by bisection, since
+    Fisher scoring can go back and forth for ever where one host is far more precise than the others.
+    """
+    high = np.full(len(subsets), np.ptp(values) ** 2 + variances.max())
+    while (slopes := _slope(values, variances, subsets, high)).max() > 0:
+        high = np.where(slopes > 0, 2 * high, high)
+    low = np.zeros_like(high)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        rising = _slope(values, variances, subsets, middle) > 0
+        low, high = np.where(rising, middle, low), np.where(rising, high, middle)
+    return np.where(_slope(values, variances, subsets, np.zeros_like(high)) > 0, (low + high) / 2, 0.0)
+
+
+def _slope(values: Values, variances: Values, subsets: Values, between: Values) -> Values:
+    """Return twice the derivative of the restricted likelihood by the variance between hosts (Viechtbauer 2005)."""
+    weights = subsets / (variances + between[:, None])
+    first, second = weights.sum(axis=1), (weights**2).sum(axis=1)
+    means = weights @ values / first
+    squares = (weights**2 * (values - means[:, None]) ** 2).sum(axis=1)
+    return np.asarray(squares - first + second / first)
+
+
+def _spread_ratio(values: Values, variances: Values, between: float, mean: float) -> float:
+    """Return Hartung and Knapp's q: the observed weighted spread over the one that the model expects."""
+    return float(((values - mean) ** 2 / (variances + between)).sum() / (len(values) - 1))
+
+
+def _i_squared(variances: Values, between: float) -> float:
+    """Return Higgins and Thompson's (2002) I squared, with their typical variance of a host's noise."""
+    weights = 1 / variances
+    typical = (len(variances) - 1) * weights.sum() / (weights.sum() ** 2 - (weights**2).sum())
+    return float(between / (between + typical))
+
+
+HOSTS_MIN = 3
+"""Of two hosts neither is the odd one. Of three, the two others tell with one degree of freedom how unlike hosts are,
+so that only a host is named which is some forty times as far away (t at p = 0.05 / 3) as they are from each other; of
+five it must be six standard deviations away."""
+
+FALSE_DISCOVERY = 0.05
+"""Of the hosts called odd, at most this share is not odd, in the long run. Where no host is odd, this is the chance
+that any is called so."""
+
+
+def funnel(estimates: Sequence[HostEstimate], *, rate: float = FALSE_DISCOVERY) -> tuple[FunnelPoint, ...]:
+    """Return every host's distance from the others, in the order given, and which are odd.
+
+    Each host is compared with the mean of the others, so that it cannot hide itself in the variation that it makes
+    (deleted residuals: Viechtbauer and Cheung 2010). Limits widen with a host's own noise and with the variation
+    between hosts (funnel plot with additive over-dispersion: Spiegelhalter 2005); no host counts as quieter than a
+    typical one. Degrees of freedom of the two by
+    Welch and Satterthwaite; false discoveries over all hosts by Benjamini and Hochberg (1995). Several hosts that are
+    odd in the same way widen the limits for one another. Raises UsageError for fewer than HOSTS_MIN hosts.
+    """
+    from scipy.special import stdtr
+
+    if len(estimates) < HOSTS_MIN:
+        raise UsageError(
+            f"{len(estimates)} hosts cannot tell which one is odd", hint=f"gather a study of at least {HOSTS_MIN}"
+        )
+    values, variances = arrays(estimates)
+    # by few rounds a host may look quieter than it is, and then everything would be beyond its noise
+    typical = float(np.median(variances))
+    owns = np.maximum(variances, typical)
+    residuals = deleted_residuals(values, variances)
+    found = [
+        (distance, together + more) for (distance, together), more in zip(residuals, owns - variances, strict=True)
+    ]
+    freedom = [
+        _freedom(own, one.df, together - own, typical, len(values) - 2)
+        for own, one, (_, together) in zip(owns, estimates, found, strict=True)
+    ]
+    chances = [
+        float(2 * stdtr(df, -abs(distance) / math.sqrt(together)))
+        for df, (distance, together) in zip(freedom, found, strict=True)
+    ]
+    adjusted = false_discoveries(chances)
+    return tuple(
+        FunnelPoint(
+            host=one.host,
+            distance=distance,
+            residual=distance / math.sqrt(together),
+            limit=two_sided(0.95, df) * math.sqrt(together),
+            p=p,
+            adjusted=float(q),
+            odd=bool(q <= rate),
+        )
+        for one, (distance, together), df, p, q in zip(estimates, found, freedom, chances, adjusted, strict=True)
+    )
+
+
+def false_discoveries(chances: Sequence[float]) -> Values:
+    """Return every p as Benjamini and Hochberg (1995) adjust it: as scipy.stats, which takes a second to load."""
+    order = np.argsort(chances)[::-1]
+    scaled = np.array(chances)[order] * len(order) / np.arange(len(order), 0, -1)
+    adjusted = np.empty(len(order))
+    adjusted[order] = np.minimum.accumulate(scaled).clip(max=1.0)
+    return adjusted
+
+
+def deleted_residuals(
+    values: Values,
+    variances: Values,
+    heterogeneity: Callable[[Values, Values, Values], Values] = restricted_likelihood,
+) -> list[tuple[float, float]]:
+    """Return for each host its distance from the mean of the others, and the variance of that distance."""
+    without = 1 - np.eye(len(values))
+    between = heterogeneity(values, variances, without)
+    weights = without / (variances + between[:, None])
+    distances = values - weights @ values / weights.sum(axis=1)
+    together = variances + between + 1 / weights.sum(axis=1)
+    return list(zip(distances.tolist(), together.tolist(), strict=True))
+
+
+def _freedom(own: float, own_df: float, between: float, typical: float, between_df: float) -> float:
+    """Return the degrees of freedom of a host's own variance and the one between hosts together (Satterthwaite 1946).
+
+    The variance between hosts is what is left of the others' variance without their `typical` noise, so it is as
+    uncertain as the two together. Taken by itself, one of zero would be called certain: of five alike hosts one was
+    then called odd in 15 % of fleets.
+    """
+    return (own + between) ** 2 / (own**2 / own_df + (between + typical) ** 2 / between_df)
+
+
+Places = NDArray[np.int32]
+
+DRAWS = 10_000
+"""So many draws put the ends of a 95 % interval of ranks within one rank in forty."""
+
+
+def ranks(
+    estimates: Sequence[HostEstimate], *, seed: int, confidence: float = 0.95, draws: int = DRAWS
+) -> tuple[HostRank, ...]:
+    """Return the hosts from the highest value to the lowest, each with its mean rank and an interval of ranks.
+
+    Every draw takes each host's value with its noise anew (Student's t of its degrees of freedom) and ranks them;
+    the interval holds that share of the draws (Goldstein and Spiegelhalter 1996; Marshall and Spiegelhalter 1998).
+    Two hosts are tied where each was above the other in more draws than an end of the interval leaves out.
+    """
+    values, variances = arrays(estimates)
+    chance = np.random.default_rng(seed)
+    noise = chance.standard_t([one.df for one in estimates], size=(draws, len(values)))
+    drawn = values + noise * np.sqrt(variances)
+    places = _places(drawn)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(places, [tail, 1 - tail], axis=1, method="nearest")
+    above = _above(places) / draws
+    tied = np.minimum(above, above.T) > tail
+    found = [
+        HostRank(
+            host=one.host,
+            rank=float(places[index].mean()),
+            low=int(low[index]),
+            high=int(high[index]),
+            tied=tuple(
+                other.host for column, other in enumerate(estimates) if column != index and tied[index, column]
+            ),
+        )
+        for index, one in enumerate(estimates)
+    ]
+    return tuple(sorted(found, key=lambda one: (one.rank, one.host)))
+
+
+def _places(drawn: NDArray[np.float64]) -> Places:
+    """Return the place of each host, a row, in every draw, a column: 1 is the highest value."""
+    order = (-drawn).argsort(axis=1)
+    places = np.empty(drawn.shape, dtype=np.int32)
+    np.put_along_axis(places, order, np.arange(1, drawn.shape[1] + 1, dtype=np.int32)[None, :], axis=1)
+    return np.ascontiguousarray(places.T)
+
+
+def _above(places: Places) -> NDArray[np.int64]:
+    """Return in how many draws each host, a row, was above each other one."""
+    found = np.zeros((len(places), len(places)), dtype=np.int64)
+    for index in range(1, len(places)):
+        # of two hosts one is above, so that half of the pairs tell the rest
+        found[index, :index] = np.count_nonzero(places[index] < places[:index], axis=1)
+    below = np.tri(len(places), k=-1, dtype=np.int64) * places.shape[1] - found
+    return np.asarray(found + below.T)
+
+
+WINDOW = timedelta(hours=24)
+"""Levels of hosts that were measured further apart than a day are not compared: shared storage, neighbours and
+updates change them, and no host shows it. A day is also how long an A/A test of a host counts for its studies."""
+
+
+def require_comparable(estimates: Sequence[HostEstimate], *, window: timedelta = WINDOW) -> None:
+    """Raise PreconditionError where the levels of these hosts were measured at times that cannot be compared.
+
+    A ratio needs no such check: both arms of it were measured in turn on the same host.
+    """
+    if not estimates:
+        return
+    for one in estimates:
+        if one.ended < one.begun:
+            raise PreconditionError(
+                f"{one.host} ended its study before it began it: its clock was set meanwhile",
+                hint="measure it again with a clock that is right",
+            )
+    first = min(estimates, key=lambda one: one.begun)
+    last = max(estimates, key=lambda one: one.ended)
+    apart = last.ended - first.begun
+    if apart > window:
+        raise PreconditionError(
+            f"{first.host} began {_shown(first.begun)} and {last.host} ended {_shown(last.ended)}:"
+            f" levels of hosts measured {format_seconds(apart.total_seconds())} apart cannot be compared",
+            hint=f"measure them within {format_seconds(window.total_seconds())}, or compare ratios only",
+        )
+
+
+def _shown(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M UTC")
+
+
+SHARE_MAX = 0.5
+"""A value that half of the others have explains nothing."""
+
+
+def traits(facts: Mapping[str, Mapping[str, str]], odd: Collection[str]) -> tuple[Trait, ...]:
+    """Return the facts that odd hosts have and the others seldom have, the most telling first.
+
+    `facts` are each host's facts by key. A key whose value is another one on nearly every host (a serial number, a
+    free size) tells nothing and is left out. The order: Fisher's p, then how much the others agree.
+    """
+    odd_hosts = [host for host in facts if host in odd]
+    others = [host for host in facts if host not in odd]
+    if not odd_hosts or not others:
+        return ()
+    keys = dict.fromkeys(key for host in odd_hosts for key in facts[host])
+    found = [one for key in keys for one in _of_key(key, facts, odd_hosts, others)]
+    return tuple(sorted(found, key=lambda one: (one.p, one.others_with, -_agreeing(one, facts, others), one.key)))
+
+
+def _of_key(
+    key: str, facts: Mapping[str, Mapping[str, str]], odd: Collection[str], others: Collection[str]
+) -> Iterator[Trait]:
+    theirs = Counter(facts[host].get(key, "absent") for host in others)
+    usual, most = theirs.most_common(1)[0]
+    if len(others) > 1 and most == 1:  # another value on each host
+        return
+    for value, count in Counter(facts[host].get(key, "absent") for host in odd).items():
+        if theirs[value] / len(others) >= SHARE_MAX:
+            continue
+        yield Trait(
+            key=key,
+            value=value,
+            usual=usual,
+            odd_with=count,
+            odd=len(odd),
+            others_with=theirs[value],
+            others=len(others),
+            p=fisher(count, len(odd), theirs[value], len(others)),
+        )
+
+
+def _agreeing(one: Trait, facts: Mapping[str, Mapping[str, str]], others: Collection[str]) -> int:
+    return sum(facts[host].get(one.key, "absent") == one.usual for host in others)
+
+
+CHANGING = (
+    "busy.", "kernel.aio_used", "kvm.boot", "memory.available_bytes", "memory.dirty_bytes", "memory.swap_used_bytes",
+    "scratch.free_bytes",
+)  # fmt: skip
+"""Facts that change from minute to minute: that they differ between hosts says nothing."""
+
+_NAMES = ("name", "node", "resource", "device")
+"""The key by which an entry of a list is named, in this order."""
+
+DEPTH_MAX = 20
+
+
+def flat(facts: object) -> dict[str, str]:
+    """Return facts as text by their paths: `kernel.release`, `disks.vda.device.scheduler`; unknown ones are left out.
+
+    An entry of a list has the path of its name, so that two hosts with their disks in another order are alike.
+    """
+    return {key: text for key, text in _flat(facts, "", 0) if not key.startswith(CHANGING)}
+
+
+def differences(facts: Mapping[str, Mapping[str, str]]) -> tuple[Difference, ...]:
+    """Return the facts that differ between hosts, those first in which the fewest hosts stand apart.
+
+    `facts` are each host's facts by key. A fact that is another one on every host (of more than two) names hosts and
+    is left out.
+    """
+    found = []
+    for key in dict.fromkeys(key for one in facts.values() for key in one):
+        hosts: dict[str, list[str]] = {}
+        for host, mine in facts.items():
+            hosts.setdefault(mine.get(key, "absent"), []).append(host)
+        if len(hosts) > 1 and (len(hosts) < len(facts) or len(facts) == 2):
+            ordered = sorted(hosts.items(), key=lambda one: (-len(one[1]), one[0]))
+            found.append(Difference(key=key, values=tuple((value, tuple(names)) for value, names in ordered)))
+    return tuple(sorted(found, key=lambda one: (sum(len(names) for _, names in one.values[1:]), one.key)))
+
+
+def _flat(value: object, path: str, depth: int) -> Iterator[tuple[str, str]]:
+    if value is None or depth > DEPTH_MAX:
+        return
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _flat(inner, f"{path}.{key}".lstrip("."), depth + 1)
+    elif isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
+        for index, one in enumerate(value):
+            yield from _flat(one, f"{path}.{_name_of(one, depth) or index}", depth + 1)
+    elif isinstance(value, list):
+        yield path, ",".join(map(_text, value))
+    else:
+        yield path, _text(value)
+
+
+def _name_of(one: object, depth: int) -> str | None:
+    for key in _NAMES if isinstance(one, dict) and depth <= DEPTH_MAX else ():
+        found = one.get(key) if isinstance(one, dict) else None
+        if isinstance(found, dict):
+            return _name_of(found, depth + 1)
+        if isinstance(found, str | int):
+            return str(found)
+    return None
+
+
+def _text(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+CONFIDENCE = 0.95
+_HOUR_SECONDS = 3600.0
+
+
+def drift_between(before: HostEstimate, after: HostEstimate, *, workload: str, metric: str) -> HostDrift:
+    """Return the ratio of a host's later level to its earlier one, with its 95 % interval."""
+    squares = (before.error**2, after.error**2)
+    error = math.sqrt(sum(squares))
+    # Welch and Satterthwaite: the two studies need not be alike in noise
+    df = sum(squares) ** 2 / (squares[0] ** 2 / before.df + squares[1] ** 2 / after.df) if error else before.df
+    reach = two_sided(CONFIDENCE, df) * error
+    change = after.value - before.value
+    return HostDrift(
+        workload=workload,
+        metric=metric,
+        estimate=math.exp(change),
+        low=math.exp(change - reach),
+        high=math.exp(change + reach),
+        hours=max(0.0, (after.begun - before.begun).total_seconds() / _HOUR_SECONDS),
+    )
+
+
+SUMMARY = 1
+"""The number of how a summary is made, beside that of the measurements' method. One that was kept under another
+number is made anew: raise it when the same measurements give another summary.
+
+1  first version
+"""
+
+ROUNDS_MIN = 3
+"""A standard error of fewer rounds has a heavy tail that no interval of many hosts repairs."""
+
+
+def summary_of(record: StudyRecord) -> HostSummary:
+    """Return the summary of a finished study."""
+    study, evidence = record.study, evidence_of(record)
+    begun, ended = _span(record)
+    # the verdicts alone: all else that a result has takes ten times as long
+    against = (study.baseline, study.metric)
+    levels = ((workload.name, level_of("", record, workload.name, evidence)) for workload in study.compared)
+    return HostSummary(
+        study=study.id,
+        source=hashlib.sha256(record.facts.encode(errors="surrogatepass")).hexdigest(),
+        begun=begun,
+        ended=ended,
+        verdicts=tuple(one for one in verdicts_of(evidence) if (one.baseline, one.metric) == against),
+        levels=tuple((workload, one) for workload, one in levels if one is not None),
+        facts=_facts(record),
+        methods=record.methods,
+    )
+
+
+def estimate_of(host: str, summary: HostSummary, one: Comparison) -> HostEstimate | None:
+    """Return a host's effect with the standard error that went into its interval; None where there is none.
+
+    A comparison's `noise` has the allowance for autocorrelation in it already.
+    """
+    if one.ratio is None or not one.noise or one.rounds < ROUNDS_MIN:
+        return None
+    return HostEstimate(
+        host=host,
+        value=math.log(one.ratio.estimate),
+        error=one.noise / math.sqrt(one.rounds),
+        df=one.rounds - 1,
+        begun=summary.begun,
+        ended=summary.ended,
+    )
+
+
+def level_of(host: str, record: StudyRecord, workload: str, evidence: Evidence | None = None) -> HostEstimate | None:
+    """Return the logarithm of the baseline's main metric over the rounds of a host; None for too few rounds.
+
+    `evidence` is the study's, where it is known already.
+    """
+    study = record.study
+    rounds = (evidence or evidence_of(record)).rows.get((study.baseline, workload), {})
+    values = [row.get(study.metric, math.nan) for _, row in sorted(rounds.items())]
+    logs = [math.log(value) for value in values if math.isfinite(value) and value > 0]
+    if len(logs) < ROUNDS_MIN or (spread := stdev(logs)) == 0:
+        return None
+    lag1 = min(max(float(lag1_of(np.array(logs)[:, None])), 0.0), LAG1_MAX)
+    # the standard error of an AR(1) series
+    error = spread / math.sqrt(len(logs)) * math.sqrt((1 + lag1) / (1 - lag1))
+    begun, ended = _span(record)
+    return HostEstimate(host=host, value=fmean(logs), error=error, df=len(logs) - 1, begun=begun, ended=ended)
+
+
+def _span(record: StudyRecord) -> tuple[datetime, datetime]:
+    begun = datetime.fromisoformat(record.study.created)
+    return begun, max((datetime.fromisoformat(one.ended) for one in record.trials if one.ended), default=begun)
+
+
+def _facts(record: StudyRecord) -> Mapping[str, str]:
+    """Return the facts of a host, and the settings of the baseline as they were read back while it ran."""
+    settings = {
+        f"setting.{check.setting}": check.found
+        for one in record.trials
+        if one.trial.arm == record.study.baseline
+        for check in one.in_force.checks
+        if check.found is not None
+    }
+    return {**_host_facts(record), **settings}
+
+
+def _host_facts(record: StudyRecord) -> Mapping[str, str]:
+    try:
+        found = json.loads(record.facts or "{}")
+    except ValueError:
+        return {}
+    return flat(found.get("host") if isinstance(found, dict) else None)
+
+
+RANK_SEED = 1
+
+
+def answer(study: Study, summaries: Mapping[str, HostSummary]) -> FleetReport:
+    """Return the answer of the same study on many hosts: `study` is one of theirs, `summaries` are by their names."""
+    others = [arm.name for arm in study.arms if arm.name != study.baseline]
+    return FleetReport(
+        hosts=tuple(summaries),
+        study=study,
+        effects=tuple(
+            _effect(summaries, workload.name, candidate) for workload in study.compared for candidate in others
+        ),
+        levels=tuple(_level(summaries, study.baseline, workload.name) for workload in study.compared),
+        methods=tuple(sorted({method for one in summaries.values() for method in one.methods})),
+    )
+
+
+def _effect(summaries: Mapping[str, HostSummary], workload: str, candidate: str) -> FleetEffect:
+    found = {
+        host: one
+        for host, summary in summaries.items()
+        for one in summary.verdicts
+        if (one.workload, one.candidate) == (workload, candidate)
+    }
+    known = {host: estimate_of(host, summaries[host], one) for host, one in found.items()}
+    estimates = tuple(one for one in known.values() if one is not None)
+    return FleetEffect(
+        workload=workload,
+        candidate=candidate,
+        verdicts=tuple((host, one.verdict) for host, one in found.items()),
+        ratios=tuple((host, one.ratio) for host, one in found.items() if one.ratio is not None),
+        estimates=estimates,
+        left_out=tuple(host for host in summaries if known.get(host) is None),
+        pooled=pooled(estimates) if len(estimates) > 1 else None,
+        points=funnel(estimates) if len(estimates) >= HOSTS_MIN else (),
+    )
+
+
+def _level(summaries: Mapping[str, HostSummary], arm: str, workload: str) -> FleetLevel:
+    """Judge the baseline's level: refused, with the reason, where hosts cannot be compared."""
+    estimates = tuple(
+        replace(one, host=host)
+        for host, summary in summaries.items()
+        for name, one in summary.levels
+        if name == workload
+    )
+    there = {one.host for one in estimates}
+    left_out = tuple(host for host in summaries if host not in there)
+    try:
+        require_comparable(estimates)
+        points = funnel(estimates)
+    except VirtuneError as error:
+        return FleetLevel(workload=workload, arm=arm, estimates=estimates, left_out=left_out, refused=error.message)
+    odd = {one.host for one in points if one.odd}
+    return FleetLevel(
+        workload=workload,
+        arm=arm,
+        estimates=estimates,
+        left_out=left_out,
+        points=points,
+        ranks=ranks(estimates, seed=RANK_SEED),
+        traits=traits({one.host: summaries[one.host].facts for one in estimates}, odd) if odd else (),
+    )

@@ -1,0 +1,635 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data path of a trial, or of a running VM's disk: the facts for finding its bottleneck, with the time of a
+request split into layers: differences of the means that were measured at the boundaries.
+
+A difference is reported only where both boundaries counted the same requests, and where its confidence interval over
+rounds excludes 0; else the layer is joined with its neighbour, so that no layer is negative and all add up to the
+application's own latency. Source of the method: linux-kvm.org, Virtio/Block/Latency (2010): every lower layer must be
+smaller than the one above it.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, median
+
+from virtune.analyse.stats.student import mean_and_radius
+from virtune.analyse.trial.counters import Timed, device_of, read_counters, timed_disk
+from virtune.analyse.trial.derive import used_by
+from virtune.analyse.trial.gates import is_direct, medium
+from virtune.analyse.trial.usage import thread_costs
+from virtune.model.bottleneck import CONTROL_GROUP, Bottleneck, Cause, DataPath
+from virtune.model.counters import Use, group_limits
+from virtune.model.errors import StoreError
+from virtune.model.evidence import DISK_QUEUE
+from virtune.model.layers import (
+    BELOW,
+    BOUNDARIES,
+    DEVIATION,
+    Boundary,
+    HostQueue,
+    Layers,
+    Operation,
+    OperationKind,
+    RequestLayer,
+    Way,
+)
+from virtune.model.live import (
+    DiskCount,
+    DiskCurve,
+    DiskRates,
+    LiveDisk,
+    LiveVm,
+    RingRates,
+    began_anew,
+    rates_between,
+    throttled_rates,
+)
+from virtune.model.measurement import Measurement
+from virtune.model.stack import LIMITS, Stack
+from virtune.model.threads import ThreadCost
+from virtune.model.units import format_count, format_ns, format_share
+from virtune.model.workload import Workload
+
+CONFIDENCE = 0.95
+
+_AT: Mapping[Boundary, str] = {
+    "application": "the load",
+    "guest": "the guest's block layer",
+    "ring": "the virtqueue",
+    "backend": "QEMU's block layer",
+    "device": "this host's disk",
+}
+
+Passed = Mapping[Boundary, Sequence[float]]
+"""The measurements at each boundary, one value per round."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """The layer between a boundary and the next one that is kept; `each` is its time in every round."""
+
+    over: tuple[Boundary, ...]
+    each: tuple[float, ...]
+    mean: float
+    low: float | None
+    high: float | None
+
+    @property
+    def shown(self) -> bool:
+        """Whether its time is shown to be above 0, by its interval, or for a single round by its mean."""
+        return (self.mean if self.low is None else self.low) > 0
+
+
+def split(way: Way, below_ns: Passed, requests: Passed, iops: Sequence[float], *, depth: float | None) -> Layers:
+    """Split the application's latency into layers. `below_ns` is the mean latency from each boundary down in every
+    round, including the application's own; `requests` is each boundary's number of requests per request of the
+    application.
+
+    For a running VM the application is not measured: the first measured boundary takes its place. `depth` is how many
+    I/Os may be in flight, None where the load has no such bound. Raises ValueError if no boundary was measured.
+    """
+    top = next((one for one in BOUNDARIES if below_ns.get(one)), None)
+    if top is None:
+        raise ValueError("no boundary was seen")
+    total = below_ns[top]
+    reasons: list[str] = []
+    stands = [one for one in BOUNDARIES if one == top or _counts_the_same(one, top, below_ns, requests, reasons)]
+    esxtop = _esxtop({one: fmean(below_ns[one]) for one in stands})  # joining leaves boundaries out
+    parts = [_above_zero(part) for part in _joined(way, stands, below_ns, reasons)]
+    if len(total) > 1 and any(part.low is None for part in parts):
+        reasons.append(f"no interval where it would reach below 0: {len(total)} rounds that differ so are too few")
+    mean = fmean(total)
+    return Layers(
+        way=way,
+        rounds=len(total),
+        total_ns=mean,
+        layers=tuple(
+            RequestLayer(
+                boundary=part.over[0],
+                label=" + ".join(label for one in part.over if (label := BELOW[way][one])),
+                mean_ns=part.mean,
+                low_ns=part.low,
+                high_ns=part.high,
+                in_flight=_in_flight(iops, part.each),
+                share=part.mean / mean,
+            )
+            for part in parts
+        ),
+        idle=None if depth is None else max(0.0, depth - _in_flight(iops, total)),
+        reasons=tuple(reasons),
+        top=top,
+        **esxtop,
+    )
+
+
+def _above_zero(part: _Part) -> _Part:
+    """Return the part without an interval that has times below 0, which no latency has."""
+    return part if part.low is None or part.low >= 0 else replace(part, low=None, high=None)
+
+
+def _in_flight(iops: Sequence[float], times_ns: Sequence[float]) -> float:
+    """Return how many requests were in a layer on average, by Little's law in every round: it does not hold for means
+    over rounds, since slow rounds do few I/Os that take long.
+    """
+    return fmean(rate * time / 1e9 for rate, time in zip(iops, times_ns, strict=True))
+
+
+def _counts_the_same(one: Boundary, top: Boundary, below_ns: Passed, requests: Passed, reasons: list[str]) -> bool:
+    """Whether a boundary was measured in every round and counted the same requests as the topmost one."""
+    if len(below_ns.get(one, ())) != len(below_ns[top]):
+        return False
+    ratio = median(requests[one]) if requests.get(one) else math.nan
+    if abs(1 - ratio) <= DEVIATION:
+        return True
+    if ratio < 1:
+        counted, why = f"{format_share(ratio)} of", "the rest was merged, or did not reach it"
+    else:
+        counted, why = f"{format_count(ratio)} times", "others use it too, requests were split, or flushes are in it"
+    reasons.append(f"{_AT[one]} counted {counted} the requests of {_AT[top]}: {why}, so its time is not told apart")
+    return False
+
+
+def _joined(way: Way, stands: list[Boundary], below_ns: Passed, reasons: list[str]) -> list[_Part]:
+    """Join layers until the time of each is shown to be above 0; a joined layer is named by its upper boundary."""
+    while True:
+        parts = _parts(way, stands, below_ns)
+        wrong = next((index for index, part in enumerate(parts) if not part.shown), None)
+        if wrong is None or len(stands) == 1:
+            return parts
+        # the device's own time is the last to be joined
+        above = wrong + 1 >= len(stands) or (stands[wrong + 1] == "device" and wrong > 0)
+        lost = stands.pop(wrong if above else wrong + 1)
+        found = parts[wrong]
+        interval = (
+            ""
+            if found.low is None or found.high is None
+            else " [{}, {}]".format(*(format_ns(end) for end in (found.low, found.high)))
+        )
+        reasons.append(
+            f"the time between {_AT[found.over[0]]} and what lies below is {format_ns(found.mean)}{interval}, which"
+            f" is not clearly above 0: {_AT[lost]} is not told apart"
+        )
+
+
+def _parts(way: Way, stands: Sequence[Boundary], below_ns: Passed) -> list[_Part]:
+    parts = []
+    for index, one in enumerate(stands):
+        last = index + 1 == len(stands)
+        lower = [0.0] * len(below_ns[one]) if last else below_ns[stands[index + 1]]
+        begin = BOUNDARIES.index(one)
+        end = len(BOUNDARIES) if last else BOUNDARIES.index(stands[index + 1])
+        each = tuple(upper - under for upper, under in zip(below_ns[one], lower, strict=True))
+        mean, low, high = _interval(each)
+        over = tuple(between for between in BOUNDARIES[begin:end] if between == one or BELOW[way][between])
+        parts.append(_Part(over=over, each=each, mean=mean, low=low, high=high))
+    return parts
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
+    """The mean over rounds with Student's t interval; rounds are the observations."""
+    mean, radius = mean_and_radius(values, CONFIDENCE)
+    return (mean, None, None) if radius is None else (mean, mean - radius, mean + radius)
+
+
+def _esxtop(below: Mapping[Boundary, float]) -> dict[str, float | None]:
+    """Return esxtop's figures. Without virtqueue samples, GAVG begins when QEMU takes a request off the queue. What
+    is longer than the whole of which it is a part is measured of other requests: then their difference is unknown.
+    """
+    ring, backend, device = below.get("ring"), below.get("backend"), below.get("device")
+    guest = backend if ring is None else ring
+    return {
+        "gavg_ns": guest,
+        "davg_ns": device,
+        "kavg_ns": None if guest is None or device is None or guest < device else guest - device,
+        "qavg_ns": None if ring is None or backend is None or ring < backend else ring - backend,
+    }
+
+
+def layers_of(measured: Sequence[Measurement], stack: Stack, workload: Workload) -> Layers | None:
+    """Return the layers over all rounds; None where nothing was measured below the application."""
+    rounds = [one for one in measured if one.get("latency.mean") is not None and one.get("iops")]
+    if not rounds or not any(one.get(f"below.{boundary}") for one in rounds for boundary in BOUNDARIES[1:]):
+        return None
+
+    def of(metric: str, scale: float = 1.0) -> list[float]:
+        found = [one.get(metric) for one in rounds]
+        return [value * scale for value in found if value is not None]
+
+    below: dict[Boundary, list[float]] = {"application": of("latency.mean")}
+    requests: dict[Boundary, list[float]] = {}
+    for boundary in BOUNDARIES[1:]:
+        below[boundary], requests[boundary] = of(f"below.{boundary}"), of(f"requests.{boundary}", 0.01)
+    depth = depth_of(workload)
+    if depth is not None:  # what waits for a flush is handed over, too
+        depth -= fmean(flush_rate(one, workload) * (one.get("sync.mean") or 0.0) / 1e9 for one in rounds)
+    return split(way_of(stack), below, requests, of("iops"), depth=depth)
+
+
+def flush_rate(measured: Measurement, workload: Workload) -> float:
+    """Return how many flushes a second a load did: one after every so many writes; 0 where its jobs differ."""
+    after = {int(job.get("fsync", "") or job.get("fdatasync", "") or "0") for job in workload}
+    count = after.pop() if len(after) == 1 else 0
+    return (measured.get("write.iops") or 0.0) / count if count else 0.0
+
+
+def way_of(stack: Stack) -> Way:
+    """Return what the data path leads through."""
+    return "guest" if stack.kind.in_guest else "export" if stack.kind.front == "export" else "file"
+
+
+def depth_of(workload: Workload) -> float | None:
+    """Return how many I/Os may be in flight; None for a load that pauses by itself, or if unknown."""
+    paused = any(name.startswith(("rate", "thinktime")) for job in workload for name, _ in job.options)
+    return None if paused or workload.verbatim is not None or workload.counted else float(workload.depth)
+
+
+_ENOUGH_SEEN = 30
+"""With fewer requests seen in the virtqueue, all samples together, their mean number is not believed: of independent
+samples its standard error is 1 / sqrt(30), 18 %."""
+
+_ENOUGH_BYTES = 1024**2
+"""With fewer bytes read, page-cache hits are not estimated; with fewer moved by a device, nor are others on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivePath:
+    """A disk of a running VM between two counts."""
+
+    disk: LiveDisk
+    rates: DiskRates
+    path: DataPath
+
+
+def live_paths(
+    vm: LiveVm,
+    disks: Sequence[LiveDisk],
+    counts: tuple[Mapping[str, DiskCount], Mapping[str, DiskCount]],
+    used: Use | None,
+    rings: Mapping[str, Sequence[RingRates]],
+) -> Iterator[LivePath]:
+    """Yield what each of these disks of a VM did between two counts. `used` has the VM's process under the role
+    `guest`. A disk that is not in both counts, or whose counters began anew, is left out.
+    """
+    before, after = counts
+    both = [name for name in after if name in before and not began_anew(before[name], after[name])]
+    known = {one.target: one for one in (*disks, *vm.disks)}
+    read = {
+        name: after[name].read_bytes - before[name].read_bytes
+        for name in both
+        if name not in known or known[name].path is not None  # what comes over a network is no read of a device
+    }
+    direct_read = sum(count for name, count in read.items() if name in known and known[name].direct)
+    between = {name: rates_between(before[name], after[name]) for name in both}
+    between = {name: one for name, one in between.items() if one.seconds > 0}
+    served = _thread_iops(known, between)
+    for disk in disks:
+        rates = between.get(disk.target)
+        if rates is None:
+            continue
+        mine = None if used is None else _of_disk(used, disk.devices)
+        path = live_path(disk, rates, mine, rings=rings.get(disk.target, ()), all_read=sum(read.values()),
+                         direct_read=direct_read)  # fmt: skip
+        group = [
+            between[name] for name, one in known.items() if disk.group and one.group == disk.group and name in between
+        ]
+        done = throttled_rates(group or [rates])
+        yield LivePath(
+            disk=disk,
+            rates=rates,
+            path=replace(
+                path,
+                emulated=vm.emulated,
+                origin="libvirt" if vm.uri else "monitor",
+                thread_iops=served,
+                limits={**path.limits, **{unit: (limit, done[unit]) for unit, limit in disk.limits.items()}},
+            ),
+        )
+
+
+def _thread_iops(disks: Mapping[str, LiveDisk], rates: Mapping[str, DiskRates]) -> dict[str, float]:
+    """Return the rate of the disks of each IOThread, of the main loop, and of all, by `DataPath.thread_iops`."""
+    found = {"main": 0.0, "": 0.0}
+    for target, one in rates.items():
+        iops = one.requests / one.seconds if one.seconds > 0 else 0.0
+        threads = [name[:15] for name in disks[target].threads] if target in disks else []
+        for key in ("", *(threads or ["main"])):
+            found[key] = found.get(key, 0.0) + iops
+    return found
+
+
+def _of_disk(used: Use, devices: Sequence[str]) -> Use:
+    """Keep only the devices below one disk, from the top of the chain down."""
+    kept = [found for name in devices if (found := used.disk(name)) is not None]
+    return replace(used, disks=tuple(kept))
+
+
+def live_path(
+    disk: LiveDisk,
+    rates: DiskRates,
+    used: Use | None,
+    *,
+    rings: Sequence[RingRates],
+    all_read: int,
+    direct_read: int = 0,
+) -> DataPath:
+    """Return the facts of a disk under load. `rings` are the observations of its virtqueues; `all_read` is the number
+    of bytes read from all disks of its VM that lie on this host, since the process's counters do not separate disks,
+    and `direct_read` how many of these passed the page cache by.
+    """
+    threads = () if used is None else _carrying(disk, thread_costs({}, used))
+    timed = None if used is None or not used.disks or not disk.direct else timed_disk(used.disks[0], used.seconds)
+    done, role = throttled_rates([rates]), None if used is None else used.role("guest")
+    held, quiet = _held(rates, used, rings)
+    return DataPath(
+        iops=rates.requests / rates.seconds,
+        bandwidth=done["bps"],
+        layers=_layers(disk, rates, used, rings),
+        threads=threads,
+        serving="iothread" if disk.threads else "main",
+        polling=disk.polling,
+        limits={
+            **{unit: (limit, done[unit]) for unit, limit in disk.limits.items()},
+            # of the whole group: that of several disks may be reached before one of them alone is near it
+            **{f"{CONTROL_GROUP}{unit}": (limit, done[unit]) for unit, limit in disk.group_limits.items()},
+        },
+        lifts=disk.lifts,
+        served=None if used is None or disk.path is None else _served_live(used, all_read, direct_read, disk),
+        device_busy=used.disks[0].busy_percent / 100 if used is not None and used.disks else None,
+        foreign_cpus=None if used is None else used.foreign_cpus,
+        device_ns=None if timed is None or rates.uncompared > DEVIATION else timed.mean_ns,
+        others_share=_others(used) if timed is not None else None,
+        tables=disk.tables,
+        operations=rates.operations,
+        failed=None if rates.failed is None else max(0, rates.failed) / rates.seconds,
+        held=held,
+        held_seconds=quiet,
+        stalled=min(1.0, sum(one.stalled_seconds for one in rings) / rates.seconds),
+        stalls=sum(one.stalls for one in rings),
+        seconds=rates.seconds,
+        ring_size=sum(one.size for one in rings),
+        faults=0.0 if role is None or used is None else (role.major_faults or 0) / used.seconds,
+        memory_pressure=None if used is None else _memory_pressure(used),
+        protocol=disk.protocol,
+        direct=disk.direct,
+        unread=disk.unread,
+    )
+
+
+def _held(rates: DiskRates, used: Use | None, rings: Sequence[RingRates]) -> tuple[int | None, float]:
+    """Return how many requests were in flight at the end, and for how long none had been completed; None where that
+    is not seen. Without a virtqueue the host's device tells, unless it has completed anybody's.
+    """
+    if rings:
+        return sum(one.inside for one in rings), max(one.quiet_seconds for one in rings)
+    if rates.requests or used is None or not used.disks:
+        return None, 0.0
+    stuck = used.disks[0].stuck
+    return (stuck, used.seconds) if stuck else (None, 0.0)
+
+
+def _others(used: Use | None) -> float | None:
+    """Return the share of the device's bytes that others caused; None where it moved too few to say so."""
+    if used is None or used.disks[0].read_bytes + used.disks[0].written_bytes < _ENOUGH_BYTES:
+        return None
+    return used.foreign_share(used.disks[0].name, ("guest",))
+
+
+def _memory_pressure(used: Use) -> float | None:
+    found = next((one.some_percent for one in used.pressure if one.resource == "memory"), None)
+    return None if found is None else found / 100
+
+
+def _layers(disk: LiveDisk, rates: DiskRates, used: Use | None, rings: Sequence[RingRates]) -> Layers | None:
+    if rates.requests <= 0:
+        return None
+    timed: dict[Boundary, Timed] = {}
+    if rates.total_ns > 0:  # QEMU can be told not to take their time
+        timed["backend"] = Timed(requests=rates.requests, seconds=rates.seconds, total_ns=rates.total_ns)
+    for one in rings:
+        whole = one.offered_mean * one.seconds * 1e9
+        # QEMU times a request when it ends: one that hangs is in it, and no wait in the virtqueue
+        hung = one.inside * one.quiet_seconds * 1e9 > DEVIATION * whole
+        if one.completed > 0 and one.offered_mean * one.samples >= _ENOUGH_SEEN and not hung:
+            timed["ring"] = Timed(requests=one.completed, seconds=one.seconds, total_ns=whole)
+    others = rates.uncompared
+    if used is not None and used.disks and disk.path is not None and others <= DEVIATION:
+        device = timed_disk(used.disks[0], used.seconds)
+        timed |= {} if device is None else {"device": device}
+    top = next((one for one in BOUNDARIES if one in timed), None)
+    if top is None:
+        return None
+    below: dict[Boundary, Sequence[float]] = {one: [found.mean_ns] for one, found in timed.items()}
+    ratios: dict[Boundary, Sequence[float]] = {one: [found.rate / timed[top].rate] for one, found in timed.items()}
+    found = split("guest", below, ratios, [rates.requests / rates.seconds], depth=None)
+    if others <= DEVIATION or not disk.devices:
+        return found
+    why = (
+        f"{format_share(others)} of the requests are flushes or discards, for which this host's disk does more or"
+        " less than one request: its time is not told apart"
+    )
+    return replace(found, reasons=(*found.reasons, why))
+
+
+def _carrying(disk: LiveDisk, threads: Sequence[ThreadCost]) -> tuple[ThreadCost, ...]:
+    """Return the threads without the IOThreads of other disks. A thread's name is cut to 15 bytes by the kernel."""
+    names = {name[:15] for name in disk.threads}
+    return tuple(one for one in threads if one.role != "iothread" or not names or one.name in names)
+
+
+def throttled_share(used: Use) -> float | None:
+    """Return for how many seconds a second the sampled control groups held the VM's CPUs back, all CPUs added up;
+    None
+    if its process is unseen.
+    """
+    if used.role("guest") is None or used.throttled_seconds is None:
+        return None
+    return used.throttled_seconds / used.seconds
+
+
+def _served_live(used: Use, all_read: int, direct_read: int, disk: LiveDisk) -> float | None:
+    role = used.role("guest")
+    if role is None or role.read_bytes is None:
+        return None
+    if disk.direct:
+        # no memory of this host serves it: only more than was asked for says something, of its image's tables
+        return role.read_bytes / all_read if _ENOUGH_BYTES <= all_read <= role.read_bytes else None
+    cached = all_read - direct_read
+    return max(0, role.read_bytes - direct_read) / cached if cached >= _ENOUGH_BYTES else None
+
+
+WORKERS = 64
+"""QEMU's default for the largest number of pool threads (thread-pool-max, QEMU 7.0 and later)."""
+
+
+def path_of(parts: Mapping[str, bytes], measured: Measurement, stack: Stack, workload: Workload) -> DataPath:
+    """Return the facts of a trial."""
+    used = used_by(parts, stack)
+    iops = measured.get("iops") or 0.0
+    layers, depth = layers_of([measured], stack, workload), depth_of(workload)
+    latency, operations = measured.get("latency.mean"), tuple(_operations(measured, workload))
+    flushing = sum(one.in_flight for one in operations if one.kind == "flush")
+    return DataPath(
+        iops=iops,
+        bandwidth=measured.get("bandwidth") or 0.0,
+        layers=layers,
+        depth=depth,
+        idle=None if depth is None or latency is None else max(0.0, depth - iops * latency / 1e9 - flushing),
+        offered=_offered(workload),
+        threads=() if used is None else thread_costs(parts, used),
+        serving="load" if stack.kind.front == "file" else "iothread" if stack.in_iothread else "main",
+        polling=bool(stack.poll_max_ns) or (stack.in_iothread and stack.poll_max_ns is None),
+        workers_max=_workers(stack),
+        limits=_limits(stack, measured) | _group_limits(used, measured),
+        limited_by={limit.unit: limit.knob for limit in LIMITS if limit.qmp in stack.disk.limits},
+        throttled=None if used is None or used.throttled_seconds is None else used.throttled_seconds / used.seconds,
+        latency_ns=latency,
+        stands_in_ns=float(stack.disk.null_latency_ns) if stack.disk.backend == "null-co" else None,
+        served=_served(measured, used, stack),
+        device_busy=used.disks[0].busy_percent / 100 if used is not None and used.disks else None,
+        load_busy=_load_busy(measured),
+        foreign_cpus=None if used is None else used.foreign_cpus,
+        device_ns=_device_ns(used, stack, workload),
+        others_share=None if used is None or not used.disks else used.foreign_share(used.disks[0].name),
+        tables=stack.disk.format == "qcow2" and stack.disk.backend == "file",
+        guest_polls=stack.machine.is_bare and stack.kind.own_guest and not _said(parts, "hipri=0"),
+        load_polls=_said(parts, "hipri=1") or _said(parts, "hipri"),
+        emulated=parts.get("accelerator.txt", b"").startswith(b"tcg"),
+        operations=operations,
+    )
+
+
+def _operations(measured: Measurement, workload: Workload) -> Iterator[Operation]:
+    """Yield what the load did of each kind; fio times flushes apart, and one comes after every so many writes."""
+    rates: tuple[tuple[OperationKind, float | None, float | None], ...] = (
+        ("read", measured.get("read.iops"), measured.get("read.latency.mean")),
+        ("write", measured.get("write.iops"), measured.get("write.latency.mean")),
+        ("flush", flush_rate(measured, workload), measured.get("sync.mean")),
+    )
+    for kind, iops, mean in rates:
+        if iops and mean:
+            moved = measured.get(f"{kind}.bandwidth") or 0.0
+            yield Operation(kind=kind, iops=iops, bandwidth=moved, mean_ns=mean, in_flight=iops * mean / 1e9)
+
+
+def bottleneck_of(found: Sequence[Bottleneck]) -> Bottleneck | None:
+    """Return the bottleneck that more than half of an arm's rounds show, else `undecidable`."""
+    if not found:
+        return None
+    counts = Counter(one.cause for one in found)
+    cause, rounds = counts.most_common(1)[0]
+    if rounds * 2 <= len(found):
+        said = ", ".join(f"{one.value} {count}" for one, count in counts.most_common())
+        return Bottleneck(
+            cause=Cause.UNDECIDED,
+            evidence=(f"the rounds do not agree: {said}",),
+            experiment="more rounds, on a quieter host",
+            rounds=rounds,
+            of=len(found),
+        )
+    first = next(one for one in found if one.cause is cause)
+    return Bottleneck(cause=cause, evidence=first.evidence, experiment=first.experiment, rounds=rounds, of=len(found))
+
+
+def _workers(stack: Stack) -> int | None:
+    """Return the largest number of pool threads that do the disk's I/O; None without a pool."""
+    if stack.kind.front == "file" or stack.disk.backend != "file" or stack.disk.aio != "threads":
+        return None
+    return stack.thread_pool_max or WORKERS
+
+
+def _offered(workload: Workload) -> float | None:
+    """Return the rate at which I/Os are offered; None if any job is a closed loop."""
+    if workload.offered_iops is not None:
+        return workload.offered_iops
+    rates = [(job.get("rate_iops", ""), int(job.get("numjobs", "1"))) for job in workload]
+    if not rates or not all(rate.isdecimal() for rate, _ in rates):
+        return None
+    return float(sum(int(rate) * clones for rate, clones in rates))
+
+
+def _limits(stack: Stack, measured: Measurement) -> dict[str, tuple[float, float]]:
+    """Return each limit of QEMU's throttle with the measured rate in the same unit."""
+    found, asked = {}, stack.disk.limits
+    for limit in LIMITS:
+        allowed, done = asked.get(limit.qmp), measured.get(limit.unit.replace("bps", "bandwidth"))
+        if allowed and done is not None:
+            found[limit.unit] = (float(allowed), done)
+    return found
+
+
+def _group_limits(used: Use | None, measured: Measurement) -> dict[str, tuple[float, float]]:
+    """Return the limits that our control groups set on the disk, each with the measured rate in the same unit."""
+    if used is None or not used.disks:
+        return {}
+    found: dict[str, tuple[float, float]] = {}
+    numbers = {one.number for one in used.disks}
+    for unit, limit in group_limits(used.io_limits, numbers).items():
+        done = measured.get(unit.replace("bps", "bandwidth"))
+        if done is not None:
+            found[f"{CONTROL_GROUP}{unit}"] = (limit, done)
+    return found
+
+
+def _device_ns(used: Use | None, stack: Stack, workload: Workload) -> float | None:
+    """Return the mean time of all requests at the device; None where the load does not wait for it."""
+    timed = None if used is None or stack.spread is not None else device_of(used)
+    return timed.mean_ns if timed is not None and is_direct(stack, workload) else None
+
+
+def _said(parts: Mapping[str, bytes], option: str) -> bool:
+    """Whether a line of the job is this option (`hipri=1`: poll, the default of a guest without a system)."""
+    return option.encode() in parts.get("job.fio", b"").splitlines()
+
+
+def _served(measured: Measurement, used: Use | None, stack: Stack) -> float | None:
+    """Return the share of reads that the device served; None without reads or without a device."""
+    reads = measured.get("read.bandwidth")
+    if used is None or not used.disks or not reads or stack.disk.backend != "file" or stack.spread is not None:
+        return None
+    # others may read from the device as well, so the bytes that our own processes read are the better bound
+    own = [role.read_bytes for role in used.roles if role.read_bytes is not None]
+    return min(medium(used).read_bytes, max(own, default=medium(used).read_bytes)) / used.seconds / reads
+
+
+def _load_busy(measured: Measurement) -> float | None:
+    parts = [measured.get("cpu.load.usr"), measured.get("cpu.load.sys")]
+    known = [one for one in parts if one is not None]
+    return math.fsum(known) / 100 if len(known) == len(parts) else None
+
+
+_REQUESTS_MIN = 5
+"""With fewer requests nothing is said: the kernel's times are in milliseconds."""
+
+
+def disk_curve(content: bytes) -> DiskCurve:
+    """Read the capture of a disk's queue; one that is damaged has no points."""
+    try:
+        points = json.loads(content)["points"]
+        return DiskCurve(points=tuple((int(t), int(n), int(ms), float(i), float(a)) for t, n, ms, i, a in points))
+    except (KeyError, ValueError, TypeError, RecursionError):
+        return DiskCurve(points=())
+
+
+def host_queue(disk: DiskCurve, *, begin_ns: int | None = None, end_ns: int | None = None) -> HostQueue | None:
+    """Split the time of a request in the host's block layer into its queue and the device; None without requests."""
+    inside = [one for one in disk.points if (begin_ns or 0) <= one[0] <= (end_ns or one[0])]
+    if len(inside) < 2:
+        return None
+    requests, ms, flying, every = (inside[-1][n] - inside[0][n] for n in (1, 2, 3, 4))
+    if requests < _REQUESTS_MIN or ms <= 0 or every <= 0:
+        return None
+    mean_ns, share = ms * 1e6 / requests, min(1.0, flying / every)
+    return HostQueue(queue_ns=mean_ns * (1 - share), device_ns=mean_ns * share)
+
+
+def queue_of(parts: Mapping[str, bytes]) -> HostQueue | None:
+    """Return the split of the time at the host's disk in a trial's measured time."""
+    try:
+        counters = read_counters(parts["counters.jsonl"])
+    except (KeyError, StoreError):
+        return None
+    disk = disk_curve(parts.get(DISK_QUEUE, b""))
+    return host_queue(disk, begin_ns=counters.mark("begin"), end_ns=counters.mark("stop"))
