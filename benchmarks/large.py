@@ -29,9 +29,8 @@ from virtune.model.space import Space
 from virtune.model.study import Study, StudyKind, Trial
 from virtune.model.tuning import Tuning
 from virtune.model.workload import Workload, job
-from virtune.plan import search as planned
-from virtune.plan.propose import TRIES, proposals
-from virtune.plan.space import Asked, space_of
+from virtune.plan import space as planned
+from virtune.plan.space import TRIES, Asked, proposals, space_of
 from virtune.plan.space import Host as What
 
 VARY = (

@@ -29,7 +29,7 @@ from virtune.model.measurement import METHOD, Measurement
 from virtune.model.store_place import DatabaseUrl, StorePlace, database_url, is_database
 from virtune.model.study import Trial
 from virtune.plan.codec import study_to_json
-from virtune.store.rows import dump
+from virtune.store.queries import dump
 from virtune.store.store import Store
 
 Row = tuple[object, ...]

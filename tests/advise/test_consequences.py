@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from virtune.advise.audit import audit
-from virtune.advise.consequences import Consequences
+from virtune.advise.audit import Consequences, audit
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.flows.domains.advise import Wish, advise, read_turn
 from virtune.flows.domains.domains import FoundDomain, from_paths

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from virtune.advise.audit import audit
-from virtune.advise.flash import cpus_of, flash
+from virtune.advise.placement import cpus_of, flash
 from virtune.dialects.languages import LIBVIRT
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.model.finding import HostView, ImageView, Severity, Subject

@@ -9,7 +9,7 @@ import pytest
 from tests.advise.cases import xml
 
 from virtune.advise.audit import audit
-from virtune.advise.measuring import UNKNOWN_PLACE, measuring
+from virtune.advise.rule import UNKNOWN_PLACE, measuring
 from virtune.cli import compare
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.flows.domains.domains import FoundDomain, from_paths

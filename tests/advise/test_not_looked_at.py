@@ -13,7 +13,7 @@ import pytest
 from tests.advise.cases import CASES, on, xml
 
 from virtune.advise.audit import audit, not_audited, not_looked_at, rules, rules_by_need
-from virtune.advise.qemu_versions import version_of_machine
+from virtune.advise.rule import version_of_machine
 from virtune.cli import run
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.model.finding import HostView, ImageView, NotLookedAt, Running, Subject

@@ -16,7 +16,7 @@ from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.tuning import Tuning
 from virtune.model.workload import Workload, job
-from virtune.plan.search import next_block
+from virtune.plan.space import next_block
 
 WORKLOAD = Workload(name="reads", meaning="", jobs=(job("reads", {"rw": "randread"}),))
 

@@ -15,7 +15,7 @@ from virtune.analyse.study.summarise import summarise
 from virtune.model.reason import Reason
 from virtune.model.result import Result
 from virtune.model.verdict import Verdict
-from virtune.plan.interleave import trials
+from virtune.plan.trials import trials
 
 ROUNDS = 20
 

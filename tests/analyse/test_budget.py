@@ -20,8 +20,8 @@ from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial
 from virtune.model.study_options import StudyOptions
 from virtune.model.tuning import Recommendation, Tuning
-from virtune.plan.forecast import SeenCosts, kind_of
-from virtune.plan.search import next_block
+from virtune.plan.space import next_block
+from virtune.plan.trials import SeenCosts, kind_of
 
 
 class Clock:

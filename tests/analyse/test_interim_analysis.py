@@ -16,8 +16,8 @@ from virtune.model.errors import LoadError
 from virtune.model.evidence import StudyRecord
 from virtune.model.study import Study, Trial
 from virtune.model.verdict import ROUNDS_MIN, Verdict
-from virtune.plan.interleave import propose
-from virtune.plan.thresholds import parse_conditions
+from virtune.plan.goal import parse_conditions
+from virtune.plan.trials import propose
 
 
 def run(asked: Study, disk: Disk) -> tuple[StudyRecord, InterimAnalysis]:

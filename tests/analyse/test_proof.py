@@ -9,7 +9,7 @@ from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.proof import OUTCOMES, Proof, ProofOutcome, ProofReason
 from virtune.model.reason import Reason
 from virtune.model.verdict import Comparison, Interval, Verdict
-from virtune.plan.thresholds import parse_condition
+from virtune.plan.goal import parse_condition
 
 
 def comparison(arm: str, low: float, high: float, *, metric: str = "iops") -> Comparison:

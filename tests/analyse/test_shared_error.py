@@ -12,7 +12,7 @@ from virtune.analyse.study.thresholds import rule
 from virtune.analyse.study.verdicts import confidence_of_one
 from virtune.model.evidence import StudyRecord
 from virtune.model.workload import Job, Workload
-from virtune.plan.thresholds import parse_conditions
+from virtune.plan.goal import parse_conditions
 
 
 def drawn(mean: float, rounds: int, *, seed: int, sd: float = 0.02) -> list[float]:

@@ -29,7 +29,7 @@ from virtune.model.metric import BY_ID
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Trial
 from virtune.model.verdict import ROUNDS_MIN, Interval, Verdict
-from virtune.plan.thresholds import parse_conditions
+from virtune.plan.goal import parse_conditions
 
 
 def test_rounds_that_are_alike_are_worth_fewer() -> None:

@@ -21,7 +21,7 @@ from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.sweep import LoadSweep
 from virtune.model.sweep_plan import SweepPlan
 from virtune.plan.goal import parse_limit
-from virtune.plan.sweep import next_step, sweep_study
+from virtune.plan.loads import next_step, sweep_study
 
 DEPTH = 256
 TAIL = 2.1

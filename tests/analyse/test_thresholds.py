@@ -19,7 +19,7 @@ from virtune.model.measurement import Measurement
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Trial
 from virtune.model.workload import Job, Workload
-from virtune.plan.thresholds import parse_condition, parse_conditions
+from virtune.plan.goal import parse_condition, parse_conditions
 
 
 def drawn(change: float, *, paired: bool, seed: int, runs: int = 200) -> list[Outcome]:

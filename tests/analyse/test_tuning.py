@@ -22,7 +22,7 @@ from virtune.model.standing import Place
 from virtune.model.study import Study, Trial
 from virtune.model.tuning import LimitState, Recommendation, Tuning
 from virtune.model.verdict import Verdict
-from virtune.plan.search import next_block
+from virtune.plan.space import next_block
 
 
 def test_the_winner_is_within_the_margin_and_its_distance_is_true() -> None:

@@ -18,7 +18,7 @@ from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.remark import Remark, Weight
 from virtune.model.verdict import PLANNED_ROUNDS_MIN, ROUNDS_MIN, Verdict
 from virtune.plan.codec import study_from_json, study_to_json
-from virtune.plan.thresholds import parse_conditions
+from virtune.plan.goal import parse_conditions
 
 
 def test_verdicts_share_their_error_among_pairs_workloads_and_metrics() -> None:

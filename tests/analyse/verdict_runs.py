@@ -12,8 +12,7 @@ from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.study import Study
 from virtune.model.study_options import Pairs
 from virtune.model.verdict import fewest_planned
-from virtune.plan.interleave import propose
-from virtune.plan.looks import looked_at
+from virtune.plan.trials import looked_at, propose
 
 
 def run(

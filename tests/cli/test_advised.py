@@ -12,7 +12,7 @@ from virtune.fio.generator import Clients
 from virtune.fio.workloads import parse_workload
 from virtune.model.study import Study, StudyKind
 from virtune.plan.arms import arm_from_text, arms_from_vary, base_stack
-from virtune.plan.fit import require_fit
+from virtune.plan.guests import require_fit
 
 ENGINES = frozenset({"io_uring", "libaio", "psync", "nbd"})
 

@@ -25,7 +25,7 @@ from virtune.model.goal import Goal
 from virtune.model.search import Search
 from virtune.model.study import StudyKind
 from virtune.model.workload import Job, Workload
-from virtune.plan.thresholds import parse_condition
+from virtune.plan.goal import parse_condition
 from virtune.store.store import Store
 
 MARKDOWN = MarkdownIt("gfm-like", {"linkify": False})

@@ -18,7 +18,7 @@ from virtune.model.event import Noticed, StepStarted, TrialEnded, TrialPlace
 from virtune.model.reason import Reason
 from virtune.model.study import Trial
 from virtune.model.verdict import Verdict
-from virtune.plan.thresholds import parse_conditions
+from virtune.plan.goal import parse_conditions
 
 
 def test_after_a_round_it_says_how_many_pairs_and_conditions_are_decided() -> None:

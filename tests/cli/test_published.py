@@ -11,7 +11,7 @@ from virtune.flows.reports.published import conditions_of, figures, published_st
 from virtune.flows.run.builtin_studies import builtin, builtins
 from virtune.model.errors import UsageError
 from virtune.model.metric import BY_ID
-from virtune.plan.thresholds import parse_conditions
+from virtune.plan.goal import parse_conditions
 
 
 def test_every_figure_says_its_conditions_and_its_source() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from virtune.advise.audit import audit
-from virtune.advise.flash import flash
+from virtune.advise.placement import flash
 from virtune.dialects.languages import LIBVIRT
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.model.finding import Subject

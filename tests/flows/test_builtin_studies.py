@@ -21,8 +21,7 @@ from virtune.flows.run.question import Question, study_for
 from virtune.model.errors import PlanError
 from virtune.model.study import Study, StudyKind
 from virtune.plan.arms import arm_as_written, base_stack
-from virtune.plan.fit import require_fit
-from virtune.plan.guests import share_of
+from virtune.plan.guests import require_fit, share_of
 from virtune.plan.planfile import read_plan
 
 ENGINES = frozenset({"io_uring", "libaio", "psync", "sync", "mmap", "splice", "nbd", "libblkio"})

@@ -19,7 +19,7 @@ from virtune.flows.run.trial import Tools
 from virtune.model.event import Event, StepEnded, StepProgressed, StepStarted
 from virtune.model.stack import Stack
 from virtune.model.study import FirstRead
-from virtune.plan.forecast import TimedStudy, first_read_seconds_max, seen_of
+from virtune.plan.trials import TimedStudy, first_read_seconds_max, seen_of
 from virtune.report.pages.study import first_read_lines
 from virtune.shell import Warden
 from virtune.store.store import Store

@@ -6,7 +6,7 @@ from tests.plan.forecast_studies import DAEMON, GUEST, METAL, study_on
 
 from virtune.flows.run.pace import Pace
 from virtune.model.study import Trial
-from virtune.plan.forecast import round_seconds
+from virtune.plan.trials import round_seconds
 
 
 def trials_of(*arms: str) -> tuple[Trial, ...]:

@@ -14,7 +14,7 @@ from virtune.flows.stored.seen_costs import seen_costs
 from virtune.model.evidence import InForce, TrialRecord
 from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial
-from virtune.plan.forecast import START_SECONDS, seen_of, setup_seconds, trial_seconds
+from virtune.plan.trials import START_SECONDS, seen_of, setup_seconds, trial_seconds
 from virtune.probe.cpu import cpu_facts
 from virtune.store.store import Store
 

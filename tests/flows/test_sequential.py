@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.conftest import User
 
-from virtune.plan.interleave import trials
+from virtune.plan.trials import trials
 
 pytestmark = pytest.mark.real
 

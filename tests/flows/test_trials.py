@@ -25,7 +25,7 @@ from virtune.model.facts import Unknown
 from virtune.model.stack import Disk, Stack
 from virtune.model.study import Arm, Study
 from virtune.model.target import Target
-from virtune.plan.interleave import trials
+from virtune.plan.trials import trials
 from virtune.probe.images import cachestat
 from virtune.shell import Warden
 from virtune.store.store import Store

@@ -12,7 +12,7 @@ from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.study import Study, StudyKind
 from virtune.model.workload import Workload
 from virtune.plan.arms import arm_from_text
-from virtune.plan.fit import require_fit
+from virtune.plan.guests import require_fit
 from virtune.plan.loads import at_loads, with_loads
 
 ENGINES = frozenset({"io_uring", "libaio", "psync", "nbd"})

@@ -8,7 +8,7 @@ from tests.plan.forecast_studies import DAEMON, GUEST, METAL, study_on
 
 from virtune.model.stack import Device, Disk, Stack
 from virtune.model.workload import Workload
-from virtune.plan.forecast import attempts_for, beside_seconds, round_seconds, setup_seconds
+from virtune.plan.trials import attempts_for, beside_seconds, round_seconds, setup_seconds
 
 
 def test_a_round_takes_what_is_asked_for_and_what_each_rig_costs_besides() -> None:

@@ -12,7 +12,7 @@ from virtune.model.option import Provenance
 from virtune.model.study import Study, StudyKind
 from virtune.model.workload import Workload
 from virtune.plan.arms import arm_from_text, base_stack
-from virtune.plan.guest_system import system_words, with_system
+from virtune.plan.guests import system_words, with_system
 
 
 def study(*workloads: str | Workload, arms: tuple[str, ...] = ("a:", "b:disk.aio=native")) -> Study:

@@ -12,7 +12,7 @@ from virtune.model.errors import PlanError
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind
 from virtune.model.workload import Workload
-from virtune.plan.interleave import propose, trial_seed, trials
+from virtune.plan.trials import propose, trial_seed, trials
 
 names = st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=5, unique=True)
 rounds = st.integers(1, 8)

@@ -7,7 +7,7 @@ import pytest
 from tests.analyse.interim_studies import study, workload
 
 from virtune.model.study import Study, Trial
-from virtune.plan.looks import looked_at, plan_done
+from virtune.plan.trials import looked_at, plan_done
 
 
 def after(rounds: int, *, budget: float | None = None, most: int = 100) -> Study:

@@ -18,9 +18,7 @@ from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial
 from virtune.model.tuning import Tuning
 from virtune.plan.arms import apply_settings
-from virtune.plan.propose import TRIES, tries_for
-from virtune.plan.search import next_block
-from virtune.plan.space import Asked, space_of
+from virtune.plan.space import TRIES, Asked, next_block, space_of, tries_for
 from virtune.plan.space import Host as What
 
 GUEST = ("device.bus=virtio-blk,virtio-scsi", "disk.discard=ignore,unmap", "disk.format=raw,qcow2")

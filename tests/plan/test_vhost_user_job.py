@@ -20,7 +20,7 @@ from virtune.model.study import Study, StudyKind
 from virtune.model.target import FileTarget, GuestTarget, Target, VhostUserTarget
 from virtune.model.workload import Workload
 from virtune.plan.arms import arm_from_text
-from virtune.plan.fit import clients_for, require_fit
+from virtune.plan.guests import clients_for, require_fit
 from virtune.plan.loads import with_loads
 
 MIB = 1024**2

@@ -14,7 +14,7 @@ from virtune.model.result import Basis, Stopped
 from virtune.model.rig import Rig
 from virtune.model.search import Search
 from virtune.model.verdict import Verdict
-from virtune.plan.thresholds import parse_conditions
+from virtune.plan.goal import parse_conditions
 from virtune.report.pages.evidence import resting_on, steadiness, stopped_text
 from virtune.report.reproduce import command_again
 

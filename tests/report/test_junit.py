@@ -10,7 +10,7 @@ from virtune.analyse.study.summarise import summarise
 from virtune.analyse.study.thresholds import rule
 from virtune.model.evidence import StudyRecord
 from virtune.model.remark_kinds import EMULATED
-from virtune.plan.thresholds import parse_conditions
+from virtune.plan.goal import parse_conditions
 from virtune.report.junit import junit
 from virtune.report.markdown import markdown
 

@@ -18,7 +18,7 @@ from virtune.model.proof import Proof, ProofReason
 from virtune.model.reason import Reason
 from virtune.model.result import ArmSummary, Result
 from virtune.model.verdict import Comparison
-from virtune.plan.thresholds import parse_condition
+from virtune.plan.goal import parse_condition
 from virtune.report.markdown import code, markdown, plain, proof_markdown, tuning_markdown
 
 PARSER = MarkdownIt("gfm-like", {"linkify": False})

@@ -13,7 +13,7 @@ from virtune.analyse.study.thresholds import rule
 from virtune.model.evidence import StudyRecord
 from virtune.model.measurement import Histogram
 from virtune.plan.arms import base_stack
-from virtune.plan.thresholds import parse_condition
+from virtune.plan.goal import parse_condition
 from virtune.report.pages.evidence import count_words, drift_warnings
 from virtune.report.pages.result import render
 from virtune.report.render.terminal import set_at

@@ -23,8 +23,8 @@ from virtune.model.errors import StoreError
 from virtune.model.evidence import Listed
 from virtune.model.measurement import METHOD
 from virtune.model.store_place import DatabaseUrl, StorePlace
+from virtune.store.schema import VIEWS
 from virtune.store.store import Store
-from virtune.store.views import VIEWS
 
 pytestmark = pytest.mark.xdist_group("postgres")
 

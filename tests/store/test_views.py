@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from virtune.flows.reports.export import measurements_csv
+from virtune.store.schema import VIEWS
 from virtune.store.store import Store
-from virtune.store.views import VIEWS
 
 KEPT = Path(__file__).parent / "data" / "format-1-method-7.sqlite.gz"
 COMPARE = "20261122-184255-3883"

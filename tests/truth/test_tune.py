@@ -18,7 +18,7 @@ from tests.published import complaints, strictly
 from virtune.analyse.search.tuning import tuning
 from virtune.model.search import phase_of
 from virtune.model.tuning import UNSTABLE
-from virtune.plan.search import next_block
+from virtune.plan.space import next_block
 from virtune.store.store import Store
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("tune")]

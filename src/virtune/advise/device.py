@@ -1,18 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of the device, its queues and its threads."""
+"""Rules of the device, its queues, its threads and its limits: those of its configuration, and those that only its
+running VM has.
+"""
 
 import itertools
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
-from virtune.advise.limits import lifting, limits_now, limits_of, told
-from virtune.advise.measuring import measuring
-from virtune.advise.qemu_versions import version_of_machine
-from virtune.advise.rule import below, rule
+from virtune.advise.rule import below, measuring, rule, version_of_machine
+from virtune.dialects.libvirt.domain import limits_command
 from virtune.model.domain import IOTHREAD_BUSES, Domain, DomainDisk, SettingChange
 from virtune.model.finding import Confidence, Need, Seen, Severity, Subject
 from virtune.model.knob import Change, Risk
 from virtune.model.stack import POLL_DEFAULT_NS
+
+_LIMITS = "_sec"
+_SIZE = "size_iops_sec"
+"""How large a request may be to count as one; no limit by itself."""
+
+
+def limits_of(disk: DomainDisk) -> dict[str, int]:
+    """Return the limits of a disk by libvirt's names, without those of bursts."""
+    return {name: value for name, value in disk.limits if value and name.endswith(_LIMITS) and name != _SIZE}
+
+
+def limits_now(subject: Subject, disk: DomainDisk) -> dict[str, int]:
+    """Return the limits that a disk has now: those of the running VM, if it runs and has the disk."""
+    return limits_of(_live(subject, disk) or disk)
+
+
+def lifting(subject: Subject, disk: DomainDisk) -> str:
+    """Return what gives a running VM the limits of its configuration: a command where libvirt is known, else in
+    words.
+    """
+    live = _live(subject, disk)
+    command = None
+    if subject.connect is not None and live is not None:
+        command = limits_command(subject.connect, subject.domain.name, live, dict(disk.limits))
+    return "a power-off lifts it" if command is None else f"`{command}` lifts it, and so does a power-off"
+
+
+def told(limits: dict[str, int]) -> str:
+    """Write limits: `total_iops_sec=150`."""
+    return ", ".join(f"{name}={value}" for name, value in limits.items())
+
+
+def _live(subject: Subject, disk: DomainDisk) -> DomainDisk | None:
+    live = () if subject.running is None else subject.running.live.disks
+    return next((one for one in live if one.target == disk.target), None)
+
 
 _SCSI_DEFAULTS = (
     ("s390", "virtio-scsi"), ("ppc64 pseries", "ibmvscsi"), ("ppc64le pseries", "ibmvscsi"),

@@ -3,9 +3,7 @@
 
 from collections.abc import Iterator
 
-from virtune.advise.measuring import measuring
-from virtune.advise.qemu_versions import io_uring_crawls_on_ahci, io_uring_hangs
-from virtune.advise.rule import below, rule, words
+from virtune.advise.rule import below, io_uring_crawls_on_ahci, io_uring_hangs, measuring, rule, words
 from virtune.model.domain import DomainDisk, SettingChange, cache_of
 from virtune.model.finding import Confidence, Need, Seen, Severity, Subject
 from virtune.model.knob import Change, Risk

@@ -1,13 +1,279 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of a domain's placement on the host: CPUs, memory, weights."""
+"""Rules of Proxmox VE, OpenStack, Xen, VMware and bhyve; of a domain's placement on the host: CPUs, memory, weights;
+and of running domains: requested settings compared with those that the process has. And the template `flash`: the
+configuration of the study of host datapaths, for disks on flash, with its exceptions.
 
-from collections.abc import Iterator
+cache=none, io=io_uring where that is sound, discard=unmap, an IOThread pinned to a CPU of its own. Spinning disks and
+old kernels keep what they have, known-bad versions are respected, and no format, bus or image is changed, since that
+needs a prepared guest and a new image.
+"""
 
-from virtune.advise.flash import cpus_of
-from virtune.advise.rule import rule
-from virtune.model.domain import cache_of
-from virtune.model.finding import Confidence, Need, Seen, Severity, Subject
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from virtune.advise.rule import below, io_uring_crawls_on_ahci, io_uring_hangs, rule, words
+from virtune.model.domain import IOTHREAD_BUSES, Domain, DomainDisk, SettingChange, cache_of
+from virtune.model.finding import Confidence, LeftAlone, Need, Seen, Severity, Subject
 from virtune.model.knob import Change, Risk
+from virtune.model.reason import Reason, Why, because
+from virtune.model.stack import DIRECT_CACHES, THROUGH_CACHES
+
+_NETWORK = ("iscsi", "nbd", "rbd", "drbd", "nfs")
+
+
+def _of(subject: Subject, language: str) -> tuple[DomainDisk, ...]:
+    domain = subject.domain
+    return (
+        tuple(disk for disk in domain.disks if disk.holds_data) if language in (domain.language, domain.kind) else ()
+    )
+
+
+def _by_qdisk(disk: DomainDisk) -> bool:
+    """Whether xl serves a disk by qdisk: told to, or by itself where blkback cannot, which takes raw devices only
+    (libxl_device.c, disk_try_backend).
+    """
+    device = disk.source.kind == "block" and disk.format == "raw"
+    return disk.driver == "qdisk" or (disk.driver is None and not device and "script" not in disk.options)
+
+
+def _on_network(disk: DomainDisk) -> bool:
+    return (
+        disk.source.kind == "network"
+        or any(word in disk.source.name for word in _NETWORK)
+        or disk.source.name.startswith("/mnt/")
+    )
+
+
+@rule("R31", Severity.WARNING, source="qemu-server, print_drivedevice_full: a warning, and the option is dropped")
+def iothread_ignored(subject: Subject) -> Iterator[Seen]:
+    """Proxmox ignores `iothread=1` of a SCSI disk unless `scsihw` is virtio-scsi-single: one controller for each."""
+    for disk in _of(subject, "proxmox"):
+        if "iothread is ignored" in disk.options:
+            model = next((one.model for one in subject.domain.controllers if one.index == disk.controller), None)
+            turns = (
+                (SettingChange(knob="device.scsi_controller", value="virtio-scsi-single"),)
+                if disk.bus == "scsi"
+                else ()
+            )
+            yield Seen(
+                at=disk,
+                seen=f"iothread=1 with scsihw={model}",
+                advice="`qm set ID --scsihw virtio-scsi-single`",
+                turns=turns,
+            )
+
+
+@rule("R85", Severity.WARNING, source="Nova: virt/libvirt/driver.py, _can_quiesce and quiesce's callers")
+def quiesced_by_nobody(subject: Subject) -> Iterator[Seen]:
+    """Nova freezes a guest's filesystems for a snapshot through the guest's agent. Where an image requires that
+    and has no agent, snapshots of its guests are refused.
+    """
+    for disk in _of(subject, "openstack"):
+        if "quiesce needs the agent" in disk.options:
+            advice = "set hw_qemu_guest_agent=yes as well, and install the agent"
+            yield Seen(at=disk, seen="os_require_quiesce without hw_qemu_guest_agent", advice=advice)
+
+
+@rule(
+    "R70",
+    Severity.TRY,
+    risk=Risk.AVAILABILITY,
+    source="https://xenbits.xen.org/docs/unstable/man/xl-disk-configuration.5.html",
+)
+def qdisk_through_the_cache(subject: Subject) -> Iterator[Seen]:
+    """A qdisk goes through dom0's page cache unless it is marked direct-io-safe. On network storage that mark
+    can crash dom0, and a QEMU built without native AIO refuses it (Debian 12's: the domain then waits for its
+    disk).
+    """
+    for disk in _of(subject, "xl"):
+        if _by_qdisk(disk) and "direct-io-safe" not in disk.options and not _on_network(disk):
+            how = "qdisk" if disk.driver == "qdisk" else "qdisk, by xl's own choice,"
+            yield Seen(at=disk, seen=f"{how} without direct-io-safe", advice="on local storage, compare with it")
+
+
+@rule("R71", Severity.TRY, source="https://xenbits.xen.org/docs/unstable/man/xl-disk-configuration.5.html")
+def device_behind_qdisk(subject: Subject) -> Iterator[Seen]:
+    """A raw block device can be served by blkback in dom0's kernel (phy); a qdisk takes it through a QEMU."""
+    for disk in _of(subject, "xl"):
+        if disk.driver == "qdisk" and disk.source.kind == "block" and disk.format == "raw":
+            yield Seen(at=disk, seen=f"{disk.source.name} behind qdisk", advice="compare with backendtype=phy")
+
+
+@rule(
+    "R72",
+    Severity.TRY,
+    risk=Risk.AVAILABILITY,
+    source="https://xenbits.xen.org/docs/unstable/man/xl-disk-configuration.5.html",
+)
+def emulated_xen_disk(subject: Subject) -> Iterator[Seen]:
+    """An `hd*` or `sd*` disk of an HVM domain is an emulated IDE or SCSI disk until the guest's PV driver takes it
+    over.
+    """
+    for disk in _of(subject, "xl"):
+        if disk.bus in ("ide", "scsi") and disk.device == "disk" and subject.domain.machine == "hvm":
+            yield Seen(at=disk, seen=f"vdev={disk.target}", advice="xvd*, once the guest has PV drivers")
+
+
+@rule("R73", Severity.WARNING, source="https://man.freebsd.org/cgi/man.cgi?query=bhyve_config&sektion=5")
+def direct_is_not_direct(subject: Subject) -> Iterator[Seen]:
+    """bhyve's `direct` means O_SYNC: every write is durable before it is acknowledged. O_DIRECT is `nocache`."""
+    for disk in _of(subject, "bhyve"):
+        if "direct" in disk.options and "nocache" not in disk.options:
+            # no change is proposed: nocache alone would acknowledge writes that are not durable yet, which the owner
+            # must decide
+            advice = "keep it if durable writes are meant; nocache if O_DIRECT is"
+            yield Seen(at=disk, seen="direct without nocache", advice=advice)
+
+
+@rule("R74", Severity.TRY, source="https://man.freebsd.org/cgi/man.cgi?query=bhyve_config&sektion=5")
+def few_nvme_slots(subject: Subject) -> Iterator[Seen]:
+    """bhyve's NVMe takes 8 requests at a time unless `ioslots` says more."""
+    for disk in _of(subject, "bhyve"):
+        if disk.bus == "nvme" and not any(word.startswith("ioslots=") for word in disk.options):
+            yield Seen(at=disk, seen="ioslots is not set (8)", advice="at depth 8 and more, compare with ioslots=64")
+
+
+@rule("R76", Severity.ERROR, confidence=Confidence.PUBLISHED, source="VMware: disk modes of Workstation")
+def data_vanishes(subject: Subject) -> Iterator[Seen]:
+    """What is written to an independent-nonpersistent disk is thrown away when the VM is powered off."""
+    for disk in _of(subject, "vmx"):
+        if "independent-nonpersistent" in disk.options:
+            yield Seen(at=disk, seen="mode independent-nonpersistent", advice='set mode = "independent-persistent"')
+
+
+@rule("R77", Severity.WARNING, confidence=Confidence.PLAUSIBLE, source="VMware: mainMem.useNamedFile")
+def memory_file_is_no_disk(subject: Subject) -> Iterator[Seen]:
+    """`mainMem.useNamedFile` says where the guest's memory is kept; it is often recommended for disks, which it
+    does not affect.
+    """
+    if "mainmem.usenamedfile" in subject.domain.written:
+        yield Seen(seen="mainMem.useNamedFile is set", advice="expect nothing of it for the disks")
+
+
+NAME = "flash"
+
+KERNEL_MIN, QEMU_MIN = (5, 10), (5, 0)
+"""The study: io_uring from kernel 5.1 on, 5.10 advised; QEMU has it since 5.0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """A template's changes to a domain, and what it leaves unchanged with the reason."""
+
+    turns: tuple[SettingChange, ...]
+    left: tuple[LeftAlone, ...]
+
+
+def flash(subject: Subject) -> Template:
+    """Return the setting changes that bring a domain to the configuration, without those that have no effect."""
+    turns: list[SettingChange] = []
+    left: list[LeftAlone] = []
+    threads = _Threads(subject.domain)
+    for disk in subject.disks:
+        if exempt := _exempt(subject, disk):
+            left.append(LeftAlone(at=disk.target, why=exempt))
+            continue
+        turns += _engine(subject, disk, left)
+        if disk.discard is None and not disk.shareable:
+            turns.append(SettingChange(knob="disk.discard", at=disk.target, value="unmap"))
+        if disk.bus in IOTHREAD_BUSES and not subject.domain.threads_of(disk):
+            turns.append(SettingChange(knob="device.iothread", at=disk.target, value=threads.take()))
+        elif disk.bus not in IOTHREAD_BUSES and disk.bus != "scsi":
+            left.append(LeftAlone(at=disk.target, why=because(Reason.NO_IOTHREAD_ON_BUS, bus=disk.bus)))
+    turns = [*threads.made(), *turns, *_pins(subject, threads.used, left)]
+    return Template(turns=tuple(turns), left=tuple(left))
+
+
+def _exempt(subject: Subject, disk: DomainDisk) -> Why | None:
+    if not disk.opened_here:
+        return because(Reason.NOT_OPENED_HERE, kind=disk.source.kind)
+    if subject.image(disk).rotational:
+        return because(Reason.SPINNING_DISK)
+    return None
+
+
+def _engine(subject: Subject, disk: DomainDisk, left: list[LeftAlone]) -> Iterator[SettingChange]:
+    host = subject.host
+    reasons = (
+        (below(host.kernel, KERNEL_MIN), f"kernel {words(host.kernel)} is older than {words(KERNEL_MIN)}"),
+        (below(host.qemu, QEMU_MIN), f"QEMU {words(host.qemu)} has no io_uring"),
+        (host.qemu is not None and io_uring_hangs(host.qemu), f"QEMU {words(host.qemu)} hangs with io_uring"),
+        (
+            host.qemu is not None and io_uring_crawls_on_ahci(host.qemu) and disk.bus in ("ide", "sata"),
+            "QEMU 10.2 is slow with it on this bus",
+        ),
+        (host.io_uring_disabled == 2 or host.io_uring_usable is False, "this host does not allow io_uring"),
+    )
+    refused = next((text for holds, text in reasons if holds), None)
+    if disk.cache in THROUGH_CACHES:
+        left.append(LeftAlone(at=disk.target, why=because(Reason.DURABLE_CACHE, cache=disk.cache)))
+    elif disk.cache != "none":
+        yield SettingChange(knob="disk.cache", at=disk.target, value="none")
+    if refused:
+        left.append(LeftAlone(at=disk.target, why=because(Reason.NO_IO_URING, why=refused)))
+    elif subject.domain.language == "proxmox":
+        if disk.io in ("threads", "native"):  # its own choice avoids io_uring on storage where it hangs (R15)
+            yield SettingChange(knob="disk.aio", at=disk.target, value=None)
+    elif disk.io != "io_uring":
+        yield SettingChange(knob="disk.aio", at=disk.target, value="io_uring")
+
+
+class _Threads:
+    """Hands out IOThreads: those that nothing uses, then new ones."""
+
+    def __init__(self, domain: Domain) -> None:
+        self._count = len(domain.threads)
+        used = domain.threads_used
+        self._free = [one.number for one in domain.threads if one.number not in used]
+        self._taken = {one.number for one in domain.threads}
+        self._made = 0
+        self.used: list[str] = []
+
+    def take(self) -> str:
+        if self._free:
+            number = self._free.pop(0)
+        else:
+            self._made += 1
+            # as libvirt numbers those that a count adds to a list: by the lowest numbers that are free
+            number = next(one for one in itertools.count(1) if one not in self._taken)
+            self._taken.add(number)
+        self.used.append(str(number))
+        return str(number)
+
+    def made(self) -> tuple[SettingChange, ...]:
+        if not self._made:
+            return ()
+        return (SettingChange(knob="iothread.count", value=str(self._count + self._made)),)
+
+
+def _pins(subject: Subject, threads: list[str], left: list[LeftAlone]) -> Iterator[SettingChange]:
+    """Pin new IOThreads to CPUs that no vCPU of this domain is pinned to; without such CPUs nothing is pinned."""
+    online = subject.host.online
+    if not threads:
+        return
+    if online is None or not subject.domain.pins:
+        left.append(LeftAlone(why=because(Reason.FREE_CPUS_UNKNOWN)))
+        return
+    taken = {cpu for what, places in subject.domain.pins if what != "emulator" for cpu in cpus_of(places)}
+    free = sorted(set(online) - taken)
+    for thread, cpu in zip(threads, free, strict=False):
+        yield SettingChange(knob="iothread.pin", at=f"iothread:{thread}", value=str(cpu))
+    if len(free) < len(threads):
+        left.append(LeftAlone(why=because(Reason.NO_FREE_CPU, count=len(threads) - len(free))))
+
+
+def cpus_of(places: str) -> frozenset[int]:
+    """Return the CPUs of a set as libvirt writes it: `0-3,^2,7`; empty for an invalid one."""
+    chosen: set[int] = set()
+    for word in places.split(","):
+        first, _, last = word.strip().lstrip("^").partition("-")
+        if not first.isdecimal() or len(first) > 5 or (last and (not last.isdecimal() or len(last) > 5)):
+            continue
+        span = set(range(int(first), int(last or first) + 1))
+        chosen = chosen - span if word.strip().startswith("^") else chosen | span
+    return frozenset(chosen)
+
 
 DIRTY_BYTES_MAX = 10 * 10**9
 """Ten seconds of a drive that writes 1 GB/s: a host that may hold more dirty pages stalls its guests for longer."""
@@ -109,3 +375,117 @@ def weight_without_effect(subject: Subject) -> Iterator[Seen]:
                 seen=f"a weight, and the scheduler below is {scheduler}",
                 advice="remove the weight, or set up bfq or io.cost",
             )
+
+
+COMPARED: tuple[str, ...] = (
+    "bus",
+    "format",
+    "cache",
+    "io",
+    "discard",
+    "detect_zeroes",
+    "iothread",
+    "mapping",
+    "queues",
+    "queue_size",
+    "limits",
+)
+"""The attributes of a disk that are compared between the running and the next configuration."""
+
+RING_OF_THE_LOOP = (10, 2)
+"""Since QEMU 10.2 the event loop itself runs on io_uring, so a ring proves nothing about a disk."""
+
+
+def differences(next_start: DomainDisk, live: DomainDisk, *, of: Sequence[str] = COMPARED) -> list[str]:
+    """Return the differences of two descriptions of one disk: `cache: writeback now, none after a power-off`."""
+    found = []
+    for name in of:
+        now, then = getattr(live, name), getattr(next_start, name)
+        if now != then and not (name == "cache" and cache_of(live) == cache_of(next_start)):
+            found.append(f"{name} {_word(now)} now, {_word(then)} after a power-off")
+    return found
+
+
+@rule(
+    "R80",
+    Severity.WARNING,
+    needs=(Need.STATE,),
+    takes=Change.POWEROFF,
+    source="libvirt: the live and the inactive configuration",
+)
+def waits_for_a_power_off(subject: Subject) -> Iterator[Seen]:
+    """The running VM and its configuration differ. A change of the configuration reaches the VM only when it is
+    switched off and on; a reboot from within is not enough, since QEMU keeps its command line. What was set on the
+    running VM alone is gone then.
+    """
+    if subject.running is None:
+        return
+    compared = [one for one in COMPARED if one != "limits"]  # of these R47 says more
+    live = {disk.target: disk for disk in subject.running.live.disks}
+    for disk in subject.disks:
+        now = live.get(disk.target)
+        changed = differences(disk, now, of=compared) if now is not None else ["it is not plugged in now"]
+        if changed:
+            yield Seen(at=disk, seen="; ".join(changed), advice="power the VM off and on when it suits")
+    for target in sorted(live.keys() - {disk.target for disk in subject.domain.disks}):
+        if live[target].holds_data:
+            yield Seen(
+                seen=f"{target} is plugged in now and gone after a power-off", advice="add it to the configuration"
+            )
+
+
+@rule(
+    "R13",
+    Severity.WARNING,
+    needs=(Need.ENGINE, Need.QEMU),
+    takes=Change.POWEROFF,
+    source="knobs 10.6 (tested): /proc/PID/fd, /proc/PID/maps",
+)
+def engine_not_in_force(subject: Subject) -> Iterator[Seen]:
+    """QEMU may fall back to worker threads without a message; results under the engine's name are then those of
+    threads.
+    """
+    running = subject.running
+    if running is None or running.rings is None or running.contexts is None:
+        return
+    old = subject.host.qemu is not None and subject.host.qemu < RING_OF_THE_LOOP
+    for disk in running.live.disks:
+        if disk.io == "io_uring" and disk.opened_here and running.rings == 0 and old:
+            yield Seen(
+                at=disk, seen="io=io_uring, and the process holds no io_uring", advice="look why; R12 lists causes"
+            )
+        if disk.io == "native" and disk.opened_here and running.contexts == 0:
+            yield Seen(
+                at=disk, seen="io=native, and the process has no AIO context", advice="look at fs.aio-nr, and why"
+            )
+
+
+@rule(
+    "R81",
+    Severity.WARNING,
+    needs=(Need.OPENED,),
+    takes=Change.POWEROFF,
+    source="/proc/PID/fdinfo (O_DIRECT), QEMU's command line",
+)
+def cache_not_in_force(subject: Subject) -> Iterator[Seen]:
+    """The image is open with another cache mode than the configuration says."""
+    if subject.running is None:
+        return
+    shown = {disk.target: disk for disk in subject.running.disks}
+    for disk in subject.running.live.disks:
+        found = shown.get(disk.target)
+        if found is None or found.direct is None:
+            continue
+        if found.direct != (cache_of(disk) in DIRECT_CACHES):
+            how = "with" if found.direct else "without"
+            yield Seen(
+                at=disk,
+                seen=f"cache={cache_of(disk)}, and the image is open {how} O_DIRECT",
+                advice="somebody changed it by QMP, or the filesystem does not do O_DIRECT",
+            )
+
+
+def _word(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join("=".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in value) or "unset"
+    return "unset" if value is None else str(value)

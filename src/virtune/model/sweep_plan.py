@@ -8,7 +8,7 @@ from virtune.model.goal import Limit
 RESOLUTION = 0.05
 """Neighbouring loads around a knee or a limit lie no further apart than this, so a point between is within 5 %."""
 
-LOADS_MAX = 30
+SWEEP_LOADS_MAX = 30
 """The most loads that a sweep chooses by itself; a curve that needs more is too noisy for another load to help."""
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arms: which stacks are compared, read from `--set`, `--vary` and `--arm` or from a plan file.
+"""Arms: which stacks are compared, read from `--set`, `--vary` and `--arm` or from a plan file. And the effective
+value of each option (the first layer that gives one, else the default) with its origin.
 
     --set disk.format=qcow2                     turns a knob of the base, which every arm starts from
     --vary disk.aio=threads,native,io_uring     one arm per value; several --vary give all combinations
@@ -12,7 +13,7 @@ Without a name for it, the first arm is the baseline.
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -21,11 +22,12 @@ from virtune.model.contradictions import contradictions
 from virtune.model.errors import PlanError
 from virtune.model.knob import Knob, describe_domain
 from virtune.model.knobs import BY_ID, matching
+from virtune.model.option import ChosenOption, Provenance, value_text
 from virtune.model.rig import OF_PASSED, PASSED_KNOB, RIGS, RigWord, read_rig, rig_words, rig_words_with_where
 from virtune.model.spelling import did_you_mean, quoted
 from virtune.model.stack import Stack, with_setting
 from virtune.model.study import Arm
-from virtune.model.study_options import NamedArm
+from virtune.model.study_options import ONE_QUESTION, OPTIONS, NamedArm, StudyOptions, options_of, was_said
 
 _KNOB_AT = {".".join(knob.place): knob.id for knob in BY_ID.values() if knob.place}
 _PLACE = re.compile(r"\b(?:pins|device|machine)\.\w+|^\w+(?= belongs to )")
@@ -297,3 +299,36 @@ def labels(varied: Sequence[tuple[str, tuple[str, ...]]]) -> Callable[[Sequence[
     if len(set(values)) == len(values) and all(_SPEAKING.fullmatch(value) and value not in _MUTE for value in values):
         return lambda own: "+".join(value for _, value in own)
     return lambda own: "+".join(f"{names.get(name, name)}={value}" for name, value in own)
+
+
+Sources = Mapping[str, Provenance]
+
+
+def layered(*layers: tuple[Provenance, StudyOptions]) -> tuple[StudyOptions, dict[str, Provenance]]:
+    """Merge layers of options, an earlier one over a later one, and return the values with their origins."""
+    options, sources = StudyOptions(), dict[str, Provenance]()
+    for provenance, layer in layers:
+        said = {name: getattr(layer, name) for name in OPTIONS if was_said(getattr(layer, name))}
+        taken = {name for name in said if name in sources}
+        if any(name in sources for name in ONE_QUESTION):
+            taken |= set(ONE_QUESTION)
+        new = {name: value for name, value in said.items() if name not in taken}
+        options = replace(options, **new)
+        sources |= dict.fromkeys(new, provenance)
+    return options, sources
+
+
+def recorded(
+    verb: str, options: StudyOptions, sources: Sources, values: Mapping[str, object]
+) -> tuple[ChosenOption, ...]:
+    """Return the value of each option of a verb, as text, with its origin; options without a value are left out.
+    `values` are the study's final values, where these depend on more than the options given.
+    """
+    found = []
+    for name, row in options_of(verb).items():
+        said = getattr(options, name)
+        value = values.get(name, said if was_said(said) else row.default_for(verb))
+        if was_said(value):
+            text = value_text(row.takes, value)
+            found.append(ChosenOption(name=name, value=text, source=sources.get(name, Provenance.DEFAULT)))
+    return tuple(found)

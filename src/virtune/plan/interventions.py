@@ -19,7 +19,7 @@ from virtune.model.stack import LIMITS, Stack, setting_of, with_setting
 from virtune.model.study import Arm
 from virtune.model.workload import Workload
 from virtune.plan.arms import objections
-from virtune.plan.thresholds import parse_condition
+from virtune.plan.goal import parse_condition
 
 Changes = tuple[tuple[str, str | None], ...]
 """Knobs and the values that they get; None is QEMU's default. A value in braces is filled in from the diagnosis."""

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The space of a search: the knobs that this host's QEMU supports, as the user varies and fixes them.
+"""The space of a search: the knobs that this host's QEMU supports, as the user varies and fixes them; the next block
+of its trials, a function of its results so far and of its seed; and proposals for a race in a space that is too
+large to race all configurations, by Optuna's TPE sampler.
 
     --vary disk.aio=threads,native   these values         --vary disk.aio     all values that the host has
     --fix disk.cache=none            one value, everywhere, the baseline included
@@ -7,25 +9,35 @@
 
 Without `--vary` the knobs of the rig's path are varied that a disk can change without a new image. What contradicts
 itself is removed with QEMU's reason, and what promises another durability than asked for is kept apart.
+
+The sampler decides nothing: its proposals have to win the race.
 """
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from random import Random
+from typing import TYPE_CHECKING, Any
 
 from virtune.model.durability import Promise, durability_of
 from virtune.model.errors import PlanError
-from virtune.model.knob import Answer, Choice, Knob, Support, Switch
+from virtune.model.knob import Answer, Choice, Knob, Number, Size, Support, Switch
 from virtune.model.knobs import BY_ID, whole_plot
 from virtune.model.reason import Reason, Why, because
-from virtune.model.search import Factor, Removed
+from virtune.model.search import FIRST_ROUND, Factor, Phase, Removed, Search
 from virtune.model.space import Apart, Space
 from virtune.model.spelling import quoted
 from virtune.model.stack import DIRECT_CACHES, POLL_DEFAULT_NS, Stack
-from virtune.model.study import Arm
+from virtune.model.study import Arm, Study, Trial
+from virtune.model.tuning import Tuning
 from virtune.model.units import Bytes, format_bytes
 from virtune.plan.arms import apply_settings, labels, objections, parse_setting
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
 
 BASELINE = "baseline"
 """The name of the arm that is there now."""
@@ -350,3 +362,182 @@ def _labels(factors: Sequence[Factor]) -> Callable[[Sequence[tuple[str, str]]], 
     varied = {one.knob for one in factors if len(one.values) > 1} or {one.knob for one in factors}
     label = labels([(factor.knob, factor.values) for factor in factors if factor.knob in varied])
     return lambda own: label([pair for pair in own if pair[0] in varied])
+
+
+TRIES_FROM = 100
+"""Of spaces with more configurations than this not all are raced."""
+
+TRIES = 64
+"""The number that is raced: 64 are decided in half an hour on a noisy host."""
+
+ASKS_MAX = 50
+"""After so many proposals that are impossible or were tried already, one is drawn at random."""
+
+Values = Mapping[str, str]
+"""The value of each factor, by knob, as it is written."""
+
+
+def tries_for(ranked: int) -> int | None:
+    """Return how many of so many configurations are raced; None for all."""
+    return TRIES if ranked > TRIES_FROM else None
+
+
+def proposals(study: Study, known: Tuning, *, block: int) -> tuple[str, ...]:
+    """Return the arms that join the race in its `block`: the number wanted, none that was tried."""
+    search = study.search
+    if search is None or not known.wanted:
+        return ()
+    chance = Random(f"{study.seed}/{block}/join")  # noqa: S311 - a fair choice, not a secret
+    tried = {arm for arm, _ in known.levels} | {one.arm for one in known.standing.runners}
+    left = [arm for arm in search.ranked if arm not in tried | {study.baseline}]
+    if not tried:
+        first = [study.baseline] if study.baseline in search.ranked else []
+        return (*first, *chance.sample(left, min(known.wanted, len(left))))
+    found = list(dict.fromkeys(_asked(study, search, known, set(left), seed=chance.randrange(2**31))))
+    rest = [arm for arm in left if arm not in found]
+    return (*found, *chance.sample(rest, min(len(rest), known.wanted - len(found))))
+
+
+def _asked(study: Study, search: Search, known: Tuning, left: set[str], *, seed: int) -> Iterator[str]:
+    """Yield Optuna's proposals among the remaining arms."""
+    # it takes half a second to load, and most searches race all configurations
+    import optuna
+    from optuna.trial import TrialState, create_trial
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    scales = {factor.knob: _scale(factor) for factor in search.factors}
+    names = {effective(study.arm(name).stack): name for name in search.ranked}
+    base = _base(study, search)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True, n_startup_trials=1)
+    asked = optuna.create_study(direction="maximize", sampler=sampler)
+    for arm, level in known.levels:
+        params = _params(dict(study.arm(arm).settings), search.factors)
+        if params is not None:
+            asked.add_trial(create_trial(params=params, distributions=scales, value=level))
+    count = 0
+    for _ in range(ASKS_MAX * known.wanted):
+        trial = asked.ask(scales)
+        own = meaningful(tuple((one.knob, _value(one, trial.params[one.knob])) for one in search.factors), base)
+        name = names.get(effective(apply_settings(base, [f"{knob}={value}" for knob, value in own])[0]))
+        if name is None or name not in left:
+            asked.tell(trial, state=TrialState.FAIL)
+            continue
+        left.discard(name)
+        yield name
+        count += 1
+        if count == known.wanted:
+            return
+
+
+def _base(study: Study, search: Search) -> Stack:
+    """Return the stack with the fixed settings, which all configurations vary."""
+    varied = {factor.knob for factor in search.factors}
+    some = next(name for name in search.ranked if name != study.baseline)
+    fixed = [f"{knob}={value}" for knob, value in study.arm(some).settings if knob not in varied]
+    return apply_settings(Stack(), fixed)[0]
+
+
+def _ordered(factor: Factor) -> bool:
+    return len(factor.values) > 2 and isinstance(BY_ID[factor.knob].domain, Number | Size)
+
+
+def _scale(factor: Factor) -> "BaseDistribution":
+    """Return a factor as an Optuna distribution: numbers by their rank, so that neighbouring values are close, else
+    categories.
+    """
+    from optuna.distributions import CategoricalDistribution, IntDistribution
+
+    return IntDistribution(0, len(factor.values) - 1) if _ordered(factor) else CategoricalDistribution(factor.values)
+
+
+def _ranked(factor: Factor) -> list[str]:
+    knob = BY_ID[factor.knob]
+    return sorted(factor.values, key=lambda text: int(knob.read(text)))
+
+
+def _value(factor: Factor, found: Any) -> str:
+    return _ranked(factor)[found] if _ordered(factor) else str(found)
+
+
+def _params(settings: Values, factors: tuple[Factor, ...]) -> dict[str, Any] | None:
+    """Return an arm as Optuna parameters; a setting without effect gets any value.
+
+    None for a baseline with values outside the space.
+    """
+    found: dict[str, Any] = {}
+    for factor in factors:
+        value = settings.get(factor.knob, factor.values[0])
+        if value not in factor.values:
+            return None
+        found[factor.knob] = _ranked(factor).index(value) if _ordered(factor) else value
+    return found
+
+
+def next_block(study: Study, known: Tuning, *, rounds: int, trials: int) -> tuple[Trial, ...]:
+    """Return the trials of the next block, none when the search is over.
+
+    `rounds` of the present phase are complete, and `trials` in all. The block depends on these only, so a search that
+    was killed in the middle of a block gets the same block again.
+    """
+    if known.finished:
+        return ()
+    number = FIRST_ROUND[known.phase] + rounds
+    arms = _arms(study, known, rounds)
+    anew = _first_of_plots(study, arms) if known.phase is Phase.RACE else frozenset()
+    pairs = [(arm, workload.name) for arm in arms for workload in study.workloads]
+    return tuple(
+        Trial(
+            number=trials + index,
+            round=number,
+            arm=arm,
+            workload=workload,
+            restart=arm in anew and workload == study.workloads[0].name,
+        )
+        for index, (arm, workload) in enumerate(pairs, 1)
+    )
+
+
+def _arms(study: Study, known: Tuning, rounds: int) -> Sequence[str]:
+    winner = known.winner or study.baseline
+    match known.phase:
+        case Phase.PROBE:
+            return [study.baseline]
+        case Phase.RACE:
+            if known.wanted:
+                leader = [known.standing.leader] if known.standing.leader else []
+                return list(_shuffled(study, [*leader, *proposals(study, known, block=rounds)], rounds))
+            return list(_shuffled(study, known.standing.up_next, rounds))
+        case Phase.CONFIRM:
+            # A B B A: linear drift affects both alike
+            return [winner, study.baseline] if rounds % 2 else [study.baseline, winner]
+        case Phase.SOAK:
+            count = -(-int(study.search.soak_seconds) // 10) if study.search else 1
+            return [winner] if rounds < count else [study.baseline]
+
+
+def _shuffled(study: Study, arms: Sequence[str], block: int) -> Iterator[str]:
+    """Yield the arms in random order, grouped by what the rig can swap without a new process (a split plot).
+
+    Groups and the arms within them are shuffled in each block: the cost of a new process is paid once per group and
+    block, and the random effect of its start is drawn again each time.
+    """
+    chance = Random(f"{study.seed}/{block}")  # noqa: S311 - a fair order, not a secret
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for name in sorted(arms):
+        groups.setdefault(whole_plot(study.arm(name).stack), []).append(name)
+    for group in chance.sample(list(groups.values()), len(groups)):
+        yield from chance.sample(group, len(group))
+
+
+def _first_of_plots(study: Study, arms: Sequence[str]) -> frozenset[str]:
+    """Return the arms that begin a whole plot in a block with several.
+
+    The process is restarted there even where the block before ended with the same plot; otherwise two blocks would
+    share a start's random effect, and blocks must be independent.
+    """
+    plots = [whole_plot(study.arm(name).stack) for name in arms]
+    if len(set(plots)) < 2:
+        return frozenset()
+    return frozenset(name for name, one, before in zip(arms, plots, [None, *plots], strict=False) if one != before)

@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables: studies, their trials, the raw captures and the measurements derived from them.
+"""The tables: studies, their trials, the raw captures and the measurements derived from them; the SQL views for
+other tools: one row for each study, trial, measured value and verified setting; and what SQLite and PostgreSQL do
+differently: how a store is opened, made and read, and what their errors mean.
 
 History of the format (kept in `PRAGMA user_version` on SQLite, in the table `virtune_store` on PostgreSQL):
 
 1  first version
 2  two indexes from which studies are counted; studies of other hosts under `HOST/STUDY`
 3  what the report of a fleet needs of each study
+
+They are made when a store is opened for writing, and anew where their text has changed; no table is touched, so that
+they are no new format, and a store without them is read as before.
 """
 
-from sqlalchemy import (
-    Column,
-    ForeignKey,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-    UniqueConstraint,
-)
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import sqlalchemy as sa
+from sqlalchemy import Column, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Table, UniqueConstraint
 from sqlalchemy.types import TypeEngine
+
+from virtune.model.errors import StoreError
+from virtune.model.metric import METRICS
 
 FORMAT = 3
 
@@ -106,3 +109,150 @@ SUMMARIES = Table(
     Column("attempts", Integer, nullable=False),
     Column("summary", String, nullable=False),
 )
+
+
+class Backend(Protocol):
+    """One kind of database. `name` is what messages call the place, `writable` whether it takes measurements,
+    `summarises` whether a reader may see what is worked out of them.
+    """
+
+    name: str
+    writable: bool
+    summarises: bool
+    engine: sa.Engine
+    hint: str
+
+    def open(self, *, reading: bool) -> int:
+        """Connect and return the number of the store's format, 0 for a new one. Raises StoreError."""
+
+    def transaction(self, *, writing: bool) -> AbstractContextManager[sa.Connection]:
+        """Begin a transaction that ends with the block. One that reads sees the store as it was at its first query,
+        whatever others write meanwhile; one that writes may wait for others first.
+        """
+
+    def alone(self, db: sa.Connection, name: str = "") -> None:
+        """Keep what is called so to this writing transaction until it ends; without a name the store's making."""
+
+    def format_of(self, db: sa.Connection) -> int:
+        """Return the number of the store's format."""
+
+    def tables(self, db: sa.Connection) -> Mapping[str, set[str]]:
+        """Return the columns of every table where the store's would be."""
+
+    def make(self, db: sa.Connection) -> None:
+        """Make the tables of a new store."""
+
+    def set_format(self, db: sa.Connection, number: int) -> None:
+        """Note the format of the store."""
+
+    def changed_views(self, db: sa.Connection) -> Sequence[str]:
+        """Return the SQL views that are missing or are not as they are today."""
+
+    def make_views(self, db: sa.Connection) -> None:
+        """Make those views."""
+
+    def settle(self) -> None:
+        """Do what a store that was made just now needs and no transaction can do."""
+
+    def has_words(self, column: sa.Column[str], words: str) -> sa.ColumnElement[bool]:
+        """Return the condition that a text has these words in it, in small letters or capitals."""
+
+    def without_distributions(self, column: sa.Column[str]) -> sa.ColumnElement[str]:
+        """Return a measurement's text without its distributions, which are most of it."""
+
+    def put(self, table: sa.Table, row: Mapping[str, Any], key: Sequence[str]) -> sa.Insert:
+        """Return what stores a row in the place of one with the same key."""
+
+    def put_new(self, table: sa.Table) -> sa.Insert:
+        """Return what stores rows where there are none with the same key."""
+
+    def claimed(self, name: str, *, wait: bool) -> AbstractContextManager[bool]:
+        """Keep what is called so for this process during the block, and give whether it does; with `wait` it does as
+        soon as no other process keeps it. A claim ends with its process.
+        """
+
+    def explained(self, error: BaseException) -> StoreError:
+        """Say a database's error in one sentence."""
+
+
+def is_ours(found: Mapping[str, set[str]], *, format_number: int) -> bool:
+    """Whether tables are those of a store and not of another program, which may use the same names. Only a new
+    store, or one that a killed virtune left, has no number of a format yet, and not all of its tables.
+    """
+    wanted = {name for name in METADATA.tables if ADDED.get(name, 1) <= format_number}
+    ours = wanted <= found.keys() if format_number else found.keys() <= METADATA.tables.keys()
+    known = found.keys() & METADATA.tables.keys()
+    return ours and all({*METADATA.tables[name].columns.keys()} <= found[name] for name in known)
+
+
+_UNITS = " ".join(f"WHEN '{one.id}' THEN '{one.unit}'" for one in METRICS)
+
+_NEWEST = """
+    JOIN measurements AS m ON m.trial_id = t.id
+        AND m.method = (SELECT max(o.method) FROM measurements AS o WHERE o.trial_id = t.id)
+        AND json_valid(m.measurement)
+"""
+
+_LAST = "t.attempt = (SELECT max(o.attempt) FROM trials AS o WHERE o.study_id = t.study_id AND o.number = t.number)"
+
+_VALID = """NOT EXISTS (
+    SELECT 1 FROM json_each(m.measurement, '$.remarks') AS r WHERE json_extract(r.value, '$.weight') = 'invalid')"""
+
+_HOST = "CASE instr({0}, '/') WHEN 0 THEN '' ELSE substr({0}, 1, instr({0}, '/') - 1) END AS host"
+"""The other host that measured a study; empty for this one."""
+
+_STUDY = "substr({0}, instr({0}, '/') + 1) AS study"
+
+_OF_STUDY = f"{_HOST.format('s.id')}, {_STUDY.format('s.id')}"
+_OF_TRIAL = f"{_HOST.format('t.study_id')}, {_STUDY.format('t.study_id')}"
+
+VIEWS = {
+    "view_studies": f"""
+SELECT {_OF_STUDY}, s.kind, s.created, s.finished,
+    json_extract(s.study, '$.title') AS title, json_extract(s.study, '$.metric') AS metric,
+    json_extract(s.study, '$.baseline') AS baseline, json_extract(s.study, '$.seconds') AS seconds,
+    (SELECT count(DISTINCT t.number) FROM trials AS t WHERE t.study_id = s.id AND t.failure IS NULL) AS trials_done,
+    (SELECT count(*) FROM trials AS t WHERE t.study_id = s.id AND t.failure IS NOT NULL) AS attempts_failed
+FROM studies AS s WHERE json_valid(s.study)
+""",  # noqa: S608 - of constants
+    "view_trials": f"""
+SELECT {_OF_TRIAL}, t.number AS trial, t.attempt, t.round, t.workload, t.arm, t.ended, t.failure, m.method,
+    m.measurement IS NOT NULL AND {_LAST} AND {_VALID} AS counts
+FROM trials AS t LEFT {_NEWEST.strip()}
+""",  # noqa: S608 - of constants
+    "view_values": f"""
+SELECT {_OF_TRIAL}, s.kind, t.number AS trial, t.attempt, t.round, t.workload, t.arm, t.ended,
+    {_LAST} AND {_VALID} AS counts, m.method, json_extract(v.value, '$[0]') AS metric,
+    CASE json_extract(v.value, '$[0]') {_UNITS} ELSE '' END AS unit, json_extract(v.value, '$[1]') AS value
+FROM trials AS t {_NEWEST.strip()}
+    JOIN studies AS s ON s.id = t.study_id, json_each(m.measurement, '$.values') AS v
+""",  # noqa: S608 - of constants
+    "view_settings": f"""
+SELECT {_OF_TRIAL}, t.number AS trial, t.attempt, t.workload, t.arm,
+    json_extract(c.value, '$.setting') AS setting, json_extract(c.value, '$.asked') AS requested,
+    json_extract(c.value, '$.found') AS found, json_extract(c.value, '$.proof') AS proof,
+    CASE WHEN json_extract(c.value, '$.found') IS NULL THEN 'unverified'
+        WHEN json_extract(c.value, '$.found') = json_extract(c.value, '$.asked') THEN 'verified'
+        ELSE 'differs' END AS state
+FROM trials AS t, json_each(CASE WHEN json_valid(t.in_force) THEN t.in_force ELSE '{{}}' END, '$.checks') AS c
+""",  # noqa: S608 - of constants
+}
+"""Every view by its name with its query. Values are in base units (ns, bytes, 1/s, CPU seconds per I/O)."""
+
+
+def changed_sqlite_views(db: sa.Connection) -> list[str]:
+    """Return the views that a store does not have as they are here; a table of the same name is left alone."""
+    rows = db.exec_driver_sql("SELECT name, type, sql FROM sqlite_master WHERE name LIKE 'view\\_%' ESCAPE '\\'")
+    known = {name: (kind, text) for name, kind, text in rows}
+    return [name for name in VIEWS if known.get(name, ("view", ""))[0] == "view" and known.get(name) != _made(name)]
+
+
+def make_sqlite_views(db: sa.Connection) -> None:
+    """Make the views that a store does not have as they are here."""
+    for name in changed_sqlite_views(db):
+        db.exec_driver_sql(f"DROP VIEW IF EXISTS {name}")
+        db.exec_driver_sql(_made(name)[1])
+
+
+def _made(name: str) -> tuple[str, str]:
+    return "view", f"CREATE VIEW {name} AS {VIEWS[name].strip()}"

@@ -15,9 +15,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
 
 from virtune.model.errors import ReadOnlyStoreError, StoreError
-from virtune.store.rows import text_of
-from virtune.store.schema import DISTRIBUTIONS, METADATA, indexes_for
-from virtune.store.views import changed_sqlite_views, make_sqlite_views
+from virtune.store.queries import text_of
+from virtune.store.schema import DISTRIBUTIONS, METADATA, changed_sqlite_views, indexes_for, make_sqlite_views
 
 indexes_for("sqlite")
 

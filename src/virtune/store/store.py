@@ -29,29 +29,32 @@ from virtune.model.measurement import Measurement
 from virtune.model.store_place import DatabaseUrl, StorePlace
 from virtune.model.study import Study
 from virtune.plan.codec import study_to_json
-from virtune.store.backend import Backend, is_ours
 from virtune.store.queries import (
     NEWEST_FIRST,
+    SEPARATOR,
+    PackedCapture,
     attempt_of,
     by_method,
+    capture_of,
     ended_of,
-    listed_rows,
-    put_measurement,
-    put_study,
-    put_trial,
-    trials_of,
-)
-from virtune.store.rows import SEPARATOR, PackedCapture, capture_of, facts_of, listed, own_id, record_of
-from virtune.store.schema import ADDED, CAPTURES, FORMAT, MEASUREMENTS, STUDIES, TRIALS
-from virtune.store.summaries import (
+    facts_of,
     finished_of,
     finished_rows,
     forget_summary,
+    listed,
+    listed_rows,
+    own_id,
+    put_measurement,
     put_questions,
+    put_study,
     put_summary,
+    put_trial,
     question_of,
+    record_of,
     summaries_of,
+    trials_of,
 )
+from virtune.store.schema import ADDED, CAPTURES, FORMAT, MEASUREMENTS, STUDIES, TRIALS, Backend, is_ours
 
 _APART = "`--store FILE` keeps them apart"
 

@@ -29,7 +29,7 @@ from virtune.analyse.trial.rejection import pardons
 from virtune.model.evidence import StudyRecord
 from virtune.model.reason import Reason, Why, because
 from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
-from virtune.model.sweep_plan import LOADS_MAX, RESOLUTION, SweepPlan
+from virtune.model.sweep_plan import RESOLUTION, SWEEP_LOADS_MAX, SweepPlan
 
 NEAR_SATURATION = 1.3
 """Loads up to this factor above the lowest unmet load give the saturation; far above it a stack may do worse."""
@@ -113,7 +113,7 @@ def _points(record: StudyRecord, plan: SweepPlan) -> Iterator[LoadPoint]:
 
 def _beyond(points: Sequence[LoadPoint], plan: SweepPlan) -> tuple[float | None, float | None]:
     """Return the next load needed above all others, and the next one below all others; None where none is needed."""
-    if len(points) >= LOADS_MAX:
+    if len(points) >= SWEEP_LOADS_MAX:
         return None, None
     broken = plan.limit is not None and _rising([_excess(one) for one in points])[-1] > 0
     above = points[-1].offered * GROWTH if points[-1].met and not broken else None
@@ -123,7 +123,7 @@ def _beyond(points: Sequence[LoadPoint], plan: SweepPlan) -> tuple[float | None,
 
 def _gaps(points: Sequence[LoadPoint], plan: SweepPlan) -> Iterator[tuple[float, float]]:
     """Yield the pairs of neighbours between which more loads are needed."""
-    if len(points) >= LOADS_MAX:
+    if len(points) >= SWEEP_LOADS_MAX:
         return
     wanted: set[int] = set()  # of each pair the lower one
     if plan.limit is not None:

@@ -44,7 +44,7 @@ class ResultOutput:
         """Read it from what click parsed, and take the conditions out of that; raises where a file cannot be
         written.
         """
-        from virtune.plan.thresholds import parse_conditions
+        from virtune.plan.goal import parse_conditions
 
         out = cls(
             conditions=parse_conditions(_written_out(words.pop("fail_if", ()))),

@@ -5,10 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from virtune.advise.audit import audit, rules
-from virtune.advise.consequences import Consequences
-from virtune.advise.flash import NAME, flash
-from virtune.advise.limits import lifting, limits_now, limits_of, told
+from virtune.advise.audit import Consequences, audit, rules
+from virtune.advise.device import lifting, limits_now, limits_of, told
+from virtune.advise.placement import NAME, flash
 from virtune.dialects.text.masking import masked
 from virtune.flows.domains.difference import unified
 from virtune.flows.domains.domains import FoundDomain

@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 
-from virtune.advise.running import differences
+from virtune.advise.placement import differences
 from virtune.apply.journal import Entry, Plug
 from virtune.apply.libvirt import LibvirtDomain, exchange, plug_in, plugged, require_spare, unplug
 from virtune.dialects.libvirt.domain import disk_text, read_domain

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from virtune.advise.audit import audit, rules
-from virtune.advise.running import differences
+from virtune.advise.placement import differences
 from virtune.apply.health import read_sign, require_tellable, wait_until_well
 from virtune.apply.journal import Entry, Journal, Restart, Step
 from virtune.apply.libvirt import LibvirtDomain, Power, StillRunningError

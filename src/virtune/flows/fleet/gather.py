@@ -17,7 +17,7 @@ from virtune.model.errors import VirtuneError
 from virtune.model.fleet import FleetHost, Unreached
 from virtune.model.store_place import StorePlace
 from virtune.report.json.listing import LIST
-from virtune.store.rows import SEPARATOR
+from virtune.store.queries import SEPARATOR
 from virtune.store.store import Store
 
 BUNDLE_MAX = 256 * 1024**2

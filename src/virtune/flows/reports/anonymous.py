@@ -17,7 +17,7 @@ from virtune.model.knobs import KNOBS
 from virtune.model.measurement import Measurement
 from virtune.model.metric import METRICS
 from virtune.plan.codec import study_from_json, study_to_json
-from virtune.store.rows import dump, load
+from virtune.store.queries import dump, load
 from virtune.store.store import Store
 
 

@@ -20,7 +20,7 @@ from virtune.model.remark import Remark, Weight
 from virtune.model.rig import METAL, read_rig
 from virtune.model.study import Study, StudyKind
 from virtune.model.study_options import OPTIONS, StudyOptions
-from virtune.plan.chosen import layered, recorded
+from virtune.plan.arms import layered, recorded
 from virtune.probe.neighbours import look, neighbours
 from virtune.store.store import Store
 

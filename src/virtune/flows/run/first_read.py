@@ -13,7 +13,7 @@ from virtune.model.event import Event, Noticed, StepEnded, StepProgressed, StepS
 from virtune.model.stack import Stack
 from virtune.model.study import FirstRead, Study
 from virtune.model.units import format_bytes, format_seconds
-from virtune.plan.forecast import first_read_seconds_max
+from virtune.plan.trials import first_read_seconds_max
 
 _TOLD_SECONDS = 2.0
 """What is over sooner is not announced."""

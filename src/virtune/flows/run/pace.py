@@ -15,8 +15,15 @@ from virtune.model.event import TrialPlace
 from virtune.model.facts import Unknown
 from virtune.model.stack import Disk, Stack
 from virtune.model.study import Study, Trial
-from virtune.plan.forecast import NOTHING_SEEN, SeenCosts, attempts_for, beside_seconds, setup_seconds, trial_seconds
-from virtune.plan.interleave import most_rounds
+from virtune.plan.trials import (
+    NOTHING_SEEN,
+    SeenCosts,
+    attempts_for,
+    beside_seconds,
+    most_rounds,
+    setup_seconds,
+    trial_seconds,
+)
 from virtune.probe.host import busy_facts
 
 _BUSY_PERCENT = 40.0

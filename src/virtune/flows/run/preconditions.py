@@ -18,7 +18,7 @@ from virtune.model.errors import MissingToolError, PreconditionError, RefusedTar
 from virtune.model.event import Event, Noticed
 from virtune.model.stack import WRITABLE
 from virtune.model.study import Study
-from virtune.plan.guest_system import system_words
+from virtune.plan.guests import system_words
 from virtune.probe.access import why_exchangeable
 
 

@@ -42,12 +42,20 @@ from virtune.model.study_options import (
 from virtune.model.units import format_seconds
 from virtune.model.verdict import fewest_planned
 from virtune.model.workload import Workload
-from virtune.plan.arms import arm_as_written, arms_from_vary, base_stack, check_arms, choose_baseline
-from virtune.plan.chosen import Sources, layered, recorded
-from virtune.plan.forecast import round_seconds
-from virtune.plan.guest_system import with_system
+from virtune.plan.arms import (
+    Sources,
+    arm_as_written,
+    arms_from_vary,
+    base_stack,
+    check_arms,
+    choose_baseline,
+    layered,
+    recorded,
+)
+from virtune.plan.guests import with_system
 from virtune.plan.loads import read_loads
 from virtune.plan.planfile import read_plan
+from virtune.plan.trials import round_seconds
 from virtune.probe.reading import read_up_to
 from virtune.report.json.host import probe_document
 from virtune.virsh import default_uri

@@ -14,7 +14,7 @@ from virtune.flows.run.trial import Tools
 from virtune.model.errors import PreconditionError, RigError
 from virtune.model.event import Event
 from virtune.model.study import Study
-from virtune.plan.fit import require_fit
+from virtune.plan.guests import require_fit
 from virtune.shell import Warden
 
 

@@ -61,11 +61,9 @@ from virtune.model.result import Result
 from virtune.model.stack import Disk
 from virtune.model.study import Study, Trial
 from virtune.model.units import format_share
-from virtune.plan.fit import clients_for, loads_virtqueues, require_fit
-from virtune.plan.forecast import SeenCosts, round_seconds
-from virtune.plan.interleave import propose
+from virtune.plan.guests import clients_for, loads_virtqueues, require_fit
 from virtune.plan.loads import disturbed_probes, settled, with_loads
-from virtune.plan.looks import looked_at, plan_done
+from virtune.plan.trials import SeenCosts, looked_at, plan_done, propose, round_seconds
 from virtune.probe.kernel import try_io_uring
 from virtune.store.store import Store
 

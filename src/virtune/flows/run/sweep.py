@@ -21,9 +21,9 @@ from virtune.model.evidence import StudyRecord
 from virtune.model.study import Study
 from virtune.model.sweep import LoadSweep
 from virtune.model.sweep_plan import SweepPlan
-from virtune.plan.forecast import SeenCosts
 from virtune.plan.goal import parse_limit
-from virtune.plan.sweep import FIRST_SHARES, next_step, sweep_study
+from virtune.plan.loads import FIRST_SHARES, next_step, sweep_study
+from virtune.plan.trials import SeenCosts
 from virtune.store.store import Store
 
 LIKELY_LOADS = 5

@@ -39,7 +39,7 @@ from virtune.model.study import FirstRead, Study, Trial
 from virtune.model.verification import not_shown_checks
 from virtune.model.workload import Workload
 from virtune.plan.guests import guest_seed, share_of
-from virtune.plan.interleave import trial_seed
+from virtune.plan.trials import trial_seed
 from virtune.probe.devices import backing_of, loop_file
 from virtune.shell import Warden
 

@@ -47,8 +47,8 @@ from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial
 from virtune.model.tuning import Tuning
 from virtune.model.units import format_seconds, format_share
-from virtune.plan.forecast import NOTHING_SEEN, SeenCosts, attempts_for, trial_seconds
-from virtune.plan.search import next_block
+from virtune.plan.space import next_block
+from virtune.plan.trials import NOTHING_SEEN, SeenCosts, attempts_for, trial_seconds
 from virtune.store.store import Store
 
 _MANY = 100

@@ -24,11 +24,10 @@ from virtune.model.space import Apart, Space
 from virtune.model.study import Study, StudyKind
 from virtune.model.study_options import OPTIONS, SPREAD_SECONDS, StudyOptions
 from virtune.model.units import format_seconds
-from virtune.plan.chosen import layered, recorded
+from virtune.plan.arms import layered, recorded
 from virtune.plan.goal import parse_goal
-from virtune.plan.guest_system import with_system
-from virtune.plan.propose import tries_for
-from virtune.plan.space import Asked, Host, emulators_of, space_of
+from virtune.plan.guests import with_system
+from virtune.plan.space import Asked, Host, emulators_of, space_of, tries_for
 from virtune.probe.kernel import try_io_uring
 from virtune.probe.qemu_knobs import ask_daemon, ask_emulator
 

@@ -20,7 +20,7 @@ from virtune.model.errors import PlanError, ReadError, StoreError
 from virtune.model.evidence import Capture, StudyRecord, TrialRecord
 from virtune.model.study import Study
 from virtune.plan.codec import study_from_json, study_to_json
-from virtune.store.rows import PackedCapture, dump, load, packer, require_sound
+from virtune.store.queries import PackedCapture, dump, load, packer, require_sound
 from virtune.store.store import Store
 
 STUDY = "study.json"

@@ -10,7 +10,7 @@ from virtune.model.errors import StoreError
 from virtune.model.evidence import Listed
 from virtune.model.facts import Unknown
 from virtune.model.study import Study
-from virtune.plan.forecast import NOTHING_SEEN, SeenCosts, TimedStudy, kind_of, seen_of
+from virtune.plan.trials import NOTHING_SEEN, SeenCosts, TimedStudy, kind_of, seen_of
 from virtune.probe.cpu import cpu_facts
 from virtune.store.store import Store
 

@@ -1,18 +1,124 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forecast how long trials take: their planned time, the overhead of each, and how many have to be repeated.
+"""The trials of a study: their order (every arm under every workload once per round, so that drift affects all of
+them alike), the interim looks of a comparison with a planned end, with the share of the plan done at each, and a
+forecast of how long they take: their planned time, the overhead of each, and how many have to be repeated.
 
 A rig's overhead is in its row (`model.rig`), as measured on one host; measurements of this host in the store are
 preferred.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from random import Random
 from statistics import fmean, median
 
+from virtune.model.errors import PlanError
 from virtune.model.rig import RIGS
 from virtune.model.stack import Stack
-from virtune.model.study import Study
+from virtune.model.study import Study, Trial
+
+TRIALS_MAX = 100_000
+"""At three seconds each this is more than three days; a plan with more is taken for a mistake."""
+
+
+def trials(
+    arms: Sequence[str], workloads: Sequence[str], *, rounds: int, seed: int, restart: bool = False
+) -> tuple[Trial, ...]:
+    """Plan the trials: `rounds` complete blocks of every arm under every workload, every other one in a new random
+    order and the one after it in the reverse of that, so that no arm gains by its place in a round.
+
+    The same seed gives the same order, and more rounds go on where fewer ended. `restart`: each in a new process.
+    """
+    if not arms or not workloads or rounds < 1:
+        raise PlanError("a study needs an arm, a workload and a round")
+    count = len(arms) * len(workloads) * rounds
+    if count > TRIALS_MAX:
+        raise PlanError(f"{count:,} trials are more than {TRIALS_MAX:,}", hint="fewer rounds, arms or workloads")
+    pairs = [(arm, workload) for arm in arms for workload in workloads]
+    if len(set(pairs)) < len(pairs):
+        raise PlanError("two arms, or two workloads, have the same name")
+    chance = Random(seed)  # noqa: S311 - a fair order, not a secret
+    order: list[tuple[int, str, str]] = []
+    places = pairs
+    for block in range(1, rounds + 1):
+        places = chance.sample(pairs, len(pairs)) if block % 2 else places[::-1]
+        order += ((block, *pair) for pair in places)
+    return tuple(
+        Trial(number=number, round=block, arm=arm, workload=workload, restart=restart)
+        for number, (block, arm, workload) in enumerate(order, 1)
+    )
+
+
+def propose(
+    study: Study,
+    *,
+    rounds: int,
+    workloads: Collection[str],
+    without: Collection[tuple[str, str]] = (),
+    restart: bool = False,
+) -> tuple[Trial, ...]:
+    """Return the trials of the next `rounds` rounds of these workloads, after those in `study.trials`; none when the
+    study's rounds are used up.
+
+    The same seed gives the same order, in however many steps it is requested; a workload that needs no more trials,
+    or an arm under one (`without`), leaves the order of the others as it is.
+    """
+    begun = study.rounds_begun
+    names = [arm.name for arm in study.arms], [workload.name for workload in study.workloads]
+    last = min(begun + rounds, most_rounds(study))
+    if last <= begun:
+        return ()
+    drawn = trials(*names, rounds=last, seed=study.seed, restart=restart)
+    wanted = (trial for trial in drawn if trial.round > begun and trial.workload in workloads)
+    next_ones = (trial for trial in wanted if (trial.arm, trial.workload) not in without)
+    return tuple(replace(trial, number=number) for number, trial in enumerate(next_ones, len(study.trials) + 1))
+
+
+def most_rounds(study: Study) -> int:
+    """Return the most rounds of a study: the requested ones, and for a comparison at most the allowed number of
+    trials.
+
+    A comparison ends when it is decided or out of time, so a limit that is never reached does no harm.
+    """
+    allowed = TRIALS_MAX // max(1, len(study.arms) * len(study.workloads))
+    return min(study.rounds, allowed) if study.sequential else study.rounds
+
+
+def trial_seed(study_seed: int, block: int) -> int:
+    """Return the seed of all loads of one round: equal offsets for every arm, new ones in the next round."""
+    return study_seed + block
+
+
+LOOKS_APART = 0.02
+"""Looks are at least this share of the earlier rounds apart, so up to 50 rounds there is one after every round: more
+looks would hardly decide earlier, and each takes computing time.
+"""
+
+
+def plan_done(study: Study, seconds: float) -> float:
+    """Return the share of a study's plan that is done after so many seconds of trials: of its rounds or its budget,
+    whichever is further.
+    """
+    done = study.rounds_begun / most_rounds(study)
+    return min(1.0, done if study.budget_seconds is None else max(done, seconds / study.budget_seconds))
+
+
+def looked_at(study: Study, share: float) -> Study:
+    """Return the study with a look after the rounds so far, at this share of its plan.
+
+    Error that was spent stays spent, so a share is never less than at the look before, even if the clock jumps after
+    a resumption. A study of an older virtune, which has no such plan, stays as it is.
+    """
+    if study.looks is None:
+        return study
+    rounds = study.rounds_begun
+    before = tuple(one for one in study.looks if one[0] < rounds)
+    last, spent = before[-1] if before else (0, 0.0)
+    if share < 1 and rounds - last < LOOKS_APART * last:
+        return study
+    return replace(study, looks=(*before, (rounds, max(share, spent))))
+
 
 _GENERATOR_SECONDS = 0.1
 """The overhead of an attempt with virtune-load, which starts and ends in 0.01 s."""
