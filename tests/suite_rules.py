@@ -2,7 +2,8 @@
 """What the whole run is held to: nothing is skipped where nothing may be, and how long each test took.
 
 No test runs a second time. A skipped test fails a run that must skip nothing (`CI` or `VIRTUNE_NO_SKIPS` set). With
-VIRTUNE_DURATIONS=FILE the run writes how long every test took, slowest first.
+VIRTUNE_DURATIONS=FILE the run writes how long every test took, slowest first. A run of long tests ends with what of
+each runs always.
 """
 
 import os
@@ -18,6 +19,20 @@ class SuiteRules:
     def __init__(self) -> None:
         self.skips: dict[str, str] = {}
         self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.always: dict[str, str] = {}
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        for item in session.items:
+            for mark in item.iter_markers("long"):
+                self.always[item.nodeid.partition("[")[0]] = mark.kwargs.get(
+                    "always", "shorter cases of the same test"
+                )
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.always and terminalreporter.config.getoption("markexpr") == "long":
+            terminalreporter.section("what only a long run has, and what of it runs always")
+            for name, always in self.always.items():
+                terminalreporter.write_line(f"{name}: {always}")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.seconds[report.nodeid] += report.duration

@@ -206,7 +206,7 @@ def test_the_next_run_in_a_pool_makes_its_images_anew_and_removes_what_was_left(
 
 
 @pytest.mark.real
-@pytest.mark.long  # what QEMU is told and what is verified stand above, without a cluster
+@pytest.mark.long(always="what QEMU is told and what is verified stand above, without a cluster")
 def test_a_disk_on_ceph_is_measured_beside_a_file_and_removed(user: User, tmp_path: Path) -> None:
     with ceph(tmp_path / "ceph") as cluster:
         cluster.run("rbd", "create", f"{POOL}/somebodys", "--size", "16M")

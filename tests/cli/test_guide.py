@@ -79,7 +79,7 @@ def test_the_commands_of_a_page_do_what_the_page_says(page: Path, user: User) ->
 
 
 @pytest.mark.real
-@pytest.mark.long
+@pytest.mark.long(always="the whole tutorial, what any page shows, and that virtune takes each command, above")
 @pytest.mark.parametrize("page", [page for page in PAGES if always(page) != runs(page)], ids=lambda page: page.stem)
 def test_every_command_of_a_page_does_what_the_page_says(page: Path, user: User) -> None:
     generator()

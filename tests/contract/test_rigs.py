@@ -82,7 +82,7 @@ def machines() -> Iterator[Guests[GuestBench]]:
 
 @pytest.mark.real
 @pytest.mark.xdist_group("guests")
-@pytest.mark.long  # the bare guest keeps it in each run, and guests/test_study.py compares engines in Linux
+@pytest.mark.long(always="the bare guest keeps it in each run, and guests/test_study.py compares engines in Linux")
 class TestGuest(OnThisHost):
     stacks = (
         Stack(rig="qemu", disk=Disk(aio="io_uring")),

@@ -19,7 +19,11 @@ from virtune import __version__
 from virtune.cli import run
 from virtune.fleet.wheelhouse import own_wheel
 
-pytestmark = [pytest.mark.real, pytest.mark.long, pytest.mark.xdist_group("fleet")]
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.long(always="an inventory as Ansible prints it is read in each run (test_inventory.py)"),
+    pytest.mark.xdist_group("fleet"),
+]
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent

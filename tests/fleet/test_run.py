@@ -117,7 +117,9 @@ def test_a_connection_that_is_cut_and_a_study_that_is_killed_cost_no_trial(
         assert len(store.get(one["study"]).attempts) == 12
 
 
-@pytest.mark.long  # that a host may still be measuring is known to the next call in each run (test_schedule.py)
+@pytest.mark.long(
+    always="that a host may still be measuring is known to the next call in each run (test_schedule.py)"
+)
 def test_a_controller_that_is_killed_finds_the_study_again_and_measures_nothing_beside_it(
     fleet: Machines, tmp_path: Path, capfd: Capture
 ) -> None:
@@ -155,7 +157,7 @@ def states_of(found: dict[str, Any]) -> dict[str, str]:
     return {one["host"]: one["state"] for one in found["tasks"]}
 
 
-@pytest.mark.long  # a connection that is cut is in each run, above
+@pytest.mark.long(always="a connection that is cut is in each run, above")
 def test_a_link_that_is_down_in_mid_run_costs_no_trial(fleet: Machines, tmp_path: Path, capfd: Capture) -> None:
     machine = fleet.by_name["a"]
     new_task(machine)
@@ -210,7 +212,7 @@ def test_a_full_disk_and_an_unknown_option_are_one_sentence_each(
     assert "\nd: `virtune compare --help`\n1 of 1 not finished: its words are wrong, so begin another run\n" in said
 
 
-@pytest.mark.long  # gathering is in each run, in test_chain.py
+@pytest.mark.long(always="gathering is in each run, in test_chain.py")
 def test_what_cannot_be_kept_here_is_gathered_later(fleet: Machines, tmp_path: Path, capfd: Capture) -> None:
     machine = fleet.by_name["d"]
     new_task(machine)

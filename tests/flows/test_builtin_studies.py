@@ -229,7 +229,7 @@ PLACE = ("--span", "64M", "-q", "--rounds", "1", "--seconds", "300ms", "--ramp",
 
 
 @pytest.mark.real
-@pytest.mark.long  # report/test_study_tables.py has its table in each run, on a simulated rig
+@pytest.mark.long(always="report/test_study_tables.py has its table in each run, on a simulated rig")
 def test_engines_end_in_their_table(user: User) -> None:
     said = user.run("study", "run", "fio-engines", "--scratch", str(user.scratch), *PLACE).stdout
     ending = said.partition("study fio-engines")[2]

@@ -88,7 +88,7 @@ def test_another_who_reads_from_the_same_disk_is_seen_waited_for_twice_and_count
     assert "foreign I/O in 3" in text
 
 
-@pytest.mark.long  # three attempts are made in each run, above, and a study is killed in test_study.py
+@pytest.mark.long(always="three attempts are made in each run, above, and a study is killed in test_study.py")
 def test_a_study_killed_between_two_attempts_makes_the_others_and_no_more(user: User) -> None:
     with reading(user):
         process = user.start("measure", *METAL, *SHORT)
@@ -192,7 +192,7 @@ def test_a_burst_at_the_begin_is_found_and_the_ramp_grows_over_it(user: User) ->
     assert "the ramp of 0" in " ".join(user.run("show").stdout.split())
 
 
-@pytest.mark.long  # analyse/test_warm_up.py calls 1,000 steady loads steady in each run
+@pytest.mark.long(always="analyse/test_warm_up.py calls 1,000 steady loads steady in each run")
 def test_a_steady_load_keeps_its_ramp(user: User) -> None:
     found = user.run(
         "measure", *THROTTLED, "--rounds", "5", "--seconds", "1", "--ramp", "0.25", "-q", "--json"

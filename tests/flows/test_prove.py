@@ -10,7 +10,7 @@ NULL = ("--set", "disk.backend=null-co")
 SHORT = ("--rounds", "1", "--seconds", "200ms", "--ramp", "0", "-q")
 
 
-@pytest.mark.long  # the guide proves such a throttle in each run (cli/test_guide.py)
+@pytest.mark.long(always="the guide proves such a throttle in each run (cli/test_guide.py)")
 @pytest.mark.parametrize(
     ("planted", "cause", "arm"),
     [

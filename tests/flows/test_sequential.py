@@ -57,7 +57,7 @@ def test_it_ends_within_its_budget_and_says_what_going_on_would_take(user: User)
     assert any(one in said for one in ("deciding the rest needs", "rounds will not decide", "too noisy now")), said
 
 
-@pytest.mark.long  # test_simulated_resume.py has this in each run, on a simulated rig
+@pytest.mark.long(always="test_simulated_resume.py has this in each run, on a simulated rig")
 def test_killed_between_looks_it_goes_on_in_the_order_that_its_seed_draws(user: User) -> None:
     words = ("compare", *NULL, *EQUAL, *SURE, "--rounds", "9", "--seed", "11")
     process = user.start(*words, "--fail-if", "iops < -80%", "--seconds", "300ms", "--ramp", "0")

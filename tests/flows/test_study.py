@@ -309,7 +309,7 @@ def test_when_the_guard_is_killed_as_well_clean_finds_and_removes_all(user: User
     assert "nothing was left behind" in user.run("clean", "--scratch", str(user.scratch)).stdout
 
 
-@pytest.mark.long  # bench/test_rigs.py has a study with such a daemon in each run
+@pytest.mark.long(always="bench/test_rigs.py has a study with such a daemon in each run")
 def test_a_daemon_that_lies_stops_the_study_with_exit_3_and_says_why(user: User, tmp_path: Path) -> None:
     shim = tmp_path / "bin" / "qemu-storage-daemon"
     shim.parent.mkdir()

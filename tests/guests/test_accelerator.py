@@ -91,7 +91,7 @@ def test_without_kvm_nothing_is_tried(host: Host) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.long  # what was tried is remembered in each run, above, and a guest hangs in test_rig.py
+@pytest.mark.long(always="what was tried is remembered in each run, above, and a guest hangs in test_rig.py")
 @pytest.mark.xdist_group("guests")
 def test_a_guest_that_comes_up_or_hangs_is_remembered(
     tmp_path: Path, warden: shell.Warden, appliance: Appliance

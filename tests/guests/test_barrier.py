@@ -28,7 +28,9 @@ LATE_SECONDS = 0.5
 """And none is ever so late: it would be a barrier that opens for one guest after the other."""
 
 
-@pytest.mark.long  # test_study.py has two guests in each run, whose skew would be that of one load after the other
+@pytest.mark.long(
+    always="test_study.py has two guests in each run, whose skew would be that of one load after the other"
+)
 def test_two_guests_begin_together(appliance: Appliance, image: Path, one_warden: shell.Warden) -> None:
     ground = DiskImageSpec(image=image, size_bytes=SPAN, writes=False)
     with ExitStack() as ends:

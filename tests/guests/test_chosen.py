@@ -116,7 +116,7 @@ def without_kvm(tmp_path: Path) -> str:
 
 @pytest.mark.real
 @pytest.mark.once
-@pytest.mark.long  # what the rig boots is decided in each run, above, and booted in test_study.py
+@pytest.mark.long(always="what the rig boots is decided in each run, above, and booted in test_study.py")
 @pytest.mark.xdist_group("guests")
 def test_a_comparison_boots_the_kernel_that_was_chosen(
     at_hand: Path, tmp_path: Path, user: User, without_kvm: str

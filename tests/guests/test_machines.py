@@ -50,7 +50,7 @@ def test_the_rings_and_the_threads_of_a_device(rig: GuestSession, image: Path) -
         rig.up(nowhere, ground(image)).__enter__()
 
 
-@pytest.mark.long  # the pins of all other threads are verified in each run, above
+@pytest.mark.long(always="the pins of all other threads are verified in each run, above")
 def test_a_pin_holds_where_the_kernel_writes_in_threads_of_its_own(rig: GuestSession, tmp_path: Path) -> None:
     own = tmp_path / "own.raw"
     own.write_bytes(bytes(SPAN))
@@ -79,7 +79,7 @@ def test_huge_pages_that_the_host_has_not_are_refused(rig: GuestSession, image: 
             rig.up(stack, ground(image)).__enter__()
 
 
-@pytest.mark.long  # test_rig.py boots such a board in each run, once
+@pytest.mark.long(always="test_rig.py boots such a board in each run, once")
 def test_an_older_board_with_ide_and_what_it_is_made_of(rig: GuestSession, image: Path) -> None:
     """The last one, since the machine of the others ends with it."""
     stack = replace(GUEST, machine=OLDER, device=Device(bus="ide"))

@@ -53,7 +53,7 @@ def parts(log: str) -> dict[str, str]:
 
 @pytest.mark.real
 @pytest.mark.timeout(3600)
-@pytest.mark.long  # bench/test_passthrough.py has each step, in a tree like the kernel's
+@pytest.mark.long(always="bench/test_passthrough.py has each step, in a tree like the kernel's")
 def test_a_drive_goes_to_a_guest_is_measured_and_comes_back(tmp_path: Path) -> None:
     plain, signed = tmp_path / "plain.raw", tmp_path / "signed.raw"
     for drive in (plain, signed):

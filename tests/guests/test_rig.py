@@ -35,7 +35,7 @@ from virtune.model.target import GuestTarget
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 
 
-@pytest.mark.long  # test_study.py exchanges two in each run, and the contract verifies those of two stacks
+@pytest.mark.long(always="test_study.py exchanges two in each run, and the contract verifies those of two stacks")
 def test_engines_are_exchanged_under_the_device_and_seen_at_work(rig: GuestSession, image: Path) -> None:
     processes, ways = set(), []
     for aio in ("threads", "native", "io_uring", "threads"):
@@ -49,7 +49,7 @@ def test_engines_are_exchanged_under_the_device_and_seen_at_work(rig: GuestSessi
     assert ways == [None, "nodes", "nodes", "nodes"]
 
 
-@pytest.mark.long  # test_machines.py asks for more of a device in each run
+@pytest.mark.long(always="test_machines.py asks for more of a device in each run")
 def test_what_the_device_is_made_with_needs_it_anew_and_is_seen_by_the_guest(rig: GuestSession, image: Path) -> None:
     with rig.up(GUEST, ground(image)):
         pass
@@ -66,7 +66,7 @@ def test_what_the_device_is_made_with_needs_it_anew_and_is_seen_by_the_guest(rig
         assert engine_at_work(bench) == "native"
 
 
-@pytest.mark.long  # test_busy.py has both in each run, with one engine each
+@pytest.mark.long(always="test_busy.py has both in each run, with one engine each")
 @pytest.mark.parametrize("bus", ["virtio-scsi", "nvme"])
 def test_other_buses(rig: GuestSession, image: Path, bus: str) -> None:
     device = Device(bus=bus)  # type: ignore[arg-type]
@@ -85,7 +85,7 @@ def test_what_the_guest_writes_is_on_the_image_and_cache_modes_are_seen(rig: Gue
     assert own.read_bytes() != bytes(SPAN)
 
 
-@pytest.mark.long  # truth/test_bare.py has a throttle of a guest's disk in each run
+@pytest.mark.long(always="truth/test_bare.py has a throttle of a guest's disk in each run")
 def test_a_limit_is_kept(rig: GuestSession, image: Path) -> None:
     with rig.up(replace(GUEST, disk=Disk(throttle_iops=25)), ground(image)) as bench:
         before = bench.vm.operations()
@@ -119,7 +119,7 @@ def test_between_stacks_a_guest_stands_still_whatever_runs_in_it(rig: GuestSessi
         assert engine_at_work(bench) == "native"
 
 
-@pytest.mark.long  # half a minute of waits; one that hangs at its boot is replaced in each run, below
+@pytest.mark.long(always="half a minute of waits; one that hangs at its boot is replaced in each run, below")
 def test_a_machine_that_lives_and_does_not_answer_is_replaced(one_warden: shell.Warden, image: Path) -> None:
     bare = replace(GUEST, machine=Machine(system="bare"))  # its monitor is as another's, and it boots at once
     session = BareSession(bare_guest(), one_warden, known=TCG)

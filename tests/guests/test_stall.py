@@ -145,7 +145,7 @@ def test_a_guest_that_is_killed_under_its_load_ends_in_evidence_and_the_rest_is_
         assert other.measurement is not None
 
 
-@pytest.mark.long  # one is killed in each run, above, and truth/test_bare.py has a disk that completes nothing
+@pytest.mark.long(always="one is killed in each run, above, and truth/test_bare.py has a disk that completes nothing")
 def test_a_load_that_breaks_off_ends_in_evidence_and_the_rest_is_measured(
     tmp_path: Path, scratch_directory: Path, warden: Warden
 ) -> None:

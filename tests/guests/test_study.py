@@ -113,7 +113,7 @@ def test_one_load_in_one_guest_and_shared_by_two_beside_bare_metal(user: User) -
     assert "cannot share evenly" in user.run(*words, *SHORT, status=2).stderr
 
 
-@pytest.mark.long  # each I/O on metal is in each run (plan/test_with_real_fio.py), several guests are above
+@pytest.mark.long(always="each I/O on metal is in each run (plan/test_with_real_fio.py), several guests are above")
 def test_each_io_is_kept_at_the_same_places_everywhere_beside_others_that_count_nothing(user: User) -> None:
     each = "each: name=each,rw=randread,bs=4k,number_ios=100,randseed=7 + name=background,rw=randread,bs=4k,numjobs=2"
     words = ("compare", "--arm", "bare:rig=metal", "--arm", "guest:guests.idle=1", "--workload", each)
@@ -139,7 +139,7 @@ def test_each_io_is_kept_at_the_same_places_everywhere_beside_others_that_count_
     assert seen["guests.idle"] == "1"
 
 
-@pytest.mark.long  # flows/test_builtin_studies.py runs two others, and the test above this rig
+@pytest.mark.long(always="flows/test_builtin_studies.py runs two others, and the test above this rig")
 def test_the_first_study_ends_in_its_table(user: User) -> None:
     words = ("study", "run", "io-engine", "--rounds", "1", "--span", str(SPAN), "--scratch", str(user.scratch))
     said = user.run(*words, *SHORT[2:], timeout=170).stdout
@@ -151,7 +151,7 @@ def test_the_first_study_ends_in_its_table(user: User) -> None:
     assert ("functional only" in ending.splitlines()[0]) == accelerator.startswith("tcg")
 
 
-@pytest.mark.long  # test_stall.py has the same fault in each run, by the flow instead of the command line
+@pytest.mark.long(always="test_stall.py has the same fault in each run, by the flow instead of the command line")
 def test_a_guest_that_is_killed_costs_one_attempt(user: User) -> None:
     words = ("compare", "--arm", "a:", "--arm", "b:disk.aio=native", "--rounds", "2", *SHORT)
     child = user.start(*words, "--seconds", "3")
@@ -195,7 +195,7 @@ def test_a_virtune_that_is_killed_in_mid_trial_leaves_nothing_and_the_study_goes
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.long  # most of these instants are in a boot, and cost one each
+@pytest.mark.long(always="most of these instants are in a boot, and cost one each")
 def test_whenever_virtune_is_killed_nothing_is_left(user: User) -> None:
     chance = random.Random(5)
     for _ in range(8):

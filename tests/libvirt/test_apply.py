@@ -44,7 +44,7 @@ def test_a_bad_domain_is_fixed_and_put_back_byte_for_byte(user: User, daemon: Li
     user.run("undo", "last", status=2)
 
 
-@pytest.mark.long  # a running domain gets as much in each run, below; cli/test_advise.py has templates
+@pytest.mark.long(always="a running domain gets as much in each run, below; cli/test_advise.py has templates")
 def test_the_template_brings_a_default_domain_to_the_study_s(user: User, daemon: Libvirtd, make: Make) -> None:
     make("plain")
     ran = user.run("apply", "plain", "--connect", daemon.uri, "--template", "flash", "--yes")

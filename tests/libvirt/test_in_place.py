@@ -159,7 +159,7 @@ def test_a_killed_run_is_found_in_the_domain_and_taken_out(user: User, guest1: I
     assert not left_over(user, guest1)
 
 
-@pytest.mark.long  # killed, it leaves more: that is in each run, above
+@pytest.mark.long(always="killed, it leaves more: that is in each run, above")
 def test_interrupted_it_leaves_the_domain_as_it_was(user: User, guest1: Inside) -> None:
     before = guest1.configurations()
     child = user.start(*asked(guest1), *LONG)
@@ -252,7 +252,7 @@ def test_a_domain_without_agent_or_off_is_told_what(user: User, daemon: Libvirtd
     daemon.virsh("undefine", "mute")
 
 
-@pytest.mark.long  # the same agent over its own socket is held to this in each run (guests/test_guest.py)
+@pytest.mark.long(always="the same agent over its own socket is held to this in each run (guests/test_guest.py)")
 class TestTheAgentThroughLibvirt(AgentContract):
     """What the way through a domain's libvirt promises."""
 
@@ -279,7 +279,7 @@ class TestContract(RigContract):
         with session(Surroundings(warden=warden, scratch=scratch.directory, access=access)) as found:
             yield found
 
-    @pytest.mark.long  # one whose clock is wrong before a disk is attached is refused in each run
+    @pytest.mark.long(always="one whose clock is wrong before a disk is attached is refused in each run")
     def test_what_a_guest_measured_by_a_clock_that_is_wrong_is_refused(
         self, session: Session, image_of: Image, guest1: Inside
     ) -> None:
@@ -291,14 +291,14 @@ class TestContract(RigContract):
         ):
             self.load(bench, seconds=0.3)
 
-    @pytest.mark.long  # the other rigs have this in each run (contract/test_rigs.py)
+    @pytest.mark.long(always="the other rigs have this in each run (contract/test_rigs.py)")
     def test_after_a_job_that_its_program_refuses_the_first_stack_comes_up_again(
         self, session: Session, image_of: Image
     ) -> None:
         super().test_after_a_job_that_its_program_refuses_the_first_stack_comes_up_again(session, image_of)
 
 
-@pytest.mark.long  # a guest is killed under its load in each run (guests/test_stall.py)
+@pytest.mark.long(always="a guest is killed under its load in each run (guests/test_stall.py)")
 def test_a_guest_that_dies_under_its_load_is_said_to_be_gone_and_what_was_kept_is_found(
     user: User, guest1: Inside
 ) -> None:

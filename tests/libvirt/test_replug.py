@@ -199,7 +199,7 @@ def test_killed_at_any_step_undo_plugs_it_in_as_it_was(
     assert plain(daemon.xml(linux, live=True)) == live
 
 
-@pytest.mark.long  # a restart that the console vouches for is in each run (test_restart.py)
+@pytest.mark.long(always="a restart that the console vouches for is in each run (test_restart.py)")
 def test_a_restart_that_agent_and_address_vouch_for(
     user: User, daemon: Libvirtd, linux: str, bridge: str | None
 ) -> None:

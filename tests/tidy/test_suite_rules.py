@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules of the whole run are kept, and a run that breaks one fails."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,22 @@ def test_tests_that_run_alone_lie_where_make_test_looks_for_them() -> None:
     marked = [path for path in (root / "tests").rglob("test_*.py") if "mark." + "alone" in path.read_text()]
     assert marked
     assert [path for path in marked if not any(path.is_relative_to(folder) for folder in folders)] == []
+
+
+def unexplained(source: str) -> list[str]:
+    """Where a test is marked as long, and no word says what of it runs always."""
+    return re.findall(r"""^ *@pytest\.mark\.long\b(?!\(\s*always=["']\w).*""", source, re.MULTILINE)
+
+
+def test_a_long_test_says_what_of_it_runs_always() -> None:
+    tests = (Path(__file__).parents[1]).rglob("test_*.py")
+    assert {path.name: lines for path in tests if (lines := unexplained(path.read_text()))} == {}
+    assert len(unexplained('@pytest.mark.long\n@pytest.mark.long("why")\n@pytest.mark.long(always="more")\n')) == 2
+
+
+def test_a_long_run_ends_with_what_of_it_runs_always(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nmarkers = long: rare")
+    pytester.makepyfile("import pytest\n\n\n@pytest.mark.long(always='a short one')\ndef test_one(): ...\n")
+    done = pytester.runpytest_inprocess("-m", "long", plugins=[SuiteRules()])
+    assert done.ret == 0
+    assert "test_one: a short one" in done.stdout.str()

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables and lists of pages that are written by hand and name all of a kind: nothing is missing or left over."""
 
-import ast
 import re
 import tomllib
-from collections import Counter
 from pathlib import Path
 
 from virtune.model.rig import rig_words, rig_words_with_where
@@ -21,40 +19,6 @@ def rows(text: str) -> list[list[str]]:
     return [
         [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")
     ]
-
-
-def long_marks(source: str) -> int:
-    """How often a test, or a case of one, is marked as long."""
-    if ".long" not in source:
-        return 0
-    named = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute) and node.attr == "long")
-    return sum(ast.unparse(node) == "pytest.mark.long" for node in named)
-
-
-def long_files(cell: str) -> list[str]:
-    """The files that a cell ends with, in brackets, each as often as it says."""
-    one = r"`([\w/]+\.py)`(?: x (\d+))?"
-    found = re.search(rf"\(({one}(?:, {one})*)\)$", cell)
-    return [file for file, times in re.findall(one, found[1] if found else "") for _ in range(int(times or 1))]
-
-
-def test_every_long_test_is_in_the_table_of_what_runs_before_a_release() -> None:
-    table = page("CONTRIBUTING.md").partition("### What only")[2].partition("\n## ")[0]
-    told = Counter(file for row in rows(table) for file in long_files(row[0]))
-    tests = sorted((ROOT / "tests").rglob("test_*.py"))
-    marked = {str(path.relative_to(ROOT / "tests")): long_marks(path.read_text()) for path in tests}
-    assert told == +Counter(marked)
-
-
-def test_a_long_case_is_counted_as_a_long_test_is() -> None:
-    case = "@pytest.mark.parametrize('n', [1, pytest.param(2, marks=pytest.mark.long)])\ndef test(n): ...\n"
-    assert long_marks(case + "@pytest.mark.long\ndef test_more(): ...\n") == 2
-
-
-def test_a_row_names_files_and_how_many_of_their_tests_it_is_about() -> None:
-    assert long_files("kills (`a/b.py`)") == ["a/b.py"]
-    assert long_files("kills (`a.py`), more (`b.py` x 2, `c.py`)") == ["b.py", "b.py", "c.py"]
-    assert long_files("kills (`a.py`) and more") == []
 
 
 def test_every_target_that_is_named_can_be_made() -> None:

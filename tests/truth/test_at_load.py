@@ -25,7 +25,7 @@ def verdicts(found: Any, workload: str) -> dict[tuple[str, str], Any]:
 
 
 @pytest.mark.alone
-@pytest.mark.long  # other loads are offered in each run, below, and latencies are known in test_truth.py
+@pytest.mark.long(always="other loads are offered in each run, below, and latencies are known in test_truth.py")
 def test_known_service_times_come_out_and_what_cannot_keep_up_is_called_saturated(user: User) -> None:
     generator()
     # five rounds must count, and two may be invalid after three attempts; the bucket is empty after 20 ms of the ramp

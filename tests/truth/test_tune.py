@@ -87,7 +87,7 @@ def test_it_is_listed_and_shown_again_as_it_was(planted: tuple[User, Any]) -> No
     assert "(95 % confidence)" in page
 
 
-@pytest.mark.long  # analyse/test_tuning.py searches among equals in each run
+@pytest.mark.long(always="analyse/test_tuning.py searches among equals in each run")
 def test_among_equals_none_is_called_better(user: User) -> None:
     # 1 ns apart: two configurations by name, one by speed
     words = ("--vary", "disk.null_latency_ns=500001", "--baseline", "disk.null_latency_ns=500003")
@@ -98,7 +98,7 @@ def test_among_equals_none_is_called_better(user: User) -> None:
     assert all(high is None or math.exp(high) > 1 / 1.03 for high in shortfalls)
 
 
-@pytest.mark.long  # plan/test_depth.py has a limit in each run, analyse/test_tuning.py one that none keeps
+@pytest.mark.long(always="plan/test_depth.py has a limit in each run, analyse/test_tuning.py one that none keeps")
 def test_what_breaks_a_limit_does_not_win_however_fast(user: User) -> None:
     # at a fixed depth of 16 the one with less latency is the faster one, so the limit is on what it costs: none can
     # do more than its throttle lets it
@@ -124,7 +124,7 @@ def test_what_drops_flushes_is_shown_apart_and_never_ranked_even_for_reads(rig: 
     assert "<disk type='file'" in found["spelled"]["libvirt"]
 
 
-@pytest.mark.long  # the bare guest keeps the contract of a rig in each run (contract/test_rigs.py)
+@pytest.mark.long(always="the bare guest keeps the contract of a rig in each run (contract/test_rigs.py)")
 def test_the_disk_of_a_guest_is_tuned_and_what_won_was_seen_on_it(user: User) -> None:
     bare_guest()
     kept_in = ("--store", str(user.store))
@@ -145,7 +145,7 @@ def test_the_disk_of_a_guest_is_tuned_and_what_won_was_seen_on_it(user: User) ->
 
 
 @pytest.mark.alone
-@pytest.mark.long  # a comparison keeps its budget in each run (flows/test_sequential.py)
+@pytest.mark.long(always="a comparison keeps its budget in each run (flows/test_sequential.py)")
 def test_a_budget_holds_on_the_clock_and_blocks_are_apart_within_it(user: User) -> None:
     budget, spread = 20, 3
     # two configurations, so that four blocks fit also where a slice of 0.5 s takes 1.4 s
@@ -165,7 +165,7 @@ def test_a_budget_holds_on_the_clock_and_blocks_are_apart_within_it(user: User) 
     assert (cost["blocks"] - 1) * spread <= cost["elapsed_seconds"], "without waiting there is room for twelve"
 
 
-@pytest.mark.long  # flows/test_simulated_resume.py has this in each run, on a simulated rig
+@pytest.mark.long(always="flows/test_simulated_resume.py has this in each run, on a simulated rig")
 def test_a_killed_search_goes_on_in_the_order_that_it_would_have_had(user: User) -> None:
     words = ("--vary", throttles(3000, 3050), "--confirm", "2", "--store", str(user.store))
     process = user.start("tune", *words, *NULL, *SHORT, "-q")
