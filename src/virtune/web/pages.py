@@ -19,6 +19,7 @@ from virtune.report.pages.check import sentence
 from virtune.report.pages.evidence import drift_text
 from virtune.report.pages.result import changed_value, verdict_sentence
 from virtune.report.pages.study import host_line
+from virtune.report.render.terminal import Table
 from virtune.report.view import ResultView, view_of
 from virtune.report.words import change_words, count_text, share_text
 from virtune.store.progress import PairProgress, RunProgress
@@ -239,12 +240,12 @@ class StudySide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyPair:
-    """Both, and a table for each workload: its name, why its figures are not comparable, if so, and rows: a metric's
-    label, then a cell for each arm of the one and of the other.
+    """Both, and a table for each workload: a row for each metric, a column for each arm of the one and of the other,
+    and as its note why its figures are not comparable, if so.
     """
 
     sides: tuple[StudySide, StudySide]
-    tables: tuple[tuple[str, str, tuple[tuple[str, ...], ...]], ...]
+    tables: tuple[Table, ...]
     alone: tuple[str, ...]
     comparable: bool
 
@@ -267,13 +268,14 @@ def _side(result: Result, view: ResultView) -> StudySide:
     return StudySide(id=result.study.id, label=result.study.label, arms=view.arms, verdicts=said)
 
 
-def _table(views: tuple[ResultView, ResultView], name: str) -> tuple[str, str, tuple[tuple[str, ...], ...]]:
+def _table(views: tuple[ResultView, ResultView], name: str) -> Table:
     found = [next(one for one in view.workloads if one.workload.name == name) for view in views]
-    rows = []
+    notes = dict.fromkeys(one.worth for one in found if one.worth)
+    table = Table(["metric", *views[0].arms, *views[1].arms], caption=name, notes=notes)
     for label in dict.fromkeys(row.label for one in found for row in one.rows):
-        cells = [label]
+        cells: list[str] = []
         for view, one in zip(views, found, strict=True):
             row = next((row for row in one.rows if row.label == label), None)
             cells += ["-"] * len(view.arms) if row is None else [changed_value(row, cell) for cell in row.cells]
-        rows.append(tuple(cells))
-    return name, "; ".join(dict.fromkeys(one.worth for one in found if one.worth)), tuple(rows)
+        table.add_row(label, *cells)
+    return table

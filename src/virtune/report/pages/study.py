@@ -20,7 +20,7 @@ from virtune.model.units import format_bytes, format_seconds
 from virtune.model.verification import unverified
 from virtune.report.render.terminal import FirstThatFits, Paragraph, Table, heading, pasted, right, wide
 from virtune.report.reproduce import AGAIN
-from virtune.report.words import count_text
+from virtune.report.words import count_text, names_text
 
 
 def host_line(study: Study, facts: str, programs: Collection[str] = ()) -> str:
@@ -121,13 +121,12 @@ def arm_lines(study: Study, facts: str = "") -> Iterator[str]:
         shared = [word for word in every[0] if len(arms) > 1 and all(word in words for words in every)]
         own = [", ".join(word for word in words if word not in shared) for words in every]
         names = [f"{arm.name} ({words})" if words else arm.name for arm, words in zip(arms, own, strict=True)]
-        more = f" and {len(arms) - _ARMS_MAX} more" if len(arms) > _ARMS_MAX else ""
         word, verb = ("arms", "are") if len(arms) > 1 else ("arm", "is")
         told = f", each with {', '.join(shared)}" if shared else ""
         stack = arms[0].stack
         told += f"; guests {guests}" if (guests := guest_words(arms)) else ""
         cost = f"; {VM_COST}" if stack.kind.front == "export" and stack.export == "vhost-user-blk" else ""
-        yield f"{word} {', '.join(names[:_ARMS_MAX])}{more} {verb} {what}{told}{cost}"
+        yield f"{word} {names_text(names, _ARMS_MAX)} {verb} {what}{told}{cost}"
 
 
 def guest_words(arms: Sequence[Arm]) -> str:
