@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is set at any width: nothing is cut, and no id, value or interval is broken."""
 
+from collections.abc import Sequence
+
 import pytest
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from virtune.report.render.terminal import Column, Paragraph, Section, Table, wrap
+from virtune.report.render.terminal import Column, Paragraph, Section, Table, right, section, set_at, wrap
 
 WIDTHS = (20, 40, 60, 80, 100, 160)
 SAID = (
@@ -74,6 +76,30 @@ def test_a_table_never_cuts_a_cell_and_falls_back_to_paragraphs(width: int) -> N
 
 
 def test_an_empty_column_is_left_out_and_numbers_stand_to_the_right() -> None:
-    lines = shown(Table((Column(title="a"), Column(title="empty"), Column(title="n", right=True)),
-                          [("x", "", "5"), ("y", "", "500")]), 40)  # fmt: skip
+    lines = shown(Table(["a", "empty", *right("n")], [("x", "", "5"), ("y", "", "500")]), 40)
     assert lines == ["a    n", "x    5", "y  500"]
+
+
+def test_a_head_of_several_lines_is_as_wide_as_its_longest() -> None:
+    lines = shown(Table(["", *right("a\nread", "both")], [("IOPS", "5", "500")], gap=1), 40)
+    assert lines == ["        a both", "     read", "IOPS    5  500"]
+
+
+def test_other_outputs_read_the_heads_the_cells_and_how_each_column_is_set() -> None:
+    rows: list[Sequence[Text | str] | Section] = [(Text("x", style="bold"), "5 us", "")]
+    rows += [Section(Text("a heading")), ("y", ">=2 ms", "")]
+    table = Table(["a", *right("n"), "empty"], rows, caption="of it", notes=["what it shows"])
+    assert table.titles == ("a", "n", "empty")
+    assert table.cells == (("x", "5 us", ""), ("y", ">=2 ms", ""))
+    assert table.kinds == ("short", "number", "number")
+    assert (table.filled().titles, table.filled().caption, table.filled().notes) == (
+        ("a", "n"),
+        "of it",
+        ("what it shows",),
+    )
+    assert table.only(1).cells == (("5 us",), (">=2 ms",))
+
+
+def test_a_heading_stands_only_over_what_there_is() -> None:
+    assert section("warnings", []) == []
+    assert set_at(40, *section("warnings", ["one", "two"])) == "\nwarnings\n  one\n  two\n"
