@@ -7,16 +7,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from virtune.model.fitness import Fitness, GateStanding, Neighbour
-from virtune.model.remark import Weight
 from virtune.model.remark_kinds import SIMULATED
 from virtune.model.units import format_bandwidth, format_count, format_ns, format_seconds, format_share
 from virtune.model.verdict import Verdict
 from virtune.report.pages.evidence import drift_text
-from virtune.report.render.terminal import Paragraph, Table, heading, paragraph, right, wide
+from virtune.report.render.terminal import WEIGHT_STYLE, Paragraph, Table, heading, paragraph, right, wide
 from virtune.report.words import difference_text, share_text
 
 _STYLE = {"invalid": "red", "warns": "yellow", "near": "cyan", "clear": "green"}
-WEIGHT_STYLE = {Weight.INVALID: "red", Weight.WARNING: "yellow", Weight.NOTE: "cyan"}
 
 
 def render(fitness: Fitness) -> RenderableType:
@@ -35,8 +33,9 @@ def render(fitness: Fitness) -> RenderableType:
     if fitness.advice:
         parts.append(heading("what to do about it"))
     for remark in fitness.advice:
-        line = Text(f"{remark.weight.value}: ", style=WEIGHT_STYLE[remark.weight]).append(remark.text, "default")
-        parts.append(paragraph(line.append(f"\n{remark.advice}" if remark.advice else "", "dim"), indent=2))
+        word = (f"{remark.weight.value}: ", WEIGHT_STYLE[remark.weight])
+        line = Text.assemble(word, remark.text, (f"\n{remark.advice}" if remark.advice else "", "dim"))
+        parts.append(paragraph(line, indent=2))
     return Group(*parts)
 
 

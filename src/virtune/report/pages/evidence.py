@@ -18,7 +18,7 @@ from virtune.model.study import Study
 from virtune.model.units import format_bytes, format_seconds, format_share
 from virtune.model.verdict import Verdict
 from virtune.model.workload import Workload
-from virtune.report.render.terminal import section
+from virtune.report.render.terminal import WEIGHT_STYLE, section
 from virtune.report.words import (
     TOO_FEW,
     count_text,
@@ -321,15 +321,13 @@ def _different(study: Study, *, shape: bool) -> list[str]:
 WORD = {Weight.INVALID: "disturbed", Weight.WARNING: "warning"}
 """The label of each weight; a trial with the first is repeated."""
 
-WARNING_STYLE = {Weight.INVALID: "red", Weight.WARNING: "yellow"}
-
 _MEDIAN_OF = 3
 """Of fewer trials than this a median says nothing."""
 
 
 def notes(result: Result) -> list[RenderableType]:
     """Lay out the warnings and notes of a result: remarks of its rounds, failures, and how to read the figures."""
-    styles = {WORD[weight]: style for weight, style in WARNING_STYLE.items()} | {"failed": "red"}
+    styles = {word: WEIGHT_STYLE[weight] for weight, word in WORD.items()} | {"failed": "red"}
     said = [(word, styles.get(word, "yellow"), text, "") for word, text in warning_lines(result)]
     said += [("note", "dim", text, "dim") for text in note_lines(result)]
     lines = (Text.assemble((f"{word}: ", style), (text, quiet)) for word, style, text, quiet in said)

@@ -13,7 +13,7 @@ from virtune.model.measurement import FioResult, LoadResult, Measurement, Stream
 from virtune.model.metric import BY_ID, PERCENTILES
 from virtune.model.remark import Remark, Weight
 from virtune.model.units import format_bytes, format_count, format_ns
-from virtune.report.render.terminal import Paragraph, Section, Table, right
+from virtune.report.render.terminal import WEIGHT_STYLE, Paragraph, Section, Table, right
 from virtune.report.words import quantity
 
 WIDTH = 98
@@ -26,8 +26,6 @@ _GAP = 3
 
 FLOWS_MAX = 4
 """The most jobs and directions that are shown one by one; of more only the total is shown."""
-
-_STYLE = {Weight.INVALID: "red bold", Weight.WARNING: "yellow", Weight.NOTE: "cyan"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +276,7 @@ def _remarks(title: str, remarks: Sequence[Remark]) -> Iterator[RenderableType]:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for remark in remarks:
-        table.add_row(Text(remark.weight.value, style=_STYLE[remark.weight]), Text(remark.text))
+        table.add_row(Text(remark.weight.value, style=WEIGHT_STYLE[remark.weight]), Text(remark.text))
         if remark.advice:
             table.add_row("", Text(f"advice: {remark.advice}", style="dim"))
     if remarks:

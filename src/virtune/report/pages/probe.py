@@ -21,15 +21,14 @@ from virtune.model.facts import (
     ScratchFacts,
     Unknown,
 )
-from virtune.model.remark import Remark, Weight
+from virtune.model.remark import Remark
 from virtune.model.units import format_bytes, format_ns
-from virtune.report.render.terminal import Table, paragraphs, right, wide
+from virtune.report.render.terminal import WEIGHT_STYLE, Table, paragraphs, right, wide
 
 Value = TypeVar("Value")
 Row = tuple[str, Text]
 
 _LABEL_COLUMNS = 15
-_STYLE = {Weight.INVALID: "bold red", Weight.WARNING: "yellow", Weight.NOTE: "cyan"}
 _MINOR = ("loop", "zram", "ram", "nbd", "sr", "fd")
 """Devices that are rarely what a guest's disk lies on; a desktop has dozens. They are counted, not listed."""
 
@@ -268,7 +267,7 @@ def _remarks(remarks: tuple[Remark, ...]) -> Iterator[RenderableType]:
     table = Table(["", *wide("", least=30)], indent=2)
     for remark in remarks:
         text = Text(remark.text).append(f"\n{remark.advice}" if remark.advice else "", style="dim")
-        table.add_row(Text(remark.weight.value, style=_STYLE[remark.weight]), text)
+        table.add_row(Text(remark.weight.value, style=WEIGHT_STYLE[remark.weight]), text)
     yield table
 
 

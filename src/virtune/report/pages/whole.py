@@ -47,6 +47,7 @@ from virtune.report.pages.study import all_checks, arm_lines, not_verified, opti
 from virtune.report.pages.tune import arms_table
 from virtune.report.render.forest import axis, axis_of
 from virtune.report.render.terminal import (
+    WEIGHT_STYLE,
     FirstThatFits,
     Paragraph,
     Table,
@@ -289,7 +290,7 @@ def screen_warnings(result: Result) -> Iterator[Paragraph]:
     yield from (item("failed", text, "red") for text in failures)
     weights = (Weight.INVALID, Weight.WARNING)
     short = ((weight, text) for weight in weights for text in evidence.short_warnings(result, weight))
-    yield from (item(evidence.WORD[weight], text, evidence.WARNING_STYLE[weight]) for weight, text in short)
+    yield from (item(evidence.WORD[weight], text, WEIGHT_STYLE[weight]) for weight, text in short)
     yield from (item("warning", text, "yellow") for text in evidence.drift_warnings(result))
     yield from (item("trials", text, "yellow") for text in evidence.rejections(result))
     if result.study.imported:
@@ -326,7 +327,7 @@ class CheckScreen:
         fitness, height = self.fitness, height_of(console, options)
         head = paragraph(check.headline(fitness))
         texts = ((one.weight, f"{one.text} ({one.advice})" if one.advice else one.text) for one in fitness.advice)
-        said = [item(weight.value, text, check.WEIGHT_STYLE[weight]) for weight, text in texts]
+        said = [item(weight.value, text, WEIGHT_STYLE[weight]) for weight, text in texts]
         left = None if self.lines is None else self.lines - height([head, *said[:1]]) - bool(said[1:])
         body = list(_figures(fitness))
         while body and left is not None and height(body) > left:

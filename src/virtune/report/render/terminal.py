@@ -15,8 +15,13 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
+from virtune.model.remark import Weight
+
 GAP = 2
 """Blanks between two columns."""
+
+WEIGHT_STYLE = {Weight.INVALID: "bold red", Weight.WARNING: "yellow", Weight.NOTE: "cyan"}
+"""How the word before a remark is set."""
 
 WORD_MAX = 40
 """A longer word does not widen its column: it is a URL or a path, and runs over the end."""
