@@ -101,7 +101,7 @@ def test_many_files_stay_within_100_columns(capsys: Capture) -> None:
 @pytest.mark.parametrize("name", READABLE)
 def test_json_has_base_units_and_every_remark(capsys: Capture, name: str) -> None:
     document = json.loads(show(capsys, "--json", str(FOLDER / name)))
-    assert document["schema"] == "virtune/explain/3"
+    assert document["schema"] == "virtune/explain/1"
     (result,) = document["results"]
     assert result["name"] == name
     assert set(result["metrics"]) <= set(document["units"])

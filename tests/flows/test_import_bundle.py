@@ -81,7 +81,7 @@ def test_a_damaged_bundle_is_refused_in_one_sentence(made: Path) -> None:
     cases = {
         "damaged or another file": [b"", b"PK", good[:-200], changed(good, "/study.json", b"{}"),
                                     changed(good, "/study.json", b"[" * 100_000)],
-        "an older virtune made it": [changed(good, "/study.json", b"").replace(b"study.json", b"studi.json")],
+        "it has no rows of a study": [changed(good, "/study.json", b"").replace(b"study.json", b"studi.json")],
         "a newer virtune made it": [changed(good, "/study.json", json.dumps(rows | {"format": 2}).encode())],
         "is not what was exported": [changed(good, capture, b"other")],
         "an arm that the study does not have": [changed(good, "/study.json", json.dumps(other_arm).encode())],

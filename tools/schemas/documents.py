@@ -44,7 +44,7 @@ DOCUMENTS: Mapping[str, tuple[str, Any]] = {
 }
 """The title and the type of each."""
 
-PLAN = "virtune/plan/3"
+PLAN = "virtune/plan/1"
 
 NAMED: Mapping[Any, str] = {
     audit.FindingPart: "Finding",

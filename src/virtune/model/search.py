@@ -51,13 +51,13 @@ class Factor:
 class Removed:
     """Configurations that were left out of a space: how many, the name of one of them, and why.
 
-    `count` is None for a value that this host does not support, `reason` in searches of before it was stored.
+    `count` is None for a value that this host does not support.
     """
 
     what: str
     count: int | None
     why: str
-    reason: Reason | None = None
+    reason: Reason
 
     @classmethod
     def by(cls, why: Why, *, what: str, count: int | None = 1) -> "Removed":

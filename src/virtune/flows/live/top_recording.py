@@ -23,9 +23,7 @@ from virtune.analyse.trial.counters import read_counters
 from virtune.model.errors import PreconditionError, StoreError, VirtuneError
 from virtune.model.live import DiskCount, LiveSample, LiveVm, RingCount
 
-RECORDING = "virtune/top-recording/2"
-_READABLE = ("virtune/top-recording/1", RECORDING)
-"""Those of the first kind count no discards, no failed requests and no stalls."""
+RECORDING = "virtune/top-recording/1"
 
 _COUNTER_MAX = 2**64
 
@@ -34,9 +32,9 @@ _VMS = b'{"vms":'
 
 _Natural = Annotated[int, Field(ge=0, strict=True)]
 _Real = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-_Count = Annotated[tuple[_Natural | None, ...], Field(min_length=9)]
-_Ring = Annotated[tuple[_Real, ...], Field(min_length=6)]
-"""The values of a count in the order of its fields; those that came later are missing in older recordings."""
+_Count = tuple[_Natural | None, ...]
+_Ring = tuple[_Real, ...]
+"""The values of a count in the order of its fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +207,7 @@ def _header_of(line: bytes) -> bytes:
         raise StoreError(
             "this is no recording of `virtune top`", hint="`virtune top --record FILE` makes one"
         ) from None
-    if found.schema not in _READABLE:
+    if found.schema != RECORDING:
         raise StoreError(f"this is a file of the kind {found.schema[:60]!r}, not {RECORDING!r}")
     return _written(found.kernel)
 
@@ -259,7 +257,7 @@ def _require_counters(value: object) -> None:
 
 
 def _named(kind: type[DiskCount] | type[RingCount], values: Sequence[float | None]) -> dict[str, float | None]:
-    return dict(zip((one.name for one in dataclasses.fields(kind)), values, strict=False))
+    return dict(zip((one.name for one in dataclasses.fields(kind)), values, strict=True))
 
 
 def _values(one: DiskCount | RingCount) -> list[Any]:

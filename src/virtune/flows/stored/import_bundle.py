@@ -264,7 +264,7 @@ class _Rows:
 def _read(members: _Members, unpacked: IO[bytes]) -> Bundled:
     roots = [one.removesuffix(STUDY) for one in members.names() if one.endswith(f"/{STUDY}")]
     if len(roots) != 1:
-        raise _NotWholeError("it has no rows of a study: an older virtune made it")
+        raise _NotWholeError("it has no rows of a study")
     rows = _Rows(members.pieces(f"{roots[0]}{STUDY}"))
     found = _before_attempts(rows)
     study = study_from_json(json.dumps(found["study"]))

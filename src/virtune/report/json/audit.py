@@ -20,7 +20,7 @@ from virtune.model.knob import Change, Risk
 from virtune.model.reason import OF_ADVICE, Reason
 from virtune.report.json.document import AT_LEAST_ONE, IDENTITY, NOT_NEGATIVE, OR_NULL, At, Sentence, part
 
-AUDIT = "virtune/audit/2"
+AUDIT = "virtune/audit/1"
 
 _Number = Annotated[int, "A number.", NOT_NEGATIVE]
 
@@ -147,7 +147,7 @@ class AdvisedDomain(TypedDict):
 class AdviceDocument(TypedDict):
     """What `virtune advise --json` writes."""
 
-    schema: Annotated[str, IDENTITY, {"const": "virtune/advice/2"}]
+    schema: Annotated[str, IDENTITY, {"const": "virtune/advice/1"}]
     domains: Annotated[list[AdvisedDomain], "The domains, in the order in which they were read."]
 
 

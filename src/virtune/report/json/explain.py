@@ -64,7 +64,7 @@ class _Result(TypedDict):
 class ExplainDocument(TypedDict):
     """What `virtune explain --json` writes: fio results in base units, and what they say."""
 
-    schema: Annotated[str, IDENTITY, {"const": "virtune/explain/3"}]
+    schema: Annotated[str, IDENTITY, {"const": "virtune/explain/1"}]
     virtune: ProgramVersion
     units: Annotated[Mapping[str, str], "The unit of every metric.", Keys.UNITS]
     results: Annotated[list[_Result], "Each result that was given, in the order of the words."]

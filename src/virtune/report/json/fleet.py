@@ -138,7 +138,7 @@ class _Rule(TypedDict):
 class FleetAuditDocument(TypedDict):
     """What `virtune fleet audit --json` writes."""
 
-    schema: Annotated[str, IDENTITY, {"const": "virtune/fleet-audit/2"}]
+    schema: Annotated[str, IDENTITY, {"const": "virtune/fleet-audit/1"}]
     virtune: ProgramVersion
     hosts: Annotated[list[_Audit], "The hosts that answered, in the order of the inventory."]
     rules: Annotated[list[_Rule], "The rules that found something, the most severe and the most frequent first."]
@@ -356,7 +356,7 @@ class _Level(TypedDict):
 class FleetReportDocument(TypedDict):
     """What `virtune fleet report --json` writes."""
 
-    schema: Annotated[str, IDENTITY, {"const": "virtune/fleet-report/2"}]
+    schema: Annotated[str, IDENTITY, {"const": "virtune/fleet-report/1"}]
     virtune: ProgramVersion
     metric: Annotated[str, "The main metric of the study.", At("study.metric")]
     baseline: Annotated[str, "The baseline.", At("study.baseline")]

@@ -45,7 +45,7 @@ class _SelfTest(TypedDict):
 class CheckDocument(TypedDict):
     """What `virtune check --json` writes. Seconds, bytes, 1/s and shares (0 to 1) throughout."""
 
-    schema: Annotated[str, IDENTITY, {"const": "virtune/check/2"}]
+    schema: Annotated[str, IDENTITY, {"const": "virtune/check/1"}]
     virtune: ProgramVersion
     study: Annotated[str, "By which `show` finds it again."]
     workload: Annotated[str, "What the disk was asked."]

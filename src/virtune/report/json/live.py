@@ -171,7 +171,7 @@ class _Disk(TypedDict):
 class DiagnoseDocument(TypedDict):
     """What limits disks under their load."""
 
-    schema: Annotated[str, IDENTITY, {"const": "virtune/diagnose/6"}]
+    schema: Annotated[str, IDENTITY, {"const": "virtune/diagnose/1"}]
     virtune: ProgramVersion
     disks: Annotated[list[_Disk], "The disks."]
 
@@ -289,7 +289,7 @@ class _Host(TypedDict):
 class TopDocument(TypedDict):
     """The disks of this host's running VMs over one interval."""
 
-    schema: Annotated[str, IDENTITY, {"const": "virtune/top/3"}]
+    schema: Annotated[str, IDENTITY, {"const": "virtune/top/1"}]
     virtune: ProgramVersion
     time: Annotated[float, "When the interval ended, in seconds since 1970.", At("wall_seconds")]
     seconds: Annotated[float, "How long it was.", POSITIVE]

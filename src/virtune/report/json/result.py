@@ -388,7 +388,7 @@ class ResultDocument(TypedDict):
     1/s, CPU seconds per I/O; only shares of a CPU and of time are in %.
     """
 
-    schema: Annotated[str, IDENTITY, {"const": "virtune/result/8"}]
+    schema: Annotated[str, IDENTITY, {"const": "virtune/result/1"}]
     virtune: ProgramVersion
     study: StudyPart
     facts: Annotated[ProbeDocument | None, "The host as it was when the study began."]
@@ -565,7 +565,7 @@ class _Point(TypedDict):
 class SweepDocument(TypedDict):
     """What `virtune sweep --json` writes."""
 
-    schema: Annotated[str, IDENTITY, {"const": "virtune/sweep/3"}]
+    schema: Annotated[str, IDENTITY, {"const": "virtune/sweep/1"}]
     virtune: ProgramVersion
     study: _SweepStudy
     facts: Annotated[Any, "The facts of the host: a document `virtune/probe/1`; null without them."]

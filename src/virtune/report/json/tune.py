@@ -63,7 +63,7 @@ class _Removed(TypedDict):
     what: Annotated[str, "A value, or one of the configurations by name."]
     count: Annotated[int | None, "How many configurations; null for a value that this host has not.", AT_LEAST_ONE]
     why: Annotated[str, "The reason, in words."]
-    reason: Annotated[Reason | None, f"{CODE} Null in a search of an older virtune.", {"enum": [*OF_REFUSALS, None]}]
+    reason: Annotated[Reason, CODE, {"enum": [*OF_REFUSALS]}]
 
 
 class _Apart(TypedDict):
@@ -245,7 +245,7 @@ class TuneDocument(TypedDict):
     bytes, 1/s, CPU seconds per I/O.
     """
 
-    schema: Annotated[str, IDENTITY, {"const": "virtune/tune/3"}]
+    schema: Annotated[str, IDENTITY, {"const": "virtune/tune/1"}]
     virtune: ProgramVersion
     study: SearchPart
     facts: Annotated[ProbeDocument | None, "The host as it was when the search began."]
