@@ -31,7 +31,7 @@ from virtune.analyse.trial.counters import Timed, boundaries_of
 from virtune.analyse.trial.derive import derive, used_by
 from virtune.model.errors import VirtuneError
 from virtune.model.evidence import RINGS
-from virtune.model.layers import DEVIATION, Boundary
+from virtune.model.live import DEVIATION, Boundary
 from virtune.model.measurement import Measurement
 from virtune.model.stack import Stack
 from virtune.store.store import Store

@@ -28,8 +28,7 @@ from virtune.bench.qemu.carried import place_threads
 from virtune.bench.qemu.machine import monitored, running
 from virtune.bench.qemu.rig import BareSession
 from virtune.dialects.qemu.guest import PARKED, device_commands, first_commands, parked_command
-from virtune.model.machine import Machine, Pins
-from virtune.model.stack import Device, Stack
+from virtune.model.stack import Device, Machine, Pins, Stack
 from virtune.probe.process import Process
 from virtune.shell import Warden, cache_directory, find
 

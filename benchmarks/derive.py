@@ -23,8 +23,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from virtune.cli import run
+from virtune.model.errors import StorePlace, database_url
 from virtune.model.measurement import METHOD
-from virtune.model.store_place import StorePlace, database_url
 from virtune.store.store import Store
 
 HOSTS = 20

@@ -21,13 +21,11 @@ from virtune.analyse.search.pilot import seconds_of
 from virtune.analyse.search.tuning import tuning
 from virtune.model.durability import Promise
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
-from virtune.model.goal import Goal
 from virtune.model.knob import Answer, Support
 from virtune.model.measurement import Measurement
-from virtune.model.search import Search, phase_of
-from virtune.model.space import Space
+from virtune.model.search import Goal, Search, phase_of
 from virtune.model.study import Study, StudyKind, Trial
-from virtune.model.tuning import Tuning
+from virtune.model.tuning import Space, Tuning
 from virtune.model.workload import Workload, job
 from virtune.plan import space as planned
 from virtune.plan.space import TRIES, Asked, proposals, space_of

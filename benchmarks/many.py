@@ -24,9 +24,9 @@ from pathlib import Path
 from random import Random
 
 from virtune.cli import run
+from virtune.model.errors import DatabaseUrl, StorePlace, database_url, is_database
 from virtune.model.evidence import InForce, StudyRecord
 from virtune.model.measurement import METHOD, Measurement
-from virtune.model.store_place import DatabaseUrl, StorePlace, database_url, is_database
 from virtune.model.study import Trial
 from virtune.plan.codec import study_to_json
 from virtune.store.queries import dump

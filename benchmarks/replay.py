@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.tune import AXES, Key, Rounds, centered, packed, truth
 from virtune.analyse.search.race import Race
-from virtune.model.standing import RaceRules
+from virtune.model.tuning import RaceRules
 
 NEAR = 0.03
 SLICE_SECONDS = 2.0

@@ -18,8 +18,8 @@ from benchmarks.hosts import HOSTS, Host, equal_stacks, landscape
 from virtune.analyse.search.race import Race
 from virtune.analyse.stats.paired import Levels, compare_planned
 from virtune.model.metric import BY_ID
-from virtune.model.standing import RaceRules, Standing
 from virtune.model.study_options import SPREAD_SECONDS
+from virtune.model.tuning import RaceRules, Standing
 from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
 
 MARGIN, CONFIDENCE = 0.03, 0.95

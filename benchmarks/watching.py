@@ -22,8 +22,7 @@ from virtune.bench.counters import Sampler
 from virtune.bench.daemon import DaemonBench
 from virtune.bench.port import DiskImageSpec, Surroundings
 from virtune.bench.rigs import session
-from virtune.model.stack import Disk, Stack
-from virtune.model.target import NbdTarget
+from virtune.model.stack import Disk, NbdTarget, Stack
 from virtune.probe.devices import backing_of
 from virtune.shell import Warden
 

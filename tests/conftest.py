@@ -27,7 +27,7 @@ from tests.suite_rules import SuiteRules
 from virtune.bench.scratch import Scratch
 from virtune.model.errors import MissingToolError
 from virtune.model.event import Event
-from virtune.model.gate import GATE_BY_ID
+from virtune.model.remark import GATE_BY_ID
 from virtune.shell import GENERATOR, GENERATOR_PLACES, Warden, find_generator
 
 # how fast examples are drawn depends on who else uses the CPUs, and which they are should not be left to chance

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psycopg
 
-from virtune.model.store_place import DatabaseUrl
+from virtune.model.errors import DatabaseUrl
 
 USER = "postgres"
 """Debian's package makes this user; a server refuses to run as root."""

@@ -8,8 +8,7 @@ import pytest
 
 from virtune.advise.guidelines import CONFIGURATION, TUNING, given_answers, requirements, tuning_for
 from virtune.analyse.layers.bottleneck import answers_of, free_drive, not_applicable
-from virtune.model.bottleneck import Cause, DataPath
-from virtune.model.guideline import Fork, Guideline, Leaf, answered, open_ends, walk
+from virtune.model.bottleneck import Cause, DataPath, Fork, Guideline, Leaf, answered, open_ends, walk
 
 
 @pytest.mark.parametrize("tree", [CONFIGURATION, TUNING], ids=lambda one: one.id)

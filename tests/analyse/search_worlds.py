@@ -8,10 +8,9 @@ from random import Random
 from virtune.analyse.search.tuning import tuning
 from virtune.model.durability import Promise
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
-from virtune.model.goal import Goal
 from virtune.model.measurement import Measurement
 from virtune.model.remark import Remark
-from virtune.model.search import Phase, Search, phase_of
+from virtune.model.search import Goal, Phase, Search, phase_of
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.tuning import Tuning

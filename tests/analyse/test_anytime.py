@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from virtune.analyse.stats.anytime import blocks_for, blocks_to_decide, contrast, contrasts, logs, quantile
-from virtune.model.standing import Contrast
+from virtune.model.tuning import Contrast
 
 ALL_OF_FOUR = [(a, b) for a in range(4) for b in range(a)]
 

@@ -15,11 +15,11 @@ from virtune.analyse.layers.path import bottleneck_of, path_of, split
 from virtune.analyse.trial.derive import derive
 from virtune.fio.workloads import parse_workload
 from virtune.model.bottleneck import CAUSE_WORDS, Bottleneck, Cause, DataPath, limit_text
-from virtune.model.layers import BELOW, BOUNDARIES, Boundary, Layers, Operation
+from virtune.model.counters import ThreadCost
+from virtune.model.live import BELOW, BOUNDARIES, Boundary, Layers, Operation
 from virtune.model.measurement import Measurement
 from virtune.model.stack import Stack
-from virtune.model.threads import ThreadCost
-from virtune.model.units import Bytes
+from virtune.model.text import Bytes
 
 SHARES: Mapping[Boundary, float] = {"application": 0.2, "guest": 0.2, "ring": 0.2, "backend": 0.2, "device": 0.2}
 """An I/O whose time goes everywhere alike: no layer has half of it."""

@@ -7,8 +7,7 @@ import pytest
 from tests.live_samples import NO_RINGS, UNPLUGGED, live, reads_of
 
 from virtune.analyse.layers.frame import disk_series, frame, rings_moved
-from virtune.model.bottleneck import Cause
-from virtune.model.frame import DiskFrame, TopFrame
+from virtune.model.bottleneck import Cause, DiskFrame, TopFrame
 from virtune.model.live import LiveSample, RingCount, ring_rates_between
 from virtune.report.json.live import top_document
 from virtune.report.top import csv_rows, is_active, verdict_cell

@@ -11,11 +11,10 @@ from tests.analyse.recordings import recorded
 from virtune.analyse.trial.derive import derive
 from virtune.model.errors import LoadError
 from virtune.model.evidence import Check
-from virtune.model.gate import GATE_BY_ID, GATES
-from virtune.model.remark import Weight
+from virtune.model.remark import GATE_BY_ID, GATES, Weight
 from virtune.model.rig import ExportKind
 from virtune.model.stack import Disk, Stack
-from virtune.model.units import format_count
+from virtune.model.text import format_count
 from virtune.model.workload import Workload, job
 
 

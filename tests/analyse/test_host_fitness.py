@@ -14,10 +14,10 @@ from tests.report.records import as_read, study
 from virtune.analyse.stats.planned import final_level, planned_contrasts
 from virtune.analyse.study.summarise import fitness_of
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
-from virtune.model.fitness import Neighbour
 from virtune.model.measurement import Measurement
 from virtune.model.reason import Reason
 from virtune.model.remark import Remark, Weight
+from virtune.model.result import Neighbour
 from virtune.model.study import StudyKind
 from virtune.report.json.host import check_document
 from virtune.report.pages.check import sentence

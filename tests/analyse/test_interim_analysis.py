@@ -11,11 +11,10 @@ from tests.analyse.interim_studies import Disk, measured, study, workload
 
 from virtune.analyse.study.thresholds import InterimAnalysis, look
 from virtune.analyse.study.verdicts import LOST_ROUNDS, require_measured
-from virtune.model.condition import Outcome
 from virtune.model.errors import LoadError
 from virtune.model.evidence import StudyRecord
 from virtune.model.study import Study, Trial
-from virtune.model.verdict import ROUNDS_MIN, Verdict
+from virtune.model.verdict import ROUNDS_MIN, Outcome, Verdict
 from virtune.plan.goal import parse_conditions
 from virtune.plan.trials import propose
 

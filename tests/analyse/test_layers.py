@@ -13,7 +13,7 @@ from virtune.analyse.layers.path import depth_of, layers_of, split
 from virtune.analyse.trial.counters import boundaries_of
 from virtune.analyse.trial.derive import derive
 from virtune.fio.workloads import parse_workload
-from virtune.model.layers import Boundary
+from virtune.model.live import Boundary
 from virtune.model.measurement import Measurement
 from virtune.model.stack import Disk, Stack
 

@@ -23,7 +23,7 @@ from virtune.analyse.stats.planned import (
 )
 from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason
-from virtune.model.standing import Contrast
+from virtune.model.tuning import Contrast
 from virtune.model.verdict import PLANNED_ROUNDS_MIN, Comparison, Verdict
 
 PLANNED = 20

@@ -5,10 +5,18 @@ import pytest
 
 from virtune.analyse.study.thresholds import judge_proof
 from virtune.model.bottleneck import Cause
-from virtune.model.condition import Outcome, ThresholdResult
-from virtune.model.proof import OUTCOMES, Proof, ProofOutcome, ProofReason
 from virtune.model.reason import Reason
-from virtune.model.verdict import Comparison, Interval, Verdict
+from virtune.model.verdict import (
+    OUTCOMES,
+    Comparison,
+    Interval,
+    Outcome,
+    Proof,
+    ProofOutcome,
+    ProofReason,
+    ThresholdResult,
+    Verdict,
+)
 from virtune.plan.goal import parse_condition
 
 

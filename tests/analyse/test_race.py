@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from virtune.analyse.search.race import Race, standing_after
 from virtune.analyse.stats.anytime import levels
-from virtune.model.standing import Place, RaceRules, Standing
+from virtune.model.tuning import Place, RaceRules, Standing
 
 Block = dict[str, float]
 LEVELS = {"slow": 0.0, "best": 0.30, "near": 0.295, "middle": 0.15}

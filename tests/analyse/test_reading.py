@@ -11,8 +11,7 @@ from virtune.analyse.trial.explain import LOAD_RULES, RESULT_RULES, beside, expl
 from virtune.fio.job_options import facts_of
 from virtune.fio.results import read_result
 from virtune.model.measurement import DeviceUse, FioResult, Latency, LoadResult, Stream
-from virtune.model.remark import Remark, Weight
-from virtune.model.remark_kinds import OF_LOADS, OF_RESULTS
+from virtune.model.remark import OF_LOADS, OF_RESULTS, Remark, Weight
 
 PERCENTILES = ((50.0, 120e3), (95.0, 200e3), (99.0, 300e3), (99.9, 900e3))
 READ = Stream(

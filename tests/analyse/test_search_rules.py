@@ -15,13 +15,11 @@ from virtune.analyse.search.tuning import tuning
 from virtune.analyse.stats.anytime import levels
 from virtune.analyse.trial.rejection import Ramp
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
-from virtune.model.goal import Goal, Limit
 from virtune.model.measurement import Measurement
 from virtune.model.reason import Reason
-from virtune.model.search import FIRST_ROUND, Phase, phase_of
-from virtune.model.standing import Contrast, Place, RaceRules, Runner
+from virtune.model.search import FIRST_ROUND, Goal, Limit, Phase, phase_of
 from virtune.model.study import Trial
-from virtune.model.tuning import LimitState, Probed, Recommendation
+from virtune.model.tuning import Contrast, LimitState, Place, Probed, RaceRules, Recommendation, Runner
 from virtune.model.verdict import Verdict
 
 

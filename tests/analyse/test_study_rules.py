@@ -22,13 +22,12 @@ from virtune.analyse.study.summarise import basis_of, summarise
 from virtune.analyse.study.thresholds import rule
 from virtune.analyse.study.verdicts import judge, lost_of
 from virtune.analyse.trial.rejection import pardons, ramp_of
-from virtune.model.condition import Outcome
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Histogram, Measurement
 from virtune.model.metric import BY_ID
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Trial
-from virtune.model.verdict import ROUNDS_MIN, Interval, Verdict
+from virtune.model.verdict import ROUNDS_MIN, Interval, Outcome, Verdict
 from virtune.plan.goal import parse_conditions
 
 

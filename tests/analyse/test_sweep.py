@@ -16,10 +16,10 @@ from virtune.model.errors import PlanError
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
 from virtune.model.reason import Reason
+from virtune.model.result import LoadSweep
+from virtune.model.search import SweepPlan
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind, Trial
-from virtune.model.sweep import LoadSweep
-from virtune.model.sweep_plan import SweepPlan
 from virtune.plan.goal import parse_limit
 from virtune.plan.loads import next_step, sweep_study
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tests.analyse.threshold_studies import study
 
 from virtune.analyse.study.thresholds import rule
-from virtune.model.condition import Outcome
 from virtune.model.errors import UsageError
 from virtune.model.evidence import InForce, TrialRecord
 from virtune.model.measurement import Measurement
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Trial
+from virtune.model.verdict import Outcome
 from virtune.model.workload import Job, Workload
 from virtune.plan.goal import parse_condition, parse_conditions
 

@@ -13,14 +13,12 @@ from virtune.analyse.stats.student import shift_of
 from virtune.flows.run.tune import nothing_raced, require_percentiles
 from virtune.model.errors import PreconditionError
 from virtune.model.evidence import StudyRecord, TrialRecord
-from virtune.model.goal import Goal, Limit
 from virtune.model.measurement import Histogram
 from virtune.model.reason import Reason
-from virtune.model.remark_kinds import EMULATED
-from virtune.model.search import Phase, phase_of
-from virtune.model.standing import Place
+from virtune.model.remark import EMULATED
+from virtune.model.search import Goal, Limit, Phase, phase_of
 from virtune.model.study import Study, Trial
-from virtune.model.tuning import LimitState, Recommendation, Tuning
+from virtune.model.tuning import LimitState, Place, Recommendation, Tuning
 from virtune.model.verdict import Verdict
 from virtune.plan.space import next_block
 

@@ -13,10 +13,9 @@ from virtune.analyse.stats.planned import dunnett_alpha, level_of
 from virtune.analyse.study.summarise import summarise
 from virtune.analyse.study.thresholds import rule
 from virtune.analyse.study.verdicts import confidence_of_one, judge, looks_of, pairs_of
-from virtune.model.condition import Outcome
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.remark import Remark, Weight
-from virtune.model.verdict import PLANNED_ROUNDS_MIN, ROUNDS_MIN, Verdict
+from virtune.model.verdict import PLANNED_ROUNDS_MIN, ROUNDS_MIN, Outcome, Verdict
 from virtune.plan.codec import study_from_json, study_to_json
 from virtune.plan.goal import parse_conditions
 

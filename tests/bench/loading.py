@@ -14,8 +14,7 @@ from virtune.bench.scratch import Scratch
 from virtune.fio.job import FioJob
 from virtune.fio.workloads import parse_workload
 from virtune.model.evidence import UNDER_LOAD, Check
-from virtune.model.stack import Stack
-from virtune.model.target import FileTarget, NbdTarget, VhostUserTarget
+from virtune.model.stack import FileTarget, NbdTarget, Stack, VhostUserTarget
 from virtune.shell import Warden
 
 

@@ -14,8 +14,8 @@ from virtune.bench.appliance.build import Appliance, Chosen, choose, chosen, rem
 from virtune.bench.guest.channel import ClockReading, wrong_speed
 from virtune.bench.qemu.machine import DEVICES_FILE, MEMORY_FILE, is_saved, place_of, refuse, to_save
 from virtune.dialects.qemu.guest import GuestMachine
-from virtune.model.machine import Machine
-from virtune.model.units import Bytes
+from virtune.model.stack import Machine
+from virtune.model.text import Bytes
 
 STRANGER, NONE = 65534, 2**32 - 1
 MACHINE = GuestMachine(

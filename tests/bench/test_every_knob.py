@@ -37,13 +37,11 @@ from virtune.dialects.qemu.guest import GuestMachine, device_commands, machine_a
 from virtune.dialects.qemu.guest import thread_commands as guest_threads
 from virtune.dialects.qemu.qmp import DaemonPlaces, daemon_commands
 from virtune.dialects.text.xml import read_document
-from virtune.model.contradictions import contradictions
-from virtune.model.disks import stack_of_disk
-from virtune.model.evidence import Check
+from virtune.model.contradictions import contradictions, stack_of_disk
+from virtune.model.evidence import Check, not_shown, to_verify
 from virtune.model.knobs import BY_ID
 from virtune.model.rig import RIGS
 from virtune.model.stack import DIRECT_CACHES, Stack, setting_of
-from virtune.model.verification import not_shown, to_verify
 from virtune.probe.process import Process, Ring
 
 MEASURED = ("storage-daemon", "qemu", "libvirt")

@@ -13,8 +13,7 @@ from virtune.bench.load import fio_engines, run_here
 from virtune.bench.port import LoadOutput, Window
 from virtune.model.errors import LoadError
 from virtune.model.evidence import Changeover, Check, InForce
-from virtune.model.stack import Stack
-from virtune.model.target import NbdTarget, Target
+from virtune.model.stack import NbdTarget, Stack, Target
 from virtune.shell import Warden
 
 AT_ONCE = Window(seconds=0.0, ramp_seconds=0.0)

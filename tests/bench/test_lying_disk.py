@@ -19,7 +19,7 @@ from virtune.bench.qemu.bare import Line
 from virtune.bench.qemu.machine import monitored
 from virtune.bench.qmp import Monitor
 from virtune.dialects.qemu.guest import GuestMachine, machine_argv
-from virtune.model.machine import Machine
+from virtune.model.stack import Machine
 from virtune.shell import Warden, find
 
 pytestmark = pytest.mark.real

@@ -24,8 +24,7 @@ from virtune.fio.workloads import PROFILES, parse_workload
 from virtune.model.errors import LoadError
 from virtune.model.evidence import Check
 from virtune.model.remark import Weight
-from virtune.model.stack import Stack
-from virtune.model.target import BareTarget, FileTarget, NbdTarget, Target, VhostUserTarget
+from virtune.model.stack import BareTarget, FileTarget, NbdTarget, Stack, Target, VhostUserTarget
 from virtune.model.workload import Job
 
 SPAN = 64 * 1024**2

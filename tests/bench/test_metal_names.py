@@ -9,8 +9,7 @@ from tests.bench.place_names import NAMES
 from virtune.bench.metal import MetalSession
 from virtune.bench.port import DiskImageSpec
 from virtune.fio.job import can_name
-from virtune.model.stack import Stack
-from virtune.model.target import FileTarget
+from virtune.model.stack import FileTarget, Stack
 from virtune.shell import Warden
 
 

@@ -19,9 +19,8 @@ from virtune.dialects.libvirt.disk import disk_xml
 from virtune.dialects.qemu.guest import SLOTS, guest_arguments
 from virtune.model.errors import PlanError, RigError
 from virtune.model.evidence import Check
-from virtune.model.machine import Machine
-from virtune.model.stack import Device, Stack
-from virtune.model.units import Bytes
+from virtune.model.stack import Device, Machine, Stack
+from virtune.model.text import Bytes
 from virtune.plan.arms import base_stack, make_arm
 from virtune.shell import CommandError, find, run
 

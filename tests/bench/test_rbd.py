@@ -16,8 +16,7 @@ from tests.conftest import User, eventually, marked_processes
 from virtune.bench.verify import rbd_checks
 from virtune.dialects.qemu.qmp import DaemonPlaces, daemon_commands
 from virtune.model.contradictions import contradictions
-from virtune.model.rbd import rbd_place
-from virtune.model.stack import Disk, Stack
+from virtune.model.stack import Disk, Stack, rbd_place
 
 ON_CEPH = Disk(backend="rbd", rbd="vms/one:id=me:conf=/etc/ceph/other.conf")
 PLACES = DaemonPlaces(image="", size_bytes=2**20, socket="/s", mountpoint="/m", rbd="virtune-run-1")

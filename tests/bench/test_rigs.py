@@ -20,7 +20,7 @@ from virtune.fio.job import fio_job
 from virtune.fio.workloads import parse_workload
 from virtune.model.errors import LoadError, NotInForceError, RigError
 from virtune.model.stack import Disk, Stack
-from virtune.model.units import Bytes
+from virtune.model.text import Bytes
 from virtune.shell import Warden
 
 pytestmark = pytest.mark.real

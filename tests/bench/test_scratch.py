@@ -21,7 +21,7 @@ from virtune.flows.clean import clean
 from virtune.model.errors import PreconditionError, RigError
 from virtune.model.event import Event, StepEnded, StepStarted
 from virtune.model.stack import Disk
-from virtune.model.units import Bytes
+from virtune.model.text import Bytes
 from virtune.shell import Warden
 from virtune.warden import MARK
 

@@ -20,8 +20,7 @@ from virtune.fio.job import fio_job
 from virtune.fio.workloads import parse_workload
 from virtune.model.errors import LoadError
 from virtune.model.facts import Residency
-from virtune.model.stack import CacheState, Stack
-from virtune.model.target import FileTarget
+from virtune.model.stack import CacheState, FileTarget, Stack
 from virtune.probe.images import cachestat
 from virtune.probe.process import Process
 

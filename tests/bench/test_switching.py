@@ -18,7 +18,7 @@ from virtune.bench.verify import require_verified
 from virtune.model.errors import LoadError, NotInForceError, RigError
 from virtune.model.evidence import Changeover
 from virtune.model.stack import Disk, Stack
-from virtune.model.units import Bytes
+from virtune.model.text import Bytes
 from virtune.probe.process import Process
 from virtune.shell import Warden
 

@@ -21,8 +21,7 @@ from tests.published import complaints, strictly
 
 from virtune.analyse.trial.imported import differing, shape_of
 from virtune.model.durability import Promise
-from virtune.model.goal import Goal
-from virtune.model.search import Search
+from virtune.model.search import Goal, Search
 from virtune.model.study import StudyKind
 from virtune.model.workload import Job, Workload
 from virtune.plan.goal import parse_condition

@@ -15,9 +15,8 @@ from virtune.cli import VERBS, cli, run
 from virtune.cli.common.options import read_options
 from virtune.flows.run.check import check_study
 from virtune.flows.run.question import Question, study_for
-from virtune.model.option import Provenance, Takes
 from virtune.model.study import Study, StudyKind
-from virtune.model.study_options import ALL, OPTIONS, StudyOptions, flag_of, options_of
+from virtune.model.study_options import ALL, OPTIONS, Provenance, StudyOptions, Takes, flag_of, options_of
 from virtune.plan.codec import study_from_json, study_to_json
 from virtune.plan.planfile import read_plan
 from virtune.store.store import Store

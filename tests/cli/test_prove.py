@@ -15,8 +15,8 @@ from tests.published import schema
 from virtune.cli import run
 from virtune.flows.run.prove import untested
 from virtune.model.bottleneck import Bottleneck, Cause, DataPath, Diagnosis
-from virtune.model.proof import ProofOutcome, ProofReason
 from virtune.model.stack import Device, Stack
+from virtune.model.verdict import ProofOutcome, ProofReason
 
 WORKLOAD = "rw=randread,bs=4k,iodepth=32"
 

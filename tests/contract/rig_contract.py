@@ -17,8 +17,8 @@ from virtune.fio.results import read_result
 from virtune.fio.workloads import parse_workload
 from virtune.model.contradictions import contradictions
 from virtune.model.errors import LoadError
+from virtune.model.evidence import not_shown_checks, unverified
 from virtune.model.stack import Stack
-from virtune.model.verification import not_shown_checks, unverified
 
 Image = Callable[[Stack], Path | None]
 ENGINES = frozenset({"nbd", "io_uring", "libaio", "psync"})

@@ -21,9 +21,8 @@ from virtune.bench.qemu.rig import Guests, bare_guests, linux_guests
 from virtune.bench.rigs import SESSIONS, session
 from virtune.bench.scratch import Scratch
 from virtune.bench.simulated import session as simulated
-from virtune.model.machine import Machine
 from virtune.model.rig import RIGS
-from virtune.model.stack import Device, Disk, Stack
+from virtune.model.stack import Device, Disk, Machine, Stack
 from virtune.shell import Warden
 
 

@@ -17,9 +17,8 @@ from virtune.dialects.qemu.guest import (
     machine_arguments,
     mapping_text,
 )
-from virtune.model.machine import Machine
-from virtune.model.stack import Device, Disk, Stack
-from virtune.model.units import Bytes
+from virtune.model.stack import Device, Disk, Machine, Stack
+from virtune.model.text import Bytes
 from virtune.shell import find, run
 
 IOTHREAD = Stack(export="vhost-user-blk", num_queues=2, poll_max_ns=0, disk=Disk(aio="native"))

@@ -24,7 +24,7 @@ from virtune.model.domain import SettingChange
 from virtune.model.errors import PlanError
 from virtune.model.knobs import BY_ID, KNOBS
 from virtune.model.stack import Disk, Stack
-from virtune.model.units import Bytes
+from virtune.model.text import Bytes
 
 DOMAINS = Path(__file__).parents[1] / "captures" / "domains"
 FILES = sorted(DOMAINS.glob("*.xml"))

@@ -17,7 +17,7 @@ from virtune.dialects.qemu.qmp import (
     undo_commands,
 )
 from virtune.model.stack import Disk, Stack
-from virtune.model.units import Bytes
+from virtune.model.text import Bytes
 
 PLACES = DaemonPlaces(image="/x/d.raw", size_bytes=1024**2, socket="/x/nbd.sock", mountpoint="/x/disk")
 

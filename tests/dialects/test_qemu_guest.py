@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from virtune.dialects.qemu.guest import mapped, mapping_text, switch_method
 from virtune.model.errors import PlanError
 from virtune.model.knobs import BY_ID, KNOBS
-from virtune.model.machine import mapping_of
-from virtune.model.stack import Device, Disk, Stack, with_setting
+from virtune.model.stack import Device, Disk, Stack, mapping_of, with_setting
 from virtune.plan.arms import make_arm
 
 GUEST = Stack(rig="qemu")

@@ -23,7 +23,7 @@ from tests.published import complaints
 
 from virtune import __version__
 from virtune.cli import run
-from virtune.model.store_place import DatabaseUrl
+from virtune.model.errors import DatabaseUrl
 from virtune.on_host import MARK
 from virtune.store.store import Store
 

@@ -23,8 +23,7 @@ from virtune.flows.fleet.forecast import left_seconds
 from virtune.flows.fleet.gather import listed_id
 from virtune.flows.fleet.here import progress_in
 from virtune.flows.fleet.install import platform_of
-from virtune.model.fleet import FleetHost, HostAnswer, Unreached
-from virtune.model.fleet_task import FleetRun, FleetTask
+from virtune.model.fleet import FleetHost, FleetRun, FleetTask, HostAnswer, Unreached
 from virtune.report.json.fleet import audit_document, probe_document
 from virtune.report.pages.fleet import audit_lines, names, probe_lines, run_lines
 

@@ -13,7 +13,7 @@ from tests.conftest import eventually
 
 from virtune.flows.fleet.here import begin, follow, place_of, progress_of
 from virtune.model.errors import PreconditionError
-from virtune.model.fleet_task import TaskState
+from virtune.model.fleet import TaskState
 
 
 def test_a_task_that_is_begun_again_forgets_the_process_that_carried_it(

@@ -23,8 +23,7 @@ from virtune.flows.fleet.ask import FleetAccess
 from virtune.flows.fleet.here import line_of
 from virtune.flows.fleet.watch import watched
 from virtune.model.evidence import Listed
-from virtune.model.fleet import FleetHost
-from virtune.model.fleet_task import FleetRun, FleetTask, TaskProgress, TaskState
+from virtune.model.fleet import FleetHost, FleetRun, FleetTask, TaskProgress, TaskState
 from virtune.store.store import Store
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("fleet")]

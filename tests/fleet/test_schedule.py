@@ -10,8 +10,7 @@ from virtune.fleet.schedule import next_task, tasks_of, whole_seconds
 from virtune.flows.fleet.forecast import left_seconds
 from virtune.flows.fleet.kept_plans import RUNS
 from virtune.flows.fleet.plan import OpenTasks
-from virtune.model.fleet import FleetHost
-from virtune.model.fleet_task import FleetRun, FleetTask, TaskProgress, TaskState
+from virtune.model.fleet import FleetHost, FleetRun, FleetTask, TaskProgress, TaskState
 from virtune.report.pages.fleet import planned_line, run_lines
 
 SAN = {"b": "san", "c": "san,nas", "d": "nas"}

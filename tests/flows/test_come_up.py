@@ -17,9 +17,8 @@ from virtune.flows.run.tune import those_that_come_up
 from virtune.model.errors import LoadError, NotInForceError, PreconditionError, RigError, VirtuneError
 from virtune.model.event import Event
 from virtune.model.evidence import Changeover, Check, InForce
-from virtune.model.stack import Disk, Stack
+from virtune.model.stack import Disk, NbdTarget, Stack, Target
 from virtune.model.study import Study
-from virtune.model.target import NbdTarget, Target
 from virtune.shell import Warden
 
 

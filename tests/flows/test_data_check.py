@@ -14,8 +14,7 @@ from virtune.bench.outside import difference_outside
 from virtune.cli import run
 from virtune.fio.data_check import Step, data_job, difference_in, regions_of
 from virtune.fio.generator import Clients
-from virtune.model.stack import Disk, Stack
-from virtune.model.target import FileTarget, VhostUserTarget
+from virtune.model.stack import Disk, FileTarget, Stack, VhostUserTarget
 from virtune.shell import run as run_command
 
 MIB = 1024**2

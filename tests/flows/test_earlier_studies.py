@@ -13,7 +13,7 @@ from virtune.dialects.libvirt.domain import read_domain
 from virtune.flows.stored.earlier_studies import Past
 from virtune.model.evidence import StudyRecord
 from virtune.model.finding import HostView, Subject
-from virtune.model.remark_kinds import EMULATED
+from virtune.model.remark import EMULATED
 from virtune.model.stack import Disk, Stack
 from virtune.model.workload import job
 from virtune.probe.cpu import cpu_facts

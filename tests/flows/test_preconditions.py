@@ -11,8 +11,7 @@ from tests.analyse.threshold_studies import study
 from virtune.flows.run.preconditions import require_programs
 from virtune.model.errors import PreconditionError
 from virtune.model.event import Event, Noticed
-from virtune.model.machine import Machine
-from virtune.model.stack import Stack
+from virtune.model.stack import Machine, Stack
 from virtune.model.study import Study
 
 STRANGER = 65534

@@ -12,7 +12,7 @@ from virtune.analyse.study.summarise import structure_of
 from virtune.cli import run
 from virtune.flows.stored.structures import own_shares
 from virtune.model.evidence import StudyRecord
-from virtune.model.remark_kinds import EMULATED
+from virtune.model.remark import EMULATED
 from virtune.model.stack import Device, Stack
 from virtune.probe.cpu import cpu_facts
 from virtune.store.store import Store

@@ -17,13 +17,11 @@ from virtune.fio.generator import Clients
 from virtune.fio.workloads import parse_workload
 from virtune.flows.run.trial import Tools, run_trial
 from virtune.model.errors import LoadError, NotInForceError
-from virtune.model.evidence import Changeover, Check, InForce
+from virtune.model.evidence import Changeover, Check, InForce, to_verify
 from virtune.model.facts import Unknown
-from virtune.model.remark_kinds import UNVERIFIED
-from virtune.model.stack import Disk, Stack
+from virtune.model.remark import UNVERIFIED
+from virtune.model.stack import Disk, FileTarget, Stack, Target
 from virtune.model.study import Arm, Study, StudyKind, Trial
-from virtune.model.target import FileTarget, Target
-from virtune.model.verification import to_verify
 from virtune.probe.images import cachestat
 from virtune.shell import Warden
 

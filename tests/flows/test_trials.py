@@ -22,9 +22,8 @@ from virtune.model.errors import Interrupted, LoadError, NotInForceError
 from virtune.model.event import Event, TrialStarted
 from virtune.model.evidence import Check, InForce
 from virtune.model.facts import Unknown
-from virtune.model.stack import Disk, Stack
+from virtune.model.stack import Disk, Stack, Target
 from virtune.model.study import Arm, Study
-from virtune.model.target import Target
 from virtune.plan.trials import trials
 from virtune.probe.images import cachestat
 from virtune.shell import Warden

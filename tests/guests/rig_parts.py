@@ -9,9 +9,8 @@ from tests.conftest import SPAN
 from virtune.bench.port import DiskImageSpec, LoadOutput
 from virtune.bench.qemu.load import GuestBench
 from virtune.model.evidence import Check
-from virtune.model.machine import Machine
-from virtune.model.stack import Stack
-from virtune.model.units import Bytes
+from virtune.model.stack import Machine, Stack
+from virtune.model.text import Bytes
 
 GUEST = Stack(rig="qemu")
 

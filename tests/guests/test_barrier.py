@@ -16,8 +16,7 @@ from virtune.bench.guest.load import let_go, skew_seconds
 from virtune.bench.port import DiskImageSpec
 from virtune.bench.qemu.load import LinuxLoad
 from virtune.bench.qemu.rig import GuestSession
-from virtune.model.stack import Disk, Stack
-from virtune.model.target import GuestTarget
+from virtune.model.stack import Disk, GuestTarget, Stack
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 

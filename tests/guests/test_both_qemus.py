@@ -22,8 +22,7 @@ from virtune.bench.qemu.rig import GuestSession
 from virtune.model.errors import RigError
 from virtune.model.knob import Support
 from virtune.model.knobs import find
-from virtune.model.machine import Machine
-from virtune.model.stack import Device, Disk, Stack
+from virtune.model.stack import Device, Disk, Machine, Stack
 from virtune.probe.qemu_knobs import ask
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]

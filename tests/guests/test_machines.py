@@ -12,9 +12,8 @@ from tests.guests.rig_parts import GUEST, MIB, OF_OLDER, OLDER, engine_at_work, 
 from virtune.bench.port import DiskImageSpec
 from virtune.bench.qemu.rig import GuestSession
 from virtune.model.errors import RigError
-from virtune.model.machine import Machine, Pins
-from virtune.model.stack import Device, Disk
-from virtune.model.units import Bytes
+from virtune.model.stack import Device, Disk, Machine, Pins
+from virtune.model.text import Bytes
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 

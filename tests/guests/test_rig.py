@@ -28,9 +28,7 @@ from virtune.fio.job import fio_job
 from virtune.fio.results import read_result
 from virtune.fio.workloads import parse_workload
 from virtune.model.errors import RigError
-from virtune.model.machine import Machine
-from virtune.model.stack import Device, Disk, Filesystem
-from virtune.model.target import GuestTarget
+from virtune.model.stack import Device, Disk, Filesystem, GuestTarget, Machine
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.conftest import SPAN, User, bare_guest, eventually, marked_processes
 
-from virtune.model.gate import GATE_BY_ID
+from virtune.model.remark import GATE_BY_ID
 from virtune.probe.devices import backing_of
 
 pytestmark = [pytest.mark.real, pytest.mark.once, pytest.mark.xdist_group("guests")]

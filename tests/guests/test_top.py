@@ -20,7 +20,7 @@ from virtune import shell
 from virtune.bench.qemu.bare import Line
 from virtune.bench.qemu.machine import PROGRAM
 from virtune.dialects.qemu.guest import SLOTS, GuestMachine, machine_argv
-from virtune.model.machine import Machine
+from virtune.model.stack import Machine
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 

@@ -24,10 +24,10 @@ from virtune.bench.rigs import session
 from virtune.bench.scratch import Scratch
 from virtune.flows.run.question import Question, study_for
 from virtune.model.errors import LoadError, PlanError, PreconditionError
-from virtune.model.gate import GATE_BY_ID
+from virtune.model.remark import GATE_BY_ID
 from virtune.model.stack import Disk, Stack
 from virtune.model.study import StudyKind
-from virtune.model.units import Bytes
+from virtune.model.text import Bytes
 from virtune.shell import Warden
 
 pytestmark = [pytest.mark.real, pytest.mark.once, pytest.mark.xdist_group("domains")]

@@ -6,9 +6,8 @@ import math
 import pytest
 
 from virtune.model.finding import ImageView
-from virtune.model.goal import Limit
-from virtune.model.search import FIRST_ROUND, Phase, phase_of
-from virtune.model.standing import Contrast, Place, Runner
+from virtune.model.search import FIRST_ROUND, Limit, Phase, phase_of
+from virtune.model.tuning import Contrast, Place, Runner
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 
 import pytest
 
-from virtune.model.gate import GATE_BY_ID, GATES, Gate
+from virtune.model.remark import GATE_BY_ID, GATES, Gate
 
 PAGE_BYTES = 4096
 

@@ -28,8 +28,7 @@ from virtune.model.knob import (
     describe_domain,
 )
 from virtune.model.knobs import BY_ID, KNOBS, TURNED, find, matching, needs_new_process
-from virtune.model.machine import Machine, Pins
-from virtune.model.stack import Device, Disk, Stack, setting_of, with_setting
+from virtune.model.stack import Device, Disk, Machine, Pins, Stack, setting_of, with_setting
 
 TWO_VALUES: dict[type[Domain], Callable[[Any], tuple[Any, Any]]] = {
     Choice: lambda domain: domain.values[:2],

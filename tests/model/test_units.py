@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtune.model.units import format_bytes, format_count, format_ns, format_seconds, parse_bytes, parse_seconds
+from virtune.model.text import format_bytes, format_count, format_ns, format_seconds, parse_bytes, parse_seconds
 
 
 @pytest.mark.parametrize(

@@ -5,19 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from virtune.model.evidence import Check, InForce
-from virtune.model.knobs import BY_ID, KNOBS
-from virtune.model.remark import Weight
-from virtune.model.remark_kinds import UNVERIFIED
-from virtune.model.rig import RIGS
-from virtune.model.stack import Device, Disk, Stack
-from virtune.model.verification import (
+from virtune.model.evidence import (
+    Check,
+    InForce,
     not_shown,
     not_shown_checks,
     to_verify,
     unverified,
     unverified_remarks,
 )
+from virtune.model.knobs import BY_ID, KNOBS
+from virtune.model.remark import UNVERIFIED, Weight
+from virtune.model.rig import RIGS
+from virtune.model.stack import Device, Disk, Stack
 
 DAEMON = Stack(disk=Disk(aio="io_uring"))
 

@@ -12,7 +12,7 @@ from virtune.model.errors import PlanError
 from virtune.model.knob import Switch
 from virtune.model.knobs import KNOBS
 from virtune.model.stack import Disk, Stack
-from virtune.model.units import Bytes
+from virtune.model.text import Bytes
 from virtune.plan.arms import (
     apply_settings,
     arm_from_text,

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtune.model.condition import Threshold
 from virtune.model.errors import PlanError
 from virtune.model.stack import Disk, Stack
 from virtune.model.study import Arm, Study, StudyKind, Trial
+from virtune.model.verdict import Threshold
 from virtune.model.workload import Job, Workload
 from virtune.plan import codec
 

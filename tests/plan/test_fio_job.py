@@ -14,7 +14,7 @@ from virtune.fio.job import COUNTED_SECONDS, FioJob, fio_job
 from virtune.fio.jobfile import read_job_file
 from virtune.fio.workloads import PROFILES, parse_workload
 from virtune.model.errors import PlanError, PreconditionError, VirtuneError
-from virtune.model.target import FileTarget, NbdTarget, Target
+from virtune.model.stack import FileTarget, NbdTarget, Target
 from virtune.model.workload import Job, Workload
 
 MIB = 1024**2

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from virtune.model.errors import PlanError
-from virtune.model.goal import Goal, Limit
 from virtune.model.metric import METRICS
+from virtune.model.search import Goal, Limit
 from virtune.plan.goal import parse_goal, parse_limit
 
 

@@ -8,8 +8,8 @@ import pytest
 from virtune.fio.jobfile import read_job_file
 from virtune.fio.workloads import parse_workload
 from virtune.model.errors import PlanError
-from virtune.model.option import Provenance
 from virtune.model.study import Study, StudyKind
+from virtune.model.study_options import Provenance
 from virtune.model.workload import Workload
 from virtune.plan.arms import arm_from_text, base_stack
 from virtune.plan.guests import system_words, with_system

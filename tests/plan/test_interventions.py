@@ -7,9 +7,9 @@ from virtune.fio.jobfile import read_job_file
 from virtune.fio.workloads import parse_workload
 from virtune.model.bottleneck import Bottleneck, Cause, DataPath, Diagnosis
 from virtune.model.knobs import BY_ID
-from virtune.model.layers import Boundary, Layers, RequestLayer
-from virtune.model.proof import SIZE
+from virtune.model.live import Boundary, Layers, RequestLayer
 from virtune.model.study import Arm
+from virtune.model.verdict import SIZE
 from virtune.plan.arms import make_arm, objections
 from virtune.plan.interventions import AS_IS, INTERVENTIONS, STAND_IN, intervention, knobs_of
 

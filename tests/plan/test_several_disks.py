@@ -8,12 +8,9 @@ import pytest
 from virtune.fio.generator import Clients
 from virtune.fio.job import fio_job
 from virtune.fio.workloads import parse_workload
-from virtune.model.contradictions import contradictions
-from virtune.model.disks import bare_target, images_of, stack_of_disk
+from virtune.model.contradictions import bare_target, contradictions, images_of, stack_of_disk
 from virtune.model.errors import PlanError
-from virtune.model.machine import Machine
-from virtune.model.stack import Device, Stack
-from virtune.model.target import FileTarget
+from virtune.model.stack import Device, FileTarget, Machine, Stack
 
 GUEST = Stack(rig="qemu")
 CLIENTS = Clients(engines=frozenset({"libaio"}), installed=False)

@@ -8,7 +8,7 @@ from virtune.model.durability import Promise, durability_of
 from virtune.model.errors import PlanError
 from virtune.model.knob import Answer, Support
 from virtune.model.reason import Reason
-from virtune.model.space import Space
+from virtune.model.tuning import Space
 from virtune.plan.space import Asked, Host, effective, space_of
 
 DAEMON = "qemu-storage-daemon 7.2.0"

@@ -16,8 +16,8 @@ from virtune.fio.jobfile import read_job_file
 from virtune.fio.options import IN_FILES, SHAPING
 from virtune.fio.workloads import GROUPS, PROFILES, parse_workload
 from virtune.model.errors import PlanError, PreconditionError
+from virtune.model.stack import FileTarget, GuestTarget, Target, VhostUserTarget
 from virtune.model.study import Study, StudyKind
-from virtune.model.target import FileTarget, GuestTarget, Target, VhostUserTarget
 from virtune.model.workload import Workload
 from virtune.plan.arms import arm_from_text
 from virtune.plan.guests import clients_for, require_fit

@@ -17,7 +17,7 @@ from virtune.fio.job import FioJob, fio_job
 from virtune.fio.jobfile import read_job_file
 from virtune.fio.options import ENGINE_OPTIONS, ENGINES, IN_FILES, SHAPING
 from virtune.fio.workloads import PROFILES, parse_workload
-from virtune.model.target import FileTarget, NbdTarget, Target
+from virtune.model.stack import FileTarget, NbdTarget, Target
 from virtune.model.workload import Workload
 
 pytestmark = pytest.mark.real

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers of a request's time."""
 
-from virtune.model.layers import Layers, RequestLayer
+from virtune.model.live import Layers, RequestLayer
 
 LAYERS = Layers(
     way="export",

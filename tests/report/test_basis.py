@@ -9,10 +9,9 @@ from tests.report.records import record, study
 from virtune.analyse.study.summarise import summarise
 from virtune.model.durability import Promise
 from virtune.model.evidence import Changeover, InForce
-from virtune.model.goal import Goal
 from virtune.model.result import Basis, Stopped
 from virtune.model.rig import Rig
-from virtune.model.search import Search
+from virtune.model.search import Goal, Search
 from virtune.model.verdict import Verdict
 from virtune.plan.goal import parse_conditions
 from virtune.report.pages.evidence import resting_on, steadiness, stopped_text

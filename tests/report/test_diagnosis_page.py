@@ -15,10 +15,9 @@ from virtune.advise.guidelines import TUNING
 from virtune.cli import run
 from virtune.flows.live.diagnose import diagnose_study
 from virtune.flows.reports.report import page_html
-from virtune.model.bottleneck import Cause, Diagnosis
-from virtune.model.guideline import walk
-from virtune.model.layers import HostQueue
-from virtune.model.threads import ThreadCost
+from virtune.model.bottleneck import Cause, Diagnosis, walk
+from virtune.model.counters import ThreadCost
+from virtune.model.live import HostQueue
 from virtune.report.html.other_pages import diagnosis_page
 from virtune.report.pages.diagnose import render
 from virtune.store.store import Store

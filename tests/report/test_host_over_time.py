@@ -9,7 +9,7 @@ from tests.report.records import record
 
 from virtune.analyse.study.summarise import fitness_of
 from virtune.flows.reports.report import svgs
-from virtune.model.fitness import Drift, Fitness
+from virtune.model.result import Drift, Fitness
 from virtune.report.charts.fleet import HostCheck, host_over_time
 
 

@@ -22,8 +22,7 @@ from virtune.flows.reports.interactive import live_parts
 from virtune.flows.reports.report import charts, page_html, report_html, svgs
 from virtune.flows.stored.show import current
 from virtune.model.evidence import Listed
-from virtune.model.result import Value
-from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
+from virtune.model.result import LoadEstimate, LoadPoint, LoadSweep, Value
 from virtune.model.verdict import Interval
 from virtune.report.charts.loads import sweep_curve
 from virtune.report.charts.tradeoff import speed_against_cost

@@ -9,7 +9,7 @@ from tests.report.records import record
 from virtune.analyse.study.summarise import summarise
 from virtune.analyse.study.thresholds import rule
 from virtune.model.evidence import StudyRecord
-from virtune.model.remark_kinds import EMULATED
+from virtune.model.remark import EMULATED
 from virtune.plan.goal import parse_conditions
 from virtune.report.junit import junit
 from virtune.report.markdown import markdown

@@ -13,11 +13,9 @@ from tests.report.records import record
 
 from virtune.analyse.study.summarise import summarise
 from virtune.model.bottleneck import Bottleneck, Cause, DataPath, Diagnosis
-from virtune.model.condition import Outcome, ThresholdResult
-from virtune.model.proof import Proof, ProofReason
 from virtune.model.reason import Reason
 from virtune.model.result import ArmSummary, Result
-from virtune.model.verdict import Comparison
+from virtune.model.verdict import Comparison, Outcome, Proof, ProofReason, ThresholdResult
 from virtune.plan.goal import parse_condition
 from virtune.report.markdown import code, markdown, plain, proof_markdown, tuning_markdown
 

@@ -16,12 +16,20 @@ from virtune.cli import run
 from virtune.flows.live.diagnose import diagnose_study
 from virtune.flows.run.check import fitness
 from virtune.model.evidence import Listed
-from virtune.model.fitness import Fitness, GateStanding, Neighbour, Reach, SliceNoise
 from virtune.model.reason import Reason
 from virtune.model.remark import Remark, Weight
+from virtune.model.result import (
+    Fitness,
+    GateStanding,
+    LoadEstimate,
+    LoadPoint,
+    LoadSweep,
+    Neighbour,
+    Reach,
+    SliceNoise,
+)
 from virtune.model.study import StudyKind
-from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
-from virtune.model.units import format_count
+from virtune.model.text import format_count
 from virtune.report.pages.diagnose import DiagnosisScreen, render
 from virtune.report.pages.sweep import answer_lines
 from virtune.report.pages.whole import CheckScreen, SweepScreen

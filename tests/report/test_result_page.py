@@ -13,11 +13,10 @@ from tests.report.records import record
 from virtune.analyse.study.host_rules import judge_host
 from virtune.analyse.study.summarise import summarise
 from virtune.model.evidence import StudyRecord
-from virtune.model.fitness import Drift
 from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason
 from virtune.model.remark import Remark, Weight
-from virtune.model.result import Basis, Value
+from virtune.model.result import Basis, Drift, Value
 from virtune.model.study import Study
 from virtune.model.verdict import Comparison, Interval, Verdict
 from virtune.plan.arms import arms_from_vary, base_stack, make_arm

@@ -12,8 +12,7 @@ from tests.published import schema
 
 from virtune.analyse.layers.frame import frame
 from virtune.cli.common.output import Clean
-from virtune.model.bottleneck import EMULATED_WORDS
-from virtune.model.frame import TopFrame
+from virtune.model.bottleneck import EMULATED_WORDS, TopFrame
 from virtune.report.json.live import top_document
 from virtune.report.top import TABLE_KINDS, UNITS, TopText, columns_of, head_line, row_line, rows_of, table
 

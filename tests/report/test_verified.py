@@ -11,12 +11,11 @@ from tests.report.records import record
 
 from virtune.analyse.study.summarise import summarise
 from virtune.fio.workloads import parse_workload
-from virtune.model.evidence import Check, InForce, StudyRecord, TrialRecord
+from virtune.model.evidence import Check, InForce, StudyRecord, TrialRecord, to_verify, unverified_remarks
 from virtune.model.remark import Remark, Weight
 from virtune.model.result import Result
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, StudyKind, Trial
-from virtune.model.verification import to_verify, unverified_remarks
 from virtune.report.html.page import page_of
 from virtune.report.pages.evidence import notes
 from virtune.report.pages.study import all_checks, verified

@@ -21,7 +21,7 @@ from tests.store.kept import COMPARE, IMPORT, KEPT
 from virtune.cli import run
 from virtune.flows.stored.bundle_rows import rows_bundle
 from virtune.flows.stored.import_bundle import merge, read_bundle
-from virtune.model.store_place import StorePlace
+from virtune.model.errors import StorePlace
 from virtune.store.store import Store
 
 Rows = list[tuple[object, ...]]

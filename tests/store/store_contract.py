@@ -20,12 +20,11 @@ from tests.store.at_once import ATTEMPTS, AtOnce, alone, rows_of
 from virtune.analyse.study.summarise import summarise
 from virtune.analyse.trial.rejection import unsettled
 from virtune.cli import run
-from virtune.model.errors import StoreError, UsageError
+from virtune.model.errors import StoreError, StorePlace, UsageError
 from virtune.model.evidence import Capture, Changeover, Check, Damaged, InForce, Listed, TrialRecord
 from virtune.model.measurement import METHOD, Histogram, Measurement
 from virtune.model.remark import Remark, Weight
 from virtune.model.stack import Disk, Stack
-from virtune.model.store_place import StorePlace
 from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.workload import Job, Workload
 from virtune.plan.codec import study_from_json
@@ -182,7 +181,7 @@ class StoreContract:
                     yield from super().__iter__()
                     os.kill(os.getpid(), {int(signal.SIGKILL)})
             from pathlib import Path
-            from virtune.model.store_place import DatabaseUrl
+            from virtune.model.errors import DatabaseUrl
             with Store({self.place_in_words(store)}) as found:
                 if sys.argv[1] == "trial":
                     found.add_trial(STUDY.id, record(2), Dying())

@@ -19,10 +19,9 @@ from tests.store.store_contract import CAPTURES, STUDY, StoreContract, record
 from virtune.cli import run
 from virtune.flows.stored.derive import DerivedStudy, derive_studies
 from virtune.flows.stored.show import by_todays_method, current
-from virtune.model.errors import StoreError
+from virtune.model.errors import DatabaseUrl, StoreError, StorePlace
 from virtune.model.evidence import Listed
 from virtune.model.measurement import METHOD
-from virtune.model.store_place import DatabaseUrl, StorePlace
 from virtune.store.schema import VIEWS
 from virtune.store.store import Store
 

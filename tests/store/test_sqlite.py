@@ -12,8 +12,7 @@ from tests.store.store_contract import CAPTURES, STUDY, StoreContract, record
 
 from virtune.cli import run
 from virtune.cli.list_ import NEWEST
-from virtune.model.errors import StoreError
-from virtune.model.store_place import StorePlace
+from virtune.model.errors import StoreError, StorePlace
 from virtune.store.store import Store
 
 

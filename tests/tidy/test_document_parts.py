@@ -28,8 +28,7 @@ from typing import (
 import pytest
 
 import virtune.report.json
-from virtune.model.result import ArmKnee
-from virtune.model.sweep import LoadEstimate
+from virtune.model.result import ArmKnee, LoadEstimate
 from virtune.report.json.document import MAKERS, part, plan_of
 from virtune.report.json.parts import EstimatePart, KneePart
 

@@ -141,7 +141,7 @@ def test_builders_lie_beside_tests_and_private_names_are_not_tested(room: str) -
 
 
 def test_what_is_borrowed_from_a_test_or_private_is_found() -> None:
-    wrong = ("from tests.report.test_documents import record", "from virtune.model.units import _SIZE")
+    wrong = ("from tests.report.test_documents import record", "from virtune.model.text import _SIZE")
     assert all([*borrowed(ast.parse(source))] for source in wrong)
     assert not [*borrowed(ast.parse("from tests.report.records import record\nfrom virtune import __version__"))]
 

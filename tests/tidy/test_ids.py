@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from virtune.advise.audit import rules
-from virtune.model import remark_kinds
-from virtune.model.gate import GATES
-from virtune.model.remark import Criterion, RemarkKind, Weight
-from virtune.model.remark_kinds import REMARK_KINDS
+from virtune.model import remark
+from virtune.model.remark import GATES, REMARK_KINDS, Criterion, RemarkKind, Weight
 
 SOURCE = Path(__file__).parents[2] / "src" / "virtune"
 
@@ -40,7 +38,7 @@ def test_no_id_means_two_things() -> None:
 
 
 def test_every_kind_that_has_a_name_is_in_the_table() -> None:
-    named = {one.id for one in vars(remark_kinds).values() if isinstance(one, RemarkKind)}
+    named = {one.id for one in vars(remark).values() if isinstance(one, RemarkKind)}
     assert len(named) > 40
     assert named == {one.id for one in REMARK_KINDS} - {gate.id for gate in GATES}
 

@@ -12,7 +12,7 @@ from tools.reference import KEYS, PAGES
 from virtune.cli import VERBS
 from virtune.fio.workloads import GROUPS, PROFILES
 from virtune.model.metric import METRICS
-from virtune.model.remark_kinds import REMARK_KINDS
+from virtune.model.remark import REMARK_KINDS
 from virtune.shell import run
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from virtune.bench.rigs import SESSIONS
-from virtune.model.option import for_verb
 from virtune.model.rig import RIGS, read_rig, rig_words, rig_words_with_where
-from virtune.model.study_options import OPTIONS
+from virtune.model.study_options import OPTIONS, for_verb
 
 SOURCES = sorted(Path("src/virtune").rglob("*.py"))
 ROW = Path("src/virtune/model/rig.py")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from virtune.model.metric import METRICS, Metric
-from virtune.model.units import format_bandwidth, format_ns
+from virtune.model.text import format_bandwidth, format_ns
 from virtune.report.words import quantity
 
 SOURCE = Path(__file__).parents[2] / "src" / "virtune"

@@ -28,8 +28,7 @@ from virtune.fio.job import fio_job
 from virtune.fio.results import read_result
 from virtune.fio.workloads import parse_workload
 from virtune.model.errors import LoadError
-from virtune.model.machine import Machine
-from virtune.model.stack import Device, Disk, Stack
+from virtune.model.stack import Device, Disk, Machine, Stack
 from virtune.shell import Warden
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("bare")]

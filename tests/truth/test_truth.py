@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.conftest import User, generator
 
-from virtune.model.gate import GATE_BY_ID
+from virtune.model.remark import GATE_BY_ID
 from virtune.probe.devices import backing_of
 
 pytestmark = pytest.mark.real

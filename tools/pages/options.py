@@ -4,8 +4,7 @@
 from collections.abc import Iterator
 
 from tools.pages.markdown import code, plain, table, whole
-from virtune.model.option import UNITS, OptionRow, Provenance
-from virtune.model.study_options import OPTIONS, default_words, flag_of
+from virtune.model.study_options import OPTIONS, UNITS, OptionRow, Provenance, default_words, flag_of
 
 
 def page() -> str:

@@ -7,9 +7,8 @@ from tools.pages.markdown import code, plain, table, whole
 from tools.pages.numbers import numbers_in
 from virtune.analyse.study import host_rules
 from virtune.analyse.trial import derive, explain, gates, measure, rejection
-from virtune.model import remark_kinds as kinds
-from virtune.model.gate import GATE_BY_ID, GATES, Gate
-from virtune.model.remark import RemarkKind, Weight
+from virtune.model import remark as kinds
+from virtune.model.remark import GATE_BY_ID, GATES, Gate, RemarkKind, Weight
 
 _WITH_NUMBERS = (explain, gates, derive, measure, rejection, host_rules)
 _MEANINGS = {

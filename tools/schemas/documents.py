@@ -5,12 +5,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tools.schemas.shape import Schema, Shapes, written
-from virtune.model.gate import GATES
 from virtune.model.knob import Knob, Size, describe_domain
 from virtune.model.knobs import BY_ID, KNOBS
 from virtune.model.metric import METRICS, Metric
-from virtune.model.remark import Weight
-from virtune.model.remark_kinds import REMARK_KINDS
+from virtune.model.remark import GATES, REMARK_KINDS, Weight
 from virtune.model.stack import Stack, setting_of
 from virtune.model.verdict import Verdict
 from virtune.plan.planfile import plan_schema, plan_words

@@ -7,7 +7,7 @@ from virtune.advise.rule import rule, words
 from virtune.model.domain import SettingChange
 from virtune.model.finding import Confidence, Need, Seen, Severity, Subject
 from virtune.model.knob import Change, Risk
-from virtune.model.units import format_share
+from virtune.model.text import format_share
 
 FREE_SHARE_MIN = 0.05
 """Below this share of free space a sparse image may fill its filesystem at any time."""

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 
-from virtune.model.guideline import Fork, Guideline, Leaf
+from virtune.model.bottleneck import Fork, Guideline, Leaf
 
 _SOURCE = "study nvme-scaling (Hitachi, about 2016): KVM, virtio-blk, O_DIRECT, 4 KiB random, two NVMe drives"
 

@@ -28,15 +28,15 @@ from virtune.model.fleet import (
     FleetLevel,
     FleetReport,
     FunnelPoint,
+    HostDrift,
     HostEstimate,
     HostRank,
     HostSummary,
     Pooled,
     Trait,
 )
-from virtune.model.fleet_task import HostDrift
 from virtune.model.study import Study
-from virtune.model.units import format_seconds
+from virtune.model.text import format_seconds
 from virtune.model.verdict import Comparison
 
 Values = NDArray[np.float64]

@@ -22,7 +22,7 @@ from virtune.model.evidence import Check
 from virtune.model.facts import Unknown
 from virtune.model.stack import CacheState
 from virtune.model.study import FirstRead
-from virtune.model.units import format_bytes, format_seconds
+from virtune.model.text import format_bytes, format_seconds
 from virtune.probe.images import cachestat
 
 _CHUNK_BYTES = 1024 * 1024

@@ -55,8 +55,7 @@ from virtune.dialects.qemu.qmp import (
 from virtune.model.errors import RigError
 from virtune.model.evidence import CREW, UNDER_LOAD, Changeover, Check, InForce
 from virtune.model.knobs import needs_new_process
-from virtune.model.stack import Stack
-from virtune.model.target import FileTarget, NbdTarget, Target, VhostUserTarget
+from virtune.model.stack import FileTarget, NbdTarget, Stack, Target, VhostUserTarget
 from virtune.probe.process import IO_URING, PROC, Process, Rings
 from virtune.warden import mounts_below, unmount
 

@@ -31,8 +31,7 @@ from virtune.bounded import read_bounded
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError
 from virtune.model.evidence import RINGS, UNDER_LOAD, Check
-from virtune.model.stack import Stack
-from virtune.model.target import FileTarget, Target
+from virtune.model.stack import FileTarget, Stack, Target
 from virtune.probe.cpu import parse_list
 from virtune.probe.process import IO_URING, NATIVE, Process
 from virtune.probe.programs import read_engines, said_of_itself

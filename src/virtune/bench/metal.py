@@ -12,8 +12,7 @@ from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Surroun
 from virtune.fio.job import can_name
 from virtune.model.errors import RigError
 from virtune.model.evidence import Changeover, Check, InForce
-from virtune.model.stack import Stack
-from virtune.model.target import FileTarget, Target
+from virtune.model.stack import FileTarget, Stack, Target
 from virtune.shell import Warden
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from virtune.bench.scratch import never_written
 from virtune.model.errors import RefusedTargetError
-from virtune.model.units import format_bytes
+from virtune.model.text import format_bytes
 from virtune.probe.access import ours_alone
 from virtune.probe.claims import claims, signed
 from virtune.probe.holders import identities, locks_on, loops_over, processes_with, unseen_processes

@@ -15,8 +15,7 @@ from typing import Protocol
 
 from virtune.fio.job import FioJob
 from virtune.model.evidence import Changeover, Check, InForce
-from virtune.model.stack import Stack
-from virtune.model.target import Target
+from virtune.model.stack import Stack, Target
 from virtune.model.workload import Workload
 from virtune.shell import Warden
 

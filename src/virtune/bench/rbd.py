@@ -21,8 +21,7 @@ from virtune import shell, warden
 from virtune.bench.scratch import Scratch, patience_of
 from virtune.model.errors import PreconditionError, VirtuneError
 from virtune.model.event import Event, Noticed, StepEnded, StepStarted
-from virtune.model.rbd import RbdPlace, rbd_place
-from virtune.model.stack import Disk, Stack
+from virtune.model.stack import Disk, RbdPlace, Stack, rbd_place
 from virtune.shell import Warden
 
 PROGRAM = "rbd"

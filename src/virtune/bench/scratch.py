@@ -31,7 +31,7 @@ from virtune.model.errors import PreconditionError, RigError
 from virtune.model.event import Event, StepEnded, StepProgressed, StepStarted
 from virtune.model.facts import Unknown
 from virtune.model.stack import Disk, Filesystem
-from virtune.model.units import format_bytes
+from virtune.model.text import format_bytes
 from virtune.probe.access import user_name, why_exchangeable
 from virtune.probe.images import read_qcow2, unwritten_bytes
 from virtune.warden import PARTIAL, identity, is_empty, is_named, note_removed, remove_file

@@ -17,12 +17,10 @@ from statistics import NormalDist
 from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Surroundings, Window
 from virtune.bench.verify import words
 from virtune.model.errors import LoadError, RigError
-from virtune.model.evidence import UNDER_LOAD, Changeover, Check, InForce
+from virtune.model.evidence import UNDER_LOAD, Changeover, Check, InForce, to_verify
 from virtune.model.knobs import KNOBS
-from virtune.model.spelling import did_you_mean
-from virtune.model.stack import Stack, setting_of
-from virtune.model.target import FileTarget, Target
-from virtune.model.verification import to_verify
+from virtune.model.stack import FileTarget, Stack, Target, setting_of
+from virtune.model.text import did_you_mean
 from virtune.model.workload import BACKGROUND, Job
 
 VERSION = "simulated"

@@ -26,12 +26,20 @@ from pathlib import Path
 from typing import Any
 
 from virtune.dialects.qemu.qmp import FILE_NODE, FORMAT_NODE
+from virtune.model.counters import OF_URING, thread_role
 from virtune.model.errors import NotInForceError
 from virtune.model.evidence import UNDER_LOAD, Check, InForce
 from virtune.model.knobs import BY_ID
-from virtune.model.rbd import RbdPlace
-from virtune.model.stack import DIRECT_CACHES, LIMITS, THROUGH_CACHES, Disk, Stack, setting_of, writes_through
-from virtune.model.threads import OF_URING, thread_role
+from virtune.model.stack import (
+    DIRECT_CACHES,
+    LIMITS,
+    THROUGH_CACHES,
+    Disk,
+    RbdPlace,
+    Stack,
+    setting_of,
+    writes_through,
+)
 from virtune.probe.process import IO_URING, NATIVE, Process, Ring, Rings, Thread
 
 WORKERS_SHARE = 0.10

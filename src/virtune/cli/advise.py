@@ -11,9 +11,8 @@ from virtune.cli.common.change_options import advice_lines, wish_of, wish_option
 from virtune.cli.common.options import json_option, store_option
 from virtune.flows.domains.advise import Advice, advise_all
 from virtune.flows.domains.domains import FoundDomain, everywhere
-from virtune.model.errors import UsageError
+from virtune.model.errors import StorePlace, UsageError
 from virtune.model.finding import Unread
-from virtune.model.store_place import StorePlace
 from virtune.model.text import printable
 from virtune.report.json.audit import AdvisedDomain, advice_document, advised_domain
 
@@ -94,7 +93,7 @@ def _structure(needs: str, store: StorePlace, *, alone: bool) -> None:
     from virtune.advise.guidelines import CONFIGURATION, requirements
     from virtune.cli.common.output import put
     from virtune.flows.stored.structures import own_shares
-    from virtune.model.guideline import open_ends, walk
+    from virtune.model.bottleneck import open_ends, walk
     from virtune.report.pages.diagnose import every_end, open_lines
 
     if not alone:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from virtune.model.units import format_bytes
+from virtune.model.text import format_bytes
 
 
 @click.group(name="appliance")

@@ -13,9 +13,8 @@ from virtune.cli.common.options import json_option, store_option
 from virtune.cli.common.writing import write_text
 from virtune.flows.domains.audit import audit_all
 from virtune.flows.domains.domains import everywhere
-from virtune.model.errors import UsageError
+from virtune.model.errors import StorePlace, UsageError
 from virtune.model.finding import Audited, PassedOver, Severity, Unread
-from virtune.model.store_place import StorePlace
 
 BREACHED, UNREADABLE, UNDECIDED = 4, 2, 5
 """A domain that no rule can judge may be as bad as `--fail-on` asks, and nothing shows whether it is: undecided."""

@@ -13,11 +13,11 @@ from virtune.cli.common.options import (
     study_options,
     verbose_option,
 )
-from virtune.model.store_place import StorePlace
+from virtune.model.errors import StorePlace
 
 if TYPE_CHECKING:
     from virtune.model.evidence import StudyRecord
-    from virtune.model.fitness import Neighbour
+    from virtune.model.result import Neighbour
 
 BREACHED = 4
 """The exit code when a requested limit is not kept."""

@@ -6,7 +6,7 @@ import json
 import click
 
 from virtune.cli.common.options import json_option, require_store, store_option
-from virtune.model.store_place import StorePlace
+from virtune.model.errors import StorePlace
 
 PARALLEL_MAX = 256
 

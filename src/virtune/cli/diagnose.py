@@ -20,10 +20,8 @@ from virtune.cli.common.options import (
     study_option,
 )
 from virtune.cli.common.result_output import MARKDOWN_HELP
-from virtune.model.bottleneck import Diagnosis
-from virtune.model.errors import UsageError
-from virtune.model.guideline import answered
-from virtune.model.store_place import StorePlace
+from virtune.model.bottleneck import Diagnosis, answered
+from virtune.model.errors import StorePlace, UsageError
 from virtune.model.study_options import was_said
 
 

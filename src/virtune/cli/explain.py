@@ -15,10 +15,9 @@ from virtune.cli.common.options import json_option, store_option
 from virtune.cli.common.output import put
 from virtune.fio.results import LIMIT, read_runs, refuse_length, run_of, text_of
 from virtune.flows.stored.find_results import file_and_run
-from virtune.model.errors import ReadError, UsageError
+from virtune.model.errors import ReadError, StorePlace, UsageError
 from virtune.model.measurement import FioResult
 from virtune.model.remark import Remark
-from virtune.model.store_place import StorePlace
 from virtune.model.text import printable
 from virtune.probe.reading import read_up_to
 from virtune.report.json.explain import explained_document

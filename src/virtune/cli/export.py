@@ -12,8 +12,7 @@ from pathlib import Path
 import click
 
 from virtune.cli.common.options import require_store, store_option
-from virtune.model.errors import PreconditionError, UsageError
-from virtune.model.store_place import StorePlace
+from virtune.model.errors import PreconditionError, StorePlace, UsageError
 from virtune.model.text import printable
 
 TEXTFILE = "virtune.prom"

@@ -9,8 +9,7 @@ from typing import IO, TYPE_CHECKING
 import click
 
 from virtune.cli.common.options import json_option, store_option
-from virtune.model.errors import UsageError
-from virtune.model.store_place import StorePlace
+from virtune.model.errors import StorePlace, UsageError
 from virtune.probe.reading import read_up_to
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import json
 import click
 
 from virtune.cli.common.options import json_option, no_store, store_option
+from virtune.model.errors import StorePlace
 from virtune.model.evidence import Damaged, Listed
-from virtune.model.store_place import StorePlace
 
 NEWEST = 200
 """Studies that are listed as text unless told otherwise: the store of a fleet has ten thousand."""

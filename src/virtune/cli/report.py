@@ -9,8 +9,7 @@ from pathlib import Path
 import click
 
 from virtune.cli.common.options import require_store, store_option
-from virtune.model.errors import UsageError
-from virtune.model.store_place import StorePlace
+from virtune.model.errors import StorePlace, UsageError
 
 MARK = b'<meta name="generator" content="virtune">'
 """What a page begins with, so that only such a one is replaced by another."""

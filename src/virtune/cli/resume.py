@@ -17,7 +17,7 @@ from virtune.cli.common.options import (
     study_options,
 )
 from virtune.cli.common.result_output import ResultOutput, threshold_options
-from virtune.model.store_place import StorePlace
+from virtune.model.errors import StorePlace
 
 if TYPE_CHECKING:
     from virtune.flows.run.preconditions import Leave

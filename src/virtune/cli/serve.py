@@ -12,8 +12,7 @@ from pathlib import Path
 import click
 
 from virtune.cli.common.options import require_store, store_option
-from virtune.model.errors import MissingToolError, PreconditionError
-from virtune.model.store_place import StorePlace
+from virtune.model.errors import MissingToolError, PreconditionError, StorePlace
 
 HOST = "127.0.0.1"
 """Other machines have no access."""

@@ -17,8 +17,7 @@ from virtune.cli.common.options import (
     verbose_option,
 )
 from virtune.cli.common.result_output import ResultOutput, threshold_options
-from virtune.model.errors import UsageError
-from virtune.model.store_place import StorePlace
+from virtune.model.errors import StorePlace, UsageError
 
 if TYPE_CHECKING:
     from virtune.model.study import Study

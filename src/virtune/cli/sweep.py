@@ -20,7 +20,7 @@ from virtune.model.study import Study, StudyKind
 if TYPE_CHECKING:
     from virtune.cli.common.result_output import ResultOutput
     from virtune.model.event import Event
-    from virtune.model.sweep import LoadSweep
+    from virtune.model.result import LoadSweep
     from virtune.store.store import Store
 
 

@@ -19,7 +19,7 @@ from virtune.model.errors import MissingToolError, PreconditionError, UsageError
 if TYPE_CHECKING:
     from virtune.flows.live.top import Watch
     from virtune.flows.live.top_recording import Recorder, Recording
-    from virtune.model.frame import TopFrame
+    from virtune.model.bottleneck import TopFrame
     from virtune.model.live import LiveSample
     from virtune.tui.app import TopApp
 

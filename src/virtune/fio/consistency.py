@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from virtune.fio.job_options import SYNCHRONOUS, facts_of, milliseconds, size_of, whole
 from virtune.model.errors import ReadError
 from virtune.model.measurement import FioResult, Latency, LoadResult, Stream
-from virtune.model.units import format_bandwidth, format_bytes, format_count
+from virtune.model.text import format_bandwidth, format_bytes, format_count
 from virtune.model.workload import READING, WRITING
 
 IOS_ENOUGH = 1000

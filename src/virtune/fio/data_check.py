@@ -19,8 +19,8 @@ from typing import Literal
 
 from virtune.fio.generator import FIO, Clients, program_for
 from virtune.fio.job import FioJob, fio_job, targets_of
-from virtune.model.target import Target, VhostUserTarget
-from virtune.model.units import format_bytes
+from virtune.model.stack import Target, VhostUserTarget
+from virtune.model.text import format_bytes
 from virtune.model.workload import Workload, job
 
 Step = Literal["write", "read", "refill"]

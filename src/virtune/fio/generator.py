@@ -14,8 +14,8 @@ from typing import assert_never
 
 from virtune.fio.options import ENGINE_OPTIONS
 from virtune.model.errors import PreconditionError
-from virtune.model.target import BareTarget, FileTarget, GuestTarget, NbdTarget, Target, VhostUserTarget
-from virtune.model.units import format_bytes, parse_bytes
+from virtune.model.stack import BareTarget, FileTarget, GuestTarget, NbdTarget, Target, VhostUserTarget
+from virtune.model.text import format_bytes, parse_bytes
 from virtune.model.workload import READING, WRITING, Job, Workload
 
 PROGRAM = "virtune-load"

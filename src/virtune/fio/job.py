@@ -38,9 +38,8 @@ from virtune.fio.job_options import SYNCHRONOUS, in_milliseconds, milliseconds
 from virtune.fio.options import ENGINE_OPTIONS, ENGINES, check_together, read_option
 from virtune.fio.workloads import check_name
 from virtune.model.errors import PlanError, PreconditionError
-from virtune.model.spelling import quoted
-from virtune.model.target import BareTarget, FileTarget, NbdTarget, Target, VhostUserTarget
-from virtune.model.units import format_bytes, parse_bytes
+from virtune.model.stack import BareTarget, FileTarget, NbdTarget, Target, VhostUserTarget
+from virtune.model.text import format_bytes, parse_bytes, quoted
 from virtune.model.workload import BACKGROUND, Job, Workload, name_of_disk
 from virtune.model.workload import job as make_job
 

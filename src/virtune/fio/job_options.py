@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from virtune.model.text import printable
-from virtune.model.units import parse_bytes
+from virtune.model.text import parse_bytes, printable
 from virtune.model.workload import READING, WRITING
 
 DEFAULT_ENGINE = "psync"

@@ -12,8 +12,7 @@ from virtune.fio.job_options import milliseconds
 from virtune.fio.options import ALIASES, NOTHING, SHAPING, check_together, read_option
 from virtune.fio.workloads import JOBS_MAX
 from virtune.model.errors import PlanError
-from virtune.model.spelling import quoted
-from virtune.model.units import format_bytes
+from virtune.model.text import format_bytes, quoted
 from virtune.model.workload import Job, Workload
 
 CHARACTERS_MAX = 1024**2

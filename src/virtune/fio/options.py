@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from virtune.model.errors import PlanError
-from virtune.model.spelling import did_you_mean, quoted
-from virtune.model.units import parse_bytes
+from virtune.model.text import did_you_mean, parse_bytes, quoted
 
 ENGINES = ("io_uring", "libaio", "psync", "sync", "vsync", "pvsync", "pvsync2", "posixaio", "mmap", "splice", "nbd")
 """The engines that load a file, a block device or an NBD export, the best default first."""

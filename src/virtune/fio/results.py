@@ -11,8 +11,7 @@ from virtune.fio.results_json import MARKS, MOST_RUNS, FioRun, holds_json, json_
 from virtune.fio.results_text import read_text, split_runs
 from virtune.model.errors import ReadError
 from virtune.model.measurement import FioResult
-from virtune.model.text import without_prefix
-from virtune.model.units import format_bytes
+from virtune.model.text import format_bytes, without_prefix
 
 LIMIT = 32 * 1024**2
 """The longest text accepted, in bytes or characters. fio's JSON+ takes about 50 kB a job, so this is some 600

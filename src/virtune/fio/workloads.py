@@ -20,7 +20,7 @@ from zlib import crc32
 
 from virtune.fio.options import SHAPING, check_together, read_option
 from virtune.model.errors import PlanError
-from virtune.model.spelling import did_you_mean, quoted
+from virtune.model.text import did_you_mean, quoted
 from virtune.model.workload import INLINE, Job, Workload, job
 
 LONGEST = 4096

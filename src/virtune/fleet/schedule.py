@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
 from virtune.model.errors import UsageError
-from virtune.model.fleet import FleetHost
-from virtune.model.fleet_task import FleetTask
+from virtune.model.fleet import FleetHost, FleetTask
 
 
 def tasks_of(

@@ -10,7 +10,7 @@ from virtune.bench.scratch import Scratch, has_lock, look_alikes, made_place, re
 from virtune.flows.domains.clean_domains import clean_domains
 from virtune.flows.run.appliance import clean_halves, strange_guests
 from virtune.model.errors import PreconditionError, VirtuneError
-from virtune.model.units import format_bytes
+from virtune.model.text import format_bytes
 
 
 def clean(scratch: Path, *, images: bool) -> tuple[list[str], list[str], list[str]]:

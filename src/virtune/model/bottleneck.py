@@ -1,16 +1,139 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Bottleneck: what limits a disk under its load, with the evidence and the experiment that would test it."""
+"""A Bottleneck: what limits a disk under its load, with the evidence and the experiment that would test it. A
+Guideline: a decision tree of questions, each answered with yes or no, whose leaves say what to do. An Accusation:
+what a diagnosis names as the limit, kept with the study that tests it. A TopFrame: what all disks of the running
+VMs did between two samples, and what that cost their host.
+"""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from virtune.model.guideline import Walk
-from virtune.model.layers import HostQueue, Layers, Operation
-from virtune.model.proof import Proof
-from virtune.model.threads import ThreadCost
-from virtune.model.units import format_bandwidth, format_count
+from virtune.model.counters import ThreadCost, Use
+from virtune.model.live import DiskRates, HostQueue, Layers, Operation
+from virtune.model.text import format_bandwidth, format_count
+from virtune.model.verdict import Interval, Proof
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """A question, and the node behind each answer. `ours`: it was added by virtune and is not the authors'."""
+
+    id: str
+    text: str
+    yes: str
+    no: str
+    ours: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf:
+    """An end of a guideline: the advice, the published results, the management cost, the settings.
+
+    `limit`: nothing is left to gain. `ours`: it was added by virtune and is not the authors'.
+    """
+
+    id: str
+    text: str
+    expected: str = ""
+    cost: str = ""
+    written: str = ""
+    limit: bool = False
+    ours: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guideline:
+    """A decision tree by its nodes' ids, and its source."""
+
+    id: str
+    title: str
+    source: str
+    root: str
+    nodes: Mapping[str, Fork | Leaf]
+
+    @property
+    def forks(self) -> tuple[Fork, ...]:
+        """Its questions, in their order."""
+        return tuple(node for node in self.nodes.values() if isinstance(node, Fork))
+
+
+Structure = Literal["structure-1", "structure-2", "structure-3", "structure-4"]
+"""A structure of VMs and drives, by its leaf in the configuration guideline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnShare:
+    """A structure's IOPS relative to bare metal's, as a study of this host measured them. `emulated`: its guests ran
+    without KVM, so the share is the emulator's.
+    """
+
+    structure: Structure
+    study: str
+    arm: str
+    workload: str
+    rounds: int
+    ratio: Interval
+    emulated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A question with its answer and the evidence; `assumed`: the answer is unknown, and "no" was taken."""
+
+    question: Fork
+    yes: bool
+    evidence: str = ""
+    assumed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walk:
+    """The path through a guideline: each question with its answer, and the leaf. `answers` are all that are known, of
+    questions beside the path too.
+    """
+
+    guideline: Guideline
+    steps: tuple[Answered, ...]
+    leaf: Leaf
+    answers: Mapping[str, tuple[bool, str]]
+
+
+def walk(guideline: Guideline, answers: Mapping[str, tuple[bool, str]]) -> Walk:
+    """Walk through a guideline. `answers` gives the answer and its evidence for each question; a missing one is taken
+    for "no".
+    """
+    steps: list[Answered] = []
+    node = guideline.nodes[guideline.root]
+    while isinstance(node, Fork):
+        known = answers.get(node.id)
+        yes, evidence = known or (False, "")
+        steps.append(Answered(question=node, yes=yes, evidence=evidence, assumed=known is None))
+        node = guideline.nodes[node.yes if yes else node.no]
+    return Walk(guideline=guideline, steps=tuple(steps), leaf=node, answers=answers)
+
+
+def answered(found: Walk, answers: Mapping[str, tuple[bool, str]]) -> Walk:
+    """Return the walk with answers that were given, in place of those that were assumed or found."""
+    return walk(found.guideline, {**found.answers, **answers})
+
+
+def open_ends(guideline: Guideline, answers: Mapping[str, tuple[bool, str]]) -> tuple[tuple[Leaf, str], ...]:
+    """Return every leaf that the answers leave open, each with the answers that it takes besides, such as
+    `own=no, virtio=yes`; empty for the only one.
+    """
+
+    def below(node: Fork | Leaf, path: tuple[str, ...]) -> Iterator[tuple[Leaf, str]]:
+        if isinstance(node, Leaf):
+            yield node, ", ".join(path)
+        elif node.id in answers:
+            yield from below(guideline.nodes[node.yes if answers[node.id][0] else node.no], path)
+        else:
+            yield from below(guideline.nodes[node.yes], (*path, f"{node.id}=yes"))
+            yield from below(guideline.nodes[node.no], (*path, f"{node.id}=no"))
+
+    return tuple(below(guideline.nodes[guideline.root], ()))
 
 
 class Cause(StrEnum):
@@ -219,3 +342,137 @@ class Diagnosis:
     no_guideline: str = ""
     sequential: float | None = None
     proof: Proof | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accusation:
+    """The accusation of a stored study, and the arms that test it.
+
+    `source` is the diagnosed study, `disk` and `workload` its arm and load. `what` says what takes the place of the
+    accused layer, in the arm `replaced`; `stand_in` is the arm with a device of the same mean latency, None without
+    one. `share` is the part of an I/O's time that the diagnosis gave to the layer, None where it gave none. `notes`
+    are what else a reader must know.
+    """
+
+    source: str
+    disk: str
+    workload: str
+    found: Bottleneck
+    what: str
+    replaced: str
+    stand_in: str | None = None
+    share: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskFrame:
+    """A disk of a running VM between two samples.
+
+    `cpu_per_io_ns` is the CPU time of QEMU's threads for each I/O, without vCPUs; None where it is unknown. `gone`
+    says that it was unplugged or its VM ended, and that these are its last figures.
+    """
+
+    vm: str
+    disk: str
+    rates: DiskRates
+    path: DataPath
+    found: Bottleneck
+    cpu_per_io_ns: float | None
+    gone: bool = False
+
+    @property
+    def name(self) -> str:
+        """VM and disk, as `virtune diagnose` takes them."""
+        return f"{self.vm}:{self.disk}"
+
+    @property
+    def latency_ns(self) -> float | None:
+        """The mean time of a request from where it is first seen; None without requests or without times."""
+        layers = self.path.layers
+        return None if layers is None or layers.total_ns <= 0 else layers.total_ns
+
+    @property
+    def in_flight(self) -> float:
+        """How many requests were under way at a time, on average; of a disk that completed none, how many wait."""
+        return float(self.path.held or 0) if self.path.layers is None else self.path.layers.in_flight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadFrame:
+    """A thread of a VM's QEMU; `iops` is the rate of the VM's disks together."""
+
+    vm: str
+    cost: ThreadCost
+    iops: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmFrame:
+    """A running VM: its disks together, and its QEMU's threads. `seen` says that these are visible, `emulated` that
+    it runs without KVM (TCG).
+    """
+
+    vm: str
+    disks: tuple[DiskFrame, ...]
+    threads: tuple[ThreadFrame, ...]
+    seen: bool
+    emulated: bool = False
+
+    @property
+    def iops(self) -> float:
+        """I/Os a second."""
+        return sum(one.path.iops for one in self.disks)
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second."""
+        return sum(one.path.bandwidth for one in self.disks)
+
+    @property
+    def in_flight(self) -> float:
+        """How many requests were under way at a time, on average."""
+        return sum(one.in_flight for one in self.disks)
+
+    @property
+    def latency_ns(self) -> float | None:
+        """The mean time of a request over all disks (Little's law)."""
+        return self.in_flight / self.iops * 1e9 if self.iops > 0 and self.in_flight > 0 else None
+
+    def cpus(self, *roles: str) -> float | None:
+        """How many CPUs its threads used, or those of some roles; None where they are not visible."""
+        chosen = [one.cost.busy for one in self.threads if not roles or one.cost.role in roles]
+        return sum(chosen) if self.seen else None
+
+    @property
+    def stalled(self) -> float | None:
+        """How many threads at a time could run and had no CPU, on average; None where they are not visible."""
+        return sum(one.cost.stalled for one in self.threads) if self.seen else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopFrame:
+    """The running VMs of a host between two samples. `wall_seconds` is the time of the later one; `missing` says what
+    cannot be seen, and what it would add.
+    """
+
+    wall_seconds: float
+    seconds: float
+    vms: tuple[VmFrame, ...]
+    host: Use
+    missing: tuple[str, ...] = ()
+
+    @property
+    def emulated(self) -> tuple[str, ...]:
+        """The names of the VMs that run without KVM (TCG)."""
+        return tuple(vm.vm for vm in self.vms if vm.emulated)
+
+    @property
+    def disks(self) -> tuple[DiskFrame, ...]:
+        """The disks of all VMs."""
+        return tuple(disk for vm in self.vms for disk in vm.disks)
+
+    @property
+    def threads(self) -> tuple[ThreadFrame, ...]:
+        """The threads of all VMs."""
+        return tuple(thread for vm in self.vms for thread in vm.threads)

@@ -3,10 +3,9 @@
 
 from dataclasses import dataclass
 
-from virtune.model.condition import ThresholdResult
 from virtune.model.study import Study, Trial
 from virtune.model.tuning import Tuning
-from virtune.model.verdict import Comparison
+from virtune.model.verdict import Comparison, ThresholdResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

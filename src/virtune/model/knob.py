@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import assert_never
 
-from virtune.model.units import parse_bytes
+from virtune.model.text import parse_bytes
 
 NO_LIMIT = 2**63 - 1
 """The largest number that QEMU and the kernel take; used where no upper bound is documented."""

@@ -266,7 +266,7 @@ class Measurement:
 
     `values` holds only what was measured: a missing metric was not measured, and is never zero by default.
     `histogram` is of the total latency of all I/Os, `flushes` of flushes, `others` are the remaining distributions.
-    `gates` are the readings of all gates (`virtune.model.gate`) by id, also those below their limits. `profile` is
+    `gates` are the readings of all gates (`virtune.model.remark`) by id, also those below their limits. `profile` is
     IOPS over the measured time, one number per `profile_seconds`.
     """
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from virtune.model.layers import BOUNDARIES
-from virtune.model.threads import THREAD_ROLES
+from virtune.model.counters import THREAD_ROLES
+from virtune.model.live import BOUNDARIES
 
 PERCENTILES: tuple[float, ...] = (50.0, 70.0, 90.0, 95.0, 99.0, 99.9, 99.99)
 """The percentiles that every table shows: those of the studies that virtune reproduces, and the tail."""

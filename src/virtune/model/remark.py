@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Remark: an interpretation of the figures in words, with the figures it rests on; and the kinds of them."""
+"""A Remark: an interpretation of the figures in words, with the figures it rests on. Gates: disturbances other than
+the disk itself, with the limits above which a trial is warned about or invalid. And every kind of remark that is
+no gate's: its id, how severe it is, what it means, and what to do about it.
+"""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal
 
 
 class Weight(StrEnum):
@@ -66,3 +70,568 @@ where neighbours are alike (simulated: AR(1) with 0.3 to 0.9, and noise)."""
 
 KVM_WITHOUT_HARDWARE = "KVM without hardware virtualization"
 """The name, in results, of the kind of KVM that runs a guest's programs on the CPU and emulates its kernel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate(RemarkKind):
+    """One kind of disturbance that is checked in every trial.
+
+    A reading above `flag` is a warning, one above `invalid` makes the trial invalid; None where there is no such
+    limit. `unit`: `share` (0..1), `count`, `1/s`, `s`, or `C` (degrees from the drive's own limit, negative below).
+    `passing`: the cause is temporary, so another attempt may be free of it.
+    """
+
+    label: str
+    unit: Literal["share", "count", "1/s", "s", "C"]
+    flag: float | None
+    invalid: float | None
+    passing: bool = True
+    weights: tuple[Weight, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Derive the weights from the limits."""
+        limits = ((Weight.INVALID, self.invalid), (Weight.WARNING, self.flag))
+        object.__setattr__(self, "weights", tuple(weight for weight, limit in limits if limit is not None))
+
+
+GATES: tuple[Gate, ...] = (
+    Gate(
+        id="generator",
+        label="load generator overhead",
+        unit="share",
+        flag=0.03,
+        invalid=0.10,
+        source="fio: operations a second times mean latency (Little's law) against iodepth x numjobs",
+        why="closed loops on real disks come out within 2 %; what is missing passed in the load generator, which was"
+        " then the limit, and not the disk",
+        passing=False,
+        advice="more jobs, or more I/Os per call (iodepth_batch), until the disk is the limit",
+    ),
+    Gate(
+        id="saturated-cpu",
+        label="load generator's CPU",
+        unit="share",
+        flag=0.90,
+        invalid=None,
+        source="fio: usr + sys of its jobs",
+        why="a job that never waits for the disk may be the limit; it may also just keep up, so Little's law decides",
+        passing=False,
+        advice="spread the load over more jobs, and see whether IOPS rise",
+    ),
+    Gate(
+        id="rate-unmet",
+        label="offered load not done",
+        unit="share",
+        flag=0.01,
+        invalid=None,
+        source="fio: operations done against rate_iops",
+        why="a disk that is offered more than it can do is saturated: its latencies are those of a queue that only"
+        " grows, so no percentile of that trial is compared",
+        passing=False,
+        advice="compare latencies at an offered load that every arm can carry",
+    ),
+    Gate(
+        id="steal",
+        label="CPU steal",
+        unit="share",
+        flag=0.01,
+        invalid=0.05,
+        source="/proc/stat: steal of all CPUs",
+        why="the physical host ran other VMs while this one was runnable",
+        advice="measure when the others are idle, or on a dedicated host",
+    ),
+    Gate(
+        id="cpu-wait",
+        label="CPU contention",
+        unit="share",
+        flag=0.05,
+        invalid=0.25,
+        source="/proc/PID/task/*/schedstat of rig and load: time in the run queue against time wanted, times the part"
+        " of the busy CPU time that was not theirs (/proc/stat)",
+        why="measured on two CPUs: at most 3 % alone, even where 64 worker threads queue behind one another and PSI"
+        " says 65 %; 22 to 37 % beside a neighbour who burns one CPU",
+        advice="stop other work on this host, or pin QEMU and the load to CPUs of their own",
+    ),
+    Gate(
+        id="cpu-throttled",
+        label="CPU throttling by a control group",
+        unit="share",
+        flag=0.0,
+        invalid=0.01,
+        source="cpu.stat of our control groups: throttled time",
+        why="while a group is throttled none of its threads run, so every I/O in flight waits for the next period",
+        advice="raise its cpu.max (`virtune probe` shows it), or load less",
+    ),
+    Gate(
+        id="cpu-heat",
+        label="thermal throttling",
+        unit="count",
+        flag=None,
+        invalid=0.0,
+        source="thermal_throttle counters of the CPUs",
+        why="a CPU that slowed down by itself is another machine than the one of the trials before",
+        advice="cool the machine, or pause between trials",
+    ),
+    Gate(
+        id="frequency",
+        label="CPU frequency drop",
+        unit="share",
+        flag=0.05,
+        invalid=None,
+        source="scaling_cur_freq: the fastest CPU at the end of the measured time against its begin",
+        why="the governor counts idle time as well, so that a fall is a hint, and no proof, of a slower machine",
+        advice="governor `performance`, turbo off",
+    ),
+    Gate(
+        id="drive-heat",
+        label="drive temperature",
+        unit="C",
+        flag=-5.0,
+        invalid=0.0,
+        source="hwmon of the drive: temperature against its own limit (temp1_max)",
+        why="drives slow down by themselves at that limit",
+        advice="cool it, or pause between trials",
+    ),
+    Gate(
+        id="foreign-io",
+        label="foreign I/O",
+        unit="share",
+        flag=0.02,
+        invalid=0.10,
+        source="/proc/diskstats minus /proc/PID/io of rig and load, where the stack is direct",
+        why="the filesystem's own metadata and journal stay below 2 %; a tenth of the device's bytes is a neighbour",
+        advice="find out which process uses the device (iotop, pidstat -d)",
+    ),
+    Gate(
+        id="page-cache",
+        label="page cache hits despite O_DIRECT",
+        unit="share",
+        flag=0.02,
+        invalid=0.10,
+        source="bytes that fio read minus those of /proc/diskstats, where the image is in the page cache (cachestat)",
+        why="a direct stack reads everything from the device; 2 % is what the edges of the measured time can"
+        " hide. Of a single result three signs say it: the job is buffered (no direct=1, or mmap), completions"
+        " are quicker than any device's, or the device saw far fewer requests than fio did. The last two weigh"
+        " more, since a buffered run over a cold cache still waits for the disk. Where the device moved nearly"
+        " all of the bytes, in fewer and larger requests, the latencies are the page cache's and the bandwidth"
+        " is the device's",
+        passing=False,
+        advice="this does not measure the disk: find who else opens the image without O_DIRECT",
+    ),
+    Gate(
+        id="io-limit",
+        label="I/O limits of a control group",
+        unit="count",
+        flag=0.0,
+        invalid=None,
+        source="io.max, or blkio.throttle.*, of our control groups",
+        why="a limit holds for every arm alike, but it may be all that is measured",
+        passing=False,
+        advice="remove io.max, or keep in mind that it limits every number",
+    ),
+    Gate(
+        id="swap",
+        label="swapping",
+        unit="1/s",
+        flag=0.0,
+        invalid=256.0,
+        source="/proc/vmstat: pswpin + pswpout, pages a second",
+        why="256 pages a second are 1 MiB/s: from there on swap is a load of its own",
+        advice="free memory before measuring",
+    ),
+    Gate(
+        id="major-faults",
+        label="major page faults",
+        unit="count",
+        flag=10.0,
+        invalid=None,
+        source="/proc/PID/stat of rig and load: majflt, where no job is mmap",
+        why="each stops a thread of the I/O path for a read of its own; a few are a program's last pages",
+        advice="free memory before measuring",
+    ),
+    Gate(
+        id="clock-step",
+        label="clock step",
+        unit="s",
+        flag=None,
+        invalid=0.1,
+        source="wall clock against monotonic clock, over the samples of the measured time",
+        why="somebody set the clock, or the machine stood still; a clock that is disciplined moves 0.5 ms a second at"
+        " most, and a sample may be held up between its two readings",
+        advice="find what sets the clock, or whether the machine was suspended",
+    ),
+    Gate(
+        id="clock-source",
+        label="clock source change",
+        unit="count",
+        flag=None,
+        invalid=0.0,
+        source="current_clocksource at the begin and the end of the measured time",
+        why="the kernel gave up on its clock: times before and after are not the same second",
+        advice="find out why the kernel gave up on it (`dmesg`)",
+    ),
+)
+"""Every gate, in the order in which it is said. Where `why` gives no measurement for a limit, it comes from
+experience with such counters.
+"""
+
+GATE_BY_ID: dict[str, Gate] = {gate.id: gate for gate in GATES}
+
+
+def label_of(cause: str) -> str:
+    """Return the words for a cause that makes a trial invalid, by its gate or the id of its remark."""
+    if cause == "little":
+        return "IOPS times latency is not the number of I/Os in flight"
+    gate = GATE_BY_ID.get(cause)
+    return cause.replace("-", " ") if gate is None else gate.label
+
+
+_INVALID, _WARNING, _NOTE = (Weight.INVALID,), (Weight.WARNING,), (Weight.NOTE,)
+
+# of a fio result: asked of the whole result
+
+UNSERVED = RemarkKind(
+    id="unserved",
+    weights=_INVALID,
+    why="the numbers are not those of a disk although O_DIRECT was asked for: completions are quicker than"
+    " any device's, or the device saw far fewer reads than fio did. Blocks that were never written are"
+    " answered without the device",
+    advice="write the whole file or device first (fio --rw=write --bs=1M --direct=1), then measure",
+)
+CACHED_SYNC = RemarkKind(
+    id="cached-sync",
+    weights=_WARNING,
+    why="buffered writes with fsync. Their own latency is the page cache's; the disk is in the sync",
+    advice="compare sync latencies, not write latencies; or use direct=1 to see the writes themselves",
+)
+DEVICE_BUSY = RemarkKind(
+    id="device-busy",
+    weights=_NOTE,
+    why='util near 100 % means "never idle", which is not "at its limit" on a device with many queues; and util below'
+    " 100 % is no headroom: it counts time with and without a request, and not how many there were",
+)
+DEVICE_SHARE = RemarkKind(
+    id="device-share",
+    weights=_NOTE,
+    why="the device's own mean time against fio's, when both counted the same requests. The rest is above the"
+    ' device as this kernel sees it: file system, queueing before the driver, wake-ups. In a guest "the'
+    " device\" is the virtual disk, so the hypervisor is inside the device's share",
+)
+NOT_ADDED = RemarkKind(
+    id="not-added",
+    weights=_NOTE,
+    why="jobs that ran one after another have no sum; fio itself never adds reporting groups up",
+)
+OF_RESULTS = (UNSERVED, CACHED_SYNC, DEVICE_BUSY, DEVICE_SHARE, NOT_ADDED)
+
+# of a fio result: asked of every job group
+
+NO_IO = RemarkKind(
+    id="no-io",
+    weights=_INVALID,
+    why="the job ended without a single I/O",
+    advice="fio's messages say why (a missing file, no permission, nothing to do)",
+)
+ERRORS = RemarkKind(
+    id="errors",
+    weights=_INVALID,
+    why="I/Os failed, so the run is not the requested one",
+    advice="find the cause in fio's messages and in the kernel log before measuring again",
+)
+CONTRADICTION = RemarkKind(
+    id="contradiction",
+    weights=(Weight.INVALID, Weight.WARNING),
+    why="figures of one result that cannot all be right: a mean latency outside of its extremes or of what its"
+    " percentiles allow, percentiles that fall, IOPS that do not make the number of I/Os, bytes that are not I/Os"
+    " of the block size, or directions, shares, counts and depths that the options beside them cannot have made. A"
+    " trial whose options contradict its figures ends the study, one whose figures contradict each other is invalid;"
+    " what is only read is shown as it is",
+    advice="trust none of the figures named until a run repeats them; fio's bug list and its version help",
+)
+SHORT_IOS = RemarkKind(
+    id="short-ios",
+    weights=_WARNING,
+    why="transfers that came back incomplete or were dropped",
+    advice="is the file or device as large as the job's size and offset say?",
+)
+CUT_SHORT = RemarkKind(
+    id="cut-short",
+    weights=_WARNING,
+    why="the run ended before all requested I/Os were done",
+    advice="leave out runtime=, or let size= hold as many blocks",
+)
+DEPTH = RemarkKind(
+    id="depth",
+    weights=_WARNING,
+    why="the requested depth was not what ran: a synchronous engine has one I/O in flight a job, whatever"
+    " iodepth says; fio's own count (IO depths) shows that the depth was seldom reached; or libaio without"
+    " O_DIRECT did the I/O inside the submission call, so that the depth was about 1",
+)
+LITTLE = RemarkKind(
+    id="little",
+    weights=(Weight.INVALID, Weight.WARNING),
+    why="operations a second times latency must give the number of I/Os in flight (Little's law). If it is less than"
+    " requested, the jobs spent time outside their I/Os, so the load generator was the limit. More than requested is"
+    " impossible: the figures do not belong together. A load with a rate or a think time is idle on purpose and not"
+    " judged",
+    advice="more jobs, or more I/Os per call (iodepth_batch), until the disk is the limit",
+)
+SPREAD = RemarkKind(
+    id="spread",
+    weights=_WARNING,
+    why="IOPS that vary within one run, and the smallest difference that two such runs can show. Two runs of"
+    " n samples each differ by chance by up to 1.96 x sqrt(2/n) x the relative spread, 19 times out of 20,"
+    " if samples were independent. Neighbouring samples are not, so the real limit is larger. fio adds up"
+    " the means of jobs that it reports together and pools their deviations, which is undone here",
+    advice="compare in interleaved rounds, as `virtune compare` does, and let the rounds decide",
+)
+SHORT_RUN = RemarkKind(
+    id="short-run",
+    weights=_WARNING,
+    why="too little time or too few I/Os to see what a disk does in the long run",
+    advice="time_based=1 with a runtime of 30 s, and several rounds of it",
+)
+LATENCY_PARTS = RemarkKind(
+    id="latency-parts",
+    weights=_NOTE,
+    why="how the latency divides into submission (slat) and completion (clat). slat is the time of the"
+    " submitting call. Growing slat means that submission blocks: buffered I/O, a full queue, no free"
+    " request. clat is the time from submission to completion: everything below the system call",
+)
+JITTER = RemarkKind(
+    id="jitter",
+    weights=_NOTE,
+    why="the median is the typical latency; p95 and p99 relative to it show how much latency varies",
+)
+TAIL_UNRESOLVED = RemarkKind(
+    id="tail-unresolved", weights=_NOTE, why="a high percentile that rests on fewer than 100 I/Os beyond it"
+)
+SYNC_SHARE = RemarkKind(
+    id="sync-share",
+    weights=_NOTE,
+    why="how much of the jobs' I/O time is fsync, whose latency is separate from that of the writes",
+)
+KERNEL_CPU = RemarkKind(
+    id="kernel-cpu",
+    weights=_NOTE,
+    why="sys above usr is the normal state of an I/O load, and more of it may come with less latency. sys is"
+    " the kernel's part: system calls, copying, block layer, interrupts. It is charged by the second, so a"
+    " stack that does more I/Os a second may show more sys while every single I/O got cheaper or quicker:"
+    " compare CPU per I/O",
+)
+MISNAMED = RemarkKind(
+    id="misnamed",
+    weights=_WARNING,
+    why="a job that is called after reads and only writes, or the other way round",
+)
+OF_LOADS = (
+    NO_IO, ERRORS, CONTRADICTION, SHORT_IOS, CUT_SHORT, DEPTH, LITTLE, SPREAD, SHORT_RUN,
+    LATENCY_PARTS, JITTER, TAIL_UNRESOLVED, SYNC_SHARE, KERNEL_CPU, MISNAMED,
+)  # fmt: skip
+
+# of fio results beside one another
+
+ONE_RUN_EACH = RemarkKind(
+    id="one-run-each",
+    weights=_WARNING,
+    why="the difference of two single runs, compared with their random variation. The spread of samples"
+    " within a run is a lower bound for that variation (neighbouring samples are not independent, and"
+    " changes from run to run are not included). So a difference within it is not significant, and one"
+    " beyond it is still not proven. Nothing is said if one of the two did no I/O",
+    advice="`virtune compare` runs both in turn, round by round, until the difference is decided",
+)
+COPY = RemarkKind(
+    id="copy",
+    weights=(Weight.INVALID, Weight.WARNING),
+    why="two results have the same figures to the last digit, which two runs never have: a copy is no second run."
+    " Neither trial of a study counts then; imported results are only warned of",
+    advice="measure again, or leave one of them out",
+)
+OF_SEVERAL_RESULTS = (ONE_RUN_EACH, COPY)
+
+# of a trial
+
+SIMULATED = RemarkKind(
+    id="simulated",
+    weights=_WARNING,
+    why="a formula and a seed gave the figures, and no disk was measured",
+    advice="any other rig measures",
+)
+START_SKEW = RemarkKind(
+    id="start-skew",
+    weights=_WARNING,
+    why="the guests began further apart than a tenth of the default ramp, so one of them loaded the disk alone",
+    advice="fewer guests than CPUs, or a ramp that is longer than that",
+)
+ONE_DISK = RemarkKind(
+    id="one-disk",
+    weights=_WARNING,
+    why="the images that guests.spread keeps apart lie on the same disk",
+    advice="name a directory of another disk: `df` and `lsblk` show which is on which",
+)
+EMULATED = RemarkKind(
+    id="functional-only",
+    weights=_WARNING,
+    why="the guest ran under software emulation (TCG), so its figures describe the emulator and are not comparable",
+    advice="measure where KVM boots a guest (`virtune appliance build` tries again), or without one: rig=vhost-user",
+)
+WITHOUT_HARDWARE = RemarkKind(
+    id="kvm-without-hardware",
+    weights=_WARNING,
+    why="the guest ran on a KVM that runs its programs on the CPU and emulates its kernel: exits to QEMU are"
+    " slow, and latencies at depth 1 are those of this KVM",
+    advice="compare settings on it, and take absolute figures on a host whose CPUs have VMX or SVM",
+)
+NO_DEVICE = RemarkKind(
+    id="no-device",
+    weights=_WARNING,
+    why="no block device is seen behind the image (memory, an overlay, a network?), so it cannot be told"
+    " whether a disk served it or only a page cache",
+    advice="`--scratch DIR` on the disk that is meant; `virtune probe --scratch DIR` says what DIR lies on",
+)
+UNLIKE_DISKS = RemarkKind(
+    id="unlike-disks",
+    weights=_WARNING,
+    why="of several disks that are loaded alike one does at least twice as much as another; the figures are"
+    " those of all disks together",
+)
+FUSE_WRITES = RemarkKind(
+    id="fuse-writes",
+    weights=_WARNING,
+    why="writes beside other requests in flight through a FUSE export, whose data nobody checked. While such an"
+    " export waits for a write it reads the next request into the same buffer, so data land in the place of others;"
+    " one request at a time is safe",
+    advice="`--check-data` finds out whether this QEMU keeps the data; disk.export=nbd and vhost-user-blk do",
+    source="`--check-data` on the exports of QEMU 7.2.22 and 10.0.2: data lost in each of 3 runs on either with 16 in"
+    " flight, with 2 of one job, and with 2 jobs of one each; none lost with one in flight, nor over NBD or"
+    " vhost-user-blk",
+)
+UNVERIFIED = RemarkKind(
+    id="unverified",
+    weights=_INVALID,
+    why="a requested setting could be verified on this rig, and nothing showed that it was what ran",
+    advice="a longer --seconds, or a load that keeps the disk busier, gives more to see",
+)
+CPU_PRESSURE = RemarkKind(
+    id="cpu-pressure",
+    weights=_WARNING,
+    why="QEMU's and the load's own threads compete for the CPUs (PSI, and the gate `cpu-wait` is silent): the"
+    " trial is valid, and the CPU is part of the limit",
+    advice="fewer jobs, or more CPUs; compare CPU per I/O as well as IOPS",
+)
+PERIODIC = RemarkKind(
+    id="periodic",
+    weights=_NOTE,
+    why="the latencies of single I/Os have a period that shuffles of them reach in at most 1 % of cases",
+    advice="a timer, a poll or a flush of that period may stall them; the report draws each I/O",
+)
+OF_TRIALS = (
+    UNVERIFIED, SIMULATED, EMULATED, WITHOUT_HARDWARE, START_SKEW, ONE_DISK, UNLIKE_DISKS, NO_DEVICE,
+    FUSE_WRITES, CPU_PRESSURE, PERIODIC,
+)  # fmt: skip
+
+# of a host
+
+_ELSEWHERE = "`--scratch DIR` names another directory"
+
+TOOL = RemarkKind(id="tool", weights=_WARNING, why="a program that studies need is not installed")
+FIO_NBD = RemarkKind(
+    id="fio-nbd",
+    weights=_WARNING,
+    why="this fio has no nbd engine, so NBD exports cannot be loaded",
+    advice="build it with libnbd",
+)
+IO_URING = RemarkKind(
+    id="io_uring",
+    weights=_WARNING,
+    why="io_uring cannot be used: the kernel is built without it, it is switched off (kernel.io_uring_disabled), or a"
+    " seccomp filter or the kernel forbids it",
+    advice="aio=native and aio=threads remain",
+)
+AIO = RemarkKind(
+    id="aio",
+    weights=_WARNING,
+    why="nearly all kernel AIO slots are taken (fs.aio-nr of fs.aio-max-nr); aio=native takes 1024 for each IOThread,"
+    " and beyond the limit QEMU fails or falls back to threads",
+    advice="`sysctl fs.aio-max-nr=1048576`",
+)
+CLOCK = RemarkKind(
+    id="clock",
+    weights=_WARNING,
+    why="the clock source is a slow one (hpet, acpi_pm, jiffies): every I/O reads the time",
+    advice="find out why the kernel gave up on tsc (`dmesg`)",
+)
+KSM = RemarkKind(id="ksm", weights=_NOTE, why="KSM merges memory pages in the background, at the cost of CPU time")
+KVM = RemarkKind(
+    id="kvm",
+    weights=_WARNING,
+    why="/dev/kvm is missing, not permitted, or makes no VM: guests would be emulated, and their numbers"
+    " would describe the emulator",
+)
+GOVERNOR = RemarkKind(
+    id="governor",
+    weights=_WARNING,
+    why="with another CPU frequency governor than `performance` clocks rise late, so rounds vary more",
+    advice="`cpupower frequency-set -g performance`",
+)
+TURBO = RemarkKind(
+    id="turbo",
+    weights=_NOTE,
+    why="with turbo CPU speed depends on temperature and on the other cores",
+    advice="switch it off while comparing (intel_pstate/no_turbo, or cpufreq/boost), not for good",
+)
+IDLE_STATES = RemarkKind(
+    id="idle",
+    weights=_NOTE,
+    why="CPUs may sleep so deep that they need over 100 us to wake, as long as a fast disk takes to answer",
+    advice="`cpupower idle-set -D 20` while measuring, if latency at low depth is the question",
+)
+VIRTUAL = RemarkKind(
+    id="virtual",
+    weights=_WARNING,
+    why="this host is itself a virtual machine: its disk and CPUs are shared with others",
+    advice="trust comparisons in interleaved rounds, not absolute numbers",
+)
+CPU_LIMIT = RemarkKind(
+    id="cpu-limit", weights=_WARNING, why="a control group limits our CPUs, and throttles what needs more"
+)
+BUSY = RemarkKind(
+    id="busy",
+    weights=(Weight.WARNING, Weight.NOTE),
+    why="tasks waited for CPU, memory or I/O in the last ten seconds: a note above 5 % of the time, a warning"
+    " above 25 %",
+)
+LOAD = RemarkKind(id="load", weights=_NOTE, why="the load of the last minute was above the number of CPUs")
+SWAP_USED = RemarkKind(id="swap-used", weights=_NOTE, why="memory is swapped out; a guest among it would stall")
+SCRATCH_MEMORY = RemarkKind(
+    id="scratch-memory",
+    weights=_WARNING,
+    why="the scratch directory is in memory: no disk would be measured there",
+    advice=_ELSEWHERE,
+)
+DIRECT = RemarkKind(
+    id="direct",
+    weights=_WARNING,
+    why="O_DIRECT does not work in the scratch directory: cache=none cannot be measured there",
+    advice=_ELSEWHERE,
+)
+SPACE = RemarkKind(
+    id="space", weights=_NOTE, why="less than 4 GiB are free in the scratch directory", advice=_ELSEWHERE
+)
+IOSTATS = RemarkKind(
+    id="iostats",
+    weights=_WARNING,
+    why="a device does not count its I/O (iostats is 0), so no time can be attributed to it",
+)
+ROTATIONAL = RemarkKind(
+    id="rotational",
+    weights=_NOTE,
+    why="a virtio disk reports itself as rotational: virtio does not show the real medium",
+)
+OF_HOSTS = (
+    TOOL, FIO_NBD, IO_URING, AIO, CLOCK, KSM, KVM, GOVERNOR, TURBO, IDLE_STATES, VIRTUAL, CPU_LIMIT, BUSY, LOAD,
+    SWAP_USED, SCRATCH_MEMORY, DIRECT, SPACE, IOSTATS, ROTATIONAL,
+)  # fmt: skip
+
+REMARK_KINDS: tuple[RemarkKind, ...] = (*OF_RESULTS, *OF_LOADS, *OF_SEVERAL_RESULTS, *OF_TRIALS, *GATES, *OF_HOSTS)
+"""All of them, with the gates. An id stands here once."""

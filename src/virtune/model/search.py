@@ -1,13 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Search: the goal and the rules of a study of the kind `tune`. The number of a round tells its phase."""
+"""A Search: the goal (the metric that it improves, and the limits that its recommendation must keep) and the rules
+of a study of the kind `tune`. The number of a round tells its phase. And a SweepPlan: the loads that a sweep
+offers, and the limit that it tests.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
 from virtune.model.durability import Promise
-from virtune.model.goal import Goal
+from virtune.model.metric import BY_ID, Metric
 from virtune.model.reason import Reason, Why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """A limit on a metric: `value` in the metric's base unit, and `text` as it was written."""
+
+    metric: str
+    sense: Literal["<=", ">="]
+    value: float
+    text: str
+
+    def kept_by(self, value: float) -> bool:
+        """Whether a value keeps the limit."""
+        return value <= self.value if self.sense == "<=" else value >= self.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """The goal of a search. The metric itself defines which direction is better."""
+
+    metric: str = "iops"
+    limits: tuple[Limit, ...] = ()
+
+    @property
+    def improves(self) -> Metric:
+        """The metric to be improved."""
+        return BY_ID[self.metric]
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The metrics that every slice must measure: the goal's and the limited ones."""
+        return (self.improves, *(BY_ID[limit.metric] for limit in self.limits))
+
+    @property
+    def words(self) -> str:
+        """Return the goal as it is written on the command line."""
+        verb = "maximize" if self.improves.better == "higher" else "minimize"
+        return " ".join([f"{verb} {self.metric}", *(f"subject to {limit.text}" for limit in self.limits)])
+
 
 Mode = Literal["quick", "certify"]
 
@@ -119,3 +161,23 @@ class Search:
     def grid_seconds(self) -> float:
         """The measured time of the classic grid over the same configurations."""
         return len(self.ranked) * GRID_SECONDS
+
+
+RESOLUTION = 0.05
+"""Neighbouring loads around a knee or a limit lie no further apart than this, so a point between is within 5 %."""
+
+SWEEP_LOADS_MAX = 30
+"""The most loads that a sweep chooses by itself; a curve that needs more is too noisy for another load to help."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPlan:
+    """The rules of a sweep: `limit` is the limit whose greatest load is searched, `loads` are the requested loads,
+    empty to choose them.
+
+    `rounds` is how often each load runs.
+    """
+
+    limit: Limit | None = None
+    loads: tuple[str, ...] = ()
+    rounds: int = 3

@@ -1,19 +1,146 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Stack: everything between the application's read() and the medium, as one value.
+"""A Stack: everything between the application's read() and the medium, as one value; the parts of a guest other than
+its disk: the machine, and the host CPUs of its threads; where an RBD image of Ceph lies, as it is asked for
+(`POOL[/NAMESPACE][:id=USER][:conf=FILE]`); and a Target: where the load lands. The fio job follows from its type.
 
 A knob with a `place` sets the attribute of that path; `all changes go through `with_setting`, so that a Stack is
 always in its canonical form and two equal Stacks compare equal.
+
+Values that QEMU would refuse are reported as a sentence.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from virtune.model.knob import Knob
-from virtune.model.machine import MEMORY, Machine, Pins, mapping_of
 from virtune.model.rig import RIGS, ExportKind, Rig, RigKind
-from virtune.model.units import Bytes
+from virtune.model.text import Bytes
+
+_TYPE = re.compile(r"microvm|(q35|pc|pc-q35-\d+\.\d+|pc-i440fx-\d+\.\d+)(\.\d+)?", re.ASCII)
+_CPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,=+-]{0,199}", re.ASCII)
+_CPUS = re.compile(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*", re.ASCII)
+_ID = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,30}", re.ASCII)
+_QUEUES = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)
+
+
+System = Literal["bare", "linux"]
+"""The system in a guest: Linux, or only the load generator, without an operating system."""
+
+VCPUS = 2
+"""The default vCPUs of a test VM with Linux: as many as can run at once on the smallest host that we measure on."""
+
+MEMORY = Bytes(512 * 1024**2)
+"""The default memory of a test VM, which needs only a tenth of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The arguments of a guest's process. `None` is the default of virtune's test VMs.
+
+    `emulator` is the path of a `qemu-system-...` program, `type` QEMU's machine (q35), `cpu` its model (`host` on
+    KVM, `max` without), `hugepages` the size of the pages that the guest's memory lies on. `system` is what runs in
+    it: `bare` is the load generator alone, without an operating system.
+    """
+
+    emulator: str | None = None
+    type: str | None = None
+    cpu: str | None = None
+    vcpus: int | None = None
+    memory: Bytes | None = None
+    hugepages: Bytes | None = None
+    system: System | None = None
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the guest has no operating system."""
+        return self.system == "bare"
+
+    @property
+    def cpus(self) -> int:
+        """Its vCPUs, those of a test VM that is asked for none: one without an operating system, else two."""
+        return self.vcpus or (1 if self.is_bare else VCPUS)
+
+    @property
+    def has_isa(self) -> bool:
+        """Whether the board is the older one (i440fx), with IDE on board and without PCI Express."""
+        return self.type is not None and (self.type == "pc" or self.type.startswith("pc-i440fx"))
+
+    @property
+    def has_pci(self) -> bool:
+        """Whether the board has PCI: microvm has virtio devices at fixed places of its memory (virtio-mmio)."""
+        return self.type != "microvm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pins:
+    """The host CPUs on which the threads of a guest's process may run, as `2-3,8`, by their role; `None`: any. `load`
+    are those of a load that runs on the host.
+    """
+
+    vcpu: str | None = None
+    iothread: str | None = None
+    emulator: str | None = None
+    load: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mapped:
+    """An IOThread and the virtqueues that it serves; without queues QEMU deals them out in turn."""
+
+    iothread: str
+    queues: tuple[int, ...] = ()
+
+
+def mapping_of(text: str) -> tuple[Mapped, ...]:
+    """Read `io1+io2`, or with queues `io1:0-1+io2:2-3`.
+
+    Raises ValueError with what is wrong; QEMU checks that all queues are served.
+    """
+    found = []
+    for part in text.split("+"):
+        name, colon, words = part.partition(":")
+        if not _ID.fullmatch(name):
+            raise ValueError(f"{name!r} is no id of an IOThread")
+        span = _QUEUES.fullmatch(words)
+        if colon and span is None:
+            raise ValueError(f"{words!r} are no virtqueues: write {name}:0 or {name}:0-1")
+        last = int(span[2] or span[1]) if span else -1
+        found.append(Mapped(iothread=name, queues=tuple(range(int(span[1]), last + 1)) if span else ()))
+    if len({one.iothread for one in found}) < len(found):
+        raise ValueError("an IOThread is named twice")
+    if len({bool(one.queues) for one in found}) > 1:
+        raise ValueError("name the virtqueues of every IOThread, or of none")
+    return tuple(found)
+
+
+def is_thread_id(text: str) -> bool:
+    """Whether QEMU takes this for the id of an IOThread."""
+    return _ID.fullmatch(text) is not None
+
+
+def machine_contradictions(machine: Machine) -> Iterator[str]:
+    """Yield the contradictions in a guest's machine."""
+    if machine.emulator is not None and not machine.emulator.startswith("/"):
+        yield f"machine.emulator={machine.emulator} is no absolute path of a program"
+    if machine.type is not None and not _TYPE.fullmatch(machine.type):
+        yield f"machine.type={machine.type} is not known here: q35, pc, or with a version, as pc-q35-7.2, or microvm"
+    if not machine.has_pci and not machine.is_bare:
+        yield "machine.type=microvm needs guest.system=bare: the kernels of distributions do not find a disk there"
+    if machine.cpu is not None and not _CPU.fullmatch(machine.cpu):
+        yield f"machine.cpu={machine.cpu} is no name of a CPU model"
+    if machine.hugepages is not None and (machine.memory or MEMORY) % machine.hugepages:
+        yield "machine.memory must be a multiple of memory.hugepages"
+
+
+def pin_contradictions(pins: Pins) -> Iterator[str]:
+    """Yield what is no list of CPUs."""
+    for role in ("vcpu", "iothread", "emulator", "load"):
+        cpus = getattr(pins, role)
+        if cpus is not None and not _CPUS.fullmatch(cpus):
+            yield f"{role}.pin={cpus} is no list of CPUs: write 2-3,8"
+
 
 Backend = Literal["file", "null-co", "rbd"]
 Format = Literal["raw", "qcow2"]
@@ -64,7 +191,7 @@ class Disk:
     """One disk: back end, format and the options QEMU's block layer gives it.
 
     `None` means "QEMU's default", so that a default is not reported as chosen. `rbd` is the pool of a disk on
-    Ceph (`virtune.model.rbd` reads it). With a `filesystem` the guest mounts the disk, and the load is on a file
+    Ceph (`virtune.model.stack` reads it). With a `filesystem` the guest mounts the disk, and the load is on a file
     in it.
     """
 
@@ -128,7 +255,7 @@ class Device:
     """The disk as a guest sees it: on which bus, with which queues, served by which IOThreads of QEMU's.
 
     `None` means "QEMU's default", and for `iothread` the main loop. `iothread_vq_mapping` spreads the virtqueues over
-    several IOThreads (`virtune.model.machine.mapping_of` reads it). With `vfio_pci`, the PCI address of an NVMe disk,
+    several IOThreads (`virtune.model.stack.mapping_of` reads it). With `vfio_pci`, the PCI address of an NVMe disk,
     or `target` until it is known, the guest drives that disk itself, and all other settings have no meaning.
     """
 
@@ -163,17 +290,17 @@ class Stack:
     """A rig and what it brings up. With rig `metal` there is no QEMU, and the disk's QEMU options do not apply.
 
     `export` and the fields after it describe how the storage daemon exports the disk: the number of queues, an
-    IOThread or the daemon's main loop, and how long that IOThread polls. With rig `qemu`, `device` is the disk as the
-    guest sees it, `machine` the rest of the guest, and `pins` where its threads run; `poll_max_ns` and
+    IOThread or the daemon's main loop, and how long that IOThread polls. With rig `qemu`, `device` is the disk as
+    the guest sees it, `machine` the rest of the guest, and `pins` where its threads run; `poll_max_ns` and
     `thread_pool_max` are then of the device's IOThreads, `guests` each have such a disk and share the load, and
-    `idle_guests` run idle beside them, each with an image of its own if `own_images`; every second image lies in the
-    directory `spread`. One guest, or the host itself, may have several `disks` (files), whose settings
-    `virtune.model.disks` derives: with `own_iothreads` an IOThread each, and every second one with the settings
-    `second`. `cache_state` is how much of the images is in the host's page cache when a trial begins; `place` says
-    whether a study's target is used, or a scratch image although there is a target; `neighbour` is what another
-    process of the host does meanwhile, `load_depth` how many I/Os each job of the load keeps in flight; None for as
-    many as its workload says. `domain` is the name of the libvirt domain that the disk is plugged into, with
-    rig `libvirt` and no other.
+    `idle_guests` run idle beside them, each with an image of its own if `own_images`; every second image lies in
+    the directory `spread`. One guest, or the host itself, may have several `disks` (files), whose settings
+    `virtune.model.contradictions` derives: with `own_iothreads` an IOThread each, and every second one with the
+    settings `second`. `cache_state` is how much of the images is in the host's page cache when a trial begins;
+    `place` says whether a study's target is used, or a scratch image although there is a target; `neighbour` is
+    what another process of the host does meanwhile, `load_depth` how many I/Os each job of the load keeps in
+    flight; None for as many as its workload says. `domain` is the name of the libvirt domain that the disk is
+    plugged into, with rig `libvirt` and no other.
     """
 
     rig: Annotated[Rig, "What brings the stack up; `metal` is no QEMU at all, and the rest then means nothing."] = (
@@ -273,3 +400,98 @@ def _replace(value: Any, place: tuple[str, ...], new: object) -> Any:
     head, *rest = place
     inner = _replace(getattr(value, head), tuple(rest), new) if rest else new
     return replace(value, **{head: inner})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileTarget:
+    """A file or block device of this host. `size_bytes` bounds the offsets that fio may touch. The load's clones are
+    divided among it and `more` of the same size. `keeps_cache`: what the page cache has of it must stay there.
+    """
+
+    path: str
+    size_bytes: int
+    more: tuple[str, ...] = ()
+    keeps_cache: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestTarget(FileTarget):
+    """A block device in a guest, loaded by the guest's own fio."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NbdTarget:
+    """An NBD export on a unix socket; only fio's `nbd` engine can load it."""
+
+    socket: str
+    export: str
+    size_bytes: int
+
+    @property
+    def uri(self) -> str:
+        """The address in the NBD URI form that libnbd reads."""
+        return f"nbd+unix:///{self.export}?socket={self.socket}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VhostUserTarget:
+    """A vhost-user-blk export on a unix socket: the virtqueues of a guest's disk, without the guest.
+
+    fio's `libblkio` engine can load it, and `virtune-load`, whose clones share its `queues` where there are fewer.
+    """
+
+    socket: str
+    size_bytes: int
+    queues: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BareTarget:
+    """A disk of a guest without an operating system, on that bus: the guest itself is the load generator, with
+    virtune-load's options. The load's clones are divided among it and further disks of the same size; `more` are the
+    buses of these. `number` is 0 for the guest's first disk.
+    """
+
+    size_bytes: int
+    bus: str = "virtio-blk"
+    more: tuple[str, ...] = ()
+    number: int = 0
+
+
+Target = FileTarget | NbdTarget | VhostUserTarget | BareTarget
+
+
+_SHAPE = re.compile(
+    r"(?P<pool>[A-Za-z0-9._-]{1,64})(/(?P<namespace>[A-Za-z0-9._-]{1,64}))?"
+    r"(:id=(?P<user>[A-Za-z0-9._-]{1,64}))?(:conf=(?P<conf>/[A-Za-z0-9/._-]{1,200}))?",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RbdPlace:
+    """A pool of a Ceph cluster; None for Ceph's defaults: no namespace, the user `admin`, /etc/ceph/ceph.conf."""
+
+    pool: str
+    namespace: str | None = None
+    user: str | None = None
+    conf: str | None = None
+
+    @property
+    def text(self) -> str:
+        """It as it is asked for."""
+        more = (("/", self.namespace), (":id=", self.user), (":conf=", self.conf))
+        return self.pool + "".join(f"{sign}{value}" for sign, value in more if value is not None)
+
+    @property
+    def path(self) -> str:
+        """The beginning of the path of its images."""
+        return self.pool if self.namespace is None else f"{self.pool}/{self.namespace}"
+
+
+def rbd_place(text: str) -> RbdPlace:
+    """Read such a place; raises ValueError with the form that it must have."""
+    found = _SHAPE.fullmatch(text)
+    if found is None:
+        raise ValueError("it is POOL[/NAMESPACE][:id=USER][:conf=FILE], with letters, digits and . _ - in the names")
+    return RbdPlace(**found.groupdict())

@@ -6,16 +6,13 @@ from enum import StrEnum
 from itertools import combinations
 from operator import attrgetter
 
-from virtune.model.accusation import Accusation
-from virtune.model.condition import Threshold
-from virtune.model.option import ChosenOption
+from virtune.model.bottleneck import Accusation
 from virtune.model.rig import FORMAT_KNOB, PASSED_KNOB
-from virtune.model.search import Search
+from virtune.model.search import Search, SweepPlan
 from virtune.model.stack import Stack
-from virtune.model.study_options import ATTEMPTS, Pairs
-from virtune.model.sweep_plan import SweepPlan
-from virtune.model.units import format_bytes
-from virtune.model.verdict import ROUNDS_MIN, Verdict
+from virtune.model.study_options import ATTEMPTS, ChosenOption, Pairs
+from virtune.model.text import format_bytes
+from virtune.model.verdict import ROUNDS_MIN, Threshold, Verdict
 from virtune.model.workload import BACKGROUND, Workload, name_at_load
 
 

@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from virtune.model.units import parse_bytes
+from virtune.model.text import parse_bytes
 
 WRITING = frozenset(
     {"write", "randwrite", "rw", "readwrite", "randrw", "trim", "randtrim", "trimwrite", "randtrimwrite"}

@@ -22,12 +22,21 @@ from virtune.model.contradictions import contradictions
 from virtune.model.errors import PlanError
 from virtune.model.knob import Knob, describe_domain
 from virtune.model.knobs import BY_ID, matching
-from virtune.model.option import ChosenOption, Provenance, value_text
 from virtune.model.rig import OF_PASSED, PASSED_KNOB, RIGS, RigWord, read_rig, rig_words, rig_words_with_where
-from virtune.model.spelling import did_you_mean, quoted
 from virtune.model.stack import Stack, with_setting
 from virtune.model.study import Arm
-from virtune.model.study_options import ONE_QUESTION, OPTIONS, NamedArm, StudyOptions, options_of, was_said
+from virtune.model.study_options import (
+    ONE_QUESTION,
+    OPTIONS,
+    ChosenOption,
+    NamedArm,
+    Provenance,
+    StudyOptions,
+    options_of,
+    value_text,
+    was_said,
+)
+from virtune.model.text import did_you_mean, quoted
 
 _KNOB_AT = {".".join(knob.place): knob.id for knob in BY_ID.values() if knob.place}
 _PLACE = re.compile(r"\b(?:pins|device|machine)\.\w+|^\w+(?= belongs to )")

@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Literal, cast
 
-from virtune.model.condition import Threshold
 from virtune.model.errors import PlanError, UsageError
-from virtune.model.goal import Goal, Limit
 from virtune.model.metric import ALIASES, BY_ID, FAMILIES, Metric, metric_id
-from virtune.model.spelling import did_you_mean, quoted
+from virtune.model.search import Goal, Limit
+from virtune.model.text import did_you_mean, quoted
+from virtune.model.verdict import Threshold
 
 _LIMIT = re.compile(r"\s*(?P<metric>[A-Za-z0-9_.]{1,40})\s*(?P<sense><=|>=|<|>|==?)\s*(?P<value>\S.{0,39})", re.ASCII)
 _VALUE = re.compile(r"(?P<number>[0-9]{1,15}(\.[0-9]{1,9})?)\s*(?P<unit>[A-Za-z%/]{0,6})", re.ASCII)

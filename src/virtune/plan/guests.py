@@ -13,14 +13,11 @@ from dataclasses import replace
 
 from virtune.fio.generator import Clients, clones_of, require_driven
 from virtune.fio.job import fio_job
-from virtune.model.contradictions import contradictions
-from virtune.model.disks import bare_target, stack_of_disk
+from virtune.model.contradictions import bare_target, contradictions, stack_of_disk
 from virtune.model.errors import PlanError, PreconditionError
-from virtune.model.machine import MEMORY
-from virtune.model.option import ChosenOption, Provenance
-from virtune.model.stack import Stack
+from virtune.model.stack import MEMORY, FileTarget, GuestTarget, NbdTarget, Stack, Target, VhostUserTarget
 from virtune.model.study import Arm, Study
-from virtune.model.target import FileTarget, GuestTarget, NbdTarget, Target, VhostUserTarget
+from virtune.model.study_options import ChosenOption, Provenance
 from virtune.model.workload import BACKGROUND, Workload
 from virtune.plan.loads import LIKELY_SATURATION, at_loads
 

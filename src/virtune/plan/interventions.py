@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 
 from virtune.fio.generator import clones_of
 from virtune.model.bottleneck import Cause, Diagnosis
-from virtune.model.condition import Threshold
 from virtune.model.knobs import BY_ID
-from virtune.model.layers import Boundary
-from virtune.model.proof import SIZE
+from virtune.model.live import Boundary
 from virtune.model.stack import LIMITS, Stack, setting_of, with_setting
 from virtune.model.study import Arm
+from virtune.model.verdict import SIZE, Threshold
 from virtune.model.workload import Workload
 from virtune.plan.arms import objections
 from virtune.plan.goal import parse_condition

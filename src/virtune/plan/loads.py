@@ -20,12 +20,12 @@ from random import Random
 from virtune.fio.job_options import SYNCHRONOUS
 from virtune.model.errors import LoadError, PlanError
 from virtune.model.evidence import StudyRecord
-from virtune.model.gate import label_of
 from virtune.model.measurement import Measurement
+from virtune.model.remark import label_of
+from virtune.model.result import LoadSweep
+from virtune.model.search import SWEEP_LOADS_MAX, SweepPlan
 from virtune.model.study import Study, StudyKind, Trial
-from virtune.model.sweep import LoadSweep
-from virtune.model.sweep_plan import SWEEP_LOADS_MAX, SweepPlan
-from virtune.model.units import format_count
+from virtune.model.text import format_count
 from virtune.model.workload import Job, Workload, job, name_at_load
 from virtune.plan.trials import trials
 

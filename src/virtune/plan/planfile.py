@@ -40,12 +40,19 @@ from virtune.model.errors import PlanError
 from virtune.model.knob import Choice, Domain, Number, Size, Switch, Text
 from virtune.model.knobs import KNOBS
 from virtune.model.metric import BY_ID
-from virtune.model.option import OptionRow, Takes, for_verb, value_text
 from virtune.model.rig import read_rig, rig_words, rig_words_with_where
-from virtune.model.spelling import did_you_mean, quoted
 from virtune.model.stack import Stack
-from virtune.model.study_options import OPTIONS, StudyOptions, Words, default_words
-from virtune.model.units import format_bytes, parse_bytes, parse_seconds
+from virtune.model.study_options import (
+    OPTIONS,
+    OptionRow,
+    StudyOptions,
+    Takes,
+    Words,
+    default_words,
+    for_verb,
+    value_text,
+)
+from virtune.model.text import did_you_mean, format_bytes, parse_bytes, parse_seconds, quoted
 from virtune.plan.arms import ARMS_MAX, apply_settings
 from virtune.plan.loads import read_loads
 

@@ -27,12 +27,10 @@ from virtune.model.knob import Answer, Choice, Knob, Number, Size, Support, Swit
 from virtune.model.knobs import BY_ID, whole_plot
 from virtune.model.reason import Reason, Why, because
 from virtune.model.search import FIRST_ROUND, Factor, Phase, Removed, Search
-from virtune.model.space import Apart, Space
-from virtune.model.spelling import quoted
 from virtune.model.stack import DIRECT_CACHES, POLL_DEFAULT_NS, Stack
 from virtune.model.study import Arm, Study, Trial
-from virtune.model.tuning import Tuning
-from virtune.model.units import Bytes, format_bytes
+from virtune.model.text import Bytes, format_bytes, quoted
+from virtune.model.tuning import Apart, Space, Tuning
 from virtune.plan.arms import apply_settings, labels, objections, parse_setting
 
 if TYPE_CHECKING:

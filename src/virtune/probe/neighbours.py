@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from virtune.model.facts import Unknown
-from virtune.model.fitness import Neighbour
+from virtune.model.result import Neighbour
 from virtune.probe import tree
 
 CPUS_MIN = 0.02

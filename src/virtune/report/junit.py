@@ -8,8 +8,8 @@ figures of a guest under emulation are not comparable, and every message on them
 from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
-from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.result import Result
+from virtune.model.verdict import Outcome, ThresholdResult
 from virtune.report.pages.evidence import programs_of
 from virtune.report.pages.result import sentence
 from virtune.report.pages.study import host_line

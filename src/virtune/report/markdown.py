@@ -9,10 +9,10 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from virtune.model.bottleneck import Diagnosis
-from virtune.model.condition import ThresholdResult
 from virtune.model.result import Result
 from virtune.model.text import printable
 from virtune.model.tuning import Tuning
+from virtune.model.verdict import ThresholdResult
 from virtune.report.pages.diagnose import proof_headline, proof_sentences
 from virtune.report.pages.evidence import note_lines, resting_on, warning_lines
 from virtune.report.pages.result import (

@@ -11,11 +11,18 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from virtune.model.bottleneck import CAUSE_WORDS, EMULATED_WORDS, Cause, verdict_words
-from virtune.model.frame import DiskFrame, ThreadFrame, TopFrame, VmFrame
-from virtune.model.layers import Layers, RequestLayer
-from virtune.model.text import printable, spreadsheet_cell
-from virtune.model.units import format_count, format_ns, format_seconds, format_share
+from virtune.model.bottleneck import (
+    CAUSE_WORDS,
+    EMULATED_WORDS,
+    Cause,
+    DiskFrame,
+    ThreadFrame,
+    TopFrame,
+    VmFrame,
+    verdict_words,
+)
+from virtune.model.live import Layers, RequestLayer
+from virtune.model.text import format_count, format_ns, format_seconds, format_share, printable, spreadsheet_cell
 from virtune.report.render.terminal import Paragraph, paragraph, paragraphs
 from virtune.report.words import count_text
 

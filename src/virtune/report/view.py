@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from virtune.model.metric import METRICS, Metric
-from virtune.model.remark_kinds import EMULATED
+from virtune.model.remark import EMULATED
 from virtune.model.result import Result, Value
 from virtune.model.verdict import Comparison
 from virtune.model.workload import Workload

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from virtune.model.metric import Metric
-from virtune.model.sweep import LoadEstimate
-from virtune.model.units import format_bandwidth, format_count, format_ns, format_share
+from virtune.model.result import LoadEstimate
+from virtune.model.text import format_bandwidth, format_count, format_ns, format_share
 from virtune.model.verdict import Interval
 
 TENFOLD = 10.0

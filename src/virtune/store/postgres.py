@@ -16,9 +16,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, insert
 
-from virtune.model.errors import MissingToolError, ReadOnlyStoreError, StoreError
+from virtune.model.errors import DatabaseUrl, MissingToolError, ReadOnlyStoreError, StoreError
 from virtune.model.metric import METRICS
-from virtune.model.store_place import DatabaseUrl
 from virtune.store.schema import DISTRIBUTIONS, METADATA, indexes_for
 from virtune.store.schema import VIEWS as SQLITE_VIEWS
 

@@ -22,8 +22,7 @@ from typing import Self
 from pydantic import TypeAdapter, ValidationError
 
 from virtune import warden
-from virtune.model.errors import PreconditionError
-from virtune.model.store_place import DatabaseUrl, StorePlace
+from virtune.model.errors import DatabaseUrl, PreconditionError, StorePlace
 from virtune.model.text import printable
 from virtune.shell import data_directory
 

@@ -14,7 +14,7 @@ from typing import Self
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from virtune.model.errors import StoreError, UsageError
+from virtune.model.errors import DatabaseUrl, StoreError, StorePlace, UsageError
 from virtune.model.evidence import (
     Capture,
     Damaged,
@@ -26,7 +26,6 @@ from virtune.model.evidence import (
     TrialRecord,
 )
 from virtune.model.measurement import Measurement
-from virtune.model.store_place import DatabaseUrl, StorePlace
 from virtune.model.study import Study
 from virtune.plan.codec import study_to_json
 from virtune.store.queries import (

@@ -8,11 +8,9 @@ from datetime import datetime
 from rich.text import Text
 
 from virtune.analyse.layers.frame import disk_series
-from virtune.model.bottleneck import EMULATED_WORDS, verdict_words
-from virtune.model.frame import DiskFrame, TopFrame
-from virtune.model.layers import RequestLayer
-from virtune.model.text import printable
-from virtune.model.units import format_bandwidth, format_count, format_ns, format_share
+from virtune.model.bottleneck import EMULATED_WORDS, DiskFrame, TopFrame, verdict_words
+from virtune.model.live import RequestLayer
+from virtune.model.text import format_bandwidth, format_count, format_ns, format_share, printable
 from virtune.report.render.terminal import wrap
 from virtune.report.top import LETTERS, head_line, legend, letter_of, row_line
 from virtune.report.words import count_text

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 
 from virtune.analyse.layers.frame import frame
-from virtune.model.frame import DiskFrame, TopFrame
+from virtune.model.bottleneck import DiskFrame, TopFrame
 from virtune.model.live import LiveSample
 from virtune.report.top import (
     SORT_FIRST,

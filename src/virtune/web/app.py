@@ -21,9 +21,8 @@ from virtune.flows.reports.metrics import Derived, exposition
 from virtune.flows.reports.report import record_html, svgs
 from virtune.flows.reports.study_document import study_document
 from virtune.flows.stored.show import current, derived_anew
-from virtune.model.errors import PreconditionError, VirtuneError
+from virtune.model.errors import PreconditionError, StorePlace, VirtuneError
 from virtune.model.evidence import Damaged, Listed
-from virtune.model.store_place import StorePlace
 from virtune.model.text import printable
 from virtune.report.json.listing import listing_document
 from virtune.report.pages.study import arms_text, workloads_text

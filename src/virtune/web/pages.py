@@ -11,7 +11,7 @@ from virtune.flows.run.check import fitness
 from virtune.model.evidence import Listed
 from virtune.model.result import Result
 from virtune.model.study import StudyKind
-from virtune.model.units import format_count, format_seconds, format_share
+from virtune.model.text import format_count, format_seconds, format_share
 from virtune.report.charts.chart import Chart
 from virtune.report.charts.fleet import HostCheck, host_over_time
 from virtune.report.html.page import MARKS

@@ -34,8 +34,8 @@ from virtune.analyse.layers.stations import (
     workers,
 )
 from virtune.model.bottleneck import CONTROL_GROUP, Bottleneck, Cause, DataPath, limit_text
-from virtune.model.layers import Boundary, OperationKind
-from virtune.model.units import format_count, format_ns, format_seconds, format_share
+from virtune.model.live import Boundary, OperationKind
+from virtune.model.text import format_count, format_ns, format_seconds, format_share
 
 AT_LIMIT = 0.93
 """QEMU's throttle allows bursts and rounds its waits: throttled rates were 0.95 to 1.01 of the limit."""

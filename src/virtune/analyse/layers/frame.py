@@ -9,9 +9,9 @@ from dataclasses import replace
 from virtune.analyse.layers.bottleneck import judge
 from virtune.analyse.layers.path import LivePath, live_paths
 from virtune.analyse.trial.usage import thread_costs, use
-from virtune.model.counters import Counters, Use
+from virtune.model.bottleneck import DiskFrame, ThreadFrame, TopFrame, VmFrame
+from virtune.model.counters import Counters, ThreadCost, Use
 from virtune.model.errors import StoreError
-from virtune.model.frame import DiskFrame, ThreadFrame, TopFrame, VmFrame
 from virtune.model.live import (
     DiskCount,
     LiveDisk,
@@ -23,7 +23,6 @@ from virtune.model.live import (
     rates_between,
     ring_rates_between,
 )
-from virtune.model.threads import ThreadCost
 
 _APART = 0.2
 """A virtqueue that completed this much more or less than QEMU counted is read at a place where it no longer is: the

@@ -21,36 +21,33 @@ from virtune.analyse.trial.derive import used_by
 from virtune.analyse.trial.gates import is_direct, medium
 from virtune.analyse.trial.usage import thread_costs
 from virtune.model.bottleneck import CONTROL_GROUP, Bottleneck, Cause, DataPath
-from virtune.model.counters import Use, group_limits
+from virtune.model.counters import ThreadCost, Use, group_limits
 from virtune.model.errors import StoreError
 from virtune.model.evidence import DISK_QUEUE
-from virtune.model.layers import (
+from virtune.model.live import (
     BELOW,
     BOUNDARIES,
     DEVIATION,
     Boundary,
-    HostQueue,
-    Layers,
-    Operation,
-    OperationKind,
-    RequestLayer,
-    Way,
-)
-from virtune.model.live import (
     DiskCount,
     DiskCurve,
     DiskRates,
+    HostQueue,
+    Layers,
     LiveDisk,
     LiveVm,
+    Operation,
+    OperationKind,
+    RequestLayer,
     RingRates,
+    Way,
     began_anew,
     rates_between,
     throttled_rates,
 )
 from virtune.model.measurement import Measurement
 from virtune.model.stack import LIMITS, Stack
-from virtune.model.threads import ThreadCost
-from virtune.model.units import format_count, format_ns, format_share
+from virtune.model.text import format_count, format_ns, format_share
 from virtune.model.workload import Workload
 
 CONFIDENCE = 0.95

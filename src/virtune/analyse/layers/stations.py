@@ -9,9 +9,9 @@ law), and one that polls is busy without working, so more is asked of it.
 from dataclasses import dataclass
 
 from virtune.model.bottleneck import Bottleneck, Cause, DataPath
-from virtune.model.layers import Boundary, RequestLayer
-from virtune.model.threads import ThreadCost
-from virtune.model.units import format_count, format_ns, format_share
+from virtune.model.counters import ThreadCost
+from virtune.model.live import Boundary, RequestLayer
+from virtune.model.text import format_count, format_ns, format_share
 
 Answer = Bottleneck | None
 

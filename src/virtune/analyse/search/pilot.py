@@ -26,10 +26,9 @@ from virtune.model.metric import Metric
 from virtune.model.reason import Reason, Why, because
 from virtune.model.result import Waiver
 from virtune.model.search import Phase, Search, phase_of
-from virtune.model.standing import Place, RaceRules, Standing
 from virtune.model.study import Study
-from virtune.model.tuning import Confirmation, Probed, Soak
-from virtune.model.units import format_share
+from virtune.model.text import format_share
+from virtune.model.tuning import Confirmation, Place, Probed, RaceRules, Soak, Standing
 from virtune.model.verdict import Interval, Verdict
 
 Rows = dict[int, dict[tuple[str, str], dict[str, float]]]

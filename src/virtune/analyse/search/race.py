@@ -18,10 +18,9 @@ import numpy as np
 
 from virtune.analyse.stats.anytime import LN_MAX, blocks_for, contrast, contrasts, levels, logs
 from virtune.analyse.stats.noise import Values
-from virtune.model.goal import Limit
 from virtune.model.metric import BY_ID
-from virtune.model.standing import Contrast, Place, RaceRules, Runner, Standing
-from virtune.model.tuning import LimitCheck, LimitState
+from virtune.model.search import Limit
+from virtune.model.tuning import Contrast, LimitCheck, LimitState, Place, RaceRules, Runner, Standing
 
 _MOVES_MAX = 4
 """Bounds the moves of the leader: pairwise differences over unequal blocks need not be transitive."""

@@ -28,8 +28,8 @@ from virtune.analyse.study.offered_load import (
 from virtune.analyse.trial.rejection import pardons
 from virtune.model.evidence import StudyRecord
 from virtune.model.reason import Reason, Why, because
-from virtune.model.sweep import LoadEstimate, LoadPoint, LoadSweep
-from virtune.model.sweep_plan import RESOLUTION, SWEEP_LOADS_MAX, SweepPlan
+from virtune.model.result import LoadEstimate, LoadPoint, LoadSweep
+from virtune.model.search import RESOLUTION, SWEEP_LOADS_MAX, SweepPlan
 
 NEAR_SATURATION = 1.3
 """Loads up to this factor above the lowest unmet load give the saturation; far above it a stack may do worse."""

@@ -37,14 +37,23 @@ from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.knobs import whole_plot
 from virtune.model.measurement import merge
 from virtune.model.reason import Reason, Why, because
-from virtune.model.remark import Weight
-from virtune.model.remark_kinds import EMULATED
+from virtune.model.remark import EMULATED, Weight
 from virtune.model.result import Basis, Waiver
 from virtune.model.search import Phase, Search, phase_of
-from virtune.model.standing import Place, RaceRules, Standing
 from virtune.model.study import Study
-from virtune.model.tuning import UNSTABLE, Confirmation, LimitCheck, LimitState, Probed, Recommendation, Tuning
-from virtune.model.units import format_share
+from virtune.model.text import format_share
+from virtune.model.tuning import (
+    UNSTABLE,
+    Confirmation,
+    LimitCheck,
+    LimitState,
+    Place,
+    Probed,
+    RaceRules,
+    Recommendation,
+    Standing,
+    Tuning,
+)
 from virtune.model.verdict import Verdict
 
 LIMIT_BLOCKS_MAX = 60

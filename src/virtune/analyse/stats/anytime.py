@@ -23,7 +23,7 @@ import numpy as np
 
 from virtune.analyse.stats.noise import EQUAL, Values, lag1_of, moderated, pseudo_values
 from virtune.model.reason import NO_MEASUREMENT, Reason, Why, because
-from virtune.model.standing import Contrast
+from virtune.model.tuning import Contrast
 
 LN_MAX = 745.2
 """No ln of a positive double lies further from 0; a larger value is not a measurement."""

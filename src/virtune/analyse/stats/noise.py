@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtune.analyse.stats.student import two_sided
-from virtune.model.fitness import Drift
+from virtune.model.result import Drift
 
 Values = NDArray[np.float64]
 """ln(metric), blocks x arms; NaN is "not measured"."""

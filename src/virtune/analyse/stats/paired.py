@@ -21,8 +21,8 @@ from statistics import fmean, variance
 from virtune.analyse.stats.student import mean_and_radius, two_sided
 from virtune.model.metric import Metric
 from virtune.model.reason import NO_MEASUREMENT, Reason, Why, because
-from virtune.model.standing import Contrast
-from virtune.model.units import format_share
+from virtune.model.text import format_share
+from virtune.model.tuning import Contrast
 from virtune.model.verdict import ROUNDS_MIN, Comparison, Interval, Verdict
 
 _LOG_MAX = 700.0

@@ -30,7 +30,7 @@ from virtune.analyse.stats.anytime import EQUAL_BLOCKS, FORESEEN, FOUND_SDS, LN_
 from virtune.analyse.stats.anytime import quantile as anytime_quantile
 from virtune.analyse.stats.arms import alone, between_levels, far_rounds, lasting, pair_noise
 from virtune.analyse.stats.noise import EQUAL, Values, clipped, lag1_of
-from virtune.model.standing import Contrast
+from virtune.model.tuning import Contrast
 
 EARLY = 0.06
 """The share of the error that is spent evenly over the plan, so that a large difference ends it after five rounds.

@@ -4,15 +4,14 @@
 from collections.abc import Iterator
 
 from virtune.model.facts import DeviceFacts, HostFacts, Program, Unknown
-from virtune.model.gate import GATE_BY_ID
-from virtune.model.remark import Remark, Weight
-from virtune.model.remark_kinds import (
+from virtune.model.remark import (
     AIO,
     BUSY,
     CLOCK,
     CPU_LIMIT,
     DIRECT,
     FIO_NBD,
+    GATE_BY_ID,
     GOVERNOR,
     IDLE_STATES,
     IO_URING,
@@ -27,8 +26,10 @@ from virtune.model.remark_kinds import (
     TOOL,
     TURBO,
     VIRTUAL,
+    Remark,
+    Weight,
 )
-from virtune.model.units import format_bytes, format_ns
+from virtune.model.text import format_bytes, format_ns
 
 BUSY_PERCENT = 5.0
 """Stalls above this share of time are reported: on an idle host all three stay below 1 %."""

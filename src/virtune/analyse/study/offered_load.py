@@ -13,13 +13,12 @@ from virtune.analyse.stats.student import two_sided
 from virtune.analyse.trial.gates import EDGE_SECONDS, RATE_MET
 from virtune.analyse.trial.rejection import rejected_for
 from virtune.model.evidence import StudyRecord, TrialRecord
-from virtune.model.goal import Limit
 from virtune.model.measurement import Measurement
 from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason, because
-from virtune.model.result import ArmKnee, Waiver
+from virtune.model.result import ArmKnee, LoadEstimate, LoadPoint, Waiver
+from virtune.model.search import Limit
 from virtune.model.study import Study
-from virtune.model.sweep import LoadEstimate, LoadPoint
 from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
 

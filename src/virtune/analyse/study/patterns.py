@@ -27,7 +27,7 @@ from virtune.model.evidence import TrialRecord
 from virtune.model.metric import BY_ID, Metric
 from virtune.model.result import ArmSummary, Value
 from virtune.model.study import Study
-from virtune.model.units import format_ns, format_share
+from virtune.model.text import format_ns, format_share
 from virtune.model.verdict import Comparison, Interval, Verdict
 
 BODY, TAILS = "latency.p50", ("latency.p99", "latency.p99.9")

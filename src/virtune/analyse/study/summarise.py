@@ -25,19 +25,30 @@ from virtune.analyse.study.patterns import patterns_of, rounds_of_arms, with_typ
 from virtune.analyse.study.thresholds import open_workloads, rulings_of
 from virtune.analyse.study.verdicts import differences_of, evidence_of, measured_in_place, told_metrics, verdicts_of
 from virtune.analyse.trial.rejection import pardons, ramp_of, rejected_for
+from virtune.model.bottleneck import OwnShare, Structure
 from virtune.model.evidence import UNDER_LOAD, Check, StudyRecord, TrialRecord
-from virtune.model.fitness import Fitness, GateStanding, Neighbour, Reach, SelfTest, SliceNoise
-from virtune.model.gate import GATES, Gate
-from virtune.model.guideline import OwnShare, Structure
 from virtune.model.measurement import Histogram, Measurement, merge
 from virtune.model.metric import DISTRIBUTIONS, Metric
 from virtune.model.reason import Reason, Why, because
-from virtune.model.remark import Remark, Weight
-from virtune.model.remark_kinds import EMULATED, SIMULATED
-from virtune.model.result import ArmRemark, ArmSummary, Basis, Result, Stopped, Value, Waiver
+from virtune.model.remark import EMULATED, GATES, SIMULATED, Gate, Remark, Weight
+from virtune.model.result import (
+    ArmRemark,
+    ArmSummary,
+    Basis,
+    Fitness,
+    GateStanding,
+    Neighbour,
+    Reach,
+    Result,
+    SelfTest,
+    SliceNoise,
+    Stopped,
+    Value,
+    Waiver,
+)
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study
-from virtune.model.units import format_share
+from virtune.model.text import format_share
 from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
 

@@ -29,14 +29,22 @@ from virtune.analyse.study.verdicts import (
     verdicts_of,
 )
 from virtune.model.bottleneck import CAUSE_WORDS, Cause
-from virtune.model.condition import Outcome, Threshold, ThresholdResult
 from virtune.model.errors import UsageError
 from virtune.model.evidence import StudyRecord
 from virtune.model.metric import BY_ID
-from virtune.model.proof import SIZE, Proof, ProofReason
 from virtune.model.reason import Reason, Why, because
 from virtune.model.study import Study
-from virtune.model.verdict import Comparison, Interval, Verdict
+from virtune.model.verdict import (
+    SIZE,
+    Comparison,
+    Interval,
+    Outcome,
+    Proof,
+    ProofReason,
+    Threshold,
+    ThresholdResult,
+    Verdict,
+)
 
 
 def rule(record: StudyRecord, conditions: Sequence[Threshold]) -> tuple[ThresholdResult, ...]:

@@ -20,6 +20,7 @@ from virtune.analyse.stats.paired import (
 )
 from virtune.analyse.study.offered_load import Unmet, judged, rounds_by_workload, unmet_rounds
 from virtune.analyse.trial.rejection import pardons, rejected_for
+from virtune.model.counters import THREAD_ROLES
 from virtune.model.errors import LoadError
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
@@ -27,7 +28,6 @@ from virtune.model.metric import BY_ID, DISTRIBUTIONS, METRICS, Distribution, Me
 from virtune.model.reason import Reason, because
 from virtune.model.result import Waiver
 from virtune.model.study import Arm, Study
-from virtune.model.threads import THREAD_ROLES
 from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict, fewest_planned
 from virtune.model.workload import Workload
 

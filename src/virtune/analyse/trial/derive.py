@@ -25,24 +25,35 @@ from virtune.analyse.trial.usage import cost_values, period_remarks, use
 from virtune.fio.results import read_result, text_of
 from virtune.model.counters import RoleUse, Use
 from virtune.model.errors import LoadError, ReadError, StoreError
-from virtune.model.evidence import BARRIER, DISKS, EACH_OPERATION, FIO_OUTPUTS, IDLE, Check, data_kept, of_guest
-from virtune.model.gate import GATE_BY_ID
+from virtune.model.evidence import (
+    BARRIER,
+    DISKS,
+    EACH_OPERATION,
+    FIO_OUTPUTS,
+    IDLE,
+    Check,
+    data_kept,
+    of_guest,
+    unverified_remarks,
+)
 from virtune.model.measurement import DeviceUse, FioResult, Measurement
-from virtune.model.remark import KVM_WITHOUT_HARDWARE, Remark, Weight
-from virtune.model.remark_kinds import (
+from virtune.model.remark import (
     CONTRADICTION,
     EMULATED,
     FUSE_WRITES,
+    GATE_BY_ID,
+    KVM_WITHOUT_HARDWARE,
     NO_DEVICE,
     ONE_DISK,
     SIMULATED,
     START_SKEW,
     UNSERVED,
     WITHOUT_HARDWARE,
+    Remark,
+    Weight,
 )
 from virtune.model.stack import Stack
-from virtune.model.units import format_share
-from virtune.model.verification import unverified_remarks
+from virtune.model.text import format_share
 from virtune.model.workload import BACKGROUND, Workload
 
 CACHED_READS = 0.5

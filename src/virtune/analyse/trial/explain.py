@@ -34,14 +34,13 @@ from virtune.analyse.trial.gates import (
 )
 from virtune.fio.consistency import contradictions
 from virtune.fio.job_options import SYNCHRONOUS
-from virtune.model.gate import GATE_BY_ID
 from virtune.model.measurement import FioResult, Latency, LoadResult, Stream
-from virtune.model.remark import Remark, Weight
-from virtune.model.remark_kinds import (
+from virtune.model.remark import (
     CACHED_SYNC,
     CONTRADICTION,
     DEVICE_BUSY,
     DEVICE_SHARE,
+    GATE_BY_ID,
     JITTER,
     KERNEL_CPU,
     LATENCY_PARTS,
@@ -51,8 +50,10 @@ from virtune.model.remark_kinds import (
     SYNC_SHARE,
     TAIL_UNRESOLVED,
     UNSERVED,
+    Remark,
+    Weight,
 )
-from virtune.model.units import format_bandwidth, format_bytes, format_count, format_ns, format_share
+from virtune.model.text import format_bandwidth, format_bytes, format_count, format_ns, format_share
 
 CACHEABLE = SYNCHRONOUS - {"dev-dax", "libpmem"} | {"libaio", "posixaio", "io_uring"}
 """Engines that open files or block devices through the kernel, so that `direct=` decides about the page cache."""

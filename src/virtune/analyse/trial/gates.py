@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read the gates, which are what a trial's evidence says of disturbances other than the disk (see
-`virtune.model.gate`), and what limits conclusions from a fio result: errors, and loads that differed from the
+`virtune.model.remark`), and what limits conclusions from a fio result: errors, and loads that differed from the
 request.
 
 CPU pressure from other processes is separated from the rig's own. PSI cannot do that: a pool of 64 workers on two
@@ -16,22 +16,24 @@ from dataclasses import dataclass
 from virtune.analyse.trial.measure import completions
 from virtune.fio.job_options import SYNCHRONOUS
 from virtune.model.counters import DiskUse, Use
-from virtune.model.gate import GATE_BY_ID, Gate
 from virtune.model.measurement import FioResult, LoadResult, Stream
-from virtune.model.remark import Remark, Weight
-from virtune.model.remark_kinds import (
+from virtune.model.remark import (
     CPU_PRESSURE,
     CUT_SHORT,
     DEPTH,
     ERRORS,
+    GATE_BY_ID,
     LITTLE,
     NO_IO,
     SHORT_IOS,
     SHORT_RUN,
     SPREAD,
+    Gate,
+    Remark,
+    Weight,
 )
 from virtune.model.stack import DIRECT_CACHES, Stack
-from virtune.model.units import format_bytes, format_count, format_ns, format_seconds, format_share
+from virtune.model.text import format_bytes, format_count, format_ns, format_seconds, format_share
 from virtune.model.workload import Workload
 
 LITTLE_MARGIN = 0.10

@@ -13,7 +13,7 @@ from virtune.fio.job_options import facts_of, shown, size_of
 from virtune.model.errors import ReadError
 from virtune.model.evidence import IMPORTED
 from virtune.model.measurement import FioResult, LoadResult
-from virtune.model.units import format_bytes
+from virtune.model.text import format_bytes
 from virtune.model.workload import Job, Workload
 
 ZERO_IS_UNSET = frozenset({"fsync", "fdatasync", "sync", "thinktime", "rate", "rate_iops"})

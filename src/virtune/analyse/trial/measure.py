@@ -15,10 +15,9 @@ from typing import Literal
 
 from virtune.model.measurement import FioResult, Histogram, Latency, LoadResult, Measurement, Stream, merge
 from virtune.model.metric import DIRECTIONS, METRICS, Distribution
-from virtune.model.remark import Remark
-from virtune.model.remark_kinds import UNLIKE_DISKS
+from virtune.model.remark import UNLIKE_DISKS, Remark
 from virtune.model.stack import Stack
-from virtune.model.units import format_count
+from virtune.model.text import format_count
 from virtune.model.workload import name_of_disk
 
 Values = Iterator[tuple[str, float | None]]

@@ -21,9 +21,8 @@ from statistics import fmean, stdev
 
 from virtune.analyse.stats.student import fisher
 from virtune.model.evidence import TrialRecord
-from virtune.model.gate import GATE_BY_ID, GATES, label_of
 from virtune.model.measurement import Measurement
-from virtune.model.remark import Weight
+from virtune.model.remark import GATE_BY_ID, GATES, Weight, label_of
 from virtune.model.result import RampFinding, Waiver
 from virtune.model.search import FIRST_ROUND, Phase, phase_of
 from virtune.model.study import Study, Trial

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from virtune.model.counters import (
+    THREAD_ROLES,
     CacheUse,
     Counters,
     CpuCount,
@@ -26,16 +27,17 @@ from virtune.model.counters import (
     ProcessCount,
     RoleUse,
     Sample,
+    ThreadCost,
     ThreadCount,
+    ThreadRole,
     ThreadUse,
     Use,
+    thread_role,
 )
 from virtune.model.errors import StoreError
 from virtune.model.evidence import CREW, of_guest
-from virtune.model.remark import PERIODIC_LEVEL, Remark
-from virtune.model.remark_kinds import PERIODIC
-from virtune.model.threads import THREAD_ROLES, ThreadCost, ThreadRole, thread_role
-from virtune.model.units import format_ns, format_share
+from virtune.model.remark import PERIODIC, PERIODIC_LEVEL, Remark
+from virtune.model.text import format_ns, format_share
 
 if TYPE_CHECKING:
     import numpy as np

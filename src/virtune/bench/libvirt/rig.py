@@ -72,8 +72,7 @@ from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError, PreconditionError, RigError, VirtuneError
 from virtune.model.evidence import UNDER_LOAD, Changeover, Check, InForce
 from virtune.model.knobs import BY_ID
-from virtune.model.stack import LIMITS, Stack, setting_of
-from virtune.model.target import GuestTarget, Target
+from virtune.model.stack import LIMITS, GuestTarget, Stack, Target, setting_of
 from virtune.probe.images import read_qcow2
 from virtune.probe.process import IO_URING, Process, Ring, Rings
 from virtune.virsh import DumpedDomain, LibvirtRefused, as_file

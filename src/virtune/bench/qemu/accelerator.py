@@ -23,8 +23,8 @@ from virtune import shell
 from virtune.bench.appliance.build import Appliance, appliances
 from virtune.bench.qemu.machine import PROGRAM, EndedError, HungError, QemuGuest, running
 from virtune.model.errors import MissingToolError, RigError
-from virtune.model.machine import Machine
 from virtune.model.remark import KVM_WITHOUT_HARDWARE
+from virtune.model.stack import Machine
 from virtune.probe.access import read_trusted
 
 TRIAL_SECONDS = 20.0

@@ -35,7 +35,7 @@ from virtune.bench.qmp import START_SECONDS
 from virtune.dialects.qemu.guest import DEVICE, GuestMachine, machine_argv
 from virtune.dialects.qemu.qmp import Command
 from virtune.model.errors import MissingToolError, RigError, words_of
-from virtune.model.machine import Machine
+from virtune.model.stack import Machine
 
 _HEAD = re.compile(rb"virtune ([a-z]{1,20}) ([0-9]{1,9}) ([0-9a-f]{8})", re.ASCII)
 _HEAD_BYTES = 64

@@ -57,14 +57,13 @@ from virtune.dialects.qemu.guest import (
     top_node,
 )
 from virtune.dialects.qemu.qmp import Command, DaemonPlaces
-from virtune.model.disks import settings_of_second, stack_of_disk
+from virtune.model.contradictions import settings_of_second, stack_of_disk
+from virtune.model.counters import thread_role
 from virtune.model.errors import RigError
 from virtune.model.evidence import Check
-from virtune.model.machine import MEMORY, Machine
 from virtune.model.stack import LIMITS as OF_LIMITS
-from virtune.model.stack import PLUGGED, POLL_DEFAULT_NS, WRITABLE, Stack, writes_through
-from virtune.model.threads import thread_role
-from virtune.model.units import format_bytes
+from virtune.model.stack import MEMORY, PLUGGED, POLL_DEFAULT_NS, WRITABLE, Machine, Stack, writes_through
+from virtune.model.text import format_bytes
 from virtune.probe.cpu import parse_list
 from virtune.probe.process import Process, Ring, Rings
 

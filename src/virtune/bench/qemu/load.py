@@ -40,8 +40,7 @@ from virtune.dialects.qemu.guest import DEVICE
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError
 from virtune.model.evidence import UNDER_LOAD, Changeover, Check, InForce, of_guest
-from virtune.model.stack import Stack
-from virtune.model.target import Target
+from virtune.model.stack import Stack, Target
 from virtune.probe.process import Process, Ring, Rings
 from virtune.shell import last_line
 

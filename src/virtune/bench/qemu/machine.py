@@ -43,9 +43,9 @@ from virtune.bench.qmp import START_SECONDS, Monitor
 from virtune.bounded import read_bounded
 from virtune.dialects.qemu.guest import DEVICE, DRIVERS, GuestMachine, machine_argv
 from virtune.dialects.qemu.qmp import Command
+from virtune.model.counters import thread_role
 from virtune.model.errors import RigError
-from virtune.model.machine import MEMORY, Machine
-from virtune.model.threads import thread_role
+from virtune.model.stack import MEMORY, Machine
 from virtune.probe.process import Process
 
 MEMORY_FILE, DEVICES_FILE = "memory", "devices"

@@ -35,9 +35,8 @@ from virtune.dialects.qemu.guest import DEVICE
 from virtune.model.errors import RefusedTargetError, RigError, words_of
 from virtune.model.evidence import Check
 from virtune.model.facts import Claim, ClaimKind
-from virtune.model.machine import MEMORY, Machine
-from virtune.model.stack import Stack
-from virtune.model.units import format_bytes
+from virtune.model.stack import MEMORY, Machine, Stack
+from virtune.model.text import format_bytes
 from virtune.probe.claims import claims
 from virtune.probe.devices import node_number
 from virtune.shell import Warden

@@ -27,12 +27,10 @@ from virtune.bench.qemu.load import BareBench, CarriedBench, GuestBench
 from virtune.bench.qemu.machine import FIRST_BOOT_SECONDS, HungError, Linux, running
 from virtune.bench.qemu.passthrough import BOOT_SECONDS, machine_of, taken
 from virtune.dialects.qemu.guest import DRIVERS
-from virtune.model.disks import bare_target
+from virtune.model.contradictions import bare_target
 from virtune.model.errors import RigError
 from virtune.model.evidence import Changeover, Check, InForce
-from virtune.model.machine import Machine
-from virtune.model.stack import Stack
-from virtune.model.target import GuestTarget, Target
+from virtune.model.stack import GuestTarget, Machine, Stack, Target
 
 B = TypeVar("B", bound=CarriedBench)
 

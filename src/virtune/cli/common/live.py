@@ -10,10 +10,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from virtune.model.condition import Outcome, ThresholdResult
-from virtune.model.text import printable
-from virtune.model.units import format_seconds, format_share
-from virtune.model.verdict import Comparison, Verdict
+from virtune.model.text import format_seconds, format_share, printable
+from virtune.model.verdict import Comparison, Outcome, ThresholdResult, Verdict
 from virtune.report.pages.result import STYLE, arms_text
 from virtune.report.render.forest import axis_of, bar
 from virtune.report.words import count_text, difference_text

@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from virtune.flows.run.scratch_default import SCRATCH, default_scratch
-from virtune.model.errors import UsageError
-from virtune.model.option import OptionRow, Takes, for_verb
+from virtune.model.errors import DatabaseUrl, StorePlace, UsageError, database_url, is_database
 from virtune.model.rig import read_rig
-from virtune.model.store_place import DatabaseUrl, StorePlace, database_url, is_database
-from virtune.model.study_options import OPTIONS, StudyOptions, default_words, flag_of, options_of
-from virtune.model.units import parse_bytes, parse_seconds
+from virtune.model.study_options import (
+    OPTIONS,
+    OptionRow,
+    StudyOptions,
+    Takes,
+    default_words,
+    flag_of,
+    for_verb,
+    options_of,
+)
+from virtune.model.text import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from virtune.model.study import Study

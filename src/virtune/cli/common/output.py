@@ -18,8 +18,7 @@ from virtune.cli.common.surroundings import in_ascii
 from virtune.cli.common.writing import is_page, write_text
 from virtune.model.bottleneck import Diagnosis
 from virtune.model.evidence import StudyRecord
-from virtune.model.fitness import Neighbour
-from virtune.model.result import Result
+from virtune.model.result import Neighbour, Result
 from virtune.model.study import StudyKind
 from virtune.model.text import printable
 

@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.live import Live
 
 from virtune.cli.common.live import LiveBlock, rounds_left_text, whose
-from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.event import (
     Event,
     Noticed,
@@ -30,9 +29,8 @@ from virtune.model.event import (
 )
 from virtune.model.reason import Reason
 from virtune.model.study import Study, Trial
-from virtune.model.text import printable
-from virtune.model.units import format_seconds
-from virtune.model.verdict import Comparison, Verdict
+from virtune.model.text import format_seconds, printable
+from virtune.model.verdict import Comparison, Outcome, ThresholdResult, Verdict
 from virtune.report.pages.study import guest_words
 from virtune.report.words import change_words, count_text, difference_text
 

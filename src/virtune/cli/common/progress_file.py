@@ -10,7 +10,7 @@ from typing import Self
 
 from virtune.cli.common.live import rounds_left_text
 from virtune.cli.common.progress import most_text, place_text
-from virtune.model.condition import Outcome, ThresholdResult
+from virtune.model.errors import StorePlace
 from virtune.model.event import (
     Event,
     RoundJudged,
@@ -23,10 +23,9 @@ from virtune.model.event import (
     TrialEnded,
     TrialStarted,
 )
-from virtune.model.store_place import StorePlace
 from virtune.model.study import Study
 from virtune.model.tuning import Tuning
-from virtune.model.verdict import Comparison, Interval, Verdict
+from virtune.model.verdict import Comparison, Interval, Outcome, ThresholdResult, Verdict
 from virtune.report.pages.tune import runner_rows, state_line
 from virtune.report.words import difference_text
 from virtune.store.progress import NAME_MAX, PairProgress, ProgressFile, RoundInterval, RunProgress

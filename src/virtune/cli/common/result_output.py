@@ -13,9 +13,9 @@ from virtune.cli.common.writing import require_report, require_writable, write_t
 from virtune.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from virtune.model.condition import Threshold, ThresholdResult
     from virtune.model.evidence import StudyRecord
     from virtune.model.result import Result
+    from virtune.model.verdict import Threshold, ThresholdResult
 
 BREACHED, UNDECIDED = 4, 5
 """Exit codes; see docs/reference/exit-codes.md."""
@@ -114,7 +114,7 @@ def write_markdown(target: str, text: str) -> None:
 
 def exit_code(rulings: "tuple[ThresholdResult, ...]") -> int:
     """Return the exit code: a breach takes precedence over an undecided condition."""
-    from virtune.model.condition import Outcome
+    from virtune.model.verdict import Outcome
 
     outcomes = {ruling.outcome for ruling in rulings}
     if Outcome.BREACHED in outcomes:

@@ -17,11 +17,10 @@ from virtune.flows.run.prove import PlannedProof, plan_proof, proven
 from virtune.flows.run.study import run_study
 from virtune.flows.stored.show import current
 from virtune.model.bottleneck import Diagnosis
-from virtune.model.errors import UsageError
+from virtune.model.errors import StorePlace, UsageError
 from virtune.model.event import Event
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
-from virtune.model.store_place import StorePlace
 from virtune.model.study_options import StudyOptions
 from virtune.report.html.other_pages import proof_page
 from virtune.report.json.live import diagnose_document

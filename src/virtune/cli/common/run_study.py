@@ -15,10 +15,10 @@ from virtune.flows.run.preconditions import Leave
 from virtune.flows.run.question import Question, study_for
 from virtune.flows.run.study import run_study
 from virtune.flows.stored.show import current
+from virtune.model.errors import StorePlace
 from virtune.model.event import Event
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
-from virtune.model.store_place import StorePlace
 from virtune.model.study import Study, StudyKind
 from virtune.store.store import Store
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 if TYPE_CHECKING:
-    from virtune.model.fleet_task import TaskProgress
+    from virtune.model.fleet import TaskProgress
 
 TAIL_MAX = 8000
 
@@ -94,7 +94,7 @@ def _estimated(words: Sequence[str]) -> "TaskProgress":
     from virtune.cli import run
     from virtune.cli.common.carried_study import CarriedStudy, EstimatedError
     from virtune.flows.fleet import here as fleet_here
-    from virtune.model.fleet_task import TaskProgress, TaskState
+    from virtune.model.fleet import TaskProgress, TaskState
 
     fleet_here.require_words(words)
     told: list[float | None] = []

@@ -15,7 +15,7 @@ from virtune.model.errors import UsageError
 
 if TYPE_CHECKING:
     from virtune.flows.fleet.place import FleetPlace
-    from virtune.model.store_place import StorePlace
+    from virtune.model.errors import StorePlace
 
 
 def default_folder() -> Path:

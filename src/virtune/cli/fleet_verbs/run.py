@@ -21,8 +21,8 @@ from virtune.model.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
     from virtune.flows.fleet.ask import FleetAccess
-    from virtune.model.fleet_task import FleetRun, FleetTask, TaskProgress
-    from virtune.model.store_place import StorePlace
+    from virtune.model.errors import StorePlace
+    from virtune.model.fleet import FleetRun, FleetTask, TaskProgress
 
 Found = dict[str, "TaskProgress"]
 
@@ -69,7 +69,7 @@ def run(
     from virtune.flows.fleet.forecast import left_seconds, meet
     from virtune.flows.fleet.kept_plans import RUNS
     from virtune.flows.fleet.run import Carrying, run_fleet
-    from virtune.model.fleet_task import TaskState
+    from virtune.model.fleet import TaskState
     from virtune.report.pages.fleet import planned_line
 
     if again is not None and words:
@@ -145,7 +145,7 @@ def status(name: str, *, watch: float | None, stop: bool, as_json: bool, **asked
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.flows.fleet.forecast import left_seconds
     from virtune.flows.fleet.kept_plans import RUNS
-    from virtune.model.fleet_task import TaskState
+    from virtune.model.fleet import TaskState
     from virtune.report.json.fleet import run_document
     from virtune.report.pages.fleet import run_lines
 
@@ -167,7 +167,7 @@ def _states(
     """Yield how far a run is: once, or so often until nothing runs."""
     from virtune.flows.fleet.run import states_of
     from virtune.flows.fleet.watch import watched
-    from virtune.model.fleet_task import TaskState
+    from virtune.model.fleet import TaskState
 
     if stop or watch is None:
         yield (states := states_of(run_, access, stop=stop))

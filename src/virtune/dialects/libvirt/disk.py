@@ -19,8 +19,7 @@ from virtune.dialects.qemu.guest import AGENT_PORT
 from virtune.dialects.text.xml import Element, read_document
 from virtune.model.errors import PreconditionError
 from virtune.model.knobs import BY_ID
-from virtune.model.machine import Mapped, mapping_of
-from virtune.model.stack import LIMITS, POLL_DEFAULT_NS, Stack, setting_of, thread_number
+from virtune.model.stack import LIMITS, POLL_DEFAULT_NS, Mapped, Stack, mapping_of, setting_of, thread_number
 
 _TARGETS = {
     "virtio-blk": ("virtio", "vda"),

@@ -17,12 +17,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from virtune.dialects.qemu.qmp import FILE_NODE, FORMAT_NODE, IOTHREAD, Command, DaemonPlaces, daemon_commands
-from virtune.model.disks import stack_of_disk
+from virtune.model.contradictions import stack_of_disk
 from virtune.model.knob import Change
 from virtune.model.knobs import turned
-from virtune.model.machine import MEMORY, Machine, Mapped, mapping_of
-from virtune.model.stack import PLUGGED, Device, Stack, writes_through
-from virtune.model.units import Bytes
+from virtune.model.stack import MEMORY, PLUGGED, Device, Machine, Mapped, Stack, mapping_of, writes_through
+from virtune.model.text import Bytes
 
 DEVICE = "disk0"
 """The id of the disk's device."""

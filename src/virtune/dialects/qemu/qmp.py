@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from virtune.model.rbd import rbd_place
-from virtune.model.stack import DIRECT_CACHES, Disk, Stack, writes_through
+from virtune.model.stack import DIRECT_CACHES, Disk, Stack, rbd_place, writes_through
 
 FILE_NODE = "file0"
 """The node that opens the image; its options are the ones that reach the kernel."""

@@ -7,7 +7,7 @@ from itertools import pairwise
 from virtune.analyse.fleet import drift_between, level_of
 from virtune.flows.fleet.place import FleetPlace
 from virtune.flows.stored.show import by_todays_method
-from virtune.model.fleet_task import FleetRun, HostDrift, TaskProgress, TaskState
+from virtune.model.fleet import FleetRun, HostDrift, TaskProgress, TaskState
 
 
 def drift_of(run: FleetRun, found: Mapping[str, TaskProgress], place: FleetPlace) -> tuple[HostDrift, ...]:

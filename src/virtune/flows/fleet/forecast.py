@@ -10,8 +10,7 @@ from virtune.flows.fleet.ask import FleetAccess, Ready, ask_each
 from virtune.flows.fleet.here import LINE_MAX, progress_in
 from virtune.flows.fleet.kept_plans import RUNS
 from virtune.flows.fleet.plan import OpenTasks
-from virtune.model.fleet import Unreached
-from virtune.model.fleet_task import FleetRun, TaskProgress, TaskState
+from virtune.model.fleet import FleetRun, TaskProgress, TaskState, Unreached
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

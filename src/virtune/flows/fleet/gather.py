@@ -13,9 +13,8 @@ from virtune.flows.fleet.ask import DOCUMENT_MAX, Asked, FleetAccess, Ready, ask
 from virtune.flows.fleet.place import FleetPlace
 from virtune.flows.fleet.summaries import KINDS, summarised
 from virtune.flows.stored.import_bundle import Merged, merge, read_bundle
-from virtune.model.errors import VirtuneError
+from virtune.model.errors import StorePlace, VirtuneError
 from virtune.model.fleet import FleetHost, Unreached
-from virtune.model.store_place import StorePlace
 from virtune.report.json.listing import LIST
 from virtune.store.queries import SEPARATOR
 from virtune.store.store import Store

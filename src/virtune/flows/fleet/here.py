@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 from virtune.bounded import read_bounded
 from virtune.fleet.ssh import HostError
 from virtune.model.errors import PreconditionError, UsageError
-from virtune.model.fleet_task import TaskProgress, TaskState
+from virtune.model.fleet import TaskProgress, TaskState
 from virtune.model.text import printable
 from virtune.shell import data_directory, detach, last_line
 from virtune.store.progress import RunProgress, run_of

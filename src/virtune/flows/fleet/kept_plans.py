@@ -14,8 +14,7 @@ from pydantic import TypeAdapter
 
 from virtune.bounded import read_bounded
 from virtune.model.errors import PreconditionError, UsageError
-from virtune.model.fleet import FleetChange
-from virtune.model.fleet_task import FleetRun
+from virtune.model.fleet import FleetChange, FleetRun
 from virtune.model.text import printable
 from virtune.shell import data_directory
 

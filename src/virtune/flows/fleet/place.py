@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from virtune.model.errors import PreconditionError
+from virtune.model.errors import PreconditionError, StorePlace
 from virtune.model.evidence import FinishedStudy
-from virtune.model.store_place import StorePlace
 from virtune.store.store import Store
 
 SUFFIX = ".sqlite"

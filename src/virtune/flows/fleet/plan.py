@@ -11,8 +11,7 @@ from virtune.flows.fleet.here import require_words
 from virtune.flows.fleet.kept_plans import RUNS
 from virtune.flows.stored.study_id import study_id
 from virtune.model.errors import PreconditionError
-from virtune.model.fleet import FleetHost
-from virtune.model.fleet_task import FleetRun, FleetTask
+from virtune.model.fleet import FleetHost, FleetRun, FleetTask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

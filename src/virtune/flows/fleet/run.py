@@ -22,8 +22,7 @@ from virtune.flows.fleet.here import LINE_MAX, progress_in, said_by
 from virtune.flows.fleet.place import FleetPlace
 from virtune.flows.fleet.plan import OpenTasks
 from virtune.model.errors import VirtuneError
-from virtune.model.fleet import FleetHost, Unreached
-from virtune.model.fleet_task import FleetRun, FleetTask, TaskProgress, TaskState
+from virtune.model.fleet import FleetHost, FleetRun, FleetTask, TaskProgress, TaskState, Unreached
 from virtune.shell import Child, Warden
 
 _TICK_SECONDS = 0.1

@@ -11,7 +11,7 @@ from virtune.fleet.ssh import connected
 from virtune.flows.fleet.ask import FleetAccess, ready_on
 from virtune.flows.fleet.run import said_lines, states_of
 from virtune.model.errors import VirtuneError
-from virtune.model.fleet_task import FleetRun, FleetTask, TaskProgress, TaskState
+from virtune.model.fleet import FleetRun, FleetTask, TaskProgress, TaskState
 from virtune.shell import Warden
 
 _TOLD = (TaskState.RUNNING, TaskState.FINISHED, TaskState.FAILED)

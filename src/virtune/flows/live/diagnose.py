@@ -8,11 +8,10 @@ from virtune.advise.guidelines import TUNING
 from virtune.analyse.layers.bottleneck import answers_of, judge, not_applicable
 from virtune.analyse.layers.path import bottleneck_of, layers_of, path_of, queue_of
 from virtune.analyse.trial.derive import derive
-from virtune.model.bottleneck import DataPath, Diagnosis
+from virtune.model.bottleneck import DataPath, Diagnosis, Walk, walk
 from virtune.model.errors import LoadError, StoreError
 from virtune.model.evidence import TrialRecord
-from virtune.model.guideline import Walk, walk
-from virtune.model.layers import HostQueue
+from virtune.model.live import HostQueue
 from virtune.model.measurement import Measurement
 from virtune.model.stack import Stack
 from virtune.model.study import Study

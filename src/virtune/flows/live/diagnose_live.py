@@ -17,10 +17,9 @@ from virtune.bench.live.domain import LiveDomain, LiveView, watched_moves
 from virtune.bench.live.monitor import monitored
 from virtune.bench.live.rings import sampled
 from virtune.fio.live_load import rate_words, sequential_share, workload_words
-from virtune.model.bottleneck import DataPath, Diagnosis
+from virtune.model.bottleneck import DataPath, Diagnosis, Walk, walk
 from virtune.model.counters import Use
 from virtune.model.errors import PreconditionError, UsageError
-from virtune.model.guideline import Walk, walk
 from virtune.model.live import DiskCount, DiskCurve, DiskRates, LiveDisk, LiveVm, Move, RingRates
 from virtune.probe.devices import backing_of
 from virtune.probe.host import nvme_idle

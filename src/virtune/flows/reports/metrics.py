@@ -17,9 +17,8 @@ from virtune.flows.run.check import fitness
 from virtune.flows.stored.show import current
 from virtune.model.errors import MissingToolError, StoreError
 from virtune.model.evidence import Listed
-from virtune.model.fitness import Fitness
 from virtune.model.measurement import METHOD
-from virtune.model.result import Result
+from virtune.model.result import Fitness, Result
 from virtune.model.study import StudyKind
 from virtune.model.text import printable
 from virtune.model.verdict import Verdict

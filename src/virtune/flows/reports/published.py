@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from virtune.model.errors import UsageError
 from virtune.model.published import PublishedFigure, PublishedStudy, ServiceLevel
-from virtune.model.spelling import did_you_mean, quoted
+from virtune.model.text import did_you_mean, quoted
 
 _PLACE = Path(__file__).parents[2] / "published"
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from virtune.analyse.trial.usage import operation_times
 from virtune.model.evidence import EACH_OPERATION, StudyRecord, TrialRecord
-from virtune.model.remark_kinds import PERIODIC
+from virtune.model.remark import PERIODIC
 from virtune.report.charts.chart import Chart
 from virtune.report.charts.extents import each_operation
 from virtune.store.store import Store

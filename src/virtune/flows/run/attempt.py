@@ -16,12 +16,10 @@ from virtune.flows.stored.show import by_todays_method
 from virtune.model.errors import StoreError
 from virtune.model.event import Event, Noticed
 from virtune.model.evidence import StudyRecord, TrialRecord
-from virtune.model.gate import label_of
 from virtune.model.measurement import Measurement
-from virtune.model.remark import Weight
-from virtune.model.remark_kinds import COPY, SIMULATED
+from virtune.model.remark import COPY, SIMULATED, Weight, label_of
 from virtune.model.study import Study, StudyKind, Trial
-from virtune.model.units import format_count, format_ns
+from virtune.model.text import format_count, format_ns
 from virtune.store.store import Store
 
 COPIED_IOS = 10

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from virtune.fio.workloads import parse_workload
 from virtune.model.errors import PlanError
-from virtune.model.machine import MEMORY
 from virtune.model.rig import PASSED_KNOB, read_rig
-from virtune.model.spelling import did_you_mean, quoted
+from virtune.model.stack import MEMORY
 from virtune.model.study import Arm, StudyKind
 from virtune.model.study_options import StudyOptions
+from virtune.model.text import did_you_mean, quoted
 from virtune.plan.planfile import read_plan
 
 _PLACE = Path(__file__).parents[2] / "studies"

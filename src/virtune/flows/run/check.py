@@ -14,12 +14,11 @@ from virtune.flows.run.study import run_study
 from virtune.model.errors import PlanError
 from virtune.model.event import Event
 from virtune.model.evidence import StudyRecord
-from virtune.model.fitness import Fitness, Neighbour
-from virtune.model.option import Provenance
 from virtune.model.remark import Remark, Weight
+from virtune.model.result import Fitness, Neighbour
 from virtune.model.rig import METAL, read_rig
 from virtune.model.study import Study, StudyKind
-from virtune.model.study_options import OPTIONS, StudyOptions
+from virtune.model.study_options import OPTIONS, Provenance, StudyOptions
 from virtune.plan.arms import layered, recorded
 from virtune.probe.neighbours import look, neighbours
 from virtune.store.store import Store

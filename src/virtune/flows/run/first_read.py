@@ -12,7 +12,7 @@ from virtune.flows.run.trial import Tools
 from virtune.model.event import Event, Noticed, StepEnded, StepProgressed, StepStarted
 from virtune.model.stack import Stack
 from virtune.model.study import FirstRead, Study
-from virtune.model.units import format_bytes, format_seconds
+from virtune.model.text import format_bytes, format_seconds
 from virtune.plan.trials import first_read_seconds_max
 
 _TOLD_SECONDS = 2.0

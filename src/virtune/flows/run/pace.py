@@ -10,7 +10,7 @@ from statistics import fmean
 from virtune.bench.neighbour import IMAGE
 from virtune.bench.scratch import bytes_to_fill
 from virtune.flows.run.first_read import reads_first
-from virtune.model.disks import images_of
+from virtune.model.contradictions import images_of
 from virtune.model.event import TrialPlace
 from virtune.model.facts import Unknown
 from virtune.model.stack import Disk, Stack

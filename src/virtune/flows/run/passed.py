@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from virtune.model.errors import PlanError, PreconditionError, RefusedTargetError, RigError
-from virtune.model.option import ChosenOption, Provenance
 from virtune.model.rig import PASSED_KNOB
 from virtune.model.stack import PASSED_TARGET
 from virtune.model.study import Arm, Study
+from virtune.model.study_options import ChosenOption, Provenance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

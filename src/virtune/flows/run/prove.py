@@ -11,17 +11,16 @@ from virtune.analyse.study.thresholds import judge_proof, rule
 from virtune.flows.live.diagnose import diagnose_study
 from virtune.flows.run.question import budgeted, facts_text, most_rounds, require_sensible
 from virtune.flows.run.study import new_study, random_seed
-from virtune.model.accusation import Accusation
-from virtune.model.bottleneck import CAUSE_WORDS, DataPath, Diagnosis
+from virtune.model.bottleneck import CAUSE_WORDS, Accusation, DataPath, Diagnosis
 from virtune.model.errors import UsageError
 from virtune.model.evidence import StudyRecord
 from virtune.model.knob import Support
 from virtune.model.knobs import BY_ID
-from virtune.model.proof import Proof, ProofReason
 from virtune.model.result import Result
 from virtune.model.stack import Stack
 from virtune.model.study import Study, StudyKind
 from virtune.model.study_options import StudyOptions
+from virtune.model.verdict import Proof, ProofReason
 from virtune.model.workload import Workload
 from virtune.plan.interventions import AS_IS, INTERVENTIONS, Intervention, intervention, knobs_of
 from virtune.probe.kernel import try_io_uring

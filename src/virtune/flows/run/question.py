@@ -17,12 +17,9 @@ from virtune.flows.run.passed import with_drive
 from virtune.flows.run.preconditions import guest_is_built
 from virtune.flows.run.scratch_default import default_scratch
 from virtune.flows.run.study import new_study, random_seed
-from virtune.model.condition import Threshold
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.metric import ALIASES, BY_ID, FAMILIES, metric_id
-from virtune.model.option import ChosenOption, Provenance
 from virtune.model.rig import FORMAT_KNOB
-from virtune.model.spelling import did_you_mean
 from virtune.model.stack import Stack
 from virtune.model.study import CHANGED_ARM, CHANGED_WORKLOAD, Arm, Study, StudyKind
 from virtune.model.study_options import (
@@ -36,11 +33,13 @@ from virtune.model.study_options import (
     ROUNDS_MAX,
     SECONDS_MAX,
     SECONDS_MIN,
+    ChosenOption,
     NamedArm,
+    Provenance,
     StudyOptions,
 )
-from virtune.model.units import format_seconds
-from virtune.model.verdict import fewest_planned
+from virtune.model.text import did_you_mean, format_seconds
+from virtune.model.verdict import Threshold, fewest_planned
 from virtune.model.workload import Workload
 from virtune.plan.arms import (
     Sources,

@@ -41,7 +41,6 @@ from virtune.flows.run.trial import Tools, images_for
 from virtune.flows.stored.seen_costs import seen_costs
 from virtune.flows.stored.show import by_todays_method
 from virtune.flows.stored.study_id import study_id
-from virtune.model.condition import Threshold
 from virtune.model.errors import (
     Interrupted,
     MissingToolError,
@@ -60,7 +59,8 @@ from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
 from virtune.model.stack import Disk
 from virtune.model.study import Study, Trial
-from virtune.model.units import format_share
+from virtune.model.text import format_share
+from virtune.model.verdict import Threshold
 from virtune.plan.guests import clients_for, loads_virtqueues, require_fit
 from virtune.plan.loads import disturbed_probes, settled, with_loads
 from virtune.plan.trials import SeenCosts, looked_at, plan_done, propose, round_seconds

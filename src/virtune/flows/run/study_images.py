@@ -11,7 +11,7 @@ from virtune.flows.stored.last_check import last_check
 from virtune.model.errors import RefusedTargetError
 from virtune.model.evidence import StudyRecord
 from virtune.model.study import Identity, Study
-from virtune.model.units import format_bytes
+from virtune.model.text import format_bytes
 from virtune.probe.devices import identity_of
 from virtune.store.store import Store
 

@@ -18,9 +18,9 @@ from virtune.flows.stored.show import by_todays_method
 from virtune.model.errors import Interrupted, StoreError
 from virtune.model.event import Event, StudyPlanned, StudyStarted, TrialEnded, TrialStarted
 from virtune.model.evidence import StudyRecord
+from virtune.model.result import LoadSweep
+from virtune.model.search import SweepPlan
 from virtune.model.study import Study
-from virtune.model.sweep import LoadSweep
-from virtune.model.sweep_plan import SweepPlan
 from virtune.plan.goal import parse_limit
 from virtune.plan.loads import FIRST_SHARES, next_step, sweep_study
 from virtune.plan.trials import SeenCosts

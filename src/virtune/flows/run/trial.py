@@ -20,7 +20,7 @@ from virtune.bench.verify import require_verified
 from virtune.fio.as_asked import Ran, depth_check, load_checks
 from virtune.fio.generator import Clients
 from virtune.fio.job import COUNTED_SECONDS, FioJob, fio_job
-from virtune.model.disks import images_of
+from virtune.model.contradictions import images_of
 from virtune.model.errors import LoadError, RigError
 from virtune.model.evidence import (
     DISK_QUEUE,
@@ -32,11 +32,11 @@ from virtune.model.evidence import (
     Check,
     InForce,
     TrialRecord,
+    not_shown_checks,
     of_guest,
 )
 from virtune.model.stack import Disk, Stack
 from virtune.model.study import FirstRead, Study, Trial
-from virtune.model.verification import not_shown_checks
 from virtune.model.workload import Workload
 from virtune.plan.guests import guest_seed, share_of
 from virtune.plan.trials import trial_seed

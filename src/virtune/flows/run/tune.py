@@ -40,13 +40,13 @@ from virtune.model.event import (
     TrialStarted,
 )
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
-from virtune.model.gate import label_of
 from virtune.model.reason import Reason, because
+from virtune.model.remark import label_of
 from virtune.model.search import Phase, Removed, phase_of
 from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial
+from virtune.model.text import format_seconds, format_share
 from virtune.model.tuning import Tuning
-from virtune.model.units import format_seconds, format_share
 from virtune.plan.space import next_block
 from virtune.plan.trials import NOTHING_SEEN, SeenCosts, attempts_for, trial_seconds
 from virtune.store.store import Store

@@ -16,14 +16,12 @@ from virtune.flows.run.study import random_seed
 from virtune.flows.stored.study_id import study_id
 from virtune.model.durability import Promise
 from virtune.model.errors import PlanError, PreconditionError
-from virtune.model.goal import Goal
 from virtune.model.knobs import KNOBS
-from virtune.model.option import ChosenOption, Provenance
-from virtune.model.search import Search, SetApart
-from virtune.model.space import Apart, Space
+from virtune.model.search import Goal, Search, SetApart
 from virtune.model.study import Study, StudyKind
-from virtune.model.study_options import OPTIONS, SPREAD_SECONDS, StudyOptions
-from virtune.model.units import format_seconds
+from virtune.model.study_options import OPTIONS, SPREAD_SECONDS, ChosenOption, Provenance, StudyOptions
+from virtune.model.text import format_seconds
+from virtune.model.tuning import Apart, Space
 from virtune.plan.arms import layered, recorded
 from virtune.plan.goal import parse_goal
 from virtune.plan.guests import with_system

@@ -16,9 +16,8 @@ from virtune.analyse.trial.imported import differing, shape_of
 from virtune.flows.stored.find_results import file_and_run, find_results
 from virtune.flows.stored.import_results import Run, Terms, record_of, runs_of, workload_names
 from virtune.flows.stored.show import current
-from virtune.model.errors import UsageError
+from virtune.model.errors import StorePlace, UsageError
 from virtune.model.evidence import StudyRecord
-from virtune.model.store_place import StorePlace
 from virtune.model.study import Study
 from virtune.store.store import Store
 

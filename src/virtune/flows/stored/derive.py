@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from virtune.flows.stored.show import derived_anew
-from virtune.model.errors import StoreError
+from virtune.model.errors import DatabaseUrl, StoreError, StorePlace
 from virtune.model.measurement import METHOD
-from virtune.model.store_place import DatabaseUrl, StorePlace
 from virtune.store.queries import SEPARATOR, own_id
 from virtune.store.store import Store
 from virtune.workers import divided

@@ -10,16 +10,15 @@ from itertools import permutations
 from virtune.fio.generator import clones_of
 from virtune.flows.stored.show import current
 from virtune.model.domain import DomainDisk, SettingChange, disk_of
-from virtune.model.errors import StoreError
+from virtune.model.errors import StoreError, StorePlace
 from virtune.model.evidence import Listed, StudyRecord
 from virtune.model.facts import Unknown
 from virtune.model.finding import Finding, Subject
 from virtune.model.measurement import METHOD
 from virtune.model.metric import BY_ID
-from virtune.model.remark_kinds import EMULATED
+from virtune.model.remark import EMULATED
 from virtune.model.result import Result
 from virtune.model.stack import Disk, Stack
-from virtune.model.store_place import StorePlace
 from virtune.model.study import Arm, Study
 from virtune.model.verdict import Comparison, Interval, Verdict
 from virtune.model.workload import Workload

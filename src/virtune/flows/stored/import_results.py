@@ -18,8 +18,7 @@ from virtune.flows.stored.study_id import study_id
 from virtune.model.errors import LoadError, UsageError
 from virtune.model.evidence import IMPORTED, Capture, InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
-from virtune.model.remark import Weight
-from virtune.model.remark_kinds import COPY
+from virtune.model.remark import COPY, Weight
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.workload import Job, Workload

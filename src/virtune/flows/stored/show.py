@@ -8,7 +8,7 @@ from virtune.analyse.study.summarise import summarise
 from virtune.model.errors import LoadError, StoreError
 from virtune.model.evidence import FIO_OUTPUTS, Capture, StudyRecord, TrialRecord
 from virtune.model.measurement import METHOD
-from virtune.model.remark_kinds import COPY, UNVERIFIED
+from virtune.model.remark import COPY, UNVERIFIED
 from virtune.model.result import Result
 from virtune.store.store import Store
 

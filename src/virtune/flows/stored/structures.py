@@ -6,11 +6,10 @@ import contextlib
 from virtune.analyse.study.summarise import metal_of, shares_of_metal, structure_of
 from virtune.flows.stored.earlier_studies import cpu_of
 from virtune.flows.stored.show import by_todays_method
-from virtune.model.errors import StoreError
+from virtune.model.bottleneck import OwnShare
+from virtune.model.errors import StoreError, StorePlace
 from virtune.model.evidence import Listed
 from virtune.model.facts import Unknown
-from virtune.model.guideline import OwnShare
-from virtune.model.store_place import StorePlace
 from virtune.probe.cpu import cpu_facts
 from virtune.store.store import Store
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from textwrap import wrap
 from typing import Any
 
-from virtune.model.goal import Limit
+from virtune.model.search import Limit
 from virtune.model.study import Study
 from virtune.model.text import printable
 

@@ -9,11 +9,11 @@ from functools import cache
 from typing import Any
 
 from virtune.model.evidence import StudyRecord, TrialRecord
-from virtune.model.gate import label_of
 from virtune.model.measurement import Histogram
 from virtune.model.metric import BY_ID, Metric
+from virtune.model.remark import label_of
 from virtune.model.result import Result
-from virtune.model.units import format_ns
+from virtune.model.text import format_ns
 from virtune.report.charts.chart import (
     MOST_ARMS,
     Chart,

@@ -8,7 +8,7 @@ from typing import Any
 
 from virtune.model.result import Result
 from virtune.model.study import Study
-from virtune.model.units import format_ns
+from virtune.model.text import format_ns
 from virtune.model.workload import Workload
 from virtune.report.charts.chart import MOST_ARMS, Chart, arms_scale, axis_ticks, file_name, specification
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from virtune.model.finding import Audited, Severity
-from virtune.model.fitness import Fitness
 from virtune.model.fleet import FleetEffect, FleetLevel, FleetReport, FunnelPoint, HostAudit
 from virtune.model.metric import BY_ID
+from virtune.model.result import Fitness
 from virtune.model.study import Study
-from virtune.model.units import format_share
+from virtune.model.text import format_share
 from virtune.model.verdict import Verdict
 from virtune.report.charts.chart import DASHES, PALETTE, SHAPES, Chart, file_name, specification
 from virtune.report.charts.forest import FOREST, LABEL, ROW, forest_row, forest_spec

@@ -7,7 +7,7 @@ from typing import Any
 
 from virtune.model.metric import BY_ID
 from virtune.model.result import Result, Stopped
-from virtune.model.units import format_share
+from virtune.model.text import format_share
 from virtune.model.verdict import Comparison, Interval, Verdict
 from virtune.report.charts.chart import MOST_ARMS, SHAPES, Chart, arms_scale, dash_scale, file_name, specification
 from virtune.report.pages.result import change_text, is_told

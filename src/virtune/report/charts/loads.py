@@ -4,11 +4,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from virtune.model.goal import Limit
 from virtune.model.metric import BY_ID
-from virtune.model.result import ArmKnee, Result, Value
-from virtune.model.sweep import LoadPoint, LoadSweep
-from virtune.model.units import format_count, format_ns
+from virtune.model.result import ArmKnee, LoadPoint, LoadSweep, Result, Value
+from virtune.model.search import Limit
+from virtune.model.text import format_count, format_ns
 from virtune.model.workload import Workload
 from virtune.report.charts.chart import (
     MOST_ARMS,

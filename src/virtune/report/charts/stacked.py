@@ -8,9 +8,9 @@ from statistics import fmean
 from typing import Any
 
 from virtune.model.evidence import StudyRecord
-from virtune.model.layers import Layers, RequestLayer
+from virtune.model.live import Layers, RequestLayer
 from virtune.model.result import Result
-from virtune.model.units import format_ns, format_share
+from virtune.model.text import format_ns, format_share
 from virtune.report.charts.chart import MOST_ARMS, PALETTE, Chart, file_name, specification
 from virtune.report.pages.result import largest_decided
 from virtune.report.words import names_text

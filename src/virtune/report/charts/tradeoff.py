@@ -9,8 +9,7 @@ from virtune.model.durability import durability_of
 from virtune.model.evidence import StudyRecord
 from virtune.model.metric import BY_ID
 from virtune.model.result import Result
-from virtune.model.standing import Place
-from virtune.model.tuning import Tuning
+from virtune.model.tuning import Place, Tuning
 from virtune.report.charts.chart import MOST_ARMS, PALETTE, Chart, arms_scale, file_name, specification
 from virtune.report.pages.result import largest_decided, value_text
 from virtune.report.pages.tune import runner_rows

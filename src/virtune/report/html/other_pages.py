@@ -8,14 +8,12 @@ from dataclasses import replace
 from virtune.model.bottleneck import CAUSE_WORDS, EMULATED_WORDS, Cause, Diagnosis, verdict_words
 from virtune.model.evidence import StudyRecord
 from virtune.model.finding import Audited, Severity, Unread
-from virtune.model.fitness import Fitness
 from virtune.model.fleet import Difference, FleetEffect, FleetLevel, FleetReport, HostAudit, Unreached
 from virtune.model.metric import BY_ID
-from virtune.model.proof import ProofOutcome
-from virtune.model.result import Result
-from virtune.model.sweep import LoadSweep
+from virtune.model.result import Fitness, LoadSweep, Result
+from virtune.model.text import format_ns, format_share
 from virtune.model.tuning import Recommendation, Tuning
-from virtune.model.units import format_ns, format_share
+from virtune.model.verdict import ProofOutcome
 from virtune.report.charts import labelled
 from virtune.report.charts.chart import Chart
 from virtune.report.charts.fleet import audit_map, fleet_charts, rule_map

@@ -12,7 +12,7 @@ from virtune.model.evidence import Check, StudyRecord
 from virtune.model.published import PublishedStudy
 from virtune.model.result import Result
 from virtune.model.study import Study
-from virtune.model.units import format_bytes, format_seconds, format_share
+from virtune.model.text import format_bytes, format_seconds, format_share
 from virtune.model.verdict import Comparison, Verdict
 from virtune.report.charts import charts_of
 from virtune.report.charts.chart import Chart

@@ -14,14 +14,18 @@ from virtune.model.fleet import (
     FleetEffect,
     FleetHost,
     FleetReport,
+    FleetRun,
+    FleetTask,
     FunnelPoint,
     HostAnswer,
     HostAudit,
+    HostDrift,
     Installed,
     Pooled,
+    TaskProgress,
+    TaskState,
     Unreached,
 )
-from virtune.model.fleet_task import FleetRun, FleetTask, HostDrift, TaskProgress, TaskState
 from virtune.model.verdict import Verdict
 from virtune.report.json.audit import NotLookedAtPart
 from virtune.report.json.document import (

@@ -10,9 +10,9 @@ from enum import Enum
 from typing import Annotated, Any, TypedDict
 
 from virtune.model.facts import HostFacts, Unknown
-from virtune.model.fitness import Drift, Fitness, GateStanding, Neighbour, Reach, SliceNoise
 from virtune.model.reason import OF_HOSTS, OF_VERDICTS, Reason
 from virtune.model.remark import Remark
+from virtune.model.result import Drift, Fitness, GateStanding, Neighbour, Reach, SliceNoise
 from virtune.model.verdict import Verdict
 from virtune.report.json.document import IDENTITY, ProgramVersion, part
 from virtune.report.json.parts import IntervalPart, RemarkPart

@@ -4,11 +4,9 @@
 from collections.abc import Sequence
 from typing import Annotated, TypedDict
 
-from virtune.model.bottleneck import Cause, Diagnosis
-from virtune.model.counters import DiskUse
-from virtune.model.frame import DiskFrame, ThreadFrame, TopFrame
-from virtune.model.proof import Proof, ProofOutcome, ProofReason
-from virtune.model.threads import THREAD_ROLES, ThreadCost
+from virtune.model.bottleneck import Cause, Diagnosis, DiskFrame, ThreadFrame, TopFrame
+from virtune.model.counters import THREAD_ROLES, DiskUse, ThreadCost
+from virtune.model.verdict import Proof, ProofOutcome, ProofReason
 from virtune.report.json.document import (
     AT_LEAST_ONE,
     IDENTITY,

@@ -3,7 +3,7 @@
 
 from typing import Annotated, TypedDict
 
-from virtune.model.layers import Boundary, Layers, OperationKind, Way
+from virtune.model.live import Boundary, Layers, OperationKind, Way
 from virtune.model.metric import METRICS
 from virtune.model.remark import Weight
 from virtune.model.verdict import Verdict

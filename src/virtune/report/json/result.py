@@ -5,17 +5,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypedDict
 
-from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.durability import Promise, durability_of
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.knobs import KNOBS
 from virtune.model.metric import BY_ID, METRICS
 from virtune.model.reason import OF_SWEEPS, OF_VERDICTS, Reason
-from virtune.model.result import ArmRemark, ArmSummary, Result, Stopped
+from virtune.model.result import ArmRemark, ArmSummary, LoadPoint, LoadSweep, Result, Stopped
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind
-from virtune.model.sweep import LoadPoint, LoadSweep
-from virtune.model.verdict import Verdict
+from virtune.model.verdict import Outcome, ThresholdResult, Verdict
 from virtune.report.json.document import (
     A_MOMENT,
     AT_LEAST_ONE,

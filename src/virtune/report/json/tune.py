@@ -9,9 +9,8 @@ from virtune.model.durability import Promise
 from virtune.model.metric import BY_ID
 from virtune.model.reason import OF_RECOMMENDATIONS, OF_REFUSALS, OF_VERDICTS, Reason
 from virtune.model.search import Phase, Search
-from virtune.model.standing import Contrast, Place, Runner
 from virtune.model.study import Study
-from virtune.model.tuning import ArmAttempts, LimitState, Recommendation, Tuning
+from virtune.model.tuning import ArmAttempts, Contrast, LimitState, Place, Recommendation, Runner, Tuning
 from virtune.model.verdict import Verdict
 from virtune.model.workload import Job
 from virtune.report.json.document import (

@@ -8,15 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
+from virtune.model.counters import THREAD_ROLES
 from virtune.model.measurement import Histogram
 from virtune.model.metric import BY_ID
 from virtune.model.published import AuthorsValue, PublishedFigure, PublishedStudy, ServiceLevel
-from virtune.model.remark import PERIODIC_CHANCE, Weight
-from virtune.model.remark_kinds import EMULATED, PERIODIC, SIMULATED
+from virtune.model.remark import EMULATED, PERIODIC, PERIODIC_CHANCE, SIMULATED, Weight
 from virtune.model.result import ArmSummary, Result, Value
 from virtune.model.study import Arm
-from virtune.model.threads import THREAD_ROLES
-from virtune.model.units import format_ns, format_seconds, format_share
+from virtune.model.text import format_ns, format_seconds, format_share
 from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
 from virtune.report.pages.evidence import programs_of

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from virtune.model.fitness import Fitness, GateStanding, Neighbour
-from virtune.model.remark_kinds import SIMULATED
-from virtune.model.units import format_bandwidth, format_count, format_ns, format_seconds, format_share
+from virtune.model.remark import SIMULATED
+from virtune.model.result import Fitness, GateStanding, Neighbour
+from virtune.model.text import format_bandwidth, format_count, format_ns, format_seconds, format_share
 from virtune.model.verdict import Verdict
 from virtune.report.pages.evidence import drift_text
 from virtune.report.render.terminal import WEIGHT_STYLE, Paragraph, Table, heading, paragraph, right, wide

@@ -9,14 +9,24 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from virtune.model.bottleneck import CAUSE_WORDS, EMULATED_WORDS, Cause, DataPath, Diagnosis, verdict_words
-from virtune.model.guideline import Guideline, Leaf, OwnShare, Walk, open_ends
-from virtune.model.layers import Layers, Operation
+from virtune.model.bottleneck import (
+    CAUSE_WORDS,
+    EMULATED_WORDS,
+    Cause,
+    DataPath,
+    Diagnosis,
+    Guideline,
+    Leaf,
+    OwnShare,
+    Walk,
+    open_ends,
+    verdict_words,
+)
+from virtune.model.counters import ThreadCost
+from virtune.model.live import Layers, Operation
 from virtune.model.metric import BY_ID
-from virtune.model.proof import Proof, ProofOutcome
-from virtune.model.threads import ThreadCost
-from virtune.model.units import format_bandwidth, format_count, format_ns, format_seconds, format_share
-from virtune.model.verdict import Interval
+from virtune.model.text import format_bandwidth, format_count, format_ns, format_seconds, format_share
+from virtune.model.verdict import Interval, Proof, ProofOutcome
 from virtune.report.render.terminal import (
     Paragraph,
     Table,

@@ -9,13 +9,11 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from virtune.model.durability import durability_of
-from virtune.model.fitness import Drift
-from virtune.model.gate import GATE_BY_ID, label_of
 from virtune.model.metric import BY_ID
-from virtune.model.remark import Weight
-from virtune.model.result import ArmRemark, ArmSummary, Basis, Result, Stopped
+from virtune.model.remark import GATE_BY_ID, Weight, label_of
+from virtune.model.result import ArmRemark, ArmSummary, Basis, Drift, Result, Stopped
 from virtune.model.study import Study
-from virtune.model.units import format_bytes, format_seconds, format_share
+from virtune.model.text import format_bytes, format_seconds, format_share
 from virtune.model.verdict import Verdict
 from virtune.model.workload import Workload
 from virtune.report.render.terminal import WEIGHT_STYLE, section

@@ -12,7 +12,7 @@ from rich.text import Text
 from virtune.model.measurement import FioResult, LoadResult, Measurement, Stream
 from virtune.model.metric import BY_ID, PERCENTILES
 from virtune.model.remark import Remark, Weight
-from virtune.model.units import format_bytes, format_count, format_ns
+from virtune.model.text import format_bytes, format_count, format_ns
 from virtune.report.render.terminal import WEIGHT_STYLE, Paragraph, Section, Table, right
 from virtune.report.words import quantity
 

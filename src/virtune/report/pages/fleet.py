@@ -17,15 +17,17 @@ from virtune.model.fleet import (
     FleetHost,
     FleetLevel,
     FleetReport,
+    FleetRun,
     FunnelPoint,
     HostAudit,
+    HostDrift,
     Pooled,
+    TaskProgress,
+    TaskState,
     Unreached,
 )
-from virtune.model.fleet_task import FleetRun, HostDrift, TaskProgress, TaskState
 from virtune.model.metric import BY_ID
-from virtune.model.text import printable
-from virtune.model.units import format_seconds, format_share
+from virtune.model.text import format_seconds, format_share, printable
 from virtune.model.verdict import Interval, Verdict
 from virtune.report.pages.audit import brief
 from virtune.report.render.terminal import Table, wide

@@ -22,7 +22,7 @@ from virtune.model.facts import (
     Unknown,
 )
 from virtune.model.remark import Remark
-from virtune.model.units import format_bytes, format_ns
+from virtune.model.text import format_bytes, format_ns
 from virtune.report.render.terminal import WEIGHT_STYLE, Table, paragraphs, right, wide
 
 Value = TypeVar("Value")

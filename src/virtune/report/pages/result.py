@@ -9,13 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from virtune.model.condition import Outcome, ThresholdResult
 from virtune.model.metric import BY_ID, Metric
 from virtune.model.reason import Reason
 from virtune.model.result import Result, Value
 from virtune.model.study import Study
-from virtune.model.units import format_bytes, format_seconds, format_share
-from virtune.model.verdict import PLANNED_ROUNDS_MIN, Comparison, Verdict
+from virtune.model.text import format_bytes, format_seconds, format_share
+from virtune.model.verdict import PLANNED_ROUNDS_MIN, Comparison, Outcome, ThresholdResult, Verdict
 from virtune.model.workload import Workload
 from virtune.report.pages.evidence import (
     count_words,

@@ -9,15 +9,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from virtune import __version__
-from virtune.model.evidence import UNDER_LOAD, Damaged, Listed
-from virtune.model.machine import MEMORY
-from virtune.model.option import Provenance
-from virtune.model.remark_kinds import UNVERIFIED
+from virtune.model.evidence import UNDER_LOAD, Damaged, Listed, unverified
+from virtune.model.remark import UNVERIFIED
 from virtune.model.result import ArmSummary, Result
+from virtune.model.stack import MEMORY
 from virtune.model.study import Arm, Study
-from virtune.model.study_options import OPTIONS, flag_of
-from virtune.model.units import format_bytes, format_seconds
-from virtune.model.verification import unverified
+from virtune.model.study_options import OPTIONS, Provenance, flag_of
+from virtune.model.text import format_bytes, format_seconds
 from virtune.report.render.terminal import FirstThatFits, Paragraph, Table, heading, pasted, right, wide
 from virtune.report.reproduce import AGAIN
 from virtune.report.words import count_text, names_text

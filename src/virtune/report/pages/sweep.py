@@ -9,9 +9,8 @@ from rich.console import Group
 from rich.text import Text
 
 from virtune.model.metric import BY_ID
-from virtune.model.result import ArmSummary, Result
-from virtune.model.sweep import LoadSweep
-from virtune.model.units import format_bytes, format_count, format_ns, format_seconds
+from virtune.model.result import ArmSummary, LoadSweep, Result
+from virtune.model.text import format_bytes, format_count, format_ns, format_seconds
 from virtune.report.pages.evidence import notes
 from virtune.report.pages.result import value_text
 from virtune.report.pages.study import arm_lines, first_read_lines, host_line, to_repeat

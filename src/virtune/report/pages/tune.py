@@ -8,12 +8,11 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from virtune.model.gate import label_of
 from virtune.model.metric import BY_ID
+from virtune.model.remark import label_of
 from virtune.model.search import Search
-from virtune.model.standing import Place, Runner
-from virtune.model.tuning import Confirmation, LimitState, Recommendation, Tuning
-from virtune.model.units import format_bytes, format_seconds, format_share
+from virtune.model.text import format_bytes, format_seconds, format_share
+from virtune.model.tuning import Confirmation, LimitState, Place, Recommendation, Runner, Tuning
 from virtune.model.verdict import Interval, Verdict
 from virtune.report.pages.evidence import checked_text, reading_notes, steadiness
 from virtune.report.pages.study import first_read_lines, host_line, to_repeat, vm_cost_notes

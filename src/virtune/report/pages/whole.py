@@ -12,19 +12,16 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.segment import Segment
 from rich.text import Text
 
-from virtune.model.condition import ThresholdResult
 from virtune.model.durability import durability_of
 from virtune.model.evidence import StudyRecord, data_kept
-from virtune.model.fitness import Fitness
 from virtune.model.metric import BY_ID
 from virtune.model.published import PublishedStudy
 from virtune.model.remark import Weight
-from virtune.model.result import Result
+from virtune.model.result import Fitness, LoadSweep, Result
 from virtune.model.study import Study
-from virtune.model.sweep import LoadSweep
+from virtune.model.text import format_bandwidth, format_ns, format_seconds, format_share
 from virtune.model.tuning import Tuning
-from virtune.model.units import format_bandwidth, format_ns, format_seconds, format_share
-from virtune.model.verdict import Comparison, Verdict
+from virtune.model.verdict import Comparison, ThresholdResult, Verdict
 from virtune.model.workload import Workload
 from virtune.report.pages import check, evidence, sweep, tune
 from virtune.report.pages.builtin import ending

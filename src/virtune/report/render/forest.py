@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Iterable
 
-from virtune.model.units import format_share
+from virtune.model.text import format_share
 from virtune.model.verdict import Interval
 from virtune.report.words import HOPELESS
 
