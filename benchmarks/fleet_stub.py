@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.many import Fleet, make, name_of
 from virtune import __version__
 from virtune.flows.fleet.here import line_of
-from virtune.flows.stored.bundle_rows import rows_bundle
+from virtune.flows.stored.import_bundle import rows_bundle
 from virtune.model.fleet import TaskProgress, TaskState
 from virtune.store.store import Store
 

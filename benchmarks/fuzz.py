@@ -34,7 +34,7 @@ from typing import Any
 from tests.live_samples import HEADER, live
 
 from virtune.cli import run
-from virtune.flows.live.top_recording import Recorder
+from virtune.flows.live.top import Recorder
 from virtune.model.errors import VirtuneError
 from virtune.model.stack import Stack
 from virtune.plan.arms import arm_as_written, check_arms

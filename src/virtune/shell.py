@@ -56,6 +56,8 @@ GENERATOR_PLACES = (
 )
 """Places besides PATH: our Python's directory, where `tools/setup` keeps it up to date, and a checkout's build."""
 
+SCRATCH = "/var/tmp/virtune-"  # noqa: S108 - whoever makes it first, it is looked at before it is used
+
 _GRACE_SECONDS = 3.0
 """How long a process may take before the next, stronger signal. fio needs up to a second to write its result."""
 
@@ -119,6 +121,14 @@ def cache_directory() -> Path:
 def data_directory() -> Path:
     """Return the user's data directory for virtune, for files that must not be lost."""
     return _absolute(os.environ.get("XDG_DATA_HOME", ""), "~/.local/share") / "virtune"
+
+
+def default_scratch() -> Path:
+    """Return the default directory of scratch images: on a disk, unlike /tmp, and kept between runs.
+
+    Each user has one, because a directory in which another user could replace files is not safe.
+    """
+    return Path(f"{SCRATCH}{os.geteuid()}")
 
 
 def _absolute(named: str, otherwise: str) -> Path:  # the XDG Base Directory Specification ignores relative paths

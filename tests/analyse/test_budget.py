@@ -11,8 +11,7 @@ from tests.analyse.search_worlds import World, landscape, study_of
 
 from virtune.analyse.search.pilot import seconds_of
 from virtune.analyse.search.tuning import tuning
-from virtune.flows.run.tune import no_room, probed_words, require_budget, seconds_left
-from virtune.flows.run.tune_question import tuning_study
+from virtune.flows.run.tune import no_room, probed_words, require_budget, seconds_left, tuning_study
 from virtune.model.errors import PlanError
 from virtune.model.evidence import StudyRecord
 from virtune.model.search import Phase, phase_of

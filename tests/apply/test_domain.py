@@ -9,7 +9,7 @@ from tests.apply.shelf import UUID, WEB, Shelf
 from virtune.apply.health import read_sign, wait_until_well
 from virtune.apply.journal import Restart
 from virtune.apply.libvirt import LibvirtDomain, Power, StillRunningError, require_spare
-from virtune.flows.domains.restart import require_restartable
+from virtune.flows.domains.apply import require_restartable
 from virtune.model.domain import SettingChange
 from virtune.model.errors import PreconditionError, VirtuneError
 

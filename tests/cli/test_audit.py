@@ -17,7 +17,7 @@ from tests.published import complaints, invalid_variants, strictly, validator
 
 from virtune.advise.audit import rules
 from virtune.cli import run
-from virtune.flows.domains.audit import audit_all
+from virtune.flows.domains.advise import audit_all
 from virtune.flows.domains.domains import everywhere, read_limited
 from virtune.model.errors import ReadError
 from virtune.model.finding import Audited, Unread

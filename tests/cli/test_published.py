@@ -7,8 +7,8 @@ import pytest
 
 from virtune.cli import run
 from virtune.fio.workloads import parse_workload
-from virtune.flows.reports.published import conditions_of, figures, published_study, service_levels
-from virtune.flows.run.builtin_studies import builtin, builtins
+from virtune.flows.reports.report import conditions_of, figures, published_study, service_levels
+from virtune.flows.run.question import builtin, builtins
 from virtune.model.errors import UsageError
 from virtune.model.metric import BY_ID
 from virtune.plan.goal import parse_conditions

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.another_user import as_user
 
-from virtune.flows.run.scratch_default import default_scratch
+from virtune.shell import default_scratch
 
 pytestmark = pytest.mark.real
 

@@ -17,12 +17,11 @@ from virtune.analyse.fleet import differences, flat
 from virtune.apply.journal import Journal, Step
 from virtune.fleet.ssh import HostError
 from virtune.flows.fleet.apply import entries_in, entries_text
-from virtune.flows.fleet.ask import read_document
-from virtune.flows.fleet.audit import audits_of
-from virtune.flows.fleet.forecast import left_seconds
-from virtune.flows.fleet.gather import listed_id
+from virtune.flows.fleet.ask import audits_of, read_document
 from virtune.flows.fleet.here import progress_in
 from virtune.flows.fleet.install import platform_of
+from virtune.flows.fleet.results import listed_id
+from virtune.flows.fleet.run import left_seconds
 from virtune.model.fleet import FleetHost, FleetRun, FleetTask, HostAnswer, Unreached
 from virtune.report.json.fleet import audit_document, probe_document
 from virtune.report.pages.fleet import audit_lines, names, probe_lines, run_lines

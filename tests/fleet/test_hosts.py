@@ -18,7 +18,7 @@ from tests.published import complaints
 
 from virtune import __version__
 from virtune.cli import run
-from virtune.flows.stored.bundle_rows import rows_bundle
+from virtune.flows.stored.import_bundle import rows_bundle
 from virtune.store.store import Store
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("fleet")]

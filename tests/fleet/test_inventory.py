@@ -12,7 +12,7 @@ from tests.published import complaints
 
 from virtune.cli import run
 from virtune.fleet.inventory import HOSTS_MAX, chosen, is_ssh_config, read_inventory
-from virtune.fleet.ssh_settings import address_of
+from virtune.fleet.ssh import address_of
 from virtune.model.errors import UsageError
 
 LIST = """\

@@ -21,7 +21,7 @@ from tests.fleet.machines import Machine, Machines, call, machines
 from virtune.cli import run
 from virtune.flows.fleet.ask import FleetAccess
 from virtune.flows.fleet.here import line_of
-from virtune.flows.fleet.watch import watched
+from virtune.flows.fleet.run import watched
 from virtune.model.evidence import Listed
 from virtune.model.fleet import FleetHost, FleetRun, FleetTask, TaskProgress, TaskState
 from virtune.store.store import Store

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from virtune.fleet.schedule import next_task, tasks_of, whole_seconds
-from virtune.flows.fleet.forecast import left_seconds
-from virtune.flows.fleet.kept_plans import RUNS
-from virtune.flows.fleet.plan import OpenTasks
+from virtune.flows.fleet.run import RUNS, OpenTasks, left_seconds
 from virtune.model.fleet import FleetHost, FleetRun, FleetTask, TaskProgress, TaskState
 from virtune.report.pages.fleet import planned_line, run_lines
 

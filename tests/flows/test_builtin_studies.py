@@ -16,8 +16,7 @@ from tests.published import schema
 from virtune.cli.study import QUICK_TRIALS
 from virtune.fio.generator import Clients
 from virtune.fio.workloads import parse_workload
-from virtune.flows.run.builtin_studies import builtin, builtins, filled, plan_text
-from virtune.flows.run.question import Question, study_for
+from virtune.flows.run.question import Question, builtin, builtins, filled, plan_text, study_for
 from virtune.model.errors import PlanError
 from virtune.model.study import Study, StudyKind
 from virtune.plan.arms import arm_as_written, base_stack

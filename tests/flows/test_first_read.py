@@ -12,10 +12,8 @@ from tests.plan.forecast_studies import METAL, study_on
 
 from virtune.bench.scratch import Scratch
 from virtune.fio.generator import Clients
-from virtune.flows.run.first_read import ReadingProgress, reads_first
-from virtune.flows.run.pace import before_seconds
-from virtune.flows.run.study_images import resumed
-from virtune.flows.run.trial import Tools
+from virtune.flows.run.prepare import resumed
+from virtune.flows.run.trial import ReadingProgress, Tools, before_seconds, reads_first
 from virtune.model.event import Event, StepEnded, StepProgressed, StepStarted
 from virtune.model.stack import Stack
 from virtune.model.study import FirstRead

@@ -16,8 +16,7 @@ from virtune.advise.audit import audit
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.flows.run.study import finished_result
 from virtune.flows.stored.earlier_studies import Past
-from virtune.flows.stored.last_check import last_check
-from virtune.flows.stored.show import by_todays_method, current
+from virtune.flows.stored.show import by_todays_method, current, last_check
 from virtune.model.finding import HostView, Subject
 from virtune.model.measurement import METHOD
 from virtune.probe.cpu import cpu_facts

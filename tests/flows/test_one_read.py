@@ -10,8 +10,8 @@ import pytest
 
 from virtune.flows.reports.export import bundle
 from virtune.flows.reports.metrics import Derived, exposition
+from virtune.flows.reports.render import study_document
 from virtune.flows.reports.report import charts, report_html
-from virtune.flows.reports.study_document import study_document
 from virtune.model.evidence import Listed, StudyRecord
 from virtune.store.store import Store
 

@@ -4,7 +4,7 @@
 import pytest
 from tests.plan.forecast_studies import DAEMON, GUEST, METAL, study_on
 
-from virtune.flows.run.pace import Pace
+from virtune.flows.run.trial import Pace
 from virtune.model.study import Trial
 from virtune.plan.trials import round_seconds
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from virtune.cli import run
-from virtune.flows.run.passed import with_drive
+from virtune.flows.run.preconditions import with_drive
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.study import Arm
 from virtune.plan.arms import make_arm

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.plan.forecast_studies import DAEMON, GUEST, METAL, study_on
 
-from virtune.flows.run.pace import Pace
-from virtune.flows.stored.seen_costs import seen_costs
+from virtune.flows.run.trial import Pace
+from virtune.flows.stored.show import seen_costs
 from virtune.model.evidence import InForce, TrialRecord
 from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial

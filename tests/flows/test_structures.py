@@ -10,7 +10,7 @@ from tests.analyse.threshold_studies import study
 
 from virtune.analyse.study.summarise import structure_of
 from virtune.cli import run
-from virtune.flows.stored.structures import own_shares
+from virtune.flows.stored.earlier_studies import own_shares
 from virtune.model.evidence import StudyRecord
 from virtune.model.remark import EMULATED
 from virtune.model.stack import Device, Stack

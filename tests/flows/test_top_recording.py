@@ -15,7 +15,7 @@ from tests.live_samples import HEADER, UNPLUGGED, live
 
 from virtune.analyse.layers.frame import frame
 from virtune.cli import run
-from virtune.flows.live.top_recording import RECORDING, Recorder, Recording
+from virtune.flows.live.top import RECORDING, Recorder, Recording
 from virtune.model.errors import StoreError
 from virtune.model.live import LiveSample
 from virtune.report.top import CSV_COLUMNS

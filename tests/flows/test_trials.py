@@ -14,10 +14,9 @@ from virtune.bench.port import Bench, DiskImageSpec, Keep, LoadJob, LoadOutput, 
 from virtune.bench.scratch import Scratch
 from virtune.bench.simulated import SimulatedBench, SimulatedSession
 from virtune.fio.generator import Clients
-from virtune.flows.run.attempt import Attempts
 from virtune.flows.run.preconditions import Leave
 from virtune.flows.run.study import resume_study, run_study
-from virtune.flows.run.trial import Tools, ground_for, run_trial
+from virtune.flows.run.trial import Attempts, Tools, ground_for, run_trial
 from virtune.model.errors import Interrupted, LoadError, NotInForceError
 from virtune.model.event import Event, TrialStarted
 from virtune.model.evidence import Check, InForce

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from virtune.flows.run.tune_question import tuning_study
+from virtune.flows.run.tune import tuning_study
 from virtune.model.reason import Reason
 from virtune.model.search import Search
 from virtune.model.study_options import StudyOptions

@@ -24,7 +24,7 @@ from pathlib import Path
 from tests.live_samples import HEADER, UNPLUGGED, live
 
 from virtune.cli import run
-from virtune.flows.live.top_recording import Recorder
+from virtune.flows.live.top import Recorder
 
 HERE = Path(__file__).parent
 SAID = HERE / "said"

@@ -18,10 +18,9 @@ from virtune.bench.qemu.rig import session
 from virtune.bench.scratch import Scratch
 from virtune.bench.verify import cpu_of
 from virtune.fio.generator import Clients
-from virtune.flows.run.attempt import Attempts
 from virtune.flows.run.question import Question, study_for
 from virtune.flows.run.study import finished_result
-from virtune.flows.run.trial import Tools, run_trial
+from virtune.flows.run.trial import Attempts, Tools, run_trial
 from virtune.model.evidence import Capture, TrialRecord
 from virtune.model.result import Result
 from virtune.model.stack import Stack

@@ -18,8 +18,7 @@ import pytest
 from tests.report.records import study
 
 from virtune.cli import run
-from virtune.flows.reports.interactive import live_parts
-from virtune.flows.reports.report import charts, page_html, report_html, svgs
+from virtune.flows.reports.report import charts, live_parts, page_html, report_html, svgs
 from virtune.flows.stored.show import current
 from virtune.model.evidence import Listed
 from virtune.model.result import LoadEstimate, LoadPoint, LoadSweep, Value

@@ -10,7 +10,7 @@ from rich.console import Console, Group
 from tests.report.records import record
 
 from virtune.analyse.study.summarise import summarise
-from virtune.flows.run.builtin_studies import builtins
+from virtune.flows.run.question import builtins
 from virtune.model.remark import Remark, Weight
 from virtune.model.result import ArmRemark, ArmSummary, Result, Value
 from virtune.model.verdict import ROUNDS_MIN

@@ -12,8 +12,7 @@ from rich.console import Console
 
 from virtune.analyse.study.summarise import summarise
 from virtune.cli import run
-from virtune.flows.reports.published import published_study
-from virtune.flows.reports.report import page_html
+from virtune.flows.reports.report import page_html, published_study
 from virtune.report.html.page import page_of
 from virtune.report.pages.builtin import ending as study_ending
 from virtune.report.pages.builtin import sign_probability

@@ -22,7 +22,7 @@ from virtune.cli.common.options import read_options
 from virtune.cli.tune import command
 from virtune.flows.reports.render import spelled
 from virtune.flows.reports.report import page_html
-from virtune.flows.run.tune_question import study_for
+from virtune.flows.run.tune import study_for
 from virtune.model.evidence import Changeover, InForce, TrialRecord
 from virtune.model.reason import Reason
 from virtune.model.remark import Remark, Weight

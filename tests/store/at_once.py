@@ -19,8 +19,7 @@ from tests.conftest import User
 from tests.store.kept import COMPARE, IMPORT, KEPT
 
 from virtune.cli import run
-from virtune.flows.stored.bundle_rows import rows_bundle
-from virtune.flows.stored.import_bundle import merge, read_bundle
+from virtune.flows.stored.import_bundle import merge, read_bundle, rows_bundle
 from virtune.model.errors import StorePlace
 from virtune.store.store import Store
 

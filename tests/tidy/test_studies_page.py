@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from virtune.cli import VERBS
-from virtune.flows.run.builtin_studies import builtins
+from virtune.flows.run.question import builtins
 
 PAGE = (Path(__file__).parents[2] / "docs" / "studies.md").read_text()
 LINES = [

@@ -11,12 +11,11 @@ import pytest
 from tests.conftest import eventually
 from tests.live_samples import HEADER, NO_RINGS, UNPLUGGED, live
 
-from virtune.flows.live.top_recording import Recorder, Recording
+from virtune.flows.live.top import Recorder, Recording
 from virtune.model.errors import PreconditionError, StoreError
 from virtune.model.live import LiveSample
 from virtune.tui.app import TopApp
-from virtune.tui.screen import screen
-from virtune.tui.session import JUMP, KEPT, KEYS, TopSession
+from virtune.tui.session import JUMP, KEPT, KEYS, TopSession, screen
 
 LAST = 70
 SIZE = (80, 24)

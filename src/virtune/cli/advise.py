@@ -92,7 +92,7 @@ def _structure(needs: str, store: StorePlace, *, alone: bool) -> None:
 
     from virtune.advise.guidelines import CONFIGURATION, requirements
     from virtune.cli.common.output import put
-    from virtune.flows.stored.structures import own_shares
+    from virtune.flows.stored.earlier_studies import own_shares
     from virtune.model.bottleneck import open_ends, walk
     from virtune.report.pages.diagnose import every_end, open_lines
 

@@ -37,7 +37,7 @@ def build(kernel: Path | None, modules: Path | None, agent: bool) -> None:  # no
 
     What is there already is not made again. Without --kernel it is the distribution's kernel again.
     """
-    from virtune.flows.run.appliance import build as make
+    from virtune.flows.run.preconditions import build as make
 
     built = make(kernel=kernel, modules=modules, agent=agent)
     one = built.appliance
@@ -55,7 +55,7 @@ def build(kernel: Path | None, modules: Path | None, agent: bool) -> None:  # no
 @command.command(name="list")
 def show() -> None:
     """List the appliances that are kept, and say which one `--rig qemu` boots."""
-    from virtune.flows.run.appliance import booted, kept
+    from virtune.flows.run.preconditions import booted, kept
 
     found, ours = kept(), booted()
     for one in found:
@@ -69,7 +69,7 @@ def show() -> None:
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
 def take_away(keys: tuple[str, ...]) -> None:
     """Remove appliances by key, all of them without any."""
-    from virtune.flows.run.appliance import remove_kept
+    from virtune.flows.run.preconditions import remove_kept
 
     for key in remove_kept(frozenset(keys)):
         click.echo(f"removed {key}")

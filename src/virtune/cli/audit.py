@@ -11,7 +11,7 @@ import click
 
 from virtune.cli.common.options import json_option, store_option
 from virtune.cli.common.writing import write_text
-from virtune.flows.domains.audit import audit_all
+from virtune.flows.domains.advise import audit_all
 from virtune.flows.domains.domains import everywhere
 from virtune.model.errors import StorePlace, UsageError
 from virtune.model.finding import Audited, PassedOver, Severity, Unread

@@ -84,8 +84,7 @@ def _existing(inputs: Sequence[str], asked: dict[str, Any], out: ResultOutput, *
     from virtune.analyse.study.summarise import summarise
     from virtune.cli.common.output import show_result
     from virtune.flows.run.question import checked_metric
-    from virtune.flows.stored.compare_existing import hold_against
-    from virtune.flows.stored.import_results import Terms
+    from virtune.flows.stored.import_results import Terms, hold_against
 
     for name in options_of("compare"):
         if name not in _EXISTING and was_said(asked.get(name)):

@@ -168,7 +168,7 @@ def _prove(study: str | None, store: StorePlace, asked: dict[str, Any], *, as_js
 
 
 def _live(vm: str, uri: str | None, qmp: Path | None, seconds: float) -> tuple[Diagnosis, ...]:
-    from virtune.flows.live.diagnose_live import diagnose_domain, diagnose_monitor
+    from virtune.flows.live.diagnose import diagnose_domain, diagnose_monitor
     from virtune.virsh import default_uri
 
     if seconds < 1:

@@ -62,7 +62,7 @@ def inventory(*, as_json: bool, **words: Any) -> None:
     virtune fleet inventory --ssh-config ~/.ssh/config
     virtune fleet inventory --ansible production.yml --label group.hypervisors=yes
     """  # noqa: D301 - \b is click's mark for lines to keep
-    from virtune.flows.fleet.inventory import addressed, hosts_of
+    from virtune.flows.fleet.ask import addressed, hosts_of
 
     found = list(addressed(hosts_of(fleet_of(words))))
     if as_json:

@@ -59,8 +59,7 @@ def command(
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.common.output import show_result
     from virtune.cli.common.result_output import ResultOutput
-    from virtune.flows.stored.find_results import find_results
-    from virtune.flows.stored.import_results import keep
+    from virtune.flows.stored.import_results import find_results, keep
     from virtune.flows.stored.show import current
     from virtune.store.store import Store
 

@@ -7,7 +7,6 @@ import click
 
 from virtune.cli.common.options import json_option
 from virtune.cli.common.output import put
-from virtune.flows.knobs import look
 from virtune.model.knob import Layer
 from virtune.report.json.knobs import knobs_document
 from virtune.report.pages.knobs import knob_card, knob_table
@@ -28,6 +27,8 @@ def command(name: str | None, layer: str | None, *, no_ask: bool, emulator: str 
     NAME is a knob (disk.aio), a number of the reference page (K45), or a family (iothread). A single knob is shown
     with all that is known about it, and with what the installed QEMU says.
     """
+    from virtune.flows.probe import look
+
     shown = look(name, layer=LAYERS[layer] if layer else None, ask=not no_ask, emulator=emulator)
     if as_json:
         click.echo(json.dumps(knobs_document(shown.knobs, shown.answers, asked=shown.asked), indent=2))

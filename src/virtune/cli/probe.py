@@ -53,8 +53,7 @@ def command(
 
 
 def _domains(paths: tuple[Path, ...], connect: str | None, domains: tuple[str, ...], *, as_json: bool) -> int:
-    from virtune.flows.domains.domains import everywhere
-    from virtune.flows.domains.probe_domains import probe_domains
+    from virtune.flows.domains.domains import everywhere, probe_domains
     from virtune.report.json.audit import domains_document
     from virtune.report.pages.audit import domains_page
 

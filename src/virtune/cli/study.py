@@ -31,7 +31,7 @@ def command() -> None:
 def show() -> None:
     """List the built-in studies: question, arms, rigs."""
     from virtune.cli.common.output import put
-    from virtune.flows.run.builtin_studies import builtins
+    from virtune.flows.run.question import builtins
     from virtune.report.pages.builtin import listing
 
     put(listing([(one.name, one.plan.title or "", one.compared, one.rigs) for one in builtins()]))
@@ -49,15 +49,16 @@ def figures(words: tuple[str, ...]) -> None:
       virtune study figures qcow2
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.common.output import put
-    from virtune.flows.reports import published
+    from virtune.flows.reports.report import figures as known_figures
+    from virtune.flows.reports.report import service_levels
     from virtune.model.errors import UsageError
     from virtune.report.pages.builtin import figures_list, levels_list
 
     def holds(row: object) -> bool:
         return all(word.lower() in str(row).lower() for word in words)
 
-    levels = [one for one in published.service_levels() if holds(one)]
-    found = [one for one in published.figures() if holds(one)]
+    levels = [one for one in service_levels() if holds(one)]
+    found = [one for one in known_figures() if holds(one)]
     if not levels and not found:
         raise UsageError(f"no published figure has {' and '.join(words)!r}", hint="`virtune study figures` lists all")
     if levels:
@@ -81,7 +82,7 @@ def plan(name: str, rig: str | None) -> None:
       virtune study plan nvme-scaling > plan.toml
       virtune compare plan.toml
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.flows.run.builtin_studies import plan_text
+    from virtune.flows.run.question import plan_text
 
     click.echo(plan_text(name, rig), nl=False)
 
@@ -104,7 +105,7 @@ def run(name: str, **asked: Any) -> int:
       virtune study run nvme-scaling --at-load 25%,50%,75%,100%,125%
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.common.run_study import StudyRequest, ask_for
-    from virtune.flows.run.builtin_studies import builtin
+    from virtune.flows.run.question import builtin
     from virtune.model.study_options import DEFAULT_SPAN
 
     out = ResultOutput.read(asked)

@@ -17,8 +17,7 @@ from virtune.cli.common.options import SecondsType, json_option
 from virtune.model.errors import MissingToolError, PreconditionError, UsageError
 
 if TYPE_CHECKING:
-    from virtune.flows.live.top import Watch
-    from virtune.flows.live.top_recording import Recorder, Recording
+    from virtune.flows.live.top import Recorder, Recording, Watch
     from virtune.model.bottleneck import TopFrame
     from virtune.model.live import LiveSample
     from virtune.tui.app import TopApp
@@ -118,8 +117,7 @@ def _require_sense(
 def _opened(
     ends: contextlib.ExitStack, uri: str | None, sockets: tuple[Path, ...], record: Path | None
 ) -> "tuple[Watch, Recorder | None]":
-    from virtune.flows.live.top import watching
-    from virtune.flows.live.top_recording import Recorder
+    from virtune.flows.live.top import Recorder, watching
     from virtune.virsh import default_uri
 
     watch = ends.enter_context(watching(uri or (None if sockets else default_uri()), sockets))
@@ -193,7 +191,7 @@ def _require_textual() -> None:
 
 
 def _replay(path: Path, *, once: bool, as_json: bool, as_csv: bool, interval: float) -> None:
-    from virtune.flows.live.top_recording import Recording
+    from virtune.flows.live.top import Recording
 
     with Recording(path) as samples:
         if len(samples) < 2:

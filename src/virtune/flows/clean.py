@@ -1,16 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removing what killed runs left behind, and scratch images on request."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from virtune import shell, warden
 from virtune.bench import rbd
+from virtune.bench.guest.agent import AgentGuest
 from virtune.bench.libvirt import attached
+from virtune.bench.libvirt.access import LibvirtLine
+from virtune.bench.libvirt.attached import Plugged, alone_in, strike_out, take_out, written_down
 from virtune.bench.scratch import Scratch, has_lock, look_alikes, made_place, remove, scratch_files
-from virtune.flows.domains.clean_domains import clean_domains
-from virtune.flows.run.appliance import clean_halves, strange_guests
+from virtune.flows.run.preconditions import clean_halves, strange_guests
 from virtune.model.errors import PreconditionError, VirtuneError
 from virtune.model.text import format_bytes
+from virtune.virsh import Virsh
+
+
+def clean_domains(home: Path) -> tuple[list[str], list[str]]:
+    """Detach the disks of dead runs from domains; returns what was removed, and what could not be.
+
+    A domain that cannot be reached, or does not release a disk, stays recorded for the next call.
+    """
+    removed: list[str] = []
+    kept: list[str] = []
+    for left in written_down(home):
+        if left.abandoned:
+            try:
+                removed += _out(home, left)
+            except VirtuneError as error:
+                kept.append(f"the disk {left.name} may still be in the domain {left.domain}: {error.message}")
+    return removed, kept
+
+
+def _out(home: Path, left: Plugged) -> Iterator[str]:
+    with alone_in(home, left.uuid, left.domain):
+        virsh = Virsh(left.uri, write=True)
+        if left.uuid in virsh.uuids() and take_out(left, virsh, AgentGuest(LibvirtLine(virsh, left.uuid))):
+            yield f"disk {left.name} from the domain {left.domain}"
+    with contextlib.suppress(OSError, VirtuneError):
+        scratch = Path(left.scratch)
+        if scratch.is_dir():
+            with Scratch(scratch, span_bytes=0, say=lambda _: None):
+                pass  # entering it removes what is useless without the run, and notes that
+    strike_out(home, left)
+    yield f"the note that a run measured in the domain {left.domain}"
 
 
 def clean(scratch: Path, *, images: bool) -> tuple[list[str], list[str], list[str]]:

@@ -3,7 +3,7 @@
 schema and docs.
 
 `StudyOptions` holds the values given on the command line or in a plan file; its fields carry the rows. A new option
-is a field here, and a line where a study is made of it (`flows/run/question.py`, `flows/run/tune_question.py`).
+is a field here, and a line where a study is made of it (`flows/run/question.py`, `flows/run/tune.py`).
 """
 
 from collections.abc import Mapping

@@ -19,8 +19,7 @@ from textual.widgets import Static
 
 from virtune.model.errors import VirtuneError
 from virtune.model.live import LiveSample
-from virtune.tui.screen import screen
-from virtune.tui.session import KEYS, TopSession
+from virtune.tui.session import KEYS, TopSession, screen
 
 Take = Callable[[], LiveSample]
 """Takes a sample now."""

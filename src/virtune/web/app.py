@@ -18,8 +18,8 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from virtune.flows.reports.metrics import Derived, exposition
+from virtune.flows.reports.render import study_document
 from virtune.flows.reports.report import record_html, svgs
-from virtune.flows.reports.study_document import study_document
 from virtune.flows.stored.show import current, derived_anew
 from virtune.model.errors import PreconditionError, StorePlace, VirtuneError
 from virtune.model.evidence import Damaged, Listed

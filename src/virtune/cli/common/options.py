@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from virtune.flows.run.scratch_default import SCRATCH, default_scratch
 from virtune.model.errors import DatabaseUrl, StorePlace, UsageError, database_url, is_database
 from virtune.model.rig import read_rig
 from virtune.model.study_options import (
@@ -21,6 +20,7 @@ from virtune.model.study_options import (
     options_of,
 )
 from virtune.model.text import parse_bytes, parse_seconds
+from virtune.shell import SCRATCH, default_scratch
 
 if TYPE_CHECKING:
     from virtune.model.study import Study

@@ -160,7 +160,7 @@ def _authors(record: StudyRecord) -> "PublishedStudy | None":
     """Return what the authors of a built-in study printed; None of any other."""
     if not record.study.builtin:
         return None
-    from virtune.flows.reports.published import published_study
+    from virtune.flows.reports.report import published_study
 
     return published_study(record.study.builtin)
 

@@ -99,7 +99,7 @@ def _written_out(words: tuple[str, ...]) -> tuple[str, ...]:
     """Return conditions with those of published service levels in the place of their names."""
     if not words:
         return ()
-    from virtune.flows.reports.published import conditions_of
+    from virtune.flows.reports.report import conditions_of
 
     return conditions_of(words)
 

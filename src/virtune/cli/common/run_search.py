@@ -16,9 +16,8 @@ from virtune.cli.common.progress import Face
 from virtune.cli.common.result_output import STDOUT, ResultOutput, write_markdown
 from virtune.cli.common.under_face import under_face
 from virtune.flows.run.preconditions import Leave
-from virtune.flows.run.tune import beforehand, expected_seconds, finished_tuning, tune
-from virtune.flows.run.tune_question import tuning_study
-from virtune.flows.stored.seen_costs import seen_costs
+from virtune.flows.run.tune import beforehand, expected_seconds, finished_tuning, tune, tuning_study
+from virtune.flows.stored.show import seen_costs
 from virtune.model.event import Event, Noticed, SearchMoved
 from virtune.model.study import Study
 from virtune.model.tuning import Tuning
@@ -121,7 +120,7 @@ def show_tuning(store: Store, known: Tuning, out: ResultOutput, *, brief: bool =
             plain=lambda: plain_search(known, facts, lines),
         )
     if out.as_json:
-        from virtune.flows.reports.study_document import search_document
+        from virtune.flows.reports.render import search_document
 
         click.echo(json.dumps(search_document(known, words, facts), indent=2))
     elif out.markdown != STDOUT and brief:

@@ -61,7 +61,7 @@ def apply(
     virtune fleet apply -i hosts.txt db --set disk.aio@vda=io_uring --canary 2 --yes
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.flows.fleet.apply import ChangeSteps, make_change, plan_change, vms_by_host
-    from virtune.flows.fleet.inventory import hosts_of
+    from virtune.flows.fleet.ask import hosts_of
 
     wish_of(template, rules, turns)  # what is misspelled is said before any host is asked
     access = access_of(asked)
@@ -109,7 +109,7 @@ def undo(name: str, *, as_json: bool, **asked: Any) -> int:
     virtune fleet undo
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.flows.fleet.apply import undo_change
-    from virtune.flows.fleet.kept_plans import CHANGES
+    from virtune.flows.fleet.run import CHANGES
 
     change = CHANGES.find(name)
     return _told(change, undo_change(change, access_of(asked), say=progress(asked)), as_json=as_json, undo=False)

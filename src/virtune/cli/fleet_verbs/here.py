@@ -43,7 +43,7 @@ def here(
     if carry is not None:
         return _carry(task, carry)
     if rows:
-        from virtune.flows.stored.bundle_rows import rows_bundle
+        from virtune.flows.stored.import_bundle import rows_bundle
         from virtune.store.store import Store
 
         with Store(fleet_here.own_store(), reading=True) as store:

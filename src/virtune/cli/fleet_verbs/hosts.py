@@ -35,8 +35,7 @@ def probe(*, as_json: bool, **words: Any) -> int:
     virtune fleet probe -i hosts.txt --label rack=2 --json | jq .differences
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.analyse.fleet import differences, flat
-    from virtune.flows.fleet.ask import ask_document
-    from virtune.flows.fleet.inventory import hosts_of
+    from virtune.flows.fleet.ask import ask_document, hosts_of
     from virtune.model.fleet import HostAnswer, Unreached
     from virtune.report.json.host import PROBE
 
@@ -101,9 +100,7 @@ def audit(
 
         require_report(html)
     from virtune.cli.audit import exit_code
-    from virtune.flows.fleet.ask import ask_document
-    from virtune.flows.fleet.audit import audits_of
-    from virtune.flows.fleet.inventory import hosts_of
+    from virtune.flows.fleet.ask import ask_document, audits_of, hosts_of
     from virtune.report.json.audit import AUDIT
     from virtune.report.pages.fleet import together
 

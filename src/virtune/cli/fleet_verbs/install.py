@@ -39,9 +39,9 @@ def install(
     """  # noqa: D301 - \b is click's mark for lines to keep
     if sum((upgrade, back, remove)) > 1:
         raise UsageError("one of --upgrade, --back and --remove at a time")
+    from virtune.flows.fleet.ask import hosts_of
     from virtune.flows.fleet.install import InstallWish
     from virtune.flows.fleet.install import install as install_on
-    from virtune.flows.fleet.inventory import hosts_of
     from virtune.model.fleet import Unreached
     from virtune.report.json.fleet import install_document
     from virtune.report.pages.fleet import lost_lines

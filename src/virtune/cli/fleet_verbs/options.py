@@ -10,8 +10,7 @@ import click
 from virtune.cli.common.options import SecondsType
 
 if TYPE_CHECKING:
-    from virtune.flows.fleet.ask import FleetAccess
-    from virtune.flows.fleet.inventory import Fleet
+    from virtune.flows.fleet.ask import Fleet, FleetAccess
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -63,7 +62,7 @@ def access_of(words: dict[str, Any]) -> "FleetAccess":
 
 def fleet_of(words: dict[str, Any]) -> "Fleet":
     """Return the fleet that these options name."""
-    from virtune.flows.fleet.inventory import Fleet
+    from virtune.flows.fleet.ask import Fleet
 
     return Fleet(
         files=words["inventory"],

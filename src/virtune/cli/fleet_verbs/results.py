@@ -14,7 +14,7 @@ from virtune.cli.fleet_verbs.options import Command, access_of, access_options, 
 from virtune.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from virtune.flows.fleet.place import FleetPlace
+    from virtune.flows.fleet.results import FleetPlace
     from virtune.model.errors import StorePlace
 
 
@@ -43,7 +43,7 @@ def fleet_store_option(command: Command) -> Command:
 
 def fleet_place(folder: Path, store: "StorePlace | None") -> "FleetPlace":
     """Return where the studies of a fleet are. Raises UsageError where two places are named."""
-    from virtune.flows.fleet.place import FleetFolder, FleetStore
+    from virtune.flows.fleet.results import FleetFolder, FleetStore
 
     if store is None:
         return FleetFolder(folder)
@@ -72,16 +72,14 @@ def gather(studies: tuple[str, ...], *, folder: Path, store: "StorePlace | None"
     virtune fleet gather -i hosts.txt --into ./fleet 20261122
     virtune fleet gather -i hosts.txt --store postgresql://fleet@db/virtune
     """  # noqa: D301 - \b is click's mark for lines to keep
-    from virtune.flows.fleet import gather as fleet_gather
-    from virtune.flows.fleet.inventory import hosts_of
+    from virtune.flows.fleet.ask import hosts_of
+    from virtune.flows.fleet.results import gather as gather_from
     from virtune.model.fleet import Unreached
     from virtune.report.json.fleet import GatheredHost, gather_document
     from virtune.report.pages.fleet import lost_lines
 
     hosts = hosts_of(fleet_of(words))
-    found = fleet_gather.gather(
-        hosts, access_of(words), fleet_place(folder, store), studies=studies, say=progress(words)
-    )
+    found = gather_from(hosts, access_of(words), fleet_place(folder, store), studies=studies, say=progress(words))
     lost = [one for one in found if isinstance(one, Unreached)]
     done: list[GatheredHost] = [
         {
@@ -126,7 +124,7 @@ def report(
         from virtune.cli.common.writing import require_report
 
         require_report(html)
-    from virtune.flows.fleet.report import fleet_report
+    from virtune.flows.fleet.results import fleet_report
 
     found = fleet_report(fleet_place(folder, store), names=names)
     if html is not None:

@@ -65,10 +65,8 @@ def run(
     virtune fleet run -i hosts.txt --reference web1 --batch 5 check
     virtune fleet run --again last
     """  # noqa: D301 - \b is click's mark for lines to keep
-    from virtune.flows.fleet.drift import drift_of
-    from virtune.flows.fleet.forecast import left_seconds, meet
-    from virtune.flows.fleet.kept_plans import RUNS
-    from virtune.flows.fleet.run import Carrying, run_fleet
+    from virtune.flows.fleet.results import drift_of
+    from virtune.flows.fleet.run import RUNS, Carrying, left_seconds, meet, run_fleet
     from virtune.model.fleet import TaskState
     from virtune.report.pages.fleet import planned_line
 
@@ -97,7 +95,7 @@ def run(
 
 
 def _interrupted(run_: "FleetRun") -> Interrupted:
-    from virtune.flows.fleet.plan import OpenTasks
+    from virtune.flows.fleet.run import OpenTasks
 
     noted, again = OpenTasks(run_), f"`virtune fleet run --again {run_.name}`"
     if any(task in noted for task in run_.tasks):
@@ -115,8 +113,8 @@ def _access(run_: "FleetRun", asked: dict[str, Any]) -> "FleetAccess":
 
 
 def _planned(words: tuple[str, ...], asked: dict[str, Any]) -> "FleetRun":
-    from virtune.flows.fleet.inventory import hosts_of
-    from virtune.flows.fleet.plan import FleetPolicy, plan_run
+    from virtune.flows.fleet.ask import hosts_of
+    from virtune.flows.fleet.run import FleetPolicy, plan_run
 
     policy = FleetPolicy(
         at_once=asked["parallel"], batch=asked["batch"], reference=asked["reference"], shares=asked["shares"],
@@ -143,8 +141,7 @@ def status(name: str, *, watch: float | None, stop: bool, as_json: bool, **asked
     virtune fleet status --watch 30s
     virtune fleet status last --json | jq '.tasks[] | {host, state}'
     """  # noqa: D301 - \b is click's mark for lines to keep
-    from virtune.flows.fleet.forecast import left_seconds
-    from virtune.flows.fleet.kept_plans import RUNS
+    from virtune.flows.fleet.run import RUNS, left_seconds
     from virtune.model.fleet import TaskState
     from virtune.report.json.fleet import run_document
     from virtune.report.pages.fleet import run_lines
@@ -165,8 +162,7 @@ def _states(
     run_: "FleetRun", access: "FleetAccess", watch: float | None, *, stop: bool
 ) -> "Iterator[Mapping[str, TaskProgress]]":
     """Yield how far a run is: once, or so often until nothing runs."""
-    from virtune.flows.fleet.run import states_of
-    from virtune.flows.fleet.watch import watched
+    from virtune.flows.fleet.run import states_of, watched
     from virtune.model.fleet import TaskState
 
     if stop or watch is None:
@@ -205,7 +201,7 @@ def _table(run_: "FleetRun", found: Found, *, stderr: bool) -> Iterator[None]:
     from rich.live import Live
     from rich.text import Text
 
-    from virtune.flows.fleet.forecast import left_seconds
+    from virtune.flows.fleet.run import left_seconds
     from virtune.report.pages.fleet import run_lines
 
     console = Console(stderr=stderr)

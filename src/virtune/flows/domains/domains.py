@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Find domains in files, in folders or at a libvirt, each with the known facts of its host."""
 
+import difflib
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from virtune.advise.audit import audit, rules
 from virtune.bench.verify import opened
 from virtune.dialects.language import Language
 from virtune.dialects.languages import LIBVIRT, SUFFIXES, language_of
 from virtune.dialects.libvirt.domain import may_be_domain, read_domain
 from virtune.dialects.qemu.command import disks_of_argv
+from virtune.dialects.text.masking import masked
 from virtune.dialects.text.xml import BYTES_MAX
 from virtune.model.domain import Domain
 from virtune.model.errors import ReadError, UsageError
 from virtune.model.facts import Program, Unknown
-from virtune.model.finding import HostView, PassedOver, ProcessDisk, Running, Subject, Unread
+from virtune.model.finding import Finding, HostView, PassedOver, ProcessDisk, Rule, Running, Subject, Unread
 from virtune.probe.cpu import cpu_facts, online_cpus
 from virtune.probe.host import memory_facts
 from virtune.probe.images import image_views
@@ -271,3 +274,34 @@ def this_host() -> HostView:
 
 def _known(fact: Fact | Unknown) -> Fact | None:
     return None if isinstance(fact, Unknown) else fact
+
+
+def unified(before: bytes, after: bytes, *, name: str) -> str:
+    """Return a unified diff of two texts; empty when there is none. Passwords are never shown."""
+    lines = difflib.unified_diff(_lines(before), _lines(after), name, f"{name} (changed)", n=2)
+    return "".join(lines).removesuffix("\n")
+
+
+def _lines(text: bytes) -> list[str]:
+    """The lines of a text with their ends, which `patch` compares too."""
+    *lines, last = masked(text.decode(errors="replace")).split("\n")
+    return [*(f"{line}\n" for line in lines), *([f"{last}\n\\ No newline at end of file\n"] if last else [])]
+
+
+IN_FORCE: frozenset[str] = frozenset({"R08", "R13", "R29", "R37", "R80", "R81"})
+"""The rules on differences between configuration and running state; all others belong to the audit."""
+
+
+def probe_domains(
+    found: Iterable[FoundDomain | Unread | PassedOver],
+) -> tuple[list[tuple[str, Subject, tuple[Finding, ...]]], list[Unread]]:
+    """Return every domain with the differences from its configuration, and those that could not be read."""
+    asked: tuple[Rule, ...] = tuple(one for one in rules() if one.id in IN_FORCE)
+    known: list[tuple[str, Subject, tuple[Finding, ...]]] = []
+    lost: list[Unread] = []
+    for one in found:
+        if isinstance(one, Unread):
+            lost.append(one)
+        elif isinstance(one, FoundDomain):
+            known.append((one.origin, one.subject, audit(one.subject, asked)))
+    return known, lost

@@ -13,8 +13,8 @@ from datetime import datetime
 from virtune.apply.journal import Journal, Step
 from virtune.fleet.ssh import HostError
 from virtune.flows.fleet.ask import DOCUMENT_MAX, FleetAccess, Ready, ask_each, is_word, read_document
-from virtune.flows.fleet.kept_plans import CHANGES
-from virtune.flows.stored.study_id import study_id
+from virtune.flows.fleet.run import CHANGES
+from virtune.flows.stored.show import study_id
 from virtune.model.errors import UsageError
 from virtune.model.fleet import ChangedHost, FleetChange, FleetHost, HostVms, Unreached
 from virtune.model.text import printable

@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask the virtune of each host for a document, of many hosts at once."""
+"""Many hosts: named by inventories, and asked at once, the virtune of each for a document."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
 from virtune import __version__
+from virtune.advise.audit import rules
 from virtune.bounded import read_json
-from virtune.fleet.ssh import CONNECT_SECONDS, Connection, HostError, connected
-from virtune.model.errors import VirtuneError
-from virtune.model.fleet import FleetHost, HostAnswer, Unreached
+from virtune.fleet.inventory import chosen, is_ssh_config, read_inventory
+from virtune.fleet.ssh import CONNECT_SECONDS, Connection, HostError, address_of, connected
+from virtune.model.errors import UsageError, VirtuneError
+from virtune.model.finding import Audited, Finding, NotLookedAt, Rule, Seen, Unread
+from virtune.model.fleet import Address, FleetHost, HostAnswer, HostAudit, Unreached
+from virtune.model.knob import Change, Risk
 from virtune.model.text import printable
-from virtune.shell import Warden, find
+from virtune.probe.reading import read_up_to
+from virtune.shell import Warden, find, run
 
 DOCUMENT_MAX = 32 * 1024**2
 """The largest document of a host: an audit of 1,000 VMs has about 10 MB."""
@@ -191,3 +197,159 @@ def _told_apart(hosts: Sequence[FleetHost], found: Mapping[str, tuple[str, Done]
         because = f"calls itself {one[0]!r}, as {before} does: one host twice, or two hosts of one name"
         every.append(Unreached(host=host, because=because, hint="leave one out, or give it a hostname of its own"))
     return every
+
+
+BYTES_MAX = 16 * 1024**2
+"""The largest inventory: 5,000 hosts with 3 kB of variables each."""
+
+_ANSIBLE_SECONDS = 120.0
+"""A plugin of Ansible may ask a cloud for all its hosts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """What the user named: files, Ansible sources, libvirt URIs, an ssh_config for all, and which hosts of them."""
+
+    files: Sequence[Path] = ()
+    ansible: Sequence[str] = ()
+    libvirt: Sequence[str] = ()
+    ssh_config: Path | None = None
+    names: Sequence[str] = ()
+    labels: Sequence[str] = ()
+
+
+def hosts_of(fleet: Fleet) -> tuple[FleetHost, ...]:
+    """Return the chosen hosts of a fleet. Raises UsageError with one sentence for what is no inventory."""
+    others = [*fleet.ansible, *fleet.libvirt]
+    files = fleet.files or ([fleet.ssh_config] if fleet.ssh_config and not others else [])
+    if not files and not others:
+        raise UsageError("no inventory", hint="`--inventory FILE` names a file with a host a line, or an ssh_config")
+    every: dict[str, FleetHost] = {}
+    for host in _all(fleet, files):
+        if host.name in every:
+            raise UsageError(f"two inventories name the host {host.name!r}", hint="give each host one name")
+        every[host.name] = host
+    return chosen(every.values(), names=fleet.names, labels=fleet.labels)
+
+
+def _all(fleet: Fleet, files: Sequence[Path]) -> Iterator[FleetHost]:
+    given = None if fleet.ssh_config is None else str(fleet.ssh_config.absolute())
+    for path in files:
+        text = _text_of(path)
+        config = str(path.absolute()) if is_ssh_config(text) else given
+        yield from (replace(host, config=config) for host in read_inventory(text, source=str(path)))
+    if fleet.libvirt:
+        named = read_inventory("\n".join(fleet.libvirt), source="--libvirt")
+        yield from (replace(host, config=given) for host in named)
+    for source in fleet.ansible:
+        listed = [find("ansible-inventory"), "-i", source, "--list"]
+        printed = run(listed, timeout_seconds=_ANSIBLE_SECONDS, locale="C.UTF-8")  # it refuses every other encoding
+        yield from (replace(host, config=given) for host in read_inventory(printed.stdout, source=source))
+
+
+def _text_of(path: Path) -> str:
+    try:
+        content = read_up_to(path, BYTES_MAX + 1)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        hint = "name a file with a host a line, or an ssh_config"
+        raise UsageError(f"cannot read the inventory {path}: {why}", hint=hint) from None
+    if len(content) > BYTES_MAX:
+        raise UsageError(f"the inventory {path} has more than {BYTES_MAX // 1024**2} MiB")
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise UsageError(f"the inventory {path} is not text in UTF-8") from None
+
+
+def addressed(hosts: Sequence[FleetHost]) -> Iterator[tuple[FleetHost, Address]]:
+    """Yield each host with where ssh would connect to; nothing is connected to."""
+    for host in hosts:
+        yield host, address_of(host)
+
+
+def audits_of(answers: Sequence[HostAnswer | Unreached]) -> tuple[list[HostAudit], list[Unreached]]:
+    """Return the audit of every host, and the hosts that gave none; a document that is not one is such a host's."""
+    known = {rule.id: rule for rule in rules()}
+    audits: list[HostAudit] = []
+    lost: list[Unreached] = []
+    for one in answers:
+        if isinstance(one, Unreached):
+            lost.append(one)
+            continue
+        try:
+            audits.append(_audit(one, known))
+        except VirtuneError as error:
+            lost.append(Unreached(host=one.host, because=error.message, hint=error.hint))
+    return audits, lost
+
+
+def _audit(answer: HostAnswer, known: Mapping[str, Rule]) -> HostAudit:
+    name = answer.host.name
+    audited = tuple(_audited(one, name, known) for one in _rows(answer.document, "domains"))
+    unread = tuple(
+        Unread(origin=f"{name}: {_text(one, 'origin')}", because=_text(one, "because"))
+        for one in _rows(answer.document, "unread")
+    )
+    return HostAudit(host=answer.host, calls_itself=answer.calls_itself, audited=audited, unread=unread)
+
+
+def _audited(one: Mapping[str, Any], host: str, known: Mapping[str, Rule]) -> Audited:
+    uuid = None if one.get("uuid") is None else _text(one, "uuid")
+    domain = _text(one, "domain")
+    findings = tuple(_findings(one, f"{host}/{domain}", uuid, known))
+    lacked = (
+        NotLookedAt(unknown=_text(row, "unknown"), rules=_ids(row.get("rules")))
+        for row in _rows(one, "not_looked_at")
+    )
+    return Audited(
+        origin=f"{host}: {_text(one, 'origin')}",
+        domain=f"{host}/{domain}",
+        uuid=uuid,
+        findings=findings,
+        not_audited="" if one.get("not_audited") is None else _text(one, "not_audited"),
+        not_looked_at=tuple(lacked),
+    )
+
+
+def _ids(found: Any) -> tuple[str, ...]:
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise HostError("its audit has no list of rules")
+    return tuple(found)
+
+
+def _findings(one: Mapping[str, Any], domain: str, uuid: str | None, known: Mapping[str, Rule]) -> Iterator[Finding]:
+    for found in _rows(one, "findings"):
+        rule = known.get(_text(found, "rule"))
+        line = found.get("line")
+        if rule is None or not isinstance(line, int):
+            raise HostError("its audit has a finding that this virtune does not know")
+        takes = found.get("takes")
+        try:
+            change, risk = None if takes is None else Change(takes), Risk(_text(found, "risk"))
+        except ValueError:
+            raise HostError("its audit has a finding that this virtune does not know") from None
+        yield Finding(
+            rule=rule,
+            domain=domain,
+            uuid=uuid,
+            at=_text(found, "at"),
+            line=line,
+            seen=Seen(seen=_text(found, "seen"), advice=_text(found, "advice")),
+            takes=change,
+            risk=risk,
+        )
+
+
+def _rows(table: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    found = table.get(key)
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise HostError(f"its audit has no list of {key}")
+    return found
+
+
+def _text(table: Mapping[str, Any], key: str) -> str:
+    found = table.get(key)
+    if not isinstance(found, str):
+        raise HostError(f"its audit has no text for {key}")
+    return found

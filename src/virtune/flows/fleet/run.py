@@ -6,24 +6,225 @@ The plan of a run is kept here, so that `fleet run --again` goes on after this p
 """
 
 import contextlib
+import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from statistics import fmean
 from threading import Event as Flag
+from typing import Generic, TypeVar
+
+from pydantic import TypeAdapter
 
 from virtune.bounded import read_bounded
-from virtune.fleet.schedule import next_task, shared
+from virtune.fleet.schedule import next_task, require_reference, shared, tasks_of, whole_seconds
 from virtune.fleet.ssh import SSH_FAILED, HostError, connected
 from virtune.flows.fleet.ask import FleetAccess, OtherVersionError, Ready, ask_each, ready_on
-from virtune.flows.fleet.forecast import MetFleet
-from virtune.flows.fleet.gather import pull
-from virtune.flows.fleet.here import LINE_MAX, progress_in, said_by
-from virtune.flows.fleet.place import FleetPlace
-from virtune.flows.fleet.plan import OpenTasks
-from virtune.model.errors import VirtuneError
-from virtune.model.fleet import FleetHost, FleetRun, FleetTask, TaskProgress, TaskState, Unreached
-from virtune.shell import Child, Warden
+from virtune.flows.fleet.here import LINE_MAX, progress_in, require_words, said_by
+from virtune.flows.fleet.results import FleetPlace, pull
+from virtune.flows.stored.show import study_id
+from virtune.model.errors import PreconditionError, UsageError, VirtuneError
+from virtune.model.fleet import FleetChange, FleetHost, FleetRun, FleetTask, TaskProgress, TaskState, Unreached
+from virtune.model.text import printable
+from virtune.shell import Child, Warden, data_directory
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
+_BYTES_MAX = 16 * 1024**2
+
+Plan = TypeVar("Plan", FleetRun, FleetChange)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptPlans(Generic[Plan]):
+    """The plans of one kind: `what` is one of them in a sentence, `made_by` says which command makes one."""
+
+    kind: type[Plan]
+    folder: str
+    what: str
+    made_by: str
+
+    def keep(self, plan: Plan) -> None:
+        """Write a plan, whole or not at all. Raises PreconditionError where it cannot be written."""
+        path = self.place / f"{plan.name}.json"
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            part = path.with_suffix(f".{os.getpid()}")
+            part.write_bytes(TypeAdapter(self.kind).dump_json(plan))
+            part.replace(path)
+        except OSError as error:
+            why = (error.strerror or "").lower()
+            raise PreconditionError(f"cannot keep the {self.what} in {path.parent}: {why}") from None
+
+    def find(self, name: str) -> Plan:
+        """Return a plan by its name, the beginning of it, or `last`. Raises UsageError where there is none."""
+        known = sorted(path.stem for path in self.place.glob("*.json") if _NAME.fullmatch(path.stem))
+        fitting = known[-1:] if name == "last" else [one for one in known if name and one.startswith(name)]
+        if len(fitting) > 1:
+            hint = f"write more of it: {', '.join(fitting[:5])}"
+            raise UsageError(f"{printable(name, most=60)!r} fits {len(fitting)} {self.what}s", hint=hint)
+        if not fitting:
+            hint = f"the newest here: {', '.join(known[-3:])}" if known else self.made_by
+            raise UsageError(f"no {self.what} {printable(name, most=60)!r} of a fleet", hint=hint)
+        try:
+            return TypeAdapter(self.kind).validate_json(read_bounded(self.place / f"{fitting[0]}.json", _BYTES_MAX))
+        except (OSError, ValueError):
+            raise PreconditionError(f"the plan of the {self.what} {fitting[0]} is damaged") from None
+
+    @property
+    def place(self) -> Path:
+        """The directory of the plans."""
+        return data_directory() / self.folder
+
+
+RUNS = KeptPlans(kind=FleetRun, folder="fleet-runs", what="run", made_by="`virtune fleet run` makes one")
+CHANGES = KeptPlans(
+    kind=FleetChange,
+    folder="fleet-changes",
+    what="change",
+    made_by="`virtune fleet apply` says the name of the change that it makes",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetPolicy:
+    """How hosts are shared out: so many at once, in batches, a reference host between them, what they share."""
+
+    at_once: int = 1
+    batch: int | None = None
+    reference: str = ""
+    shares: str = "shares"
+    seed: int = 0
+
+
+def plan_run(
+    hosts: Sequence[FleetHost], words: Sequence[str], policy: FleetPolicy, *, now: datetime, virtune: str
+) -> FleetRun:
+    """Plan a study on these hosts and keep the plan. Raises UsageError for words that no fleet can run."""
+    require_words(words)
+    require_reference(hosts, policy.reference)
+    name = study_id(now)
+    tasks = tasks_of(name, hosts, reference=policy.reference, batch=policy.batch, seed=policy.seed)
+    run = FleetRun(
+        name=name, created=now.isoformat(timespec="seconds"), words=tuple(words), tasks=tasks, virtune=virtune,
+        at_once=policy.at_once, shares=policy.shares, reference=policy.reference,
+    )  # fmt: skip
+    RUNS.keep(run)
+    return run
+
+
+class OpenTasks:
+    """Which tasks of a run may still run on their hosts: noted here before each begins, and when its end was seen.
+
+    So `--again` knows of a host that gives no answer whether it may still load what it shares with others.
+    """
+
+    def __init__(self, run: FleetRun) -> None:
+        self._path = RUNS.place / f"{run.name}.open"
+        self._names: set[str] = set()
+        self._begun: set[str] = set()
+        self._whole = True
+        with contextlib.suppress(OSError):
+            # what a crash of this host left of a line names no task, and the next line must not be joined to it
+            text = self._path.read_text(errors="replace")
+            self._whole = not text or text.endswith("\n")
+            for line in text.splitlines():
+                self._note(line)
+
+    def __contains__(self, task: FleetTask) -> bool:
+        return task.name in self._names
+
+    def is_new(self, task: FleetTask) -> bool:
+        """Whether a task never began."""
+        return task.name not in self._begun
+
+    def begins(self, task: FleetTask) -> None:
+        """Note that a task begins. Raises PreconditionError where that cannot be kept."""
+        try:
+            self._keep(f"+{task.name}")
+        except OSError as error:
+            raise PreconditionError(f"cannot write {self._path}: {(error.strerror or '').lower()}") from None
+
+    def ended(self, task: FleetTask) -> None:
+        """Note that the end of a task was seen; where that cannot be kept, a later call asks its host once more."""
+        with contextlib.suppress(OSError):
+            self._keep(f"-{task.name}")
+
+    def _keep(self, line: str) -> None:
+        with self._path.open("a") as file:
+            file.write(f"{line}\n" if self._whole else f"\n{line}\n")
+        self._whole = True
+        self._note(line)
+
+    def _note(self, line: str) -> None:
+        self._begun.add(line[1:])
+        (self._names.add if line.startswith("+") else self._names.discard)(line[1:])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetFleet:
+    """A run whose hosts were asked: its tasks with the time that each expects, and the hosts that cannot run it."""
+
+    run: FleetRun
+    refused: Mapping[str, TaskProgress]
+
+    @property
+    def refused_tasks(self) -> Mapping[str, TaskProgress]:
+        """What is known of the tasks of those hosts, by their names."""
+        return {one.name: self.refused[one.host.name] for one in self.run.tasks if one.host.name in self.refused}
+
+
+def meet(run: FleetRun, access: FleetAccess) -> MetFleet:
+    """Tell hosts apart, since one by two names would be measured twice at once, and let each plan its study: what it
+    cannot run is known before any host is measured, and how long it takes. What began earlier is not planned again.
+    """
+    noted = OpenTasks(run)
+    new = {task.host.name: task for task in run.tasks if noted.is_new(task)}
+
+    def planned(ready: Ready) -> TaskProgress | None:
+        task = new.get(ready.connection.host.name)
+        if task is None:
+            return None
+        words = (ready.virtune, "fleet", "here", task.name, "--estimate", "--", *run.words)
+        done = ready.connection.run(words, timeout_seconds=access.timeout_seconds, most_bytes=LINE_MAX)
+        return progress_in(done.stdout)
+
+    refused, seconds = {}, {}
+    for one in ask_each(list({task.host.name: task.host for task in run.tasks}.values()), access, planned):
+        if isinstance(one, Unreached):
+            refused[one.host.name] = TaskProgress(state=TaskState.FAILED, said=one.because, hint=one.hint or "")
+        elif one[2] is not None and one[2].state is TaskState.FAILED:
+            refused[one[0].name] = one[2]
+        elif one[2] is not None:
+            seconds[one[0].name] = one[2].left_seconds
+    if seconds:
+        tasks = (replace(one, expected_seconds=seconds.get(one.host.name, one.expected_seconds)) for one in run.tasks)
+        run = replace(run, tasks=tuple(tasks))
+        RUNS.keep(run)
+    return MetFleet(run=run, refused=refused)
+
+
+def left_seconds(run: FleetRun, found: Mapping[str, TaskProgress]) -> float | None:
+    """Return the expected time until all hosts are measured; None where no host has said how long it takes.
+
+    A task that has not begun takes as long as its host said, else as those that run are expected to, from begin to
+    end.
+    """
+    running = {name: one for name, one in found.items() if one.state is TaskState.RUNNING}
+    left = {name: one.left_seconds for name, one in running.items() if one.left_seconds is not None}
+    whole = [seconds * running[name].total / (running[name].total - running[name].done)
+             for name, seconds in left.items() if running[name].total > running[name].done]  # fmt: skip
+    usual = fmean(whole) if whole else None
+    for task in run.tasks:
+        seconds = usual if task.expected_seconds is None else task.expected_seconds
+        if seconds is not None and (task.name not in found or found[task.name].state is TaskState.WAITING):
+            left[task.name] = seconds
+    return whole_seconds(run.tasks, left, running, at_once=run.at_once, shares=run.shares) if left else None
+
 
 _TICK_SECONDS = 0.1
 _AGAIN_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
@@ -250,3 +451,61 @@ def states_of(run: FleetRun, access: FleetAccess, *, stop: bool = False) -> Mapp
 
 def _hosts(tasks: Sequence[FleetTask]) -> list[FleetHost]:
     return list({task.host.name: task.host for task in tasks}.values())
+
+
+_TOLD = (TaskState.RUNNING, TaskState.FINISHED, TaskState.FAILED)
+"""States of tasks that are followed or over: these hosts are not asked again."""
+
+
+def watched(run: FleetRun, access: FleetAccess, *, seconds: float) -> Iterator[Mapping[str, TaskProgress]]:
+    """Yield how far the tasks of a run are, by their names, so often, until none of them runs.
+
+    A task that runs is followed over one connection, since each new look would connect and start a Python on a host
+    that is being measured. The others are asked each time, but for those that are over.
+    """
+    # the warden goes first: without their connections the threads end
+    with ThreadPoolExecutor(max_workers=max(1, len(run.tasks))) as pool, Warden("fleet") as warden:
+        watch = _Watch(access=access, warden=warden)
+        try:
+            watch.found.update(states_of(run, access))
+            following: dict[str, Future[None]] = {}
+            while True:
+                yield dict(watch.found)
+                running = [one for one in run.tasks if watch.found[one.name].state is TaskState.RUNNING]
+                if not running:
+                    return
+                for task in running:
+                    if task.name not in following or following[task.name].done():
+                        following[task.name] = pool.submit(watch.follow, task)
+                watch.ending.wait(seconds)
+                rest = tuple(one for one in run.tasks if watch.found[one.name].state not in _TOLD)
+                if rest:
+                    watch.found.update(states_of(replace(run, tasks=rest), access))
+        finally:
+            watch.ending.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Watch:
+    """Follows tasks, each in a thread of its own."""
+
+    access: FleetAccess
+    warden: Warden
+    found: dict[str, TaskProgress] = field(default_factory=dict)
+    ending: Flag = field(default_factory=Flag)
+    numbers: Iterator[int] = field(default_factory=count)
+
+    def follow(self, task: FleetTask) -> None:
+        """Note what a task says until it no longer runs, or its host is lost."""
+        name = f"w{next(self.numbers)}"
+        seconds = self.access.connect_seconds
+        try:
+            with connected(self.warden, task.host, name=name, connect_seconds=seconds) as connection:
+                ready = ready_on(connection, self.access)
+                words = connection.command((ready.virtune, "fleet", "here", task.name, "--follow"))
+                with self.warden.running(words, name=f"{name}f") as child:
+                    for said in said_lines(child, self.ending):
+                        self.found[task.name] = said
+        except VirtuneError as error:
+            self.found[task.name] = TaskProgress(state=TaskState.LOST, said=error.message, hint=error.hint or "")

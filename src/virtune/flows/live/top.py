@@ -1,13 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watch the disks of this host's running VMs: sample after sample, nothing added and nothing changed."""
+"""Watch the disks of this host's running VMs: sample after sample, nothing added and nothing changed.
+
+A recording has JSON lines. The first says what it is, a line with `vms` which VMs run from there on, and every other
+line is a sample: QEMU's counters, the virtqueues, and the kernel's counters as they were read.
+"""
 
 import contextlib
+import dataclasses
+import errno
+import json
+import os
+import stat
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from types import TracebackType
+from typing import Annotated, Any, Self, overload
 
+from pydantic import Field, TypeAdapter, ValidationError
+
+from virtune import __version__
 from virtune.analyse.layers.frame import not_watched, rings_moved
 from virtune.analyse.trial.counters import read_counters
 from virtune.bench.counters import Sampler
@@ -15,8 +28,8 @@ from virtune.bench.live.domain import LiveDomains, LiveSource
 from virtune.bench.live.monitor import LiveMonitor, LiveMonitors, monitored
 from virtune.bench.live.rings import RingReader, RingWatch
 from virtune.bench.qmp import event_loop
-from virtune.flows.live.diagnose_live import with_devices
-from virtune.model.errors import PreconditionError
+from virtune.flows.live.diagnose import with_devices
+from virtune.model.errors import PreconditionError, StoreError, VirtuneError
 from virtune.model.live import DiskCount, LiveSample, LiveVm, RingCount
 from virtune.virsh import KeptVirsh
 
@@ -157,3 +170,248 @@ def _by_vm(counts: Mapping[tuple[str, str], tuple[RingCount, ...]]) -> dict[str,
     for (vm, disk), rings in counts.items():
         found.setdefault(vm, {})[disk] = rings
     return found
+
+
+RECORDING = "virtune/top-recording/1"
+
+_COUNTER_MAX = 2**64
+
+_VMS = b'{"vms":'
+"""How a line begins that says which VMs run."""
+
+_Natural = Annotated[int, Field(ge=0, strict=True)]
+_Real = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Count = tuple[_Natural | None, ...]
+_Ring = tuple[_Real, ...]
+"""The values of a count in the order of its fields; those that came later are missing in older recordings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Header:
+    schema: str
+    kernel: dict[str, Any]
+    virtune: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RunningVms:
+    """Which VMs run from a line of a recording on, and what cannot be seen of them."""
+
+    vms: tuple[LiveVm, ...]
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    kernel: dict[str, Any]
+    counts: dict[str, dict[str, _Count]] = field(default_factory=dict)
+    rings: dict[str, dict[str, tuple[_Ring, ...]]] = field(default_factory=dict)
+
+
+_read_header = TypeAdapter(_Header).validate_json
+_read_vms = TypeAdapter(_RunningVms).validate_json
+_read_line = TypeAdapter(_Line).validate_json
+_read_count = TypeAdapter(DiskCount).validate_python
+_read_ring = TypeAdapter(RingCount).validate_python
+
+_LINE_MAX = 64 * 1024**2
+"""A sample of a thousand disks takes less than a megabyte."""
+
+
+class Recorder:
+    """Writes samples to a new file. Use as a context manager; what is written is complete after every sample."""
+
+    def __init__(self, path: Path, header: bytes) -> None:
+        """Raises PreconditionError when it exists or cannot be written. `header` is of the kernel's counters."""
+        self._path = path
+        try:
+            self._file = path.open("xb", buffering=0)
+        except FileExistsError:
+            hint = "a recording replaces nothing: name another file"
+            raise PreconditionError(f"{path} exists", hint=hint) from None
+        except OSError as error:
+            raise PreconditionError(f"cannot write {path}: {error.strerror}") from None
+        self._running: _RunningVms | None = None
+        self._write(_header_line(header))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def add(self, sample: LiveSample) -> None:
+        """Append a sample; raises PreconditionError when it cannot be written."""
+        running = _RunningVms(vms=sample.vms, missing=sample.missing)
+        if running != self._running:
+            self._write(_vms_line(sample))
+            self._running = running
+        self._write(_sample_line(sample))
+
+    def _write(self, line: bytes) -> None:
+        try:
+            left = memoryview(line)
+            while left:
+                left = left[self._file.write(left) or 0 :]
+        except OSError as error:
+            raise PreconditionError(f"cannot write {self._path}: {error.strerror}") from None
+
+
+class Recording(Sequence[LiveSample]):
+    """The samples of a recording, read when they are asked for. A last line without an end is left out: the recording
+    was killed. Use as a context manager.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises PreconditionError when the file cannot be read, StoreError when it is no recording."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                os.close(descriptor)
+                raise OSError(errno.EINVAL, "not a regular file")  # noqa: TRY301 - one sentence for both
+        except OSError as error:
+            raise PreconditionError(f"cannot read {path}: {error.strerror}") from None
+        self._file = os.fdopen(descriptor, "rb")
+        try:
+            self._header = _header_of(self._line())
+            self._places = list(self._index())
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, index: int) -> LiveSample: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[LiveSample]: ...
+
+    def __getitem__(self, index: int | slice) -> LiveSample | Sequence[LiveSample]:
+        """Return a sample, or several; raises StoreError when its line is damaged."""
+        if isinstance(index, slice):
+            return [self[one] for one in range(*index.indices(len(self)))]
+        place, number, running = self._places[index]
+        self._file.seek(place)
+        return _sample_of(self._header, self._line(), number, running)
+
+    def _index(self) -> "list[tuple[int, int, _RunningVms]]":
+        """Return the place and number of each sample's line, and the VMs that ran."""
+        found: list[tuple[int, int, _RunningVms]] = []
+        running, number = _RunningVms(vms=()), 1
+        while True:
+            place, number = self._file.tell(), number + 1
+            line = self._line()
+            if not line.endswith(b"\n"):
+                return found
+            if line.startswith(_VMS):
+                running = _vms_of(line, number)
+            else:
+                found.append((place, number, running))
+
+    def _line(self) -> bytes:
+        line = self._file.readline(_LINE_MAX)
+        if len(line) == _LINE_MAX:
+            raise StoreError("this is no recording of `virtune top`: it has a line without end")
+        return line
+
+
+def _header_line(kernel: bytes) -> bytes:
+    """Return the first line of a recording; `kernel` is the first line of the kernel's counters."""
+    return _written({"schema": RECORDING, "virtune": __version__, "kernel": json.loads(kernel)})
+
+
+def _vms_line(sample: LiveSample) -> bytes:
+    """Return the line that says which VMs run."""
+    return _written({"vms": [dataclasses.asdict(one) for one in sample.vms], "missing": sample.missing})
+
+
+def _sample_line(sample: LiveSample) -> bytes:
+    """Return the line of a sample."""
+    counts = {vm: {disk: _values(one) for disk, one in disks.items()} for vm, disks in sample.counts.items()}
+    rings = {
+        vm: {disk: [_values(one) for one in some] for disk, some in disks.items()}
+        for vm, disks in sample.rings.items()
+    }
+    head = json.dumps({"counts": counts, "rings": rings}, separators=(",", ":")).encode()
+    return head[:-1] + b',"kernel":' + sample.kernel.rstrip() + b"}\n"
+
+
+def _header_of(line: bytes) -> bytes:
+    """Return the first line of the kernel's counters, by the first line of a recording; raises StoreError."""
+    try:
+        found = _read_header(line)
+    except (ValidationError, ValueError):
+        raise StoreError(
+            "this is no recording of `virtune top`", hint="`virtune top --record FILE` makes one"
+        ) from None
+    if found.schema != RECORDING:
+        raise StoreError(f"this is a file of the kind {found.schema[:60]!r}, not {RECORDING!r}")
+    return _written(found.kernel)
+
+
+def _vms_of(line: bytes, number: int) -> _RunningVms:
+    """Read a line that says which VMs run; raises StoreError with its number."""
+    try:
+        return _read_vms(line)
+    except (ValidationError, ValueError):
+        raise StoreError(f"the recording is damaged: line {number} does not say which VMs run") from None
+
+
+def _sample_of(header: bytes, line: bytes, number: int, running: _RunningVms) -> LiveSample:
+    """Read a sample; `header` is of the kernel's counters. Raises StoreError with the number of its line."""
+    try:
+        found = _read_line(line)
+        _require_counters([found.kernel, found.counts, found.rings])
+        kernel = _written(found.kernel)
+        return LiveSample(
+            kernel=kernel,
+            host=read_counters(header + kernel).samples[0],
+            vms=running.vms,
+            counts={
+                vm: {disk: _read_count(_named(DiskCount, values)) for disk, values in disks.items()}
+                for vm, disks in found.counts.items()
+            },
+            rings={
+                vm: {disk: tuple(_read_ring(_named(RingCount, one)) for one in some) for disk, some in disks.items()}
+                for vm, disks in found.rings.items()
+            },
+            missing=running.missing,
+        )
+    except (ValidationError, ValueError, VirtuneError):
+        raise StoreError(f"the recording is damaged: line {number} is no sample") from None
+
+
+def _require_counters(value: object) -> None:
+    """Raise ValueError for a number that no counter of the kernel or QEMU, of 64 bits, can be."""
+    if isinstance(value, int | float):
+        if not -_COUNTER_MAX <= value <= _COUNTER_MAX:
+            raise ValueError(f"{value} is no counter")
+    elif isinstance(value, Mapping):
+        _require_counters(list(value.values()))
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for one in value:
+            _require_counters(one)
+
+
+def _named(kind: type[DiskCount] | type[RingCount], values: Sequence[float | None]) -> dict[str, float | None]:
+    return dict(zip((one.name for one in dataclasses.fields(kind)), values, strict=True))
+
+
+def _values(one: DiskCount | RingCount) -> list[Any]:
+    return [getattr(one, name.name) for name in dataclasses.fields(one)]
+
+
+def _written(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"

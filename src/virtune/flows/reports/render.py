@@ -1,20 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The winner of a search as configuration text: QEMU's command line, libvirt's disk element.
+"""The JSON document of a study, and the winner of a search as text: QEMU's command line, libvirt's disk element.
 
 What a text says is not kept in a list that somebody must remember to extend: each of the winner's settings is taken
 away in turn, and one whose absence changes no line is named beside the lines, with the reason.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from virtune.analyse.study.summarise import summarise
 from virtune.dialects.libvirt import words as libvirt_words
 from virtune.dialects.libvirt.disk import DiskXml, disk_xml
 from virtune.dialects.qemu.guest import guest_arguments, guest_command_line, image_line, machine_arguments
+from virtune.flows.run.check import fitness
+from virtune.flows.run.sweep import sweep_of
+from virtune.flows.run.tune import tuning_of
+from virtune.flows.stored.show import by_todays_method
+from virtune.model.evidence import StudyRecord
 from virtune.model.knob import Choice, Knob, Number, Size, Switch
 from virtune.model.knobs import TURNED
 from virtune.model.stack import Stack, setting_of, with_setting
+from virtune.model.study import StudyKind
 from virtune.model.tuning import Tuning
+from virtune.report.json.host import check_document
+from virtune.report.json.result import result_document, sweep_document
+from virtune.report.json.tune import TuneDocument, tuning_document
+from virtune.store.store import Store
 
 IMAGE = "/path/to/disk.img"
 """A placeholder for the user's image: the measured one was a scratch image."""
@@ -133,3 +144,29 @@ def _other(knob: Knob, value: str | int | bool | None) -> Iterator[str | int | b
             yield not value
         case Number() | Size() if isinstance(value, int):
             yield value + 1
+
+
+def study_document(store: Store, name: str) -> Mapping[str, object]:
+    """Return what `virtune show NAME --json` writes."""
+    return record_document(store, by_todays_method(store, name))
+
+
+def record_document(store: Store, record: StudyRecord) -> Mapping[str, object]:
+    """Return the document of a study that was read, with its figures by today's method."""
+    match record.study.kind:
+        case StudyKind.TUNE:
+            known = tuning_of(store, record)
+            return search_document(known, spelled(known), record.facts)
+        case StudyKind.SWEEP:
+            return sweep_document(sweep_of(store, record), summarise(record), facts=record.facts)
+        case StudyKind.CHECK:
+            return check_document(fitness(record))
+        case _:
+            return result_document(summarise(record), record)
+
+
+def search_document(known: Tuning, words: Sequence[Spelled], facts: str) -> TuneDocument:
+    """Return the document of a search, with the lines that put its winner to use."""
+    texts = {one.program: one.text for one in words if one.text}
+    notes = {one.program: one.notes for one in words if one.notes}
+    return tuning_document(known, facts=facts, spelled=texts, spelled_notes=notes)

@@ -1,34 +1,173 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A study as one HTML file with its charts, as single charts, or as their specifications."""
+"""A study as one HTML file with its charts, as single charts or their specifications, beside published figures."""
 
+import base64
 import contextlib
+import hashlib
 import importlib.util
 import json
 import os
 import resource
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
 
 from virtune.analyse.study.summarise import summarise
 from virtune.analyse.study.thresholds import looked_back
-from virtune.flows.reports.interactive import live_parts
-from virtune.flows.reports.published import published_study
-from virtune.flows.reports.single_operations import single_operations
+from virtune.analyse.trial.usage import operation_times
 from virtune.flows.stored.show import by_todays_method
-from virtune.model.errors import MissingToolError, PreconditionError
-from virtune.model.evidence import StudyRecord
+from virtune.model.errors import MissingToolError, PreconditionError, UsageError
+from virtune.model.evidence import EACH_OPERATION, StudyRecord, TrialRecord
+from virtune.model.published import PublishedFigure, PublishedStudy, ServiceLevel
+from virtune.model.remark import PERIODIC
 from virtune.model.result import Result
 from virtune.model.study import StudyKind
-from virtune.model.text import printable
+from virtune.model.text import did_you_mean, printable, quoted
 from virtune.report.charts import charts_of, labelled
 from virtune.report.charts.chart import Chart, standing_alone
+from virtune.report.charts.extents import each_operation
 from virtune.report.html.other_pages import check_page, search_page, sweep_page
 from virtune.report.html.page import ReportPage, page_of
 from virtune.report.pages.study import host_line
 from virtune.store.store import Store
+
+_DRAW = """
+const how = {mode: 'vega-lite', ast: true, actions: false, renderer: 'svg', logLevel: 1};
+for (const [name, spec] of Object.entries(JSON.parse(document.getElementById('picture-data').text))) {
+  const place = document.getElementById(name).querySelector('.drawing');
+  const still = place.innerHTML;
+  vegaEmbed(place, spec, how).catch(error => {
+    place.innerHTML = still;  // the picture as it was printed says the same
+    console.error(name, error);
+  });
+}
+"""
+"""`ast` lets Vega work without `eval`, which the page's policy forbids."""
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The parts of a page with live pictures: specifications as JSON, the script, and its hash as a policy has it."""
+
+    data: str
+    script: str
+    policy: str
+
+
+def live_parts(charts: Sequence[Chart]) -> Live:
+    """Return the parts for these pictures; nothing in them can end the element that holds them."""
+    import vl_convert
+
+    specs = {chart.name: with_tools(chart.spec) for chart in charts}
+    script = vl_convert.javascript_bundle(f"(() => {{{_DRAW}}})();")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return Live(data=json.dumps(specs).replace("<", "\\u003c"), script=script, policy=f"'sha256-{digest}'")
+
+
+def with_tools(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a specification whose marks tell their numbers, and whose curves can be zoomed and moved."""
+    config = spec.get("config", {})
+    spec = {key: value for key, value in spec.items() if key != "$schema"}  # the script may have a later one
+    found = {**spec, "config": {**config, "mark": {**config.get("mark", {}), "tooltip": {"content": "data"}}}}
+    layers = list(spec.get("layer", ()))
+    for place, layer in enumerate(layers):
+        kind = layer["mark"]["type"] if isinstance(layer["mark"], dict) else layer["mark"]
+        if kind == "line" and "data" not in layer:
+            layers[place] = {**layer, "params": [{"name": "zoom", "select": "interval", "bind": "scales"}]}
+            return {**found, "layer": layers}
+    return found
+
+
+_PLACE = Path(__file__).parents[2] / "published"
+
+_Row = TypeVar("_Row")
+
+
+@cache
+def figures() -> tuple[PublishedFigure, ...]:
+    """Return every published comparison."""
+    return _rows("figures.toml", "figure", PublishedFigure)
+
+
+def published_study(name: str) -> PublishedStudy | None:
+    """Return the published results of a built-in study's authors; None for any other name."""
+    found = _rows("studies.toml", "study", PublishedStudy)
+    return next((one for one in found if one.name == name), None)
+
+
+@cache
+def service_levels() -> tuple[ServiceLevel, ...]:
+    """Return every published service level."""
+    return _rows("service_levels.toml", "level", ServiceLevel)
+
+
+def conditions_of(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the conditions, with the names of service levels replaced by their conditions.
+
+    Raises UsageError for a single word that is no service level.
+    """
+    levels = {one.name: one.conditions for one in service_levels()}
+    found: list[str] = []
+    for word in words:
+        name = word.strip().lower()
+        if name in levels:
+            found += [one for one in levels[name] if one not in found]
+        elif name and all(part.isalnum() for part in name.split("-")) and not any(sign in word for sign in "<>=%"):
+            hint = (
+                did_you_mean(name, levels)
+                or f"a condition such as `latency.p99 > 2ms`, or one of {', '.join(levels)}"
+            )
+            raise UsageError(f"not a condition: {quoted(word)}", hint=hint)
+        else:
+            found.append(word)
+    return tuple(found)
+
+
+def _rows(file: str, key: str, kind: type[_Row]) -> tuple[_Row, ...]:
+    content: dict[str, Any] = tomllib.loads((_PLACE / file).read_text(encoding="utf-8"))
+    return TypeAdapter(tuple[kind, ...]).validate_python(content[key])  # type: ignore[valid-type]
+
+
+_PICTURES_MAX = 4
+"""Of a study with many workloads: the first, and those with the most trials in which a period was found."""
+
+
+def single_operations(store: Store, record: StudyRecord) -> Iterator[Chart]:
+    """Yield a picture of every I/O of a trial of each arm, for some of the workloads whose I/Os were logged."""
+    study = record.study
+    names = [one.name for one in study.compared if one.recorded]
+    counts = {name: sum(_periodic(one) for one in record.trials if one.trial.workload == name) for name in names}
+    most = sorted((name for name in names[1:] if counts[name]), key=lambda name: -counts[name])
+    for name in [*names[:1], *most][:_PICTURES_MAX]:
+        series = {arm.name: _series(store, record, arm.name, name) for arm in study.arms}
+        made = each_operation(study, name, series)
+        if made is not None:
+            yield made
+
+
+def _series(store: Store, record: StudyRecord, arm: str, workload: str) -> tuple[int, ...]:
+    """Return the times of the I/Os of one trial: the first in which a period was found, else the first measured."""
+    mine = [
+        one for one in record.trials
+        if (one.trial.arm, one.trial.workload) == (arm, workload) and one.measurement is not None
+    ]  # fmt: skip
+    chosen = next((one for one in mine if _periodic(one)), mine[0] if mine else None)
+    if chosen is None:
+        return ()
+    captures = store.captures(record.study.id, chosen.trial.number, attempt=chosen.attempt)
+    return next((operation_times(one.content) for one in captures if one.name == EACH_OPERATION), ())
+
+
+def _periodic(one: TrialRecord) -> bool:
+    return one.measurement is not None and any(remark.id == PERIODIC.id for remark in one.measurement.remarks)
+
 
 _TEMPLATE = Path(__file__).parents[2] / "report" / "html" / "page.html"
 

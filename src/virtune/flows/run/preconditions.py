@@ -1,25 +1,214 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The preconditions of a study, checked before anything is created: programs, a guest, and a target that may be
-loaded.
+"""The preconditions of a study, checked before anything is created: programs, a guest, a target that may be loaded.
+
+All arms of a study that hands a drive to a guest load that drive: it is the target, and what is refused of a target
+is refused of it.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from virtune import shell
+from virtune.bench.appliance.build import (
+    Appliance,
+    Chosen,
+    appliance_for,
+    appliances,
+    choose,
+    chosen,
+    look_alikes,
+    remove,
+    remove_halves,
+)
+from virtune.bench.appliance.sources import find_sources
 from virtune.bench.permission import Held, admit
+from virtune.bench.qemu.accelerator import Accelerator, accelerator_for
+from virtune.bench.qemu.machine import running
 from virtune.bench.rbd import PROGRAM as RBD
 from virtune.bench.scratch import FILESYSTEM_PROGRAMS, find_maker
-from virtune.flows.run.appliance import ready_appliance
-from virtune.flows.run.passed import require_given
-from virtune.model.errors import MissingToolError, PreconditionError, RefusedTargetError, RigError
-from virtune.model.event import Event, Noticed
-from virtune.model.stack import WRITABLE
-from virtune.model.study import Study
+from virtune.model.errors import MissingToolError, PlanError, PreconditionError, RefusedTargetError, RigError
+from virtune.model.event import Event, Noticed, StepEnded, StepStarted
+from virtune.model.rig import PASSED_KNOB
+from virtune.model.stack import PASSED_TARGET, WRITABLE
+from virtune.model.study import Arm, Study
+from virtune.model.study_options import ChosenOption, Provenance
 from virtune.plan.guests import system_words
 from virtune.probe.access import why_exchangeable
+
+_AGENT_SECONDS = 20.0
+"""It answers within a second after the guest's own agent, under emulation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """An appliance, whether it was built now, and the accelerator of guests on this host. Its agent, if it has one,
+    answered in a test.
+    """
+
+    appliance: Appliance
+    made: bool
+    accelerator: Accelerator
+
+
+def build(*, kernel: Path | None, modules: Path | None, agent: bool) -> Built:
+    """Build the appliance unless there is one of the same content, and test again whether it boots on KVM.
+
+    The rig boots it from then on, or a rebuild of it after its sources have changed. Raises GuestError when its guest
+    agent, if requested, does not answer.
+    """
+    cache = shell.cache_directory()
+    sources = find_sources(cache / "packages", kernel=kernel, modules=modules, agent=agent)
+    appliance, made = appliance_for(sources, cache / "appliances")
+    with shell.Warden("appliance") as warden:
+        accelerator = accelerator_for(appliance, warden, cache, again=True)
+        if agent:
+            with running(appliance, warden, kvm=accelerator.kvm) as vm:
+                if vm.agent is not None:
+                    vm.agent.ping(timeout_seconds=_AGENT_SECONDS)
+    choose(cache, Chosen(kernel=kernel, modules=modules, agent=agent, key=appliance.key))
+    return Built(appliance=appliance, made=made, accelerator=accelerator)
+
+
+def ready_appliance(say: Callable[[Event], None]) -> None:
+    """Build the appliance if there is none yet, and report it: the first time packages are downloaded."""
+    what = "getting the guest ready"
+    say(StepStarted(what=what))
+    # the rig imports QMP and its event loop, which only booting a guest needs
+    from virtune.bench.qemu import rig
+
+    rig.ready_appliance()
+    say(StepEnded(what=what))
+
+
+def kept() -> list[Appliance]:
+    """Return the stored appliances, oldest first."""
+    return appliances(shell.cache_directory() / "appliances")
+
+
+def booted() -> str:
+    """Return the key of the appliance that the rig boots, empty if there is none yet."""
+    return chosen(shell.cache_directory()).key
+
+
+def remove_kept(keys: frozenset[str]) -> list[str]:
+    """Remove the appliances with these keys, or all without keys; raises PreconditionError for a missing one."""
+    unknown = keys - {one.key for one in kept()}
+    if unknown:
+        raise PreconditionError(f"there is no appliance {min(unknown)}", hint="`virtune appliance list` shows them")
+    return remove(shell.cache_directory() / "appliances", keys or None)
+
+
+def clean_halves() -> list[str]:
+    """Remove the remains of killed builds; returns what was removed, in words."""
+    return [f"half an appliance {path}" for path in remove_halves(shell.cache_directory() / "appliances")]
+
+
+def strange_guests() -> list[str]:
+    """Return what lies in the cache among guests and was not proven to be virtune's, in words."""
+    return look_alikes(shell.cache_directory() / "appliances")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """The arms of a study with the address of their drive, and the target that it is. `left_out` says which arms were
+    left out, and why.
+    """
+
+    arms: tuple[Arm, ...]
+    target: Path | None
+    left_out: str | None = None
+
+    @property
+    def options(self) -> tuple[ChosenOption, ...]:
+        """What is recorded with the study of arms that were left out."""
+        if self.left_out is None:
+            return ()
+        return (ChosenOption(name=PASSED_KNOB, value=self.left_out, source=Provenance.DEFAULT),)
+
+
+def with_drive(arms: Sequence[Arm], target: Path | None, *, builtin: bool) -> Given:
+    """Find the drive of the arms whose guest drives one itself. In a built-in study such arms are left out where this
+    host cannot hand over the target.
+
+    Raises PlanError for arms with several drives, or another one than the target; PreconditionError with the reason
+    when this host cannot hand it over.
+    """
+    asked = {arm.stack.device.vfio_pci for arm in arms} - {None}
+    simulated = not all(arm.stack.kind.measures for arm in arms)
+    if not asked or (simulated and not builtin):
+        return Given(arms=tuple(arms), target=target)
+    try:
+        address, node = _drive(asked, target, simulated=simulated)
+    except (RigError, PlanError) as error:
+        gone = ", ".join(arm.name for arm in arms if arm.stack.device.vfio_pci is not None)
+        if isinstance(error, PlanError) and not builtin:
+            raise
+        if not builtin:
+            raise PreconditionError(f"arm {gone!r} cannot be here: {error.message}", hint=error.hint) from None
+        rest = tuple(arm for arm in arms if arm.stack.device.vfio_pci is None)
+        return Given(arms=rest, target=target, left_out=f"{gone} is left out: {error.message}")
+    return Given(arms=tuple(_with_address(arm, address) for arm in arms), target=target or node)
+
+
+def bring_back(study: Study) -> None:
+    """Give back the drives that killed runs left with a guest, for a study that hands one over."""
+    if any(arm.stack.device.vfio_pci is not None for arm in study.arms):
+        from virtune.bench.qemu.passthrough import recover
+
+        recover()
+
+
+def require_given(study: Study, *, allow_in_use: bool) -> None:
+    """Raise RefusedTargetError where the drive that a study hands over may not be taken from this host; nothing for
+    a study without one.
+    """
+    address = next((found for arm in study.arms if (found := arm.stack.device.vfio_pci) is not None), None)
+    if address is None:
+        return
+    from virtune.bench.qemu.passthrough import address_of, drive_at, recover, require_free
+
+    recover()
+    try:
+        if study.target is None or address_of(Path(study.target)) != address:
+            raise RefusedTargetError(f"{study.target} is not the disk {address}, which its guests are to drive")
+        require_free(drive_at(address), allow_in_use=allow_in_use)
+    except RigError as error:
+        raise PreconditionError(error.message, hint=error.hint) from None
+
+
+def _drive(asked: set[str | None], target: Path | None, *, simulated: bool) -> tuple[str, Path]:
+    """Return the address and the node of the only drive that is asked for; a simulation has none."""
+    if simulated:
+        raise RigError("a simulation has no drives")
+    from virtune.bench.qemu.passthrough import address_of, drive_at, recover
+
+    recover()
+    if PASSED_TARGET in asked and target is None:
+        raise PlanError(
+            f"{PASSED_KNOB}={PASSED_TARGET} is the drive of --target, and there is no --target",
+            hint="`--target /dev/NAME`, an NVMe drive that this host does not use",
+        )
+    addresses = {word for word in asked if word is not None and word != PASSED_TARGET}
+    if PASSED_TARGET in asked or (target is not None and addresses):
+        own = drive_at(address_of(target or Path()))
+        if addresses - {own.address}:
+            raise PlanError(f"{PASSED_KNOB} is {min(addresses)}, and --target is the drive {own.address}")
+        return own.address, Path(own.node)
+    if len(addresses) > 1:
+        raise PlanError(f"the arms have several drives: {', '.join(sorted(addresses))}", hint="compare two studies")
+    drive = drive_at(addresses.pop())
+    return drive.address, Path(drive.node)
+
+
+def _with_address(arm: Arm, address: str) -> Arm:
+    """Return an arm with the address of its drive where it has the word for the target's."""
+    if arm.stack.device.vfio_pci != PASSED_TARGET:
+        return arm
+    stack = replace(arm.stack, device=replace(arm.stack.device, vfio_pci=address))
+    said = tuple((name, address if name == PASSED_KNOB else value) for name, value in arm.settings)
+    return replace(arm, stack=stack, settings=said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,27 +20,33 @@ from virtune.bench.port import Surroundings
 from virtune.bench.rbd import rbd_images
 from virtune.bench.rigs import session
 from virtune.bench.scratch import Scratch
-from virtune.flows.run.attempt import Attempts, still_to_run, summary_of
-from virtune.flows.run.come_up import all_come_up, check_data_again
-from virtune.flows.run.first_read import read_first
-from virtune.flows.run.pace import (
+from virtune.flows.run.preconditions import Leave, admitted, require_programs
+from virtune.flows.run.prepare import (
+    all_come_up,
+    begun,
+    check_data_again,
+    ready_domains,
+    require_same_images,
+    resumed,
+    simulated_tools,
+    spread_images,
+)
+from virtune.flows.run.trial import (
+    Attempts,
     Pace,
+    Tools,
     all_seconds,
     host_is_busy,
+    images_for,
     place_of,
+    read_first,
     rounds_at_most,
     scratch_stacks,
     seconds_left,
+    still_to_run,
+    summary_of,
 )
-from virtune.flows.run.preconditions import Leave, admitted, require_programs
-from virtune.flows.run.simulated_study import simulated_tools
-from virtune.flows.run.spread_images import spread_images
-from virtune.flows.run.study_domains import ready_domains
-from virtune.flows.run.study_images import begun, require_same_images, resumed
-from virtune.flows.run.trial import Tools, images_for
-from virtune.flows.stored.seen_costs import seen_costs
-from virtune.flows.stored.show import by_todays_method
-from virtune.flows.stored.study_id import study_id
+from virtune.flows.stored.show import by_todays_method, seen_costs, study_id
 from virtune.model.errors import (
     Interrupted,
     MissingToolError,

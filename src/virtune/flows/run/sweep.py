@@ -6,15 +6,21 @@ from dataclasses import replace
 
 from virtune.analyse.search.sweep import swept
 from virtune.analyse.study.verdicts import require_measured
-from virtune.flows.run.attempt import Attempts, still_to_run, summary_of
-from virtune.flows.run.pace import Pace, before_seconds, host_is_busy, place_of
 from virtune.flows.run.preconditions import Leave
+from virtune.flows.run.prepare import begun, require_same_images, resumed
 from virtune.flows.run.question import Question, study_for
 from virtune.flows.run.study import loaded, prepared
-from virtune.flows.run.study_images import begun, require_same_images, resumed
-from virtune.flows.run.trial import Tools
-from virtune.flows.stored.seen_costs import seen_costs
-from virtune.flows.stored.show import by_todays_method
+from virtune.flows.run.trial import (
+    Attempts,
+    Pace,
+    Tools,
+    before_seconds,
+    host_is_busy,
+    place_of,
+    still_to_run,
+    summary_of,
+)
+from virtune.flows.stored.show import by_todays_method, seen_costs
 from virtune.model.errors import Interrupted, StoreError
 from virtune.model.event import Event, StudyPlanned, StudyStarted, TrialEnded, TrialStarted
 from virtune.model.evidence import StudyRecord

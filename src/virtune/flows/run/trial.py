@@ -1,27 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run one trial: bring a stack up, verify it, load and watch it, take it down, and return the evidence."""
+"""Run one trial: bring a stack up, verify it, load and watch it, take it down, and return the evidence.
+
+A failed or invalid attempt is repeated at once, and a ramp that was too short is lengthened. All decisions depend on
+the stored attempts only, so an interrupted study resumes without a difference.
+"""
 
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean
 
 from virtune.analyse.trial.derive import derive
-from virtune.bench.cache_state import cache_state_checks, set_cache
+from virtune.analyse.trial.rejection import Ramp, ramp_of, unsettled, why_again
+from virtune.bench.cache_state import cache_state_checks, read_once, set_cache
 from virtune.bench.counters import DiskQueue, Sampler
 from virtune.bench.neighbour import IMAGE, idle_cost, neighbour
 from virtune.bench.permission import Held
 from virtune.bench.port import PATIENCE_SECONDS, Bench, DiskImageSpec, HostCounters, LoadJob, Session, Window
-from virtune.bench.scratch import Scratch, image_bytes
+from virtune.bench.scratch import Scratch, bytes_to_fill, image_bytes
 from virtune.bench.verify import require_verified
 from virtune.fio.as_asked import Ran, depth_check, load_checks
 from virtune.fio.generator import Clients
 from virtune.fio.job import COUNTED_SECONDS, FioJob, fio_job
+from virtune.fio.jobfile import own_times
+from virtune.flows.stored.show import by_todays_method
 from virtune.model.contradictions import images_of
-from virtune.model.errors import LoadError, RigError
+from virtune.model.errors import LoadError, RigError, StoreError
+from virtune.model.event import Event, Noticed, StepEnded, StepProgressed, StepStarted, TrialPlace
 from virtune.model.evidence import (
     DISK_QUEUE,
     DISKS,
@@ -31,17 +41,34 @@ from virtune.model.evidence import (
     Changeover,
     Check,
     InForce,
+    StudyRecord,
     TrialRecord,
     not_shown_checks,
     of_guest,
 )
+from virtune.model.facts import Unknown
+from virtune.model.measurement import Measurement
+from virtune.model.remark import COPY, SIMULATED, Weight, label_of
 from virtune.model.stack import Disk, Stack
-from virtune.model.study import FirstRead, Study, Trial
+from virtune.model.study import FirstRead, Study, StudyKind, Trial
+from virtune.model.text import format_bytes, format_count, format_ns, format_seconds
 from virtune.model.workload import Workload
 from virtune.plan.guests import guest_seed, share_of
-from virtune.plan.trials import trial_seed
+from virtune.plan.trials import (
+    NOTHING_SEEN,
+    SeenCosts,
+    attempts_for,
+    beside_seconds,
+    first_read_seconds_max,
+    most_rounds,
+    setup_seconds,
+    trial_seconds,
+    trial_seed,
+)
 from virtune.probe.devices import backing_of, loop_file
+from virtune.probe.host import busy_facts
 from virtune.shell import Warden
+from virtune.store.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,3 +296,324 @@ def _file_of(image: Path) -> Path | None:
 
 def _text(name: str, content: str) -> Capture:
     return Capture(name=name, content=content.encode())
+
+
+_TOLD_SECONDS = 2.0
+"""What is over sooner is not announced."""
+
+_GUESSED_SECONDS = 0.4
+"""After so long it is known how fast a disk reads, so that what is left can be told."""
+
+
+def read_first(study: Study, images: Iterable[Path], tools: Tools, say: Callable[[Event], None]) -> FirstRead | None:
+    """Read the images of a study; returns what was read, None where nothing was to be read.
+
+    An arm that measures caches as they are found asks for what lies below this host as well, so nothing is read then.
+    What this run wrote is not read: it is as fast as later at once.
+    """
+    sizes = _parts(study, images, tools)
+    if not sizes:
+        return None
+    if not reads_first(study):
+        why = "an arm measures caches as they are found (host.cache=as-found)"
+        return FirstRead(images=len(sizes), size_bytes=sum(sizes.values()), read_bytes=0, seconds=0.0, why=why)
+    limit = first_read_seconds_max(study)
+    shown = ReadingProgress(sum(sizes.values()), limit, say)
+    found = read_once(sizes, limit_seconds=limit, heard=shown.heard)
+    shown.end()
+    if found.why and found.read_bytes:
+        came = f"{format_bytes(found.read_bytes)} of {format_bytes(found.size_bytes)}"
+        text = f"{came} were read before the first trial, then {found.why}; first rounds may be slower than later"
+        say(Noticed(text=text))
+    return found
+
+
+def reads_first(study: Study) -> bool:
+    """Whether the images of a study are read before its first trial."""
+    if study.connect is not None or study.simulated:
+        return False
+    return all(arm.stack.cache_state != "as-found" for arm in study.arms)
+
+
+def _parts(study: Study, images: Iterable[Path], tools: Tools) -> dict[Path, int]:
+    """Return how much is loaded of each image that this run did not write, by the path that leads to it."""
+    made = tools.scratch.made.union(*(one.made for one in tools.spread.values()))
+    held = tools.target
+    parts: dict[Path, int] = {}
+    for image in images:
+        if held is not None and str(image) == study.target:
+            if any(_loads_target(arm.stack) for arm in study.arms):
+                parts[held.path] = held.size_bytes
+        elif image not in made:
+            with contextlib.suppress(OSError):  # an image that somebody removed is the business of its trials
+                parts[image] = image.stat().st_size
+    return parts
+
+
+def _loads_target(stack: Stack) -> bool:
+    """Whether a stack loads the study's target through this host; a drive that a guest drives itself is not read."""
+    return stack.place == "target" and stack.device.vfio_pci is None and stack.disk.backend not in ("null-co", "rbd")
+
+
+class ReadingProgress:
+    """Announces a reading that takes long, with the time that is left."""
+
+    def __init__(self, size_bytes: int, limit_seconds: float, say: Callable[[Event], None]) -> None:
+        self._say, self._limit = say, limit_seconds
+        self._what = f"reading {format_bytes(size_bytes)} of disk once (at most {format_seconds(limit_seconds)})"
+        self._begun = False
+
+    def heard(self, share: float, seconds: float) -> None:
+        """Show how far it is."""
+        left = self._limit - seconds
+        if share > 0:
+            left = min(left, seconds * (1 - share) / share)
+        if not self._begun and seconds >= _GUESSED_SECONDS and seconds + left > _TOLD_SECONDS:
+            self._begun = True
+            self._say(StepStarted(what=self._what))
+        if self._begun:
+            done = seconds / max(seconds + left, 0.001)
+            self._say(StepProgressed(what=self._what, fraction=min(1.0, done), seconds_left=max(0.0, left)))
+
+    def end(self) -> None:
+        """Show that it is over, if it was shown."""
+        if self._begun:
+            self._say(StepEnded(what=self._what))
+
+
+_BUSY_PERCENT = 40.0
+"""If some task waited for a CPU in more than this share of the last 10 s, the first trials will be disturbed, as with
+3 busy programs on 2 CPUs.
+"""
+
+
+def host_is_busy() -> bool:
+    """Whether this host's CPU pressure is now so high that trials will be disturbed."""
+    pressure = busy_facts().pressure
+    if isinstance(pressure, Unknown):
+        return False
+    cpu = next((one.some_percent for one in pressure if one.resource == "cpu"), 0.0)
+    return not isinstance(cpu, Unknown) and cpu > _BUSY_PERCENT
+
+
+_BUSY_FACTOR = 2.0
+"""The factor of a busy host on the overhead of an attempt, measured with 5 programs per CPU."""
+
+
+class Pace:
+    """The clock of a study: the time of its trials so far, and the forecast for those left."""
+
+    def __init__(self, study: Study, *, done: int, busy: bool, seen: SeenCosts = NOTHING_SEEN) -> None:
+        """`done` trials were stored by an earlier run, and count with their expected time; `seen` is the overhead in
+        this host's studies.
+        """
+        self._study = study
+        self._busy = busy
+        self._seen = seen
+        self._beside: dict[str, list[float]] = {}
+        self._repeated: list[bool] = []
+        self._done = done
+        self._before = done * fmean(self._expected(arm.name) for arm in study.arms)
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of the study since its first trial began."""
+        return self._before + time.monotonic() - self._started
+
+    @property
+    def rounds(self) -> int:
+        """How many whole rounds have run."""
+        return (self._done + self._repeated.count(False)) // (len(self._study.arms) * len(self._study.workloads))
+
+    def ran(self, arm: str, *, asked: float, took: float, repeated: bool) -> None:
+        """Note an attempt: the seconds planned, the seconds taken, and whether it has to be repeated."""
+        self._beside.setdefault(arm, []).append(took - asked)
+        self._repeated.append(repeated)
+
+    def left(self, trials: Iterable[Trial], *, rounds: int = 0) -> float:
+        """Estimate the time of these trials, and of so many whole rounds after them."""
+        arms = Counter(trial.arm for trial in trials)
+        for arm in self._study.arms:
+            arms[arm.name] += rounds * len(self._study.workloads)
+        count = sum(arms.values())
+        if not count:
+            return 0.0
+        once = sum(number * self._expected(arm) for arm, number in arms.items())
+        return once * attempts_for(count, self._repeated, busy=self._busy) / count
+
+    def _expected(self, arm: str) -> float:
+        asked = self._study.seconds + self._study.ramp_seconds
+        mine = self._beside.get(arm)
+        if mine:
+            return max(0.0, asked + fmean(mine))
+        if not self._beside:
+            busy = _BUSY_FACTOR if self._busy else 1.0
+            return trial_seconds(self._study, self._study.arm(arm).stack, self._seen, busy=busy)
+        # this arm is assumed to exceed its expected time as much as the others do
+        more = [fmean(found) - self._usual(name) for name, found in self._beside.items()]
+        return max(0.0, asked + self._usual(arm) + fmean(more))
+
+    def _usual(self, arm: str) -> float:
+        return beside_seconds(self._study.arm(arm).stack, self._seen)
+
+
+def place_of(study: Study, trial: Trial, pace: Pace) -> TrialPlace:
+    """Say where a trial stands in its round."""
+    numbers = [one.number for one in study.trials if one.round == trial.round]
+    return TrialPlace(number=numbers.index(trial.number) + 1, of=len(numbers), rounds=rounds_at_most(study, pace))
+
+
+def rounds_at_most(study: Study, pace: Pace) -> int:
+    """Return how many rounds a study has; for a sequential one about the most."""
+    if not study.sequential:
+        return study.rounds_begun
+    most = most_rounds(study)
+    if study.budget_seconds is None:
+        return most
+    room = (study.budget_seconds - pace.seconds) / max(0.001, pace.left((), rounds=1))
+    return min(most, max(study.rounds_begun, pace.rounds + int(room)))
+
+
+def seconds_left(study: Study, left: tuple[Trial, ...], pace: Pace) -> float:
+    """Estimate the time left; for a sequential study the most."""
+    if not study.sequential:
+        return pace.left(left)
+    most = pace.left(left, rounds=most_rounds(study) - study.rounds_begun)
+    return most if study.budget_seconds is None else max(0.0, min(most, study.budget_seconds - pace.seconds))
+
+
+def all_seconds(study: Study, seen: SeenCosts = NOTHING_SEEN) -> float:
+    """Estimate the time of a study from its first step on; for a sequential one the most."""
+    pace = Pace(study, done=0, busy=host_is_busy(), seen=seen)
+    return before_seconds(study, seen) + seconds_left(study, study.trials, pace)
+
+
+def before_seconds(study: Study, seen: SeenCosts = NOTHING_SEEN) -> float:
+    """Estimate the time until the first trial can begin."""
+    stacks = scratch_stacks(study)
+    images = [(stack.disk, number) for stack in stacks for number in range(images_of(stack))]
+    images += [(Disk(), IMAGE) for stack in stacks if stack.neighbour == "io"]
+    to_fill = bytes_to_fill(Path(study.scratch), images, span_bytes=study.span_bytes)
+    # what is filled is not read, and of a target it is known later how large it is
+    lasting = len(set(images)) + (study.target is not None)
+    to_read = max(0, study.span_bytes * lasting - to_fill) if reads_first(study) else 0
+    return setup_seconds(study, bytes_to_fill=to_fill, bytes_to_read=to_read, seen=seen)
+
+
+def scratch_stacks(study: Study) -> list[Stack]:
+    """Return the stacks that stand on scratch images."""
+    stacks = dict.fromkeys(arm.stack for arm in study.arms if arm.stack.disk.backend == "file")
+    return [stack for stack in stacks if study.target is None or stack.place == "scratch"]
+
+
+COPIED_IOS = 10
+"""Fewer latencies may be the same in two runs by chance."""
+
+
+def still_to_run(record: StudyRecord) -> tuple[Trial, ...]:
+    """Return the trials left to run, first the one that was interrupted between two attempts."""
+    pending = None if record.study.kind is StudyKind.CHECK else unsettled(record.attempts, most=record.study.attempts)
+    return record.left if pending is None or pending in record.left else (pending, *record.left)
+
+
+class Attempts:
+    """Runs the trials of one study, with repeats as needed; `make` stores every attempt."""
+
+    def __init__(
+        self, study: Study, tools: Tools, *, store: Store, say: Callable[[Event], None], pace: Pace | None = None
+    ) -> None:
+        self._pace = pace
+        self._study, self._tools, self._store, self._say = study, tools, store, say
+        record = by_todays_method(store, study.id)
+        self._made = list(record.attempts)
+        self._stand = {one.trial.number: one for one in record.trials}
+        # a job file with its own ramp is run unchanged
+        self._fixed = any(own_times(workload)[1] is not None for workload in study.workloads)
+        self._ramp = Ramp(seconds=study.ramp_seconds)
+        self._round = 0
+
+    @property
+    def made(self) -> tuple[TrialRecord, ...]:
+        """Every attempt so far, those of earlier runs of the study too."""
+        return tuple(self._made)
+
+    def make(self, trial: Trial) -> TrialRecord:
+        """Run a trial until its result counts, and return that."""
+        self._set_ramp(trial)
+        while True:
+            begun = time.monotonic()
+            asked = replace(self._study, ramp_seconds=self._ramp.seconds)
+            record, captures = run_trial(asked, trial, self._tools)
+            count = 1 + sum(one.trial.number == trial.number for one in self._made)
+            record = self._not_a_copy(replace(record, attempt=count))
+            if not self._store.add_trial(self._study.id, record, captures):
+                said = (
+                    f"another process runs study {self._study.id} too: trial {trial.number} is in the store already"
+                )
+                raise StoreError(said, hint="when that one is over, `virtune resume` goes on with what is left")
+            self._made.append(record)
+            self._stand[trial.number] = record
+            # a check measures the host as it is, for about the requested time
+            as_it_is = self._study.kind is StudyKind.CHECK and record.failure is None
+            again = None if as_it_is else why_again(trial, self._made, most=self._study.attempts)
+            if self._pace is not None:
+                took = time.monotonic() - begun
+                seconds = asked.seconds + asked.ramp_seconds
+                self._pace.ran(trial.arm, asked=seconds, took=took, repeated=again is not None)
+            if again is None:
+                return record
+            self._say(Noticed(text=f"trial {trial.number} ({trial.arm}) {again}"))
+
+    def _not_a_copy(self, record: TrialRecord) -> TrialRecord:
+        """Make a trial invalid that has the figures of an earlier one, and that one too: one of them did not run."""
+        for index, earlier in enumerate(self._made):
+            if earlier.measurement is None or not _same_figures(earlier.measurement, record.measurement):
+                continue
+            marked = _marked(earlier.measurement, record.trial)
+            self._made[index] = first = replace(earlier, measurement=marked)
+            if self._stand[first.trial.number] == earlier:
+                self._stand[first.trial.number] = first
+            self._store.add_measurement(self._study.id, first.trial.number, marked, attempt=first.attempt)
+            return replace(record, measurement=_marked(earlier.measurement, first.trial))
+        return record
+
+    def record(self, study: Study) -> StudyRecord:
+        """Return the stored study so far, without reading all of it again."""
+        trials = tuple(self._stand[number] for number in sorted(self._stand))
+        return StudyRecord(study=study, facts="", finished=False, trials=trials, attempts=tuple(self._made))
+
+    def _set_ramp(self, trial: Trial) -> None:
+        if trial.round == self._round or self._fixed:
+            return
+        self._round = trial.round
+        known = len(self._ramp.findings)
+        self._ramp = ramp_of(self._study, tuple(self._stand.values()), before_round=trial.round)
+        for finding in self._ramp.findings[known:]:
+            self._say(Noticed(text=finding.text))
+
+
+def _same_figures(one: Measurement, other: Measurement | None) -> bool:
+    """Whether two measurements are of the same I/Os: two runs never agree in every latency, to the last digit."""
+    if other is None or one.histogram is None or one.histogram.count < COPIED_IOS:
+        return False
+    same = one.histogram == other.histogram and one.get("latency.mean") == other.get("latency.mean")
+    return same and all(remark.id != SIMULATED.id for remark in one.remarks)
+
+
+def _marked(measurement: Measurement, other: Trial) -> Measurement:
+    text = f"its figures are those of trial {other.number} ({other.arm}) to the last digit: one of them did not run"
+    return replace(measurement, remarks=(*measurement.remarks, COPY.remark(weight=Weight.INVALID, text=text)))
+
+
+def summary_of(record: TrialRecord, *, offered: float | None = None) -> str:
+    """Say in a line what a trial did, and with `offered` of how many I/Os a second."""
+    if record.measurement is None:
+        return f"no measurement: {record.failure}"
+    iops, mean = record.measurement.get("iops"), record.measurement.get("latency.mean")
+    words = [] if offered is None else [f"{format_count(offered)} offered"]
+    words += [f"{format_count(iops)} IOPS"] if iops is not None else []
+    words += [f"{format_ns(mean)} mean"] if mean is not None else []
+    causes = map(label_of, record.measurement.causes)
+    words += [f"disturbed: {', '.join(causes)}"] if record.measurement.causes else []
+    return ", ".join(words)

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Import a study that another virtune exported as a bundle: once, however often it is imported."""
+"""Bundles of studies: read from the rows of a store, and imported once, however often."""
 
 import codecs
 import contextlib
 import errno
 import hashlib
+import io
 import json
 import re
 import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -343,3 +344,36 @@ def merge(bundled: Bundled, store: Store) -> Merged:
     """
     new, is_new = store.merge(bundled.study, bundled.attempts(), facts=bundled.facts, finished=bundled.finished)
     return Merged(study=bundled.study.id, attempts=new, new=is_new)
+
+
+ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+"""The same study gives the same bundle, byte for byte."""
+
+
+def put_rows(put: Callable[[str, bytes], None], store: Store, record: StudyRecord) -> None:
+    """Put the captures and the rows of a study into a bundle."""
+    study, files = record.study.id, []
+    for one in record.attempts or record.trials:
+        mine = []
+        for capture in store.captures(study, one.trial.number, attempt=one.attempt):
+            name = "".join(c if c.isalnum() or c in "._-" else "_" for c in capture.name).lstrip(".") or "capture"
+            mine.append((capture, f"captures/{one.trial.number:05d}-{one.attempt}/{name}"))
+            put(mine[-1][1], capture.content)
+        files.append(mine)
+    put(STUDY, rows_document(record, files))
+
+
+def rows_bundle(store: Store, study: str) -> bytes:
+    """Return the bundle that a fleet pulls: nothing is derived for it, since its host may be measured meanwhile."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        put_rows(lambda name, content: packed.writestr(entry(f"{study}/{name}"), content), store, store.get(study))
+    return file.getvalue()
+
+
+def entry(name: str) -> zipfile.ZipInfo:
+    """Return a compressed entry, readable by its owner."""
+    found = zipfile.ZipInfo(name, ZIP_TIME)
+    found.compress_type = zipfile.ZIP_DEFLATED
+    found.external_attr = 0o644 << 16
+    return found

@@ -1,28 +1,262 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make a study of results that were made elsewhere: stored by `import`, or only compared.
+"""Results that other programs wrote, and studies of the store beside them: found, imported as a study, compared.
 
-Facts that the files lack are absent: the stack, the host, times and seeds. The runs were not interleaved by virtune,
-so the rounds of such a study are repeats, and arms are compared unpaired.
+By default each file is its own arm; files and folders whose names differ by a counter only (`run-1`, `before_2`,
+bench-fio's `run-3`) are repeats of one arm, and so are the runs of one file. `FILE:NUMBER` is one of its runs alone.
+Arms of one study ran in turn, and are compared within its rounds; all others are independent repeats, and unpaired.
 """
 
 import json
+import math
+import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import combinations
+from itertools import combinations, count
+from pathlib import Path
+from typing import Any
 
+from virtune.analyse.study.verdicts import pairs_of
 from virtune.analyse.trial.derive import derive
-from virtune.analyse.trial.imported import Shape, differing, slug_of, workload_of
-from virtune.flows.stored.find_results import FoundResult
-from virtune.flows.stored.study_id import study_id
-from virtune.model.errors import LoadError, UsageError
+from virtune.analyse.trial.imported import Part, Shape, differing, parts_of, shape_of, slug_of, workload_of
+from virtune.fio.results import LIMIT, read_runs, refuse_length, run_of, text_of
+from virtune.flows.stored.show import current, study_id
+from virtune.model.errors import LoadError, ReadError, StorePlace, UsageError
 from virtune.model.evidence import IMPORTED, Capture, InForce, StudyRecord, TrialRecord
-from virtune.model.measurement import Measurement
+from virtune.model.measurement import FioResult, Measurement
 from virtune.model.remark import COPY, Weight
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind, Trial
+from virtune.model.text import printable
 from virtune.model.workload import Job, Workload
+from virtune.probe.reading import read_up_to
 from virtune.store.store import Store
+
+FILES_MAX = 10_000
+"""The most files of a folder: each has to be read."""
+
+_COUNTER = r"(?:run|round|rep|repeat|iter|iteration|pass|try)"
+_REPEAT_DIR = re.compile(rf"(?:{_COUNTER}[-_. ]?)?\d{{1,6}}", re.IGNORECASE)
+_REPEAT_STEM = re.compile(
+    rf"^(?P<name>.*?)(?:(?:^|[-_. ]){_COUNTER}[-_. ]?\d{{1,6}}|[-_.]\d{{1,6}}| ?\(\d{{1,6}}\))$", re.IGNORECASE
+)
+_DIGITS = re.compile(r"(\d+)")
+_FIO_SIGNS = (b'"fio version"', b"(groupid=")
+"""What a file has that fio wrote, whether it can be read or not."""
+
+_NAMED_MAX = 5
+"""The most files without a result that are named of a folder."""
+
+_LONGEST_ARM = 64
+_LONGEST_NUMBER = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundResult:
+    """One run in a file. `place` is the file's folder below the named one; `run` tells the run from every other: the
+    file's device and inode, and its number there.
+    """
+
+    arm: str
+    shown: str
+    place: tuple[str, ...]
+    stem: str
+    content: bytes
+    result: FioResult
+    parts: tuple[Part, ...]
+    run: tuple[int, int, int]
+
+
+def find_results(
+    paths: Sequence[Path], arms: Sequence[str], *, each: bool, say: Callable[[str], None]
+) -> tuple[FoundResult, ...]:
+    """Read every result in these files and folders.
+
+    `arms` are names for them, one for all or one for each. With `each`, every path is one arm; otherwise names
+    distinguish repeats of one arm from other arms. Files of a folder that are not results are reported and left out.
+    Raises UsageError and ReadError.
+    """
+    if arms and len(arms) not in (1, len(paths)):
+        raise UsageError(
+            f"{len(arms)} names for {len(paths)} files and folders", hint="one --arm for all, or one for each"
+        )
+    names = list(arms) * (len(paths) if len(arms) == 1 else 1) if arms else _names(paths)
+    found = [one for path, name in zip(paths, names, strict=True) for one in _results(path, name, say)]
+    if len({one.run for one in found}) < len(found):
+        raise UsageError("the same run is given twice", hint="a run is not a repeat of itself")
+    if not arms and not each:
+        if len(paths) == 1 and paths[0].is_dir():
+            found = _arms_in_folder(found)
+        else:
+            found = [replace(one, arm=_without_counter(one.arm) or _parent(one.shown)) for one in found]
+    shown = _arm_names(one.arm for one in found)
+    return tuple(replace(one, arm=shown[one.arm]) for one in found)
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The shortest distinct ends of the paths: `result`, or `before/result` and `after/result`."""
+    parts = [(*path.absolute().parts[1:-1], path.stem if path.is_file() else path.absolute().name) for path in paths]
+    for depth in range(1, max((len(part) for part in parts), default=1) + 1):
+        names = ["/".join(part[-depth:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    raise UsageError("the same file is given twice", hint="a run is not a repeat of itself")
+
+
+def file_and_run(path: Path) -> tuple[Path, int | None]:
+    """Tell a file (`results.json`) from one of its runs (`results.json:2`): its path, and the number of the run."""
+    name, _, number = path.name.rpartition(":")
+    named = path.with_name(name) if name else path
+    if number.isdecimal() and len(number) < _LONGEST_NUMBER and not path.exists() and named.is_file():
+        return named, int(number)
+    return path, None
+
+
+def _results(path: Path, arm: str, say: Callable[[str], None]) -> Iterator[FoundResult]:
+    if not path.is_dir():
+        file, only = file_and_run(path)
+        found = _found(file, Path(file.name), arm, _content(file), only=only)
+        if len(found) > 1:
+            say(f"{path}: {len(found)} runs, taken as repeats; `{path}:1` is the first of them alone")
+        yield from found
+        return
+    seen, others = 0, list[str]()
+    for file in _files(path):
+        content = _content(file)
+        try:
+            found = _found(file, file.relative_to(path), arm, content)
+            seen += len(found)
+            yield from found
+        except ReadError as error:
+            if any(sign in content for sign in _FIO_SIGNS):
+                say(f"left out {error.message}")
+            others.append(printable(str(file.relative_to(path))))
+    if not seen:
+        raise ReadError(f"{path}: no file in it holds a fio result", hint="virtune reads fio's JSON and its text")
+    if others:
+        without = "other file that holds none" if len(others) == 1 else "other files that hold none"
+        named = ", ".join(others[:_NAMED_MAX]) + (", ..." if len(others) > _NAMED_MAX else "")
+        say(f"{path}: {seen} result{'' if seen == 1 else 's'}, and {len(others)} {without}: {named}")
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Every regular file below a folder, in natural order: run-2 before run-10. A link to one of them is none of its
+    own.
+    """
+    found: list[Path] = []
+    for directory, folders, files in os.walk(folder):
+        folders.sort()
+        found += [Path(directory) / name for name in files if (Path(directory) / name).is_file()]
+        if len(found) > FILES_MAX:
+            raise ReadError(f"{folder} has more than {FILES_MAX:,} files", hint="name the folder of the results")
+    links = {file for file in found if file.is_symlink()}
+    named = {_identity(file) for file in found if file not in links}
+    kept = [file for file in found if file not in links or _identity(file) not in named]
+    return iter(sorted(kept, key=lambda file: _counted(str(file))))
+
+
+def _identity(file: Path) -> tuple[int, int]:
+    about = file.stat()
+    return about.st_dev, about.st_ino
+
+
+def _counted(text: str) -> list[tuple[int, str]]:
+    return [(int(piece[:18]), "") if piece.isdecimal() else (-1, piece) for piece in _DIGITS.split(text)]
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return read_up_to(path, LIMIT + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UsageError(f"cannot read {str(path)!r}: {reason}", hint="name fio results or folders of them") from None
+
+
+def _found(path: Path, relative: Path, arm: str, content: bytes, *, only: int | None = None) -> list[FoundResult]:
+    """Return the runs in a file, each with what of the content is its own; `only` is the one that is wanted."""
+    shown = printable(str(path), most=100)
+    try:
+        refuse_length(len(content))
+        runs = read_runs(text_of(content))
+        if only is not None:
+            run_of(runs, only)  # raises where there is no such run
+    except ReadError as error:
+        raise ReadError(f"{shown}: {error.message}", hint=error.hint) from None
+    alone = len(runs) == 1
+    return [
+        FoundResult(
+            arm=arm,
+            shown=shown if alone else f"{shown}:{number}",
+            place=relative.parts[:-1],
+            stem=relative.stem,
+            content=content if alone else run.text.encode(),
+            result=run.result,
+            parts=parts_of(run.result),
+            run=(*_identity(path), number),
+        )
+        for number, run in enumerate(runs, 1)
+        if only in (None, number)
+    ]
+
+
+def _arms_in_folder(found: list[FoundResult]) -> list[FoundResult]:
+    """Subfolders (or files) are arms if two of them ran the same job; otherwise the folder is one arm."""
+    candidates = [
+        next((step for step in one.place if not _REPEAT_DIR.fullmatch(step)), "")
+        or ("" if one.place else _without_counter(one.stem))
+        for one in found
+    ]
+    pairs = [(name, part) for name, one in zip(candidates, found, strict=True) for part in one.parts]
+    # by job name first, so that thousands of files of different jobs are compared only within a name
+    alike: dict[str, list[tuple[str, Part]]] = {}
+    for name, part in pairs:
+        alike.setdefault(part.name, []).append((name, part))
+    shared = any(_shared(group) for group in alike.values())
+    if not shared:
+        return found
+    return [replace(one, arm=name or one.arm) for name, one in zip(candidates, found, strict=True)]
+
+
+def _shared(group: list[tuple[str, Part]]) -> bool:
+    """Whether two of different names ran the same job."""
+    firsts: list[tuple[str, Part]] = []
+    for name, part in group:
+        same = next((seen for seen in firsts if not differing(seen[1].shape, part.shape)), None)
+        if same is None:
+            firsts.append((name, part))
+        elif same[0] != name:
+            return True
+    return False
+
+
+def _without_counter(name: str) -> str:
+    if name.isdecimal():
+        return ""
+    match = _REPEAT_STEM.match(name)
+    return match["name"].rstrip("-_. ") if match else name
+
+
+def _parent(shown: str) -> str:
+    return Path(shown).absolute().parent.name
+
+
+def _arm_names(names: Iterable[str]) -> dict[str, str]:
+    """Return a name to show for each: short, without control characters, and as different as they were."""
+    shown: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in dict.fromkeys(names):
+        whole = printable(name.strip()) or "results"
+        short = whole[-_LONGEST_ARM:]
+        for number in count(2):
+            if short not in taken:
+                break
+            end = f"~{number}"
+            short = whole[-_LONGEST_ARM + len(end) :] + end
+        taken.add(short)
+        shown[name] = short
+    return shown
+
 
 OPTIONS_MAX = 60
 """The most options of an arm that are stored besides its workloads; fio's longest job files have fewer."""
@@ -248,3 +482,179 @@ def _arm(name: str, runs: Sequence[Run]) -> Arm:
         (key, " / ".join(sorted({run.options.get(key, "not shown") for run in runs if run.options}))) for key in keys
     ]
     return Arm(name=name, stack=Stack(rig="unknown"), options=tuple(options[:OPTIONS_MAX]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stored:
+    """One arm of a study in the store."""
+
+    record: StudyRecord
+    arm: str
+
+
+def hold_against(
+    names: Sequence[str], store: StorePlace, terms: Terms, *, different_jobs: bool, say: Callable[[str], None]
+) -> StudyRecord:
+    """Combine these files, folders and runs into one study, which is not stored.
+
+    A run is `STUDY` (an id, the beginning of one, `last`) or `STUDY:ARM`. Raises UsageError for results that cannot
+    be compared: unknown names, a simulated study with any other, different jobs unless `different_jobs` allows them.
+    """
+    stored = {name: _from_store(name, store) for name in names if not file_and_run(Path(name))[0].exists()}
+    runs_named = {(one.record.study.id, one.arm) for one in stored.values()}
+    if len(set(names)) < len(names) or len(runs_named) < len(stored):
+        raise UsageError("the same run is given twice", hint="a run is not a repeat of itself")
+    if len(stored) == len(names) and len({one.record.study.id for one in stored.values()}) == 1:
+        return _within(list(stored.values()), terms)
+    _require_measured(stored)
+    paths = [Path(name) for name in names if name not in stored]
+    found = find_results(paths, (), each=True, say=say) if paths else ()
+    runs = [*runs_of(found)]
+    for name, one in stored.items():
+        taken = {run.arm for run in runs}
+        runs += _runs_of_stored(one, label=one.arm if one.arm not in taken else name)
+    order = {arm: index for index, arm in enumerate(_in_order(names, stored, [run.arm for run in runs]))}
+    runs = list(_matched(sorted(runs, key=lambda run: order[run.arm]), say, different_jobs=different_jobs))
+    record, _ = record_of(runs, terms, each_alone=True)
+    return replace(record, study=replace(record.study, id=""))
+
+
+def _in_order(names: Sequence[str], stored: dict[str, _Stored], arms: Sequence[str]) -> list[str]:
+    """The arms in the order in which they were named; those of paths come first in `arms`."""
+    known = list(dict.fromkeys(arms))
+    paths = known[: len(known) - len(stored)]
+    runs = known[len(paths) :]
+    return [(runs if name in stored else paths).pop(0) for name in names]
+
+
+def _from_store(name: str, store: StorePlace) -> _Stored:
+    study, _, arm = name.partition(":")
+    unknown = UsageError(f"no file, folder or study {name!r}", hint="`virtune list` shows the studies in the store")
+    if not store.exists():
+        raise unknown
+    with Store(store, reading=True) as kept:
+        try:
+            found = kept.find(study)
+        except UsageError:
+            raise unknown from None
+        record, _ = current(kept, found)
+    if record.study.search is not None:
+        raise UsageError(
+            f"study {found} is a search, which measured the better arms longer: they cannot be compared so",
+            hint=f"`virtune show {study}` says how they stand, with the search's own error bound",
+        )
+    arms = [one.name for one in record.study.arms]
+    if not arm and len(arms) > 1:
+        raise UsageError(
+            f"study {found} has {len(arms)} arms", hint=f"name one: {', '.join(f'{study}:{a}' for a in arms)}"
+        )
+    if arm and arm not in arms:
+        raise UsageError(f"study {found} has no arm {arm!r}", hint=f"it has {', '.join(arms)}")
+    arm = arm or arms[0]
+    if not any(one.trial.arm == arm for one in record.trials):
+        raise UsageError(
+            f"study {found} has no trial of arm {arm!r} yet", hint=f"`virtune resume {study}` runs what is left"
+        )
+    return _Stored(record=record, arm=arm)
+
+
+def _require_measured(stored: dict[str, _Stored]) -> None:
+    """Refuse simulated figures: a combination of studies would no longer be labelled as simulated."""
+    for name, one in stored.items():
+        if one.record.study.simulated:
+            raise UsageError(
+                f"{name} is simulated: its figures are invented, and cannot be compared with those of another study",
+                hint="compare arms of this one study with each other: "
+                + " ".join(f"{one.record.study.id}:{arm.name}" for arm in one.record.study.arms),
+            )
+
+
+def _within(stored: Sequence[_Stored], terms: Terms) -> StudyRecord:
+    """Some arms of one study, with its rounds."""
+    record = stored[0].record
+    chosen = [one.arm for one in stored]
+    if terms.baseline is not None and terms.baseline not in chosen:
+        raise UsageError(f"no arm {terms.baseline!r}", hint=f"there are {', '.join(chosen)}")
+    study = replace(
+        record.study,
+        arms=tuple(record.study.arm(name) for name in chosen),
+        baseline=terms.baseline or chosen[0],
+        metric=terms.metric,
+        margin=terms.margin,
+        conditions=(),
+        trials=tuple(trial for trial in record.study.trials if trial.arm in chosen),
+    )
+    study = replace(study, **_family(record.study, study, terms.confidence))
+    return replace(record, study=study, trials=tuple(t for t in record.trials if t.trial.arm in chosen))
+
+
+def _family(whole: Study, chosen: Study, confidence: float) -> dict[str, Any]:
+    """Return the confidence of arms that were chosen after the study ran, with a note.
+
+    After seeing the results one may choose the two arms that differ most by chance. So the error is shared among all
+    pairs of the study, not only those compared now.
+    """
+    if {*chosen.arms} == {*whole.arms} and chosen.baseline == whole.baseline:
+        return {"confidence": confidence}
+    pairs, now = math.comb(len(whole.arms), 2), len(pairs_of(chosen))
+    said = (
+        f"{len(chosen.arms)} of {len(whole.arms)} arms of study {whole.id}, chosen after it ran:"
+        f" the error of {1 - confidence:.2g} is shared among all {pairs} pairs of its arms"
+    )
+    title = f"{whole.title}; {said}" if whole.title else said
+    return {"confidence": 1 - (1 - confidence) * now / pairs, "title": title}
+
+
+def _runs_of_stored(stored: _Stored, *, label: str) -> Iterator[Run]:
+    study = stored.record.study
+    arm = study.arm(stored.arm)
+    for record in stored.record.trials:
+        if record.trial.arm == arm.name:
+            workload = arm.load_of(study.workload(record.trial.workload))
+            yield Run(
+                arm=label,
+                name=workload.name,
+                shape=shape_of(workload, complete=not study.imported),
+                workload=workload,
+                options=dict(arm.options if study.imported else arm.settings),
+                ended=record.ended,
+                measurement=record.measurement,
+                failure=record.failure,
+            )
+
+
+def _matched(runs: Sequence[Run], say: Callable[[str], None], *, different_jobs: bool) -> Iterator[Run]:
+    """Keep only workloads that all arms have, under one name, and require that their jobs are equal."""
+    runs = [replace(run, name=name) for run, name in zip(runs, workload_names(runs, each_alone=True), strict=True)]
+    by_arm: dict[str, dict[str, Run]] = {}
+    for run in runs:
+        by_arm.setdefault(run.arm, {}).setdefault(run.name, run)
+    if len(by_arm) < 2:
+        raise UsageError("one arm: there is nothing to compare it with", hint="`virtune compare BEFORE AFTER`")
+    names = {name for mine in by_arm.values() for name in mine}
+    if all(len(mine) == 1 for mine in by_arm.values()) and len(names) > 1:
+        first = next(iter(next(iter(by_arm.values()))))
+        say(f"each has one workload, and they are compared with one another: {', '.join(sorted(names))}")
+        runs = [replace(run, name=first) for run in runs]
+        by_arm = {arm: {first: next(iter(mine.values()))} for arm, mine in by_arm.items()}
+        names = {first}
+    common = {name for name in names if all(name in mine for mine in by_arm.values())}
+    if not common:
+        have = "; ".join(f"{arm} has {', '.join(sorted(mine))}" for arm, mine in by_arm.items())
+        raise UsageError("no workload is in all of them", hint=have[:400])
+    for name in sorted(names - common):
+        say(f"left out: {name} is not in all of them")
+    base = next(iter(by_arm.values()))
+    extra: dict[str, dict[str, str]] = {arm: {} for arm in by_arm}
+    for name in sorted(common):
+        for arm, mine in by_arm.items():
+            for option, was, now in differing(base[name].shape, mine[name].shape):
+                if not different_jobs:
+                    raise UsageError(
+                        f"{name} asks {arm} for something else: {option} is {now}, and {was} in {next(iter(by_arm))}",
+                        hint="the jobs differ, so a difference would not be the disk's; --different-jobs"
+                        " compares anyway",
+                    )
+                extra[arm][f"{name}: {option}"] = now
+                extra[next(iter(by_arm))][f"{name}: {option}"] = was
+    yield from (replace(run, options={**extra[run.arm], **run.options}) for run in runs if run.name in common)

@@ -1,15 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stored study: derived again if there is a newer method, and its raw evidence."""
+"""Stored studies: derived again if there is a newer method, their raw evidence, what they cost, the last check."""
 
+import contextlib
+import json
+import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 from virtune.analyse.study.summarise import summarise
 from virtune.model.errors import LoadError, StoreError
-from virtune.model.evidence import FIO_OUTPUTS, Capture, StudyRecord, TrialRecord
+from virtune.model.evidence import FIO_OUTPUTS, Capture, Listed, StudyRecord, TrialRecord
+from virtune.model.facts import Unknown
 from virtune.model.measurement import METHOD
 from virtune.model.remark import COPY, UNVERIFIED
 from virtune.model.result import Result
+from virtune.model.study import Checked, Study, StudyKind
+from virtune.plan.trials import NOTHING_SEEN, SeenCosts, TimedStudy, kind_of, seen_of
+from virtune.probe.cpu import cpu_facts
 from virtune.store.store import Store
 
 
@@ -89,3 +97,87 @@ def _derived_anew(store: Store, record: StudyRecord, trial: TrialRecord) -> Tria
     if store.writable:
         store.add_measurement(study.id, number, measurement, attempt=trial.attempt)
     return replace(trial, measurement=measurement)
+
+
+def study_id(now: datetime, *, simulated: bool = False) -> str:
+    """Return a new id; that of a simulated study ends in `-sim`, and every output shows the id."""
+    return f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}{'-sim' if simulated else ''}"
+
+
+STUDIES_MAX = 8
+"""How many of the newest studies with stacks of the same kinds are read."""
+
+STUDIES_READ = 200
+"""Among how many of the newest studies these are looked for: the store of a host that CI uses has thousands."""
+
+
+def seen_costs(store: Store, study: Study) -> SeenCosts:
+    """Return the overhead of a study's stacks in the newest studies of this host; empty if unknown."""
+    if study.simulated:
+        return NOTHING_SEEN
+    wanted = {kind_of(arm.stack) for arm in study.arms}
+    with contextlib.suppress(StoreError):  # a forecast must not cause an error
+        newest = store.page(words="", kind="", limit=STUDIES_READ, offset=0, own=True).rows
+        known = [one.study for one in newest if isinstance(one, Listed) and one.done]
+        past = [one for one in known if not one.simulated and not one.imported and one.id != study.id]
+        alike = [one for one in past if wanted & {kind_of(arm.stack) for arm in one.arms}]
+        return seen_of([found for one in alike[:STUDIES_MAX] if (found := _past(store, one, past)) is not None])
+    return NOTHING_SEEN
+
+
+def _past(store: Store, study: Study, studies: Sequence[Study]) -> TimedStudy | None:
+    """Return the end times of a study's attempts; None for another host's. `studies` are all, the newest first."""
+    facts, moments = store.moments(study.id)
+    if not _here(facts):
+        return None
+    begun = datetime.fromisoformat(study.created)
+    place = (study.scratch, study.span_bytes)
+    older = studies[studies.index(study) + 1 :]
+    return TimedStudy(
+        study=study,
+        attempts=tuple((arm, (datetime.fromisoformat(ended) - begun).total_seconds()) for arm, ended in moments),
+        filled=study.connect is not None or all((one.scratch, one.span_bytes) != place for one in older),
+    )
+
+
+def _here(facts: str) -> bool:
+    """Whether facts are of a host with this one's CPU."""
+    mine = cpu_facts().model
+    try:
+        theirs = json.loads(facts)["host"]["cpu"]["model"]
+    except (ValueError, LookupError, TypeError):
+        return False
+    return not isinstance(mine, Unknown) and theirs == mine
+
+
+LATEST = timedelta(days=1)
+"""The greatest age of a check that still describes the host."""
+
+CHECKS_READ = 100
+"""How many checks are looked at: no more fit into a day."""
+
+
+def last_check(store: Store, study: Study) -> Checked | None:
+    """Return the last finished check in the store within 24 hours before a study; None without one."""
+    if study.simulated:
+        return None
+    begun = datetime.fromisoformat(study.created)
+    newest = store.page(words="", kind=StudyKind.CHECK, limit=CHECKS_READ, offset=0, own=True).rows
+    checks = [one.study for one in newest if isinstance(one, Listed) and one.finished and not one.study.simulated]
+    recent = [one for one in checks if timedelta() <= begun - _begun(one) <= LATEST]
+    if not recent:
+        return None
+    found = max(recent, key=_begun)
+    try:
+        _, result = current(store, found.id)
+    except StoreError:  # it is damaged, which need not stop the measurement
+        return None
+    verdict = next((one for one in result.verdicts), None)
+    if verdict is None:
+        return None
+    ends = (None, None) if verdict.ratio is None else (verdict.ratio.low, verdict.ratio.high)
+    return Checked(study=found.id, created=found.created, verdict=verdict.verdict, low=ends[0], high=ends[1])
+
+
+def _begun(study: Study) -> datetime:
+    return datetime.fromisoformat(study.created)

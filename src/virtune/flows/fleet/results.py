@@ -1,0 +1,419 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What many hosts measured: their studies fetched into this store, labelled with their host, and said together."""
+
+import contextlib
+import json
+import tempfile
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from threading import BoundedSemaphore, Lock
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from virtune import __version__
+from virtune.analyse.fleet import SUMMARY, answer, drift_between, level_of, summary_of
+from virtune.fleet.ssh import HostError
+from virtune.flows.fleet.ask import DOCUMENT_MAX, Asked, FleetAccess, Ready, ask_each, is_word, read_document
+from virtune.flows.stored.import_bundle import Merged, merge, read_bundle
+from virtune.flows.stored.show import by_todays_method, derived_anew
+from virtune.model.errors import PlanError, PreconditionError, StoreError, StorePlace, UsageError, VirtuneError
+from virtune.model.evidence import FinishedStudy, StudyRecord
+from virtune.model.fleet import (
+    FleetHost,
+    FleetReport,
+    FleetRun,
+    HostDrift,
+    HostSummary,
+    TaskProgress,
+    TaskState,
+    Unreached,
+)
+from virtune.model.measurement import METHOD
+from virtune.model.metric import BY_ID
+from virtune.model.study import Study, StudyKind
+from virtune.plan.codec import study_from_json
+from virtune.report.json.listing import LIST
+from virtune.store.queries import SEPARATOR
+from virtune.store.store import Store
+
+SUFFIX = ".sqlite"
+
+Studies = Mapping[str, tuple[str, str]]
+"""By the names of hosts: the host and the id by which a store finds a study."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFolder:
+    """A folder with a store for each host, DIR/HOST.sqlite."""
+
+    path: Path
+
+    def prepare(self) -> None:
+        """Make the folder. Raises PreconditionError where that fails."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PreconditionError(f"cannot make {self.path}: {(error.strerror or '').lower()}") from None
+
+    def hosts(self) -> Sequence[str]:
+        """Return the hosts that have a store."""
+        return [path.stem for path in sorted(self.path.glob(f"*{SUFFIX}"))]
+
+    def finished(self, kinds: Sequence[str]) -> Iterator[FinishedStudy]:
+        """Yield every finished study of these kinds, each host's newest first."""
+        for host in self.hosts():
+            with self.of(host, reading=True) as store:
+                yield from (replace(one, host=host) for one in store.finished(kinds, own=True))
+
+    def stores(self, studies: Mapping[str, str]) -> Iterator[tuple[Store, Studies]]:
+        """Yield each host's store, open for reading, with its study; `studies` are the ids by their hosts."""
+        for host, study in studies.items():
+            with self.of(host, reading=True) as store:
+                yield store, {host: ("", study)}
+
+    def texts(self, studies: Sequence[FinishedStudy]) -> list[str]:
+        """Return the texts of studies as they are kept."""
+        found = []
+        for one in studies:
+            with self.of(one.host, reading=True) as store:
+                found.append(store.text(one.id))
+        return found
+
+    def of(self, host: str, *, reading: bool = False) -> Store:
+        """Return the store of a host's studies."""
+        return Store(self.place_of(host), reading=reading)
+
+    def place_of(self, host: str) -> StorePlace:
+        """Return where a host's studies are."""
+        return self.path / f"{host}{SUFFIX}"
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetStore:
+    """One store for all hosts: each study under (host, id), since two hosts may have studies of one id."""
+
+    place: StorePlace
+
+    def prepare(self) -> None:
+        """Make the store once, before many write to it."""
+        with Store(self.place):
+            pass
+
+    def hosts(self) -> Sequence[str]:
+        """Return the hosts that have studies here."""
+        if not self.place.exists():
+            return ()
+        with Store(self.place, reading=True) as store:
+            return store.hosts()
+
+    def finished(self, kinds: Sequence[str]) -> Iterator[FinishedStudy]:
+        """Yield every finished study of these kinds that a host has, the newest first."""
+        if self.place.exists():
+            with Store(self.place, reading=True) as store:
+                yield from (one for one in store.finished(kinds) if one.host)
+
+    def stores(self, studies: Mapping[str, str]) -> Iterator[tuple[Store, Studies]]:
+        """Yield the store, open for reading, with all studies; `studies` are the ids by their hosts."""
+        with Store(self.place, reading=True) as store:
+            yield store, {host: (host, study) for host, study in studies.items()}
+
+    def texts(self, studies: Sequence[FinishedStudy]) -> list[str]:
+        """Return the texts of studies as they are kept."""
+        found = []
+        with Store(self.place, reading=True) as store:
+            for one in studies:
+                store.host = one.host
+                found.append(store.text(one.id))
+        return found
+
+    def of(self, host: str, *, reading: bool = False) -> Store:
+        """Return the store, in which ids mean a host's studies."""
+        return Store(self.place, reading=reading, host=host)
+
+    def place_of(self, host: str) -> StorePlace:  # noqa: ARG002 - all are in one
+        """Return where a host's studies are."""
+        return self.place
+
+    def __str__(self) -> str:
+        return str(self.place)
+
+
+FleetPlace = FleetFolder | FleetStore
+
+
+KINDS = (StudyKind.COMPARE, StudyKind.MEASURE)
+"""The kinds of studies whose figures of many hosts can be put together."""
+
+MADE_BY = f"{METHOD}.{SUMMARY} {__version__}"
+"""What a kept summary must have been made by, to be shown."""
+
+
+def summaries(place: FleetPlace, chosen: Mapping[str, str]) -> dict[str, HostSummary]:
+    """Return the summaries of studies, by hosts with the id of a study each, in the order of their names."""
+    found: dict[str, HostSummary] = {}
+    for store, studies in place.stores({host: chosen[host] for host in sorted(chosen)}):
+        kept = store.summaries([*studies.values()], method=MADE_BY)
+        for host, (store.host, study) in studies.items():
+            known = _read(kept.get((store.host, study), ""))
+            found[host] = summarised(store, study) if known is None else known
+    return found
+
+
+def summarised(store: Store, study: str) -> HostSummary:
+    """Make the summary of a finished study of the store's host by today's method, and keep it where that is possible.
+
+    Raises StoreError for a study that is damaged.
+    """
+    record = derived_anew(store, _needed(store, study))
+    found = summary_of(record)
+    if store.keeps_summaries:
+        # nothing rests on it: the next report makes it again
+        with contextlib.suppress(StoreError):
+            store.put_summary(study, _written(found), method=MADE_BY, attempts=len(record.attempts))
+    return found
+
+
+def _needed(store: Store, name: str) -> StudyRecord:
+    """Return a study as far as its summary needs it: only percentiles need distributions."""
+    try:
+        found = store.get(name, distributions=False)
+    except StoreError:
+        return store.get(name)  # this says what is damaged
+    return found if BY_ID[found.study.metric].percent is None else store.get(name)
+
+
+@cache
+def _adapter() -> TypeAdapter[HostSummary]:
+    return TypeAdapter(HostSummary)
+
+
+def _written(summary: HostSummary) -> str:
+    # pydantic's own writer makes null of what is not finite
+    return json.dumps(_adapter().dump_python(summary, mode="json"), ensure_ascii=False)
+
+
+def _read(text: str) -> HostSummary | None:
+    """Read a kept summary; None for anything else."""
+    try:
+        return _adapter().validate_json(text)
+    except ValueError:
+        return None
+
+
+BUNDLE_MAX = 256 * 1024**2
+"""The largest bundle of one study that is pulled; a day of trials of 10 s has some 110 MiB, a long search 20."""
+
+AT_ONCE = 4
+_ON_THE_WAY, _UNPACKED = BoundedSemaphore(AT_ONCE), Lock()
+"""So many bundles are on their way at once, in temporary files of 1 GiB at most, and one of them is unpacked, however
+many hosts are asked: none of them may cost more than its own failure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """What was gathered from one host: its store here, and what was added to it."""
+
+    host: FleetHost
+    store: StorePlace
+    studies: tuple[Merged, ...]
+
+
+def gather(
+    hosts: Sequence[FleetHost],
+    access: FleetAccess,
+    place: FleetPlace,
+    *,
+    studies: Sequence[str] = (),
+    say: Callable[[str], None] = lambda _: None,
+) -> list[Gathered | Unreached]:
+    """Pull the studies of every host into a place; of some names (beginnings of ids) only those.
+
+    A study that is here whole is not pulled again, and of one that has gone on the new attempts are added: what is
+    kept is told apart by host, study, trial and attempt.
+    """
+    place.prepare()
+
+    def task(ready: Ready) -> tuple[Merged, ...]:
+        with place.of(ready.connection.host.name) as store:
+            return tuple(_pulled(ready, access, store, name) for name in _wanted(ready, access, store, studies))
+
+    # a host by two names would be two stores of the same studies, so hosts are told apart before any is pulled
+    met = {_name_of(one): one for one in ask_each(hosts, access, lambda _: None)}
+    good = [host for host in hosts if not isinstance(met[host.name], Unreached)]
+    pulled = {_name_of(one): one for one in ask_each(good, access, task, say=say)} if good else {}
+    return [_gathered(place, pulled.get(host.name), met[host.name]) for host in hosts]
+
+
+def pull(ready: Ready, access: FleetAccess, store: Store, study: str) -> None:
+    """Pull one study of a host into a store where it is not there whole. Raises HostError and StoreError."""
+    if not store.is_finished(study):
+        _pulled(ready, access, store, study)
+
+
+def _name_of(one: Asked[Any]) -> str:
+    return one.host.name if isinstance(one, Unreached) else one[0].name
+
+
+def _gathered(place: FleetPlace, pulled: Asked[tuple[Merged, ...]] | None, met: Asked[None]) -> Gathered | Unreached:
+    if isinstance(pulled, Unreached):
+        return pulled
+    if pulled is None:
+        assert isinstance(met, Unreached)  # noqa: S101 - only such a host was not asked again
+        return met
+    host, _, studies = pulled
+    return Gathered(host=host, store=place.place_of(host.name), studies=studies)
+
+
+def _wanted(ready: Ready, access: FleetAccess, store: Store, names: Sequence[str]) -> list[str]:
+    """Return the studies of a host that are to be pulled, the oldest first."""
+    done = ready.connection.run(
+        [ready.virtune, "list", "--json"], timeout_seconds=access.timeout_seconds, most_bytes=DOCUMENT_MAX
+    )
+    found = read_document(done.stdout, LIST).get("studies")
+    if not isinstance(found, list):
+        raise HostError("its list of studies is damaged")
+    ids = [listed_id(one) for one in reversed(found)]
+    for name in names:
+        if not any(one.startswith(name) for one in ids):
+            raise HostError(f"has no study {name!r}", hint="`virtune list` there shows its studies")
+    # what it has gathered itself is of other hosts
+    chosen = [one for one in ids if SEPARATOR not in one and (not names or one.startswith(tuple(names)))]
+    return [one for one in chosen if not store.is_finished(one)]
+
+
+def listed_id(listed: Mapping[str, Any]) -> str:
+    """Return the id of a study in a host's list. Raises HostError where it is none."""
+    found = listed.get("id") if isinstance(listed, dict) else None
+    if not is_word(found):
+        raise HostError("its list of studies is damaged")
+    return str(found)
+
+
+def _pulled(ready: Ready, access: FleetAccess, store: Store, name: str) -> Merged:
+    with _ON_THE_WAY, tempfile.TemporaryFile() as file:
+        command = [ready.virtune, "fleet", "here", name, "--rows"]
+        try:
+            ready.connection.run(command, timeout_seconds=access.timeout_seconds, most_bytes=BUNDLE_MAX, into=file)
+        except OSError as error:
+            said = f"cannot keep its study {name} in {tempfile.gettempdir()}: {(error.strerror or '').lower()}"
+            raise HostError(said, hint="the environment's TMPDIR names another directory") from None
+        with _UNPACKED, read_bundle(file, source=f"its study {name}") as bundled:
+            if bundled.study.id != name:
+                raise HostError(f"gave another study than {name}")
+            merged = merge(bundled, store)
+    if bundled.finished and bundled.study.kind in KINDS:
+        with contextlib.suppress(VirtuneError):  # it is here; what it says the report will tell
+            summarised(store, name)
+    return merged
+
+
+_NAMED_MAX = 10
+"""So many hosts a hint names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """One question, as the study of the first host that asked it; the newest study of every host that has measured
+    it, and when each study was begun.
+    """
+
+    study: Study
+    hosts: dict[str, str] = field(default_factory=dict)
+    begun: list[str] = field(default_factory=list)
+
+
+def fleet_report(place: FleetPlace, *, names: Sequence[str] = ()) -> FleetReport:
+    """Return what the gathered studies of a place say. `names` chooses hosts.
+
+    The question that was measured on the most hosts is taken, and the newest study of each host.
+
+    Raises UsageError where fewer than two hosts have measured the same.
+    """
+    known = place.hosts() if names else ()
+    if unknown := [name for name in names if name not in known]:
+        hint = (
+            f"hosts there: {', '.join(known[:_NAMED_MAX])}" if known else "`virtune fleet gather` brings studies here"
+        )
+        raise UsageError(f"no study of {unknown[0]!r} is in {place}", hint=hint)
+    asked = _asked(place, names)
+    if not asked or max(len(one.hosts) for one in asked) < 2:
+        hint = "measure the same on each host, then `virtune fleet gather`"
+        raise UsageError(f"no two hosts in {place} have measured the same", hint=hint)
+    chosen = max(asked, key=lambda one: (len(one.hosts), max(one.begun)))
+    found = summaries(place, chosen.hosts)
+    _require_apart(found)
+    others = {host for one in asked for host in one.hosts} - found.keys()
+    return replace(answer(chosen.study, found), others=tuple(sorted(others)))
+
+
+def _asked(place: FleetPlace, names: Sequence[str]) -> Sequence[_Asked]:
+    rows = [one for one in place.finished(KINDS) if not names or one.host in names]
+    alike: dict[str, list[FinishedStudy]] = {}
+    for one in sorted(rows, key=lambda one: one.host):
+        alike.setdefault(one.question, []).append(one)
+    asked: dict[Hashable, _Asked] = {}
+    of_digest: dict[str, _Asked] = {}
+    # of texts that are alike in this one is read: defaults of an older virtune may make two texts one question
+    texts = place.texts([studies[0] for studies in alike.values()])
+    for text, (digest, studies) in zip(texts, alike.items(), strict=True):
+        study = _study(text) or next(filter(None, map(_study, place.texts(studies))), None)
+        if study is not None:
+            of_digest[digest] = asked.setdefault(_question(study), _Asked(study=study))
+    for one in rows:
+        if one.question in of_digest:
+            same = of_digest[one.question]
+            same.hosts.setdefault(one.host, one.id)
+            same.begun.append(one.created)
+    return [*asked.values()]
+
+
+def _study(text: str) -> Study | None:
+    try:
+        return study_from_json(text)
+    except PlanError:
+        return None
+
+
+def _require_apart(found: Mapping[str, HostSummary]) -> None:
+    """Raise UsageError where two stores hold one study; ids alone may be alike by chance."""
+    first: dict[tuple[str, str], str] = {}
+    for host, summary in found.items():
+        before = first.setdefault((summary.study, summary.source), host)
+        if before != host:
+            raise UsageError(
+                f"{before} and {host} hold the same study {summary.study}: one host by two names",
+                hint="remove the store of one of them",
+            )
+
+
+def _question(study: Study) -> Hashable:
+    """Return what makes two studies the same question: arms, workloads and metric, not when, where or how long."""
+    arms = tuple((arm.name, arm.settings) for arm in study.arms)
+    return (study.kind, study.baseline, arms, study.workloads, study.metric, study.seconds, study.simulated)
+
+
+def drift_of(run: FleetRun, found: Mapping[str, TaskProgress], place: FleetPlace) -> tuple[HostDrift, ...]:
+    """Return how the level of the reference host changed from each of its studies to the next."""
+    names = [
+        found[task.name].study
+        for task in run.tasks
+        if task.host.name == run.reference and task.name in found and found[task.name].state is TaskState.FINISHED
+    ]
+    if len(names) < 2:
+        return ()
+    with place.of(run.reference, reading=True) as store:
+        records = [by_todays_method(store, name) for name in names]
+    drifts = []
+    for before, after in pairwise(records):
+        for workload in before.study.compared:
+            first, then = (level_of(run.reference, one, workload.name) for one in (before, after))
+            if first is not None and then is not None:
+                drifts.append(drift_between(first, then, workload=workload.name, metric=before.study.metric))
+    return tuple(drifts)

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a study needs before its first trial: images, disks and domains, and every arm seen to come up as asked."""
+
+import contextlib
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from virtune.bench.outside import difference_outside, loaded_images, readable_outside
+from virtune.bench.port import Bench, DiskImageSpec, LoadJob, Surroundings, Window
+from virtune.bench.rigs import session
+from virtune.bench.scratch import Scratch
+from virtune.bench.verify import require_verified
+from virtune.fio.data_check import STEPS, Step, checked, data_job, data_workload, difference_in, parts_for, regions_of
+from virtune.fio.generator import Clients
+from virtune.fio.job import COUNTED_SECONDS
+from virtune.fio.options import ENGINES
+from virtune.flows.run.preconditions import bring_back
+from virtune.flows.run.trial import KeptCaptures, Tools, ground_for
+from virtune.flows.stored.show import last_check
+from virtune.model.errors import (
+    CorruptDataError,
+    LoadError,
+    PreconditionError,
+    RefusedTargetError,
+    RigError,
+    VirtuneError,
+)
+from virtune.model.event import Event, StepEnded, StepProgressed, StepStarted
+from virtune.model.evidence import DATA, Check, StudyRecord
+from virtune.model.study import Arm, Identity, Study
+from virtune.model.text import format_bytes
+from virtune.plan.guests import require_fit
+from virtune.probe.devices import identity_of
+from virtune.shell import Warden
+from virtune.store.store import Store
+
+if TYPE_CHECKING:
+    from virtune.bench.libvirt.access import DomainAccess
+
+
+_MARK_BYTES = 4
+"""Written as eight hexadecimal digits."""
+
+
+def all_come_up(
+    study: Study, tools: Tools, say: Callable[[Event], None], *, again: bool = False
+) -> Mapping[str, Check]:
+    """Bring every arm up once, so that a stack that QEMU refuses is reported at once; returns by arm the check of its
+    data, where the study asks for that. `again`: after the measurement, at other places.
+
+    Raises PreconditionError for an arm that does not start, CorruptDataError for one that does not keep its data.
+    """
+    checks: dict[str, Check] = {}
+    who = "the arm still keeps" if len(study.arms) == 1 else "all arms still keep"
+    what = f"checking that {who if again else who.replace(' still', '')} what is written to them"
+    if study.check_data:
+        say(StepStarted(what=what))
+    for index, arm in enumerate(study.arms):
+        try:
+            if study.check_data:
+                checks[arm.name] = _keeps_data(arm, study, tools, again=again)
+                say(StepProgressed(what=what, fraction=(index + 1) / len(study.arms)))
+                continue
+            with tools.rigs.up(arm.stack, ground_for(arm.stack, study.workloads[0], study, tools)) as bench:
+                require_verified(arm.name, bench.in_force.checks)
+        except RigError as error:
+            said = f": {error.hint}" if error.hint else ""
+            raise PreconditionError(f"arm {arm.name!r} does not start: {error.message}{said}") from None
+    if study.check_data:
+        say(StepEnded(what=what))
+    return checks
+
+
+def check_data_again(study: Study, tools: Tools, say: Callable[[Event], None]) -> None:
+    """Check after the measurement, where the study asks for it, that all arms still keep their data.
+
+    Raises CorruptDataError for one that does not.
+    """
+    if study.check_data:
+        all_come_up(study, tools, say, again=True)
+
+
+def _keeps_data(arm: Arm, study: Study, tools: Tools, *, again: bool) -> Check:
+    """Check that an arm keeps its data. The pattern does not stay: a disk that compresses would serve it faster."""
+    seed = study.seed + again
+    writing = data_workload("write", regions_of(study.span_bytes, seed))
+    ground = ground_for(arm.stack, writing, study, tools)
+    try:
+        proof = _proof_of_data(arm, ground, tools, seed, again=again)
+    except CorruptDataError:
+        with contextlib.suppress(VirtuneError):  # that it does not keep its data is what matters
+            _refill(arm, ground, tools, seed)
+        raise
+    _refill(arm, ground, tools, seed)
+    return Check(setting=DATA, asked="kept", found="kept", proof=f"{proof}: all of that as written")
+
+
+def _proof_of_data(arm: Arm, ground: DiskImageSpec, tools: Tools, seed: int, *, again: bool) -> str:
+    """Write the pattern through an arm, read it back, and read its image outside of it; returns what was done."""
+    mark = secrets.token_hex(_MARK_BYTES)
+    with tools.rigs.up(arm.stack, ground) as bench:
+        require_verified(arm.name, bench.in_force.checks)
+        for step in STEPS:
+            _run(step, arm, bench, tools, mark, seed, again=again)
+        regions = parts_for(bench.target, tools.clients, seed)
+        size = bench.target.size_bytes
+    proof = f"{checked(regions, size)} (seed {seed}) written, flushed and read back through it"
+    images = loaded_images(arm.stack, ground)
+    if images and readable_outside(arm.stack):
+        at = difference_outside(arm.stack, images, regions, mark, tools.warden.directory)
+        if at is not None:
+            what = f"{at}, read outside of the arm, is not what was written and flushed through it"
+            raise _corrupt(arm, what, again=again)
+        proof += ", then read from the image outside of it"
+    return proof
+
+
+def _refill(arm: Arm, ground: DiskImageSpec, tools: Tools, seed: int) -> None:
+    """Replace the pattern by random data."""
+    with tools.rigs.up(arm.stack, ground) as bench:
+        _run("refill", arm, bench, tools, "", seed)
+
+
+def _run(step: Step, arm: Arm, bench: Bench, tools: Tools, mark: str, seed: int, *, again: bool = False) -> None:
+    """Run one step on every guest that loads. Raises CorruptDataError for data that is not what was written."""
+    job, workload = data_job(step, bench.target, mark=mark, clients=tools.clients, seed=seed)
+    one = LoadJob(job=job, workload=workload, program=tools.programs.get(job.program, job.program))
+    window = Window(seconds=1.0, ramp_seconds=0.0, patience_seconds=COUNTED_SECONDS)
+    try:
+        bench.run([one] * arm.stack.guests, window, KeptCaptures([], {}))
+    except LoadError as error:
+        said = error.message + (f": {error.hint}" if error.hint else "")
+        if step == "read" and (at := difference_in(said)) is not None:
+            raise _corrupt(
+                arm, f"{at} of its disk, read back through it, is not what was written", again=again
+            ) from None
+        raise LoadError(f"the data of arm {arm.name!r} cannot be checked: {said}") from None
+
+
+def _corrupt(arm: Arm, what: str, *, again: bool) -> CorruptDataError:
+    hint = "nothing was measured; without this arm, or without --check-data, the study runs"
+    if again:
+        hint = "it kept its data before the measurement: trust no figure of it"
+    return CorruptDataError(f"arm {arm.name!r} does not keep its data: {what}", hint=hint)
+
+
+@contextlib.contextmanager
+def simulated_tools(study: Study, say: Callable[[Event], None]) -> Iterator[Tools]:
+    """Yield the tools of a simulated study; raises PreconditionError for a target, which nothing would load."""
+    if study.target is not None:
+        raise PreconditionError("the simulated rig loads nothing, so it takes no --target", hint="omit --target")
+    clients = Clients(engines=frozenset(ENGINES))
+    require_fit(study, clients=clients)
+    scratch = Scratch(Path(study.scratch), span_bytes=study.span_bytes, say=say)
+    with Warden(study.id) as warden, session(Surroundings(warden=warden, scratch=scratch.directory)) as rigs:
+        for arm in study.arms:
+            try:
+                with rigs.up(arm.stack, DiskImageSpec(image=None, size_bytes=study.span_bytes, writes=False)):
+                    pass
+            except RigError as error:
+                raise PreconditionError(f"arm {arm.name!r}: {error.message}", hint=error.hint) from None
+        yield Tools(programs={}, clients=clients, rigs=rigs, scratch=scratch, warden=warden, target=None)
+
+
+@contextlib.contextmanager
+def spread_images(study: Study, say: Callable[[Event], None]) -> Iterator[dict[str, Scratch]]:
+    """Yield the scratch directories that guests are spread over besides the study's own, by name.
+
+    Two names of the same directory count once. Raises PreconditionError for the study's own directory.
+    """
+    places = sorted({arm.stack.spread for arm in study.arms if arm.stack.spread is not None})
+    if places and study.target is not None:
+        raise RefusedTargetError("guests are spread over scratch images, not over a target of your own and another")
+    meant = {place: Path(place).resolve() for place in places}
+    if Path(study.scratch).resolve() in meant.values():
+        said = f"guests.spread names the scratch directory itself, {study.scratch}, so it spreads nothing"
+        raise PreconditionError(said, hint="name a directory on another disk")
+    with contextlib.ExitStack() as ends:
+        made = {p: ends.enter_context(Scratch(p, span_bytes=study.span_bytes, say=say)) for p in {*meant.values()}}
+        yield {place: made[path] for place, path in meant.items()}
+
+
+def ready_domains(study: Study, say: Callable[[Event], None]) -> "Mapping[str, DomainAccess]":
+    """Check the domains of a study and the requirements of a load in them.
+
+    Returns the access to each by its name. Raises PreconditionError with what is missing and what to do.
+    """
+    if study.connect is None:
+        return {}
+    from virtune.bench.libvirt.access import find_way, require_possible
+
+    found: dict[str, DomainAccess] = {}
+    for domain in dict.fromkeys(arm.stack.domain for arm in study.arms if arm.stack.domain is not None):
+        what = f"looking into {domain}"
+        say(StepStarted(what=what))
+        way = find_way(study.connect, domain)
+        for arm in study.arms:
+            if arm.stack.domain == domain:
+                require_possible(way, arm.stack)
+        found[domain] = way
+        say(StepEnded(what=what))
+    return found
+
+
+def identities(paths: Iterable[Path]) -> tuple[Identity, ...]:
+    """Return the identities of the loaded images, so that a resumed study can check them."""
+    found = (identity_of(path) for path in sorted(set(paths)))
+    return tuple(one for one in found if one is not None)
+
+
+def begun(study: Study, images: Iterable[Path], tools: Tools, store: Store) -> Study:
+    """Return a study that is about to be stored, with what is known of its images and its host."""
+    return replace(
+        study,
+        images=identities(images),
+        checked=last_check(store, study),
+        first_reads=() if tools.first_read is None else (tools.first_read,),
+    )
+
+
+def resumed(record: StudyRecord, tools: Tools, store: Store) -> StudyRecord:
+    """Return a record that is about to be continued, with what was read of its images just now."""
+    if tools.first_read is None:
+        return record
+    read = replace(tools.first_read, after=len(record.trials))
+    study = replace(record.study, first_reads=(*record.study.first_reads, read))
+    store.replace_study(study)
+    return replace(record, study=study)
+
+
+def require_same_images(study: Study) -> None:
+    """Raise RefusedTargetError when a file or device is not the one that the study began with.
+
+    Otherwise rounds of two disks would be mixed in one table. A drive that a killed run left with a guest comes back
+    first.
+    """
+    bring_back(study)
+    for begun in study.images:
+        reason = _replaced(begun, identity_of(Path(begun.path)))
+        if reason is not None:
+            raise RefusedTargetError(
+                f"{begun.path} is not what study {study.id} began with: {reason}",
+                hint=f"ask the question anew; `virtune show {study.id} --report FILE` has its command line, and what"
+                " is finished stays",
+            )
+
+
+def _replaced(begun: Identity, now: Identity | None) -> str | None:
+    """Say in words how one differs from the other; None for the same."""
+    if now is None:
+        return "it is gone"
+    if begun.device != now.device:
+        return f"it was on the device {begun.device}, and is on {now.device}"
+    if begun.inode != now.inode or (begun.born_ns and now.born_ns and begun.born_ns != now.born_ns):
+        return "another file has its name now"
+    if begun.size_bytes and now.size_bytes and begun.size_bytes != now.size_bytes:
+        return f"it had {format_bytes(begun.size_bytes)}, and has {format_bytes(now.size_bytes)}"
+    return None
