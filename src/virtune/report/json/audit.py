@@ -84,10 +84,10 @@ class _AuditedDomain(TypedDict):
     findings: Annotated[list[FindingPart], "What was found, the most severe first."]
 
 
-class _Unread(TypedDict):
-    """Something that was not audited."""
+class UnreadPart(TypedDict):
+    """Something that could not be read."""
 
-    origin: Annotated[str, "Which file."]
+    origin: Annotated[str, "Which one: a file, a domain, or a host and its file."]
     because: Annotated[str, "Why not."]
 
 
@@ -105,7 +105,7 @@ class AuditDocument(TypedDict):
 
     schema: Annotated[str, IDENTITY, {"const": AUDIT}]
     domains: Annotated[list[_AuditedDomain], "The domains that were read, in the order in which they were."]
-    unread: Annotated[list[_Unread], "What could not be read."]
+    unread: Annotated[list[UnreadPart], "What could not be read."]
     passed_over: Annotated[list[_PassedOver], "Folders that hold other files beside VMs."]
 
 
@@ -216,19 +216,12 @@ class DomainPart(TypedDict):
     findings: Annotated[list[FindingPart], "Where what is written is not what runs."]
 
 
-class _NotRead(TypedDict):
-    """Something that could not be read."""
-
-    origin: Annotated[str, "Which one."]
-    because: Annotated[str, "Why not."]
-
-
 class DomainsDocument(TypedDict):
     """What `virtune probe --connect URI --json` writes."""
 
     schema: Annotated[str, IDENTITY, {"const": "virtune/domains/1"}]
     domains: Annotated[list[DomainPart], "The domains."]
-    unread: Annotated[list[_NotRead], "What could not be read."]
+    unread: Annotated[list[UnreadPart], "What could not be read."]
 
 
 def audit_document(

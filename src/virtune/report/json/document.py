@@ -89,14 +89,16 @@ def part(kind: type[_Part], /, *sources: object, **given: object) -> _Part:
     lists, pairs mappings; what is plain already stays. `schema`, `virtune` and what can only be one word need no
     source. Raises TypeError for a key that no source has or several have, and for a given one that the part has not.
     """
-    plan = plan_of(cast("Any", kind), tuple(map(type, sources)), tuple(given))
+    plan = plan_of(cast("Any", kind), tuple([type(source) for source in sources]), tuple(given))
     made = plan.fixed.copy()
-    for source, (names, _, read) in zip(sources, plan.reads, strict=True):
-        made.update(zip(names, read(source), strict=True))
-    made.update(given)
-    for key, plain in plan.plains:
-        made[key] = plain(made[key])
-    return cast("_Part", made)
+    for index, (names, _, read) in enumerate(plan.reads):
+        for name, value in zip(names, read(sources[index]), strict=True):  # half the time of dict.update
+            made[name] = value
+    if given:
+        made.update(given)
+    for name, plain in plan.plains:
+        made[name] = plain(made[name])
+    return made  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, slots=True)

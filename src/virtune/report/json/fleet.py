@@ -27,7 +27,7 @@ from virtune.model.fleet import (
     Unreached,
 )
 from virtune.model.verdict import Verdict
-from virtune.report.json.audit import NotLookedAtPart
+from virtune.report.json.audit import NotLookedAtPart, UnreadPart
 from virtune.report.json.document import (
     IDENTITY,
     NOT_NEGATIVE,
@@ -111,20 +111,13 @@ class _Domain(TypedDict):
     findings: Annotated[list[_Finding], "What was found, the most severe first."]
 
 
-class _Unread(TypedDict):
-    """Something that could not be audited."""
-
-    origin: Annotated[str, "The host, and the file there."]
-    because: Annotated[str, "Why not."]
-
-
 class _Audit(TypedDict):
     """One host."""
 
     name: Annotated[str, "Its name in the inventory.", At("host.name")]
     calls_itself: Annotated[str, "The host's own name, as `uname -n` says it."]
     domains: Annotated[list[_Domain], "Its VMs.", At("audited")]
-    unread: Annotated[list[_Unread], "What could not be read there."]
+    unread: Annotated[list[UnreadPart], "What could not be read there."]
 
 
 class _Rule(TypedDict):
