@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from tools.pages import cli, dialects, exit_codes, knobs, metrics, options, plan, remarks, rules, workloads
-from tools.schemas import keys
-from tools.schemas.documents import DOCUMENTS, schema
+from tools.schemas.documents import DOCUMENTS, record, schema
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -42,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a page is out of date")
     only_check = parser.parse_args(arguments).check
     pages = {name: page() for name, page in PAGES.items()}
-    pages[KEYS] = keys.record({name: text for name, text in pages.items() if name.endswith(".schema.json")})
+    pages[KEYS] = record({name: text for name, text in pages.items() if name.endswith(".schema.json")})
     stale = [name for name, text in pages.items() if _stale(REFERENCE / name, text)]
     for name in stale:
         if only_check:

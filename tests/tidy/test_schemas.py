@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import pytest
 from jsonschema import Draft202012Validator
 from tests.published import REFERENCE, SCHEMAS, schema
-from tools.schemas.documents import DOCUMENTS, PLAN, shapes_of
-from tools.schemas.keys import RECORD, keys_of, record
+from tools.schemas.documents import DOCUMENTS, PLAN, RECORD, keys_of, record, shapes_of
 from tools.schemas.shape import Shapes
 
 from virtune.model.facts import HostFacts
@@ -85,7 +84,7 @@ def test_a_field_without_words_stops_the_generation() -> None:
 
 
 def test_a_key_that_is_renamed_comes_or_goes_needs_the_next_number() -> None:
-    """What other programs read by `virtune/result/1` keeps its keys; `tools.schemas.keys` says how to change them."""
+    """What other programs read by `virtune/result/1` keeps its keys; `tools.schemas.documents` says how."""
     texts = {f"{name}.schema.json": (REFERENCE / f"{name}.schema.json").read_text() for name in SCHEMAS}
     assert record(texts) == RECORD.read_text()
     for name, text in texts.items():

@@ -7,8 +7,7 @@ from typing import Annotated, Literal, NotRequired, TypedDict, get_type_hints
 
 import pytest
 from jsonschema import Draft202012Validator
-from tools.schemas.documents import DOCUMENTS
-from tools.schemas.keys import record
+from tools.schemas.documents import DOCUMENTS, record
 from tools.schemas.shape import Shapes
 
 from virtune.model.verdict import Verdict
