@@ -188,7 +188,7 @@ class Runs:
 
     def fill(self) -> None:
         """Put studies of an earlier virtune into the store, so that there is something to show."""
-        packed = ROOT / "tests" / "store" / "data" / "format-1-method-7.sqlite.gz"
+        packed = ROOT / "tests" / "store" / "data" / "older-method.sqlite.gz"
         self.store.write_bytes(gzip.decompress(packed.read_bytes()))
 
     def unfinished(self) -> bool:

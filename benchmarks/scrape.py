@@ -16,7 +16,7 @@ import tempfile
 import urllib.request
 from pathlib import Path
 
-KEPT = Path(__file__).parents[1] / "tests" / "store" / "data" / "format-1-method-7.sqlite.gz"
+KEPT = Path(__file__).parents[1] / "tests" / "store" / "data" / "older-method.sqlite.gz"
 
 
 def main() -> None:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verdicts share one error, are those of the last look, and stand in the table with the interval that decides."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -16,7 +15,6 @@ from virtune.analyse.study.verdicts import confidence_of_one, judge, looks_of, p
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.remark import Remark, Weight
 from virtune.model.verdict import PLANNED_ROUNDS_MIN, ROUNDS_MIN, Outcome, Verdict
-from virtune.plan.codec import study_from_json, study_to_json
 from virtune.plan.goal import parse_conditions
 
 
@@ -66,16 +64,14 @@ def test_a_look_counts_the_rounds_of_its_workload_from_the_fifth_on() -> None:
     assert looks_of(one, range(1, 12)) == ((5, 0.2), (6, 0.3), (8, 0.4), (11, 0.5))
     assert looks_of(one, range(1, 7)) == ((5, 0.2), (6, 0.3))  # it was decided then, and has no more rounds
     assert looks_of(one, range(3, 12)) == ((6, 0.4), (9, 0.5))  # it began in the third round
-    assert looks_of(replace(one, looks=None), range(1, 12)) == ()
+    assert looks_of(replace(one, looks=()), range(1, 12)) == ()
 
 
 def test_a_study_planned_to_take_six_rounds_at_least_is_judged_as_it_was_planned() -> None:
     """Its first look was in the first round, and none before the sixth may spend anything."""
     record = run(asked_of("abc"), 7, better=1.4)
-    kept = json.loads(study_to_json(record.study))
-    del kept["fewest_rounds"]  # as an older virtune wrote it
-    older = study_from_json(json.dumps(kept))
-    assert older.fewest_rounds == ROUNDS_MIN > record.study.fewest_rounds == PLANNED_ROUNDS_MIN
+    older = replace(record.study, fewest_rounds=ROUNDS_MIN)
+    assert ROUNDS_MIN > record.study.fewest_rounds == PLANNED_ROUNDS_MIN
     assert looks_of(older, range(1, 8)) == tuple((number, number / 20) for number in (6, 7))
     later = [judge(replace(record, study=one))[1].ratio for one in (older, record.study)]
     assert later[0] is not None
@@ -125,10 +121,9 @@ def test_the_interval_is_wide_early_in_a_plan_and_narrow_at_its_end_for_the_same
     assert widths[0] > 1.5 * widths[1]
 
 
-def test_an_older_study_is_judged_as_it_was() -> None:
-    """By intervals that hold at any time, over all pairs: they know nothing of looks."""
+def test_before_its_first_look_a_study_has_intervals_that_hold_at_any_time() -> None:
     record = run(asked_of("abc"), 12, better=1.1)
-    old = replace(record, study=replace(record.study, looks=None, pairs="all"))
+    old = replace(record, study=replace(record.study, looks=(), pairs="all"))
     found = judge(old)
     assert len(found) == 3
     assert {one.ratio.confidence for one in found if one.ratio} == {1 - 0.05 / 3}

@@ -16,7 +16,7 @@ from virtune.cli import run
 from virtune.flows.reports.export import measurements_csv
 from virtune.store.store import Store
 
-KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
+KEPT = Path(__file__).parents[1] / "store" / "data" / "older-method.sqlite.gz"
 COMPARE = "20261122-184255-3883"
 
 

@@ -132,8 +132,8 @@ def that_lies(good: bytes, chance: random.Random) -> bytes:
 def of_odd_numbers(good: bytes, chance: random.Random) -> bytes:
     rows = rows_of_zip(good)
     record = rows["attempts"][0]["record"]
-    odd = chance.choice([0, -1, 2**31, 2**63, 10**400])
     where = chance.choice(["number", "round", "attempt", "method"])
+    odd = chance.choice([-1 if where == "method" else 0, -1, 2**31, 2**63, 10**400])
     {"attempt": record, "method": record["measurement"]}.get(where, record["trial"])[where] = odd
     return changed(good, "/study.json", json.dumps(rows).encode())
 

@@ -16,14 +16,14 @@ from virtune.flows.stored.show import current
 from virtune.model.measurement import METHOD
 from virtune.store.store import Store
 
-KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
+KEPT = Path(__file__).parents[1] / "store" / "data" / "older-method.sqlite.gz"
 COMPARE = "20261122-184255-3883"
 Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A store of method 7."""
+    """A store whose measurements are of an older method."""
     made = tmp_path / "before.sqlite"
     made.write_bytes(gzip.decompress(KEPT.read_bytes()))
     return made

@@ -101,4 +101,4 @@ def test_an_audit_quotes_the_figures_of_todays_method(place: Path) -> None:
     assert "method" not in said(place)
     changed(place, "delete from captures where name = 'fio.json'")
     changed(place, "delete from measurements where method = ?", METHOD)
-    assert "figures of method 7)" in said(place), "what cannot be derived anew says by which method it was"
+    assert "figures of method 0)" in said(place), "what cannot be derived anew says by which method it was"

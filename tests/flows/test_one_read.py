@@ -15,7 +15,7 @@ from virtune.flows.reports.report import charts, report_html
 from virtune.model.evidence import Listed, StudyRecord
 from virtune.store.store import Store
 
-KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
+KEPT = Path(__file__).parents[1] / "store" / "data" / "older-method.sqlite.gz"
 
 
 class Counting(Store):

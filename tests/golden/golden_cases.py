@@ -30,7 +30,8 @@ HERE = Path(__file__).parent
 SAID = HERE / "said"
 STORE = HERE / "studies.sqlite.gz"
 """Small studies of every kind, measured on a busy machine so that there is much to warn of, and simulated ones; names
-of the host and its paths are replaced."""
+of the host and its paths are replaced. Their measurements are of method 0, so that what is said of them is derived
+from their captures now."""
 
 CAPTURES = HERE.parent / "captures"
 EXAMPLES = HERE.parents[1] / "docs" / "guide" / "examples"

@@ -12,7 +12,7 @@ from virtune.plan.trials import looked_at, plan_done
 
 def after(rounds: int, *, budget: float | None = None, most: int = 100) -> Study:
     trials = tuple(Trial(number=one, round=one, arm="a", workload="w") for one in range(1, rounds + 1))
-    return replace(study(workload("w"), rounds=most), trials=trials, budget_seconds=budget, looks=())
+    return replace(study(workload("w"), rounds=most), trials=trials, budget_seconds=budget, sequential=True, looks=())
 
 
 def test_a_plan_is_done_by_rounds_or_by_time_whichever_is_further() -> None:
@@ -32,7 +32,7 @@ def test_looks_follow_one_another_and_what_was_spent_stays_spent() -> None:
     resumed = replace(once, trials=after(21).trials)
     assert looked_at(resumed, 0.3).looks == ((20, 0.4), (21, 0.4))  # a clock that lost time
     assert looked_at(once, 1.0).looks == ((20, 1.0),)  # no further round has room
-    assert looked_at(replace(once, looks=None), 0.5).looks is None  # an older study is judged as it was
+    assert looked_at(replace(once, looks=(), sequential=False), 0.5).looks == ()  # its rounds are fixed
 
 
 @pytest.mark.parametrize(("last", "rounds", "looked"), [(50, 51, True), (100, 101, False), (100, 102, True)])

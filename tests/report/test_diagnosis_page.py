@@ -22,7 +22,7 @@ from virtune.report.html.other_pages import diagnosis_page
 from virtune.report.pages.diagnose import render
 from virtune.store.store import Store
 
-KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
+KEPT = Path(__file__).parents[1] / "store" / "data" / "older-method.sqlite.gz"
 COMPARE = "20261122-184255-3883"
 
 

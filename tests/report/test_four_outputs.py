@@ -17,7 +17,7 @@ from virtune.report.words import quantity
 
 pytestmark = pytest.mark.xdist_group("four outputs")  # what is made for the module is made once
 
-KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
+KEPT = Path(__file__).parents[1] / "store" / "data" / "older-method.sqlite.gz"
 COMPARE = "20261122-184255-3883"
 
 

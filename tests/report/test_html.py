@@ -32,7 +32,7 @@ from virtune.store.store import Store
 
 pytestmark = pytest.mark.xdist_group("page")  # what is made for the module is made once
 
-KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
+KEPT = Path(__file__).parents[1] / "store" / "data" / "older-method.sqlite.gz"
 COMPARE = "20261122-184255-3883"
 SEARCH = "20261122-184358-4b1a"
 CHECK = "20261122-184338-7540"

@@ -12,7 +12,7 @@ from virtune.report.pages.study import listing
 from virtune.report.render.terminal import set_at
 from virtune.store.store import Store
 
-KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
+KEPT = Path(__file__).parents[1] / "store" / "data" / "older-method.sqlite.gz"
 
 
 def listed(place: Path, width: int) -> list[str]:

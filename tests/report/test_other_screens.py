@@ -36,7 +36,7 @@ from virtune.report.pages.whole import CheckScreen, SweepScreen
 from virtune.store.store import Store
 
 ROOM = 20
-KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
+KEPT = Path(__file__).parents[1] / "store" / "data" / "older-method.sqlite.gz"
 WORDS = "a remark of some length that needs more than one line of a terminal that is 80 columns wide"
 REMARK = Remark(id="r", weight=Weight.WARNING, text=WORDS, advice=WORDS)
 

@@ -16,7 +16,7 @@ from virtune.report.charts import charts_of
 from virtune.report.charts.stacked import cpu_by_thread, layer_times
 from virtune.store.store import Store
 
-KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
+KEPT = Path(__file__).parents[1] / "store" / "data" / "older-method.sqlite.gz"
 COMPARE = "20261122-184255-3883"
 WORKLOAD = "randread-4k"
 

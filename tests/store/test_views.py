@@ -13,7 +13,7 @@ from virtune.flows.reports.export import measurements_csv
 from virtune.store.schema import VIEWS
 from virtune.store.store import Store
 
-KEPT = Path(__file__).parent / "data" / "format-1-method-7.sqlite.gz"
+KEPT = Path(__file__).parent / "data" / "older-method.sqlite.gz"
 COMPARE = "20261122-184255-3883"
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "recipes.md"
 

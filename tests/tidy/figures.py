@@ -27,7 +27,7 @@ from virtune.model.measurement import METHOD, Measurement
 from virtune.store.store import Store
 
 WRITTEN = Path(__file__).with_name("data") / "figures.json"
-KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
+KEPT = Path(__file__).parents[1] / "store" / "data" / "older-method.sqlite.gz"
 
 TRIALS_MAX = 4
 """Of each study that is kept; more of the same rig and load would show the same."""

@@ -28,7 +28,7 @@ from virtune.web.guard import refusal
 
 pytestmark = pytest.mark.xdist_group("served")  # what is made for the module is made once
 
-KEPT = Path(__file__).parents[1] / "store" / "data" / "format-1-method-7.sqlite.gz"
+KEPT = Path(__file__).parents[1] / "store" / "data" / "older-method.sqlite.gz"
 COMPARE, SEARCH = "20261122-184255-3883", "20261122-184358-4b1a"
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana-dashboard.json"
 

@@ -16,28 +16,9 @@ from typing import Annotated
 from virtune.model.metric import DIRECTIONS, Distribution
 from virtune.model.remark import Remark, Weight
 
-METHOD = 13
-"""The number of the method by which measurements are derived from evidence.
-
-1  first version: fio json+, combined directions, host counters by difference of first and last sample
-2  IOPS from completions: fio's own leaves out what was in flight at the end of the ramp (depth / seconds too low)
-3  latency p99.99, and the distribution of flushes
-4  the log of IOPS over time; gates: disturbances by others, told apart from contention among the trial's own threads,
-   decide whether a trial counts
-5  how busy a guest's own kernel saw its disk; several guests, their figures added and their start skew reported
-6  an offered load is compared with completions, and the disks of all guests with the loads of all
-7  a job file without `direct` is buffered, as in fio
-8  percentiles of total and of completion latency are told apart; reads and writes have metrics of their own; what fio
-   2 wrote is read in its units
-9  latency, requests and CPU time of the layers below the load
-10 extremes and standard deviations, context switches and page faults of the load, merged requests
-11 periods of single I/Os
-12 writes beside others through a FUSE export are warned of
-13 figures that the options beside them cannot have made are warned of; what the host's device was given to write, and
-   its share of what the load wrote
-
-What is done before the first trial (images are read once, `Study.first_reads`) is no part of it: it changes what is
-measured, and the same evidence still gives the same figures.
+METHOD = 1
+"""The number of the method by which measurements are derived from evidence; the same evidence gives the same figures
+under the same number.
 """
 
 

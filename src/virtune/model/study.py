@@ -153,14 +153,13 @@ class Study:
     `builtin` is the name of the built-in study, empty for a user's own question.
 
     `looks` are the interim analyses so far of a comparison whose end is planned: for each its round and the share of
-    the plan that was done, by which the error is spent. None for older studies, which are judged by their old rules.
-    `pairs` are those that get verdicts: all, or those with the baseline. `fewest_rounds` is how many rounds it takes
-    at least to decide anything; older studies keep the number that was planned with.
+    the plan that was done, by which the error is spent. `pairs` are those that get verdicts: all, or those with the
+    baseline. `fewest_rounds` is how many rounds it takes at least to decide anything.
 
     `attempts` is how often a trial is made at most while something disturbs it, the first included.
 
     `checked` is the last A/A test of this host within 24 hours before, None without one. `options` are the value and
-    origin of every option; empty for older studies. `accusation` is set for a study that tests a diagnosis
+    origin of every option. `accusation` is set for a study that tests a diagnosis
     (`diagnose --prove`). With `check_data` every arm first shows that it keeps what is written to it. `first_reads`
     are the readings of its images before trials, one each time that it ran; empty where nothing was to be read.
 
@@ -199,7 +198,7 @@ class Study:
     builtin: str = ""
     checked: Checked | None = None
     pairs: Pairs = "all"
-    looks: tuple[tuple[int, float], ...] | None = None
+    looks: tuple[tuple[int, float], ...] = ()
     fewest_rounds: int = ROUNDS_MIN
     options: tuple[ChosenOption, ...] = ()
     attempts: int = ATTEMPTS

@@ -108,9 +108,9 @@ def looked_at(study: Study, share: float) -> Study:
     """Return the study with a look after the rounds so far, at this share of its plan.
 
     Error that was spent stays spent, so a share is never less than at the look before, even if the clock jumps after
-    a resumption. A study of an older virtune, which has no such plan, stays as it is.
+    a resumption. A study whose rounds are fixed stays as it is.
     """
-    if study.looks is None:
+    if not study.sequential:
         return study
     rounds = study.rounds_begun
     before = tuple(one for one in study.looks if one[0] < rounds)

@@ -116,7 +116,7 @@ _CONNECT_SECONDS = 15
 """How long a server may take to answer; a URL with connect_timeout says otherwise."""
 
 _MAKING = 0x76697274
-"""The lock under which a store is made or brought to another format: `virt`."""
+"""The lock under which a store is made: `virt`."""
 
 _CLAIMING = _MAKING + 1
 """The first number of the locks under which one process derives a study."""

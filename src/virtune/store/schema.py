@@ -3,13 +3,8 @@
 other tools: one row for each study, trial, measured value and verified setting; and what SQLite and PostgreSQL do
 differently: how a store is opened, made and read, and what their errors mean.
 
-History of the format (kept in `PRAGMA user_version` on SQLite, in the table `virtune_store` on PostgreSQL):
-
-1  first version
-2  two indexes from which studies are counted; studies of other hosts under `HOST/STUDY`
-3  what the report of a fleet needs of each study
-
-They are made when a store is opened for writing, and anew where their text has changed; no table is touched, so that
+The number of the format is kept in `PRAGMA user_version` on SQLite, in the table `virtune_store` on PostgreSQL. The
+views are made when a store is opened for writing, and anew where their text has changed; no table is touched, so that
 they are no new format, and a store without them is read as before.
 """
 
@@ -24,10 +19,7 @@ from sqlalchemy.types import TypeEngine
 from virtune.model.errors import StoreError
 from virtune.model.metric import METRICS
 
-FORMAT = 3
-
-ADDED = {"summaries": 3}
-"""The tables that came later than the first format, and with which."""
+FORMAT = 1
 
 METADATA = MetaData()
 
@@ -179,8 +171,7 @@ def is_ours(found: Mapping[str, set[str]], *, format_number: int) -> bool:
     """Whether tables are those of a store and not of another program, which may use the same names. Only a new
     store, or one that a killed virtune left, has no number of a format yet, and not all of its tables.
     """
-    wanted = {name for name in METADATA.tables if ADDED.get(name, 1) <= format_number}
-    ours = wanted <= found.keys() if format_number else found.keys() <= METADATA.tables.keys()
+    ours = METADATA.tables.keys() <= found.keys() if format_number else found.keys() <= METADATA.tables.keys()
     known = found.keys() & METADATA.tables.keys()
     return ours and all({*METADATA.tables[name].columns.keys()} <= found[name] for name in known)
 

@@ -53,7 +53,7 @@ from virtune.store.queries import (
     summaries_of,
     trials_of,
 )
-from virtune.store.schema import ADDED, CAPTURES, FORMAT, MEASUREMENTS, STUDIES, TRIALS, Backend, is_ours
+from virtune.store.schema import CAPTURES, FORMAT, MEASUREMENTS, STUDIES, TRIALS, Backend, is_ours
 
 _APART = "`--store FILE` keeps them apart"
 
@@ -69,7 +69,7 @@ class Store:
         self.place, self.host, self._reading = place, host, reading
         self._backend = _backend_of(place)
         self.writable = True  # unless it is another user's, or on a medium that is read-only
-        self._summarises = True  # unless it is only read, and of an older format or by one who may not
+        self._summarises = True  # unless it is only read, by one who may not
 
     def __enter__(self) -> Self:
         try:
@@ -85,13 +85,13 @@ class Store:
         self._require_known(found)
         if not found and self._reading:
             raise StoreError(f"{self._backend.name} is no store of virtune's", hint=self._backend.hint)
-        self._summarises = not self._reading or (found >= ADDED["summaries"] and self._backend.summarises)
+        self._summarises = not self._reading or self._backend.summarises
         if not self._reading:
             self._prepare()
             self._backend.settle()
 
     def _prepare(self) -> None:
-        """Make what is missing, or bring an older format to today's. A killed virtune leaves the store as it was."""
+        """Make what is missing. A killed virtune leaves the store as it was."""
         with self._transaction() as db:  # mostly nothing is missing, and nobody is waited for
             if self._format(db) == FORMAT and not self._backend.changed_views(db):
                 return
@@ -115,11 +115,6 @@ class Store:
     def _make(self, db: sa.Connection, found: int) -> None:
         if not found:
             self._backend.make(db)
-        elif found < FORMAT:
-            from virtune.store.migrations import migrate  # Alembic takes a third of a second to load
-
-            migrate(db, found)
-        if found < FORMAT:
             self._backend.set_format(db, FORMAT)
         self._backend.make_views(db)
 

@@ -47,12 +47,6 @@ blocks correlate by 0.3 are called different in 9 % of studies that look 60 time
 FORESEEN = 0.9
 """The probability with which forecasts hold, if the noise stays."""
 
-FOUND_SDS = 1.2816
-"""A difference of the interval's radius plus so many standard errors is found 9 times in 10 (normal quantile)."""
-
-LN_FAR = 20.0
-"""Differences beyond e^20 are a sign of a host on which nothing can be measured."""
-
 _BLOCKS_FAR = 10**7
 """The longest forecast in blocks: four months at a second a block."""
 
@@ -148,22 +142,6 @@ def blocks_for(reach: float, *, sd: float, alpha: float, arms: int = 2) -> int |
         middle = (low + high) // 2
         low, high = (low, middle) if reached(middle) else (middle, high)
     return high
-
-
-def smallest_shown(blocks: int, *, sd: float, alpha: float, arms: int = 2) -> float | None:
-    """Return the difference (0.03 is 3 %) that so many blocks detect with 90 % power; None where they detect none.
-
-    It includes the allowance for autocorrelation (LAG1_DOUBT), which widens every interval; the random error of the
-    mean; and that of the radius: by its sd (1/2n of its square) and the autocorrelation (1/n).
-    """
-    own = blocks - 1.0
-    radius = quantile(blocks, own + _lent(own, arms), alpha)
-    if not math.isfinite(radius):
-        return None
-    doubt = min(LAG1_DOUBT / math.sqrt(blocks * (arms - 1)), LAG1_MAX)
-    chance = math.sqrt(1 + 1.5 * radius**2 / blocks)
-    sds = radius * math.sqrt((1 + doubt) / (1 - doubt)) + FOUND_SDS * chance
-    return math.expm1(min(sds * sd / math.sqrt(blocks), LN_FAR))
 
 
 def blocks_to_decide(found: Contrast, *, margin: float, alpha: float, arms: int = 2) -> int | None:

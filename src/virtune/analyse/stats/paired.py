@@ -4,9 +4,9 @@ be "undecided".
 
 A round holds every arm once, so drift of the host affects all of them alike: what is analysed are the differences
 within rounds, on the logarithm, because disks speed up and slow down by factors. A sequential study has intervals
-that hold at all looks of its plan together (`planned`), or at any time (`anytime`: older studies); one whose rounds
-were fixed beforehand has Student's t. No interval is computed from the number of I/Os: the ten million I/Os of a run
-are not independent; rounds are.
+that hold at all looks of its plan together (`planned`), and before the first look at any time (`anytime`); one whose
+rounds were fixed beforehand has Student's t. No interval is computed from the number of I/Os: the ten million I/Os of
+a run are not independent; rounds are.
 
 The observations are repeated runs. The interval is Welch's t on ln(metric), which allows different variances; a rank
 test must agree, so that one outlier run cannot cause a difference. Changes of the host between the runs of the two

@@ -26,7 +26,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from virtune.analyse.stats.anytime import EQUAL_BLOCKS, FORESEEN, FOUND_SDS, LN_FAR, LN_MAX, no_interval, too_few
+from virtune.analyse.stats.anytime import EQUAL_BLOCKS, FORESEEN, LN_MAX, no_interval, too_few
 from virtune.analyse.stats.anytime import quantile as anytime_quantile
 from virtune.analyse.stats.arms import alone, between_levels, far_rounds, lasting, pair_noise
 from virtune.analyse.stats.noise import EQUAL, Values, clipped, lag1_of
@@ -171,6 +171,12 @@ def dunnett_alpha(others: int, alpha: float) -> float:
         low, high = (middle, high) if within(middle) < 1 - alpha else (low, middle)
     return float(2 * ndtr(-high))
 
+
+FOUND_SDS = 1.2816
+"""A difference of the interval's radius plus so many standard errors is found 9 times in 10 (normal quantile)."""
+
+LN_FAR = 20.0
+"""Differences beyond e^20 are a sign of a host on which nothing can be measured."""
 
 CLIP = 2.0
 """Differences of more than so many (robust) standard deviations count as that many: 99 % efficient for normal data,

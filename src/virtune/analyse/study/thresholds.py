@@ -177,7 +177,7 @@ def looked_back(record: StudyRecord) -> tuple[tuple[int, tuple[Comparison, ...]]
 def _chosen(study: Study, record: StudyRecord) -> Iterator[int]:
     """Yield at most LOOKS_MAX rounds: of a study with looks those, of any other all from the second on."""
     done = max((one.trial.round for one in record.trials if one.measurement is not None), default=0)
-    looks = [number for number, _ in study.looks or () if number <= done]
+    looks = [number for number, _ in study.looks if number <= done]
     first = study.fewest_rounds if study.sequential else _FEWEST
     rounds = looks or list(range(first, done + 1))
     step = max(1, -(-len(rounds) // LOOKS_MAX))
@@ -186,10 +186,9 @@ def _chosen(study: Study, record: StudyRecord) -> Iterator[int]:
 
 def _up_to(record: StudyRecord, number: int) -> StudyRecord:
     study = record.study
-    looks = None if study.looks is None else tuple(one for one in study.looks if one[0] <= number)
     return replace(
         record,
-        study=replace(study, looks=looks),
+        study=replace(study, looks=tuple(one for one in study.looks if one[0] <= number)),
         trials=tuple(one for one in record.trials if one.trial.round <= number),
         attempts=tuple(one for one in record.attempts if one.trial.round <= number),
     )

@@ -351,7 +351,7 @@ def looks_of(study: Study, rounds: Sequence[int]) -> tuple[tuple[int, float], ..
     There are no looks at fewer rounds than can decide, and none without a new round: a decided workload has no more.
     """
     found: list[tuple[int, float]] = []
-    for last, share in study.looks or ():
+    for last, share in study.looks:
         count = sum(1 for number in rounds if number <= last)
         if count >= study.fewest_rounds and (not found or count > found[-1][0]):
             found.append((count, share))

@@ -529,7 +529,7 @@ def budgeted(study: Study, asked: StudyOptions) -> Study:
         said = max(BUDGET_SECONDS, BUDGET_ROUNDS * loads * round_seconds(study))
     pairs = asked.pairs or OPTIONS["pairs"].default
     fewest = fewest_planned(len(study.arms))
-    return replace(study, sequential=True, budget_seconds=said, looks=(), pairs=pairs, fewest_rounds=fewest)
+    return replace(study, sequential=True, budget_seconds=said, pairs=pairs, fewest_rounds=fewest)
 
 
 def most_rounds(kind: StudyKind, asked: StudyOptions) -> int:

@@ -109,13 +109,11 @@ def shows(study: Study) -> str:
 
     It has 90 % power at the confidence of each pair.
     """
-    from virtune.analyse.stats.anytime import smallest_shown
     from virtune.analyse.stats.planned import smallest_planned
 
     rounds = study.rounds if study.budget_seconds is None else int(study.budget_seconds / round_seconds(study))
     rounds, alpha = min(rounds, study.rounds), 1 - confidence_of_one(study)
-    smallest = smallest_shown if study.looks is None else smallest_planned
-    found = ((noise, smallest(rounds, sd=noise, alpha=alpha, arms=len(study.arms))) for noise in _NOISES)
+    found = ((noise, smallest_planned(rounds, sd=noise, alpha=alpha, arms=len(study.arms))) for noise in _NOISES)
     some = [(noise, least) for noise, least in found if least is not None]
     varies = ("if the ratio of two arms varies from round to round by", "if by")
     known = [

@@ -310,8 +310,9 @@ def _record(found: Mapping[str, Any], study: Study) -> TrialRecord:
         raise _NotWholeError(f"trial {trial.number} is of an arm that the study does not have")
     if trial.workload not in {one.name for one in study.workloads}:
         raise _NotWholeError(f"trial {trial.number} has a workload that the study does not have")
-    numbers = (trial.number, trial.round, record.attempt, measured.method if measured is not None else 1)
-    if not all(1 <= one <= _NUMBER_MAX for one in numbers):
+    numbers = (trial.number, trial.round, record.attempt)
+    method = 0 if measured is None else measured.method
+    if not all(1 <= one <= _NUMBER_MAX for one in numbers) or not 0 <= method <= _NUMBER_MAX:
         raise _NotWholeError(f"trial {trial.number} has numbers that virtune does not give")
     return record
 

@@ -465,13 +465,13 @@ def result_document(result: Result, record: StudyRecord, rulings: Sequence[Thres
 
 
 def _study(study: Study, result: Result) -> StudyPart:
-    looks = study.looks
+    looks = [part(LookPart, round=one, share=share) for one, share in study.looks]
     return part(
         StudyPart,
         study,
         result,
         trials=len(study.trials),
-        looks=None if looks is None else [part(LookPart, round=one, share=share) for one, share in looks],
+        looks=looks if study.sequential else None,
     )
 
 

@@ -215,7 +215,7 @@ def checked_text(study: Study) -> str:
 
 
 def what_deciding_takes(result: Result, basis: Basis) -> Iterator[str]:
-    """Say what deciding the rest would take; an old study, whose rounds were fixed, cannot go on."""
+    """Say what deciding the rest would take; a study whose rounds were fixed cannot go on."""
     if not result.study.sequential or basis.seconds_left == 0 or basis.noise is None:
         return
     if basis.seconds_left is None:
@@ -223,8 +223,6 @@ def what_deciding_takes(result: Result, basis: Basis) -> Iterator[str]:
     elif basis.seconds_left > NOISY_SECONDS:
         rest = "" if all(one.verdict is Verdict.UNDECIDED for one in result.verdicts) else " the rest"
         yield f"this host is too noisy now to decide{rest}: it would take more than an hour (see `virtune check`)"
-    elif result.study.looks is None:
-        yield f"deciding the rest needs about {format_seconds(basis.seconds_left)} more at this noise (90 % likely)"
     else:  # its error is spent, so a longer plan needs a new study
         whole = format_seconds(basis.seconds_left + (result.elapsed_seconds or 0.0))
         yield f"deciding the rest needs a new run of about {whole} (--budget) at this noise (90 % likely)"

@@ -482,12 +482,9 @@ def _decided(study: Study) -> Iterator[str]:
     if not study.sequential:
         yield "The number of rounds was fixed beforehand, so the intervals are Student's t."
         return
-    if study.looks is None:
-        yield "The verdicts were looked at after every round: the intervals hold at any time (mixture t test),"
-    else:
-        first = study.fewest_rounds
-        yield f"The verdicts were looked at after every round from round {first} on, and the allowed error is spread"
-        yield "over these looks up to the planned end (Lan and DeMets), so that all together keep it. Intervals are"
+    first = study.fewest_rounds
+    yield f"The verdicts were looked at after every round from round {first} on, and the allowed error is spread"
+    yield "over these looks up to the planned end (Lan and DeMets), so that all together keep it. Intervals are"
     yield "robust against single dips (Huber's weights), take the noise of each arm from all pairs, and are wider"
     yield "where consecutive rounds are correlated. docs/method.md has the sources."
 

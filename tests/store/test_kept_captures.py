@@ -1,24 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stores of before open as before: a kept one of format 1 and method 7, with what that program said of it."""
+"""A store that was kept, of a method before today's, with what was said of it: its captures give the same figures."""
 
 import gzip
 import json
-import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 from tests.store.kept import COMPARE, DATA, IMPORT, KEPT
 
 from virtune.flows.stored.show import current
 from virtune.model.evidence import Listed
-from virtune.store.schema import FORMAT, METADATA
 from virtune.store.store import Store
 
-SAID: dict[str, Any] = json.loads((DATA / "format-1-method-7.json").read_text())
+SAID: dict[str, Any] = json.loads((DATA / "older-method.json").read_text())
 CHECK, TUNE = "20261122-184338-7540", "20261122-184358-4b1a"
 
 
@@ -37,16 +32,6 @@ def test_every_study_of_it_is_listed_and_read(store: Store) -> None:
     }  # fmt: skip
     for name in (COMPARE, IMPORT, CHECK, TUNE):
         assert store.get(name).study.id == name
-
-
-def test_its_tables_become_those_of_a_new_store(store: Store, tmp_path: Path) -> None:
-    """`store` was opened for writing, which brings it to today's format."""
-    with sqlite3.connect(str(store.place)) as db:
-        assert db.execute("pragma user_version").fetchone() == (FORMAT,)
-    engine = sa.create_engine(f"sqlite:///{store.place}")
-    with engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
-    engine.dispose()
 
 
 @pytest.mark.parametrize("name", [COMPARE, IMPORT])
