@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read files that other programs wrote: up to a limit, and never through a link or from a device."""
+"""Open and read files that other programs wrote: up to a limit, and never through a link or from a device."""
 
+import contextlib
 import errno
 import json
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,16 @@ def read_json(text: str) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("it is too deep") from None
+
+
+@contextlib.contextmanager
+def opened(path: str | Path, flags: int = os.O_RDONLY | os.O_NONBLOCK) -> Iterator[int]:
+    """Open a file while the block runs, and yield its descriptor, which no child inherits. Raises OSError."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def read_bounded(path: Path, most_bytes: int, *, from_end: bool = False) -> bytes:

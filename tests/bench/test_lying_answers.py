@@ -106,7 +106,7 @@ class Disks:
 
 def further(disks: Disks, *settings: str) -> Iterator[Check]:
     stack = asked("disks.count=2", "device.iothread=io1", *settings)
-    found = FurtherDisks(cast(Monitor, disks))
+    found = FurtherDisks(cast(Monitor, disks), swap=None, park=lambda *_: None)
     found._stacks = [stack]
     return found.checks(stack, ["vda", "vdb"])
 

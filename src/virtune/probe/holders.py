@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from virtune.bounded import opened
 from virtune.model.errors import words_of
 from virtune.model.facts import Unknown
 from virtune.probe import tree
@@ -84,19 +85,13 @@ def loops_over(found: os.stat_result, files: Sequence[tuple[int, int]] = ()) -> 
 
 def locks_on(path: Path) -> Iterator[str]:
     """Yield in words who locks a file or device, from any namespace. QEMU locks bytes of each image it opens."""
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with opened(path) as descriptor:
+            kind, _, start, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, _F_OFD_GETLK, asked))
     except OSError as error:
         yield f"its locks could not be looked at: {words_of(error)}"
         return
-    try:
-        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        kind, _, start, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, _F_OFD_GETLK, asked))
-    except OSError as error:
-        yield f"its locks could not be looked at: {words_of(error)}"
-        return
-    finally:
-        os.close(descriptor)
     if kind != fcntl.F_UNLCK:
         who = f"process {pid}" if pid > 0 else "a process"
         yield f"{who} locks it as QEMU locks an image" if start in _QEMU_LOCK_BYTES else f"{who} has locked it"
@@ -194,16 +189,11 @@ def unseen_processes() -> list[str]:
 
 def _asked(name: str, backing: str) -> Loop:
     try:
-        descriptor = os.open(f"/dev/{name}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with opened(f"/dev/{name}") as descriptor:
+            answer = fcntl.ioctl(descriptor, _LOOP_GET_STATUS64, bytes(_LOOP_INFO64_BYTES))
     except OSError:
         return Loop(name=name, backing=backing, file=None, node=None)
-    try:
-        answer = fcntl.ioctl(descriptor, _LOOP_GET_STATUS64, bytes(_LOOP_INFO64_BYTES))
-        device, inode, node, _, _ = _LOOP_INFO64.unpack_from(answer)
-    except OSError:
-        return Loop(name=name, backing=backing, file=None, node=None)
-    finally:
-        os.close(descriptor)
+    device, inode, node, _, _ = _LOOP_INFO64.unpack_from(answer)
     return Loop(name=name, backing=backing, file=(device, inode), node=node)
 
 

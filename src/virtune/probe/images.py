@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from virtune import shell
+from virtune.bounded import opened
 from virtune.model.domain import Domain, DomainDisk
 from virtune.model.errors import VirtuneError, words_of
 from virtune.model.facts import Extents, Residency, Unknown
@@ -96,13 +97,10 @@ def _header(path: str) -> dict[str, Any]:
 
 def _copies_on_write(path: str) -> bool | None:
     with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            flags = array.array("l", [0])
+        flags = array.array("l", [0])
+        with opened(path) as descriptor:
             fcntl.ioctl(descriptor, _GET_FLAGS, flags)
-            return not flags[0] & _NOCOW
-        finally:
-            os.close(descriptor)
+        return not flags[0] & _NOCOW
     return None
 
 
@@ -255,27 +253,20 @@ def cachestat(path: str | Path) -> Residency | Unknown:
     """Return how much of a file (or block device) is in the page cache, by cachestat(2): microseconds, no process."""
     if platform.machine() not in _ARCHITECTURES:
         return Unknown(f"cachestat is not known on {platform.machine()}")
+    span, counts = _Range(0, 0), _Counts()
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with opened(path) as descriptor:
+            failed = _libc.syscall(
+                ctypes.c_long(_CACHESTAT), ctypes.c_uint(descriptor), ctypes.byref(span), ctypes.byref(counts), 0
+            )
+            number = ctypes.get_errno()
     except OSError as error:
-        return Unknown(f"the file could not be opened: {_all_words(error.errno)}")
-    try:
-        span, counts = _Range(0, 0), _Counts()
-        failed = _libc.syscall(
-            ctypes.c_long(_CACHESTAT), ctypes.c_uint(descriptor), ctypes.byref(span), ctypes.byref(counts), 0
-        )
-        number = ctypes.get_errno()
-    finally:
-        os.close(descriptor)
+        return Unknown(f"the file could not be opened: {words_of(error)}")
     if failed:
-        because = "this kernel has none (needs 6.5)" if number == errno.ENOSYS else _all_words(number)
+        because = "this kernel has none (needs 6.5)" if number == errno.ENOSYS else os.strerror(number).lower()
         return Unknown(f"cachestat: {because}")
     return Residency(
         cached_bytes=counts.cache * _PAGE_BYTES,
         dirty_bytes=(counts.dirty + counts.writeback) * _PAGE_BYTES,
         source="cachestat",
     )
-
-
-def _all_words(number: int | None) -> str:
-    return os.strerror(number or 0).lower()

@@ -122,31 +122,25 @@ def unpacked_kernel(image: bytes) -> bytes | None:
         return None
 
 
-def _by_program(name: str) -> Callable[[bytes], bytes | None]:
-    """Return a function that unpacks by a program; the last four bytes are the size, added by the kernel's build."""
-
-    def unpack(packed: bytes) -> bytes | None:
-        if shutil.which(name) is None:
-            return None
-        with tempfile.TemporaryDirectory(prefix="virtune-") as place:
-            source, plain = Path(place) / "packed", Path(place) / "plain"
-            source.write_bytes(packed[:-4])
-            shell.run([name, "-d", "-q", "-f", str(source), *_into(name, plain)], timeout_seconds=_SECONDS)
-            return plain.read_bytes() if plain.stat().st_size <= _LARGEST else None
-
-    return unpack
-
-
-def _into(program: str, plain: Path) -> list[str]:
-    return ["-o", str(plain)] if program == "zstd" else [str(plain)]
+def _by_program(name: str, packed: bytes) -> bytes | None:
+    """Unpack by a program; None where it is not installed, or too much comes of it. Raises CommandError."""
+    if shutil.which(name) is None:
+        return None
+    with tempfile.TemporaryDirectory(prefix="virtune-") as place:
+        source, plain = Path(place) / "packed", Path(place) / "plain"
+        source.write_bytes(packed)
+        into = ["-o", str(plain)] if name == "zstd" else [str(plain)]
+        shell.run([name, "-d", "-q", "-f", str(source), *into], timeout_seconds=_SECONDS)
+        return plain.read_bytes() if plain.stat().st_size <= _LARGEST else None
 
 
 _WAYS: Mapping[bytes, Callable[[bytes], bytes | None]] = {
     b"\x1f\x8b": lambda packed: zlib.decompressobj(31).decompress(packed, _LARGEST),
     b"\xfd7zXZ\0": lambda packed: lzma.LZMADecompressor().decompress(packed, _LARGEST),
     b"BZh": lambda packed: bz2.BZ2Decompressor().decompress(packed, _LARGEST),
-    b"\x02\x21\x4c\x18": _by_program("lz4"),
-    b"\x28\xb5\x2f\xfd": _by_program("zstd"),
+    # the kernel's build adds the size in four bytes
+    b"\x02\x21\x4c\x18": lambda packed: _by_program("lz4", packed[:-4]),
+    b"\x28\xb5\x2f\xfd": lambda packed: _by_program("zstd", packed[:-4]),
 }
 """How a kernel is unpacked, by its first bytes."""
 
@@ -199,7 +193,6 @@ _PART_BYTES = 1024**2
 LOCK = ".lock"
 _PACKED, _PLAIN = "vmlinuz", "vmlinux"
 _FORMAT = 2
-_UNPACK_SECONDS = 20.0
 _DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
 
@@ -506,13 +499,10 @@ def _unpacked(path: Path) -> bytes:
         raise PreconditionError(
             f"{path} is packed by zstd, which is not installed", hint="`apt-get install zstd` brings it"
         )
-    with tempfile.TemporaryDirectory(prefix="virtune-") as place:
-        plain = Path(place) / "module"
-        try:
-            shell.run(["zstd", "-d", "-q", "-o", str(plain), "--", str(path)], timeout_seconds=_UNPACK_SECONDS)
-        except shell.CommandError as error:
-            raise PreconditionError(f"{path} cannot be unpacked: {error.hint or error.message}") from None
-        return plain.read_bytes()
+    try:
+        return _by_program("zstd", path.read_bytes()) or b""
+    except shell.CommandError as error:
+        raise PreconditionError(f"{path} cannot be unpacked: {error.hint or error.message}") from None
 
 
 _NAME = "guest.json"

@@ -12,19 +12,21 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from virtune.bench.guest.channel import Guest, GuestError, GuestOutput, GuestProcess
 from virtune.bench.live.rings import RingReader, TrialRings
 from virtune.bench.load import LOG_MS, NOTHING_DONE, STUCK, TICK_SECONDS, Moments, Progress, watch
 from virtune.bench.port import HostCounters, Keep, LoadJob, LoadOutput, Window
-from virtune.bench.verify import Spent
+from virtune.bench.verify import Spent, cpu_of
 from virtune.model.errors import LoadError, RigError, VirtuneError
-from virtune.model.evidence import BARRIER, RINGS, Check, of_guest
+from virtune.model.evidence import BARRIER, RINGS, Changeover, Check, InForce, of_guest
 from virtune.model.facts import BusyFacts, Unknown
+from virtune.model.stack import Stack, Target
 from virtune.probe.host import busy_facts
+from virtune.probe.process import Process, Rings
 
 ARM_SECONDS = 60.0
 """How long a load may take to be ready."""
@@ -36,38 +38,53 @@ _BUSY_PERCENT = 50.0
 """On a host that is less busy no thread waits for 15 s."""
 
 
-class LoadedGuest(Protocol):
-    """A guest with the disk of a stack, as far as its load needs it."""
+@dataclass(kw_only=True)
+class LoadedGuest(abc.ABC):
+    """A guest with the disk of one stack. What ends in `_before` is as it was when the load began."""
 
-    seen: Mapping[str, str]
-    processes: Mapping[str, int]
+    target: Target
     image: Path | None
-    requests_before: int
+    command: str
+    processes: Mapping[str, int]
+    in_force: InForce
+    changeover: Changeover | None
+    stack: Stack
+    seen: Mapping[str, str]
+    rings_before: Rings = field(default_factory=Rings)
+    requests_before: int = 0
+    spent_before: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    @abc.abstractmethod
+    def process(self) -> Process | None:
+        """The QEMU; None where it is not seen from here."""
 
     @property
     def counted(self) -> bool:
-        """Whether QEMU counts the requests of its disk."""
-        ...
+        """Whether QEMU counts the disk's requests: those of a drive that the guest has itself do not pass it."""
+        return self.stack.device.vfio_pci is None
 
     def begin(self) -> None:
         """Note how far everything has come when the load begins."""
-        ...
+        self.requests_before = self.operations()
+        if (process := self.process) is not None:
+            self.rings_before, self.spent_before = process.rings(), cpu_of(process)
 
+    @abc.abstractmethod
     def operations(self) -> int:
         """Return the number of requests that the disk has completed: one on which it does not rise is stuck."""
-        ...
 
+    @abc.abstractmethod
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
         """Look who does the I/O now."""
-        ...
 
+    @abc.abstractmethod
     def trouble(self) -> str | None:
         """Say how QEMU ended, None while it runs."""
-        ...
 
+    @abc.abstractmethod
     def evidence(self) -> str:
         """Return the evidence of a failed guest."""
-        ...
 
 
 class GuestLoad(abc.ABC):

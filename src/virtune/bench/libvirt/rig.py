@@ -16,7 +16,7 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 
@@ -32,7 +32,7 @@ from virtune.bench.guest.channel import (
     speed_words,
     wrong_speed,
 )
-from virtune.bench.guest.load import ARM_SECONDS, FioLoad, run_in_guests
+from virtune.bench.guest.load import ARM_SECONDS, FioLoad, LoadedGuest, run_in_guests
 from virtune.bench.libvirt.access import DomainAccess, require_possible, scripts
 from virtune.bench.libvirt.attached import (
     Plugged,
@@ -50,8 +50,6 @@ from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Surroun
 from virtune.bench.verify import (
     Opened,
     RingOwners,
-    Spent,
-    cpu_of,
     direct_check,
     engine_check,
     engine_check_under_load,
@@ -72,7 +70,7 @@ from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError, PreconditionError, RigError, VirtuneError
 from virtune.model.evidence import UNDER_LOAD, Changeover, Check, InForce
 from virtune.model.knobs import BY_ID
-from virtune.model.stack import LIMITS, GuestTarget, Stack, Target, setting_of
+from virtune.model.stack import LIMITS, GuestTarget, Stack, setting_of
 from virtune.probe.images import read_qcow2
 from virtune.probe.process import IO_URING, Process, Ring, Rings
 from virtune.virsh import DumpedDomain, LibvirtRefused, as_file
@@ -232,29 +230,23 @@ while [ $# -gt 0 ]; do printf %s "$2" >"$1" || exit 1; shift 2; done
 _REQUESTS = re.compile(r"^\S+ (?:rd_req|wr_req|flush_operations) (\d+)$", re.MULTILINE)
 
 
-@dataclass(slots=True, kw_only=True)
-class DomainBench:
+@dataclass(kw_only=True)
+class DomainBench(LoadedGuest):
     """A domain with the scratch disk of one stack. `place` is the load's directory in the guest."""
 
-    target: Target
-    image: Path | None
-    command: str
-    processes: Mapping[str, int]
-    in_force: InForce
-    changeover: Changeover | None
-    stack: Stack
     way: DomainAccess
     disk: str
     place: str
     scripts: str
     accelerator: str
     accelerator_why: str
-    seen: Mapping[str, str]
     xml: str
     brought: set[Ring]
-    rings_before: Rings = field(default_factory=Rings)
-    spent_before: Mapping[int, int] = field(default_factory=dict)
-    requests_before: int = 0
+
+    @property
+    def process(self) -> Process | None:
+        """Its QEMU."""
+        return self.way.process
 
     @property
     def guest(self) -> AgentGuest:
@@ -266,21 +258,9 @@ class DomainBench:
         keep.capture("accelerator.txt", f"{self.accelerator}: {self.accelerator_why}\n")
         return run_in_guests([DomainLoad(self, jobs[0])], window, keep)
 
-    @property
-    def counted(self) -> bool:
-        """Return True: the disk is one of QEMU's."""
-        return True
-
-    def begin(self) -> None:
-        """Note how far everything has come when the load begins."""
-        self.requests_before = self.operations()
-        if self.way.process is not None:
-            self.rings_before = self.way.process.rings()
-            self.spent_before = cpu_of(self.way.process)
-
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
         """Look who does the I/O now."""
-        process, aio = self.way.process, self.stack.disk.aio
+        process, aio = self.process, self.stack.disk.aio
         if process is None:
             proof = f"the domain's process is not seen from here, so nothing tells {UNDER_LOAD}"
             asked = {"disk.aio": aio, "device.iothread": self.stack.device.iothread}
@@ -290,7 +270,7 @@ class DomainBench:
                 if value is not None
             )
         requests = self.operations() - self.requests_before
-        spent = replace(self._spent(process), requests=requests)
+        spent = replace(spent_by(process.pid, since(process, self.spent_before)), requests=requests)
         rings = serving(self.rings_before, process.rings(), self.brought, requests)
         activity = replace(
             moved_since(process, self.rings_before, rings),
@@ -329,9 +309,6 @@ class DomainBench:
         asked = (("domstate", "--reason", self.way.uuid), ("domblkstat", self.way.uuid, self.disk))
         said = [f"{words[0]}: {self.way.virsh.run(*words, ok=(0, 1)).strip()}" for words in asked]
         return "\n".join(said) + "\n"
-
-    def _spent(self, process: Process) -> Spent:
-        return spent_by(process.pid, since(process, self.spent_before))
 
 
 class DomainLoad(FioLoad):

@@ -304,10 +304,20 @@ def _asked(stack: Stack, role: str) -> tuple[str, str | None]:
 
 
 class FurtherDisks:
-    """The second disk of a guest and all after it; none until they are plugged."""
+    """The second disk of a guest and all after it; none until they are plugged.
 
-    def __init__(self, monitor: Monitor) -> None:
-        self._monitor = monitor
+    Into some guests nothing can be plugged: their devices come with the machine, and the nodes below them are
+    exchanged. `swap` then puts a node below the device of a disk, and `park` one that opens nothing.
+    """
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        *,
+        swap: Callable[[Stack, str, int], None] | None,
+        park: Callable[[Stack, int], None],
+    ) -> None:
+        self._monitor, self._swap, self._park = monitor, swap, park
         self._nodes: list[Command] = []
         self._stacks: list[Stack] = []
         self._turn = 0
@@ -325,7 +335,11 @@ class FurtherDisks:
             self._nodes += nodes
             for command in nodes:
                 do(command)
-            self._attach(one, top_node(nodes), number, do)
+            if self._swap is not None:
+                self._swap(one, top_node(nodes), number)
+                continue
+            for command in device_commands(one, top_node(nodes), number):
+                do(command)
         return tuple(device_id(number) for number in range(1, stack.disks))
 
     def unplug(self) -> None:
@@ -337,11 +351,11 @@ class FurtherDisks:
             self._monitor.execute(command.execute, command.arguments)
         self._nodes, self._stacks = [], []
 
-    def _attach(self, stack: Stack, node: str, number: int, do: Callable[[Command], None]) -> None:
-        for command in device_commands(stack, node, number):
-            do(command)
-
     def _detach(self) -> None:
+        if self._swap is not None:
+            for number, one in enumerate(self._stacks, 1):
+                self._park(one, number)
+            return
         devices = [plugged(one, number)[0] for number, one in enumerate(self._stacks, 1)]
         if self._stacks[0].machine.has_isa:
             for device in devices:
@@ -404,27 +418,6 @@ class FurtherDisks:
         if prop not in shown:
             return None
         return self._monitor.execute("qom-get", {"path": f"/machine/peripheral/{device}", "property": prop})
-
-
-class FixedDisks(FurtherDisks):
-    """The further disks of a guest into which nothing can be plugged: their devices come with the machine, and the
-    nodes below them are exchanged.
-
-    `swap` puts a node below the device of a disk, and `park` one that opens nothing.
-    """
-
-    def __init__(
-        self, monitor: Monitor, *, swap: Callable[[Stack, str, int], None], park: Callable[[Stack, int], None]
-    ) -> None:
-        super().__init__(monitor)
-        self._swap, self._park = swap, park
-
-    def _attach(self, stack: Stack, node: str, number: int, do: Callable[[Command], None]) -> None:  # noqa: ARG002
-        self._swap(stack, node, number)
-
-    def _detach(self) -> None:
-        for number, one in enumerate(self._stacks, 1):
-            self._park(one, number)
 
 
 def names_of(further: Sequence[Mapping[str, str]]) -> dict[str, str]:
@@ -505,9 +498,8 @@ class Carried:
         self._threads: set[str] = set(_threads_of(self.stack) if system.fixed else ())
         self._new: set[Ring] = set()
         self._now = Rings()
-        self._further = FurtherDisks(self.vm.monitor)
-        if system.fixed:
-            self._further = FixedDisks(self.vm.monitor, swap=self._swap, park=self._park_on)
+        swap = self._swap if system.fixed else None
+        self._further = FurtherDisks(self.vm.monitor, swap=swap, park=self._park_on)
         self.further: tuple[Mapping[str, str], ...] = ()
 
     @property

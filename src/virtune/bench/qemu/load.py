@@ -8,13 +8,12 @@ import json
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from virtune.bench.guest.channel import GuestError, GuestSampler
-from virtune.bench.guest.load import ARM_SECONDS, FioLoad, GuestLoad, run_in_guests
+from virtune.bench.guest.load import ARM_SECONDS, FioLoad, GuestLoad, LoadedGuest, run_in_guests
 from virtune.bench.guest.shell import words_of
 from virtune.bench.live.monitor import FIELDS
 from virtune.bench.live.rings import RingReader
@@ -27,7 +26,6 @@ from virtune.bench.qemu.machine import QemuGuest, Vm, console_end
 from virtune.bench.verify import (
     RingOwners,
     Spent,
-    cpu_of,
     engine_check_under_load,
     iothread_check_under_load,
     loops_of,
@@ -39,9 +37,8 @@ from virtune.bench.verify import (
 from virtune.dialects.qemu.guest import DEVICE
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError
-from virtune.model.evidence import UNDER_LOAD, Changeover, Check, InForce, of_guest
-from virtune.model.stack import Stack, Target
-from virtune.probe.process import Process, Ring, Rings
+from virtune.model.evidence import UNDER_LOAD, Check, of_guest
+from virtune.probe.process import Process, Ring
 from virtune.shell import last_line
 
 _ANSWER_SECONDS = 10.0
@@ -63,36 +60,20 @@ _COUNTED = ("reads", "writes", "read_bytes", "written_bytes")
 
 
 @dataclass(kw_only=True)
-class CarriedBench(abc.ABC):
-    """A guest with the disk of one stack, with any system in it."""
+class CarriedBench(LoadedGuest):
+    """A test VM with any system in it; `beside` it others that share its load, and the pids of `idle` ones."""
 
-    target: Target
-    image: Path | None
-    command: str
-    processes: Mapping[str, int]
-    in_force: InForce
-    changeover: Changeover | None
-    stack: Stack
     vm: QemuGuest
     accelerator: Accelerator
-    seen: Mapping[str, str]
     engines: RingOwners
     held: frozenset[Ring]
     beside: tuple["CarriedBench", ...] = ()
     idle: tuple[int, ...] = ()
-    rings_before: Rings = field(default_factory=Rings)
-    requests_before: int = 0
-    spent_before: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def process(self) -> Process:
         """The QEMU."""
         return Process(self.vm.child.pid)
-
-    @property
-    def counted(self) -> bool:
-        """Whether QEMU counts the disk's requests: those of a drive that the guest has itself do not pass it."""
-        return self.stack.device.vfio_pci is None
 
     @abc.abstractmethod
     def load(self, job: LoadJob) -> GuestLoad:
@@ -103,11 +84,6 @@ class CarriedBench(abc.ABC):
         keep.capture("accelerator.txt", f"{self.accelerator.name}: {self.accelerator.why}\n")
         loads = [one.load(job) for one, job in zip((self, *self.beside), jobs, strict=True)]
         return run_in_guests(loads, window, keep, idle=self.idle)
-
-    def begin(self) -> None:
-        """Note how far everything has come when the load begins."""
-        self.rings_before, self.requests_before = self.process.rings(), self.operations()
-        self.spent_before = cpu_of(self.process)
 
     def spent(self) -> Spent:
         """Return who was how long on a CPU since the load began."""
@@ -140,7 +116,7 @@ class CarriedBench(abc.ABC):
 
 @dataclass(kw_only=True)
 class GuestBench(CarriedBench):
-    """A guest with Linux; `beside` it others that share its load, and the pids of `idle` ones."""
+    """A guest with Linux."""
 
     vm: Vm
     beside: tuple["GuestBench", ...] = ()
@@ -152,7 +128,7 @@ class GuestBench(CarriedBench):
 
 @dataclass(kw_only=True)
 class BareBench(CarriedBench):
-    """A guest without an operating system; `beside` it others that share its load, and the pids of `idle` ones."""
+    """A guest without an operating system."""
 
     vm: BareVm
     beside: tuple["BareBench", ...] = ()
