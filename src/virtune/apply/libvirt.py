@@ -12,17 +12,12 @@ from virtune.apply.journal import Plug
 from virtune.dialects.libvirt.domain import boot_disks, read_domain
 from virtune.model.domain import HOTPLUG_BUSES, Domain, DomainDisk, SettingChange
 from virtune.model.errors import PreconditionError, VirtuneError
-from virtune.model.stack import POLL_DEFAULT_NS
+from virtune.model.stack import LIMITS, POLL_DEFAULT_NS
 from virtune.virsh import DumpedDomain, LibvirtRefused, Virsh, as_file
 
-_LIMITS = {
-    "disk.throttle_iops": ("--total-iops-sec", "total_iops_sec"),
-    "disk.throttle_bps": ("--total-bytes-sec", "total_bytes_sec"),
-    "disk.throttle_iops_read": ("--read-iops-sec", "read_iops_sec"),
-    "disk.throttle_iops_write": ("--write-iops-sec", "write_iops_sec"),
-    "disk.throttle_bps_read": ("--read-bytes-sec", "read_bytes_sec"),
-    "disk.throttle_bps_write": ("--write-bytes-sec", "write_bytes_sec"),
-}
+_LIMITS = {one.knob: (f"--{one.libvirt.replace('_', '-')}", one.libvirt) for one in LIMITS}
+"""The option of `virsh blkdeviotune` and the element of the XML, by the knob of a limit."""
+
 _PINS = {"iothread.pin": "iothreadpin", "vcpu.pin": "vcpupin", "emulator.pin": "emulatorpin"}
 
 Pair = tuple[tuple[str, ...], tuple[str, ...]]

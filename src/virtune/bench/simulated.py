@@ -147,7 +147,10 @@ class SimulatedBench:
             beside=tuple(output for output, _ in outputs[1:]),
             log=_log(math.fsum(iops for _, iops in outputs), window, chance, dipped=dipped),
             command=self.command,
-            checks=(*_load_checks(), *_checks(self.stack, f"simulated {UNDER_LOAD}")),
+            checks=(
+                Check(setting="load.program", asked=VERSION, found=VERSION, proof="the result is simulated"),
+                *_checks(self.stack, f"simulated {UNDER_LOAD}"),
+            ),
         )
 
     def _disturbed(self, window: Window, place: str) -> float:
@@ -206,10 +209,6 @@ def _checks(stack: Stack, proof: str) -> tuple[Check, ...]:
         for guest in range(stack.guests)
         for name in to_verify(stack)
     )
-
-
-def _load_checks() -> tuple[Check, ...]:
-    return (Check(setting="load.program", asked=VERSION, found=VERSION, proof="the result is simulated"),)
 
 
 def _newer(stack: Stack) -> str:

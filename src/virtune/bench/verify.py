@@ -299,7 +299,11 @@ def node_checks(
     """Check back end, format, options and limits by QMP."""
     disk, by_name = stack.disk, {node["node-name"]: node for node in nodes}
     file_node, format_node = by_name.get(FILE_NODE, {}), by_name.get(FORMAT_NODE, {})
-    yield _backend_check(disk, file_node.get("drv"))
+    # on a block device QEMU's `file` back end is called `host_device`
+    driver = file_node.get("drv")
+    same = (disk.backend, driver) == ("file", "host_device")
+    proof = f"{_NODES}: host_device" if same else _NODES
+    yield Check(setting="disk.backend", asked=disk.backend, found="file" if same else driver, proof=proof)
     yield Check(setting="disk.format", asked=disk.format, found=format_node.get("drv"), proof=_NODES)
     zeroes = format_node.get("detect_zeroes")
     yield Check(setting="disk.detect_zeroes", asked=disk.detect_zeroes, found=zeroes, proof=_NODES)
@@ -356,13 +360,6 @@ def on_off(value: bool) -> str:  # noqa: FBT001
 def words(value: object) -> str:
     """Write a value as settings are written."""
     return on_off(value) if isinstance(value, bool) else str(value)
-
-
-def _backend_check(disk: Disk, driver: str | None) -> Check:
-    """On a block device QEMU's `file` back end is called `host_device`."""
-    same = (disk.backend, driver) == ("file", "host_device")
-    proof = f"{_NODES}: host_device" if same else _NODES
-    return Check(setting="disk.backend", asked=disk.backend, found="file" if same else driver, proof=proof)
 
 
 def _cache_mode(disk: Disk, direct: str | None, ignored: str | None) -> tuple[str | None, str]:

@@ -29,7 +29,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from virtune import shell, warden
 from virtune.bench.appliance.sources import (
@@ -70,18 +70,12 @@ def archive(entries: Iterable[ArchiveEntry], *, directories: Iterable[str] = ())
     """Write the archive; the directories above each name are made, and those of `directories` as well, empty."""
     by_name = {entry.name: entry for entry in entries}
     for name in [*directories, *by_name]:
-        for above in _above(name):
+        for above in map(str, PurePosixPath(name).parents[:-1]):
             by_name.setdefault(above, ArchiveEntry(name=above, mode=stat.S_IFDIR | 0o755))
     for name in directories:
         by_name.setdefault(name, ArchiveEntry(name=name, mode=stat.S_IFDIR | 0o755))
     written = [_record(number, by_name[name]) for number, name in enumerate(sorted(by_name), 1)]
     return b"".join([*written, _record(0, ArchiveEntry(name=_TRAILER, mode=0))])
-
-
-def _above(name: str) -> Iterator[str]:
-    parts = name.split("/")[:-1]
-    for count in range(1, len(parts) + 1):
-        yield "/".join(parts[:count])
 
 
 def _record(number: int, entry: ArchiveEntry) -> bytes:

@@ -287,9 +287,10 @@ def _packaged_kernel(packages: Path, package: str) -> tuple[Path, Path | None]:
     """Return the newest of the distribution's kernels of this kind that was unpacked before, else download the
     current.
     """
-    flavour = package.removeprefix("linux-image-")
+    # `vmlinuz-6.1.0-56-cloud-amd64` is of the flavour `cloud-amd64`, and not of `amd64`
+    named = re.compile(rf"vmlinuz-[^-]+(-[0-9.]+)?-{re.escape(package.removeprefix('linux-image-'))}")
     every = packages.glob("linux-image-*/boot/vmlinuz-*")
-    unpacked = [path for path in every if _is_of(path.name, flavour) and _is_trusted(path)]
+    unpacked = [path for path in every if named.fullmatch(path.name) and _is_trusted(path)]
     at_hand = sorted(unpacked, key=lambda path: path.parent.parent.stat().st_mtime)
     if not at_hand:
         listed = _apt("apt-cache", ["depends", "--important", package]).stdout.splitlines()
@@ -303,11 +304,6 @@ def _packaged_kernel(packages: Path, package: str) -> tuple[Path, Path | None]:
     if not at_hand:
         raise PreconditionError(f"the package {package} holds no kernel")
     return _own_kernel(at_hand[-1])
-
-
-def _is_of(name: str, flavour: str) -> bool:
-    """Whether `vmlinuz-6.1.0-56-cloud-amd64` is of the flavour `cloud-amd64`, and not of `amd64`."""
-    return re.fullmatch(rf"vmlinuz-[^-]+(-[0-9.]+)?-{re.escape(flavour)}", name) is not None
 
 
 def _busybox(packages: Path) -> Path:

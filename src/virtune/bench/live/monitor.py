@@ -22,6 +22,7 @@ from virtune.bench.qmp import RUNNING_SECONDS, Monitor, MonitorAnswer, MonitorEn
 from virtune.dialects.qemu.answers import FAILURES
 from virtune.model.errors import PreconditionError, RigError, words_of
 from virtune.model.live import DiskCount, LiveDisk, LiveVm
+from virtune.model.stack import LIMITS
 from virtune.model.text import printable
 
 _LOCAL = ("file", "host_device", "host_cdrom")
@@ -35,8 +36,7 @@ _OF_DATA = ("data-file", "file", "image", "backing")
 _NODE_NAME_MAX = 200
 """Characters of a name that are shown."""
 
-_NODE_LIMITS = {"iops-total": "iops", "iops-read": "read.iops", "iops-write": "write.iops", "bps-total": "bps",
-           "bps-read": "read.bps", "bps-write": "write.bps"}  # fmt: skip
+_NODE_LIMITS = {one.qmp: one.unit for one in LIMITS}
 """The limits of a throttle group, by the names of `qom-get`."""
 
 
@@ -170,9 +170,9 @@ _NAME_MAX = 200
 """Characters of a name that are shown; libvirt's longest are shorter."""
 
 _LIMITS = {
-    "iops": "iops", "iops_rd": "read.iops", "iops_wr": "write.iops", "bps": "bps", "bps_rd": "read.bps",
-    "bps_wr": "write.bps",
-}  # fmt: skip
+    one.qmp.removesuffix("-total").replace("-read", "_rd").replace("-write", "_wr"): one.unit for one in LIMITS
+}
+"""The limits of a disk, by the names of `block_set_io_throttle`."""
 
 
 _NOT_RUNNING = "this QEMU does not run its guest: it is {}"
@@ -274,7 +274,8 @@ class LiveMonitor:
                 target=name,
                 path=below.path,
                 threads=tuple(f"IO {thread}" for thread in threads),
-                polling=any(self._polls(thread) for thread in threads),
+                # an IOThread polls by default
+                polling=any(self._property(f"/objects/{thread}", "poll-max-ns") for thread in threads),
                 direct=inserted["cache"]["direct"],
                 tables=inserted["drv"] == "qcow2",
                 limits=limits or below.limits,
@@ -298,10 +299,6 @@ class LiveMonitor:
             yield _shown(thread.rpartition("/")[2])
         for one in self._property(device, "iothread-vq-mapping") or ():
             yield _shown(one["iothread"].rpartition("/")[2])
-
-    def _polls(self, thread: str) -> bool:
-        """Whether an IOThread polls, as it does by default."""
-        return bool(self._property(f"/objects/{thread}", "poll-max-ns"))
 
     def _property(self, path: str, name: str) -> Any:
         with contextlib.suppress(RigError):

@@ -86,6 +86,13 @@ _SHOWN = (
 """The knobs of a device, and the properties by which QEMU shows them."""
 
 
+_BUSES = {
+    "virtio-blk-pci": "virtio-blk", "virtio-blk-device": "virtio-blk", "scsi-hd": "virtio-scsi", "nvme": "nvme",
+    "ide-hd": "ide",
+}  # fmt: skip
+"""The buses of QEMU's disk devices, by their type; an `ide-hd` may be on AHCI."""
+
+
 def require_known(ask: Ask, driver: str, properties: Mapping[str, Any], version: str) -> None:
     """Raise RigError when this QEMU's device lacks one of these properties, which is queried and never guessed."""
     has = {one["name"] for one in ask("device-list-properties", {"typename": driver})}
@@ -197,14 +204,7 @@ def _bus_check(ask: Ask, stack: Stack) -> Check:
     at = f"/machine/peripheral/{DEVICE}"
     kind = str(ask("qom-get", {"path": at, "property": "type"}))
     parent = str(ask("qom-get", {"path": at, "property": "parent_bus"}))
-    buses = {
-        "virtio-blk-pci": "virtio-blk",
-        "virtio-blk-device": "virtio-blk",
-        "scsi-hd": "virtio-scsi",
-        "nvme": "nvme",
-        "ide-hd": "ide",
-    }
-    found = "ahci" if kind == "ide-hd" and f"/{AHCI}/" in parent else buses.get(kind, kind)
+    found = "ahci" if kind == "ide-hd" and f"/{AHCI}/" in parent else _BUSES.get(kind, kind)
     proof = f"QMP qom-get {DEVICE}: {kind} on {parent}"
     return Check(setting="device.bus", asked=stack.device.bus, found=found, proof=proof)
 
@@ -396,9 +396,7 @@ class FurtherDisks:
         )
 
     def _of_second(self) -> Iterator[tuple[str, object]]:
-        kinds = {"virtio-blk-pci": "virtio-blk", "scsi-hd": "virtio-scsi", "nvme": "nvme"}
-        kinds["virtio-blk-device"] = "virtio-blk"
-        yield "device.bus", kinds.get(str(self._shown(device_id(1), "type")))
+        yield "device.bus", _BUSES.get(str(self._shown(device_id(1), "type")))
         if self._stacks[0].disk.limits:
             at = f"/objects/{node_of_turn(LIMITS, _turn_of(self._turn, 1))}"
             limits: Mapping[str, Any] = self._monitor.execute("qom-get", {"path": at, "property": "limits"})

@@ -402,7 +402,11 @@ def _booted(start: _Start, seconds: float, memory: IO[bytes] | None = None) -> I
             memory.truncate(0)
         with _started(start, memory) as (vm, begun):
             _until_ready(vm.guest, vm.child, vm.console, begun, seconds)
-            speed = None if start.kvm else _wrong_speed(vm.guest, seconds)
+            speed = None
+            if not start.kvm:
+                first = read_clock(vm.guest, timeout_seconds=seconds)
+                time.sleep(WAIT_SECONDS)
+                speed = wrong_speed(first, read_clock(vm.guest, timeout_seconds=seconds))
             if speed is None:
                 yield _ready(vm, begun)
                 return
@@ -411,12 +415,6 @@ def _booted(start: _Start, seconds: float, memory: IO[bytes] | None = None) -> I
         speed_words("the guest", wrong),
         hint="its kernel measured it while the host's CPUs were busy; try again on a quiet host",
     )
-
-
-def _wrong_speed(guest: ShellGuest, seconds: float) -> float | None:
-    first = read_clock(guest, timeout_seconds=seconds)
-    time.sleep(WAIT_SECONDS)
-    return wrong_speed(first, read_clock(guest, timeout_seconds=seconds))
 
 
 def _ready(vm: Vm, begun: float) -> Vm:
@@ -542,14 +540,10 @@ class Linux:
     proof = "the guest's /sys/block"
 
     def __init__(self, vm: Vm, appliance: Appliance) -> None:
-        self._vm, self._appliance = vm, appliance
+        self._vm, self.appliance = vm, appliance
         self._drivers = set(vm.drivers)
         self._mounted: Mounted | None = None
         self.drives = vm.vcpus
-
-    def drives_module(self, module: str) -> bool:
-        """Whether it has this kernel module, or has it built in."""
-        return self._appliance.drives(module)
 
     def prepare(self, bus: str) -> None:
         """Load the drivers of a bus; raises RigError when the guest's kernel lacks them."""
@@ -558,7 +552,7 @@ class Linux:
 
     def mount(self, devices: Sequence[str], kind: str, *, writes: bool) -> Mounted:
         """Mount the filesystem of each device; raises RigError when the guest's kernel lacks it, or one fails."""
-        if self._appliance.drives(_CHECKSUMS):  # a kernel without that module has it in its library
+        if self.appliance.drives(_CHECKSUMS):  # a kernel without that module has it in its library
             self._load(_CHECKSUMS, kind)
         self._load(kind, f"disk.filesystem={kind}")
         self._mounted = mount(self._vm.guest, devices, kind, writes=writes)
@@ -574,10 +568,10 @@ class Linux:
         """Load a kernel module with what it depends on, once."""
         if module in self._drivers:
             return
-        if not self._appliance.drives(module):
-            raise RigError(f"the guest's kernel {self._appliance.release} has no {module}, which {wanted} needs")
+        if not self.appliance.drives(module):
+            raise RigError(f"the guest's kernel {self.appliance.release} has no {module}, which {wanted} needs")
         words = f"for m in $(cat /lib/modules/{module}.order); do insmod /lib/modules/$m.ko; done 2>/dev/null; true"
-        if module in self._appliance.modules:
+        if module in self.appliance.modules:
             self._vm.guest.look.run(words, timeout_seconds=_DRIVER_SECONDS)
         self._drivers.add(module)
 

@@ -271,21 +271,17 @@ def handed_over(address: str, directory: Path) -> Iterator[Drive]:
     not come back as it was.
     """
     drive = drive_at(address)
-    _load_driver()
+    if not _DRIVER.is_dir():
+        try:
+            shell.run([shell.find("modprobe"), warden.VFIO], timeout_seconds=_MODULE_SECONDS)
+        except shell.CommandError as error:
+            raise RigError(f"the driver {warden.VFIO} could not be loaded", hint=error.message) from None
     try:
         _take(drive, directory)
         yield drive
     finally:
         if address in warden.noted_drives(directory):
             _give_back(drive, directory)
-
-
-def _load_driver() -> None:
-    if not _DRIVER.is_dir():
-        try:
-            shell.run([shell.find("modprobe"), warden.VFIO], timeout_seconds=_MODULE_SECONDS)
-        except shell.CommandError as error:
-            raise RigError(f"the driver {warden.VFIO} could not be loaded", hint=error.message) from None
 
 
 def _take(drive: Drive, directory: Path) -> None:

@@ -237,7 +237,7 @@ class GuestSession(MachineSession[GuestBench]):
 
     def _lacks(self, stack: Stack) -> str:
         kind = stack.disk.filesystem
-        if kind not in BESIDES or self._linux is None or self._linux.drives_module(kind):
+        if kind not in BESIDES or self._linux is None or self._linux.appliance.drives(kind):
             return ""
         return f"{kind} is not in the guest that runs"
 
