@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open and read files that other programs wrote: up to a limit, and never through a link or from a device."""
+"""Open and read files that a user names or other programs wrote: up to a limit, and those of programs never through a
+link or from a device; a FIFO is read to its end, if a writer opens it in time.
+"""
 
 import contextlib
 import errno
 import json
 import os
+import select
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -53,3 +57,41 @@ def read_bounded(path: Path, most_bytes: int, *, from_end: bool = False) -> byte
             file.seek(max(0, status.st_size - most_bytes))
         # a read allocates the requested size, so it requests the file's size, and one byte more to notice growth
         return file.read(min(most_bytes, status.st_size + 1))
+
+
+_WRITER_SECONDS = 5.0
+"""How long to wait for a FIFO's writer: a shell opens `<(...)` at about the time it starts us."""
+
+_TICK_SECONDS = 0.02
+_CHUNK_BYTES = 1024**2
+
+
+def read_up_to(path: Path, limit: int, *, writer_seconds: float = _WRITER_SECONDS) -> bytes:
+    """Return a file's first bytes, at most `limit`; raises OSError, also for a FIFO without a writer in that time."""
+    with opened(path) as descriptor:  # not blocking: opening a FIFO would wait for its writer for ever
+        wait = writer_seconds if stat.S_ISFIFO(os.fstat(descriptor).st_mode) else None
+        return _all(descriptor, limit, wait)
+
+
+def _all(descriptor: int, limit: int, wait: float | None) -> bytes:
+    """Read to the end. A FIFO, which has a time to wait, seems to be at its end while it has no writer."""
+    deadline = time.monotonic() + (wait or 0.0)
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    content = bytearray()
+    begun = False
+    while len(content) < limit:
+        try:
+            chunk = os.read(descriptor, min(_CHUNK_BYTES, limit - len(content)))
+        except BlockingIOError:
+            begun = True
+            poll.poll()
+            continue
+        content += chunk
+        if not chunk:
+            if begun or content or wait is None or poll.poll(0):
+                break
+            if time.monotonic() > deadline:
+                raise TimeoutError(errno.ETIMEDOUT, "it is a FIFO, and no program writes to it")
+            time.sleep(_TICK_SECONDS)
+    return bytes(content)

@@ -70,8 +70,8 @@ def _is_plan(path: Path) -> bool:
     """
     if path.is_dir() or path.is_fifo():
         return path.is_fifo()
+    from virtune.bounded import read_up_to
     from virtune.fio.results import LIMIT, read_runs, text_of
-    from virtune.probe.reading import read_up_to
 
     try:
         read_runs(text_of(read_up_to(path, LIMIT)))

@@ -11,6 +11,7 @@ import click
 
 from virtune.analyse.trial.explain import beside, explain
 from virtune.analyse.trial.measure import measurement_of, phases_of
+from virtune.bounded import read_up_to
 from virtune.cli.common.options import json_option, store_option
 from virtune.cli.common.output import put
 from virtune.fio.results import LIMIT, read_runs, refuse_length, run_of, text_of
@@ -19,7 +20,6 @@ from virtune.model.errors import ReadError, StorePlace, UsageError
 from virtune.model.measurement import FioResult
 from virtune.model.remark import Remark
 from virtune.model.text import printable
-from virtune.probe.reading import read_up_to
 from virtune.report.json.explain import explained_document
 from virtune.report.pages.explain import Concurrent, Explained, Flow, render
 

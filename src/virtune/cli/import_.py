@@ -8,9 +8,9 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
+from virtune.bounded import read_up_to
 from virtune.cli.common.options import json_option, store_option
 from virtune.model.errors import StorePlace, UsageError
-from virtune.probe.reading import read_up_to
 
 if TYPE_CHECKING:
     from virtune.flows.stored.import_results import Terms

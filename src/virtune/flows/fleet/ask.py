@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from virtune import __version__
 from virtune.advise.audit import rules
-from virtune.bounded import read_json
+from virtune.bounded import read_json, read_up_to
 from virtune.fleet.inventory import chosen, is_ssh_config, read_inventory
 from virtune.fleet.ssh import CONNECT_SECONDS, Connection, HostError, address_of, connected
 from virtune.model.errors import UsageError, VirtuneError
@@ -19,7 +19,6 @@ from virtune.model.finding import Audited, Finding, NotLookedAt, Rule, Seen, Unr
 from virtune.model.fleet import Address, FleetHost, HostAnswer, HostAudit, Unreached
 from virtune.model.knob import Change, Risk
 from virtune.model.text import printable
-from virtune.probe.reading import read_up_to
 from virtune.shell import Warden, find, run
 
 DOCUMENT_MAX = 32 * 1024**2

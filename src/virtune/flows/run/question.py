@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import assert_never
 
+from virtune.bounded import read_up_to
 from virtune.fio.jobfile import own_times, read_job_file
 from virtune.fio.workloads import parse_workload
 from virtune.flows.probe import probe
@@ -56,7 +57,6 @@ from virtune.plan.guests import with_system
 from virtune.plan.loads import read_loads
 from virtune.plan.planfile import read_plan
 from virtune.plan.trials import round_seconds
-from virtune.probe.reading import read_up_to
 from virtune.report.json.host import probe_document
 from virtune.shell import default_scratch
 from virtune.virsh import default_uri

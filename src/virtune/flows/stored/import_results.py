@@ -20,6 +20,7 @@ from typing import Any
 from virtune.analyse.study.verdicts import pairs_of
 from virtune.analyse.trial.derive import derive
 from virtune.analyse.trial.imported import Part, Shape, differing, parts_of, shape_of, slug_of, workload_of
+from virtune.bounded import read_up_to
 from virtune.fio.results import LIMIT, read_runs, refuse_length, run_of, text_of
 from virtune.flows.stored.show import current, study_id
 from virtune.model.errors import LoadError, ReadError, StorePlace, UsageError
@@ -30,7 +31,6 @@ from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.text import printable
 from virtune.model.workload import Job, Workload
-from virtune.probe.reading import read_up_to
 from virtune.store.store import Store
 
 FILES_MAX = 10_000

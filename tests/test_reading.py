@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from virtune.probe.reading import read_up_to
+from virtune.bounded import read_up_to
 
 
 @pytest.fixture
