@@ -198,10 +198,7 @@ def _compared(
     workload: str,
 ) -> Comparison:
     pairs, asked = _usable(baseline[1], candidate[1]), len(baseline[1])
-    ratio = None
-    if abs(found.mean) + found.radius <= _LOG_MAX:
-        ends = (math.exp(found.mean), math.exp(found.low), math.exp(found.high))
-        ratio = Interval(estimate=ends[0], low=ends[1], high=ends[2], confidence=rules.confidence)
+    ratio = _interval(found.mean, found.radius, rules.confidence)
     if found.why is not None and found.blocks >= rules.fewest:
         verdict, why = Verdict.UNDECIDED, found.why
     else:
@@ -235,8 +232,12 @@ def _compared(
 
 def _plain_of(found: Contrast, confidence: float) -> Interval | None:
     """Return the ratio of arithmetic means; None where that has no interval."""
-    mean, radius = (0.0, math.inf) if found.plain is None else found.plain
-    if abs(mean) + radius > _LOG_MAX:
+    return None if found.plain is None else _interval(*found.plain, confidence)
+
+
+def _interval(mean: float, radius: float, confidence: float) -> Interval | None:
+    """Return the interval of a ratio from ln of it; None where an end would be no finite number."""
+    if not abs(mean) + radius <= _LOG_MAX:
         return None
     return Interval(
         estimate=math.exp(mean), low=math.exp(mean - radius), high=math.exp(mean + radius), confidence=confidence
@@ -283,11 +284,7 @@ def interval_of(pairs: Sequence[tuple[float, float]], *, confidence: float) -> I
     if not pairs:
         return None
     mean, radius = mean_and_radius([math.log(candidate) - math.log(base) for base, candidate in pairs], confidence)
-    if radius is None or abs(mean) + radius > _LOG_MAX:
-        return None
-    return Interval(
-        estimate=math.exp(mean), low=math.exp(mean - radius), high=math.exp(mean + radius), confidence=confidence
-    )
+    return None if radius is None else _interval(mean, radius, confidence)
 
 
 def sign_test(pairs: Sequence[tuple[float, float]]) -> float:
@@ -398,11 +395,7 @@ def welch(base: Sequence[float], other: Sequence[float], *, confidence: float) -
     difference, squared = fmean(other) - fmean(base), math.fsum(parts)
     weights = math.fsum(part**2 / (len(values) - 1) for part, values in zip(parts, (base, other), strict=True))
     freedom = squared**2 / weights if weights > 0 else float(len(base) + len(other) - 2)
-    radius = two_sided(confidence, freedom) * math.sqrt(squared)
-    if not abs(difference) + radius <= _LOG_MAX:
-        return None
-    low, high = math.exp(difference - radius), math.exp(difference + radius)
-    return Interval(estimate=math.exp(difference), low=low, high=high, confidence=confidence)
+    return _interval(difference, two_sided(confidence, freedom) * math.sqrt(squared), confidence)
 
 
 def rank_test(base: Sequence[float], other: Sequence[float]) -> float:

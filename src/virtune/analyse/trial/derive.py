@@ -95,16 +95,7 @@ def derive(
     if base.get("iops") in (None, 0.0):
         raise LoadError("fio completed no I/O")
     used = used_by(parts, stack)
-    iops = _iops(every)
-    values = base.values if used is None else (*base.values, *_host_values(iops, used), *_written(every, used))
-    values = (*values, *boundary_values(boundaries_of(parts, used, stack), iops))
-    values = values if used is None else (*values, *cost_values(parts, used, iops))
-    values = (*values, *_extremes(result)) if workload.recorded else values
-    if stack.kind.in_guest:
-        values = (*values, *_seen_in_guests(outputs))
-    values = (*values, *disk_values(result, stack), *_when_idle(parts))
-    skew = _skew(parts)
-    values = values if skew is None else (*values, ("guests.skew", skew * 1e9))
+    values = (*base.values, *_values(parts, outputs, used, stack, workload))
     # an imported run cannot be repeated, so none is rejected: it is explained like any fio result
     ours = "counters.jsonl" in parts
     periods = period_remarks(parts.get(EACH_OPERATION, b"")) if workload.recorded else ()
@@ -123,6 +114,28 @@ def derive(
         profile=profile,
         profile_seconds=seconds,
     )
+
+
+def _values(
+    parts: Mapping[str, bytes], outputs: Sequence[FioResult], used: Use | None, stack: Stack, workload: Workload
+) -> Iterator[tuple[str, float]]:
+    """Yield the metrics beside fio's own, one extractor after the other; each is silent without its evidence."""
+    every = _together(outputs)
+    result, iops = _measured(every, workload), measurement_of(every).get("iops")  # CPU was spent on I/Os of all jobs
+    if used is not None:
+        yield from _host_values(iops, used)
+        yield from _written(every, used)
+    yield from boundary_values(boundaries_of(parts, used, stack), iops)
+    if used is not None:
+        yield from cost_values(parts, used, iops)
+    if workload.recorded:
+        yield from _extremes(result)
+    if stack.kind.in_guest:
+        yield from _seen_in_guests(outputs)
+    yield from disk_values(result, stack)
+    yield from _when_idle(parts)
+    if (skew := _skew(parts)) is not None:
+        yield "guests.skew", skew * 1e9
 
 
 def _of_rig(
@@ -246,11 +259,6 @@ def _measured(result: FioResult, workload: Workload) -> FioResult:
     """Leave out background jobs."""
     kept = tuple(load for load in result.loads if load.name != BACKGROUND)
     return result if workload.verbatim is not None or not kept else replace(result, loads=kept)
-
-
-def _iops(result: FioResult) -> float | None:
-    """Return the operations a second of all jobs: the host's CPU time was spent on each of them."""
-    return measurement_of(result).get("iops")
 
 
 def _extremes(result: FioResult) -> Iterator[tuple[str, float]]:
