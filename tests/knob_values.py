@@ -42,6 +42,7 @@ EXAMPLES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "device.queue_size": ("512", ()),
     "device.packed": ("on", ()),
     "device.event_idx": ("off", ()),
+    "device.write_cache": ("off", ()),
     "device.iothread": ("iothread1", ()),
     "device.iothread_vq_mapping": ("io1+io2", ()),
     "scsi.num_queues": ("2", ("device.bus=virtio-scsi",)),

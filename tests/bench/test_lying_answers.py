@@ -128,6 +128,7 @@ THROUGH = Check(setting="disk.cache", asked="writethrough", found="writethrough"
 LIES: list[tuple[Verifier, str, Callable[[], Iterable[Check | None]]]] = [
     (guest_checks, "guest.write_cache", lambda: seen(asked(), write_cache="write through")),
     (guest_checks, "guest.write_cache", lambda: seen(asked("disk.cache=directsync"), write_cache="write back")),
+    (guest_checks, "guest.write_cache", lambda: seen(asked("device.write_cache=off"), write_cache="write back")),
     (guest_checks, "guest.queues", lambda: seen(asked("device.num_queues=4"), queues="1")),
     (guest_checks, "guest.queues", lambda: seen(asked("device.num_queues=8"), queues="8")),
     (guest_checks, "guest.packed", lambda: seen(asked("device.packed=on"), features=features(29))),

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 
 
 def test_the_rings_and_the_threads_of_a_device(rig: GuestSession, image: Path) -> None:
-    device = Device(iothread="io1", num_queues=1, queue_size=64, packed=True, event_idx=False)
+    device = Device(iothread="io1", num_queues=1, queue_size=64, packed=True, event_idx=False, write_cache=False)
     device = replace(device, logical_block_size=Bytes(4096), physical_block_size=Bytes(4096))
     pins = Pins(vcpu="0", iothread="0", emulator="0")
     stack = replace(GUEST, device=device, pins=pins, thread_pool_max=3, poll_max_ns=0)
@@ -28,7 +28,8 @@ def test_the_rings_and_the_threads_of_a_device(rig: GuestSession, image: Path) -
         seen = found(checks)
         asked = {
             "device.num_queues": "1", "device.queue_size": "64", "device.packed": "on", "device.event_idx": "off",
-            "guest.packed": "on", "guest.event_idx": "off", "guest.queues": "1", "device.logical_block_size": "4096",
+            "guest.packed": "on", "guest.event_idx": "off", "guest.queues": "1", "device.write_cache": "off",
+            "guest.write_cache": "write through", "device.logical_block_size": "4096",
             "iothread.thread_pool_max": "3", "iothread.poll_max_ns": "0", "vcpu.pin": "0", "iothread.pin": "0",
             "emulator.pin": "0",
         }  # fmt: skip

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from virtune.model.contradictions import contradictions
 from virtune.model.durability import Promise, Survives, durability_of
-from virtune.model.stack import Disk, Stack
+from virtune.model.stack import Device, Disk, Stack, writes_through
 
 RAW = {
     "none": (Promise.FLUSH, Survives.HOST_CRASH, Survives.POWER_CUT),
@@ -27,6 +28,32 @@ def test_each_cache_mode_promises_what_its_flushes_keep(cache: str) -> None:
     assert qcow2.promise is found.promise
     assert qcow2.flushed is found.flushed
     assert qcow2.completed is (found.completed if cache in ("writethrough", "directsync") else Survives.NOTHING)
+
+
+@pytest.mark.parametrize("cache", ["none", "writeback", "unsafe"])
+def test_a_device_without_a_write_cache_has_each_write_flushed(cache: str) -> None:
+    stack = Stack(rig="qemu", disk=replace(Disk(), cache=cache), device=Device(write_cache=False))  # type: ignore[arg-type]
+    assert contradictions(stack) == ()
+    assert writes_through(stack)
+    found = durability_of(stack)
+    # the flush after each write is one of those that `unsafe` ignores
+    kept = (
+        (Promise.VOLATILE, Survives.PROCESS_KILL) if cache == "unsafe" else (Promise.EVERY_WRITE, Survives.POWER_CUT)
+    )
+    assert (found.promise, found.completed) == kept
+    assert not writes_through(replace(stack, device=Device(write_cache=True)))
+
+
+def test_a_write_cache_that_the_cache_mode_or_the_bus_rules_out() -> None:
+    through = Stack(rig="qemu", disk=Disk(cache="directsync"), device=Device(write_cache=True))
+    nvme = Stack(rig="qemu", device=Device(bus="nvme", write_cache=False))
+    daemon = Stack(rig="storage-daemon", device=Device(write_cache=False))
+    for stack, said in (
+        (through, "write_cache=on cannot be"),
+        (nvme, "bus=nvme"),
+        (daemon, "device.write_cache means"),
+    ):
+        assert any(said in one for one in contradictions(stack)), said
 
 
 def test_a_disk_that_keeps_nothing_and_a_plain_file() -> None:

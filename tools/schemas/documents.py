@@ -3,7 +3,7 @@
 
 keys.json has a digest of the keys of every document for each number of its schema: a key that comes, goes or is
 renamed needs the next number. `python -m tools.reference` records a number that it has not seen, and stops where the
-keys of a recorded one differ. Only while no other commit has a number may its entry be taken out by hand.
+keys of a recorded one differ. Until a release has a number its entry may be taken out by hand.
 """
 
 import hashlib

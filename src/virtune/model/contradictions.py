@@ -15,6 +15,7 @@ from virtune.model.stack import (
     OF_BUS,
     PASSED_TARGET,
     PLUGGED,
+    THROUGH_CACHES,
     WRITABLE,
     BareTarget,
     Disk,
@@ -232,6 +233,10 @@ def _guest_contradictions(stack: Stack) -> Iterator[str]:
         yield "logical_block_size must not exceed physical_block_size"
     if device.bus in WRITABLE and device.logical_block_size not in (None, 512):
         yield f"bus={device.bus} has sectors of 512 bytes in QEMU, so logical_block_size cannot be another"
+    if device.write_cache is not None and device.bus == "nvme":
+        yield "bus=nvme has the write cache that QEMU gives it: write_cache belongs to the other buses"
+    if device.write_cache and stack.disk.cache in THROUGH_CACHES:
+        yield f"cache={stack.disk.cache} is a device without a write cache, so write_cache=on cannot be with it"
     if device.bus == "ide" and not stack.machine.has_isa:
         yield "bus=ide needs machine.type=pc: the board q35 has no IDE"
 

@@ -4,7 +4,7 @@
 The speed of stacks with different durability is not comparable, because one of them does less work. So a search ranks
 only stacks of one class. The class is what the guest is promised; `Survives` says what happens beyond that.
 
-    every-write   what is completed survives a power cut             cache=writethrough, directsync
+    every-write   what is completed survives a power cut             cache=writethrough, directsync; write_cache=off
     flush         what was flushed survives a power cut              cache=none, writeback; a plain O_DIRECT file
     volatile      even what was flushed is lost when the host dies   cache=unsafe
     nothing       nothing is kept at all                             backend=null-co
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import assert_never
 
-from virtune.model.stack import Stack
+from virtune.model.stack import THROUGH_CACHES, Stack, writes_through
 
 
 class Promise(StrEnum):
@@ -101,13 +101,14 @@ def durability_of(stack: Stack) -> Durability:
         return _durability(Promise.NOTHING, Survives.NOTHING, Survives.NOTHING, "backend=null-co keeps no data")
     why = f"cache={disk.cache}" + (", qcow2 metadata in QEMU's memory" if disk.format == "qcow2" else "")
     in_memory = disk.format == "qcow2"
+    if writes_through(stack) and disk.cache != "unsafe":
+        through = f"cache={disk.cache}" if disk.cache in THROUGH_CACHES else "device.write_cache=off"
+        return _durability(Promise.EVERY_WRITE, Survives.POWER_CUT, Survives.POWER_CUT, through)
     match disk.cache:
-        case "writethrough" | "directsync":
-            return _durability(Promise.EVERY_WRITE, Survives.POWER_CUT, Survives.POWER_CUT, f"cache={disk.cache}")
-        case "none":
+        case "none" | "directsync":
             completed = Survives.NOTHING if in_memory else Survives.HOST_CRASH
             return _durability(Promise.FLUSH, completed, Survives.POWER_CUT, why)
-        case "writeback":
+        case "writeback" | "writethrough":
             completed = Survives.NOTHING if in_memory else Survives.PROCESS_KILL
             return _durability(Promise.FLUSH, completed, Survives.POWER_CUT, why)
         case "unsafe":

@@ -97,11 +97,11 @@ _VIRTIO_BLK = frozenset({
     "device.packed", "device.event_idx", "device.iothread",
 })  # fmt: skip
 _GUEST = _VIRTIO_BLK | {
-    "scsi.num_queues", "nvme.max_ioqpairs", "device.iothread_vq_mapping", "iothread.poll_max_ns",
-    "iothread.thread_pool_max", "machine.emulator", "machine.type", "machine.cpu", "machine.vcpus", "machine.memory",
-    "guest.system",
-    "memory.hugepages", "vcpu.pin", "emulator.pin", "iothread.pin", "guests.count", "guests.idle", "guests.images",
-    "guests.spread", "disks.count", "disks.iothreads", "disks.second", "disk.filesystem", "storage.vfio_pci",
+    "device.write_cache", "device.iothread_vq_mapping", "iothread.poll_max_ns", "scsi.num_queues",
+    "nvme.max_ioqpairs", "iothread.thread_pool_max", "machine.emulator", "machine.type", "machine.cpu",
+    "machine.vcpus", "machine.memory", "guest.system", "memory.hugepages", "vcpu.pin", "emulator.pin",
+    "iothread.pin", "guests.count", "guests.idle", "guests.images", "guests.spread", "disks.count",
+    "disks.iothreads", "disks.second", "disk.filesystem", "storage.vfio_pci",
 }  # fmt: skip
 
 PASSED_KNOB = "storage.vfio_pci"

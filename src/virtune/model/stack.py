@@ -254,9 +254,10 @@ PASSED_TARGET = "target"
 class Device:
     """The disk as a guest sees it: on which bus, with which queues, served by which IOThreads of QEMU's.
 
-    `None` means "QEMU's default", and for `iothread` the main loop. `iothread_vq_mapping` spreads the virtqueues over
-    several IOThreads (`virtune.model.stack.mapping_of` reads it). With `vfio_pci`, the PCI address of an NVMe disk,
-    or `target` until it is known, the guest drives that disk itself, and all other settings have no meaning.
+    `None` means "QEMU's default", for `iothread` the main loop, and for `write_cache` what the disk's cache mode
+    says. `iothread_vq_mapping` spreads the virtqueues over several IOThreads (`mapping_of` reads it).
+    With `vfio_pci`, the PCI address of an NVMe disk, or `target` until it is known, the guest drives that disk, and
+    all other settings have no meaning.
     """
 
     bus: Bus = "virtio-blk"
@@ -268,6 +269,7 @@ class Device:
     queue_size: int | None = None
     packed: bool | None = None
     event_idx: bool | None = None
+    write_cache: bool | None = None
     logical_block_size: Bytes | None = None
     physical_block_size: Bytes | None = None
     vfio_pci: str | None = None
@@ -387,7 +389,8 @@ def setting_of(stack: Stack, knob: Knob) -> str | int | bool | None:
 
 def writes_through(stack: Stack) -> bool:
     """Whether the guest sees no write cache. The guest is told when the device is made, and cannot be told later."""
-    return stack.disk.cache in THROUGH_CACHES
+    asked = stack.device.write_cache
+    return stack.disk.cache in THROUGH_CACHES if asked is None else not asked
 
 
 def thread_number(name: str) -> int | None:

@@ -62,7 +62,7 @@ from virtune.model.counters import thread_role
 from virtune.model.errors import RigError
 from virtune.model.evidence import Check
 from virtune.model.stack import LIMITS as OF_LIMITS
-from virtune.model.stack import MEMORY, PLUGGED, POLL_DEFAULT_NS, WRITABLE, Machine, Stack, writes_through
+from virtune.model.stack import MEMORY, PLUGGED, POLL_DEFAULT_NS, THROUGH_CACHES, WRITABLE, Machine, Stack
 from virtune.model.text import format_bytes
 from virtune.probe.cpu import parse_list
 from virtune.probe.process import Process, Ring, Rings
@@ -78,6 +78,7 @@ _SHOWN = (
     ("device.queue_size", "queue-size"),
     ("device.packed", "packed"),
     ("device.event_idx", "event_idx"),
+    ("device.write_cache", "write-cache"),
     ("scsi.num_queues", "num_queues"),
     ("nvme.max_ioqpairs", "max_ioqpairs"),
     ("device.logical_block_size", "logical_block_size"),
@@ -110,7 +111,8 @@ def device_checks(ask: Ask, added: Mapping[str, Mapping[str, Any]], stack: Stack
     for identity, given in added.items():
         at = f"/machine/peripheral/{identity}"
         for setting, name in _SHOWN:
-            if name in given:
+            # what the cache mode says of the device is verified in the guest
+            if name in given and (setting, stack.device.write_cache) != ("device.write_cache", None):
                 found = words(ask("qom-get", {"path": at, "property": name}))
                 yield Check(
                     setting=setting, asked=words(given[name]), found=found, proof=f"QMP qom-get {identity}.{name}"
@@ -694,7 +696,7 @@ def _places(stack: Stack, ground: DiskImageSpec) -> DaemonPlaces:
 
 def through_device(check: Check, stack: Stack, seen: Mapping[str, str]) -> Check:
     """writethrough and directsync are settings of the device: it announces no write cache to the guest."""
-    if check.setting != "disk.cache" or not writes_through(stack):
+    if check.setting != "disk.cache" or stack.disk.cache not in THROUGH_CACHES:
         return check
     through = seen.get("write_cache") == "write through"
     proof = "the device announces no write cache" if through else "the device announces a write cache"
