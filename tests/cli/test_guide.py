@@ -8,6 +8,7 @@ import random
 import shlex
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -228,6 +229,32 @@ def test_every_command_that_is_written_down_is_one_that_virtune_takes(readers_pl
     assert not refused, "\n".join(
         f"{step.page}: virtune {shlex.join(step.words)}\n    {why}" for step, why in refused.items()
     )
+
+
+def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every verb with its words."""
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        assert found is not None
+        if not found.hidden:
+            yield from leaves(found, (*path, name))
+
+
+def test_commands_of_every_verb_are_found_and_those_of_every_help() -> None:
+    """What finds none would be content with all of them."""
+    steps_found = documented()
+    for words, command in leaves(cli):
+        assert any(step.words[: len(words)] == words for step in steps_found), words
+        examples = [line.strip() for line in (command.help or "").partition("Example")[2].splitlines()]
+        here = {one for line in examples if line.startswith("virtune ") for one in commands(f"    {line}")}
+        assert "Example" not in (command.help or "") or here, words
+        assert here <= {step.words for step in steps_found}, words
+    assert len(steps_found) > 300
+    assert {step.page.partition("/")[0] for step in steps_found} >= {"docs", "src", "README.md", "CHANGELOG.md"}
 
 
 BROKEN = (

@@ -47,6 +47,7 @@ GONE = {
     r"\bmend(s|ed|ing)?\b": "fix, repair",
     r"says so far|what there is to know|worth the name": "say it plainly",
     r"[Ff]irst light": "first version",
+    r"pip install '?virtune\b": "'.[NAME]' in the checkout: nothing of this name is published, or ours",
 }
 """Words by a regular expression, and what is said instead."""
 

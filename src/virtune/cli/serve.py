@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from virtune.cli.common.options import require_store, store_option
-from virtune.model.errors import MissingToolError, PreconditionError, StorePlace
+from virtune.model.errors import MissingToolError, PreconditionError, StorePlace, extra
 
 HOST = "127.0.0.1"
 """Other machines have no access."""
@@ -51,7 +51,7 @@ def command(port: int, token_file: Path | None, store: StorePlace) -> None:
         if importlib.util.find_spec(name) is None:
             raise MissingToolError(
                 f"the Python package {name} is not installed, and the local page needs it",
-                hint="`pip install 'virtune[serve]'`",
+                hint=extra("serve"),
             )
     import uvicorn
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from virtune.cli.common.options import SecondsType, json_option
-from virtune.model.errors import MissingToolError, PreconditionError, UsageError
+from virtune.model.errors import MissingToolError, PreconditionError, UsageError, extra
 
 if TYPE_CHECKING:
     from virtune.flows.live.top import Recorder, Recording, Watch
@@ -186,7 +186,7 @@ def _require_textual() -> None:
     if importlib.util.find_spec("textual") is None:
         raise MissingToolError(
             "the Python package textual is not installed, and the screen needs it",
-            hint="`pip install 'virtune[top]'`; `--once` and `--csv` do without",
+            hint=f"{extra('top')}; `--once` and `--csv` do without",
         )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, insert
 
-from virtune.model.errors import DatabaseUrl, MissingToolError, ReadOnlyStoreError, StoreError
+from virtune.model.errors import DatabaseUrl, MissingToolError, ReadOnlyStoreError, StoreError, extra
 from virtune.model.metric import METRICS
 from virtune.store.schema import DISTRIBUTIONS, METADATA, indexes_for
 from virtune.store.schema import VIEWS as SQLITE_VIEWS
@@ -273,7 +273,7 @@ def _engine(url: DatabaseUrl) -> sa.Engine:
     except ImportError:
         raise MissingToolError(
             "the Python package psycopg is not installed, and a store in PostgreSQL needs it",
-            hint="`pip install 'virtune[postgres]'`",
+            hint=extra("postgres"),
         ) from None
     waits = {} if "connect_timeout=" in url.text else {"connect_timeout": _CONNECT_SECONDS}
     name = {} if "application_name=" in url.text else {"application_name": "virtune"}

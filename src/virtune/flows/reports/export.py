@@ -17,7 +17,7 @@ from virtune.fio.options import ENGINE_OPTIONS, IN_FILES, SHAPING
 from virtune.flows.reports.render import record_document
 from virtune.flows.stored.import_bundle import entry, put_rows
 from virtune.flows.stored.show import by_todays_method
-from virtune.model.errors import MissingToolError
+from virtune.model.errors import MissingToolError, extra
 from virtune.model.evidence import Capture, InForce, StudyRecord, TrialRecord
 from virtune.model.knob import Choice
 from virtune.model.knobs import KNOBS
@@ -132,7 +132,7 @@ def measurements_parquet(store: Store, study: str) -> bytes:
     except ImportError:
         raise MissingToolError(
             "the Python package pyarrow is not installed, and Parquet files need it",
-            hint="`pip install 'virtune[parquet]'`; `--csv` needs nothing",
+            hint=f"{extra('parquet')}; `--csv` needs nothing",
         ) from None
     record = by_todays_method(store, study)
     columns = list(zip(*_values(record), strict=True)) or [()] * len(COLUMNS)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from virtune import __version__
 from virtune.flows.run.check import fitness
 from virtune.flows.stored.show import current
-from virtune.model.errors import MissingToolError, StoreError
+from virtune.model.errors import MissingToolError, StoreError, extra
 from virtune.model.evidence import Listed
 from virtune.model.measurement import METHOD
 from virtune.model.result import Fitness, Result
@@ -96,7 +96,7 @@ def exposition(store: Store, accept: str = "", derived: Derived | None = None) -
     except ImportError:
         raise MissingToolError(
             "the Python package prometheus-client is not installed, and metrics need it",
-            hint="`pip install 'virtune[serve]'`",
+            hint=extra("serve"),
         ) from None
     registry = CollectorRegistry()
     registry.register(_Collected(store, derived or Derived()))

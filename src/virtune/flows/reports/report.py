@@ -23,7 +23,7 @@ from virtune.analyse.study.summarise import summarise
 from virtune.analyse.study.thresholds import looked_back
 from virtune.analyse.trial.usage import operation_times
 from virtune.flows.stored.show import by_todays_method
-from virtune.model.errors import MissingToolError, PreconditionError, UsageError
+from virtune.model.errors import MissingToolError, PreconditionError, UsageError, extra
 from virtune.model.evidence import EACH_OPERATION, StudyRecord, TrialRecord
 from virtune.model.published import PublishedFigure, PublishedStudy, ServiceLevel
 from virtune.model.remark import PERIODIC
@@ -345,5 +345,5 @@ def _require_threads() -> None:
 def _missing(name: str) -> MissingToolError:
     return MissingToolError(
         f"the Python package {name} is not installed, and reports need it",
-        hint="`pip install 'virtune[report]'`; `virtune show` needs neither",
+        hint=f"{extra('report')}; `virtune show` needs neither",
     )
