@@ -116,7 +116,7 @@ def test_it_is_for_disks_at_work_without_a_limit_and_for_guests_on_kvm() -> None
     path = published()
     assert not_applicable(path, Cause.DEVICE) == ""
     assert "a limit was set" in not_applicable(path, Cause.THROTTLE)
-    assert not_applicable(replace(path, iops=0.0), Cause.UNDECIDED) == "no I/O was completed"
+    assert not_applicable(replace(path, iops=0.0), Cause.UNDECIDED) == "no read and no write was completed"
     assert "emulated (TCG)" in not_applicable(replace(path, emulated=True), Cause.DEVICE)
 
 

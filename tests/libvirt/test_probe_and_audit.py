@@ -97,7 +97,7 @@ def test_the_probe_neither_writes_nor_taints(user: User, daemon: Libvirtd, make:
     assert (disk["disk"], disk["iops"], disk["bottleneck"]["cause"]) == ("quiet:vda", 0, "undecidable")
     assert {one["role"] for one in disk["threads"]} >= {"vcpu", "main"}
     assert disk["emulated"], "its figures are labelled"
-    assert disk["no_guideline"] == "no I/O was completed"
+    assert disk["no_guideline"] == "no read and no write was completed"
     seen = strictly(user.run("top", "--once", "--json", "--connect", daemon.uri).stdout)
     (vm,) = [one for one in seen["vms"] if one["vm"] == "quiet"]
     assert [(one["disk"], one["iops"]) for one in vm["disks"]] == [("vda", 0)]

@@ -214,7 +214,8 @@ class DataPath:
     guest looks for completions without a pause, so that its vCPUs are always busy, `load_polls` the same of the load.
     `emulated`: the guest runs without KVM (TCG).
 
-    `operations` are its requests by what they ask for, `failed` how many a second failed (None: not counted). `held`
+    `operations` are its requests by what they ask for, `failed` how many a second failed (None: not counted), and
+    `uncounted` how many more a second its virtqueues completed, such as discards of virtio-blk. `held`
     is how many were in flight at the end and none had been completed for `held_seconds` (None where that cannot be
     seen), and nothing was completed for `stalled` of the `seconds` although some were in flight, in `stalls`
     stretches. `ring_size` is how many requests its virtqueues hold. `faults` are major page faults of QEMU a second,
@@ -252,6 +253,7 @@ class DataPath:
     emulated: bool = False
     operations: tuple[Operation, ...] = ()
     failed: float | None = None
+    uncounted: float = 0.0
     held: int | None = None
     held_seconds: float = 0.0
     stalled: float = 0.0

@@ -132,7 +132,7 @@ def is_active(row: Row) -> bool:
     """Whether a row did anything between the two samples."""
     match row:
         case DiskFrame():
-            return row.rates.requests > 0 or bool(row.path.held)
+            return row.rates.requests > 0 or bool(row.path.held) or row.path.uncounted > 0
         case VmFrame():
             return row.iops > 0
         case ThreadFrame():
@@ -201,7 +201,7 @@ def verdict_cell(row: DiskFrame) -> Text:
     """Return what limits a disk in one word."""
     if row.gone:
         return Text("gone", style="dim")
-    if row.path.iops <= 0 and not row.found.cause.accuses:
+    if row.path.iops <= 0 and not row.path.uncounted and not row.found.cause.accuses:
         # whether some wait is known where its virtqueue is seen
         return Text("waits" if row.path.held else "idle" if row.path.held == 0 else "no I/O", style="dim")
     style = {Cause.NOT_BOUND: "green", Cause.UNDECIDED: "dim"}.get(row.found.cause, "red")

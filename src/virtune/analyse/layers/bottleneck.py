@@ -93,7 +93,7 @@ def judge(path: DataPath) -> Bottleneck:
     answer = next((one for ask in asked if (one := ask(seen)) is not None), None)
     if answer is None:
         answer = found(Cause.UNDECIDED, *_shares(seen), experiment=_sight(seen))
-    return replace(answer, evidence=tuple(dict.fromkeys((*answer.evidence, *_beside(seen, answer)))))
+    return replace(answer, evidence=tuple(dict.fromkeys(filter(None, (*answer.evidence, *_beside(seen, answer))))))
 
 
 def _hung(seen: SeenPath) -> Answer:
@@ -122,6 +122,12 @@ def _silent(seen: SeenPath) -> Answer:
     if path.iops > 0:
         return None
     usual = "put the disk under its usual load"
+    if path.uncounted:
+        return found(
+            Cause.UNDECIDED,
+            _uncounted(path),
+            experiment="look in the guest for what discards: `fstrim`, the mount option `discard`",
+        )
     if path.failed:
         return found(
             Cause.UNDECIDED, "no request was completed but those that failed", experiment="look at its errors"
@@ -135,6 +141,15 @@ def _silent(seen: SeenPath) -> Answer:
         told = f"{path.held} {'is' if path.held == 1 else 'are'} in flight"
         next_ = "look for longer: nothing says yet that they hang"
     return found(Cause.UNDECIDED, f"no I/O was completed, and {told}", experiment=next_)
+
+
+def _failed(path: DataPath) -> str:
+    return f"{format_count(path.failed)} requests a second failed" if path.failed else ""
+
+
+def _uncounted(path: DataPath) -> str:
+    more = f"its virtqueue completed {format_count(path.uncounted)} requests a second that QEMU does not count"
+    return f"{more}: discards of virtio-blk are such" if path.uncounted else ""
 
 
 def _memory(seen: SeenPath) -> Answer:
@@ -470,8 +485,7 @@ def _beside(seen: SeenPath, answer: Bottleneck) -> Iterator[str]:
     reached, what was not measured, the highest rate that the serving thread can reach.
     """
     path, cause = seen.path, answer.cause
-    if path.failed:
-        yield f"{format_count(path.failed)} requests a second failed"
+    yield from (_failed(path), _uncounted(path))
     if (
         cause is not Cause.HUNG
         and path.stalls
@@ -516,7 +530,7 @@ _IN_FLIGHT = 1.5
 def not_applicable(path: DataPath, cause: Cause) -> str:
     """Return why the guideline says nothing of a disk; empty if it does."""
     if path.iops <= 0:
-        return "no I/O was completed"
+        return "no read and no write was completed"
     if cause is Cause.THROTTLE:
         return "a limit was set on the disk, and no other setting exceeds it"
     return "its figures are of guests on KVM, and this one is emulated (TCG)" if path.emulated else ""

@@ -247,6 +247,9 @@ _ENOUGH_SEEN = 30
 """With fewer requests seen in the virtqueue, all samples together, their mean number is not believed: of independent
 samples its standard error is 1 / sqrt(30), 18 %."""
 
+_FEW_SEEN = 2
+"""Where QEMU counted no request, so few that its virtqueue completed may be of the moments of both looks."""
+
 _ENOUGH_BYTES = 1024**2
 """With fewer bytes read, page-cache hits are not estimated; with fewer moved by a device, nor are others on it."""
 
@@ -301,6 +304,7 @@ def live_paths(
                 emulated=vm.emulated,
                 origin="libvirt" if vm.uri else "monitor",
                 thread_iops=served,
+                uncounted=_uncounted(rates, rings.get(disk.target, ())),
                 limits={**path.limits, **{unit: (limit, done[unit]) for unit, limit in disk.limits.items()}},
             ),
         )
@@ -373,6 +377,16 @@ def live_path(
         direct=disk.direct,
         unread=disk.unread,
     )
+
+
+def _uncounted(rates: DiskRates, rings: Sequence[RingRates]) -> float:
+    """Return how many requests a second the virtqueues completed that QEMU does not count; 0 where both counts may be
+    of the same, since they neither begin nor end at one instant.
+    """
+    completed = sum(one.completed / one.seconds for one in rings if one.seconds > 0)
+    counted = (rates.requests + max(0, rates.failed or 0)) / rates.seconds
+    more, least = completed - counted, _ENOUGH_SEEN if counted > 0 else _FEW_SEEN
+    return more if more * rates.seconds > least and more > 2 * DEVIATION * counted else 0.0
 
 
 def _held(rates: DiskRates, used: Use | None, rings: Sequence[RingRates]) -> tuple[int | None, float]:
