@@ -253,3 +253,13 @@ def test_an_interval_is_named_where_one_is_shown() -> None:
     kept = record(12)
     assert named in page(render(summarise(replace(kept, study=replace(kept.study, confidence=0.95)))), 300)
     assert "[low, high]" not in page(render(summarise(record(3))), 300)
+
+
+def test_rounds_are_those_that_were_measured_and_not_those_that_were_planned() -> None:
+    kept = record(6)
+    whole = summarise(kept)
+    each = sum(trial.round == 1 for trial in kept.study.trials)
+    for done in range(1, len(kept.study.trials) + 1):
+        said = page(render(replace(whole, trials_done=done), ""))
+        count = -(-done // each)
+        assert f"\n{count} round{'' if count == 1 else 's'} x 2 arms x " in said, done

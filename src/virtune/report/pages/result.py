@@ -312,7 +312,7 @@ def about(result: Result, facts: str) -> Iterator[str]:
     study = result.study
     if not study.imported:
         counts = {
-            "round": study.rounds_begun or study.rounds,
+            "round": _rounds(result),
             "arm": len(study.arms),
             "workload": len(study.workloads),
         }
@@ -328,6 +328,13 @@ def about(result: Result, facts: str) -> Iterator[str]:
         yield f"{' x '.join(told)} x {times}, in random order (seed {study.seed}), {span}{took}{ended}"
         yield from first_read_lines(study)
     yield host_line(study, facts, programs_of(result))
+
+
+def _rounds(result: Result) -> int:
+    """How many rounds were measured, wholly or in part: a study that was interrupted has more in its plan."""
+    study = result.study
+    each = sum(trial.round == 1 for trial in study.trials)
+    return math.ceil(result.trials_done / each) if each else study.rounds
 
 
 def value_text(metric: Metric, value: Value | None) -> str:
