@@ -69,11 +69,6 @@ def cases() -> dict[str, tuple[Case, ...]]:
             Case(name=f"{name}.60.txt", words=("show", *store), columns=60),
             Case(name=f"{name}.160.txt", words=("show", *store), columns=160),
             Case(name=f"{name}.json", words=("show", *store, "--json")),
-            *(
-                [Case(name=f"{name}.md", words=("show", *store, "--markdown", "-"))]
-                if name not in NO_MARKDOWN
-                else []
-            ),
             Case(name=f"{name}.html.txt", words=("report", *store, "-o", "DIR/page.html"), writes="page.html"),
         )
         if name not in NO_MARKDOWN:
@@ -86,8 +81,18 @@ def cases() -> dict[str, tuple[Case, ...]]:
         Case(name="list.json", words=("list", "--store", "STORE", "--json")),
         Case(name="metrics.prom", words=("export", "--textfile", "DIR", "--store", "STORE"), writes="virtune.prom"),
     )
+    found["layers"] = tuple(_layers())
     found["files"] = (*_fio(), *_vms(), *_others())
     return found
+
+
+def _layers() -> Iterator[Case]:
+    """What limits the disk of kept trials, and what one trial left."""
+    for name in ("four-arms", "in-guests"):
+        store = (studies()[name], "--store", "STORE")
+        yield Case(name=f"diagnose-{name}.txt", words=("diagnose", "--run", *store, "-v"))
+        yield Case(name=f"diagnose-{name}.json", words=("diagnose", "--run", *store, "--json"))
+        yield Case(name=f"trial-{name}.txt", words=("show", *store, "--trial", "3"))
 
 
 def _fio() -> Iterator[Case]:
@@ -117,6 +122,10 @@ def _vms() -> Iterator[Case]:
     yield Case(name="audit.txt", words=("audit", *files), code=4)
     yield Case(name="audit.json", words=("audit", *files, "--json"), code=4)
     yield Case(name="audit.sarif", words=("audit", *files, "--sarif"), code=4)
+    domains = tuple(str(path) for path in sorted((CAPTURES / "domains").glob("*.xml"))[1::4])
+    running = str(CAPTURES / "domains" / "status-of-a-running-one.xml")
+    yield Case(name="domains.txt", words=("probe", *domains, running))
+    yield Case(name="domains.json", words=("probe", *domains, running, "--json"))
     flash = ("advise", "--template", "flash", str(CAPTURES / "domains" / "study3-flash.xml"))
     yield Case(name="advise-flash.txt", words=flash)
     turned = ("advise", "--set", "disk.cache@sata0=none", "--set", "disk.aio@sata0=native")
