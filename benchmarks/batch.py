@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import interpolate, special, stats
 
 from virtune.analyse.stats.anytime import HUBER_K, LAG1_DOUBT, LAG1_MAX, quantile
+from virtune.analyse.stats.arms import far_rounds, lonely
 from virtune.analyse.stats.noise import lag1_of, pseudo_values
 from virtune.analyse.stats.paired import Levels, compare_planned
 from virtune.analyse.stats.planned import (
@@ -116,7 +117,9 @@ def judge(values: Rounds, pairs: Sequence[tuple[int, int]], *, alpha: float, lev
     agree = np.minimum(1.0, 2 * stats.binom.cdf(fewer, found.shape[1], 0.5)) <= 0.5
     told = ~within & (np.abs(mean) > radius) & agree & (np.sign(mean) == np.sign(plain))
     verdict = np.where(within & quiet, SAME, np.where(told, np.sign(mean).astype(np.int64), UNDECIDED))
-    said: NDArray[np.bool_] = np.any(seen.far[:, turned] | (seen.lasts[:, turned] > 0), axis=1)
+    far = far_rounds(values)
+    odd = np.any(lonely(far, 1) | lonely(far, -1), axis=1)
+    said: NDArray[np.bool_] = odd | np.any(seen.far[:, turned] | (seen.lasts[:, turned] > 0), axis=1)
     return Judged(verdict=verdict, mean=mean, radius=radius, said=said, rounds=np.full(len(values), values.shape[1]))
 
 

@@ -102,7 +102,17 @@ def test_independent_rounds_are_seldom_said_to_last_or_to_be_far_off(arms: int) 
 
 
 @pytest.mark.parametrize(
-    "kind", ["two-point-arm", "two-point-base", "uneven-point-arm", "first-slower", "skewed-arm"]
+    "kind",
+    [
+        "two-point-arm",
+        "two-point-base",
+        "uneven-point-arm",
+        "three-point-arm",
+        "first-slower",
+        "last-slower",
+        "again-faster",
+        "skewed-arm",
+    ],
 )
 def test_equal_arms_of_two_modes_are_seldom_called_different(kind: str) -> None:
     """Of 300 plans at 5 % more than 24 are wrong with probability 0.007; the clipped mean has 30 to 150."""
@@ -110,6 +120,30 @@ def test_equal_arms_of_two_modes_are_seldom_called_different(kind: str) -> None:
     chance = np.random.default_rng([11, len(kind)])
     last = judge_all(9 + rough(chance, kind, size, (300, 30, 2), 0.03)).last
     assert np.isin(last.verdict, (BETTER, WORSE)).sum() <= 24
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"), [("point-arm-10", 0.3), ("point-arm-10", 1.0), ("point-arm-25", 0.6), ("point-arm-90", 0.8)]
+)
+def test_equal_arms_are_seldom_called_different_without_a_word_on_rare_rounds_that_were_seen(
+    kind: str, size: float
+) -> None:
+    """The clipped mean has 50 to 150 of 300; what has not happened yet nobody can say."""
+    share = int(kind.rpartition("-")[2]) / 100
+    values = rough(np.random.default_rng([13, round(10 * size)]), kind, size, (300, 30, 2), 0.05)
+    last = judge_all(9 + values).last
+    rare = (values[:, :, -1] > np.log1p(size) * (0.5 - share)) == (share < 0.5)
+    seen = np.cumsum(rare, axis=1)[np.arange(300), last.rounds - 1] > 0
+    assert (np.isin(last.verdict, (BETTER, WORSE)).any(axis=1) & seen & ~last.said).sum() <= 24
+
+
+@pytest.mark.parametrize("factor", [0.4, 2.5])
+def test_a_single_round_beside_a_plain_difference_is_said_and_does_not_hide_it(factor: float) -> None:
+    rounds = {("b", number): 1.2 for number in range(1, ROUNDS + 1)}
+    found = planted(5, "ab", rounds | {("b", 7): 1.2 * factor})
+    assert [one.verdict for one in found.verdicts] == [Verdict.BETTER]
+    (said,) = [one for one in found.patterns if one.startswith(f"1 of {ROUNDS} rounds of b ")]
+    assert said.endswith("none of a did")
 
 
 @pytest.mark.parametrize("arms", [1, 2, 3, 5])

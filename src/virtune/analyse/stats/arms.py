@@ -178,7 +178,7 @@ def _log_f(ratio: Values, free: Values, lent: Values) -> Values:
 FAR = math.log(1.2)
 """A round is far from its arm's level from a factor of 1.2 on, up or down, ..."""
 
-FAR_SDS = 5.0
+FAR_SDS = 4.0
 """... and so many robust standard deviations of the arm's rounds."""
 
 ALONE = 0.05
@@ -241,6 +241,13 @@ def alone(far: NDArray[np.int64], here: NDArray[np.bool_]) -> NDArray[np.bool_]:
             mine, study = (int(hit[place]), int(tried[place])), place[:-1]
             others = int(all_hit[study]) - mine[0], int(total[study]) - mine[1]
             found[place] |= fisher(*mine, *others) < ALONE
+    return found
+
+
+def lonely(far: NDArray[np.int64], side: int) -> NDArray[np.bool_]:
+    """Return for each arm whether it is far off on this side in some round, and no other arm in any."""
+    mine = (far == side).sum(axis=-2)
+    found: NDArray[np.bool_] = (mine > 0) & (mine == mine.sum(axis=-1, keepdims=True))
     return found
 
 

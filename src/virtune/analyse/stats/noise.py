@@ -24,6 +24,12 @@ EQUAL = 1e-12
 _WEIGHT_MIN = 0.3
 """The least share of unclipped differences that a pseudo-value is scaled by, so that few blocks do not blow it up."""
 
+FAR_OUT = 2.0
+"""Differences of more than so many times the clipping distance are far out. A host's hit one arm as often as another,
+so that as many lie on one side as on the other. What one side has more of, by two or more (of up to _ONE_SUFFICES
+rounds by one), is an arm's own and counts in full: an arm with a level that it has in one round of ten, and the same
+mean as the baseline, was called different in 20 to 50 % of plans without (`benchmarks/decide.md`)."""
+
 ONE_SIDED = 0.06
 """Where the share of differences clipped on one side exceeds that on the other by more than this, and by more than
 one round (of up to _ONE_SUFFICES rounds by one), there is a second level. Without it an arm of two levels is called
@@ -40,17 +46,18 @@ among many would be judged by the noise of quiet ones.
 
 def pseudo_values(found: Values, *, clip: float) -> Values:
     """Return values whose column mean is Huber's M-estimate, and whose variance over n is that of this estimate."""
-    return clipped(found, clip=clip)[0]
+    return clipped(found, clip=clip, far=math.inf)[0]
 
 
-def clipped(found: Values, *, clip: float) -> tuple[Values, NDArray[np.bool_]]:
+def clipped(found: Values, *, clip: float, far: float = FAR_OUT) -> tuple[Values, NDArray[np.bool_]]:
     """Return values whose column mean is Huber's M-estimate, and whose variance over n is that estimate's variance.
 
     The last two axes are rounds and columns; further ones are kept. The scale is that of all columns together, from
     the median absolute deviation, because a single column's is unreliable with few blocks; but a column that is
-    noisier than the rest has its own scale, or all of it would be clipped. Besides, which columns are clipped
-    more on one side than on the other, by more than ONE_SIDED of the rounds: that is no dip of the host but a second
-    level, and the clipped mean is that of the more frequent one.
+    noisier than the rest has its own scale, or all of it would be clipped. What one side has more of that is far out
+    counts in full. Besides, which columns are such, or are clipped more on one side than on the other by more than
+    ONE_SIDED of the rounds: that is no dip of the host but a second level, and the clipped mean is that of the more
+    frequent one.
     """
     center = median_of(found)
     apart = np.abs(found - center[..., None, :])
@@ -61,17 +68,32 @@ def clipped(found: Values, *, clip: float) -> tuple[Values, NDArray[np.bool_]]:
     # more than half are equal: dips cannot be recognised, so all differences count in full
     kept = scale.min(axis=-1)[..., None, None] < EQUAL
     scale, filled = np.maximum(scale, EQUAL), np.where(here, found, 0.0)
-    pseudo, z = found, np.zeros_like(found)
+    pseudo, z, uneven = found, np.zeros_like(found), np.zeros(count.shape, bool)
     for _ in range(7):
-        z = (filled - center[..., None, :]) / scale[..., None, :]
-        inside = (here & (np.abs(z) <= clip)).sum(axis=-2)
-        weight = np.maximum(inside / count, _WEIGHT_MIN)
-        pseudo = center[..., None, :] + (scale / weight)[..., None, :] * np.clip(z, -clip, clip)
+        z = np.where(here, (filled - center[..., None, :]) / scale[..., None, :], 0.0)
+        whole, uneven = _surplus(z, far * clip, np.where(count > _ONE_SUFFICES, 2, 1))
+        weight = np.maximum((here & (whole | (np.abs(z) <= clip))).sum(axis=-2) / count, _WEIGHT_MIN)
+        pseudo = center[..., None, :] + (scale / weight)[..., None, :] * np.where(whole, z, np.clip(z, -clip, clip))
         center = np.where(here, pseudo, 0.0).sum(axis=-2) / count
-    lopsided = np.abs((here & (z > clip)).sum(axis=-2) - (here & (z < -clip)).sum(axis=-2))
-    return np.where(here, np.where(kept, found, pseudo), np.nan), lopsided > np.maximum(
-        ONE_SIDED * count, count > _ONE_SUFFICES
-    )
+    lopsided = np.abs((z > clip).sum(axis=-2) - (z < -clip).sum(axis=-2))
+    uneven |= lopsided > np.maximum(ONE_SIDED * count, count > _ONE_SUFFICES)
+    return np.where(here, np.where(kept, found, pseudo), np.nan), uneven
+
+
+def _surplus(z: Values, far: float, least: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which values are far out and more than the other side has, the least far first; and the columns in which
+    these are `least` or more.
+    """
+    up, down = (z > far).sum(axis=-2), (z < -far).sum(axis=-2)
+    uneven: NDArray[np.bool_] = np.abs(up - down) >= least
+    whole = np.zeros(z.shape, bool)
+    if uneven.any():
+        columns = np.swapaxes(z, -1, -2)[uneven]
+        rank = columns.argsort(axis=-1).argsort(axis=-1)
+        alike = np.minimum(up, down)[uneven][:, None]
+        inner = (rank >= alike) & (rank < columns.shape[-1] - alike)
+        np.swapaxes(whole, -1, -2)[uneven] = inner & (np.abs(columns) > far)
+    return whole, uneven
 
 
 def median_of(found: Values) -> Values:

@@ -10,7 +10,7 @@ a change would be a value that the other arm never had.
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from statistics import fmean, median, stdev
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtune.analyse.stats.anytime import logs
-from virtune.analyse.stats.arms import alone, beside_others, far_rounds, from_levels, lasting, smooth
+from virtune.analyse.stats.arms import alone, beside_others, far_rounds, from_levels, lasting, lonely, smooth
 from virtune.analyse.stats.paired import interval_of, mean_of_rounds
 from virtune.analyse.stats.student import two_sided
 from virtune.analyse.study.verdicts import Evidence, measured_in_place, values_at_look
@@ -28,7 +28,7 @@ from virtune.model.metric import BY_ID, Metric
 from virtune.model.result import ArmSummary, Value
 from virtune.model.study import Study
 from virtune.model.text import format_ns, format_share
-from virtune.model.verdict import Comparison, Interval, Verdict
+from virtune.model.verdict import Interval
 
 BODY, TAILS = "latency.p50", ("latency.p99", "latency.p99.9")
 
@@ -65,7 +65,7 @@ def patterns_of(study: Study, arms: Sequence[ArmSummary], trials: Sequence[Trial
     return tuple(found)
 
 
-def rounds_of_arms(evidence: Evidence, verdicts: Sequence[Comparison]) -> Iterator[str]:
+def rounds_of_arms(evidence: Evidence) -> Iterator[str]:
     """Yield what the rounds of single arms did on the metrics that are judged: those far from the arm's level, and
     levels that last. Nothing of a search, whose rounds do not hold all arms.
     """
@@ -74,25 +74,18 @@ def rounds_of_arms(evidence: Evidence, verdicts: Sequence[Comparison]) -> Iterat
         return
     for workload in study.compared:
         for metric in study.judged:
-            here = [one for one in verdicts if (one.workload, one.metric) == (workload.name, metric)]
             actual = measured_in_place(evidence.stand_ins, workload.name, BY_ID[metric])
             rows, _ = values_at_look(study, evidence.rows, workload, actual)
             rows = {name: row for name, row in rows.items() if any(map(math.isfinite, row))}
             if len(rows) > 1 and len(next(iter(rows.values()))) >= study.fewest_rounds:
                 of_load = f" under {workload.name}" if len(study.compared) > 1 else ""
-                alike = {
-                    arm
-                    for one in here
-                    if one.verdict in (Verdict.SAME, Verdict.UNDECIDED)
-                    for arm in (one.baseline, one.candidate)
-                }
-                yield from _far(rows, f"{actual.label}{of_load}", alike)
+                yield from _far(rows, f"{actual.label}{of_load}")
                 yield from _levels(study, rows, f"{actual.label}{of_load}")
 
 
-def _far(rows: Mapping[str, Sequence[float]], what: str, alike: Collection[str]) -> Iterator[str]:
-    """Yield the arms that are far from their level clearly more often than others; of those that are the same or
-    undecided also one that alone is, however seldom.
+def _far(rows: Mapping[str, Sequence[float]], what: str) -> Iterator[str]:
+    """Yield the arms that are far from their level clearly more often than others, or that alone are, however seldom:
+    a verdict may rest on such a round's being no more than chance.
     """
     values = _logs(rows)
     here, far, away = ~np.isnan(values), far_rounds(values), from_levels(values)
@@ -100,7 +93,7 @@ def _far(rows: Mapping[str, Sequence[float]], what: str, alike: Collection[str])
     for place, name in enumerate(rows):
         for side in (-1, 1):
             count, others = int((far[:, place] == side).sum()), int((far == side).sum())
-            if not count or not (clearly[place] or (name in alike and count == others)):
+            if not count or not (clearly[place] or lonely(far, side)[place]):
                 continue
             depth = math.exp(float(np.median(away[far[:, place] == side, place])))
             moved = f"fell to {format_share(depth)}" if side < 0 else f"rose to {depth:.1f} times"

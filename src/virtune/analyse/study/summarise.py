@@ -236,9 +236,7 @@ def summarise(record: StudyRecord) -> Result:
         basis=basis_of(record, verdicts),
         pardons=pardoned,
         ramps=ramp_of(study, record.trials).findings,
-        patterns=()
-        if study.imported
-        else (*rounds_of_arms(evidence, verdicts), *patterns_of(study, arms, record.trials)),
+        patterns=() if study.imported else (*rounds_of_arms(evidence), *patterns_of(study, arms, record.trials)),
         knees=tuple(knees_of(record, pardoned)),
     )
 

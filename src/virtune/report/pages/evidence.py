@@ -71,7 +71,7 @@ def resting_on(result: Result, workload: Workload) -> Iterator[str]:
     found = [one for one in result.verdicts if one.workload == workload.name]
     if found and workload == result.study.compared[0]:
         yield meaning_of_verdicts(result.study)
-    if any(one.verdict is not Verdict.UNDECIDED for one in found):
+    if decided := [one.rounds for one in found if one.verdict is not Verdict.UNDECIDED]:
         right = "all of these verdicts are right" if len(found) > 1 else "this verdict is right"
         looks = "the intervals account for checking after every round, to stop early"
         looks = f"; {looks}" if result.study.sequential else ""
@@ -82,6 +82,10 @@ def resting_on(result: Result, workload: Workload) -> Iterator[str]:
             yield f"if nothing but the change differed between the runs, {right} {sure}"
         else:
             yield f"{sure} {right}{start}{looks}"
+            yield (
+                f"no interval shows what an arm does more rarely than once in {min(decided)} rounds, or a level that"
+                " it keeps for longer than these"
+            )
     for basis in (one for one in result.basis if one.workload == workload.name):
         yield _noise(basis, result.study, [one.rounds for one in found])
         yield from steadiness(basis, result.study, drift=not _drifts(result, basis))
@@ -133,8 +137,8 @@ def steadiness(basis: Basis, study: Study, *, drift: bool = True) -> Iterator[st
         # an existing VM is never restarted, and a search decides by itself what it starts anew
         offered = study.search is None and not all(arm.stack.kind.users_guest for arm in study.arms)
         includes = " (--restart starts it for each trial)" if offered else ""
-        told = "what another start would change, or a level that an arm keeps for longer, is not in the intervals"
-        yield f"QEMU was started {_starts_text(basis)}; {told}{includes}"
+        told = f"what another start would change is not in the intervals{includes}"
+        yield f"QEMU was started {_starts_text(basis)}; {told}"
     elif basis.start_spread is not None:
         varied = f"standard deviation {share_text(basis.start_spread)}" if basis.start_spread else "none detected"
         yield f"QEMU was started {_starts_text(basis)}; variation between these starts, over all arms: {varied}"
