@@ -57,25 +57,35 @@ def test_the_wait_between_blocks_is_taken_from_the_budget() -> None:
     assert block_fits(study, probed, replace(spent, race_left=40.0), arms=2, before=2)
 
 
-def test_a_confirmation_turns_round_what_is_better_when_it_is_lower() -> None:
-    study = study_of(["base", "fast"], goal=Goal(metric="latency.mean"))
+@pytest.mark.parametrize(
+    ("ratio", "varies", "verdict"),
+    [
+        (0.8, 0.001, Verdict.BETTER), (1.25, 0.001, Verdict.WORSE), (1.004, 0.0005, Verdict.SAME),
+        (0.996, 0.0005, Verdict.SAME), (0.975, 0.02, Verdict.UNDECIDED), (1.025, 0.02, Verdict.UNDECIDED),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("metric", ["latency.mean", "iops"])
+def test_a_confirmation_says_better_worse_same_or_undecided_whichever_way_is_better(
+    metric: str, ratio: float, varies: float, verdict: Verdict
+) -> None:
+    study = study_of(["base", "fast"], goal=Goal(metric=metric))
     made = list[TrialRecord]()
     for pair in range(8):
-        for arm, mean in (("base", 1000.0), ("fast", 800.0)):
+        for arm, mean in (("base", 1000.0), ("fast", 1000 * ratio ** (1 if metric != "iops" else -1))):
             number = FIRST_ROUND[Phase.CONFIRM] + pair
-            value = mean * (1 + 0.001 * pair if arm == "fast" else 1)
+            value = mean * (1 + varies * (pair - 3.5) if arm == "fast" else 1)
             made.append(
                 TrialRecord(
                     trial=Trial(number=len(made) + 1, round=number, arm=arm, workload="reads"), ended="",
-                    in_force=InForce(), measurement=Measurement(values=(("latency.mean", value),)),
+                    in_force=InForce(), measurement=Measurement(values=((metric, value),)),
                 )
             )  # fmt: skip
     found = confirmed(study, "fast", made, ())
     assert found is not None
-    assert found.verdict is Verdict.BETTER
+    assert found.verdict is verdict
     assert found.ratio is not None
-    assert found.ratio.low < found.ratio.estimate < found.ratio.high < 0.82
-    assert found.ratio.low > 0.79
+    assert found.ratio.low < found.ratio.estimate < found.ratio.high
+    assert found.ratio.estimate == pytest.approx(ratio if metric != "iops" else 1 / ratio, rel=0.005)
 
 
 def test_arms_that_are_still_to_join_have_their_share_of_the_error() -> None:

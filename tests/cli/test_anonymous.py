@@ -167,6 +167,12 @@ def test_a_vm_that_is_called_like_a_word_is_replaced_where_it_is_named() -> None
     assert words.left == {"read"}
 
 
+def test_a_directory_of_users_has_users_and_any_other_names() -> None:
+    words, text = Anonymous(), "/home/tom/a.raw /media/anna/b.raw /srv/bert/c.raw"
+    words.learn(text)
+    assert [path.split("/")[2].rpartition("-")[0] for path in words.cleaned(text).split()] == ["user", "user", "name"]
+
+
 def test_replacing_twice_changes_nothing_more() -> None:
     text = "host=a b@c.example.test:/x/y 10.1.2.3 52:54:00:12:34:56 /home/tom/file.raw serial=AB12CD"
     words = Anonymous()

@@ -32,6 +32,7 @@ from virtune.report.json.host import probe_document
 from virtune.report.json.knobs import knobs_document
 from virtune.report.json.listing import listing_document
 from virtune.report.json.result import result_document
+from virtune.report.pages.audit import domains_page
 from virtune.report.pages.explain import Explained
 
 MACHINES = sorted(path.parent.name for path in CAPTURES.glob("*/tree.json"))
@@ -167,6 +168,10 @@ def test_domains_and_advice_keep_to_their_schemas_and_changes_are_noticed() -> N
         "advice": as_read(advice_document([advised])),
     }
     assert documents["domains"]["domains"][0]["running"]["in_force"] == [asdict(shown)]
+    page = [*domains_page([("a.xml", runs, ()), ("b.xml", replace(runs, running=None), ())], [lost])]
+    assert f"{domain.name}  running (booted), pid 7  (a.xml)" in page
+    assert f"{domain.name}  not running  (b.xml)" in page
+    assert page[-2:] == ["not read: /dev/null: it is empty", "2 domains; 1 not read"]
     assert documents["domains"]["domains"][0]["findings"]
     for name, found in documents.items():
         assert complaints(name, found) == []

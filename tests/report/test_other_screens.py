@@ -30,6 +30,7 @@ from virtune.model.result import (
 )
 from virtune.model.study import StudyKind
 from virtune.model.text import format_count
+from virtune.report.pages.check import render as check_page
 from virtune.report.pages.diagnose import DiagnosisScreen, render
 from virtune.report.pages.sweep import answer_lines
 from virtune.report.pages.whole import CheckScreen, SweepScreen
@@ -80,6 +81,45 @@ def test_a_check_is_one_screen_with_its_verdict_first(remarks: int, *, fit: bool
     everything = lines_of(CheckScreen(fitness=invented(remarks, fit=fit)))
     assert remarks < 30 or len(everything) > 60, "without a screen nothing is left out"
     assert "CPU contention invalid" in "\n".join(everything)
+
+
+WHOLE_CHECK = """\
+NOT FIT: it drifts; the A/A test found a difference
+check 20261122-000000-0000  randread-4k, 40 trials, 40 s measured
+
+noise
+  IOPS             41.2k
+  spread           standard deviation 4.0 % of IOPS over 250 ms each
+  autocorrelation  IOPS closer than 1.5 s resemble one another
+
+minimum detectable effect
+  in 1 min                20.0 % (8 pairs of trials)
+  in 5 min                4.0 % (40 pairs of trials)
+  in 15 min               1.3 % (120 pairs of trials)
+  best length of a trial  --seconds 1 (two such trials differ with a standard
+                          deviation of 5.0 %; 40 pairs); longer for the same
+                          precision: 2 s 2.0x (standard deviation 5.0 %), 3 s
+                          3.0x (standard deviation 5.0 %), 4 s 4.0x (standard
+                          deviation 5.0 %)
+  at 0.95 confidence; found 9 times in 10 by the end of such a comparison
+
+disturbances
+  cause           usual  worst  warns above  invalid above  state
+  CPU contention   10 %   40 %        5.0 %           20 %  invalid
+
+other processes meanwhile
+  fio (1)  1.50 CPUs, 100 MB/s of disk I/O"""
+
+
+def test_every_figure_of_a_check_stands_on_its_page_and_those_that_matter_on_its_screen() -> None:
+    found = invented(0, fit=False)
+    found = replace(found, neighbours=(found.neighbours or ())[:1], gates=found.gates[:1], correlation_open=False)
+    assert lines_of(check_page(found)) == WHOLE_CHECK.splitlines()
+    screen = lines_of(CheckScreen(fitness=found, lines=ROOM))
+    assert set(WHOLE_CHECK.splitlines()[9:12]) < set(screen)
+    assert "longer for" not in " ".join(screen)
+    alone = replace(found, slices=found.slices[:1])
+    assert "longer for" not in " ".join(lines_of(check_page(alone)))
 
 
 def test_the_kept_check_fits_on_a_screen(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from virtune.model.metric import BY_ID, Metric
 from virtune.model.result import ArmSummary, Value
 from virtune.model.study import Study
 from virtune.model.text import format_ns, format_share
-from virtune.model.verdict import Interval
+from virtune.model.verdict import Comparison, Interval
 
 BODY, TAILS = "latency.p50", ("latency.p99", "latency.p99.9")
 
