@@ -75,6 +75,7 @@ def planted(stream: Stream, chance: random.Random) -> dict[str, tuple[Stream, st
             latency(stream, mean_ns=rows[-1][1] * 1.1 + by * 3000 + 1e-4 * clat.max_ns * 1.2), "allow"),
         "IOPS and time": (replace(stream, iops=(stream.iops or 0) * by), "IOPS for"),
         "fewer IOPS": (replace(stream, iops=(stream.iops or 0) / by), "IOPS for"),
+        "bandwidth and bytes": (replace(stream, bandwidth_bps=(stream.bandwidth_bps or 0) * by), "MB/s for"),
         "bytes and blocks": (replace(stream, bytes=round(IOS * 4096 * by)), "not "),
     }  # fmt: skip
 

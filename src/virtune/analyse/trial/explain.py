@@ -481,14 +481,13 @@ def _rates(load: LoadResult, stream: Stream) -> Iterator[str]:
     if stream.iops and stream.seconds and _differ(stream.iops * stream.seconds, ios):
         made = stream.iops * stream.seconds
         yield f"{format_count(stream.iops)} IOPS for {stream.seconds:g} s are {made:,.0f} I/Os, and it counts {ios:,}"
-    moved = stream.bytes
-    if moved and stream.bandwidth_bps and stream.seconds and _differ(stream.bandwidth_bps * stream.seconds, moved):
-        made = stream.bandwidth_bps * stream.seconds
-        rate = f"{format_bandwidth(stream.bandwidth_bps)} for {stream.seconds:g} s"
-        yield f"{rate} are {format_bytes(made)}, and it counts {format_bytes(moved)}"
     whole = stream.direction in ("read", "write") and not (stream.short_ios or stream.dropped_ios)
     if size and stream.bytes and whole and _differ(stream.bytes, ios * size):
         yield f"{ios:,} I/Os of {format_bytes(size)} are {format_bytes(ios * size)}, not {format_bytes(stream.bytes)}"
+    made = (stream.bandwidth_bps or 0) * (stream.seconds or 0)
+    if made and stream.bytes and _differ(made, stream.bytes):
+        rate = f"{format_bandwidth(stream.bandwidth_bps or 0)} for {stream.seconds:g} s"
+        yield f"{rate} are {format_bytes(made)}, and it counts {format_bytes(stream.bytes)}"
 
 
 def _differ(one: float, other: float) -> bool:
