@@ -21,10 +21,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.console import Console
 from tests.live_samples import HEADER, UNPLUGGED, live
+from tests.probe.machines import unpack
 
+from virtune.analyse.study.host_rules import judge_host
 from virtune.cli import run
 from virtune.flows.live.top import Recorder
+from virtune.probe.host import host_facts
+from virtune.report.pages.probe import render
 
 HERE = Path(__file__).parent
 SAID = HERE / "said"
@@ -39,6 +44,11 @@ MOMENT = re.compile(r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\+00:00)?)?")
 NO_MARKDOWN = ("sweep",)
 PICTURED = ("four-arms", "search", "sweep", "at-load", "in-guests")
 """Studies whose pictures are held by every value; the others are drawn by the same code."""
+
+MACHINE = "MACHINE"
+"""In place of a verb: the page of a probe of this recorded machine."""
+
+MACHINES = ("lvm-on-raid", "small-vm", "two-sockets")
 
 DIGITS = re.compile(r"(?<![\w.])-?\d+\.\d{4,}(e[+-]?\d+)?(?![\w.])")
 
@@ -82,6 +92,7 @@ def cases() -> dict[str, tuple[Case, ...]]:
         Case(name="metrics.prom", words=("export", "--textfile", "DIR", "--store", "STORE"), writes="virtune.prom"),
     )
     found["layers"] = tuple(_layers())
+    found["machines"] = tuple(Case(name=f"probe-{name}.txt", words=(MACHINE, name)) for name in MACHINES)
     found["files"] = (*_fio(), *_vms(), *_others())
     return found
 
@@ -93,6 +104,9 @@ def _layers() -> Iterator[Case]:
         yield Case(name=f"diagnose-{name}.txt", words=("diagnose", "--run", *store, "-v"))
         yield Case(name=f"diagnose-{name}.json", words=("diagnose", "--run", *store, "--json"))
         yield Case(name=f"trial-{name}.txt", words=("show", *store, "--trial", "3"))
+    for name in ("four-arms", "search-simulated"):
+        words = ("show", studies()[name], "--store", "STORE", "--report", "DIR/whole.txt")
+        yield Case(name=f"whole-{name}.txt", words=words, writes="whole.txt")
 
 
 def _fio() -> Iterator[Case]:
@@ -155,6 +169,8 @@ def place() -> Iterator[dict[str, str]]:
 
 def said(case: Case, at: dict[str, str]) -> str:
     """Return what a call says, without what differs from machine to machine."""
+    if case.words[0] == MACHINE:
+        return _of_machine(case.words[1], case.columns)
     words = [at.get(word, word.replace("DIR/", at["DIR"] + "/")) for word in case.words]
     out, err = io.StringIO(), io.StringIO()
     with _columns(case.columns), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -170,6 +186,14 @@ def said(case: Case, at: dict[str, str]) -> str:
         text = MOMENT.sub("MOMENT", text)  # what is read now is dated now
     text = re.sub(r"(?m)^(virtune_scrape_duration_seconds) .*", r"\1 TIME", text)
     return DIGITS.sub(lambda found: f"{float(found.group()):.6g}", text).rstrip() + "\n"
+
+
+def _of_machine(name: str, columns: int) -> str:
+    with tempfile.TemporaryDirectory() as directory:
+        facts = host_facts("/var/lib/images", unpack(name, Path(directory)))
+    out = io.StringIO()
+    Console(file=out, width=columns, highlight=False).print(render(facts, judge_host(facts)))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
 @contextlib.contextmanager
