@@ -83,7 +83,7 @@ def test_every_command_that_is_offered_can_be_run_as_it_stands() -> None:
 def require_runs(words: str) -> None:
     program, verb, *rest = shlex.split(words)
     assert (program, verb) == ("virtune", "compare")
-    context = compare.command.make_context("compare", rest)
+    context = compare.compare.make_context("compare", rest)
     base, settings = base_stack([f"rig={context.params['rig']}"] if context.params["rig"] else [])
     arms = check_arms([arm_from_text(text, base, settings=settings) for text in context.params["arms"]])
     assert [arm.name for arm in arms] == ["now", "then"]

@@ -7,7 +7,7 @@ import pytest
 from tests.advise.cases import CASES
 
 from virtune.advise.audit import audit
-from virtune.cli.compare import command
+from virtune.cli.compare import compare as command
 from virtune.fio.generator import Clients
 from virtune.fio.workloads import parse_workload
 from virtune.model.study import Study, StudyKind

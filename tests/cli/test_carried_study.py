@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from virtune.cli import run
-from virtune.cli.common.carried_study import CarriedStudy
+from virtune.cli.common.progress import CarriedStudy
 from virtune.flows.fleet.here import VERBS
 from virtune.model.evidence import Listed
 from virtune.store.store import Store

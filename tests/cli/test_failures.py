@@ -13,7 +13,7 @@ import pytest
 from pydantic_core import SchemaError, SchemaSerializer, core_schema
 
 from virtune.cli import VERBS, run
-from virtune.cli.common.failures import failure_of
+from virtune.cli.common.surroundings import failure_of
 from virtune.model.errors import PreconditionError
 
 VIRTUNE = (sys.executable, "-m", "virtune")

@@ -19,7 +19,7 @@ from tests.guide import EXAMPLES, MEASURING, PAGES, Step, commands, documented, 
 
 from virtune.cli import cli
 from virtune.cli import run as main
-from virtune.cli.common.carried_study import CarriedStudy, EstimatedError
+from virtune.cli.common.progress import CarriedStudy, EstimatedError
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 

@@ -11,9 +11,8 @@ from tests.report.records import record
 
 from virtune.analyse.study.thresholds import rule
 from virtune.analyse.study.verdicts import judge
-from virtune.cli.common.live import LiveBlock
 from virtune.cli.common.output import Clean
-from virtune.cli.common.progress import Face, place_text, round_line
+from virtune.cli.common.progress import Face, LiveBlock, place_text, round_line
 from virtune.model.event import Noticed, StepStarted, TrialEnded, TrialPlace
 from virtune.model.reason import Reason
 from virtune.model.study import Trial

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import User
 
-from virtune.cli.common.writing import require_writable, write_text
+from virtune.cli.common.result_output import require_writable, write_text
 from virtune.model.errors import PreconditionError
 from virtune.store.store import Store
 

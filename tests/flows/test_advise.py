@@ -4,7 +4,7 @@
 import pytest
 
 from virtune.advise.audit import rules
-from virtune.cli.common.change_options import advice_lines
+from virtune.cli.domains import advice_text
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.flows.domains.advise import Advice, Wish, advise, advise_all, read_turn
 from virtune.flows.domains.domains import FoundDomain
@@ -30,7 +30,7 @@ def test_io_uring_on_a_qemu_that_hangs_with_it_is_warned_of(qemu: tuple[int, ...
     advice = advised("disk.aio@vda=io_uring", qemu=qemu)
     (warning,) = advice.warnings
     assert warning.text.startswith(f"R14 vda: io=io_uring on virtio under QEMU {qemu[0]}.{qemu[1]}")
-    page = list(advice_lines("g", advice))
+    page = advice_text("g", advice).split("\n")
     assert page.index(f"  warning: {warning.text}") < next(i for i, line in enumerate(page) if line.startswith("---"))
 
 

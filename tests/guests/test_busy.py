@@ -20,7 +20,7 @@ from virtune.bench.live.rings import RingReader, sampled
 from virtune.bench.qemu.load import GuestBench
 from virtune.bench.qemu.rig import GuestSession
 from virtune.dialects.qemu.guest import SLOTS
-from virtune.flows.live.diagnose import look
+from virtune.flows.live.diagnose_live import look
 from virtune.model.errors import PreconditionError, UsageError
 from virtune.model.stack import Device, Disk
 

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from virtune.cli import run
-from virtune.cli.common.carried_study import CarriedStudy, EstimatedError
+from virtune.cli.common.progress import CarriedStudy, EstimatedError
 from virtune.model.study import Study, StudyKind
 from virtune.plan.arms import arm_from_text, base_stack
 

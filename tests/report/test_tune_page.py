@@ -19,7 +19,7 @@ from tests.published import complaints, invalid_variants, validator
 from virtune.analyse.search.tuning import tuning
 from virtune.analyse.study.host_rules import judge_host
 from virtune.cli.common.options import read_options
-from virtune.cli.tune import command
+from virtune.cli.tune import tune as command
 from virtune.flows.reports.render import spelled
 from virtune.flows.reports.report import page_html
 from virtune.flows.run.tune import study_for

@@ -11,7 +11,7 @@ import pytest
 from tests.store.store_contract import CAPTURES, STUDY, StoreContract, record
 
 from virtune.cli import run
-from virtune.cli.list_ import NEWEST
+from virtune.cli.show import NEWEST
 from virtune.model.errors import StoreError, StorePlace
 from virtune.store.store import Store
 

@@ -47,7 +47,7 @@ def test_every_verb_metric_and_workload_is_on_its_page() -> None:
         for word in words:
             assert f"`{word}`" in page or f"## virtune {word}\n" in page, word
     page = (ROOT / "docs" / "verbs.md").read_text()
-    fleet = importlib.import_module("virtune.cli.fleet").command
+    fleet = importlib.import_module("virtune.cli.fleet").fleet
     for word in (*VERBS, *(name for name, verb in fleet.commands.items() if not verb.hidden)):
         assert re.search(rf"`(virtune (fleet )?)?{word}\b", page), word
 

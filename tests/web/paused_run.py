@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from virtune.cli.common.progress_file import Recorded
+from virtune.cli.common.progress import Recorded
 from virtune.flows.run.preconditions import Leave
 from virtune.flows.run.question import Question, study_for
 from virtune.flows.run.study import run_study

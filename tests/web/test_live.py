@@ -18,7 +18,7 @@ import pytest
 from tests.web.pages import HOSTILE, Page, served
 from tests.web.paused_run import run_until, simulated
 
-from virtune.cli.common.progress_file import PAIRS_MAX, POINTS_MAX, with_point
+from virtune.cli.common.progress import PAIRS_MAX, POINTS_MAX, with_point
 from virtune.model.errors import PreconditionError
 from virtune.model.verdict import Interval
 from virtune.store.progress import ProgressFile, RunProgress, run_of, runs_of

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: one module a verb, imported only when it is called.
+"""The command line: verbs of one subject in one module, imported only when one of them is called.
 
 Data goes to stdout, everything else to stderr. Errors are one sentence, then a hint, then the exit code that
 `virtune.model.errors` gives them; a traceback is shown only when VIRTUNE_DEBUG is set.
@@ -15,16 +15,17 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from virtune import __version__
-from virtune.cli.common.failures import (
+from virtune.cli.common.surroundings import (
     Failure,
     debugging,
     failure_of,
     is_of_output,
     let_go_of_output,
+    missing_memory,
+    prepare,
     say,
     say_removals,
 )
-from virtune.cli.common.surroundings import missing_memory, prepare
 from virtune.model.errors import PreconditionError
 
 VERBS: dict[str, str] = {
@@ -55,8 +56,18 @@ VERBS: dict[str, str] = {
     "appliance": "Build, list and remove the test guest of `--rig qemu`",
     "clean": "Remove leftovers of a killed run: processes, mounts, scratch files",
 }
-"""Every verb with its one line of help. The module of a verb is `virtune.cli.<verb>`; it has `command`. Python's own
-words (`import`) and names (`list`, which this very module uses) have an underscore behind them there."""
+"""Every verb with its one line of help."""
+
+MODULES = {
+    **dict.fromkeys(("probe", "knobs", "check", "clean", "appliance"), "host"),
+    **dict.fromkeys(("measure", "compare", "resume"), "compare"),
+    **dict.fromkeys(("tune", "sweep"), "tune"),
+    **dict.fromkeys(("audit", "advise", "apply", "undo"), "domains"),
+    **dict.fromkeys(("list", "show", "derive"), "show"),
+    "import": "import_",
+}
+"""The module of a verb, where it is not `virtune.cli.<verb>`. It has the verb under its own name; Python's own words
+(`import`) and names (`list`) have an underscore behind them there."""
 
 
 _ASKED_FOR = {
@@ -79,8 +90,8 @@ class LazyGroup(click.Group):
         if cmd_name not in VERBS:
             return None
         taken = keyword.iskeyword(cmd_name) or cmd_name in vars(builtins)
-        module = importlib.import_module(f"virtune.cli.{cmd_name}{'_' * taken}")
-        command = module.command
+        module = importlib.import_module(f"virtune.cli.{MODULES.get(cmd_name, cmd_name)}")
+        command = getattr(module, f"{cmd_name}{'_' * taken}")
         assert isinstance(command, click.Command)  # noqa: S101 - a verb without a command is our own mistake
         return command
 
@@ -124,7 +135,7 @@ def main() -> None:
 def run(arguments: list[str], *, carried: object = None) -> int:
     """Run one command line and return its exit code; every error becomes one sentence on stderr.
 
-    `carried` is told of the study that runs (`cli/common/carried_study.py`).
+    `carried` is told of the study that runs (`cli/common/progress.py`).
     """
     if arguments[:1] == ["help"]:  # as git and cargo have it
         arguments = [*arguments[1:], "--help"]

@@ -1,16 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune compare`: disk stacks on this host, in interleaved rounds, or existing results."""
+"""`virtune measure`, `compare`, `resume`: disk stacks on this host, in rounds; or results that exist already."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.common.options import json_option, progress_options, report_option, store_option, study_options
+from virtune.cli.common.options import (
+    json_option,
+    progress_options,
+    report_option,
+    require_store,
+    store_option,
+    study_options,
+)
 from virtune.cli.common.result_output import ResultOutput, threshold_options
-from virtune.model.errors import ReadError, UsageError
+from virtune.model.errors import ReadError, StorePlace, UsageError
 from virtune.model.study_options import OPTIONS, flag_of, options_of, was_said
+
+if TYPE_CHECKING:
+    from virtune.flows.run.preconditions import Leave
+    from virtune.model.evidence import StudyRecord
+    from virtune.model.study import Study
+    from virtune.store.store import Store
+
 
 _EXISTING = ("baseline", "metric", "margin", "confidence", "fail_if", "scratch")
 """The options that also apply to existing results; a scratch directory does no harm."""
@@ -26,7 +41,7 @@ _EXISTING = ("baseline", "metric", "margin", "confidence", "fail_if", "scratch")
 @progress_options
 @json_option
 @store_option
-def command(**asked: Any) -> int:
+def compare(**asked: Any) -> int:
     """Compare disk stacks on this host, or results that exist already.
 
     Every round brings each arm up once, in random order, and loads it with fio; what counts are the differences
@@ -108,3 +123,96 @@ def _existing(inputs: Sequence[str], asked: dict[str, Any], out: ResultOutput, *
     )
     record = hold_against(inputs, asked["store"], terms, different_jobs=different_jobs, say=say)
     return show_result(summarise(record), record, out)
+
+
+@click.command(name="measure")
+@study_options("measure")
+@report_option
+@threshold_options
+@progress_options
+@json_option
+@store_option
+def measure(**asked: Any) -> int:
+    """Measure one disk stack on this host.
+
+    \b
+    Examples:
+      virtune measure --rig metal --workload four-corners
+      virtune measure --set disk.aio=native --set disk.format=qcow2
+      virtune measure --workload log-sync-16k --rounds 8 --fail-if 'sync.p99 > 10ms'
+    """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
+    from virtune.cli.common.run_study import StudyRequest, ask_for
+    from virtune.model.study import StudyKind
+
+    out = ResultOutput.read(asked)
+    relative = next((one for one in out.conditions if one.value is None), None)
+    if relative is not None:
+        raise UsageError(
+            f"`{relative.text}` is a change against a baseline, and one stack has none",
+            hint="a limit with its unit, such as `latency.p99 > 2ms`; or `virtune compare`",
+        )
+    return ask_for(StudyRequest.read(StudyKind.MEASURE, asked, out))
+
+
+@click.command(name="resume")
+@click.argument("study", default="last")
+@study_options("resume")
+@report_option
+@progress_options
+@json_option
+@threshold_options
+@store_option
+def resume(
+    study: str,
+    allow_write_to: str | None,
+    allow_in_use: bool,  # noqa: FBT001
+    report: Path | None,
+    as_json: bool,  # noqa: FBT001
+    store: StorePlace,
+    **asked: Any,
+) -> int:
+    """Continue STUDY (an id, the beginning of one, or `last`): its finished trials are kept.
+
+    The others run in the order of the original seed, until its conditions, or those of --fail-if, are decided.
+    """
+    from virtune.cli.common.run_study import going_on
+    from virtune.cli.show import require_no_more
+    from virtune.flows.run.preconditions import Leave
+    from virtune.flows.run.study import resume_study
+    from virtune.flows.stored.show import by_todays_method
+    from virtune.store.store import Store
+
+    out = ResultOutput.read({**asked, "as_json": as_json, "report": report})
+    require_store(store, study)
+    with Store(store) as kept:
+        name = kept.find(study)
+        kept.require_own(name)
+        record = by_todays_method(kept, name)
+        leave = Leave(write_to=allow_write_to, in_use=allow_in_use)
+
+        def now() -> "StudyRecord":  # another process may have gone on with it until this one took it over
+            return by_todays_method(kept, name)
+
+        if record.study.search is not None or record.study.sweep is not None:
+            require_no_more(record.study, asked)
+            return _search_or_sweep(kept, record.study, now, leave, out)
+        return going_on(
+            kept,
+            record.study,
+            lambda say: resume_study(now(), store=kept, say=say, leave=leave, conditions=out.conditions),
+            replace(out, conditions=out.conditions or record.study.conditions),
+        )
+
+
+def _search_or_sweep(
+    kept: "Store", study: "Study", now: "Callable[[], StudyRecord]", leave: "Leave", out: ResultOutput
+) -> int:
+    from virtune.cli.common.run_study import searching
+    from virtune.cli.tune import sweeping
+    from virtune.flows.run.sweep import resume_sweep
+    from virtune.flows.run.tune import resume_tuning
+
+    if study.sweep is not None:
+        return sweeping(kept, study, lambda say: resume_sweep(now(), store=kept, say=say, leave=leave), out)
+    searching(kept, study, lambda say: resume_tuning(now(), store=kept, say=say, leave=leave), out)
+    return 0

@@ -50,7 +50,7 @@ from virtune.model.study_options import was_said
 @progress_options
 @json_option
 @store_option
-def command(
+def diagnose(
     vm: str,
     *,
     uri: str | None,
@@ -82,7 +82,7 @@ def command(
       virtune diagnose --run last --answer own=no,free=/dev/nvme1n1
       virtune diagnose --run last --prove
     """  # noqa: D301 - click wants the escape itself
-    from virtune.cli.common.writing import require_report
+    from virtune.cli.common.result_output import require_report
 
     if (bool(vm) and qmp is None) + (qmp is not None) + (study is not None) != 1:
         raise UsageError(
@@ -168,7 +168,7 @@ def _prove(study: str | None, store: StorePlace, asked: dict[str, Any], *, as_js
 
 
 def _live(vm: str, uri: str | None, qmp: Path | None, seconds: float) -> tuple[Diagnosis, ...]:
-    from virtune.flows.live.diagnose import diagnose_domain, diagnose_monitor
+    from virtune.flows.live.diagnose_live import diagnose_domain, diagnose_monitor
     from virtune.virsh import default_uri
 
     if seconds < 1:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from virtune.analyse.trial.explain import beside, explain
+from virtune.analyse.trial.explain import beside
+from virtune.analyse.trial.explain import explain as said_of
 from virtune.analyse.trial.measure import measurement_of, phases_of
 from virtune.bounded import read_up_to
 from virtune.cli.common.options import json_option, store_option
@@ -28,7 +29,7 @@ from virtune.report.pages.explain import Concurrent, Explained, Flow, render
 @click.argument("inputs", metavar="FILE|RUN|-...", nargs=-1, required=True)
 @json_option
 @store_option
-def command(inputs: tuple[str, ...], *, as_json: bool, store: StorePlace) -> None:
+def explain(inputs: tuple[str, ...], *, as_json: bool, store: StorePlace) -> None:
     """Read fio results and say what they mean.
 
     FILE is what any fio wrote: JSON, JSON+ or its normal text, with or without a terminal's or a log's lines around
@@ -123,7 +124,7 @@ def explained(name: str, result: FioResult, *, at_once: bool = False) -> Explain
         name=name,
         result=result,
         parts=tuple(_part(part) for part in parts),
-        remarks=explain(result, parts=len(parts)),
+        remarks=said_of(result, parts=len(parts)),
     )
 
 

@@ -35,7 +35,7 @@ TEXTFILE = "virtune.prom"
 @click.option("--textfile", metavar="DIR", default=None, type=click.Path(path_type=Path, exists=True),
               help=f"Write the store's figures to DIR/{TEXTFILE} for Prometheus' node_exporter.")  # fmt: skip
 @store_option
-def command(study: str, *, csv: Path | None, parquet: Path | None, bundle: Path | None, anonymous: bool,
+def export(study: str, *, csv: Path | None, parquet: Path | None, bundle: Path | None, anonymous: bool,
             hide: tuple[str, ...], textfile: Path | None, store: StorePlace) -> None:  # fmt: skip
     """Export STUDY (an id, the beginning of one, or `last`) for other programs; CSV to stdout by default.
 

@@ -8,16 +8,16 @@ from typing import Any
 import click
 
 from virtune.cli.common.options import json_option
-from virtune.cli.fleet_verbs.options import fleet_of, inventory_options
+from virtune.cli.fleet_verbs import fleet_of, inventory_options
 
 VERBS = {
     "apply": "apply",
     "audit": "hosts",
-    "gather": "results",
+    "gather": "run",
     "here": "here",
-    "install": "install",
+    "install": "hosts",
     "probe": "hosts",
-    "report": "results",
+    "report": "run",
     "run": "run",
     "status": "run",
     "undo": "apply",
@@ -42,14 +42,14 @@ class FleetGroup(click.Group):
 
 
 @click.group(name="fleet", cls=FleetGroup)
-def command() -> None:
+def fleet() -> None:
     """Many hosts at once, over the system's SSH and its configuration.
 
     Each host has a virtune of its own. Nothing stays behind on a host but what that virtune keeps.
     """
 
 
-@command.command(name="inventory")
+@fleet.command(name="inventory")
 @inventory_options
 @json_option
 def inventory(*, as_json: bool, **words: Any) -> None:

@@ -29,7 +29,7 @@ PIPED_MAX = 64 * 1024**2
 @click.option("--quiet", "-q", is_flag=True, help="Do not list the files.")
 @json_option
 @store_option
-def command(
+def import_(
     inputs: tuple[Path, ...],
     arms: tuple[str, ...],
     baseline: str | None,

@@ -30,7 +30,7 @@ _HEAD_BYTES = 4096
               help="Add a script to the HTML file that shows values under the pointer and zooms; 1 MB more. Without"
                    " scripts the file stays as it is.")  # fmt: skip
 @store_option
-def command(
+def report(
     study: str,
     *,
     output: Path | None,

@@ -31,7 +31,7 @@ _LIBRARIES = ("starlette", "uvicorn", "jinja2", "prometheus_client", "vl_convert
     help="Take the token from this file, made for you alone where it is missing.  [default: a new token each time]",
 )  # fmt: skip
 @store_option
-def command(port: int, token_file: Path | None, store: StorePlace) -> None:
+def serve(port: int, token_file: Path | None, store: StorePlace) -> None:
     """Show the stored studies in a browser, at the address that is printed, until Ctrl-C.
 
     Studies with filters, each one's report, two side by side, runs while they run, the host over time, and /metrics

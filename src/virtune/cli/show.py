@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune show`: a stored study."""
+"""`virtune list`, `show` and `derive`: the studies in the store, and their figures by today's method."""
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,16 +11,18 @@ import click
 
 from virtune.cli.common.options import (
     json_option,
+    no_store,
     report_option,
     require_store,
     say_options,
     store_option,
     verbose_option,
 )
-from virtune.cli.common.result_output import ResultOutput, threshold_options
+from virtune.cli.common.result_output import ResultOutput, require_report, threshold_options
 from virtune.model.errors import StorePlace, UsageError
 
 if TYPE_CHECKING:
+    from virtune.model.evidence import Damaged, Listed
     from virtune.model.study import Study
     from virtune.store.store import Store
 
@@ -56,7 +59,7 @@ def _require_captures_alone(trial: int | None, capture: str | None, others: dict
 @verbose_option
 @json_option
 @store_option
-def command(
+def show(
     study: str,
     trial: int | None,
     capture: str | None,
@@ -68,7 +71,6 @@ def command(
 ) -> int:
     """Show STUDY (an id, the beginning of one, or `last`): table, verdicts, verified settings."""
     from virtune.cli.common.output import proof_shown, show_result
-    from virtune.cli.common.writing import require_report
     from virtune.flows.stored.show import current
     from virtune.store.store import Store
 
@@ -87,14 +89,14 @@ def command(
         if record.facts_damaged:
             click.echo(f"the facts of this study's host are damaged in {store}, and left out", err=True)
         if record.study.search is not None:
-            from virtune.cli.common.run_search import show_tuning
+            from virtune.cli.common.run_study import show_tuning
             from virtune.flows.run.tune import finished_tuning
 
             require_no_more(record.study, asked)
             show_tuning(kept, finished_tuning(kept, name), out)
             return 0
         if record.study.sweep is not None:
-            from virtune.cli.sweep import show_sweep
+            from virtune.cli.tune import show_sweep
             from virtune.flows.run.sweep import finished_sweep
 
             require_no_more(record.study, asked)
@@ -120,3 +122,81 @@ def _captures(kept: "Store", name: str, trial: int, capture: str | None) -> int:
     put(Table(["capture", *right("size")], rows))
     click.echo(f"\n`virtune show {name} --trial {trial} --capture NAME` prints one", err=True)
     return 0
+
+
+NEWEST = 200
+"""Studies that are listed as text unless told otherwise: the store of a fleet has ten thousand."""
+
+
+@click.command(name="list")
+@click.option("--all", "every", is_flag=True, help=f"List all studies, not only the newest {NEWEST}.")
+@json_option
+@store_option
+def list_(*, every: bool, as_json: bool, store: StorePlace) -> None:
+    """List the stored studies, the newest first. Each measurement that virtune keeps is a study."""
+    from virtune.cli.common.output import put
+    from virtune.report.json.listing import listing_document
+    from virtune.report.pages.study import listing
+    from virtune.store.store import Store
+
+    studies: tuple[Listed | Damaged, ...] = ()
+    older = 0
+    if no_store(store) is None:
+        with Store(store, reading=True) as kept:
+            if every or as_json:
+                studies = kept.list()
+            else:
+                page = kept.page(words="", kind="", limit=NEWEST, offset=0)
+                studies, older = page.rows, page.total - len(page.rows)
+    if as_json:
+        # the standard library's writer: pydantic's fails on the id of a damaged study that is not text
+        click.echo(json.dumps(listing_document(studies), indent=2))
+    elif studies:
+        put(listing(studies, store=str(store)))
+        if older:
+            click.echo(f"{older:,} older: `virtune list --all`", err=True)
+    else:
+        click.echo("no studies yet; `virtune compare` makes one", err=True)
+
+
+PARALLEL_MAX = 256
+
+
+@click.command(name="derive")
+@click.argument("studies", metavar="[STUDY]...", nargs=-1)
+@click.option("--parallel", type=click.IntRange(1, PARALLEL_MAX), default=None, metavar="N",
+              help="Processes that derive at once, at most.  [default: one for each CPU]")  # fmt: skip
+@json_option
+@store_option
+def derive(studies: tuple[str, ...], *, parallel: int | None, as_json: bool, store: StorePlace) -> int:
+    """Derive the figures of stored studies from their raw captures by today's method: all studies, or each STUDY.
+
+    `virtune show` does so for the study it shows. This does it for all at once, such as those of a fleet after a
+    newer virtune has come. Older figures stay beside the new ones, and what is interrupted goes on where it was. Of a
+    PostgreSQL database several machines may do this at once. Exit 1 when a study is damaged.
+
+    \b
+    virtune derive
+    virtune derive --store postgresql://fleet@db.example/virtune --parallel 8
+    """  # noqa: D301 - \b is click's mark for lines to keep
+    from virtune.flows.stored.derive import DerivedStudy, derive_studies
+    from virtune.model.measurement import METHOD
+    from virtune.report.json.listing import derive_document
+    from virtune.report.words import count_text
+    from virtune.workers import cpus
+
+    require_store(store, "last")
+    found: list[DerivedStudy] = []
+    for one in derive_studies(store, studies, processes=parallel or cpus()):
+        found.append(one)
+        if not as_json and (one.derived or one.unreadable or one.because):
+            left = f", {count_text(one.unreadable, 'trial')} cannot be read and keep their figures"
+            said = one.because or f"{count_text(one.derived, 'trial')} derived{left if one.unreadable else ''}"
+            click.echo(f"{one.name}: {said}")
+    rows = [(one.name, one.derived, one.current, one.unreadable, one.because) for one in found]
+    if as_json:
+        click.echo(json.dumps(derive_document(rows), indent=2))
+    else:
+        done = sum(one.derived for one in found)
+        click.echo(f"{count_text(done, 'trial')} of {len(found)} studies derived by method {METHOD}")
+    return 1 if any(one.because for one in found) else 0

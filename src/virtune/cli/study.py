@@ -20,14 +20,14 @@ QUICK_TRIALS = 40
 
 
 @click.group(name="study")
-def command() -> None:
+def study() -> None:
     """Built-in studies: published comparisons of virtual disks that virtune repeats on this host.
 
     They are not the studies that `virtune list` shows: those are your own measurements.
     """
 
 
-@command.command(name="list")
+@study.command(name="list")
 def show() -> None:
     """List the built-in studies: question, arms, rigs."""
     from virtune.cli.common.output import put
@@ -37,7 +37,7 @@ def show() -> None:
     put(listing([(one.name, one.plan.title or "", one.compared, one.rigs) for one in builtins()]))
 
 
-@command.command(name="figures")
+@study.command(name="figures")
 @click.argument("words", nargs=-1)
 def figures(words: tuple[str, ...]) -> None:
     """List published figures to judge a result by, and the service levels that --fail-if knows; all of the WORDS must
@@ -68,7 +68,7 @@ def figures(words: tuple[str, ...]) -> None:
         put(figures_list(found))
 
 
-@command.command(name="plan")
+@study.command(name="plan")
 @click.argument("name")
 @study_option("rig", "study")
 def plan(name: str, rig: str | None) -> None:
@@ -87,7 +87,7 @@ def plan(name: str, rig: str | None) -> None:
     click.echo(plan_text(name, rig), nl=False)
 
 
-@command.command(name="run")
+@study.command(name="run")
 @click.argument("name")
 @study_options("study")
 @report_option

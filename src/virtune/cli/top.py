@@ -41,7 +41,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End --csv or --record after N intervals.")
 @click.option("--record", type=_FILE, metavar="FILE", help="Write every sample to this new file, as JSON lines.")
 @click.option("--replay", type=_FILE, metavar="FILE", help="Show what was recorded, instead of what runs.")
-def command(
+def top(
     *,
     uri: str | None,
     sockets: tuple[Path, ...],

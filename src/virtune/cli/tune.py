@@ -1,12 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune tune`: the best configuration in a fraction of a grid's time."""
+"""`virtune tune` and `virtune sweep`: the best configuration of a disk, and one stack under more and more load."""
 
-from typing import Any
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.common.options import json_option, progress_options, report_option, store_option, study_options
+from virtune.cli.common.options import (
+    json_option,
+    progress_options,
+    report_option,
+    say_options,
+    store_option,
+    study_options,
+)
 from virtune.cli.common.result_output import MARKDOWN_HELP
+
+if TYPE_CHECKING:
+    from virtune.cli.common.result_output import ResultOutput
+    from virtune.model.event import Event
+    from virtune.model.result import LoadSweep
+    from virtune.model.study import Study
+    from virtune.store.store import Store
 
 
 @click.command(name="tune")
@@ -16,7 +32,7 @@ from virtune.cli.common.result_output import MARKDOWN_HELP
 @progress_options
 @json_option
 @store_option
-def command(**asked: Any) -> None:
+def tune(**asked: Any) -> None:
     """Find the best configuration of a disk in a fraction of a grid's time.
 
     Races configurations in random blocks of short slices, drops those that cannot be the best, and holds the winner
@@ -30,6 +46,91 @@ def command(**asked: Any) -> None:
       virtune tune --vary disk.aio --vary disk.format --subject-to 'latency.p99<=1ms'
       virtune tune --minimize latency.p99 --mode certify --budget 10m
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.common.run_search import tune_for
+    from virtune.cli.common.run_study import tune_for
 
     tune_for(asked)
+
+
+@click.command(name="sweep")
+@study_options("sweep")
+@report_option
+@progress_options
+@json_option
+@store_option
+def sweep(**asked: Any) -> int:
+    """Offer one disk stack more and more load, up to its saturation.
+
+    Begins with the workload as it is (a closed loop), then offers shares of what that did, whatever comes back, and
+    puts further loads around what is looked for: the knee, or with --subject-to the greatest load that keeps a limit.
+    Shows achieved against offered load, latency, CPU and how busy the device was at each.
+
+    \b
+    Examples:
+      virtune sweep --rig vhost-user
+      virtune sweep --rig vhost-user --subject-to 'latency.p99<=1ms'
+      virtune sweep --rig metal --workload randwrite-4k --loads 25%,50%,75%,100%,125%
+    """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
+    from virtune.cli.common.result_output import ResultOutput
+    from virtune.cli.common.run_study import StudyRequest
+    from virtune.flows.run.sweep import run_sweep, sweep_for
+    from virtune.model.study import StudyKind
+    from virtune.store.store import Store
+
+    request = StudyRequest.read(StudyKind.SWEEP, asked, ResultOutput.read(asked))
+    study, facts = sweep_for(request.question)
+    if request.out.verbose:
+        say_options(study)
+    with Store(request.store) as store:
+        return sweeping(
+            store,
+            study,
+            lambda say: run_sweep(study, store=store, say=say, leave=request.leave, facts=facts),
+            request.out,
+        )
+
+
+def sweeping(
+    store: "Store", study: "Study", work: "Callable[[Callable[[Event], None]], LoadSweep]", out: "ResultOutput"
+) -> int:
+    """Run the loads with a progress display, then show the curve; when interrupted, the curve so far."""
+    from virtune.cli.common.output import say_more
+    from virtune.cli.common.progress import Face, under_face
+    from virtune.flows.run.sweep import finished_sweep
+
+    code = under_face(
+        Face(quiet=out.quiet, verbose=out.verbose),
+        work,
+        lambda: finished_sweep(store, study.id),
+        lambda known: show_sweep(store, known, out, brief=not out.verbose),
+        store=store,
+        study=study,
+    )
+    say_more(silent=out.silent)
+    return code
+
+
+def show_sweep(store: "Store", known: "LoadSweep", out: "ResultOutput", *, brief: bool = False) -> int:
+    """Write the result of a sweep to stdout, and to a file if one was named.
+
+    With `brief` a terminal shows one screen of it.
+    """
+    from virtune.cli.common.output import put, say_report, screen_lines, write_report
+    from virtune.flows.stored.show import current
+    from virtune.report.pages.sweep import render
+    from virtune.report.pages.whole import SweepScreen
+
+    record, result = current(store, known.study.id)
+    text = render(known, result, record.facts)
+    if out.report is not None:
+        from virtune.flows.reports.report import report_html
+
+        write_report(out.report, page=lambda: report_html(store, known.study.id), plain=lambda: text)
+    if out.as_json:
+        from virtune.report.json.result import sweep_document
+
+        click.echo(json.dumps(sweep_document(known, result, facts=record.facts), indent=2))
+    else:
+        put(SweepScreen(known=known, result=result, facts=record.facts, lines=screen_lines()) if brief else text)
+    if out.report is not None:
+        say_report(out.report)
+    return 0

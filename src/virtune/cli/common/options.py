@@ -20,12 +20,22 @@ from virtune.model.study_options import (
     options_of,
 )
 from virtune.model.text import parse_bytes, parse_seconds
-from virtune.shell import SCRATCH, default_scratch
 
 if TYPE_CHECKING:
     from virtune.model.study import Study
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def adding(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """Return what adds options to a command; help shows them in this order."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 class PlaceType(click.Path):
@@ -82,11 +92,17 @@ def default_store() -> Path:
     return data_directory() / "virtune.sqlite"
 
 
+def _default_scratch() -> Path:
+    from virtune.shell import default_scratch
+
+    return default_scratch()
+
+
 def scratch_option(help_text: str) -> Callable[[Command], Command]:
     """Add --scratch."""
     return click.option(
-        "--scratch", type=PlaceType(), default=default_scratch,
-        help=f"{help_text}  [default: {SCRATCH}UID]",
+        "--scratch", type=PlaceType(), default=_default_scratch,
+        help=f"{help_text}  [default: /var/tmp/virtune-UID]",
     )  # fmt: skip
 
 
@@ -127,16 +143,15 @@ class StoreType(click.Path):
         return super().convert(value, param, ctx)
 
 
-def store_option(command: Command) -> Command:
-    """Add --store."""
-    return click.option(
-        "--store",
-        type=StoreType(),
-        default=default_store,
-        metavar="FILE|URL",
-        help="SQLite file of all studies, or a database: postgresql://USER@HOST/NAME.  [default: a file in your "
-        "data directory]",
-    )(command)
+store_option = click.option(
+    "--store",
+    type=StoreType(),
+    default=default_store,
+    metavar="FILE|URL",
+    help="SQLite file of all studies, or a database: postgresql://USER@HOST/NAME.  [default: a file in your "
+    "data directory]",
+)
+"""Where studies are kept."""
 
 
 def no_store(store: StorePlace) -> str | None:
@@ -160,11 +175,10 @@ def require_store(store: StorePlace, study: str) -> None:
         raise UsageError(f"no study {study!r}, and no studies yet", hint=hint)
 
 
-def verbose_option(command: Command) -> Command:
-    """Add -v where nothing runs."""
-    return click.option(
-        "--verbose", "-v", is_flag=True, help="Also say the value of every option and where it came from."
-    )(command)
+verbose_option = click.option(
+    "--verbose", "-v", is_flag=True, help="Also say the value of every option and where it came from."
+)
+"""-v where nothing runs."""
 
 
 def say_options(study: "Study") -> None:
@@ -175,41 +189,27 @@ def say_options(study: "Study") -> None:
         click.echo(line, err=True)
 
 
-def json_option(command: Command) -> Command:
-    """Add --json."""
-    return click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")(command)
+json_option = click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 
 
-def report_option(command: Command) -> Command:
-    """Add --report."""
-    return click.option(
-        "--report", type=click.Path(path_type=Path, dir_okay=False),
-        help="Write the full report to this file: as text, or with pictures to a .html.",
-    )(command)  # fmt: skip
+report_option = click.option(
+    "--report", type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the full report to this file: as text, or with pictures to a .html.",
+)  # fmt: skip
 
 
-def progress_options(command: Command) -> Command:
-    """Add --quiet and --verbose."""
-    options = (
-        click.option("--quiet", "-q", is_flag=True, help="Print the result only: no progress and no notes."),
-        click.option("--verbose", "-v", is_flag=True,
-                     help="Where the value of each option came from, a line for each trial, and the whole result: "
-                          "all tables, settings and notes."),
-    )  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+progress_options = adding(
+    click.option("--quiet", "-q", is_flag=True, help="Print the result only: no progress and no notes."),
+    click.option("--verbose", "-v", is_flag=True,
+                 help="Where the value of each option came from, a line for each trial, and the whole result: "
+                      "all tables, settings and notes."),
+)  # fmt: skip
+"""Both tell how much is said."""
 
 
 def study_options(verb: str, *, besides: tuple[str, ...] = ("fail_if",)) -> Callable[[Command], Command]:
     """Add the options of a verb by their rows, without those `besides`, which stand elsewhere in its help."""
-
-    def add(command: Command) -> Command:
-        for name in reversed([name for name in options_of(verb) if name not in besides]):
-            command = study_option(name, verb)(command)
-        return command
-
-    return add
+    return adding(*(study_option(name, verb) for name in options_of(verb) if name not in besides))
 
 
 def study_option(name: str, verb: str) -> Callable[[Command], Command]:

@@ -13,9 +13,8 @@ import click
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.segment import Segment
 
-from virtune.cli.common.result_output import STDOUT, ResultOutput, exit_code
+from virtune.cli.common.result_output import STDOUT, ResultOutput, exit_code, is_page, write_text
 from virtune.cli.common.surroundings import in_ascii
-from virtune.cli.common.writing import is_page, write_text
 from virtune.model.bottleneck import Diagnosis
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Neighbour, Result

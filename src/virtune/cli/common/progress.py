@@ -1,23 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show a flow's events while it works: a live display on a terminal, a line per trial elsewhere or with -v.
+"""What takes long, under a progress display on a terminal, with how far it is kept for the local page and a fleet."""
 
-Everything goes to stderr, so that stdout holds the result and nothing else.
-"""
-
+import contextlib
+import math
+import signal
 import sys
 import time
-from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from types import FrameType, TracebackType
+from typing import Self, TypeVar
 
-from rich.console import Console
+import click
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
-from virtune.cli.common.live import LiveBlock, rounds_left_text, whose
+from virtune.model.errors import Interrupted, LoadError, NotInForceError, StoreError, StorePlace, VirtuneError
 from virtune.model.event import (
     Event,
     Noticed,
     RoundJudged,
+    SearchMoved,
     StepEnded,
     StepProgressed,
     StepStarted,
@@ -29,10 +35,124 @@ from virtune.model.event import (
 )
 from virtune.model.reason import Reason
 from virtune.model.study import Study, Trial
-from virtune.model.text import format_seconds, printable
-from virtune.model.verdict import Comparison, Outcome, ThresholdResult, Verdict
+from virtune.model.text import format_seconds, format_share, printable
+from virtune.model.tuning import Tuning
+from virtune.model.verdict import Comparison, Interval, Outcome, ThresholdResult, Verdict
+from virtune.report.pages.result import STYLE, arms_text
 from virtune.report.pages.study import guest_words
+from virtune.report.pages.tune import runner_rows, state_line
+from virtune.report.render.forest import axis_of, bar
 from virtune.report.words import change_words, count_text, difference_text
+from virtune.store.progress import NAME_MAX, PairProgress, ProgressFile, RoundInterval, RunProgress, runs_already
+from virtune.store.store import Store
+
+ROUNDS_FORESEEN = 500
+"""More rounds than this take hours: such a forecast only says that the host is too noisy."""
+
+PAIRS_SHOWN = 8
+"""Open pairs in the block; those that are furthest from decided."""
+
+_BAR, _NARROW_BAR = 24, 12
+"""Characters of the bar; a narrow terminal has room for the shorter one beside what stands to its right."""
+
+_NARROW = 90
+
+
+def rounds_left_text(found: Comparison) -> str:
+    """Return how many more rounds decide a pair, if that is a realistic number."""
+    if found.rounds_left is None or found.rounds_left > ROUNDS_FORESEEN:
+        return "too noisy to estimate"
+    return f"about {count_text(found.rounds_left, 'round')} more"
+
+
+def whose(found: Comparison, among: Sequence[Comparison]) -> str:
+    """Write of which workload and metric a pair is, where `among` are several."""
+    workloads, metrics = {one.workload for one in among}, {one.metric for one in among}
+    told = [found.workload] if len(workloads) > 1 else []
+    told += [found.measured.label] if len(metrics) > 1 else []
+    return f" ({', '.join(told)})" if told else ""
+
+
+@dataclass(slots=True, kw_only=True)
+class LiveBlock:
+    """The present state of the display. Its owner updates the fields; times are those of `time.monotonic`.
+
+    `step` is what is made ready with how far it is (None: not known), `step_left` how many seconds it still takes,
+    `now` the trial that runs, `until` when all is expected to be over; `most` stands before the time left.
+    """
+
+    step: tuple[str, float | None] | None = None
+    step_left: float | None = None
+    now: str = ""
+    done: int = 0
+    total: int = 0
+    until: float | None = None
+    most: str = "about "
+    verdicts: Sequence[Comparison] = ()
+    rulings: Sequence[ThresholdResult] = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Set the block at the width there is: no line is longer."""
+        wide = _NARROW_BAR if options.max_width < _NARROW else _BAR
+        if self.step is not None:
+            what, share = self.step
+            left = "" if self.step_left is None else f"about {format_seconds(self.step_left)} left"
+            yield self._line(what, _bar(share or 0.0, wide), "" if share is None else format_share(share), left)
+        if self.total:
+            yield _cut(self.now or "starting")
+            yield self._line("", _bar(self.done / self.total, wide), *self._standing())
+            yield from self._pairs(options.max_width)
+
+    def _standing(self) -> list[str]:
+        told = [f"{self.done} of {self.total} trials" if self.most == "about " else count_text(self.done, "trial")]
+        if self.until is not None:
+            told.append(f"{self.most}{format_seconds(max(0.0, self.until - time.monotonic()))} left")
+        if self.verdicts:
+            decided = sum(one.verdict is not Verdict.UNDECIDED for one in self.verdicts)
+            told.append(f"{decided} of {len(self.verdicts)} pairs decided")
+        if self.rulings:
+            known = sum(one.outcome is not Outcome.UNDECIDED for one in self.rulings)
+            told.append(f"{known} of {len(self.rulings)} conditions")
+        return told
+
+    def _line(self, first: str, bar_: ProgressBar, *rest: str) -> Table:
+        grid = Table.grid(padding=(0, 1))
+        cells: list[Text | ProgressBar] = [bar_, _cut(", ".join(part for part in rest if part))]
+        grid.add_row(*([_cut(first)] if first else []), *cells)
+        return grid
+
+    def _pairs(self, width: int) -> RenderResult:
+        """Yield a line for each pair that is open, the longest to go last, and for each open condition."""
+        open_ = sorted(
+            (one for one in self.verdicts if one.rounds_left is not None), key=lambda one: one.rounds_left or 0
+        )[-PAIRS_SHOWN:]
+        told = [one.ratio for one in open_ if one.ratio is not None]
+        reach = axis_of(told)
+        grid = Table.grid(padding=(0, 1))
+        for one in open_:
+            ratio = one.ratio
+            drawn = "" if ratio is None else bar(ratio.low, ratio.estimate, ratio.high, reach)
+            difference = "" if ratio is None else difference_text(ratio)
+            cells = [
+                _cut(f"  {one.candidate}{whose(one, self.verdicts)}"),
+                Text(difference, style=STYLE[one.verdict]),
+            ]
+            # a narrow terminal has no room for the drawing
+            grid.add_row(*cells, *([Text(drawn)] if width >= _NARROW else []), _cut(rounds_left_text(one)))
+        if open_:
+            yield grid
+        for ruling in [one for one in self.rulings if one.outcome is Outcome.UNDECIDED][:PAIRS_SHOWN]:
+            yield _cut(f"  {ruling.condition.text} for {arms_text(ruling)}: undecided")
+
+
+def _bar(share: float, width: int) -> ProgressBar:
+    return ProgressBar(total=1.0, completed=min(1.0, share), width=width)
+
+
+def _cut(text: str) -> Text:
+    """Return one line that ends where the terminal does."""
+    return Text(printable(text), no_wrap=True, overflow="ellipsis")
+
 
 _NAMED = 8
 """The most arms that are named before a comparison begins."""
@@ -179,3 +299,209 @@ class Face:
 
     def _line(self, text: str) -> None:
         self._console.print(printable(text, keep="\n"), markup=False)
+
+
+PAIRS_MAX = 24
+POINTS_MAX = 64
+"""Rounds of a pair's history; where there are more, every other one is dropped."""
+
+_LEAST, _GREATEST = 1e-4, 1e4
+"""Ratios are kept between these: an interval of two rounds may reach from almost nothing to almost everything."""
+
+
+class Recorded:
+    """Passes events on, and keeps how far the run is in a file beside the store."""
+
+    def __init__(self, say: Callable[[Event], None], *, store: StorePlace, study: Study) -> None:
+        self._say, self._file = say, ProgressFile(store, study.id)
+        self.run = RunProgress(study=study.id, title=study.label[:NAME_MAX], most=most_text(study))
+
+    def __enter__(self) -> Self:
+        self._file.__enter__()
+        self._file.write(self.run)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.__exit__(kind, error, trace)
+
+    def __call__(self, event: Event) -> None:
+        """Pass an event on."""
+        self._say(event)
+        moved = after(self.run, event, now=time.time())
+        if moved is not self.run:
+            self.run = moved
+            self._file.write(moved)
+
+
+def after(run: RunProgress, event: Event, *, now: float) -> RunProgress:
+    """Return how far a run is after an event; the same value where the event says nothing of it."""
+    match event:
+        case StepStarted(what=what):
+            return replace(run, step=what[:NAME_MAX], share=None)
+        case StepProgressed(what=what, fraction=fraction):
+            # a step says so many times a second; whole percents are enough
+            share = round(fraction, 2)
+            return run if (what[:NAME_MAX], share) == (run.step, run.share) else replace(run, step=what, share=share)
+        case StepEnded():
+            return replace(run, step="", share=None)
+        case StudyPlanned(seconds=seconds):
+            return replace(run, until=now + seconds)
+        case StudyStarted(study=study, done=done, seconds_left=left):
+            return replace(run, done=done, total=len(study.trials), until=now + left)
+        case TrialStarted(trial=trial, place=place, seconds_left=left):
+            words = f"{place_text(trial, place, run.most)}: {trial.workload[:NAME_MAX]}, {trial.arm[:NAME_MAX]}"
+            return replace(run, now=words, until=now + left)
+        case TrialEnded(trial=trial):
+            return replace(run, done=run.done + 1, total=max(trial.number, run.total))
+        case RoundJudged():
+            return _judged(run, event, now)
+        case SearchMoved(known=known, seconds_left=left):
+            return _moved(run, known, None if left is None else now + left)
+        case _:
+            return run
+
+
+def _judged(run: RunProgress, event: RoundJudged, now: float) -> RunProgress:
+    earlier = {_key(one): one.rounds for one in run.pairs}
+    pairs = []
+    for one in event.verdicts[:PAIRS_MAX]:
+        found = _pair(one)
+        pairs.append(replace(found, rounds=with_point(earlier.get(_key(found), ()), event.round, one.ratio)))
+    return replace(
+        run,
+        pairs=tuple(pairs),
+        decided=sum(one.verdict is not Verdict.UNDECIDED for one in event.verdicts),
+        compared=len(event.verdicts),
+        conditions=tuple(_condition(one) for one in event.rulings[:PAIRS_MAX]),
+        until=now + event.seconds_left,
+    )
+
+
+def _key(one: PairProgress) -> tuple[str, str, str, str]:
+    return one.candidate, one.baseline, one.workload, one.metric
+
+
+def _pair(one: Comparison) -> PairProgress:
+    return PairProgress(
+        candidate=one.candidate[:NAME_MAX],
+        baseline=one.baseline[:NAME_MAX],
+        workload=one.workload[:NAME_MAX],
+        metric=one.measured.label,
+        verdict=one.verdict.value,
+        difference="" if one.ratio is None else difference_text(one.ratio),
+        left="" if one.rounds_left is None else rounds_left_text(one),
+    )
+
+
+def with_point(points: Sequence[RoundInterval], number: int, ratio: Interval | None) -> tuple[RoundInterval, ...]:
+    """Return a history with one round more."""
+    if ratio is None:
+        return tuple(points)
+    low, estimate, high = (_kept(end) for end in (ratio.low, ratio.estimate, ratio.high))
+    found = [*(one for one in points if one.round < number),
+             RoundInterval(round=number, low=low, estimate=estimate, high=high)]  # fmt: skip
+    return tuple(found[1::2] if len(found) > POINTS_MAX else found)
+
+
+def _kept(ratio: float) -> float:
+    return 1.0 if math.isnan(ratio) else min(max(ratio, _LEAST), _GREATEST)
+
+
+def _condition(one: ThresholdResult) -> str:
+    state = "undecided so far" if one.outcome is Outcome.UNDECIDED else one.outcome.value
+    return f"{one.condition.text[:NAME_MAX]}: {state}"
+
+
+def _moved(run: RunProgress, known: Tuning, until: float | None) -> RunProgress:
+    """Return the progress of a search: its configurations against the leader, after each block."""
+    earlier = {one.candidate: one.rounds for one in run.pairs}
+    leader = (known.standing.leader or "")[:NAME_MAX]
+    same = {one.baseline for one in run.pairs} <= {leader}  # against another leader it is another history
+    pairs = [
+        PairProgress(
+            candidate=arm[:NAME_MAX], baseline=leader, workload=known.study.workloads[0].name[:NAME_MAX],
+            metric=known.study.metric, verdict=state, difference=told, left="",
+            rounds=with_point(earlier.get(arm[:NAME_MAX], ()) if same else (), known.standing.blocks, ratio),
+        )
+        for arm, state, told, ratio in runner_rows(known)[:PAIRS_MAX]
+    ]  # fmt: skip
+    return replace(run, pairs=tuple(pairs), search=state_line(known, None)[: 4 * NAME_MAX], until=until)
+
+
+class EstimatedError(VirtuneError):
+    """Ends a study before its first step: only how long it would take was asked."""
+
+
+@dataclass(slots=True)
+class CarriedStudy:
+    """`begin` is called with the id of the study before its first trial; `run` is how far it was at the end.
+
+    `planned` is called with the expected seconds when all preconditions hold and nothing is made yet; None where no
+    time can be said. It may raise EstimatedError.
+    """
+
+    begin: Callable[[str], None]
+    planned: Callable[[float | None], None] = lambda _: None
+    run: RunProgress | None = None
+
+
+def carried_now() -> CarriedStudy | None:
+    """Return what carries the command that runs; None where a user called it."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.find_object(CarriedStudy)
+
+
+Found = TypeVar("Found")
+Answer = TypeVar("Answer")
+
+
+def under_face(
+    face: Face,
+    work: Callable[[Callable[[Event], None]], Found],
+    so_far: Callable[[], Found | None],
+    show: Callable[[Found], Answer],
+    *,
+    store: Store,
+    study: Study,
+) -> Answer:
+    """Run what takes long under a face, then show what it found; when it is interrupted, what there is of it."""
+    signal.signal(signal.SIGTERM, interrupt)
+    recorded, carried = Recorded(face, store=store.place, study=study), carried_now()
+    if carried is not None:
+        carried.begin(study.id)
+    try:
+        # the file tells of runs on this host, the claim of those of other hosts in one database
+        with recorded as say, store.claimed(f"run {study.id}") as alone, face:
+            if not alone:
+                raise runs_already(study.id)
+            found = work(_heard(say, carried))
+    except (Interrupted, LoadError, NotInForceError):
+        with contextlib.suppress(StoreError):  # it ended before it was kept: then there is nothing of it to show
+            part = so_far()
+            if part is not None:
+                show(part)
+        raise
+    finally:
+        if carried is not None:
+            carried.run = recorded.run
+    return show(found)
+
+
+def _heard(say: Callable[[Event], None], carried: CarriedStudy | None) -> Callable[[Event], None]:
+    """Return what also tells whoever carries a study how long it is expected to take."""
+    if carried is None:
+        return say
+
+    def heard(event: Event) -> None:
+        say(event)
+        if isinstance(event, StudyPlanned):
+            carried.planned(event.seconds)
+
+    return heard
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signal's own words
+    """Take a request to end as Ctrl-C: what is finished is kept and everything comes down."""
+    raise KeyboardInterrupt

@@ -1,21 +1,94 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the result of a call goes, and the options for CI: conditions with an exit code, Markdown, JUnit."""
+"""Where the result of a call goes, and the options for CI: conditions with an exit code, Markdown, JUnit.
 
-from collections.abc import Callable
+A user names the files. An older report is replaced; a file that is not text, such as the store, never is.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.common.options import study_option
-from virtune.cli.common.writing import require_report, require_writable, write_text
-from virtune.model.errors import UsageError
+from virtune.cli.common.options import adding, study_option
+from virtune.model.errors import PreconditionError, UsageError
 
 if TYPE_CHECKING:
     from virtune.model.evidence import StudyRecord
     from virtune.model.result import Result
     from virtune.model.verdict import Threshold, ThresholdResult
+
+
+_HEAD_BYTES = 4096
+_PAGE = (".html", ".htm")
+
+
+def is_page(path: Path) -> bool:
+    """Whether a report is written as a page with pictures, by its name."""
+    return path.suffix.lower() in _PAGE
+
+
+def require_report(path: Path | None) -> None:
+    """Raise before a run where its report could not be written: its file, or what draws its pictures."""
+    if path is None:
+        return
+    require_writable(path)
+    if is_page(path):
+        from virtune.flows.reports.report import require_libraries
+
+        require_libraries()
+
+
+def require_writable(path: Path) -> None:
+    """Check before a run that a file can be written; raises PreconditionError with the reason."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        _require_stream(path)  # to open a FIFO would wait for its reader
+        return
+    with _opened(path):
+        pass
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file, or replace the text in it; raises PreconditionError with the reason when that cannot be."""
+    try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            _require_stream(path)
+            path.write_text(text, encoding="utf-8")
+            return
+        with _opened(path) as descriptor, os.fdopen(os.dup(descriptor), "w", encoding="utf-8") as file:
+            os.ftruncate(descriptor, 0)
+            file.write(text)
+    except OSError as error:
+        raise PreconditionError(f"cannot write {path}: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """Yield a file that may be replaced, open and as it is."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise PreconditionError(f"cannot write {path}: {error.strerror}") from None
+    try:
+        if not os.fstat(descriptor).st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
+            # the kernel lets root write to it
+            raise PreconditionError(f"cannot write {path}: it is read-only", hint=f"`chmod u+w {path}` permits it")
+        if b"\0" in os.pread(descriptor, _HEAD_BYTES, 0):
+            hint = "name another file, or remove this one first"
+            raise PreconditionError(f"{path} is not a text file, so virtune does not replace it", hint=hint)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _require_stream(path: Path) -> None:
+    if path.is_block_device():
+        raise PreconditionError(f"{path} is a block device, and a report is not written to one")
+
 
 BREACHED, UNDECIDED = 4, 5
 """Exit codes; see docs/reference/exit-codes.md."""
@@ -122,14 +195,10 @@ def exit_code(rulings: "tuple[ThresholdResult, ...]") -> int:
     return UNDECIDED if Outcome.UNDECIDED in outcomes else 0
 
 
-def threshold_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --fail-if, --markdown and --junit."""
-    options = (
-        study_option("fail_if", "compare"),
-        click.option("--markdown", metavar="FILE|-", help=MARKDOWN_HELP),
-        click.option("--junit", type=click.Path(path_type=Path, dir_okay=False),
-                     help="Write JUnit XML: one test for each condition, workload and arm."),
-    )  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+threshold_options = adding(
+    study_option("fail_if", "compare"),
+    click.option("--markdown", metavar="FILE|-", help=MARKDOWN_HELP),
+    click.option("--junit", type=click.Path(path_type=Path, dir_okay=False),
+                 help="Write JUnit XML: one test for each condition, workload and arm."),
+)  # fmt: skip
+"""--fail-if, --markdown and --junit."""

@@ -8,9 +8,8 @@ from pathlib import Path
 import click
 
 from virtune.cli.common.output import put, say_report, screen_lines, write_report
-from virtune.cli.common.progress import Face
+from virtune.cli.common.progress import Face, under_face
 from virtune.cli.common.result_output import STDOUT, ResultOutput, write_markdown
-from virtune.cli.common.under_face import under_face
 from virtune.flows.reports.report import page_html
 from virtune.flows.run.preconditions import Leave
 from virtune.flows.run.prove import PlannedProof, plan_proof, proven

@@ -1,25 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the options of `measure` and `compare` to a study that runs, and its result on stdout."""
+"""From the options of a verb to a study or a search that runs, and its result on stdout."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
+import click
+from rich.live import Live
+
 from virtune.cli.common.options import read_options, say_options
-from virtune.cli.common.output import proof_shown, say_more, show_result
-from virtune.cli.common.progress import Face
-from virtune.cli.common.result_output import ResultOutput
-from virtune.cli.common.under_face import under_face
+from virtune.cli.common.output import proof_shown, put, say_more, say_report, screen_lines, show_result, write_report
+from virtune.cli.common.progress import Face, carried_now, under_face
+from virtune.cli.common.result_output import STDOUT, ResultOutput, write_markdown
 from virtune.flows.run.preconditions import Leave
 from virtune.flows.run.question import Question, study_for
 from virtune.flows.run.study import run_study
-from virtune.flows.stored.show import current
+from virtune.flows.run.tune import beforehand, expected_seconds, finished_tuning, tune, tuning_study
+from virtune.flows.stored.show import current, seen_costs
 from virtune.model.errors import StorePlace
-from virtune.model.event import Event
+from virtune.model.event import Event, Noticed, SearchMoved
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
 from virtune.model.study import Study, StudyKind
+from virtune.model.tuning import Tuning
+from virtune.report.pages.tune import live, state_line
 from virtune.store.store import Store
 
 
@@ -89,3 +96,121 @@ def going_on(
     code = under_face(face, work, so_far, show, store=store, study=study)
     say_more(silent=out.silent)
     return code
+
+
+class RaceFace(Face):
+    """Shows a search while it runs: on a terminal its arms with shrinking intervals, elsewhere a line a block."""
+
+    def __init__(self, *, quiet: bool = False, verbose: bool = False) -> None:
+        super().__init__(quiet=quiet, verbose=verbose)
+        self._table: Live | None = None
+        self._said = ""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._table is not None:
+            self._table.stop()
+        super().__exit__(kind, error, trace)
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        if isinstance(event, SearchMoved):
+            self._move(event)
+        elif self._table is None or isinstance(event, Noticed):
+            super().__call__(event)
+
+    def _move(self, event: SearchMoved) -> None:
+        if self._quiet:
+            return
+        if not self._live:
+            state = state_line(event.known, None)
+            if state != self._said:
+                self._line(state_line(event.known, event.seconds_left))
+            self._said = state
+            return
+        if self._table is None:
+            self._shown.stop()
+            self._table = Live(console=self._console, auto_refresh=False, transient=True)
+            self._table.start()
+        self._table.update(live(event.known, event.seconds_left), refresh=True)
+
+
+def tune_for(asked: dict[str, Any]) -> None:
+    """Run the search that was asked for and show what it says."""
+    out = ResultOutput.read(asked)
+    study, facts = tuning_study(read_options("tune", asked))
+    if out.verbose:
+        say_options(study)
+    leave = Leave(write_to=asked["allow_write_to"], in_use=asked["allow_in_use"])
+    with Store(asked["store"]) as store:
+        seen = seen_costs(store, study)
+        if not out.quiet:
+            click.echo(beforehand(study, seen), err=True)
+        if (carried := carried_now()) is not None:
+            carried.planned(expected_seconds(study, seen))
+        searching(
+            store,
+            study,
+            lambda say: tune(study, store=store, say=say, leave=leave, facts=facts, seen=seen),
+            out,
+        )
+
+
+def searching(
+    store: Store,
+    study: Study,
+    work: Callable[[Callable[[Event], None]], Tuning],
+    out: ResultOutput,
+) -> None:
+    """Run a search with a progress display, then show its result; when interrupted, the result so far."""
+
+    def so_far() -> Tuning | None:
+        known = finished_tuning(store, study.id)
+        return known if known.standing.slices else None
+
+    def show(known: Tuning) -> None:
+        show_tuning(store, known, out, brief=not out.verbose)
+
+    under_face(RaceFace(quiet=out.quiet, verbose=out.verbose), work, so_far, show, store=store, study=study)
+    if not out.silent:
+        click.echo("\nthe whole result, with the lines that put a winner to use: `virtune show`", err=True)
+
+
+def show_tuning(store: Store, known: Tuning, out: ResultOutput, *, brief: bool = False) -> None:
+    """Write what a search says where it was asked for. With `brief` a terminal shows one screen of it."""
+    from virtune.flows.reports.render import spelled
+
+    words, facts = spelled(known), store.get(known.study.id).facts
+    lines = [(one.title, one.text, one.notes) for one in words]
+    if out.report is not None:
+        from virtune.flows.reports.report import report_html
+        from virtune.report.pages.whole import plain_search
+
+        write_report(
+            out.report,
+            page=lambda: report_html(store, known.study.id),
+            plain=lambda: plain_search(known, facts, lines),
+        )
+    if out.as_json:
+        from virtune.flows.reports.render import search_document
+
+        click.echo(json.dumps(search_document(known, words, facts), indent=2))
+    elif out.markdown != STDOUT and brief:
+        from virtune.report.pages.whole import SearchScreen
+
+        put(SearchScreen(known=known, lines=screen_lines()))
+    elif out.markdown != STDOUT:
+        from virtune.report.pages.tune import render
+
+        put(render(known, facts))
+        for one in words:  # as it is, whatever the width: it is to be pasted
+            click.echo("\n" + "\n".join(part for part in (one.title, one.text) if part))
+            for note in one.notes:
+                click.echo(f"note: {note}")
+    if out.markdown is not None:
+        from virtune.report.markdown import tuning_markdown
+
+        write_markdown(out.markdown, tuning_markdown(known, facts, lines))
+    if out.report is not None:
+        say_report(out.report)

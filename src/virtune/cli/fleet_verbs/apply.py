@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.common.change_options import wish_of, wish_options
 from virtune.cli.common.options import json_option
-from virtune.cli.fleet_verbs.hosts import FAILED, progress
-from virtune.cli.fleet_verbs.options import access_of, access_options, fleet_of, inventory_options
+from virtune.cli.domains import wish_of, wish_options
+from virtune.cli.fleet_verbs import FAILED, access_of, access_options, fleet_of, inventory_options, progress
 from virtune.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,21 +34,7 @@ if TYPE_CHECKING:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @access_options
 @json_option
-def apply(
-    vms: tuple[str, ...],
-    *,
-    connect: str,
-    template: str | None,
-    rules: tuple[str, ...],
-    turns: tuple[str, ...],
-    canary: int,
-    batch: int,
-    restart: bool,
-    signs: tuple[str, ...],
-    yes: bool,
-    as_json: bool,
-    **asked: Any,
-) -> int:
+def apply(vms: tuple[str, ...], *, canary: int, batch: int, yes: bool, as_json: bool, **asked: Any) -> int:
     """Apply changes to the VMs of many hosts: a canary first, then batches; the first failure stops it.
 
     VM is changed on every chosen host, HOST/VM on that one. Each host's virtune makes the change: journaled,
@@ -63,18 +48,19 @@ def apply(
     from virtune.flows.fleet.apply import ChangeSteps, make_change, plan_change, vms_by_host
     from virtune.flows.fleet.ask import hosts_of
 
-    wish_of(template, rules, turns)  # what is misspelled is said before any host is asked
+    wish_of(asked)  # what is misspelled is said before any host is asked
     access = access_of(asked)
     every = vms_by_host(hosts_of(fleet_of(asked)), vms)
-    wished = [*(["--template", template] if template else []), *(word for one in rules for word in ("--rule", one))]
-    wished += [word for one in turns for word in ("--set", one)]
-    _preview(every, access, ["--connect", connect, *wished])
+    words = ["--connect", asked["connect"], *(["--template", asked["template"]] if asked["template"] else [])]
+    words += [word for option, name in (("--rule", "rules"), ("--set", "turns"))
+              for one in asked[name] for word in (option, one)]  # fmt: skip
+    _preview(every, access, words)
     if not yes and not sys.stdin.isatty():
         raise UsageError("cannot ask for confirmation: stdin is not a terminal", hint="add --yes")
     if not yes and not click.confirm(f"Change the VMs of {len(every)} hosts?", err=True):
         return 0
-    words = ["--connect", connect, *wished, *(["--restart"] if restart else [])]
-    words += [word for one in signs for word in ("--healthy", one)]
+    words += ["--restart"] if asked["restart"] else []
+    words += [word for one in asked["signs"] for word in ("--healthy", one)]
     change = plan_change(every, words, now=datetime.now(UTC))
     found = make_change(change, access, ChangeSteps(canary=canary, batch=batch), say=progress(asked))
     return _told(change, found, as_json=as_json, undo=True)

@@ -92,7 +92,7 @@ class Kept(io.TextIOBase):
 def _estimated(words: Sequence[str]) -> "TaskProgress":
     """Plan a study up to its first step: how long it would take, or why it cannot run here."""
     from virtune.cli import run
-    from virtune.cli.common.carried_study import CarriedStudy, EstimatedError
+    from virtune.cli.common.progress import CarriedStudy, EstimatedError
     from virtune.flows.fleet import here as fleet_here
     from virtune.model.fleet import TaskProgress, TaskState
 
@@ -115,7 +115,7 @@ def _estimated(words: Sequence[str]) -> "TaskProgress":
 def _carry(task: str, lock: int) -> int:
     """Run a task to its end; the lock is held until this process is gone."""
     from virtune.cli import run
-    from virtune.cli.common.carried_study import CarriedStudy
+    from virtune.cli.common.progress import CarriedStudy
     from virtune.flows.fleet import here as fleet_here
     from virtune.store.store import Store
 

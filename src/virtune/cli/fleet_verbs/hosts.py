@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune fleet probe` and `virtune fleet audit`: facts and findings of many hosts."""
+"""`virtune fleet probe`, `audit` and `install`: the verbs that ask many hosts, or equip them."""
 
 import json
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from virtune.cli.common.options import json_option
-from virtune.cli.fleet_verbs.options import access_of, access_options, fleet_of, inventory_options
+from virtune.cli.fleet_verbs import FAILED, access_of, access_options, fleet_of, inventory_options, progress
 from virtune.model.errors import UsageError
 from virtune.model.finding import Severity
 
@@ -18,7 +17,8 @@ if TYPE_CHECKING:
     from virtune.flows.fleet.ask import FleetAccess
     from virtune.model.fleet import HostAudit, Unreached
 
-FAILED, BREACHED, UNREADABLE = 1, 4, 2
+
+BREACHED, UNREADABLE = 4, 2
 
 
 @click.command(name="probe")
@@ -96,10 +96,10 @@ def audit(
     if not paths and not connect:
         raise UsageError("nothing to audit", hint="name files or folders of the hosts, or --connect qemu:///system")
     if html is not None:
-        from virtune.cli.common.writing import require_report
+        from virtune.cli.common.result_output import require_report
 
         require_report(html)
-    from virtune.cli.audit import exit_code
+    from virtune.cli.domains import exit_code
     from virtune.flows.fleet.ask import ask_document, audits_of, hosts_of
     from virtune.report.json.audit import AUDIT
     from virtune.report.pages.fleet import together
@@ -134,7 +134,7 @@ def _write_page(
 ) -> None:
     """Write the audit with what differs between its hosts, which are asked for their facts."""
     from virtune.analyse.fleet import differences, flat
-    from virtune.cli.common.writing import write_text
+    from virtune.cli.common.result_output import write_text
     from virtune.flows.fleet.ask import ask_document
     from virtune.flows.reports.report import page_html
     from virtune.model.fleet import HostAnswer
@@ -149,11 +149,56 @@ def _write_page(
     click.echo(f"page: {path}", err=True)
 
 
-def progress(words: dict[str, Any]) -> Callable[[str], None]:
-    """Return what says that a host has answered: on stderr, where someone watches."""
+@click.command(name="install")
+@inventory_options
+@click.option("--wheelhouse", type=click.Path(path_type=Path, file_okay=False, exists=True), metavar="DIR",
+              help="Wheels of pip and of all that virtune needs.  [default: fetched by pip, and kept]")  # fmt: skip
+@click.option("--python", default="python3", show_default=True, metavar="PATH", help="The Python of the hosts.")
+@click.option("--upgrade", is_flag=True, help="Replace another version, or install the same one again.")
+@click.option("--back", is_flag=True, help="Put the version before back, and remove this one.")
+@click.option("--remove", is_flag=True, help="Remove all that was installed so; studies stay.")
+@access_options
+@json_option
+def install(
+    *, wheelhouse: Path | None, python: str, upgrade: bool, back: bool, remove: bool, as_json: bool, **words: Any
+) -> int:
+    """Install this virtune on many hosts. Wheels are sent over SSH: a host needs Python 3.11, and no network.
 
-    def say(text: str) -> None:
-        if sys.stderr.isatty() and not words["quiet"]:
-            click.echo(text, err=True)
+    Each host gets an environment of its own in ~/.local/share/virtune-fleet and a command ~/.local/bin/virtune;
+    nothing else is touched. A host that has another version is refused without --upgrade; --back puts that one back.
+    Exit 1 when a host failed.
 
-    return say
+    \b
+    virtune fleet install -i hosts.txt
+    virtune fleet install -i hosts.txt --upgrade
+    virtune fleet install -i hosts.txt --back
+    """  # noqa: D301 - \b is click's mark for lines to keep
+    if sum((upgrade, back, remove)) > 1:
+        raise UsageError("one of --upgrade, --back and --remove at a time")
+    from virtune.flows.fleet.ask import hosts_of
+    from virtune.flows.fleet.install import InstallWish
+    from virtune.flows.fleet.install import install as install_on
+    from virtune.model.fleet import Unreached
+    from virtune.report.json.fleet import install_document
+    from virtune.report.pages.fleet import lost_lines
+
+    wish = InstallWish(
+        do="back" if back else "remove" if remove else "install",
+        upgrade=upgrade,
+        wheelhouse=wheelhouse,
+        python=python,
+    )
+    found = install_on(hosts_of(fleet_of(words)), access_of(words), wish, say=progress(words))
+    lost = [one for one in found if isinstance(one, Unreached)]
+    done = [one for one in found if not isinstance(one, Unreached)]
+    if as_json:
+        click.echo(json.dumps(install_document(done, lost), indent=2))
+        return FAILED if lost else 0
+    for one in done:
+        before = f", was {one.before}" if one.version and one.before not in (None, one.version) else ""
+        click.echo(f"{one.host.name}: {_WORDS[one.state]} {one.version or one.before or ''}{before}".rstrip())
+    click.echo("\n".join(lost_lines(lost, len(done))))
+    return FAILED if lost else 0
+
+
+_WORDS = {"installed": "installed", "kept": "has it already:", "back": "put back", "remove": "removed"}

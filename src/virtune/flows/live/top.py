@@ -28,7 +28,7 @@ from virtune.bench.live.domain import LiveDomains, LiveSource
 from virtune.bench.live.monitor import LiveMonitor, LiveMonitors, monitored
 from virtune.bench.live.rings import RingReader, RingWatch
 from virtune.bench.qmp import event_loop
-from virtune.flows.live.diagnose import with_devices
+from virtune.flows.live.diagnose_live import with_devices
 from virtune.model.errors import PreconditionError, StoreError, VirtuneError
 from virtune.model.live import DiskCount, LiveSample, LiveVm, RingCount
 from virtune.virsh import KeptVirsh

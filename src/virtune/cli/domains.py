@@ -1,0 +1,513 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verbs about existing VMs: `audit` and `advise` only read them, `apply` changes them, `undo` puts them back."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from virtune.advise.placement import NAME as FLASH
+from virtune.cli.common.options import adding, json_option, store_option
+from virtune.cli.common.result_output import require_report, write_text
+from virtune.cli.common.surroundings import Failure, say
+from virtune.model.errors import StorePlace, UsageError, VirtuneError
+from virtune.model.finding import Audited, PassedOver, Severity, Unread
+from virtune.model.text import printable
+
+if TYPE_CHECKING:
+    from virtune.apply.journal import Entry, Journal
+    from virtune.flows.domains.advise import Advice, Wish
+    from virtune.flows.domains.apply import Applied, Back, Means
+    from virtune.flows.domains.domains import FoundDomain
+    from virtune.virsh import Virsh
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+BREACHED, UNREADABLE, UNDECIDED = 4, 2, 5
+"""A domain that no rule can judge may be as bad as `--fail-on` asks, and nothing shows whether it is: undecided."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vms:
+    """What the user named: files and folders of configurations, or a libvirt and its domains; and `here`, that the
+    files' domains run on this host.
+    """
+
+    paths: tuple[Path, ...]
+    connect: str | None
+    domains: tuple[str, ...]
+    here: bool
+
+    @classmethod
+    def of(cls, asked: Mapping[str, Any]) -> "Vms":
+        """Take them out of all that click parsed."""
+        return cls(paths=asked["paths"], connect=asked["connect"], domains=asked["domains"], here=asked["here"])
+
+    def read(self, *, nothing: str, hint: str) -> "Iterator[FoundDomain | Unread | PassedOver]":
+        """Yield each domain; raises UsageError with `nothing` and a hint where none is named."""
+        from virtune.flows.domains.domains import everywhere
+
+        if self.domains and not self.connect:
+            raise UsageError("--domain names a libvirt domain", hint="add --connect qemu:///system")
+        if not self.paths and not self.connect:
+            raise UsageError(nothing, hint=f"{hint}, or --connect qemu:///system")
+        return everywhere(self.paths, self.connect, self.domains, here=self.here)
+
+
+def vms_options(connect_help: str) -> Callable[[Command], Command]:
+    """Add the words of `Vms`."""
+    return adding(
+        click.argument("paths", metavar="[FILE|FOLDER]...", nargs=-1, type=click.Path(path_type=Path)),
+        click.option("--connect", metavar="URI", default=None, help=connect_help),
+        click.option("--domain", "domains", metavar="NAME", multiple=True, help="Only this domain; repeatable."),
+        click.option("--here", is_flag=True,
+                     help="The files' domains run on this host: look at its kernel, QEMU and images."),
+    )  # fmt: skip
+
+
+wish_options = adding(
+    click.option("--template", type=click.Choice([FLASH]), default=None,
+                 help="For disks on flash: cache=none, io_uring where it is sound, discard, an IOThread."),
+    click.option("--rule", "rules", metavar="ID", multiple=True, help="Fix what this audit rule finds (e.g."
+                                                                      " R01)."),
+    click.option("--set", "turns", metavar="KNOB@PLACE=VALUE", multiple=True,
+                 help="Set this knob: disk.cache@vda=none, iothread.pin@iothread:1=3; an empty value"
+                      " removes it."),
+)  # fmt: skip
+"""The options for the requested changes."""
+
+
+def wish_of(asked: Mapping[str, Any]) -> "Wish":
+    """Read the words of `wish_options`."""
+    from virtune.flows.domains.advise import Wish, read_turn
+
+    if asked["template"] and asked["rules"]:
+        raise UsageError("--template and --rule cannot be together", hint="do one, then the other")
+    turns = tuple(read_turn(text) for text in asked["turns"])
+    return Wish(template=asked["template"], rules=asked["rules"], turns=turns)
+
+
+def default_journal() -> Path:
+    """Return where changes are journalled: the user's data directory."""
+    from virtune.shell import data_directory
+
+    return data_directory() / "journal"
+
+
+journal_option = click.option(
+    "--journal",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=default_journal,
+    help="Directory of the change journal.  [default: in your data directory]",
+)
+
+
+@click.command("audit")
+@vms_options("libvirt URI: audit its domains (e.g. qemu:///system).")
+@click.option(
+    "--fail-on",
+    type=click.Choice([*(one.value for one in Severity), "never"]),
+    default=Severity.WARNING.value,
+    show_default=True,
+    help="Exit 4 on a finding of at least this severity, 5 where none was found and a domain could not be audited.",
+)
+@click.option("--ignore", metavar="RULE", multiple=True, help="Leave this rule out (R25); repeatable.")
+@click.option("--brief", is_flag=True, help="Only a table of VMs and rules.")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="FILE",
+              help="Write the audit with a table of VMs by rules as one HTML file.")  # fmt: skip
+@store_option
+@json_option
+@click.option("--sarif", "as_sarif", is_flag=True, help="Write SARIF 2.1.0 to stdout, for code scanners.")
+def audit(*, fail_on: str, ignore: tuple[str, ...], html: Path | None, store: StorePlace, **asked: Any) -> int:
+    """Audit VM disk configuration for performance and data-safety problems.
+
+    FILE is a domain's XML as `virsh dumpxml` prints it, or another system's configuration of a VM
+    (docs/reference/dialects.md): its content tells. A FOLDER is searched for such files. A libvirt is only read from.
+    Errors and warnings hold as they stand; a `try` is a thing worth measuring, with the command that does it. Where a
+    kept study of this host has measured that very change, its verdict is given.
+    docs/reference/rules.md has every rule.
+
+    \b
+    virtune audit vm.xml
+    virtune audit /etc/libvirt/qemu --here
+    virtune audit /etc/pve/qemu-server
+    virtune audit --connect qemu:///system --domain web1
+    virtune audit --connect qemu:///system --brief --ignore R25
+    virtune audit domains/ --sarif > audit.sarif
+    """  # noqa: D301 - \b is click's mark for lines to keep
+    require_report(html)
+    forms = [form for form in ("as_json", "as_sarif", "brief") if asked[form]]
+    if len(forms) > 1:
+        raise UsageError("--json, --sarif and --brief cannot be together: each is all that is written to stdout")
+    form = "".join(forms)
+    vms = Vms.of(asked)
+    found = vms.read(nothing="nothing to audit", hint="name files or folders of domain XML")
+    from virtune.flows.domains.advise import audit_all
+    from virtune.flows.stored.earlier_studies import Past
+    from virtune.report.pages.audit import SHOWN_IN_FULL
+
+    past, each = Past(store) if vms.here or vms.connect else None, form in ("as_json", "as_sarif")
+    diffs = sys.maxsize if each else 0 if form == "brief" else SHOWN_IN_FULL
+    results = list(audit_all(found, diffs=diffs, each=each, ignored=ignore, past=past))
+    audited = [one for one in results if isinstance(one, Audited)]
+    unread = [one for one in results if isinstance(one, Unread)]
+    if html is not None:
+        from virtune.flows.reports.report import page_html
+        from virtune.report.html.other_pages import audit_page
+
+        write_text(html, page_html(audit_page(audited, unread)))
+        click.echo(f"page: {html}", err=True)
+    click.echo(_audit_text(form, audited, unread, [one for one in results if isinstance(one, PassedOver)]))
+    return exit_code(audited, fail_on, unread=bool(unread))
+
+
+def exit_code(audited: Sequence[Audited], fail_on: str, *, unread: bool) -> int:
+    """Return 4 for a finding of at least that severity, then 2 for what could not be read, then 5 for a domain that
+    could not be audited, which `never` does not ask for.
+    """
+    never = fail_on == "never"
+    worst = max((finding.rule.severity.rank for one in audited for finding in one.findings), default=-1)
+    if not never and worst >= Severity(fail_on).rank:
+        return BREACHED
+    if unread:
+        return UNREADABLE
+    return UNDECIDED if not never and any(one.not_audited for one in audited) else 0
+
+
+def _audit_text(form: str, audited: list[Audited], unread: list[Unread], passed: list[PassedOver]) -> str:
+    """Return an audit as one of the forms that are written to stdout; the full text if none is named."""
+    if form == "as_sarif":
+        from virtune.advise.audit import rules
+        from virtune.report.sarif import sarif
+
+        return json.dumps(sarif(rules(), audited, unread, passed), indent=2)
+    if form == "as_json":
+        from virtune.report.json.audit import audit_document
+
+        return json.dumps(audit_document(audited, unread, passed), indent=2)
+    from virtune.report.pages import audit as shown
+
+    if form == "brief":
+        return "\n".join(shown.brief(audited, unread, passed))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else shown.WIDTH
+    return "\n".join(shown.page(audited, unread, passed, width=width))
+
+
+@click.command("advise")
+@vms_options("libvirt URI: advise on its domains.")
+@click.option(
+    "--for-requirements",
+    "needs",
+    metavar="ANSWERS",
+    default=None,
+    help="Which structure of VMs and drives fits: scale-out=yes|no,own=yes|no,virtio=yes|no.",
+)
+@wish_options
+@store_option
+@json_option
+def advise(*, needs: str | None, store: StorePlace, as_json: bool, **asked: Any) -> int:
+    """Show the changes that would fix the disks of VMs, as a diff. Nothing is changed.
+
+    Without --template, --rule and --set these are the fixes for the errors and warnings of `virtune audit`. Each
+    change has what it takes on a running VM and what it risks. The template `flash` is a published configuration for
+    disks on flash; `virtune compare` tells whether it is faster on your host.
+
+    --for-requirements shows a structure's share of bare metal's IOPS as published, and as this host's own studies
+    measured it: those in the store with an arm of that structure and one of `rig=metal`. It shows every structure
+    that the answers leave open.
+
+    \b
+    virtune advise vm.xml
+    virtune advise --template flash --connect qemu:///system
+    virtune advise --set disk.cache@vda=none vm.xml
+    virtune advise --set disk.cache@scsi0=none /etc/pve/qemu-server/101.conf
+    virtune advise --for-requirements scale-out=no,own=no,virtio=yes
+    """  # noqa: D301 - \b is click's mark for lines to keep
+    vms = Vms.of(asked)
+    if needs is not None:
+        _structure(needs, store, alone=not (vms.paths or vms.connect or as_json))
+        return 0
+    named = vms.read(nothing="nothing to advise on", hint="name files of domain XML")
+    from virtune.advise.audit import not_audited
+    from virtune.flows.domains.advise import advise_all
+    from virtune.flows.domains.domains import FoundDomain
+    from virtune.report.json.audit import advice_document
+
+    wish = wish_of(asked)
+    read = list(named)
+    known = list(advise_all([one for one in read if isinstance(one, FoundDomain)], wish))
+    for one in (unread := [one for one in read if isinstance(one, Unread)]):
+        click.echo(f"not read: {one.origin}: {one.because}", err=True)
+    for found, _ in known:
+        if because := not_audited(found.subject.domain):
+            click.echo(printable(f"{found.subject.domain.name}: not audited: {because}"), err=True)
+    if as_json:
+        click.echo(json.dumps(advice_document([_part(found, advice) for found, advice in known]), indent=2))
+    for found, advice in () if as_json else known:
+        click.echo(advice_text(found.subject.domain.name, advice))
+    return 2 if unread else 0
+
+
+def _structure(needs: str, store: StorePlace, *, alone: bool) -> None:
+    """Show the structures of VMs that the published guideline leaves open, by what was answered."""
+    from rich.console import Group
+
+    from virtune.advise.guidelines import CONFIGURATION, requirements
+    from virtune.cli.common.output import put
+    from virtune.flows.stored.earlier_studies import own_shares
+    from virtune.model.bottleneck import open_ends, walk
+    from virtune.report.pages.diagnose import every_end, open_lines
+
+    if not alone:
+        raise UsageError("--for-requirements is a question of its own", hint="leave out files, --connect and --json")
+    try:
+        answers = requirements(needs.split(","))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    found = walk(CONFIGURATION, answers)
+    own = {leaf.id: own_shares(store, leaf.id) for leaf, _ in open_ends(CONFIGURATION, answers)}
+    put(Group(*open_lines(found, own), *every_end(CONFIGURATION)))
+
+
+def _part(found: "FoundDomain", advice: "Advice") -> Any:
+    from virtune.report.json.audit import advised_domain
+
+    domain = found.subject.domain
+    return advised_domain(
+        origin=found.origin,
+        domain=domain.name,
+        uuid=domain.uuid,
+        turns=advice.turns,
+        diff=advice.diff,
+        left=advice.left,
+        commands=advice.commands,
+        warnings=advice.warnings,
+    )
+
+
+def advice_text(domain: str, advice: "Advice", ways: Sequence[str] | None = None) -> str:
+    """Return the advice for one domain: each change, the diff, and what is left unchanged and why.
+
+    `ways` say how each change becomes effective, if that is known for this VM.
+    """
+    from virtune.report.pages.audit import lines
+
+    ways = ways if ways is not None else [takes.value for takes, _ in advice.effects]
+    turns = [(turn, way, risk) for turn, way, (_, risk) in zip(advice.turns, ways, advice.effects, strict=True)]
+    return "\n".join(
+        lines(
+            domain,
+            turns,
+            diff=advice.diff,
+            left=[one.text for one in advice.left],
+            commands=advice.commands,
+            warnings=[one.text for one in advice.warnings],
+        )
+    )
+
+
+@click.command("apply")
+@click.argument("domains", metavar="DOMAIN...", nargs=-1, required=True)
+@click.option(
+    "--connect", metavar="URI", default=None,
+    help="libvirt URI of the domains, e.g. qemu:///system.  [default: virsh's]",
+)  # fmt: skip
+@wish_options
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--restart", is_flag=True, help="Power a running VM off and on, so that every change takes effect now.")
+@click.option(
+    "--healthy",
+    "signs",
+    metavar="SIGN",
+    multiple=True,
+    help="Sign that the guest is back: guest-agent, ping, ping:HOST, console:REGEX. Repeatable; all must hold.",
+)
+@click.option(
+    "--replug",
+    metavar="DISK",
+    multiple=True,
+    help="Detach and attach this disk of a running VM; the guest must not be using it.",
+)
+@click.option(
+    "--timeout",
+    "timeout_seconds",
+    metavar="SECONDS",
+    type=click.FloatRange(1, 86400),
+    default=120.0,
+    show_default=True,
+    help="Time limit for the guest to shut down, to come back, or to release a disk.",
+)
+@click.option(
+    "--force-off", is_flag=True, help="Power off a guest that does not shut down in time, without asking it again."
+)
+@journal_option
+def apply(domains: tuple[str, ...], *, connect: str | None, yes: bool, journal: Path, **asked: Any) -> None:
+    """Apply changes to libvirt VMs (journaled, reversible).
+
+    The changes are those that `virtune advise` shows. They are shown first, and virtune asks before it makes them.
+    They are journaled before they are made, and what libvirt made of them is checked. On any failure the VM is put
+    back; `virtune undo` does so later. Pins, polling, limits and new IOThreads take effect at once, everything else
+    after a full power-off and start. --restart does that: the guest is shut down and started, and must come back with
+    every change verified, or it gets its old configuration and is started as it was. --replug detaches and attaches
+    one disk that the guest does not use, never the one it boots from.
+
+    \b
+    virtune apply web1
+    virtune apply web1 --connect qemu:///system --template flash
+    virtune apply web1 --set disk.cache@vda=none --yes
+    virtune apply web1 --template flash --restart --healthy guest-agent
+    virtune apply web1 --template flash --restart --healthy 'console:login:' --timeout 60
+    virtune apply web1 --set disk.aio@vdb=io_uring --replug vdb
+    """  # noqa: D301 - \b is click's mark for lines to keep
+    from virtune.virsh import Virsh, default_uri
+
+    wish, means = wish_of(asked), _means(asked)
+    virsh = Virsh(connect or default_uri(), write=True)
+    for name in domains:
+        _change(virsh, name, wish, means, journal, yes=yes)
+
+
+def _change(virsh: "Virsh", name: str, wish: "Wish", means: "Means", place: Path, *, yes: bool) -> None:
+    """Show the requested change of one domain, ask for confirmation, and make it."""
+    from virtune.apply.journal import Journal
+    from virtune.apply.libvirt import LibvirtDomain
+    from virtune.flows.domains import advise as advising
+    from virtune.flows.domains import apply as applying
+    from virtune.flows.domains.domains import surroundings
+
+    uuid = virsh.uuid(name)
+    domain = LibvirtDomain(virsh, uuid)
+    domain.require_persistent(name)
+    found = surroundings(virsh, domain.dump())
+    advice = advising.advise(found, wish)
+    ways = applying.ways_of(advice, means, running=found.subject.running is not None)
+    click.echo(advice_text(found.subject.domain.name, advice, ways))
+    if not advice.turns:
+        return
+    if not yes and not sys.stdin.isatty():
+        raise UsageError(
+            "cannot ask for confirmation: stdin is not a terminal",
+            hint="add --yes; `virtune advise` shows what would be changed",
+        )
+    if not yes and not click.confirm(f"Change {found.subject.domain.name}?"):
+        return
+    now = datetime.now(UTC)
+    done = applying.apply(virsh, uuid, advice, found.text, journal=Journal(place), when=now, means=means)
+    click.echo("\n".join(_told(done, restart=means.restart is not None, saved=domain.is_saved())))
+
+
+def _told(done: "Applied", *, restart: bool, saved: bool) -> Iterator[str]:
+    """Yield the report on a change that was made."""
+    yield f"changed; `virtune undo {done.entry}` puts it back"
+    if saved:
+        yield "it was saved (managedsave): its next start resumes it with its old disks; the one after is new"
+    if done.restarted:
+        yield "it was powered off and on, is healthy, and runs with all of it"
+    elif restart:
+        yield "it is off, so there was nothing to restart: its next start has all of it"
+    elif done.running and done.later:
+        yield (
+            f"the VM is running: {len(done.now)} in effect now, {len(done.later)} after a full power-off and start"
+            " (a reboot is not enough)"
+        )
+
+
+def _means(asked: Mapping[str, Any]) -> "Means":
+    """Read the disruptions allowed for a running domain; raises UsageError for options that exclude each other, or
+    that lack one they need.
+    """
+    from virtune.apply.health import read_sign
+    from virtune.apply.journal import Restart
+    from virtune.flows.domains.apply import Means
+
+    signs, replug, seconds = asked["signs"], asked["replug"], asked["timeout_seconds"]
+    if not asked["restart"]:
+        if signs or asked["force_off"]:
+            raise UsageError("--healthy and --force-off belong to --restart", hint="add --restart, or leave them out")
+        return Means(restart=None, replug=replug, replug_seconds=seconds)
+    if not signs:
+        raise UsageError(
+            "--restart needs --healthy: what tells that the guest is back?",
+            hint="--healthy guest-agent, ping, ping:HOST or console:REGEX (console:login:)",
+        )
+    if replug:
+        raise UsageError("--restart and --replug cannot be together", hint="with --restart every change takes effect")
+    for sign in signs:
+        read_sign(sign)
+    power = Restart(healthy=signs, timeout_seconds=seconds, force_off=asked["force_off"])
+    return Means(restart=power, replug=replug, replug_seconds=seconds)
+
+
+@click.command("undo")
+@click.argument("change", metavar="[CHANGE|DOMAIN|last]", required=False)
+@click.option("--list", "listed", is_flag=True, help="List the changes in the journal.")
+@click.option(
+    "--show", is_flag=True, help="Show how the domain differs from what virtune made of it; change nothing."
+)
+@click.option("--anyway", is_flag=True, help="Undo even if the VM was changed by others since.")
+@click.option("--restart", is_flag=True, help="Power the VM off and on again too, if `apply --restart` did.")
+@click.option(
+    "--replug", is_flag=True, help="Replug disks of the running VM back too, if `apply --replug` replugged them."
+)
+@click.option(
+    "--force-off", is_flag=True, help="Power off a guest that does not shut down in time, without asking it again."
+)
+@click.option("--connect", metavar="URI", default=None, help="libvirt URI to use instead of the journal's.")
+@journal_option
+def undo(change: str | None, *, listed: bool, show: bool, connect: str | None, journal: Path, **asked: Any) -> int:
+    """Put a VM's configuration back, byte for byte, as it was before `virtune apply`.
+
+    Also after virtune was killed half-way. A domain that somebody else has changed since is left alone, unless
+    --anyway says otherwise. With nothing named, every change that was cut short is undone, or else the last one.
+    One that cannot be read or undone is named, and the others are undone all the same.
+    A restart that was cut short is taken back too: the VM is started as it was.
+
+    \b
+    virtune undo
+    virtune undo last
+    virtune undo 20261122-015500-1f2e
+    """  # noqa: D301 - \b is click's mark for lines to keep
+    from virtune.apply.journal import Journal
+    from virtune.flows.domains.apply import Back
+
+    kept = Journal(journal)
+    damaged = () if change else kept.damaged()
+    for why in damaged:
+        click.echo(f"damaged: {why}", err=True)
+    code = 1 if damaged else 0
+    if listed:
+        for entry in kept.entries():
+            turns = ", ".join(f"{t.knob}{'@' if t.at else ''}{t.at}={t.value or ''}" for t in entry.turns)
+            click.echo(printable(f"{entry.id}  {entry.domain}  {entry.steps[-1].value}  {turns}"))
+        return code
+    cut_short = tuple(entry for entry in kept.entries() if entry.open)
+    entries = (kept.find(change or "last"),) if change or show or not cut_short else cut_short
+    anyway = asked.pop("anyway")
+    back = None if show else Back(**asked)
+    for entry in reversed(entries):
+        try:
+            click.echo(_undone(entry, kept, connect or entry.uri, back, anyway=anyway))
+        except VirtuneError as error:
+            if len(entries) == 1:
+                raise
+            code = say(Failure(f"{entry.id} of {entry.domain}: {error.message}", error.hint, error.exit_code))
+    return code
+
+
+def _undone(entry: "Entry", kept: "Journal", uri: str, back: "Back | None", *, anyway: bool) -> str:
+    """Undo one change and say what was done; without `back`, say how the domain differs from what was made of it."""
+    from virtune.apply.libvirt import LibvirtDomain
+    from virtune.flows.domains import apply as applying
+    from virtune.virsh import Virsh
+
+    virsh = Virsh(uri, write=True)
+    if back is not None:
+        return applying.undo(virsh, entry, journal=kept, anyway=anyway, back=back)
+    current = LibvirtDomain(virsh, entry.uuid).configuration()
+    return applying.changed_since(entry, current) or f"{entry.domain}: unchanged since"

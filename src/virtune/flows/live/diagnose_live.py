@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Diagnose a running VM under its own load: it is observed for some seconds, and nothing is changed."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from virtune.advise.guidelines import tuning_for
+from virtune.analyse.layers.bottleneck import answers_of, free_drive, judge, not_applicable
+from virtune.analyse.layers.path import host_queue, live_paths, throttled_share
+from virtune.analyse.trial.counters import read_counters
+from virtune.analyse.trial.usage import use
+from virtune.bench.counters import DiskQueue, Sampler
+from virtune.bench.live.domain import LiveDomain, LiveView, watched_moves
+from virtune.bench.live.monitor import monitored
+from virtune.bench.live.rings import sampled
+from virtune.fio.live_load import rate_words, sequential_share, workload_words
+from virtune.model.bottleneck import DataPath, Diagnosis, Walk, walk
+from virtune.model.counters import Use
+from virtune.model.errors import PreconditionError, UsageError
+from virtune.model.live import DiskCount, DiskCurve, DiskRates, LiveDisk, LiveVm, Move, RingRates
+from virtune.probe.devices import backing_of
+from virtune.probe.host import nvme_idle
+from virtune.probe.kernel import disk_limits
+from virtune.virsh import Virsh
+
+_IN_GUEST = (
+    "the guest's own part of an I/O: `virtune measure --rig libvirt:DOMAIN` measures it, with a disk of virtune's"
+)
+
+
+def diagnose_domain(uri: str, name: str, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
+    """Observe a running libvirt domain; `disk` is a target, empty for all of its disks.
+
+    Raises PreconditionError when it does not run, UsageError when it has no such disk.
+    """
+    return look(LiveDomain(Virsh(uri), name), disk=disk, seconds=seconds)
+
+
+def diagnose_monitor(path: Path, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
+    """Observe a QEMU through its QMP socket, by query commands only."""
+    with monitored(path) as view:
+        return look(view, disk=disk, seconds=seconds)
+
+
+def look(view: LiveView, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
+    """Observe the disks of a VM, or the one of that name, for some seconds."""
+    chosen = tuple(_with_group_limits(one, view.vm.pid) for one in with_devices(_chosen(view.vm, disk)))
+    chosen = tuple(replace(one, unread=(*one.unread, *view.jobs(one.target))) for one in chosen)
+    names = tuple(dict.fromkeys(name for one in chosen for name in one.devices))
+    before: Mapping[str, DiskCount] = {}
+    after: Mapping[str, DiskCount] = {}
+    pid = view.vm.pid
+    readers = {one.target: view.rings(one.target) for one in chosen}
+    places = {one.target: found for one in chosen if (found := view.places(one.target)) is not None}
+    with contextlib.ExitStack() as ends:
+        sampler = ends.enter_context(
+            Sampler(devices=names, processes={} if pid is None else {"guest": pid}, throttled=pid)
+        )
+        queues = {one.target: ends.enter_context(DiskQueue(one.devices[0])) for one in chosen if one.devices}
+        seen = {name: ends.enter_context(sampled(one)) for name, one in readers.items() if not isinstance(one, str)}
+        moves = {name: ends.enter_context(watched_moves(one)) for name, one in places.items()}
+        sampler.sample(mark="begin")
+        before, left = view.counts(), view.exits()
+        time.sleep(seconds)
+        after, left_now = view.counts(), view.exits()
+        sampler.sample(mark="stop")
+    counters = read_counters(sampler.content())
+    used = use(counters, begin_ns=counters.mark("begin"), end_ns=counters.mark("stop"))
+    rings = {name: one if isinstance(one, str) else seen[name] for name, one in readers.items()}
+    exits = left if isinstance(left, str) else left_now if isinstance(left_now, str) else left_now - left
+    curves = {name: one.curve() for name, one in queues.items()}
+    return tuple(_diagnoses(view.vm, chosen, (before, after), used, rings, exits, curves, moves))
+
+
+def _diagnoses(
+    vm: LiveVm,
+    chosen: tuple[LiveDisk, ...],
+    counts: tuple[Mapping[str, DiskCount], Mapping[str, DiskCount]],
+    used: Use,
+    rings: Mapping[str, Sequence[RingRates] | str],
+    exits: int | str,
+    curves: Mapping[str, DiskCurve],
+    moves: Mapping[str, Sequence[Move]],
+) -> Iterator[Diagnosis]:
+    seen = {name: () if isinstance(one, str) else one for name, one in rings.items()}
+    idle = {} if vm.pid is None else nvme_idle()  # a VM of another host has that host's drives
+    for found in live_paths(vm, chosen, counts, used, seen):
+        disk, rates, ring = found.disk, found.rates, rings[found.disk.target]
+        path = replace(found.path, throttled=throttled_share(used))
+        judged = judge(path)
+        unseen = tuple(one for one in (ring, exits) if isinstance(one, str))
+        curve = curves.get(disk.target, DiskCurve(points=()))
+        done = sum(after.reads + after.writes - before.reads - before.writes for before, after in _pairs(counts))
+        sequential = sequential_share(moves.get(disk.target, ()), rates)
+        yield Diagnosis(
+            disk=f"{vm.name}:{disk.target}",
+            workload=workload_words(rates, sequential),
+            sequential=sequential,
+            rate=rate_words(rates) if rates.reads + rates.writes > 0 else "",
+            seconds=rates.seconds,
+            path=path,
+            found=judged,
+            layers=path.layers,
+            # what a device does while its disk is idle is others'
+            queue=host_queue(curve) if path.iops > 0 else None,
+            exits_per_io=exits / done if isinstance(exits, int) and done > 0 else None,
+            guideline=None
+            if (why := not_applicable(path, judged.cause))
+            else _guideline(vm, disk, path, rates, used, idle),
+            no_guideline=why,
+            missing=(*vm.missing, *_missing(vm, disk, used, rates), *unseen, _IN_GUEST),
+        )
+
+
+def _guideline(
+    vm: LiveVm, disk: LiveDisk, path: DataPath, rates: DiskRates, used: Use, idle: Mapping[str, bool | None]
+) -> Walk:
+    """Walk through the tuning guideline; its advice is written so that it can be called for this disk."""
+    answers = answers_of(
+        path,
+        write_share=rates.writes / (rates.reads + rates.writes) if rates.reads + rates.writes > 0 else None,
+        host_usr=None if used.cpu is None else used.cpu.user_percent,
+        host_sys=None if used.cpu is None else used.cpu.system_percent,
+    )
+    return walk(tuning_for(uri=vm.uri, vm=vm.name, disk=disk.target), answers | free_drive(idle, disk.devices))
+
+
+def _pairs(counts: tuple[Mapping[str, DiskCount], Mapping[str, DiskCount]]) -> Iterator[tuple[DiskCount, DiskCount]]:
+    """Yield both counts of every disk of the VM: its exits cannot be told apart by disk."""
+    before, after = counts
+    yield from ((before[name], after[name]) for name in after if name in before)
+
+
+def _missing(vm: LiveVm, disk: LiveDisk, used: Use, rates: DiskRates) -> Iterator[str]:
+    """Name the evidence of a disk that could not be had, and what it would add."""
+    if disk.path is None:
+        over = f"the image is reached over {disk.protocol!r}" if disk.protocol else "no file of this host is known"
+        yield f"the host's device: {over}"
+    elif not disk.devices:
+        yield f"the host's device: none is seen below {disk.path}"
+    role = used.role("guest")
+    if vm.pid is not None and role is not None and role.read_bytes is None:
+        yield f"how much of the reads reached a device: /proc/{vm.pid}/io is for root and its own user only"
+    if rates.discards is None:
+        yield "discards, failed requests, block jobs and filters: libvirt does not show them to who only looks"
+    if rates.requests > 0 and rates.total_ns == 0:
+        yield "the time of its requests: QEMU does not account them (account-done=off)"
+
+
+def with_devices(disks: Sequence[LiveDisk]) -> tuple[LiveDisk, ...]:
+    """Return disks with the host's block devices below them."""
+    return tuple(
+        one if one.path is None else replace(one, devices=tuple(backing_of(one.path).names)) for one in disks
+    )
+
+
+def _with_group_limits(disk: LiveDisk, pid: int | None) -> LiveDisk:
+    """Return the disk with the limits that QEMU's control groups, and those above them, set on its devices."""
+    return disk if pid is None else replace(disk, group_limits=disk_limits(disk.devices, pid=pid))
+
+
+def _chosen(vm: LiveVm, disk: str) -> tuple[LiveDisk, ...]:
+    if not vm.disks:
+        raise PreconditionError(f"{vm.name} has no disk that could be looked at")
+    found = tuple(one for one in vm.disks if disk in ("", one.target))
+    if not found:
+        has = ", ".join(one.target for one in vm.disks)
+        raise UsageError(f"{vm.name} has no disk {disk!r}", hint=f"it has {has}")
+    return found
