@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -186,28 +187,62 @@ def test_a_disk_that_forgets_is_found_and_nothing_is_measured(
     assert target.read_bytes()[:256] == bytes(range(256))
 
 
+@pytest.fixture
+def lying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Have the storage daemon lie of some of its writes, as `lying_writes.c` says."""
+    source, shim = Path(__file__).parents[1] / "bench" / "lying_writes.c", tmp_path / "bin" / "qemu-storage-daemon"
+    run_command(["cc", "-shared", "-fPIC", "-o", str(tmp_path / "lie.so"), str(source)], timeout_seconds=60)
+    shim.parent.mkdir()
+    real = shutil.which("qemu-storage-daemon")
+    shim.write_text(f'#!/bin/sh\nLD_PRELOAD={tmp_path}/lie.so exec {real} "$@"\n')
+    shim.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{shim.parent}:{os.environ['PATH']}")
+
+    def lie(**words: object) -> None:
+        for name, value in (
+            {"how": "lost", "from": 0, "to": 2**40, "skip": 0, "often": 1000, "seed": 1} | words
+        ).items():
+            monkeypatch.setenv(f"LIE_{name.upper()}", str(value))
+
+    return lie
+
+
+def said_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str], *, status: int = 1) -> str:
+    place = ("--scratch", str(tmp_path / "scratch"), "--store", str(tmp_path / "store"))
+    assert run(["measure", *PLACE, *place, "--set", "disk.aio=threads", "--workload", "randread-4k"]) == status
+    said = capsys.readouterr()
+    assert bool(said.out) is not bool(status)
+    return said.err
+
+
 @pytest.mark.real
 @pytest.mark.parametrize(
     ("skip", "words"),
     [(0, "nothing was measured"), (2 * 16 * MIB, "it kept its data before the measurement: trust no figure of it")],
 )
 def test_a_daemon_that_drops_writes_somewhere_is_found_before_and_after_the_measurement(
-    skip: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    skip: int, words: str, lying: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It loses a 32nd of its disk, at a place drawn by chance; with `skip` only after the check and its refill."""
     begin = Random(skip).randrange(16 * MIB - MIB // 2)
-    source, shim = Path(__file__).parents[1] / "bench" / "losing_writes.c", tmp_path / "bin" / "qemu-storage-daemon"
-    run_command(["cc", "-shared", "-fPIC", "-o", str(tmp_path / "lose.so"), str(source)], timeout_seconds=60)
-    shim.parent.mkdir()
-    real = shutil.which("qemu-storage-daemon")
-    shim.write_text(f'#!/bin/sh\nLD_PRELOAD={tmp_path}/lose.so exec {real} "$@"\n')
-    shim.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{shim.parent}:{os.environ['PATH']}")
-    for name, value in (("FROM", begin), ("TO", begin + MIB // 2), ("SKIP", skip)):
-        monkeypatch.setenv(f"LOSE_{name}", str(value))
-    place = ("--scratch", str(tmp_path / "scratch"), "--store", str(tmp_path / "store"))
-    assert run(["measure", *PLACE, *place, "--set", "disk.aio=threads", "--workload", "randread-4k"]) == 1
-    said = capsys.readouterr()
-    assert "does not keep its data: byte" in said.err
-    assert words in said.err
-    assert not said.out
+    lying(**{"from": begin, "to": begin + MIB // 2, "skip": skip})
+    said = said_of_it(tmp_path, capsys)
+    assert "does not keep its data: byte" in said
+    assert words in said
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("how", ["lost", "torn", "late", "exchanged"])
+def test_a_daemon_that_lies_of_one_write_in_a_hundred_at_random_places_is_found(
+    how: str, lying: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lying(how=how, often=10, seed=sum(how.encode()))
+    assert "does not keep its data: byte" in said_of_it(tmp_path, capsys)
+
+
+@pytest.mark.real
+def test_the_daemon_that_could_lie_and_does_not_keeps_its_data(
+    lying: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lying(often=0)
+    said_of_it(tmp_path, capsys, status=0)
