@@ -10,8 +10,10 @@ forked from this process, which has loaded all of virtune: that saves a second o
 
 15 s later at most no process, directory, mount or loop device of the run may be there and `virtune clean` must have
 nothing to do but half a scratch image and, in a libvirt domain, what was plugged in; then the domain must be as it
-was. No trial may be gone from the store, and nothing may print a traceback. One interrupted study in five is resumed
-to its end. Prints a line for each, and a table in the end.
+was, after `virtune undo` if it was changed, which is killed in turn now and then. No trial may be gone from a store,
+no connection or lock be left in PostgreSQL, and nothing may print a traceback. What was imported or gathered must be
+whole when that is called again. One interrupted study in five is resumed to its end. Prints a line for each, and a
+table in the end.
 """
 
 import contextlib
@@ -28,7 +30,8 @@ from pathlib import Path
 from random import Random
 from typing import NoReturn
 
-from benchmarks.runs import CALLS, Call, Runs
+from benchmarks.runs import CALLS, Call, Runs, load_all
+from virtune.model.store_place import StorePlace
 
 WARM = 0.9
 """The share of calls that are forked from this process."""
@@ -140,6 +143,7 @@ class Killer:
     chance: Random
     rows: dict[str, Row] = field(default_factory=lambda: defaultdict(Row))
     lengths: dict[str, float] = field(default_factory=dict)
+    whole: dict[str, int] = field(default_factory=dict)
     number: int = 0
     there_before: frozenset[str] = frozenset()
 
@@ -149,9 +153,10 @@ class Killer:
     def once(self, call: Call) -> bool:
         """Begin one call and end it at some instant; returns whether it still ran then."""
         runs, row = self.runs, self.rows[call.name]
-        before, domain = runs.kept(), runs.domain_as_it_is() if call.domain else ""
-        warm = self.chance.random() < WARM
-        child = Forked(runs, runs.words(call)) if warm else Started(runs, runs.words(call))
+        before, domain = runs.kept(), runs.domain_as_it_is(call.domain) if call.domain else ""
+        warm, fresh = self.chance.random() < WARM, runs.new_store(call.fresh) if call.fresh else None
+        words = runs.words(call, fresh)
+        child = Forked(runs, words) if warm else Started(runs, words)
         begun, instant = time.monotonic(), self.chance.uniform(0.0, self.lengths.get(call.name, call.seconds))
         with contextlib.suppress(subprocess.TimeoutExpired):
             child.wait(instant + (0.0 if warm else 0.3))
@@ -161,18 +166,30 @@ class Killer:
             row.wrong += wrong
             print(f"    {call.name:18} had ended ({code}) {'; '.join(wrong)}", flush=True)
             runs.wait_for_nothing()
+            if call.undo:
+                self._put_back(call)
             return False
         self.number += 1
         wrong = self._end(child)
         gone, left = runs.wait_for_nothing()
         wrong += [f"left {', '.join(left)}"] if left else []
         wrong += self._cleaned()
-        wrong += ["the domain is not as it was"] if call.domain and runs.domain_as_it_is() != domain else []
+        wrong += self._put_back(call) if call.undo else []
+        wrong += (
+            ["the domain is not as it was"] if call.domain and runs.domain_as_it_is(call.domain) != domain else []
+        )
+        wrong += self._made_whole(call.name, words, fresh) if fresh else []
         after = runs.kept()
         wrong += [f"{before - after} trials lost"] if after < before else []
         row.ended, row.alone, row.trials = row.ended + 1, row.alone + (not warm), row.trials + after - before
         row.slowest_seconds = max(row.slowest_seconds, gone)
-        resumed = call.stores and call.loads and after > before and self.chance.random() < 0.2
+        resumed = (
+            call.stores
+            and call.loads
+            and "{postgres}" not in call.words
+            and after > before
+            and self.chance.random() < 0.2
+        )
         if resumed:
             wrong += self._resumed(row)
         row.wrong += wrong
@@ -201,6 +218,29 @@ class Killer:
         said, code = child.said(), child.poll()
         wrong = [f"traceback: {said[-400:]}"] if "Traceback" in said else []
         return wrong + ([f"exit {code}: {said[-200:]}"] if self.how != "kill" and code not in INTERRUPTED else [])
+
+    def _put_back(self, call: Call) -> list[str]:
+        """Undo what was changed; one in four times that is killed in its turn."""
+        words = [word.format(home=self.runs.home) for word in call.undo]
+        if self.chance.random() < 0.25:
+            child = Forked(self.runs, words)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(self.chance.uniform(0.0, 2.0))
+            if child.poll() is None:
+                os.kill(child.pid, signal.SIGKILL)
+                child.wait(60)
+        said = self.runs.fork_and_wait(Forked, *words, ok=(0, 1, 2, 3))
+        return [f"undo: {said[-300:]}"] if "error" in said and "no change" not in said else []
+
+    def _made_whole(self, name: str, words: Sequence[str], fresh: StorePlace) -> list[str]:
+        """Call it again to its end: what its store holds then must be what it always holds."""
+        killed = self.runs.trials_in(fresh)
+        self.runs.fork_and_wait(Forked, *words, ok=(0,))
+        found = self.runs.trials_in(fresh)
+        whole = self.whole.setdefault(name, found)
+        if isinstance(fresh, Path):
+            fresh.unlink()
+        return [] if killed <= found == whole else [f"{killed} trials, then {found} of {whole}"]
 
     def _cleaned(self) -> list[str]:
         lines = [line for line in self._clean() if "nothing" not in line and line not in self.there_before]
@@ -254,9 +294,12 @@ def main() -> int:
         directory = ends.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp", prefix="vk"))
         runs = Runs(Path(directory))
         runs.fill()
+        runs.with_hosts()
+        if any("{postgres}" in call.words or call.fresh == "database" for call in calls):
+            ends.enter_context(runs.with_server())
         if any(call.domain for call in calls):
-            ends.enter_context(runs.with_domain())
-        runs.load_all()
+            ends.enter_context(runs.with_domains())
+        load_all()
         killer = Killer(runs, how, chance)
         for call in order(count, calls, chance):
             if killer.number >= count:

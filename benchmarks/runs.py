@@ -16,7 +16,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+import psycopg
+from tests.libvirt.inside import inside
+from tests.libvirt.tiny import UP, boot_tiny
+from tests.libvirtd import libvirtd, plain
+from tests.postgres import Server, server
+
+from benchmarks.fleet_stub import record
+from benchmarks.many import name_of
+from virtune.model.store_place import DatabaseUrl, StorePlace
+from virtune.report.json.listing import SCHEMA as LIST
 
 ROOT = Path(__file__).parents[1]
 PATIENCE_SECONDS = 15.0
@@ -29,6 +40,7 @@ SWEPT_LATER = (".virtune-run-", "virtune-run-ask-")
 """Directories that have no guard: of a run that was killed while it made its own, which the first `clean` or run a
 minute later removes, and of a question to QEMU, which the next one removes."""
 
+_JOURNAL = ("--journal", "{home}/changes")
 _SHORT = ("--rounds", "2", "--seconds", "0.5", "--ramp", "0.1", "-q")
 
 
@@ -43,13 +55,18 @@ class Call:
     stores: bool = False
     share: int = 3
     """How many of 300 calls are of this kind."""
-    domain: bool = False
-    """Whether it needs a running libvirt domain of somebody's."""
+    domain: str = ""
+    """The running libvirt domain of somebody's that it is about."""
+    undo: tuple[str, ...] = ()
+    """What is called after it was killed, so that the domain is as it was before."""
+    fresh: str = ""
+    """Where it writes what it must have whole when it is called again: a new store, `file` or `database`."""
 
 
 def _compare(name: str, rig: str, seconds: float, share: int, *more: str) -> Call:
     words = ("compare", "--rig", rig, "--arm", "a:", "--arm", "b:disk.aio=native", *more, *_SHORT)
-    return Call(f"compare {name}", words, seconds, loads=True, stores=True, share=share, domain="{uri}" in more)
+    domain = "guest1" if "{uri}" in more else ""
+    return Call(f"compare {name}", words, seconds, loads=True, stores=True, share=share, domain=domain)
 
 
 CALLS = (
@@ -77,6 +94,23 @@ CALLS = (
     Call("export --bundle", ("export", KEPT, "--bundle", "-"), 2.0, stores=True, share=6),
     Call("check", ("check", "--seconds", "10s", "-q"), 12, loads=True, stores=True, share=10),
     Call("resume", ("resume", "-q"), 6, stores=True, share=12),
+    _compare("simulated, PostgreSQL", "simulated", 2, 6, "--store", "{postgres}"),
+    Call("derive, PostgreSQL", ("derive", "--store", "{postgres}"), 3.0, share=4),
+    Call("import of a bundle", ("import", "{home}/b.zip", "--store", "{fresh}"), 1.5, fresh="file", share=8),
+    Call("import of a bundle, PostgreSQL", ("import", "{home}/b.zip", "--store", "{fresh}"), 1.5, fresh="database",
+         share=8),
+    Call("fleet run", ("fleet", "run", "-i", "{hosts}/hosts", "-q", "--store", "{fresh}", "check"), 4.0, fresh="file",
+         share=8),
+    Call("fleet gather", ("fleet", "gather", "-i", "{hosts}/hosts", "-q", "--store", "{fresh}"), 2.0, fresh="file",
+         share=8),
+    Call("fleet gather, PostgreSQL", ("fleet", "gather", "-i", "{hosts}/hosts", "-q", "--store", "{fresh}"), 2.0,
+         fresh="database", share=8),
+    Call("apply --restart", ("apply", "tiny", "--connect", "{uri}", "--set", "disk.cache@vda=none", "--yes",
+                             "--restart", "--healthy", f"console:^{UP}$", "--timeout", "20", *_JOURNAL), 8,
+         domain="tiny", undo=("undo", "--restart", *_JOURNAL), share=12),
+    Call("apply --replug", ("apply", "guest1", "--connect", "{uri}", "--set", "disk.aio@vdb=io_uring", "--yes",
+                            "--replug", "vdb", "--timeout", "20", *_JOURNAL), 5,
+         domain="guest1", undo=("undo", "--replug", *_JOURNAL), share=12),
     Call("import", ("import", "{fio}/plain.json", "--quiet"), 1.5, stores=True, share=8),
     Call("show", ("show", KEPT), 1.5, stores=True),
     Call("show --json", ("show", KEPT, "--json"), 1.5, stores=True),
@@ -104,24 +138,30 @@ class Runs:
         self.temporary, self.scratch, self.store = home / "t", home / "scratch", home / "store.sqlite"
         self.temporary.mkdir()
         self.uri = ""
-        self._domain: Callable[[], tuple[str, str]] | None = None
+        self.server: Server | None = None
+        self._domain: Callable[[str], str] | None = None
+        self._fresh = 0
         self.env = dict(os.environ) | {
             "TMPDIR": str(self.temporary),
             "NO_COLOR": "1",
             "XDG_DATA_HOME": f"{home}/data",
+            "PATH": f"{home}/hosts:{os.environ['PATH']}",  # its `ssh` replays what hosts said
         }
         self.mark = f"TMPDIR={self.temporary}".encode()
 
-    def words(self, call: Call) -> list[str]:
-        """The command line of a call."""
+    def words(self, call: Call, fresh: StorePlace | None = None) -> list[str]:
+        """The command line of a call; `fresh` is its new store."""
         captures = ROOT / "tests" / "captures"
-        places = {"home": self.home, "captures": captures, "fio": captures / "fio", "uri": self.uri}
+        places = {"home": self.home, "captures": captures, "fio": captures / "fio", "uri": self.uri, "fresh": fresh,
+                  "hosts": self.home / "hosts"}  # fmt: skip
+        if self.server is not None:
+            places["postgres"] = self.server.url("kept")
         words = [word.format(**places) for word in call.words]
         if call.loads:
             words += ["--scratch", str(self.scratch), "--span", "64M"]
         if call.words[0] == "clean":
             words += ["--scratch", str(self.scratch)]
-        return [*words, "--store", str(self.store)] if call.stores else words
+        return [*words, "--store", str(self.store)] if call.stores and "--store" not in words else words
 
     def start(
         self, words: Sequence[str], *, before: str = "", env: Mapping[str, str] | None = None
@@ -176,20 +216,43 @@ class Runs:
             time.sleep(0.02)
         return time.monotonic() - begun, self.remains()
 
+    def new_store(self, kind: str) -> StorePlace:
+        """A store for one call, which is made when it is first written."""
+        self._fresh += 1
+        if kind == "file":
+            return self.home / f"fresh-{self._fresh}.sqlite"
+        assert self.server is not None
+        return self.server.new_database("fresh")
+
     def kept(self) -> int:
-        """How many trials the store holds; raises AssertionError for one that is damaged."""
-        if not self.store.exists():
+        """How many trials the stores hold; raises AssertionError for one that is damaged."""
+        return self.trials_in(self.store) + (self.trials_in(self.server.url("kept")) if self.server else 0)
+
+    def trials_in(self, store: StorePlace) -> int:
+        """How many trials a store holds; raises AssertionError where it is damaged or still used."""
+        if isinstance(store, DatabaseUrl):
+            with psycopg.connect(store.text) as server:
+                others = "select count(*) from pg_stat_activity where application_name = 'virtune'"
+                deadline = time.monotonic() + PATIENCE_SECONDS
+                while (left := server.execute(others).fetchone()) != (0,):
+                    assert time.monotonic() < deadline, f"{left} connections were left"
+                    time.sleep(0.05)
+                assert server.execute("select count(*) from pg_locks where locktype = 'advisory'").fetchone() == (0,)
+                there = server.execute("select to_regclass('virtune.trials')").fetchone() != (None,)
+                return _count(server.execute("select count(*) from virtune.trials").fetchone()) if there else 0
+        if not store.exists():
             return 0
-        with contextlib.closing(sqlite3.connect(self.store)) as db:
+        with contextlib.closing(sqlite3.connect(store)) as db:
             assert db.execute("pragma integrity_check").fetchone() == ("ok",)
             assert db.execute("pragma foreign_key_check").fetchone() is None
             tables = {name for (name,) in db.execute("select name from sqlite_master")}
-            return int(db.execute("select count(*) from trials").fetchone()[0]) if "trials" in tables else 0
+            return _count(db.execute("select count(*) from trials").fetchone()) if "trials" in tables else 0
 
     def fill(self) -> None:
-        """Put studies of an earlier virtune into the store, so that there is something to show."""
+        """Put studies of an earlier virtune into the store, to have something to show; one is in a bundle."""
         packed = ROOT / "tests" / "store" / "data" / "older-method.sqlite.gz"
         self.store.write_bytes(gzip.decompress(packed.read_bytes()))
+        self.run("export", KEPT, "--bundle", str(self.home / "b.zip"), "--store", str(self.store))
 
     def unfinished(self) -> bool:
         """Whether the newest study has trials left."""
@@ -206,37 +269,73 @@ class Runs:
         assert code in ok, (words, code, said)
         return said
 
-    def load_all(self) -> None:
-        """Load all of virtune, so that a forked child need not."""
-        import virtune
-
-        for module in pkgutil.walk_packages(virtune.__path__, "virtune."):
-            if not module.name.endswith("__main__"):
-                importlib.import_module(module.name)
-        for name in ("scipy.special", "numpy"):
-            importlib.import_module(name)
-        gc.collect()
-        gc.freeze()  # a child's collector need not touch, and so copy, what was there before it
+    def with_hosts(self) -> None:
+        """Have a fleet of four hosts, as far as an `ssh` goes that replays what they said."""
+        (place := self.home / "hosts").mkdir()
+        record(place, 4, 6)
+        for host in (place / "hosts").read_text().split():
+            study = name_of(0, int(host.removeprefix("host")))
+            (place / f"{host}.list").write_text(f'{{"schema": "{LIST}", "studies": [{{"id": "{study}"}}]}}')
+        ssh = place / "ssh"
+        listed = 'case $* in\n*"list --json"*) cat "$place/$host.list" ;;\n'
+        ssh.write_text(ssh.read_text().replace("case $* in\n", listed))
 
     @contextlib.contextmanager
-    def with_domain(self) -> Iterator[None]:
-        """Boot a libvirt domain `guest1` by a libvirtd of our own, as somebody's VM that virtune measures in."""
-        from tests.libvirt.inside import inside
-        from tests.libvirtd import libvirtd
+    def with_server(self) -> Iterator[None]:
+        """Start a PostgreSQL server with a store that holds studies."""
+        with server() as self.server:
+            self.server.new_database("kept")
+            self.run("import", str(self.home / "b.zip"), "--store", self.server.url("kept").text)
+            yield
 
+    @contextlib.contextmanager
+    def with_domains(self) -> Iterator[None]:
+        """Boot domains by a libvirtd of our own: `guest1`, somebody's VM that virtune measures in, with a disk `vdb`
+        to spare, and `tiny`, which is powered off and on in a second.
+        """
         # QEMU's monitor socket lies below it, and a socket's path may have 107 characters
         home = Path(tempfile.mkdtemp(prefix="lv", dir="/tmp"))
         try:
-            with libvirtd(home) as daemon, inside(daemon, "guest1") as guest:
-                self.uri, self._domain = daemon.uri, guest.configurations
+            with libvirtd(home) as daemon, inside(daemon, "guest1"):
+                (spare := home / "spare.raw").write_bytes(bytes(4 * 1024**2))
+                daemon.virsh("attach-disk", "guest1", str(spare), "vdb", "--driver", "qemu", "--subdriver", "raw",
+                             "--cache", "writeback", "--live", "--config")  # fmt: skip
+                boot_tiny(daemon, "tiny")
+                self.uri = daemon.uri
+                # a restart gives all that lives another number
+                self._domain = lambda name: "\n".join(
+                    (
+                        daemon.xml(name),
+                        daemon.virsh("domstate", name),
+                        *(one for one in plain(daemon.xml(name, live=True)) if name != "tiny" or "<driver" in one),
+                    )
+                )
                 yield
         finally:
             shutil.rmtree(home, ignore_errors=True)
 
-    def domain_as_it_is(self) -> str:
-        """The live and the inactive configuration of the domain."""
+    def domain_as_it_is(self, name: str) -> str:
+        """The inactive configuration of a domain, its state, and the live one without what is numbered anew."""
         assert self._domain is not None
-        return "\n".join(self._domain())
+        return self._domain(name)
+
+
+def _count(row: tuple[Any, ...] | None) -> int:
+    assert row is not None
+    return int(row[0])
+
+
+def load_all() -> None:
+    """Load all of virtune, so that a forked child need not."""
+    import virtune
+
+    for module in pkgutil.walk_packages(virtune.__path__, "virtune."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    for name in ("scipy.special", "numpy"):
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # a child's collector need not touch, and so copy, what was there before it
 
 
 class Child(Protocol):

@@ -64,6 +64,11 @@ class Libvirtd:
         self.process = _start(self.home)
 
 
+def plain(xml: str) -> list[str]:
+    """The lines of a live XML without what libvirt numbers anew with each plugging, in any order."""
+    return sorted(line for line in xml.splitlines() if "<alias" not in line and "index=" not in line)
+
+
 @contextlib.contextmanager
 def libvirtd(home: Path) -> Iterator[Libvirtd]:
     """Start a libvirtd in `home` and end it, with all of its guests."""

@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import User
 from tests.libvirt.dying import killed_at
 from tests.libvirt.inside import Inside
-from tests.libvirtd import Libvirtd
+from tests.libvirtd import Libvirtd, plain
 
 import virtune
 from virtune import shell
@@ -214,8 +214,3 @@ def test_a_restart_that_agent_and_address_vouch_for(
     assert "it was powered off and on, is healthy, and runs with all of it" in ran.stdout
     assert daemon.qemu(linux) != pid
     assert "cache='none'" in daemon.xml(linux, live=True)
-
-
-def plain(xml: str) -> list[str]:
-    """The lines of a live XML without what libvirt numbers anew with each plugging, in any order."""
-    return sorted(line for line in xml.splitlines() if "<alias" not in line and "index=" not in line)

@@ -2,14 +2,13 @@
 """Changes that need a power cycle, on a real libvirtd with a guest that boots: it comes back, or it is put back."""
 
 import signal
-import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pytest
 from tests.conftest import User
-from tests.libvirt.conftest import DOMAIN
 from tests.libvirt.dying import killed_at
-from tests.libvirt.tiny import UP, boot_sector
+from tests.libvirt.tiny import UP, boot_sector, boot_tiny, ups, wait_for
 from tests.libvirtd import Libvirtd
 
 from virtune.apply.journal import Journal, Restart
@@ -19,7 +18,6 @@ from virtune.virsh import Virsh
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("libvirt")]
 Boot = Callable[..., str]
 
-SERIAL = "<serial type='pty'><log file='{log}' append='on'/></serial>"
 SIGN = f"console:^{UP}$"
 BACK = ("--restart", "--healthy", SIGN, "--timeout", "20")
 """A boot takes a second; on a busy host it may take ten."""
@@ -30,40 +28,9 @@ SOON = (*BACK[:-1], "10")
 
 @pytest.fixture
 def boot(daemon: Libvirtd) -> Iterator[Boot]:
-    """Defines a tiny guest, starts it, and waits until it is up; all of them are gone afterwards."""
-
-    def booted(name: str, *, obeys: bool = True, beside: str = "") -> str:
-        image, log = daemon.home / f"{name}.raw", daemon.home / "var/log/libvirt" / f"{name}-console.log"
-        image.write_bytes(boot_sector(obeys=obeys).ljust(2**20, b"\x01"))
-        log.unlink(missing_ok=True)
-        xml = DOMAIN.format(
-            name=name, driver="cache='writeback'", rest="", bus="virtio", target="vda", image=image
-        ).replace("<graphics", SERIAL.format(log=f"/var/log/libvirt/{log.name}") + beside + "<graphics")
-        daemon.define(xml)
-        start(daemon, name)
-        return name
-
-    yield booted
+    """Boots tiny guests; all of them are gone afterwards."""
+    yield partial(boot_tiny, daemon)
     daemon.forget()
-
-
-def start(daemon: Libvirtd, name: str) -> None:
-    before = ups(daemon, name)
-    daemon.virsh("start", name)
-    wait_for(lambda: ups(daemon, name) > before)
-
-
-def ups(daemon: Libvirtd, name: str) -> int:
-    """How often a guest has come up."""
-    log = daemon.home / "var/log/libvirt" / f"{name}-console.log"
-    return log.read_text().count(UP) if log.exists() else 0
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
 
 
 def test_it_comes_back_with_all_changes_active(user: User, daemon: Libvirtd, boot: Boot) -> None:

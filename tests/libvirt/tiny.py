@@ -6,7 +6,15 @@ virtio-blk device on PCI, as an operating system does whose initramfs has that d
 firmware still starts it, and it then hangs in silence, as such a guest does.
 """
 
+import time
+from collections.abc import Callable
+
+from tests.libvirt.conftest import DOMAIN
+from tests.libvirtd import Libvirtd
+
 UP = "tiny guest is up"
+
+SERIAL = "<serial type='pty'><log file='{log}' append='on'/></serial>"
 
 _FIND = "b802b1 b9{device} baf41a 31f6 cd1a"
 """BIOS, "find PCI device": number 0 of vendor 1af4."""
@@ -34,3 +42,36 @@ def boot_sector(*, obeys: bool = True) -> bytes:
     text = 0x7C00 + len(code) + 3 + len(rest) + len(_HANG)
     code += b"\xbe" + text.to_bytes(2, "little") + rest + _HANG + f"{UP}\n".encode() + b"\0"
     return code.ljust(510, b"\0") + b"\x55\xaa"
+
+
+def boot_tiny(daemon: Libvirtd, name: str, *, obeys: bool = True, beside: str = "") -> str:
+    """Define such a guest, start it, and wait until it is up."""
+    image, log = daemon.home / f"{name}.raw", daemon.home / "var/log/libvirt" / f"{name}-console.log"
+    image.write_bytes(boot_sector(obeys=obeys).ljust(2**20, b"\x01"))
+    log.unlink(missing_ok=True)
+    xml = DOMAIN.format(
+        name=name, driver="cache='writeback'", rest="", bus="virtio", target="vda", image=image
+    ).replace("<graphics", SERIAL.format(log=f"/var/log/libvirt/{log.name}") + beside + "<graphics")
+    daemon.define(xml)
+    start(daemon, name)
+    return name
+
+
+def start(daemon: Libvirtd, name: str) -> None:
+    """Start a guest and wait until it is up."""
+    before = ups(daemon, name)
+    daemon.virsh("start", name)
+    wait_for(lambda: ups(daemon, name) > before)
+
+
+def ups(daemon: Libvirtd, name: str) -> int:
+    """How often a guest has come up."""
+    log = daemon.home / "var/log/libvirt" / f"{name}-console.log"
+    return log.read_text().count(UP) if log.exists() else 0
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
