@@ -18,7 +18,7 @@ from virtune.model.errors import RefusedTargetError
 from virtune.model.text import format_bytes
 from virtune.probe.access import ours_alone
 from virtune.probe.claims import claims, signed
-from virtune.probe.holders import identities, locks_on, loops_over, processes_with, unseen_processes
+from virtune.probe.holders import identities, locks_on, loops_over, opened_by_any, processes_with, unseen_processes
 from virtune.probe.tree import other_names
 
 _LEAST_BYTES = 1024**2
@@ -92,18 +92,22 @@ def _refuse_writing(
 def _uses(held: Path, found: os.stat_result) -> Iterator[str]:
     """Say in words who uses a target, what is on it, and what could not be checked."""
     files, names = identities(held.readlink(), found), list(other_names(held.readlink()))
+    holders: list[str] = []
     if stat.S_ISBLK(found.st_mode):
         yield from (claim.text for claim in claims(held))
     else:
-        yield from (words for _, words in loops_over(found, files))
+        holders += [words for _, words in loops_over(found, files)]
         yield from (claim.text for claim in signed(str(held), str(held.readlink())))
         if found.st_nlink > 1:
             yield f"it has {found.st_nlink} names (hard links), and is overwritten under all of them"
-    yield from (f"open in process {pid} ({name})" for pid, name in processes_with(*files))
-    yield from locks_on(held)
+    holders += [f"open in process {pid} ({name})" for pid, name in processes_with(*files)]
+    holders += locks_on(held)
     for name in names:
         if name.is_file():
-            yield from (f"{words}, as {name}" for words in locks_on(name))
+            holders += [f"{words}, as {name}" for words in locks_on(name)]
+    if not holders and any(opened_by_any(one) for one in (held, *names)):
+        holders = ["something has it open, and no process shows it: a container, a socket, an io_uring, the kernel"]
+    yield from holders
     unseen = [] if ours_alone(held, found) else unseen_processes()
     if unseen:
         yield f"others may write to it, and the files of {len(unseen)} processes could not be looked at: {unseen[0]}"

@@ -4,12 +4,15 @@ holder.
 
 Names prove nothing, since a file may have been removed or replaced after the holder opened it, so device and inode
 are compared: of descriptors, and of memory maps, which outlive them. A file of an overlay has an identity of each
-layer too, by which it may be held.
+layer too, by which it may be held. What no process shows (a descriptor on its way through a socket or given to an
+io_uring, the kernel's own, a process of another container) the kernel tells by refusing a lease.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
+import signal
 import stat
 import struct
 from collections.abc import Iterator, Sequence
@@ -95,6 +98,24 @@ def locks_on(path: Path) -> Iterator[str]:
     if kind != fcntl.F_UNLCK:
         who = f"process {pid}" if pid > 0 else "a process"
         yield f"{who} locks it as QEMU locks an image" if start in _QEMU_LOCK_BYTES else f"{who} has locked it"
+
+
+def opened_by_any(path: Path) -> bool:
+    """Whether anything of this kernel has a file open: it gives a lease only where nothing has. False also where none
+    is given at all: of a block device, of another user's file, on a filesystem without leases. The caller may hold
+    the file by O_PATH only.
+    """
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            # who opens it in this instant waits, and we are told: by a signal that is ignored, as SIGIO is not
+            fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        except OSError as error:
+            return error.errno == errno.EAGAIN
+        finally:
+            os.close(descriptor)
+    return False
 
 
 def processes_with(*files: tuple[int, int]) -> Iterator[tuple[int, str]]:
