@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
+import click
 import pytest
 
 from tests.conftest import eventually
 from tests.leftovers import left_over
-from virtune import warden
+from virtune import cli, warden
 from virtune.apply.journal import Journal
 from virtune.cli import run
 from virtune.flows.clean import clean
@@ -32,6 +33,26 @@ VERBS: dict[str, tuple[str, ...]] = {
     "probe": ("probe",),
     "guard": (),
 }
+QUICK = ("--rounds", "1", "--seconds", "0.1", "--ramp", "0s", "-q")
+OF_FLEETS = ("-i", "{root}/hosts", "-q")
+EVERY: dict[str, tuple[str, ...]] = {
+    "measure": ("--rig", "metal", "--span", "8M", *QUICK), "probe": (), "knobs": (), "list": (), "show": ("last",),
+    "check": ("--rig", "metal", "--seconds", "1s", "--span", "8M", "-q"), "report": ("last", "-o", "{root}/x.html"),
+    "compare": ("--rig", "storage-daemon", "--vary", "disk.aio=threads,native", "--span", "8M", *QUICK),
+    "sweep": ("--rig", "simulated", "--loads", "30%", *QUICK[:4], "-q"), "tune": ("--rig", "simulated", "-q"),
+    "study list": (), "study figures": (), "study plan": ("fio-engines",), "study run": ("fio-engines", "--dry-run"),
+    "audit": ("{captures}/domains/vagrant-cache-unsafe.xml",), "explain": ("{captures}/fio/plain.json",),
+    "advise": ("{captures}/domains/vagrant-cache-unsafe.xml", "--template", "flash"),
+    "apply": ("test", "--connect", "test:///default", "--set", "vcpu.pin@vcpu:0=0", "--yes"), "undo": (),
+    "derive": (), "export": ("last", "--bundle", "{root}/x.zip"), "import": ("{captures}/fio/plain.json", "-q"),
+    "resume": ("-q",), "top": ("--qmp", "{root}/none", "--once"), "diagnose": ("--run", "last"), "serve": (),
+    "fleet apply": (*OF_FLEETS, "--template", "flash", "--yes"), "fleet install": OF_FLEETS, "fleet report": (),
+    "fleet audit": (*OF_FLEETS, "--connect", "test:///default"), "fleet here": ("task", "--follow"),
+    "fleet inventory": OF_FLEETS[:2], "fleet probe": OF_FLEETS, "fleet run": (*OF_FLEETS, "check"),
+    "fleet gather": OF_FLEETS, "fleet status": ("last",), "fleet undo": ("last",), "appliance list": (),
+    "appliance remove": (), "clean": ("--images",),
+}  # fmt: skip
+"""Words for every verb. `appliance build` is left out, which would fetch packages."""
 
 
 def tree(*roots: Path) -> dict[str, object]:
@@ -215,6 +236,59 @@ def test_what_only_looks_like_virtune_s_stays_as_it_is(
         assert [path for path in ours if f"{path.name}: " not in said and path not in states] == []
 
 
+def every_verb() -> Iterator[str]:
+    for name in cli.VERBS:
+        verb = cli.cli.get_command(click.Context(cli.cli), name)
+        if isinstance(verb, click.Group):
+            yield from (f"{name} {one}" for one in verb.list_commands(click.Context(verb)))
+        else:
+            yield name
+
+
+@pytest.mark.real
+def test_no_verb_at_all_touches_what_only_looks_like_virtune_s(
+    places: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert set(every_verb()) == {*EVERY, "appliance build"}
+    planted(tmp_path, places, Random(9))
+    (tmp_path / "hosts").write_text("nowhere\n")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "ssh").write_text("#!/bin/sh\nexit 255\n")
+    (tmp_path / "bin" / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    roots = [places, *(tmp_path / name for name in ("cache", "scratch", "data", "stores"))]
+    before = tree(*roots)
+    captures = Path(__file__).parent / "captures"
+    for verb, words in EVERY.items():
+        options = verb_options(verb)
+        more = ["--scratch", str(tmp_path / "scratch")] if "--scratch" in options and verb != "diagnose" else []
+        more += ["--store", str(tmp_path / "stores" / "s.sqlite")] if "--store" in options else []
+        line = [*verb.split(), *more, *(word.format(root=tmp_path, captures=captures) for word in words)]
+        status = served(line) if verb == "serve" else run(line)
+        assert status in range(6), line
+        after = tree(*roots)
+        assert {path: after.get(path) for path in before} == before, line
+
+
+def verb_options(verb: str) -> set[str]:
+    found: click.Command | None = cli.cli
+    for name in verb.split():
+        assert isinstance(found, click.Group)
+        found = found.get_command(click.Context(found), name)
+    assert found is not None
+    return {option for one in found.params for option in one.opts}
+
+
+def served(line: list[str]) -> int:
+    words = [sys.executable, "-m", "virtune", *line, "--port", "0"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as server:
+        assert server.stdout is not None
+        assert b"http" in server.stdout.readline()
+        server.terminate()
+        server.wait(60)
+    return 0
+
+
 @pytest.mark.parametrize("plant", [deep, copied, linked, a_file, hard_link])
 def test_what_took_the_place_of_a_run_that_is_killed_stays(
     plant: Callable[[Path, Random], object], places: Path, tmp_path: Path
@@ -297,7 +371,7 @@ def test_below_a_mount_that_appears_while_it_is_removed_nothing_is_deleted(tmp_p
     script = """
 import subprocess, sys
 from pathlib import Path
-from virtune import warden
+from virtune import cli, warden
 point, precious, done = Path(sys.argv[1]) / "a" / "mount", sys.argv[2], []
 def late(event, arguments):
     if event == "os.listdir" and not done:
@@ -325,11 +399,34 @@ def test_what_a_killed_run_left_is_removed_by_the_next_verb_which_says_so(
     assert list(places.iterdir()) == []
 
 
+def test_what_virtune_made_is_known_when_its_disk_has_another_number(tmp_path: Path) -> None:
+    """Device numbers may be others after each start of the host."""
+    image, points = tmp_path / "image", [tmp_path / "first", tmp_path / "again"]
+    with image.open("wb") as file:
+        file.truncate(8 * 1024**2)
+    subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True)
+    with contextlib.ExitStack() as ends:
+        for disk, point in zip((image, tmp_path / "copy"), points, strict=True):
+            point.mkdir()
+            subprocess.run(["mount", "-o", "loop", disk, point], check=True)
+            ends.callback(subprocess.run, ["umount", "-l", point], check=True)
+            if point == points[0]:
+                left_over(point / "virtune-run-7")
+                shutil.copytree(point / "virtune-run-7", point / "saved" / "virtune-run-7")
+                os.sync()
+                shutil.copyfile(image, tmp_path / "copy")
+        first, again = (point / "virtune-run-7" for point in points)
+        assert (first.stat().st_dev == again.stat().st_dev, first.stat().st_ino) == (False, again.stat().st_ino)
+        assert warden.doubt(points[1] / "saved" / "virtune-run-7") is not None
+        assert warden.is_abandoned(again)
+        assert warden.remove(again)
+
+
 def test_a_removal_that_is_killed_at_any_instant_is_ended_by_the_next(tmp_path: Path) -> None:
     script = """
 import os, sys
 from pathlib import Path
-from virtune import warden
+from virtune import cli, warden
 def die(event, arguments, left=[int(sys.argv[2])]):
     if event in ("os.remove", "os.rename", "os.rmdir"):
         left[0] -= 1

@@ -121,6 +121,7 @@ def filled(place: Path) -> Iterator[Path]:
     work = place.with_name(f"{place.name}.{os.urandom(4).hex()}{PARTIAL}")
     owner = make_directory(work, becomes=place, pid=os.getpid(), mode=0o755)
     try:
+        os.fsync(owner)  # it outlives a failure of the host, which must not take the proof
         yield work
     finally:
         remove(work)
@@ -253,10 +254,12 @@ def identity(descriptor: int) -> dict[str, int | None]:
 
 
 def is_named(descriptor: int, record: Mapping[str, Any]) -> bool:
-    """Whether a record names an open file. One that an older virtune wrote has no time of birth."""
+    """Whether a record names an open file, by its inode and its time of birth in ns. Only where a record has no such
+    time the device must be the same too: it may have another number after each start of the host.
+    """
     found = identity(descriptor)
-    born = record.get("born", found["born"])
-    return found == {"device": record.get("device"), "inode": record.get("inode"), "born": born}
+    known = "device" if record.get("born") is None else "born"
+    return all(found[key] == record.get(key) for key in ("inode", known))
 
 
 def record_at(path: Path) -> dict[str, Any]:

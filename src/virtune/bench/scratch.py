@@ -286,6 +286,7 @@ class Scratch:
         beside = partial.with_name(partial.name + _WITNESS)
         for one in (path, witness, partial, beside):
             if os.path.lexists(one) and not is_proven(one):
+                _require_readable(one)
                 hint = "move it, or `--scratch DIR` puts images elsewhere"
                 raise PreconditionError(f"{one} is in the way; virtune did not create it", hint=hint)
         try:
@@ -293,6 +294,7 @@ class Scratch:
             with self._new(partial.name, 0o644) as file:
                 with self._new(beside.name, 0o644) as note:
                     os.write(note, _testimony(file, note, self.span_bytes))
+                    os.fsync(note)  # the host may fail: no image on the disk without its witness
                 make(partial, file)
                 empty = 0 if path.suffix == ".qcow2" else never_written(partial, size)
                 if empty > size - self.span_bytes:
@@ -390,6 +392,17 @@ class Scratch:
         if read_qcow2(path) is None:
             raise RigError("`qemu-img` reported success and made no qcow2 image", hint=" ".join(command[:1]))
         self._say(StepEnded(what=what))
+
+
+def _require_readable(path: Path) -> None:
+    """Raise RigError where a disk fails, which proves nothing of what lies on it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        os.close(descriptor)
+    except OSError as error:
+        if error.errno == errno.EIO:
+            hint = "the kernel's log (`dmesg`) says what became of its disk"
+            raise RigError(f"cannot read {path}: {(error.strerror or '').lower()}", hint=hint) from None
 
 
 def bytes_to_fill(directory: Path, images: Iterable[tuple[Disk, int]], *, span_bytes: int) -> int:

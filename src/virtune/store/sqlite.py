@@ -5,6 +5,7 @@ import contextlib
 import os
 import shutil
 import sqlite3
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -163,12 +164,25 @@ class SqliteFile:
             if "full" in reason or ("disk I/O" in reason and shutil.disk_usage(place).free < _ROOM_BYTES):
                 hint = "free some room, or use `--store FILE`"
                 return StoreError(f"cannot write to the store {self.path}: no space left on {place}", hint=hint)
+        # of a disk that fails SQLite may say that the file is malformed
+        if ("disk I/O" in reason or "malformed" in reason) and (why := _refusal(place)) is not None:
+            hint = "once it can be written to again, `virtune resume` goes on"
+            return StoreError(f"cannot write to the store {self.path}: {why} in {place}", hint=hint)
         if "readonly" in reason or "unable to open" in reason:
             if self._reading:
                 return ReadOnlyStoreError(f"cannot open the store {self.path}", hint=self.hint)
             said = f"cannot write to the store {self.path}: it or its directory may only be read"
             return ReadOnlyStoreError(said, hint=self.hint)
         return StoreError(f"cannot use the store {self.path}: {reason}", hint=self.hint)
+
+
+def _refusal(place: Path) -> str | None:
+    """Return what a directory's disk says to a new file without a name; None where it takes one."""
+    try:
+        tempfile.TemporaryFile(dir=place).close()
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    return None
 
 
 def _engine(path: Path, how: str) -> sa.Engine:
