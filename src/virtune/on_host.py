@@ -94,7 +94,9 @@ def is_made(place: Path) -> bool:
 
 def has_mounts(place: Path) -> bool:
     """Whether something is mounted in a directory: what that shows is elsewhere, and would be removed there."""
-    above = os.fsencode(os.path.realpath(str(place))).replace(b" ", b"\\040")
+    above = os.fsencode(os.path.realpath(str(place)))
+    for odd in (b"\\", b" ", b"\t", b"\n"):  # as the kernel writes them; the backslash first
+        above = above.replace(odd, b"\\%03o" % odd[0])
     lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
     return any((line.split()[4] + b"/").startswith(above + b"/") for line in lines)
 

@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import shutil
+import subprocess
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -146,6 +147,23 @@ def test_a_directory_that_no_install_made_stays(
     assert (place / "mine").read_text() == "precious"
     assert not (base / "1.0").exists()
     assert (base / on_host.MARK).exists()
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("home", ["plain", "with blank", "DOMAIN\\user", "a\tb\nc", "ünï"])
+def test_what_is_mounted_in_a_version_stays(home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / home))
+    on_host.begin()
+    (precious := tmp_path / "precious").mkdir()
+    (precious / "mine").write_text("all I have")
+    on_host.make(place := on_host.data() / "1.0")
+    (point := place / "deep").mkdir()
+    subprocess.run(["mount", "--bind", precious, point], check=True)
+    on_host.drop(place)
+    assert (point / "mine").read_text() == "all I have"
+    subprocess.run(["umount", "-l", point], check=True)
+    on_host.drop(place)
+    assert not place.exists()
 
 
 @pytest.mark.parametrize("name", ["current", "previous", ".current"])
