@@ -409,7 +409,7 @@ def test_what_virtune_made_is_known_when_its_disk_has_another_number(tmp_path: P
         for disk, point in zip((image, tmp_path / "copy"), points, strict=True):
             point.mkdir()
             subprocess.run(["mount", "-o", "loop", disk, point], check=True)
-            ends.callback(subprocess.run, ["umount", "-l", point], check=True)
+            ends.callback(subprocess.check_call, ["umount", "-l", point])
             if point == points[0]:
                 left_over(point / "virtune-run-7")
                 shutil.copytree(point / "virtune-run-7", point / "saved" / "virtune-run-7")
