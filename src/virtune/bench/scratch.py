@@ -401,7 +401,7 @@ def _require_readable(path: Path) -> None:
         os.close(descriptor)
     except OSError as error:
         if error.errno == errno.EIO:
-            hint = "the kernel's log (`dmesg`) says what became of its disk"
+            hint = "the kernel's log (`dmesg`) says why its disk fails"
             raise RigError(f"cannot read {path}: {(error.strerror or '').lower()}", hint=hint) from None
 
 
