@@ -36,8 +36,19 @@ class SuiteRules:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.seconds[report.nodeid] += report.duration
-        if report.skipped and isinstance(report.longrepr, tuple):
-            self.skips[report.nodeid] = str(report.longrepr[2])
+        self._skipped(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A module may skip itself, and with it all tests in it."""
+        self._skipped(report)
+
+    def _skipped(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        expected = getattr(report, "wasxfail", None)  # to fail is as good as skipped, and so is not to
+        if expected is not None:
+            self.skips[report.nodeid] = f"it is expected to fail {expected}".strip()
+        elif report.skipped:
+            told = report.longrepr
+            self.skips[report.nodeid] = str(told[2] if isinstance(told, tuple) else told)
 
     def broken(self) -> list[str]:
         """Return what breaks the rules of a run that must skip nothing, in sentences."""

@@ -28,14 +28,29 @@ def test_a_skip_is_named_with_its_reason() -> None:
     assert rules.broken() == ["tests/a.py::test_one[x] was skipped: no such disk"]
 
 
+TEST = "def test_one(): "
+WAYS = {
+    "called": TEST + "pytest.skip('no such disk')",
+    "module": "pytest.skip('no such disk', allow_module_level=True)",
+    "import": "pytest.importorskip('no_such_disk')\n" + TEST + "pass",
+    "mark": "@pytest.mark.skipif(True, reason='no such disk')\n" + TEST + "pass",
+    "fixture": "@pytest.fixture\ndef disk(): pytest.skip('no such disk')\ndef test_one(disk): pass",
+    "no case": "@pytest.mark.parametrize('disk', [])\ndef test_one(disk): assert False",
+    "to fail": "@pytest.mark.xfail\n" + TEST + "assert False",
+    "to fail, and does not": "@pytest.mark.xfail\n" + TEST + "pass",
+    "fails as expected": TEST + "pytest.xfail('no such disk')",
+}
+
+
 @pytest.mark.parametrize(("must_skip_nothing", "status"), [("1", 1), ("", 0)])
-def test_a_skip_fails_a_run_that_must_skip_nothing(
-    must_skip_nothing: str, status: int, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("way", WAYS)
+def test_a_skip_of_any_kind_fails_a_run_that_must_skip_nothing(
+    way: str, must_skip_nothing: str, status: int, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("CI", "PYTEST_XDIST_WORKER"):  # a worker leaves the rules to the process that collects its reports
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("VIRTUNE_NO_SKIPS", must_skip_nothing)
-    pytester.makepyfile("import pytest\n\n\ndef test_one():\n    pytest.skip('no such disk')\n")
+    pytester.makepyfile(test_it=f"import pytest\n{WAYS[way]}\n", test_beside=TEST + "pass")
     assert pytester.inline_run(plugins=[SuiteRules()]).ret == status
 
 
