@@ -42,8 +42,7 @@ from virtune import warden
 from virtune.cli import run
 from virtune.flows.live.top import Recorder
 from virtune.model.errors import VirtuneError
-from virtune.model.fleet import FleetHost
-from virtune.model.fleet_task import FleetRun, FleetTask
+from virtune.model.fleet import FleetHost, FleetRun, FleetTask
 from virtune.model.stack import Stack
 from virtune.plan.arms import arm_as_written, check_arms
 from virtune.plan.planfile import read_plan

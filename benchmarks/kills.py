@@ -31,7 +31,7 @@ from random import Random
 from typing import NoReturn
 
 from benchmarks.runs import CALLS, Call, Runs, load_all
-from virtune.model.store_place import StorePlace
+from virtune.model.errors import StorePlace
 
 WARM = 0.9
 """The share of calls that are forked from this process."""

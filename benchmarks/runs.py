@@ -26,7 +26,7 @@ from tests.postgres import Server, server
 
 from benchmarks.fleet_stub import record
 from benchmarks.many import name_of
-from virtune.model.store_place import DatabaseUrl, StorePlace
+from virtune.model.errors import DatabaseUrl, StorePlace
 from virtune.report.json.listing import LIST
 
 ROOT = Path(__file__).parents[1]

@@ -36,6 +36,7 @@ class Alone:
 
     pid: int
     place: Path
+    device: str
 
     def call(self, *words: object) -> list[str]:
         return ["nsenter", f"--mount=/proc/{self.pid}/ns/mnt", "--", *(str(word) for word in words)]
@@ -74,13 +75,15 @@ def alone(tmp_path: Path) -> Iterator[Alone]:
     with subprocess.Popen(words, stdout=subprocess.PIPE) as sleeping:
         assert sleeping.stdout is not None
         sleeping.stdout.readline()
-        found = Alone(sleeping.pid, place)
+        attached = subprocess.run(["losetup", "-f", "--show", image], check=True, capture_output=True, text=True)
+        found = Alone(sleeping.pid, place, attached.stdout.strip())
         try:
-            found.run("mount", "-o", "loop,errors=remount-ro", image, place)
+            found.run("mount", "-o", "errors=remount-ro", found.device, place)
             yield found
             found.run("umount", place)
         finally:
             sleeping.kill()
+            subprocess.run(["losetup", "-d", found.device], check=True)
 
 
 def break_it(how: str, place: Path) -> None:
@@ -120,8 +123,8 @@ def test_a_disk_that_fails_in_mid_run_costs_no_finished_trial(how: str, rig: str
         (alone.seen / "filler").unlink()
     else:
         alone.run("umount", alone.place)
-        alone.run("e2fsck", "-fy", alone.place.with_name("image"), ok=(0, 1))
-        alone.run("mount", "-o", "loop", alone.place.with_name("image"), alone.place)
+        alone.run("e2fsck", "-fy", alone.device, ok=(0, 1))
+        alone.run("mount", alone.device, alone.place)
     before = alone.trials()
     assert 0 < len(before) < ROUNDS
     subprocess.run(alone.virtune("resume", "-q"), check=True, timeout=60)
