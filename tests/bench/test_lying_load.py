@@ -210,6 +210,18 @@ def test_who_echoes_what_was_asked_and_runs_something_else_is_found_out_by_the_f
     assert judged(job, result), f"{option}={lie} shows in nothing"
 
 
+@pytest.mark.parametrize("jobs", [1, 2, 8, 40])
+def test_clones_that_wait_for_a_cpu_at_their_end_are_no_more_clones(jobs: int) -> None:
+    """On a busy host threads ran on for 2 to 40 % of a short load after its last I/O."""
+    job = job_of(f"numjobs={jobs},iodepth=32")
+    result = told(job)
+    (entry,) = result["jobs"]
+    entry["job_runtime"] = round(entry["job_runtime"] * (1 + 0.4 / jobs))
+    assert judged(job, result) == []
+    entry["job_runtime"] = round(entry["job_runtime"] / (1 + 0.4 / jobs) * (jobs + 1) / jobs)
+    assert [one.setting for one in judged(job, result)] == ["load.numjobs"]
+
+
 def test_jobs_that_ran_as_they_were_told_are_believed() -> None:
     chance = Random(2026)
     engines = [one for one in ENGINES if one not in ("nbd", "vsync", "splice")]
