@@ -69,6 +69,10 @@ class Ran:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SuiteRules(), "suite-rules")
+    if "XDG_DATA_HOME" not in os.environ:  # who runs the tests may have studies of their own, of another version
+        place = tempfile.TemporaryDirectory(prefix="virtune-tests-")
+        config.add_cleanup(place.cleanup)
+        os.environ["XDG_DATA_HOME"] = place.name
 
 
 @pytest.hookimpl(wrapper=True)

@@ -96,7 +96,7 @@ FIRES: dict[str, tuple[FioResult, Weight, tuple[str, ...]]] = {
     ),
     "little, impossible": (of_load(depth=4), Weight.INVALID, ("8 I/Os in flight", "only 4")),
     "rate-unmet": (
-        of_load(rate_asked_iops=100_000), Weight.WARNING, ("100k operations", "80.0k were done (80.0 %)"),
+        of_load(rate_asked_iops=100_000), Weight.WARNING, ("100k operations", "80k were done (80.0 %)"),
     ),
     "spread": (of_flow(iops_stddev=20_000), Weight.WARNING, ("25 %", "20,000", "80,000", "60 samples", "below 9 %")),
     "short-run": (of_flow(seconds=2.0), Weight.WARNING, ("2,400,000 I/Os in 2 s",)),
