@@ -2,6 +2,7 @@
 """The journal: an entry is there whole or not at all, is found by its names, and survives what a crash leaves."""
 
 import contextlib
+import itertools
 import os
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from virtune.apply.journal import Entry, Journal, Step
+from virtune.apply.journal import Entry, Journal, Plug, Restart, Step
 from virtune.cli import run
 from virtune.model.domain import SettingChange
 from virtune.model.errors import PreconditionError, UsageError, VirtuneError
@@ -203,3 +204,37 @@ def test_what_was_written_down_is_on_the_disk_when_that_returns(tmp_path: Path) 
             with disk(later, tmp_path / "stepped") as crashed:
                 assert Journal(crashed / "journal").read(entry.id) == journal.read(entry.id)
         assert journal.read(entry.id).found == b"<c/>"
+
+
+def test_plugs_and_a_restart_come_back_as_they_were_written(tmp_path: Path) -> None:
+    """An undo after a crash has nothing else to go by: not one of their words may be lost."""
+    plugs = (Plug(target="vda", old="<disk n='1'/>", new="<disk n='2'/>"), Plug(target="vdb", old="<x/>", new="<y/>"))
+    for number, (healthy, force_off) in enumerate(itertools.product(((), ("agent", "address")), (False, True))):
+        restart = Restart(healthy=healthy, timeout_seconds=12.5, force_off=force_off)
+        entry = Journal(tmp_path).begin(
+            name=f"20260101-00000{number}", uri="u", uuid="i", domain="web", turns=[TURN, TURN], live=[],
+            before=b"<a/>", after=b"<b/>", plugs=plugs, restart=restart,
+        )  # fmt: skip
+        assert Journal(tmp_path).read(entry.id) == entry
+        assert (entry.plugs, entry.restart, entry.turns, entry.live) == (plugs, restart, (TURN, TURN), ())
+
+
+@pytest.mark.parametrize("step", Step)
+def test_only_what_is_committed_or_undone_is_finished_and_only_what_is_undone_is_past(
+    step: Step, tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path)
+    entry = begun(journal)
+    journal.step(entry, step)
+    again = journal.read(entry.id)
+    assert again.steps == (Step.INTENDED, step)
+    assert again.open is (step not in (Step.COMMITTED, Step.UNDONE))
+    assert journal.find(entry.id) == again
+    for name in ("last", "web", "u-web"):
+        if step is Step.UNDONE:
+            with pytest.raises(UsageError, match=f"no change '{name}' in the journal"):
+                journal.find(name)
+        else:
+            assert journal.find(name) == again
+    assert {place.stat().st_mode & 0o777 for place in (tmp_path / entry.id).iterdir()} == {0o600}
+    assert (tmp_path / entry.id).stat().st_mode & 0o077 == 0
