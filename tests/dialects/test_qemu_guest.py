@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtune.dialects.qemu.guest import mapped, mapping_text, switch_method
+from virtune.dialects.qemu.guest import device_commands, mapped, mapping_text, plugged, switch_method
 from virtune.model.errors import PlanError
 from virtune.model.knobs import BY_ID, KNOBS
-from virtune.model.stack import Device, Disk, Stack, mapping_of, with_setting
+from virtune.model.stack import Bus, Cache, Device, Disk, Machine, Stack, mapping_of, with_setting
+from virtune.model.text import Bytes
 from virtune.plan.arms import make_arm
 
 GUEST = Stack(rig="qemu")
@@ -110,3 +111,72 @@ def test_no_text_breaks_a_mapping(text: str) -> None:
         assert mapping_of(text)
     except ValueError as error:
         assert str(error)  # noqa: PT017 - the sentence is what is promised
+
+
+PLACED: dict[tuple[str | None, int], dict[str, object]] = {
+    ("q35", 0): {"bus": "slot0"},
+    ("q35", 1): {"bus": "slot1", "addr": "0.0", "multifunction": True},
+    ("q35", 3): {"bus": "slot1", "addr": "0.2", "multifunction": True},
+    ("pc", 0): {},
+    ("pc", 3): {},
+    (None, 1): {"bus": "slot1", "addr": "0.0", "multifunction": True},
+}
+"""Where a disk is plugged in, by the board and the number of the disk."""
+
+
+def attached(stack: Stack, number: int) -> list[dict[str, object]]:
+    found = device_commands(stack, "node", number)
+    assert {one.execute for one in found} == {"device_add"}
+    return [dict(one.arguments) for one in found]
+
+
+@pytest.mark.parametrize(("board", "number"), PLACED)
+@pytest.mark.parametrize(("cache", "written"), [("writeback", "on"), ("none", "on"), ("directsync", "off"),
+                                                ("writethrough", "off")])  # fmt: skip
+def test_every_bus_is_attached_in_its_place_with_all_it_was_asked_for(
+    board: str | None, number: int, cache: Cache, written: str
+) -> None:
+    place = PLACED[board, number]
+    base = Stack(rig="qemu", machine=Machine(type=board), disk=Disk(cache=cache))
+    own = {"id": f"disk{number}", "drive": "node", "serial": f"disk{number}"}
+    wide = {"logical_block_size": 512, "physical_block_size": 4096}
+    blk = Device(
+        iothread="io1", num_queues=2, queue_size=64, packed=True, event_idx=False,
+        logical_block_size=Bytes(512), physical_block_size=Bytes(4096),
+    )  # fmt: skip
+    assert attached(replace(base, device=blk), number) == [
+        {"driver": "virtio-blk-pci", **own, **place, "write-cache": written, "iothread": "io1", "num-queues": 2,
+         "queue-size": 64, "packed": True, "event_idx": False, **wide},
+    ]  # fmt: skip
+    scsi = Device(bus="virtio-scsi", iothread="io1", scsi_num_queues=4)
+    assert attached(replace(base, device=scsi), number) == [
+        {"driver": "virtio-scsi-pci", "id": f"scsi{number}", **place, "iothread": "io1", "num_queues": 4},
+        {"driver": "scsi-hd", **own, "bus": f"scsi{number}.0", "write-cache": written},
+    ]
+    nvme = Device(bus="nvme", max_ioqpairs=8)
+    assert attached(replace(base, device=nvme), number) == [{"driver": "nvme", **own, **place, "max_ioqpairs": 8}]
+    assert attached(replace(base, device=Device(bus="ahci")), number) == [
+        {"driver": "ich9-ahci", "id": "ahci0"},
+        {"driver": "ide-hd", **own, "bus": "ahci0.0", "write-cache": written},
+    ]
+    assert attached(replace(base, device=Device(bus="ide")), number) == [
+        {"driver": "ide-hd", **own, "bus": "ide.0", "write-cache": written}
+    ]
+
+
+@pytest.mark.parametrize("bus", ["virtio-blk", "virtio-scsi", "nvme"])
+@pytest.mark.parametrize("number", [0, 2])
+def test_what_takes_a_disk_away_is_what_was_plugged_first(bus: Bus, number: int) -> None:
+    """The controller of a SCSI disk goes, and its disk with it; of all others the disk itself."""
+    stack = Stack(rig="qemu", device=Device(bus=bus))
+    assert plugged(stack, number) == (attached(stack, number)[0]["id"],)
+
+
+@pytest.mark.parametrize(("board", "place"), [("q35", {"bus": "slot0"}), ("pc", {})])
+def test_a_passed_device_and_one_without_pci_are_attached_by_themselves(board: str, place: dict[str, str]) -> None:
+    passed = Stack(rig="qemu", machine=Machine(type=board), device=Device(vfio_pci="0000:01:00.0"))
+    assert attached(passed, 0) == [{"driver": "vfio-pci", "id": "disk0", "host": "0000:01:00.0", **place}]
+    mapped_io = Stack(rig="qemu", machine=Machine(type="microvm"))
+    assert attached(mapped_io, 0) == [
+        {"driver": "virtio-blk-device", "id": "disk0", "drive": "node", "serial": "disk0", "write-cache": "on"}
+    ]

@@ -9,7 +9,7 @@ import pytest
 from virtune.dialects import bhyve, vm_bhyve, vmx, xl
 from virtune.dialects.languages import language_of
 from virtune.dialects.nova import NOVA
-from virtune.model.domain import DiskSource, Domain, DomainDisk, SettingChange
+from virtune.model.domain import DiskSource, Domain, DomainDisk, SettingChange, SourceKind
 from virtune.model.errors import PlanError, ReadError
 
 NOVA_TEXT = b"""[DEFAULT]
@@ -75,6 +75,12 @@ disk = [ 'nbd:host,xvda,r', '/srv/b.qcow2,qcow2,hda,rw,discard,direct-io-safe' ]
 disk += [ 'backendtype=phy,no-discard,vdev=sda1,target=/dev/vg/c' ]
 """
 
+NOVA_DISKS: tuple[tuple[str, SourceKind, str | None, str], ...] = (
+    ("file", "file", None, "directsync"),
+    ("block", "block", None, "none"),
+    ("network", "network", "network", "writeback"),
+    ("mount", "dir", None, "none"),
+)
 WHOLE: dict[str, tuple[bytes, Domain]] = {
     "nova": (
         NOVA_TEXT,
@@ -85,10 +91,7 @@ WHOLE: dict[str, tuple[bytes, Domain]] = {
                     target=target, line=7, driver="qemu", cache=cache,
                     source=DiskSource(kind=kind, name=f"all {target} disks", protocol=protocol),
                 )
-                for target, kind, protocol, cache in (
-                    ("file", "file", None, "directsync"), ("block", "block", None, "none"),
-                    ("network", "network", "network", "writeback"), ("mount", "dir", None, "none"),
-                )
+                for target, kind, protocol, cache in NOVA_DISKS
             ),
         ),
     ),
