@@ -7,8 +7,16 @@ import pytest
 from tests.apply.shelf import UUID, WEB, Shelf
 
 from virtune.apply.health import read_sign, wait_until_well
-from virtune.apply.journal import Restart
-from virtune.apply.libvirt import LibvirtDomain, Power, StillRunningError, require_spare
+from virtune.apply.journal import Plug, Restart
+from virtune.apply.libvirt import (
+    LibvirtDomain,
+    Power,
+    StillPluggedError,
+    StillRunningError,
+    exchange,
+    mounted,
+    require_spare,
+)
 from virtune.flows.domains.apply import require_restartable
 from virtune.model.domain import SettingChange
 from virtune.model.errors import PreconditionError, VirtuneError
@@ -137,3 +145,132 @@ def test_a_guest_that_does_not_stay_off_is_not_power_cycled(action: str) -> None
     with pytest.raises(PreconditionError, match=f"its <on_poweroff> is {action}"):
         require_restartable(half, half.dump([UUID])[0], HOW)
     assert shelf.verbs() == half.verbs() == []
+
+
+def patient(looks: int, after: str | None) -> Shelf:
+    """A guest that is as it was, whatever it is asked, for so many looks, and then as said."""
+    shelf = Shelf(live=WEB)
+
+    def seen(words: tuple[str, ...]) -> None:
+        if words[0] == "domstate":
+            before = sum(one[0] == "domstate" for one in shelf.said)
+            shelf.live = WEB if before < looks else after
+
+    shelf.seen = seen
+    return shelf
+
+
+def looks_of(shelf: Shelf) -> int:
+    return sum(words[0] == "domstate" for words in shelf.said)
+
+
+@pytest.mark.parametrize("looks", [0, 1, 2])
+def test_a_guest_that_shuts_down_is_asked_once_and_looked_at_until_it_is_off(looks: int) -> None:
+    shelf = patient(looks, None)
+    Power(shelf, UUID).shut_down(60, force_off=False)
+    assert (shelf.verbs(), looks_of(shelf)) == (["shutdown"], looks + 1)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+@pytest.mark.parametrize("force_off", [False, True])
+def test_only_where_it_may_is_the_plug_of_a_guest_pulled_that_does_not_shut_down(
+    force_off: bool, refused: bool
+) -> None:
+    shelf = patient(1000, None)
+    shelf.refused = {"shutdown"} if refused else set()
+    seconds = 60 if refused else 0.3  # one that refuses is not waited for
+    begun = time.monotonic()
+    if force_off:
+        Power(shelf, UUID).shut_down(seconds, force_off=True)
+    else:
+        says = "libvirt refused `shutdown`" if refused else r"did not shut down within 0.3 s"
+        with pytest.raises(StillRunningError, match=says):
+            Power(shelf, UUID).shut_down(seconds, force_off=False)
+    assert time.monotonic() - begun < 30
+    assert [verb for verb in shelf.verbs() if verb != "shutdown"] == (["destroy"] if force_off else [])
+    assert shelf.verbs()[0] == "shutdown"
+    assert looks_of(shelf) <= 6  # between two looks it rests: libvirt has others to serve
+
+
+@pytest.mark.parametrize("off", [False, True])
+def test_a_plug_that_cannot_be_pulled_is_an_error_only_while_the_guest_runs(off: bool) -> None:
+    shelf = Shelf(live=None if off else WEB, refused={"destroy"})
+    if off:
+        Power(shelf, UUID).pull_the_plug()
+    else:
+        with pytest.raises(VirtuneError, match="libvirt refused `destroy`"):
+            Power(shelf, UUID).pull_the_plug()
+
+
+@pytest.mark.parametrize(("word", "verbs"), [("paused", ["resume"]), ("running", []), ("in shutdown", [])])
+def test_only_a_paused_guest_is_resumed(word: str, verbs: list[str]) -> None:
+    shelf = Shelf(live=WEB, state_word=word)
+    Power(shelf, UUID).resume()
+    assert shelf.verbs() == verbs
+
+
+@pytest.mark.parametrize("looks", [0, 2])
+def test_a_disk_is_attached_again_only_once_the_guest_has_let_go_of_it(looks: int) -> None:
+    shelf = patient(looks, WEB.replace("dev='vdb'", "dev='vdc'"))
+    exchange(shelf, UUID, Plug(target="vdb", old="<disk/>", new="<disk n='2'/>"), 60)
+    assert shelf.verbs() == ["detach-device", "attach-device"]
+    assert [words[1::2] for words in shelf.said if "device" in words[0]] == [(UUID, "--live")] * 2
+    assert looks_of(shelf) == looks + 1
+
+
+def test_a_disk_that_the_guest_keeps_is_not_attached_a_second_time() -> None:
+    shelf = Shelf(live=WEB)
+    with pytest.raises(StillPluggedError, match=r"did not let go of vdb within 0.3 s; it may still do so"):
+        exchange(shelf, UUID, Plug(target="vdb", old="<disk/>", new="<disk/>"), 0.3)
+    assert shelf.verbs() == ["detach-device"]
+    assert looks_of(shelf) <= 4
+
+
+def test_a_guest_s_filesystems_are_told_by_disk() -> None:
+    said = """ Mountpoint   Name   Type   Target
+--------------------------------------
+ /            vda1   ext4   vda
+ /srv         md0    xfs    vdb,vdc
+ /a place     vdb2   ext4   vdb
+ /boot        none
+"""
+    shelf = Shelf(live=WEB, answers={"domfsinfo": said})
+    found = mounted(shelf, UUID)
+    assert {name: found[name] for name in ("vda", "vdb", "vdc")} == {
+        "vda": ("/",), "vdb": ("/srv", "/a place"), "vdc": ("/srv",)
+    }  # fmt: skip
+    assert mounted(Shelf(live=WEB, refused={"domfsinfo"}), UUID) == {}
+
+
+class Talking(Shelf):
+    """A domain with a console on which a guest writes what it is asked for."""
+
+    script = ""
+
+    def command(self, *words: str) -> list[str]:
+        assert words == ("console", UUID)
+        return ["sh", "-c", self.script]
+
+
+@pytest.mark.parametrize(
+    ("script", "says", "resumed"),
+    [
+        ("echo 'Escape character is ^]'; echo 'web login:'; exec sleep 20", None, True),
+        ("echo 'web login:'; echo 'Escape character is ^]'; echo panic; exec sleep 20",
+         r"never showed 'login' \(its console's last line: panic", True),
+        ("echo 'error: no console'", "console could not be opened", False),
+    ],
+    ids=["shown", "not shown since it was opened", "not opened"],
+)  # fmt: skip
+def test_a_guest_s_console_is_open_before_it_runs_and_must_show_its_sign(
+    script: str, says: str | None, resumed: bool
+) -> None:
+    shelf = Talking(live=WEB, state_word="paused")
+    shelf.script = script
+    signs = [read_sign("console:login")]
+    if says is None:
+        wait_until_well(shelf, UUID, signs, Power(shelf, UUID).resume, 15)
+    else:
+        with pytest.raises(VirtuneError, match=says):
+            wait_until_well(shelf, UUID, signs, Power(shelf, UUID).resume, 2)
+    assert shelf.verbs() == (["resume"] if resumed else [])
