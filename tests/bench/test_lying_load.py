@@ -212,7 +212,7 @@ def test_who_echoes_what_was_asked_and_runs_something_else_is_found_out_by_the_f
 
 @pytest.mark.parametrize("jobs", [1, 2, 8, 40])
 def test_clones_that_wait_for_a_cpu_at_their_end_are_no_more_clones(jobs: int) -> None:
-    """On a busy host threads ran on for 2 to 40 % of a short load after its last I/O."""
+    """On a busy host a thread was seen to run on for 2 % of a load after its last I/O; up to 40 % is believed."""
     job = job_of(f"numjobs={jobs},iodepth=32")
     result = told(job)
     (entry,) = result["jobs"]

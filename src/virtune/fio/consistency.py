@@ -228,7 +228,7 @@ def _of_time(load: LoadResult, options: Mapping[str, str], jobs: int, spent: flo
     least = asked * 0.95 - 0.02
     slowest = max((kind.max_ns or 0.0 for kind in (*_latencies(load), load.sync) if kind is not None), default=0.0)
     most = asked * 1.1 + 0.5 + 2 * slowest / 1e9
-    # a clone that waits for a CPU at its end runs on after its last I/O, but not for half of the run
+    # a clone that waits for a CPU at its end runs on after its last I/O; one clone more would add a whole run
     together = max(jobs * (ran * 1.01 + 0.002), (jobs + 0.5) * ran)
     idle = any(name.startswith(("rate", "thinktime", "fsync", "fdatasync", "end_fsync")) for name in options)
     if ran < least or (ran > most and not idle):
