@@ -49,7 +49,7 @@ fast: ready  ## The tests that start no fio and no QEMU
 
 lock: ready  ## Renew the locked requirements
 	$(VENV)/uv -q pip compile --universal --generate-hashes --no-header --no-annotate --python-version 3.11 --group dev pyproject.toml -o requirements/dev.txt
-	$(VENV)/uv -q pip compile --universal --generate-hashes --no-header --no-annotate --python-version 3.11 --group build --group report --group serve --group top --group postgres pyproject.toml -o requirements/run.txt
+	$(VENV)/uv -q pip compile --universal --generate-hashes --no-header --no-annotate --python-version 3.11 --group build --group measure --group report --group serve --group postgres pyproject.toml -o requirements/run.txt
 
 docs: ready  ## Write the generated reference pages again
 	$(VENV)/python -m tools.reference

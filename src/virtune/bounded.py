@@ -59,6 +59,9 @@ def read_bounded(path: Path, most_bytes: int, *, from_end: bool = False) -> byte
         return file.read(min(most_bytes, status.st_size + 1))
 
 
+_RUN_DIGITS = 5
+"""The number of a run has fewer."""
+
 _WRITER_SECONDS = 5.0
 """How long to wait for a FIFO's writer: a shell opens `<(...)` at about the time it starts us."""
 
@@ -95,3 +98,12 @@ def _all(descriptor: int, limit: int, wait: float | None) -> bytes:
                 raise TimeoutError(errno.ETIMEDOUT, "it is a FIFO, and no program writes to it")
             time.sleep(_TICK_SECONDS)
     return bytes(content)
+
+
+def file_and_run(path: Path) -> tuple[Path, int | None]:
+    """Tell a file (`results.json`) from one of its runs (`results.json:2`): its path, and the number of the run."""
+    name, _, number = path.name.rpartition(":")
+    named = path.with_name(name) if name else path
+    if number.isdecimal() and len(number) < _RUN_DIGITS and not path.exists() and named.is_file():
+        return named, int(number)
+    return path, None

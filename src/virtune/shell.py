@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one module that starts processes: argv only, never a shell, every wait with a deadline; and the package that
-brings each program.
+brings each program and each Python module.
 
 Commands that end by themselves go through `run`. Processes that must not outlive virtune (fio, qemu-storage-daemon)
 are started by a `Warden`: it marks every child's environment with the run's id, and a small guard process outside our
@@ -10,6 +10,7 @@ session ends all processes with the mark when virtune is gone, even if it was ki
 import codecs
 import contextlib
 import os
+import re
 import secrets
 import select
 import selectors
@@ -45,6 +46,43 @@ PACKAGES: Mapping[str, str] = {
     "ansible-inventory": "ansible-core",
 }
 """The Debian or Ubuntu package of each program."""
+
+
+EXTRAS = {
+    "numpy": "measure", "optuna": "measure", "scipy": "measure", "sqlalchemy": "measure",
+    "jinja2": "report", "markupsafe": "report", "vl_convert": "report",
+    "prometheus_client": "serve", "starlette": "serve", "uvicorn": "serve",
+    "psycopg": "postgres", "pyarrow": "parquet",
+}  # fmt: skip
+"""The modules that a small installation lacks, and the extra that brings each."""
+
+
+def extra(name: str) -> str:
+    """Return what installs an optional part: the packages that it needs and this Python lacks, by their own names,
+    since of an index nothing named virtune is asked.
+    """
+    import importlib.metadata
+
+    ours = [
+        one.partition(";")[0].strip() for one in importlib.metadata.requires("virtune") or () if f"'{name}'" in one
+    ]
+    names = [one if "<" in one else re.split("[>=]", one)[0] for one in ours if not _installed(one)]
+    return f"`pip install {' '.join(map(shlex.quote, names))}`"
+
+
+def _installed(requirement: str) -> bool:
+    import importlib.metadata
+
+    return any(importlib.metadata.distributions(name=re.split(r"[^\w.-]", requirement)[0]))
+
+
+def missing_module(error: ImportError) -> MissingToolError | None:
+    """Return what to say of a library that is not installed; None where it is no optional one."""
+    module = (error.name or "").partition(".")[0]
+    if module not in EXTRAS:
+        return None
+    what = f"the Python package {module.replace('_', '-')} is not installed, and this needs it"
+    return MissingToolError(what, hint=extra(EXTRAS[module]))
 
 
 GENERATOR = "virtune-load"

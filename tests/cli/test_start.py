@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each call of virtune costs besides its work: counted, since times depend on the machine."""
 
+import re
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+from virtune.shell import EXTRAS
 
 _COUNTED = """
 import atexit, gc, sys
@@ -24,3 +30,60 @@ def test_python_hardly_looks_for_cycles_where_there_are_none() -> None:
     collections, left_alone = map(int, done.stdout.split())
     assert collections < 20, "it looks for cycles as it starts"
     assert left_alone > 10_000, "it looks for cycles in all that there is as it ends"
+
+
+_SMALL = """
+import sys
+from virtune.shell import EXTRAS
+class Lacks:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in EXTRAS:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Lacks())
+from virtune.cli import main
+for words in sys.argv[1:]:
+    sys.argv = ["virtune", *words.split()]
+    try:
+        code = main()
+    except SystemExit as end:
+        code = end.code
+    print("=>", words, "=>", code or 0)
+"""
+
+_EXAMPLES = "docs/guide/examples"
+
+
+def _small(*commands: str) -> tuple[dict[str, int], str]:
+    """Run commands in a Python that has nothing of the extras; the exit code of each, and what stderr has."""
+    done = subprocess.run([sys.executable, "-c", _SMALL, *commands], capture_output=True, text=True, timeout=120)
+    ended = [line.split(" => ") for line in done.stdout.splitlines() if line.startswith("=> ")]
+    return {words.removeprefix("=> "): int(code) for words, code in ended}, done.stderr
+
+
+def test_what_reads_and_watches_needs_no_extra(tmp_path: Path) -> None:
+    commands = {
+        f"audit {_EXAMPLES}/web1.xml": 4, f"audit {_EXAMPLES}/web1.xml --json --here": 4,
+        f"advise {_EXAMPLES}/web1.xml": 0, f"explain {_EXAMPLES}/before/run-1.json": 0,
+        f"explain {_EXAMPLES}/before/run-1.json --json": 0, "probe --json": 0, "knobs --json": 0,
+        f"top --once --qmp {tmp_path}/none": 3, f"diagnose --qmp {tmp_path}/none": 3, "clean": 0, "fleet --help": 0,
+    }  # fmt: skip
+    ended, said = _small(*commands)
+    assert ended == commands
+    assert "is not installed, and this needs it" not in said
+
+
+def test_what_needs_an_extra_says_how_to_get_it() -> None:
+    commands = ("list", "compare a b", "measure", "report", "serve", "export", "check", "tune --vary disk.aio")
+    ended, said = _small(*commands)
+    assert ended == dict.fromkeys(commands, 3)
+    assert said.count("is not installed, and this needs it") == said.count("hint: `pip install") == len(commands)
+
+
+def test_the_table_of_extras_is_the_projects() -> None:
+    brings = tomllib.loads(Path("pyproject.toml").read_text())["project"]["optional-dependencies"]
+    packages = packages_distributions()
+    named = {(EXTRAS[module], one) for module in EXTRAS for one in packages[module] if module != "markupsafe"}
+    asked = {(name, re.split(r"[^\w.-]", one)[0]) for name, needs in brings.items() for one in needs}
+    assert {(name, one.lower().replace("_", "-")) for name, one in named} == {
+        (name, one.lower()) for name, one in asked if one != "virtune"
+    }

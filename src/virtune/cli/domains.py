@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from virtune.flows.domains.advise import Advice, Wish
     from virtune.flows.domains.apply import Applied, Back, Means
     from virtune.flows.domains.domains import FoundDomain
+    from virtune.flows.stored.earlier_studies import Past
     from virtune.virsh import Virsh
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -149,10 +150,9 @@ def audit(*, fail_on: str, ignore: tuple[str, ...], html: Path | None, store: St
     vms = Vms.of(asked)
     found = vms.read(nothing="nothing to audit", hint="name files or folders of domain XML")
     from virtune.flows.domains.advise import audit_all
-    from virtune.flows.stored.earlier_studies import Past
     from virtune.report.pages.audit import SHOWN_IN_FULL
 
-    past, each = Past(store) if vms.here or vms.connect else None, form in ("as_json", "as_sarif")
+    past, each = _past(store) if vms.here or vms.connect else None, form in ("as_json", "as_sarif")
     diffs = sys.maxsize if each else 0 if form == "brief" else SHOWN_IN_FULL
     results = list(audit_all(found, diffs=diffs, each=each, ignored=ignore, past=past))
     audited = [one for one in results if isinstance(one, Audited)]
@@ -165,6 +165,15 @@ def audit(*, fail_on: str, ignore: tuple[str, ...], html: Path | None, store: St
         click.echo(f"page: {html}", err=True)
     click.echo(_audit_text(form, audited, unread, [one for one in results if isinstance(one, PassedOver)]))
     return exit_code(audited, fail_on, unread=bool(unread))
+
+
+def _past(store: StorePlace) -> "Past | None":
+    """Return the kept studies, or None without any, so that an audit needs no database's library."""
+    if not store.exists():
+        return None
+    from virtune.flows.stored.earlier_studies import Past
+
+    return Past(store)
 
 
 def exit_code(audited: Sequence[Audited], fail_on: str, *, unread: bool) -> int:

@@ -12,11 +12,10 @@ import click
 from virtune.analyse.trial.explain import beside
 from virtune.analyse.trial.explain import explain as said_of
 from virtune.analyse.trial.measure import measurement_of, phases_of
-from virtune.bounded import read_up_to
+from virtune.bounded import file_and_run, read_up_to
 from virtune.cli.common.options import json_option, store_option
 from virtune.cli.common.output import put
 from virtune.fio.results import LIMIT, read_runs, refuse_length, run_of, text_of
-from virtune.flows.stored.import_results import file_and_run
 from virtune.model.errors import ReadError, StorePlace, UsageError
 from virtune.model.measurement import FioResult
 from virtune.model.remark import Remark

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from virtune.cli.common.options import require_store, store_option
-from virtune.model.errors import MissingToolError, PreconditionError, StorePlace, extra
+from virtune.model.errors import PreconditionError, StorePlace
 
 HOST = "127.0.0.1"
 """Other machines have no access."""
@@ -49,10 +49,7 @@ def serve(port: int, token_file: Path | None, store: StorePlace) -> None:
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     for name in _LIBRARIES:
         if importlib.util.find_spec(name) is None:
-            raise MissingToolError(
-                f"the Python package {name} is not installed, and the local page needs it",
-                hint=extra("serve"),
-            )
+            raise ModuleNotFoundError(name=name)
     import uvicorn
 
     from virtune.web.app import application

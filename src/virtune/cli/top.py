@@ -2,7 +2,6 @@
 """`virtune top`: the disks of this host's running VMs, sample after sample."""
 
 import contextlib
-import importlib.util
 import itertools
 import json
 import sys
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from virtune.cli.common.options import SecondsType, json_option
-from virtune.model.errors import MissingToolError, PreconditionError, UsageError, extra
+from virtune.model.errors import PreconditionError, UsageError
 
 if TYPE_CHECKING:
     from virtune.flows.live.top import Recorder, Recording, Watch
@@ -142,7 +141,6 @@ def _frames(taken: "Iterable[LiveSample]") -> "Iterator[TopFrame]":
 
 def _watch_live(watch: "Watch", recorder: "Recorder | None", interval: float) -> None:
     """Show the screen until it is left."""
-    _require_textual()
     from virtune.tui.app import TopApp
     from virtune.tui.session import TopSession
 
@@ -157,7 +155,6 @@ def _watch_live(watch: "Watch", recorder: "Recorder | None", interval: float) ->
 
 def _show_recorded(samples: "Recording", interval: float) -> None:
     """Show a recording on the screen, at its first interval."""
-    _require_textual()
     from virtune.tui.app import TopApp
     from virtune.tui.session import TopSession
 
@@ -180,14 +177,6 @@ def _on_terminal() -> bool:
 def _plain() -> bool:
     """Whether the terminal has no more than ASCII."""
     return "utf" not in (sys.stdout.encoding or "").lower()
-
-
-def _require_textual() -> None:
-    if importlib.util.find_spec("textual") is None:
-        raise MissingToolError(
-            "the Python package textual is not installed, and the screen needs it",
-            hint=f"{extra('top')}; `--once` and `--csv` do without",
-        )
 
 
 def _replay(path: Path, *, once: bool, as_json: bool, as_csv: bool, interval: float) -> None:

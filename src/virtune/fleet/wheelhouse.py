@@ -102,9 +102,9 @@ def own_wheel() -> tuple[str, bytes]:
 
 
 def needed() -> Sequence[str]:
-    """Return what virtune needs on a host: without the extras, which draw pictures and serve pages."""
+    """Return what virtune needs on a host: what measures and judges, without what draws pictures and serves pages."""
     every = importlib.metadata.requires("virtune") or []
-    return [one for one in every if "extra ==" not in one]
+    return [one.partition(";")[0].strip() for one in every if "extra ==" not in one or "'measure'" in one]
 
 
 def _modules(package: Path) -> Iterator[tuple[str, bytes]]:

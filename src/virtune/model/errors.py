@@ -99,13 +99,6 @@ class MissingToolError(PreconditionError):
     """A program that is needed is not installed."""
 
 
-def extra(name: str) -> str:
-    """Return what installs an optional part. Nothing of this name is published, so an index is never asked for it:
-    what it has by that name would be somebody else's.
-    """
-    return f"`pip install '.[{name}]'` in virtune's checkout"
-
-
 class RefusedTargetError(PreconditionError):
     """The target is not virtune's to write to, or cannot be measured honestly."""
 

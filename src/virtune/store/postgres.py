@@ -16,7 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, insert
 
-from virtune.model.errors import DatabaseUrl, MissingToolError, ReadOnlyStoreError, StoreError, extra
+from virtune.model.errors import DatabaseUrl, ReadOnlyStoreError, StoreError
 from virtune.model.metric import METRICS
 from virtune.store.schema import DISTRIBUTIONS, METADATA, indexes_for
 from virtune.store.schema import VIEWS as SQLITE_VIEWS
@@ -268,13 +268,8 @@ def _number(name: str) -> int:
 
 
 def _engine(url: DatabaseUrl) -> sa.Engine:
-    try:
-        import psycopg
-    except ImportError:
-        raise MissingToolError(
-            "the Python package psycopg is not installed, and a store in PostgreSQL needs it",
-            hint=extra("postgres"),
-        ) from None
+    import psycopg
+
     waits = {} if "connect_timeout=" in url.text else {"connect_timeout": _CONNECT_SECONDS}
     name = {} if "application_name=" in url.text else {"application_name": "virtune"}
 

@@ -183,14 +183,24 @@ def failure_of(error: BaseException) -> Failure | None:
             return Failure(*_LIMITS[errno.ENOMEM], 1)
         case RuntimeError() if "start new thread" in str(error):
             return Failure(*_LIMITS[errno.EAGAIN], 1)
-        case ImportError() if _NO_MEMORY.search(_with_causes(error)):
-            return Failure(*_LIMITS[errno.ENOMEM], 1)
+        case ImportError() if (reason := _not_loaded(error)) is not None:
+            return reason
         case RecursionError():
             return Failure("the input is nested too deeply to be read", None, 1)
     if type(error).__name__ == "SchemaError" and _INTERRUPTED.search(str(error)):
         return failure_of(KeyboardInterrupt())
     said = " ".join(str(error).split())
     return Failure(f"internal error: {type(error).__name__}{said and ': '}{printable(said)[:300]}", _REPORT, 1)
+
+
+def _not_loaded(error: ImportError) -> Failure | None:
+    """Report a module for which there was no memory, or a library that a small installation lacks."""
+    from virtune.shell import missing_module
+
+    if _NO_MEMORY.search(_with_causes(error)):
+        return Failure(*_LIMITS[errno.ENOMEM], 1)
+    missing = missing_module(error)
+    return failure_of(missing) if missing else None
 
 
 def _of_system(error: OSError) -> Failure:

@@ -17,7 +17,6 @@ from virtune.fio.options import ENGINE_OPTIONS, IN_FILES, SHAPING
 from virtune.flows.reports.render import record_document
 from virtune.flows.stored.import_bundle import entry, put_rows
 from virtune.flows.stored.show import by_todays_method
-from virtune.model.errors import MissingToolError, extra
 from virtune.model.evidence import Capture, InForce, StudyRecord, TrialRecord
 from virtune.model.knob import Choice
 from virtune.model.knobs import KNOBS
@@ -123,17 +122,10 @@ def _csv(record: StudyRecord) -> str:
 def measurements_parquet(store: Store, study: str) -> bytes:
     """Return the same rows as a Parquet file, with types instead of texts: whole numbers, times in UTC, `counts` as a
     truth value, names as they are.
-
-    Raises MissingToolError without pyarrow.
     """
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise MissingToolError(
-            "the Python package pyarrow is not installed, and Parquet files need it",
-            hint=f"{extra('parquet')}; `--csv` needs nothing",
-        ) from None
+    import pyarrow
+    from pyarrow import parquet
+
     record = by_todays_method(store, study)
     columns = list(zip(*_values(record), strict=True)) or [()] * len(COLUMNS)
     named = dict(zip(COLUMNS, map(list, columns), strict=True))

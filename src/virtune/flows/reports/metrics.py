@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from virtune import __version__
 from virtune.flows.run.check import fitness
 from virtune.flows.stored.show import current
-from virtune.model.errors import MissingToolError, StoreError, extra
+from virtune.model.errors import StoreError
 from virtune.model.evidence import Listed
 from virtune.model.measurement import METHOD
 from virtune.model.result import Fitness, Result
@@ -90,14 +90,9 @@ def exposition(store: Store, accept: str = "", derived: Derived | None = None) -
 
     `derived` is kept from scrape to scrape by a caller that answers many.
     """
-    try:
-        from prometheus_client import CollectorRegistry
-        from prometheus_client.exposition import choose_encoder
-    except ImportError:
-        raise MissingToolError(
-            "the Python package prometheus-client is not installed, and metrics need it",
-            hint=extra("serve"),
-        ) from None
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.exposition import choose_encoder
+
     registry = CollectorRegistry()
     registry.register(_Collected(store, derived or Derived()))
     encode, kind = choose_encoder(accept)

@@ -23,7 +23,7 @@ from virtune.analyse.study.summarise import summarise
 from virtune.analyse.study.thresholds import looked_back
 from virtune.analyse.trial.usage import operation_times
 from virtune.flows.stored.show import by_todays_method
-from virtune.model.errors import MissingToolError, PreconditionError, UsageError, extra
+from virtune.model.errors import PreconditionError, UsageError
 from virtune.model.evidence import EACH_OPERATION, StudyRecord, TrialRecord
 from virtune.model.published import PublishedFigure, PublishedStudy, ServiceLevel
 from virtune.model.remark import PERIODIC
@@ -233,11 +233,9 @@ def page_text(result: Result, record: StudyRecord) -> str:
 
 def page_html(page: ReportPage, *, home: str = "", interactive: bool = False) -> str:
     """Return a page as HTML; `home` is where a link leads back to; with `interactive` its pictures are live."""
-    try:
-        from jinja2 import Environment, StrictUndefined
-        from markupsafe import Markup
-    except ImportError:
-        raise _missing("jinja2") from None
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
     # our own charts of our own specifications: the only text that is not escaped
     figures = [(chart, Markup(svg)) for chart, svg in zip(page.charts, svgs(page.charts), strict=True)]  # noqa: S704
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_shown).from_string(
@@ -281,21 +279,19 @@ def pngs(made: Sequence[Chart]) -> Iterator[bytes]:
 
 
 def require_libraries() -> None:
-    """Raise PreconditionError before a study whose page could not be drawn."""
-    for module, name in (("jinja2", "jinja2"), ("vl_convert", "vl-convert-python")):
-        if importlib.util.find_spec(module) is None:
-            raise _missing(name)
+    """Raise ModuleNotFoundError or PreconditionError before a study whose page could not be drawn."""
+    for name in ("jinja2", "vl_convert"):
+        if importlib.util.find_spec(name) is None:
+            raise ModuleNotFoundError(name=name)
     _require_address_space()
 
 
 def _drawing() -> ModuleType:
-    """Return the library that draws. Raises PreconditionError where it is missing or could not start."""
+    """Return the library that draws. Raises PreconditionError where it could not start."""
     _require_address_space()
     _require_threads()
-    try:
-        import vl_convert
-    except ImportError:
-        raise _missing("vl-convert-python") from None
+    import vl_convert
+
     return vl_convert
 
 
@@ -340,10 +336,3 @@ def _require_threads() -> None:
         ended.set()
         for thread in tried:
             thread.join()
-
-
-def _missing(name: str) -> MissingToolError:
-    return MissingToolError(
-        f"the Python package {name} is not installed, and reports need it",
-        hint=f"{extra('report')}; `virtune show` needs neither",
-    )

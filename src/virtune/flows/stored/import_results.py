@@ -20,7 +20,7 @@ from typing import Any
 from virtune.analyse.study.verdicts import pairs_of
 from virtune.analyse.trial.derive import derive
 from virtune.analyse.trial.imported import Part, Shape, differing, parts_of, shape_of, slug_of, workload_of
-from virtune.bounded import read_up_to
+from virtune.bounded import file_and_run, read_up_to
 from virtune.fio.results import LIMIT, read_runs, refuse_length, run_of, text_of
 from virtune.flows.stored.show import current, study_id
 from virtune.model.errors import LoadError, ReadError, StorePlace, UsageError
@@ -49,7 +49,6 @@ _NAMED_MAX = 5
 """The most files without a result that are named of a folder."""
 
 _LONGEST_ARM = 64
-_LONGEST_NUMBER = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,15 +101,6 @@ def _names(paths: Sequence[Path]) -> list[str]:
         if len(set(names)) == len(names):
             return names
     raise UsageError("the same file is given twice", hint="a run is not a repeat of itself")
-
-
-def file_and_run(path: Path) -> tuple[Path, int | None]:
-    """Tell a file (`results.json`) from one of its runs (`results.json:2`): its path, and the number of the run."""
-    name, _, number = path.name.rpartition(":")
-    named = path.with_name(name) if name else path
-    if number.isdecimal() and len(number) < _LONGEST_NUMBER and not path.exists() and named.is_file():
-        return named, int(number)
-    return path, None
 
 
 def _results(path: Path, arm: str, say: Callable[[str], None]) -> Iterator[FoundResult]:
