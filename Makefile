@@ -4,14 +4,14 @@ ALONE := tests/bench tests/flows tests/truth  # where tests marked `alone` lie: 
 
 unexport PYTHONDONTWRITEBYTECODE  # where bytecode is not kept, every worker compiles all that it imports
 
-.PHONY: help ready demo test test-long check style types contracts together load fast lock docs site clean
+.PHONY: help ready demo test test-long check style types contracts together load fast lock docs release site clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
 
 demo:  ## Install what is needed, then compare threads, native, io_uring and a VM with this host's disk
 	@tools/setup run
-	@tools/demo
+	@$(VENV)/virtune-demo
 
 ready:
 	@tools/setup dev
@@ -53,6 +53,9 @@ lock: ready  ## Renew the locked requirements
 
 docs: ready  ## Write the generated reference pages again
 	$(VENV)/python -m tools.reference
+
+release: ready  ## Build the source archive and the wheel of HEAD twice, compare them, and write checksums and bills of materials
+	$(VENV)/python -m tools.release dist
 
 site: ready  ## Build the guide and the reference as a site, into site/
 	$(VENV)/zensical build --strict

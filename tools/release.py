@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build what is released: the source archive, the wheel, bills of materials, checksums. `make release` calls it.
+
+    python -m tools.release [DIRECTORY]
+
+Builds HEAD, not the working tree, twice in two places, and ends with an error where the two differ: then something
+of this machine came into them.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+BILLS = "cyclonedx-bom>=7,<8"
+"""The program that writes down the locked Python packages; it runs in an environment of its own."""
+
+
+def main() -> None:
+    """Build into DIRECTORY (`dist`), which keeps what has other names."""
+    place = Path(sys.argv[1] if len(sys.argv) > 1 else "dist").resolve()
+    place.mkdir(parents=True, exist_ok=True)
+    first, second = _built(), _built()
+    if first != second:
+        differ = sorted(name for name in first | second if first.get(name) != second.get(name))
+        sys.exit(f"error: two builds of one commit differ: {', '.join(differ)}")
+    wheel = next(name for name in first if name.endswith(".whl"))
+    for name, content in first.items():
+        (place / name).write_bytes(content)
+    stem = wheel.partition("-py3")[0]
+    bill = place / f"{stem}.python.cdx.json"
+    words = ["--output-reproducible", "--of", "JSON", "-o", str(bill), "requirements/run.txt"]
+    _run([str(Path(sys.executable).parent / "uvx"), "-q", "--from", BILLS, "cyclonedx-py", "requirements", *words])
+    with zipfile.ZipFile(place / wheel) as packed:
+        crates = next(name for name in packed.namelist() if name.endswith(".cdx.json"))
+        (place / f"{stem}.crates.cdx.json").write_bytes(packed.read(crates))
+    named = sorted([*first, bill.name, f"{stem}.crates.cdx.json"])
+    sums = [f"{hashlib.sha256((place / name).read_bytes()).hexdigest()}  {name}\n" for name in named]
+    (place / "SHA256SUMS").write_text("".join(sums))
+    sys.stdout.write("".join(sums))
+
+
+def _built() -> dict[str, bytes]:
+    """Build HEAD in a directory of its own; the content of each file by its name."""
+    when = _run(["git", "log", "-1", "--format=%ct"]).decode().strip()
+    with tempfile.TemporaryDirectory(prefix="virtune-release-", dir="/var/tmp") as named:
+        sources, out = Path(named) / "sources", Path(named) / "out"
+        sources.mkdir()
+        subprocess.run(["tar", "-x", "-C", str(sources)], input=_run(["git", "archive", "HEAD"]), check=True)
+        environment = os.environ | {"SOURCE_DATE_EPOCH": when, "VIRTUNE_PROGRAMS": "required"}
+        build = [sys.executable, "-m", "hatchling", "build", "-d", str(out), "-t", "sdist", "-t", "wheel"]
+        subprocess.run(build, cwd=sources, env=environment, check=True, stdout=sys.stderr)
+        return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
+
+
+def _run(command: list[str]) -> bytes:
+    return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
+
+
+if __name__ == "__main__":
+    main()
