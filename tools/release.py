@@ -34,7 +34,19 @@ def main() -> None:
     stem = wheel.partition("-py3")[0]
     bill = place / f"{stem}.python.cdx.json"
     words = ["--output-reproducible", "--of", "JSON", "-o", str(bill), "requirements/run.txt"]
-    _run([str(Path(sys.executable).parent / "uvx"), "-q", "--from", BILLS, "cyclonedx-py", "requirements", *words])
+    _run(
+        [
+            str(Path(sys.executable).parent / "uv"),
+            "tool",
+            "run",
+            "-q",
+            "--from",
+            BILLS,
+            "cyclonedx-py",
+            "requirements",
+            *words,
+        ]
+    )
     with zipfile.ZipFile(place / wheel) as packed:
         crates = next(name for name in packed.namelist() if name.endswith(".cdx.json"))
         (place / f"{stem}.crates.cdx.json").write_bytes(packed.read(crates))
