@@ -17,6 +17,9 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+_TEXTS = ("LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE")
+"""How the names of files with a licence begin."""
+
 PACKAGES = ("virtune-load", "virtune-guest")
 
 
@@ -124,13 +127,12 @@ def _licences(crates: Sequence[Mapping[str, Any]]) -> str:
     """Return the licence texts of the crates of others, each text once, above it the crates that carry it."""
     carried: dict[str, list[str]] = {}
     for one in crates:
+        if not one["source"]:
+            continue
         place = Path(one["manifest_path"]).parent
-        for file in sorted(place.glob("*")) if one["source"] else ():
-            if file.is_file() and file.name.upper().startswith(
-                ("LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE")
-            ):
-                carried.setdefault(file.read_text(errors="replace").strip(), []).append(
-                    f"{one['name']} {one['version']}"
-                )
+        files = [file for file in sorted(place.glob("*")) if file.is_file() and file.name.upper().startswith(_TEXTS)]
+        bare = f"{one['license']}, by {', '.join(one['authors']) or one['repository']}; its archive has no text of it"
+        for text in [file.read_text(errors="replace").strip() for file in files] or [bare]:
+            carried.setdefault(text, []).append(f"{one['name']} {one['version']}")
     rule = "\n" + "=" * 80 + "\n"
     return rule.join(f"{', '.join(names)}\n\n{text}\n" for text, names in carried.items())
