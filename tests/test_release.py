@@ -30,9 +30,7 @@ def test_the_bill_names_the_crates_that_are_linked_in_and_each_has_its_licence()
             assert f"{one['name']} {one['version']}" in texts, one["name"]
 
 
-@pytest.mark.long(
-    always="`tools/setup` links the same programs, the bill is read above; a build takes a minute of CPU"
-)
+@pytest.mark.long(always="the bill is read above, and setup links the same programs; a build takes a minute")
 def test_a_wheel_carries_the_generator_the_guest_and_the_demo(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path / "out"), "-t", "wheel"]
     subprocess.run(build, check=True, capture_output=True, env=os.environ | {"VIRTUNE_PROGRAMS": "required"})

@@ -20,20 +20,20 @@ _VM = ("--arm", "vm:rig=qemu,guest.system=bare,device.iothread=io1,disk.aio=nati
 """A VM that is nothing but the load, loaded by the same program."""
 
 
-def main() -> None:
+def main() -> int:
     """Compare, then write the report with its pictures: a file that needs no network and no script."""
     prepare(debug=False)
     vm, why = _vm()
     sys.stderr.write(f"{why}\n")
     if sys.argv[1:] == ["--vm"]:
-        sys.exit(0 if vm else 1)
+        return 0 if vm else 1
     rig = _rig()
     arms = [f"qemu-{aio}:rig={rig},disk.aio={aio}" for aio in ("threads", "native", "io_uring")]
     words = [word for arm in ("host-file:rig=metal", *arms) for word in ("--arm", arm)]
     words += [*vm, "--baseline", "host-file", "--workload", "randread-4k", "--budget", "150s", "--seconds", "2s"]
     os.sync()  # what an installation wrote is not to be written while we measure
     code = run(["compare", *words, "--report", "virtune-report.txt", *sys.argv[1:]])
-    sys.exit(code or run(["report", "last", "-o", _PAGE]))
+    return code or run(["report", "last", "-o", _PAGE])
 
 
 def _rig() -> str:

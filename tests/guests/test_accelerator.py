@@ -123,7 +123,7 @@ def test_the_demo_has_a_vm_where_kvm_runs_one_and_a_sentence_elsewhere(tmp_path:
     def demo(script: str) -> tuple[int, str]:
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
-        asked = [sys.executable, "-c", "from virtune.demo import main; main()", "--vm"]
+        asked = [sys.executable, "-c", "from virtune.demo import main; raise SystemExit(main())", "--vm"]
         ran = subprocess.run(asked, env=env, capture_output=True, text=True, timeout=90)
         return ran.returncode, (ran.stdout + ran.stderr).strip()
 
