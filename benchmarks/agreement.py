@@ -31,8 +31,9 @@ from virtune.analyse.trial.counters import Timed, boundaries_of
 from virtune.analyse.trial.derive import derive, used_by
 from virtune.model.errors import VirtuneError
 from virtune.model.evidence import RINGS
-from virtune.model.live import DEVIATION, Boundary
+from virtune.model.live import DEVIATION
 from virtune.model.measurement import Measurement
+from virtune.model.metric import Boundary
 from virtune.model.stack import Stack
 from virtune.store.store import Store
 

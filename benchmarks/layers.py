@@ -40,7 +40,7 @@ from virtune.flows.run.study import new_study, prepared
 from virtune.flows.run.trial import run_trial
 from virtune.model.bottleneck import Cause, Diagnosis
 from virtune.model.evidence import TrialRecord
-from virtune.model.live import Boundary
+from virtune.model.metric import Boundary
 from virtune.model.study import Study, StudyKind
 from virtune.plan.arms import base_stack, make_arm
 from virtune.store.store import Store

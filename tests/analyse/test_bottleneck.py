@@ -16,8 +16,9 @@ from virtune.analyse.trial.derive import derive
 from virtune.fio.workloads import parse_workload
 from virtune.model.bottleneck import CAUSE_WORDS, Bottleneck, Cause, DataPath, limit_text
 from virtune.model.counters import ThreadCost
-from virtune.model.live import BELOW, BOUNDARIES, Boundary, Layers, Operation
+from virtune.model.live import BELOW, Layers, Operation
 from virtune.model.measurement import Measurement
+from virtune.model.metric import BOUNDARIES, Boundary
 from virtune.model.stack import Stack
 from virtune.model.text import Bytes
 

@@ -12,7 +12,8 @@ from virtune.analyse.layers.path import LivePath, live_path, live_paths
 from virtune.analyse.layers.stations import MOST, RESTING, SEVERAL, SLOW_NS
 from virtune.model.bottleneck import Cause
 from virtune.model.counters import DiskUse, PressureUse, RoleUse, ThreadUse, Use
-from virtune.model.live import Boundary, DiskCount, LiveDisk, LiveVm, RingRates, rates_between
+from virtune.model.live import DiskCount, LiveDisk, LiveVm, RingRates, rates_between
+from virtune.model.metric import Boundary
 from virtune.report.json.document import MAKERS, part
 from virtune.report.json.parts import LayersPart, OperationPart
 from virtune.report.pages.diagnose import operations_table

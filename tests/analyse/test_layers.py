@@ -13,8 +13,8 @@ from virtune.analyse.layers.path import depth_of, layers_of, split
 from virtune.analyse.trial.counters import boundaries_of
 from virtune.analyse.trial.derive import derive
 from virtune.fio.workloads import parse_workload
-from virtune.model.live import Boundary
 from virtune.model.measurement import Measurement
+from virtune.model.metric import Boundary
 from virtune.model.stack import Disk, Stack
 
 PLANTED: dict[Boundary, float] = {"application": 300e3, "guest": 120e3, "ring": 60e3, "backend": 40e3, "device": 80e3}

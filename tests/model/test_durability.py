@@ -8,6 +8,7 @@ import pytest
 from virtune.model.contradictions import contradictions
 from virtune.model.durability import Promise, Survives, durability_of
 from virtune.model.stack import Device, Disk, Stack, writes_through
+from virtune.model.study_options import OPTIONS
 
 RAW = {
     "none": (Promise.FLUSH, Survives.HOST_CRASH, Survives.POWER_CUT),
@@ -16,6 +17,10 @@ RAW = {
     "directsync": (Promise.EVERY_WRITE, Survives.POWER_CUT, Survives.POWER_CUT),
     "unsafe": (Promise.VOLATILE, Survives.PROCESS_KILL, Survives.PROCESS_KILL),
 }
+
+
+def test_a_search_can_be_asked_for_every_promise_that_keeps_data() -> None:
+    assert OPTIONS["durability"].choices == tuple(one.value for one in Promise if one is not Promise.NOTHING)
 
 
 @pytest.mark.parametrize("cache", RAW)

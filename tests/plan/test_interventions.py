@@ -7,7 +7,8 @@ from virtune.fio.jobfile import read_job_file
 from virtune.fio.workloads import parse_workload
 from virtune.model.bottleneck import Bottleneck, Cause, DataPath, Diagnosis
 from virtune.model.knobs import BY_ID
-from virtune.model.live import Boundary, Layers, RequestLayer
+from virtune.model.live import Layers, RequestLayer
+from virtune.model.metric import Boundary
 from virtune.model.study import Arm
 from virtune.model.verdict import SIZE
 from virtune.plan.arms import make_arm, objections

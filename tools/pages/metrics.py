@@ -4,8 +4,7 @@
 from collections.abc import Iterator
 
 from tools.pages.markdown import code, plain, table, whole
-from virtune.model.live import BOUNDARIES
-from virtune.model.metric import DIRECTIONS, DISKS_MAX, METRICS, Metric
+from virtune.model.metric import BOUNDARIES, DIRECTIONS, DISKS_MAX, METRICS, Metric
 from virtune.model.result import Value
 from virtune.report.json.parts import IN_WORDS
 

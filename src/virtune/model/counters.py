@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from virtune.model.metric import ThreadRole
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuCount:
@@ -292,10 +294,6 @@ class Use:
         total = device.read_bytes + device.written_bytes
         return max(0.0, (total - ours) / total) if total else 0.0
 
-
-ThreadRole = Literal["vcpu", "iothread", "main", "worker", "uring", "kernel", "other"]
-
-THREAD_ROLES: tuple[ThreadRole, ...] = ("vcpu", "iothread", "main", "worker", "uring", "kernel", "other")
 
 MONITOR_THREAD = "IO mon_iothread"
 """QEMU's own thread for its monitor, which serves no disk."""

@@ -16,13 +16,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from virtune.model.counters import Sample
-
-Boundary = Literal["application", "guest", "ring", "backend", "device"]
-"""Where requests are timed, from the top: fio's own latency; the guest's block layer; the virtqueue, from offered to
-completed; QEMU's block layer, from when a request was taken off the virtqueue; the host's block layer.
-"""
-
-BOUNDARIES: tuple[Boundary, ...] = ("application", "guest", "ring", "backend", "device")
+from virtune.model.metric import BOUNDARIES, Boundary
 
 DEVIATION = 0.05
 """The counts of two boundaries may differ by this share and are still taken for the same requests."""

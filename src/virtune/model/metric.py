@@ -12,8 +12,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from virtune.model.counters import THREAD_ROLES
-from virtune.model.live import BOUNDARIES
+Boundary = Literal["application", "guest", "ring", "backend", "device"]
+"""Where requests are timed, from the top: fio's own latency; the guest's block layer; the virtqueue, from offered to
+completed; QEMU's block layer, from when a request was taken off the virtqueue; the host's block layer.
+"""
+
+BOUNDARIES: tuple[Boundary, ...] = ("application", "guest", "ring", "backend", "device")
+
+ThreadRole = Literal["vcpu", "iothread", "main", "worker", "uring", "kernel", "other"]
+
+THREAD_ROLES: tuple[ThreadRole, ...] = ("vcpu", "iothread", "main", "worker", "uring", "kernel", "other")
 
 PERCENTILES: tuple[float, ...] = (50.0, 70.0, 90.0, 95.0, 99.0, 99.9, 99.99)
 """The percentiles that every table shows: those of the studies that virtune reproduces, and the tail."""

@@ -11,6 +11,7 @@ from typing import Literal
 from virtune.model.durability import Promise
 from virtune.model.metric import BY_ID, Metric
 from virtune.model.reason import Reason, Why
+from virtune.model.study_options import Mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +51,6 @@ class Goal:
         verb = "maximize" if self.improves.better == "higher" else "minimize"
         return " ".join([f"{verb} {self.metric}", *(f"subject to {limit.text}" for limit in self.limits)])
 
-
-Mode = Literal["quick", "certify"]
 
 GRID_SECONDS = 60.0 * 5
 """The seconds that the classic grid spends on a configuration: five runs of a minute."""

@@ -12,9 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from virtune.model.durability import Promise
 from virtune.model.rig import rig_help, rig_words, rig_words_with_where
-from virtune.model.search import Mode
 from virtune.model.text import Bytes, format_bytes
 
 T = TypeVar("T")
@@ -127,6 +125,8 @@ NamedArm = tuple[str, Words]
 """An arm of a plan file: its name, and its settings as on the command line (`disk.aio=native`)."""
 
 Pairs = Literal["all", "baseline"]
+
+Mode = Literal["quick", "certify"]
 
 ROUNDS_MAX = 10_000
 SEED_MAX = 2**63 - 1
@@ -269,7 +269,7 @@ class StudyOptions:
     )  # fmt: skip
     durability: str | None = _row(
         takes=Takes.CHOICE, verbs=("tune",),
-        choices=tuple(one.value for one in Promise if one is not Promise.NOTHING),
+        choices=("every-write", "flush", "volatile"),
         help="What a completed write must survive; configurations of another durability are listed, not ranked.",
         otherwise="as the baseline", not_in_plan=_SEARCHES,
     )  # fmt: skip

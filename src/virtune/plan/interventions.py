@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from virtune.fio.generator import clones_of
 from virtune.model.bottleneck import Cause, Diagnosis
 from virtune.model.knobs import BY_ID
-from virtune.model.live import Boundary
+from virtune.model.metric import Boundary
 from virtune.model.stack import LIMITS, Stack, setting_of, with_setting
 from virtune.model.study import Arm
 from virtune.model.verdict import SIZE, Threshold

@@ -34,7 +34,8 @@ from virtune.analyse.layers.stations import (
     workers,
 )
 from virtune.model.bottleneck import CONTROL_GROUP, Bottleneck, Cause, DataPath, limit_text
-from virtune.model.live import Boundary, OperationKind
+from virtune.model.live import OperationKind
+from virtune.model.metric import Boundary
 from virtune.model.text import format_count, format_ns, format_seconds, format_share
 
 AT_LIMIT = 0.93

@@ -26,9 +26,7 @@ from virtune.model.errors import StoreError
 from virtune.model.evidence import DISK_QUEUE
 from virtune.model.live import (
     BELOW,
-    BOUNDARIES,
     DEVIATION,
-    Boundary,
     DiskCount,
     DiskCurve,
     DiskRates,
@@ -46,6 +44,7 @@ from virtune.model.live import (
     throttled_rates,
 )
 from virtune.model.measurement import Measurement
+from virtune.model.metric import BOUNDARIES, Boundary
 from virtune.model.stack import LIMITS, Stack
 from virtune.model.text import format_count, format_ns, format_share
 from virtune.model.workload import Workload

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from virtune.model.bottleneck import Bottleneck, Cause, DataPath
 from virtune.model.counters import ThreadCost
-from virtune.model.live import Boundary, RequestLayer
+from virtune.model.live import RequestLayer
+from virtune.model.metric import Boundary
 from virtune.model.text import format_count, format_ns, format_share
 
 Answer = Bottleneck | None

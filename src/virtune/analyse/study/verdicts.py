@@ -20,11 +20,10 @@ from virtune.analyse.stats.paired import (
 )
 from virtune.analyse.study.offered_load import Unmet, judged, rounds_by_workload, unmet_rounds
 from virtune.analyse.trial.rejection import pardons, rejected_for
-from virtune.model.counters import THREAD_ROLES
 from virtune.model.errors import LoadError
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
-from virtune.model.metric import BY_ID, DISTRIBUTIONS, METRICS, Distribution, Metric
+from virtune.model.metric import BY_ID, DISTRIBUTIONS, METRICS, THREAD_ROLES, Distribution, Metric
 from virtune.model.reason import Reason, because
 from virtune.model.result import Waiver
 from virtune.model.study import Arm, Study

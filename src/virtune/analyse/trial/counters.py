@@ -17,7 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from virtune.model.counters import Counters, CpuCount, DeviceCount, DiskUse, ProcessCount, Sample, ThreadCount, Use
 from virtune.model.errors import StoreError
 from virtune.model.evidence import RINGS, of_guest
-from virtune.model.live import Boundary
+from virtune.model.metric import Boundary
 from virtune.model.stack import Stack
 
 SCHEMA = "virtune/counters/1"

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from virtune.model.counters import (
-    THREAD_ROLES,
     CacheUse,
     Counters,
     CpuCount,
@@ -29,13 +28,13 @@ from virtune.model.counters import (
     Sample,
     ThreadCost,
     ThreadCount,
-    ThreadRole,
     ThreadUse,
     Use,
     thread_role,
 )
 from virtune.model.errors import StoreError
 from virtune.model.evidence import CREW, of_guest
+from virtune.model.metric import THREAD_ROLES, ThreadRole
 from virtune.model.remark import PERIODIC, PERIODIC_LEVEL, Remark
 from virtune.model.text import format_ns, format_share
 

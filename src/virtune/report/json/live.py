@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Annotated, TypedDict
 
 from virtune.model.bottleneck import Cause, Diagnosis, DiskFrame, ThreadFrame, TopFrame
-from virtune.model.counters import THREAD_ROLES, DiskUse, ThreadCost
+from virtune.model.counters import DiskUse, ThreadCost
+from virtune.model.metric import THREAD_ROLES
 from virtune.model.verdict import Proof, ProofOutcome, ProofReason
 from virtune.report.json.document import (
     AT_LEAST_ONE,

@@ -3,8 +3,8 @@
 
 from typing import Annotated, TypedDict
 
-from virtune.model.live import Boundary, Layers, OperationKind, Way
-from virtune.model.metric import METRICS
+from virtune.model.live import Layers, OperationKind, Way
+from virtune.model.metric import METRICS, Boundary
 from virtune.model.remark import Weight
 from virtune.model.verdict import Verdict
 from virtune.report.json.document import (

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from virtune.model.counters import THREAD_ROLES
 from virtune.model.measurement import Histogram
-from virtune.model.metric import BY_ID
+from virtune.model.metric import BY_ID, THREAD_ROLES
 from virtune.model.published import AuthorsValue, PublishedFigure, PublishedStudy, ServiceLevel
 from virtune.model.remark import EMULATED, PERIODIC, PERIODIC_CHANCE, SIMULATED, Weight
 from virtune.model.result import ArmSummary, Result, Value
