@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from tests.rationed import rationed
 
 from virtune.bench.scratch import Scratch, is_ours, never_written, scratch_files
 from virtune.flows.clean import clean
@@ -161,10 +162,32 @@ def test_a_disk_that_fills_up_meanwhile_is_one_sentence_and_leaves_nothing(small
 
     with (
         Thief(small_disk, span_bytes=32 * 1024**2, say=lambda _: None) as scratch,
-        pytest.raises(PreconditionError, match="became full while the scratch image was filled"),
+        pytest.raises(PreconditionError, match="became full while the scratch image was made"),
     ):
         scratch.image_for(Disk(), warden)
     assert list(scratch_files(small_disk)) == []
+
+
+@pytest.fixture
+def disk_with_quota(tmp_path: Path) -> Iterator[Path]:
+    """A disk with 25 MiB for us, of which statfs does not tell."""
+    with rationed(tmp_path) as place:
+        subprocess.run(["btrfs", "qgroup", "limit", "25M", place], check=True)
+        yield place
+
+
+@pytest.mark.parametrize(
+    "disk", [Disk(), Disk(format="qcow2"), Disk(filesystem="ext4"), Disk(filesystem="xfs")], ids=str
+)
+def test_a_used_up_quota_is_one_sentence_and_leaves_nothing_half_made(
+    disk: Disk, disk_with_quota: Path, warden: Warden
+) -> None:
+    span = (32 if disk == Disk() else 16) * 1024**2
+    said = "the disk quota was used up while the scratch image was made in"
+    with scratch_in(disk_with_quota, span=span) as scratch, pytest.raises(PreconditionError, match=said):
+        scratch.image_for(disk, warden)
+    whole = {f"virtune-{span}.raw", f"virtune-{span}.raw.virtune.json"}
+    assert {one.name for one in scratch_files(disk_with_quota)} == (set() if disk == Disk() else whole)
 
 
 def test_a_conversion_is_ended_with_its_run_and_says_when_the_disk_is_full(
@@ -189,7 +212,7 @@ def test_a_conversion_is_ended_with_its_run_and_says_when_the_disk_is_full(
         with (small_disk / "thief").open("wb") as file:
             file.truncate(0)
             os.posix_fallocate(file.fileno(), 0, room)
-        with pytest.raises(PreconditionError, match=r"small/.* is full"):
+        with pytest.raises(PreconditionError, match=r"small/.* became full while the scratch image was made"):
             scratch.image_for(Disk(format="qcow2", cluster_size=Bytes(131072)), warden)
 
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The disk of store and scratch is full, read-only or away in mid-run: nothing that was measured is lost."""
+"""The disk of store and scratch is full, read-only or away in mid-run, or its quota used up: no finished trial is
+lost.
+"""
 
 import fcntl
 import json
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import CALM
+from tests.rationed import no_quota, use_up
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("loop devices")]
 
@@ -26,6 +29,7 @@ SHUTDOWN = 0x8004587D
 SAID = {
     "full": r"error: cannot write to the store .*: no space left on ",
     "read-only": r"error: cannot write to the store .*: read-only file system in ",
+    "quota": r"error: cannot write to the store .*: disk quota exceeded in ",
     "away": r"error: cannot (read|use|write to) .*: input/output error",
 }
 
@@ -65,12 +69,13 @@ print(json.dumps(sqlite3.connect(sys.argv[1]).execute("select number, attempt fr
 
 
 @pytest.fixture
-def alone(tmp_path: Path) -> Iterator[Alone]:
+def alone(how: str, tmp_path: Path) -> Iterator[Alone]:
     place, image = tmp_path / "place", tmp_path / "image"
     place.mkdir()
     with image.open("wb") as file:
-        file.truncate(112 * MIB)
-    subprocess.run(["mkfs.ext4", "-q", "-m", "0", "-F", image], check=True)
+        file.truncate((1024 if how == "quota" else 112) * MIB)
+    make = ["mkfs.btrfs", "-q"] if how == "quota" else ["mkfs.ext4", "-q", "-m", "0", "-F"]
+    subprocess.run([*make, image], check=True)
     words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 600"]
     with subprocess.Popen(words, stdout=subprocess.PIPE) as sleeping:
         assert sleeping.stdout is not None
@@ -78,7 +83,11 @@ def alone(tmp_path: Path) -> Iterator[Alone]:
         attached = subprocess.run(["losetup", "-f", "--show", image], check=True, capture_output=True, text=True)
         found = Alone(sleeping.pid, place, attached.stdout.strip())
         try:
-            found.run("mount", "-o", "errors=remount-ro", found.device, place)
+            if how == "quota":
+                found.run("mount", found.device, place)
+                found.run("btrfs", "quota", "enable", place)
+            else:
+                found.run("mount", "-o", "errors=remount-ro", found.device, place)
             yield found
             found.run("umount", place)
         finally:
@@ -87,7 +96,9 @@ def alone(tmp_path: Path) -> Iterator[Alone]:
 
 
 def break_it(how: str, place: Path) -> None:
-    if how == "full":
+    if how == "quota":
+        use_up(place)
+    elif how == "full":
         with (place / "filler").open("wb") as file:
             size = shutil.disk_usage(place).free
             while size >= 1024:
@@ -121,6 +132,8 @@ def test_a_disk_that_fails_in_mid_run_costs_no_finished_trial(how: str, rig: str
     assert re.search(SAID[how], said), said
     if how == "full":
         (alone.seen / "filler").unlink()
+    elif how == "quota":
+        alone.run(*no_quota(of=alone.place))
     else:
         alone.run("umount", alone.place)
         alone.run("e2fsck", "-fy", alone.device, ok=(0, 1))

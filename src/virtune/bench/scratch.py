@@ -162,6 +162,7 @@ def make_filesystem(kind: Filesystem, image: Path, source: int, warden: shell.Wa
             status = child.wait(patience_seconds)
         if status is None:
             raise RigError(f"{program} did not end within {patience_seconds:.0f} s")
+        _require_no_lack(image.parent, child.log)  # debugfs ends well whatever it did
         if status:
             too_large = "mkfs.xfs before xfsprogs 6.13 takes no file of 2 GiB or more: `--span 1G` is smaller"
             hint = too_large if kind == "xfs" and span >= _LARGE_BYTES else child.last_words()
@@ -194,6 +195,8 @@ _OURS = re.compile(r"virtune-\d+(-[a-z0-9-]+)?\.(raw|qcow2)(\.partial)?(\.virtun
 """The names of virtune's files in a scratch directory; no other file is ever read or removed."""
 _SPARE_BYTES = 64 * 1024**2
 """Left free beside an image, so that filling a scratch directory never takes the last block of a filesystem."""
+
+_ELSEWHERE = "`--span SIZE` makes the image smaller, `--scratch DIR` puts it elsewhere"
 
 _WITNESS_BYTES, _OUTPUT_BYTES = 4096, 64 * 1024
 """The most that is read of a witness, which has some hundred bytes, and of what fio printed while it filled."""
@@ -330,9 +333,8 @@ class Scratch:
     def _require_room(self, size: int) -> None:
         free = shutil.disk_usage(self.directory).free
         if free < size + _SPARE_BYTES:
-            hint = "`--span SIZE` makes the image smaller, `--scratch DIR` puts it elsewhere"
             needed = f"the scratch image needs {format_bytes(size)}, and {format_bytes(_SPARE_BYTES)} stay free"
-            raise PreconditionError(f"{self.directory} has {format_bytes(free)} free: {needed}", hint=hint)
+            raise PreconditionError(f"{self.directory} has {format_bytes(free)} free: {needed}", hint=_ELSEWHERE)
 
     def _fill(self, file: int, warden: shell.Warden) -> None:
         """Write a new file in full. fio gets it by descriptor only: in `--filename` it takes `#`, `;` and `:` for
@@ -354,12 +356,10 @@ class Scratch:
         self._say(StepEnded(what=what))
 
     def _explain_failed_fill(self, output: Path, words: str | None, status: int) -> None:
-        said = ""
-        with contextlib.suppress(OSError):
-            said = read_bounded(output, _OUTPUT_BYTES, from_end=True).decode(errors="replace")
-        if "No space left" in said + (words or "") or shutil.disk_usage(self.directory).free < _SPARE_BYTES:
-            hint = "`--span SIZE` makes the image smaller, `--scratch DIR` puts it elsewhere"
-            raise PreconditionError(f"{self.directory} became full while the scratch image was filled", hint=hint)
+        said = _end_of(output)
+        _require_no_lack(self.directory, output, words or "")
+        if shutil.disk_usage(self.directory).free < _SPARE_BYTES:
+            raise PreconditionError(f"{self.directory} became full", hint=_ELSEWHERE)
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         raise RigError(f"fio {how} while it filled the scratch image", hint=words or shell.last_line(said))
 
@@ -385,13 +385,27 @@ class Scratch:
         if status == -signal.SIGXFSZ:
             raise OSError(errno.EFBIG, "File too large")
         if status:
-            words = convert.last_words()
-            if "No space left" in (words or ""):
-                raise PreconditionError(f"{self.directory} is full", hint="`--scratch DIR` puts images elsewhere")
-            raise RigError(f"{what} ended with status {status}", hint=words)
+            _require_no_lack(self.directory, convert.log)
+            raise RigError(f"{what} ended with status {status}", hint=convert.last_words())
         if read_qcow2(path) is None:
             raise RigError("`qemu-img` reported success and made no qcow2 image", hint=" ".join(command[:1]))
         self._say(StepEnded(what=what))
+
+
+def _require_no_lack(directory: Path, log: Path, words: str = "") -> None:
+    """Raise PreconditionError where a program that made an image said that there is no room for it."""
+    said = _end_of(log) + words
+    if "No space left" in said:
+        raise PreconditionError(f"{directory} became full while the scratch image was made", hint=_ELSEWHERE)
+    if "quota exceeded" in said:
+        what = f"the disk quota was used up while the scratch image was made in {directory}"
+        raise PreconditionError(what, hint=_ELSEWHERE)
+
+
+def _end_of(log: Path) -> str:
+    with contextlib.suppress(OSError):
+        return read_bounded(log, _OUTPUT_BYTES, from_end=True).decode(errors="replace")
+    return ""
 
 
 def _require_readable(path: Path) -> None:

@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A store in one SQLite file: write-ahead log with `synchronous=FULL`, so that what is committed is on the disk."""
+"""A store in one SQLite file: write-ahead log with `synchronous=FULL`, so that what is committed is on the disk.
+
+On a filesystem that copies what it writes the file has a rollback journal instead: SQLite keeps the index of a log
+in a mapped file, each write to it needs new room there, and where there is none, or the quota is used up, the kernel
+ends the process by SIGBUS, without a word.
+"""
 
 import contextlib
+import errno
 import os
 import shutil
 import sqlite3
@@ -15,7 +21,8 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import insert
 
-from virtune.model.errors import ReadOnlyStoreError, StoreError
+from virtune.model.errors import ReadOnlyStoreError, StoreError, words_of
+from virtune.probe import tree
 from virtune.store.queries import text_of
 from virtune.store.schema import DISTRIBUTIONS, METADATA, changed_sqlite_views, indexes_for, make_sqlite_views
 
@@ -32,6 +39,16 @@ that is loaded for a measurement for ten times as long: a trial that was measure
 
 _ROOM_BYTES = 1024**2
 """With less free space than this, a disk error is reported as a full disk."""
+
+_COPYING = frozenset({"btrfs", "bcachefs"})
+"""Filesystems that write a block of a file to another place each time, and ask for that place when a page of a mapped
+file is written to. ZFS, which copies too, asks when it is written back."""
+
+_OF_THE_DISK = ("disk I/O", "malformed", "unable to open")
+"""What SQLite says where its disk fails or is used up, and of what else is wrong with the file."""
+
+_TRIED_BYTES = 64 * 1024
+"""A quota of blocks lets a file be made, and refuses what is written into it."""
 
 
 class SqliteFile:
@@ -127,11 +144,15 @@ class SqliteFile:
         make_sqlite_views(db)
 
     def settle(self) -> None:
-        """Have the file written by a log, which it keeps; while others use it, that is left to the next one."""
+        """Have the file written by a log, or a journal, which it keeps; while others use it, that is left to the next
+        one.
+        """
+        mount = tree.mount_of(str(self.path.resolve()), tree.mounts())
+        wanted = "delete" if mount is not None and mount.filesystem in _COPYING else "wal"
         with contextlib.closing(self.engine.raw_connection()) as db, contextlib.suppress(sqlite3.OperationalError):
             cursor = db.cursor()
-            if cursor.execute("PRAGMA journal_mode").fetchone() != ("wal",):
-                cursor.execute("PRAGMA journal_mode=WAL")
+            if cursor.execute("PRAGMA journal_mode").fetchone() != (wanted,):
+                cursor.execute(f"PRAGMA journal_mode={wanted}")
 
     def has_words(self, column: sa.Column[str], words: str) -> sa.ColumnElement[bool]:
         """SQLite's LIKE takes small letters and capitals as the same, and reads faster than lower() writes anew."""
@@ -164,10 +185,12 @@ class SqliteFile:
             if "full" in reason or ("disk I/O" in reason and shutil.disk_usage(place).free < _ROOM_BYTES):
                 hint = "free some room, or use `--store FILE`"
                 return StoreError(f"cannot write to the store {self.path}: no space left on {place}", hint=hint)
-        # of a disk that fails SQLite may say that the file is malformed
-        if ("disk I/O" in reason or "malformed" in reason) and (why := _refusal(place)) is not None:
+        # of a disk that fails SQLite may say that the file is malformed, and where no journal can be made that it is
+        # unable to open the database
+        refused = _refusal(place) if any(said in reason for said in _OF_THE_DISK) else None
+        if refused is not None and ("unable" not in reason or refused.errno in (errno.ENOSPC, errno.EDQUOT)):
             hint = "once it can be written to again, `virtune resume` goes on"
-            return StoreError(f"cannot write to the store {self.path}: {why} in {place}", hint=hint)
+            return StoreError(f"cannot write to the store {self.path}: {words_of(refused)} in {place}", hint=hint)
         if "readonly" in reason or "unable to open" in reason:
             if self._reading:
                 return ReadOnlyStoreError(f"cannot open the store {self.path}", hint=self.hint)
@@ -176,12 +199,13 @@ class SqliteFile:
         return StoreError(f"cannot use the store {self.path}: {reason}", hint=self.hint)
 
 
-def _refusal(place: Path) -> str | None:
-    """Return what a directory's disk says to a new file without a name; None where it takes one."""
+def _refusal(place: Path) -> OSError | None:
+    """Return what a directory's disk says to a new file without a name; None where it takes one and some bytes."""
     try:
-        tempfile.TemporaryFile(dir=place).close()
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(bytes(_TRIED_BYTES))
     except OSError as error:
-        return (error.strerror or str(error)).lower()
+        return error
     return None
 
 
