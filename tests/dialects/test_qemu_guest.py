@@ -156,11 +156,12 @@ def test_every_bus_is_attached_in_its_place_with_all_it_was_asked_for(
     nvme = Device(bus="nvme", max_ioqpairs=8)
     assert attached(replace(base, device=nvme), number) == [{"driver": "nvme", **own, **place, "max_ioqpairs": 8}]
     assert attached(replace(base, device=Device(bus="ahci")), number) == [
-        {"driver": "ich9-ahci", "id": "ahci0"},
-        {"driver": "ide-hd", **own, "bus": "ahci0.0", "write-cache": written},
+        *([{"driver": "ich9-ahci", "id": "ahci0"}] if number == 0 else []),
+        {"driver": "ide-hd", **own, "bus": f"ahci0.{number}", "write-cache": written},
     ]
+    channel = {"bus": f"ide.{number // 2}", "unit": number % 2}
     assert attached(replace(base, device=Device(bus="ide")), number) == [
-        {"driver": "ide-hd", **own, "bus": "ide.0", "write-cache": written}
+        {"driver": "ide-hd", **own, **channel, "write-cache": written}
     ]
 
 

@@ -31,6 +31,8 @@ from virtune.model.stack import (
 )
 
 _MMIO_DISKS = 7
+_PORTS = {"ahci": 6, "ide": 4}
+"""The disks that fit on a bus: the ports of QEMU's ich9-ahci, and two channels with two units each."""
 """microvm has eight places for virtio devices, and the line to the guest takes one."""
 
 OF_SECOND: tuple[str, ...] = (
@@ -99,8 +101,8 @@ def disks_contradictions(stack: Stack) -> Iterator[str]:
         return
     if not stack.machine.has_pci and stack.disks > _MMIO_DISKS:
         yield f"machine.type=microvm has room for {_MMIO_DISKS} disks"
-    if stack.device.bus not in PLUGGED:
-        yield f"bus={stack.device.bus} has one disk here: several are plugged into {', '.join(sorted(PLUGGED))}"
+    if stack.disks > (ports := _PORTS.get(stack.device.bus, stack.disks)):
+        yield f"bus={stack.device.bus} has {ports} ports for disks"
     if stack.own_iothreads and stack.device.iothread is None:
         yield "disks.iothreads=on gives each disk a thread like the first one's: set device.iothread"
     yield from _second_contradictions(stack)
@@ -116,8 +118,9 @@ def _second_contradictions(stack: Stack) -> Iterator[str]:
         return
     if bus not in (None, "virtio-blk") and not stack.machine.has_pci:
         yield f"machine.type=microvm has no PCI, so disks.second cannot have bus={bus}"
-    elif bus is not None and bus not in PLUGGED:
-        yield f"disks.second: bus={bus} cannot be plugged while the guest runs"
+    elif bus is not None and not {bus, stack.device.bus} <= PLUGGED:
+        unplugged = bus if bus not in PLUGGED else stack.device.bus
+        yield f"disks.second: bus={unplugged} cannot be plugged while the guest runs"
 
 
 _PCI = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]", re.ASCII)

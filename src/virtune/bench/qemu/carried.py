@@ -498,7 +498,7 @@ class Carried:
         self._threads: set[str] = set(_threads_of(self.stack) if system.fixed else ())
         self._new: set[Ring] = set()
         self._now = Rings()
-        swap = self._swap if system.fixed else None
+        swap = None if self._plugs(self.stack) else self._swap
         self._further = FurtherDisks(self.vm.monitor, swap=swap, park=self._park_on)
         self.further: tuple[Mapping[str, str], ...] = ()
 
@@ -607,7 +607,7 @@ class Carried:
             return False
         before, stood_on = self._plugged
         alike = stood_on.size_bytes == ground.size_bytes and writable(before, stood_on) == writable(stack, ground)
-        if self._system.fixed and attached(before) != attached(stack):
+        if not self._plugs(before) and attached(before) != attached(stack):
             return False  # the further disks come with the machine too
         return alike and switch_method(before, stack)[0] in ("same", "live", "swap")
 

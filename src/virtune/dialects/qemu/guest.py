@@ -29,6 +29,9 @@ DEVICE = "disk0"
 AHCI = "ahci0"
 """The id of the AHCI controller."""
 
+IDE_UNITS = 2
+"""The disks on one of the two channels of the board's IDE controller."""
+
 SLOTS = ("slot0", "slot1")
 """The root ports for hot-plug: one for the disk, or for its controller, and one for all further disks."""
 
@@ -274,10 +277,11 @@ def device_commands(stack: Stack, node: str, number: int = 0) -> tuple[Command, 
         case "nvme":
             own |= {**slot, **({} if device.max_ioqpairs is None else {"max_ioqpairs": device.max_ioqpairs})}
         case "ahci":
-            controller = {"driver": "ich9-ahci", "id": AHCI}
-            own |= {"bus": f"{AHCI}.0", **write_cache}
+            controller = {"driver": "ich9-ahci", "id": AHCI} if number == 0 else None
+            own |= {"bus": f"{AHCI}.{number}", **write_cache}
         case "ide":
-            own |= {"bus": "ide.0", **write_cache}
+            channel, unit = divmod(number, IDE_UNITS)
+            own |= {"bus": f"ide.{channel}", "unit": unit, **write_cache}
         case bus:
             raise ValueError(f"bus={bus} is not written here")
     found = [] if controller is None else [Command(execute="device_add", arguments=controller)]
