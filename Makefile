@@ -1,6 +1,6 @@
 # Every target works on a fresh Debian or Ubuntu machine; `tools/setup` installs what is missing.
 VENV := .venv/bin
-ALONE := tests/bench tests/flows tests/truth  # where tests marked `alone` lie: what is not collected takes no time
+ALONE := tests/flows tests/truth  # where tests marked `alone` lie: what is not collected takes no time
 
 unexport PYTHONDONTWRITEBYTECODE  # where bytecode is not kept, every worker compiles all that it imports
 
@@ -17,9 +17,9 @@ ready:
 	@tools/setup dev
 
 test: ready  ## Everything: style, types, house rules, tests on real fio and QEMU
-	$(MAKE) --no-print-directory -j 2 --output-sync style load  # the generator's tests measure, so not beside the others
-	$(MAKE) --no-print-directory -j 3 types contracts together
-	$(VENV)/pytest -m 'alone and not long' $(ALONE)
+	$(MAKE) --no-print-directory -j 4 --output-sync style contracts types load  # the generator's tests wait for timers, so types are free
+	$(MAKE) --no-print-directory together
+	$(VENV)/pytest -m 'alone and not long' -n 2 --dist loadgroup $(ALONE)
 
 test-long: ready  ## What is long and rare: kills by the hundred, soaks, large simulations, fresh faults and mutated files; before a release
 	$(VENV)/pytest -m long
@@ -28,8 +28,8 @@ test-long: ready  ## What is long and rare: kills by the hundred, soaks, large s
 
 check: types contracts style  ## Style, types and import contracts only
 
-together: ready  # five at a time, since the real ones wait more than they work
-	$(VENV)/pytest -m 'not alone and not long' -n 5 --dist loadgroup
+together: ready  # eight at a time, since the real ones wait more than they work
+	$(VENV)/pytest -m 'not alone and not long' -n 8 --dist loadgroup --no-loadscope-reorder
 
 types: ready  # niced, as the next: they take what the tests beside them leave
 	nice -n 10 $(VENV)/mypy

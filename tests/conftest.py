@@ -103,6 +103,26 @@ def fork_server() -> ForkServer:
     return server
 
 
+LONG_GROUPS = ("libvirt", "loop devices", "guests", "fleet", "domains", "study", "first", "tune")
+"""The groups that take longest: one for each worker, since the longest at the end would have the CPUs for itself."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have those that measure run one after the other, and what takes long begin first."""
+
+    def turn(item: pytest.Item) -> int:
+        group = item.get_closest_marker("xdist_group")
+        if group is None:
+            return len(LONG_GROUPS) + 1
+        return LONG_GROUPS.index(group.args[0]) if group.args[0] in LONG_GROUPS else len(LONG_GROUPS)
+
+    for item in items:
+        if item.get_closest_marker("first") and not item.get_closest_marker("alone"):
+            item.add_marker(pytest.mark.xdist_group("first"))
+    items.sort(key=turn)
+
+
 FIRST = -15
 """So nice, a thread has 28 times the share of a CPU of one with the usual 0."""
 
@@ -127,20 +147,10 @@ def first_served(nice: int = FIRST) -> Iterator[None]:
         _reniced(-nice)
 
 
-def niceness(item: pytest.Item) -> int:
-    """How nice a test and what it starts are: a rate that had to wait for a CPU is none that we know.
-
-    So `alone` goes before all, unless it wants others in its way (`alone(first=False)`).
-    """
-    alone = item.get_closest_marker("alone")
-    return FIRST if alone and alone.kwargs.get("first", True) else 0
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool | None, bool | None]:
-    """Give a test its priority, and also what the fixtures of its module start."""
-    nice = niceness(item)
-    with first_served(nice) if nice else contextlib.nullcontext():
+    """Give a test marked `first` its priority, and also what the fixtures of its module start."""
+    with first_served() if item.get_closest_marker("first") else contextlib.nullcontext():
         return (yield)
 
 

@@ -62,7 +62,7 @@ def changeover(bench: object) -> Changeover:
     return bench.changeover
 
 
-@pytest.mark.alone
+@pytest.mark.first
 @pytest.mark.parametrize("switches", [80, pytest.param(200, marks=pytest.mark.long)])
 def test_many_switches_in_one_process_are_quick_and_leave_nothing(
     switches: int, scratch: Scratch, warden: Warden, rigs: Session

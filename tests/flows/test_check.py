@@ -15,7 +15,9 @@ QUIET = ("--rig", "storage-daemon", "--set", "disk.backend=null-co", "--set", "d
          "rw=randread,bs=4k,iodepth=16")  # fmt: skip
 
 
-@pytest.mark.alone
+@pytest.mark.alone  # or others use the CPUs more than the neighbour that is planted
+@pytest.mark.first
+@pytest.mark.xdist_group("CPUs")
 def test_a_stack_that_a_throttle_keeps_steady_is_fit_and_a_neighbour_is_named(user: User) -> None:
     burn = [sys.executable, "-c", "import time\nwhile True: sum(range(10**5)); time.sleep(0.01)"]
     neighbour = subprocess.Popen(burn)

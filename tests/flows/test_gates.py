@@ -15,7 +15,7 @@ from tests.conftest import User, eventually, fork_server
 
 from virtune.probe.devices import backing_of
 
-pytestmark = [pytest.mark.real, pytest.mark.alone(first=False)]  # here others are to be in the way
+pytestmark = pytest.mark.real
 
 SHORT = ("--rounds", "1", "--seconds", "1", "--ramp", "0.1")
 METAL = ("--rig", "metal", "--workload", "rw=randread,bs=4k,iodepth=16")
@@ -63,19 +63,8 @@ def only(document: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return arm["workloads"][0], arm["rounds"][0]
 
 
-def test_neighbours_on_the_cpus_are_seen(user: User) -> None:
-    # at their own priority a load that sleeps most of the time hardly ever waits for them, and even so by chance
-    busy = ["nice", "-n", "-10", sys.executable, "-c", "while True: pass"]
-    with neighbours(*[busy] * (os.cpu_count() or 1)):
-        looks = 0
-        trial: dict[str, Any] = {}
-        while looks < 4 and not (trial and trial["measurement"]["gates"]["cpu-wait"] > 0.05):
-            _, trial = only(user.run("measure", *METAL, *SHORT, "--json").json())
-            looks += 1
-    assert trial["measurement"]["gates"]["cpu-wait"] > 0.05
-    assert "cpu-wait" in {remark["id"] for remark in trial["measurement"]["remarks"]}
-
-
+@pytest.mark.alone
+@pytest.mark.xdist_group("CPUs")
 def test_another_who_reads_from_the_same_disk_is_seen_waited_for_twice_and_counted(user: User) -> None:
     with reading(user):
         ran = user.run("measure", *METAL, *SHORT, "--json")
@@ -88,6 +77,23 @@ def test_another_who_reads_from_the_same_disk_is_seen_waited_for_twice_and_count
     assert "foreign I/O in 3" in text
 
 
+@pytest.mark.alone
+@pytest.mark.xdist_group("CPUs")
+def test_neighbours_on_the_cpus_are_seen(user: User) -> None:
+    # the last of its group, when the other worker has nothing to measure any more
+    # at their own priority a load that sleeps most of the time hardly ever waits for them, and even so by chance
+    busy = ["nice", "-n", "-10", sys.executable, "-c", "while True: pass"]
+    with neighbours(*[busy] * (os.cpu_count() or 1)):
+        looks = 0
+        trial: dict[str, Any] = {}
+        while looks < 4 and not (trial and trial["measurement"]["gates"]["cpu-wait"] > 0.05):
+            _, trial = only(user.run("measure", *METAL, *SHORT, "--json").json())
+            looks += 1
+    assert trial["measurement"]["gates"]["cpu-wait"] > 0.05
+    assert "cpu-wait" in {remark["id"] for remark in trial["measurement"]["remarks"]}
+
+
+@pytest.mark.alone
 @pytest.mark.long(always="three attempts are made in each run, above, and a study is killed in test_study.py")
 def test_a_study_killed_between_two_attempts_makes_the_others_and_no_more(user: User) -> None:
     with reading(user):
@@ -162,7 +168,7 @@ def test_a_limit_on_our_cpu_time_is_seen(user: User) -> None:
             time.sleep(0.05)
 
 
-@pytest.mark.alone
+@pytest.mark.first
 def test_a_load_above_what_the_disk_can_do_is_called_saturated(user: User) -> None:
     null = ("--set", "disk.backend=null-co", "--set", "disk.throttle_iops=1000")
     words = ("measure", *null, "--workload", "rw=randread,bs=4k,iodepth=32,rate_iops=2000", *SHORT, "--json")
@@ -176,7 +182,7 @@ THROTTLED = ("--set", "disk.backend=null-co", "--set", "disk.throttle_iops=2000"
              "rw=randread,bs=4k,iodepth=16")  # fmt: skip
 
 
-@pytest.mark.alone
+@pytest.mark.first
 def test_a_burst_at_the_begin_is_found_and_the_ramp_grows_over_it(user: User) -> None:
     # the bucket holds a tenth of a second's worth: of three slices of a profile the first has 700 I/Os, the last 500
     words = ("measure", *THROTTLED, "--rounds", "6", "--seconds", "800ms", "--json")
@@ -192,6 +198,7 @@ def test_a_burst_at_the_begin_is_found_and_the_ramp_grows_over_it(user: User) ->
     assert "the ramp of 0" in " ".join(user.run("show").stdout.split())
 
 
+@pytest.mark.first
 @pytest.mark.long(always="analyse/test_warm_up.py calls 1,000 steady loads steady in each run")
 def test_a_steady_load_keeps_its_ramp(user: User) -> None:
     found = user.run(

@@ -118,7 +118,7 @@ def test_a_limit_of_the_daemon_is_found(user: User) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.alone
+@pytest.mark.first
 @pytest.mark.long(always="where exactly it bends takes twelve loads")
 def test_a_limit_of_the_daemon_is_where_the_curve_bends(user: User) -> None:
     generator()

@@ -23,7 +23,7 @@ def compare(user: User, *words: str, seconds: str = "1") -> Any:
     return user.run("compare", *base, *arms, *times, *words).json()
 
 
-@pytest.mark.alone
+@pytest.mark.first
 def test_known_numbers_come_out_of_arms_that_were_switched_in_one_process(user: User) -> None:
     generator()
     document = compare(user)

@@ -24,7 +24,7 @@ def verdicts(found: Any, workload: str) -> dict[tuple[str, str], Any]:
             if c["workload"] == workload and c["baseline"] == "base"}  # fmt: skip
 
 
-@pytest.mark.alone
+@pytest.mark.first
 @pytest.mark.long(always="other loads are offered in each run, below, and latencies are known in test_truth.py")
 def test_known_service_times_come_out_and_what_cannot_keep_up_is_called_saturated(user: User) -> None:
     generator()

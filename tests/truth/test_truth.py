@@ -15,8 +15,8 @@ from virtune.probe.devices import backing_of
 
 pytestmark = pytest.mark.real
 
-alone = pytest.mark.alone
-"""Of all but those that count, or are refused: others would upset what is measured."""
+first = pytest.mark.first
+"""Of all but those that count, or are refused: a wait for a CPU would upset what is measured."""
 
 NULL = ("--set", "disk.backend=null-co")
 
@@ -68,7 +68,7 @@ def test_count_a_slow_disk_does_all_of_them(user: User) -> None:
     assert "cut-short" not in [one["id"] for one in ran.json()["arms"][0]["workloads"][0]["remarks"]]
 
 
-@alone
+@first
 def test_rate_a_throttle_of_500_gives_550(user: User) -> None:
     # 500 a second, and in one second the bucket of a tenth of a second's worth (50)
     ran = measure(user, *NULL, "--set", "disk.throttle_iops=500", workload="rw=randread,bs=4k,iodepth=8", seconds="1")
@@ -77,7 +77,7 @@ def test_rate_a_throttle_of_500_gives_550(user: User) -> None:
     require_limit(user, "throttle")
 
 
-@alone
+@first
 def test_rate_a_ramp_and_a_deep_queue_leave_nothing_out(user: User) -> None:
     # fio's own figure leaves out the 32 that are in flight at the end of the ramp: 186 instead of 200
     ran = user.run("measure", *NULL, "--set", "disk.throttle_iops=200", "--workload", "rw=randread,bs=4k,iodepth=32",
@@ -87,7 +87,7 @@ def test_rate_a_ramp_and_a_deep_queue_leave_nothing_out(user: User) -> None:
     assert found["bandwidth"] / 4096 == pytest.approx(found["iops"], rel=0.01)
 
 
-@alone
+@first
 def test_latency_a_device_of_2_ms_takes_2_ms(user: User) -> None:
     ran = measure(user, *NULL, "--set", "disk.null_latency_ns=2000000", workload="rw=randread,bs=4k,iodepth=1")
     found = values(ran)
@@ -100,7 +100,7 @@ def test_latency_a_device_of_2_ms_takes_2_ms(user: User) -> None:
 VHOST = ("--rig", "vhost-user", *NULL)
 
 
-@alone
+@first
 def test_rate_a_throttle_of_5000_over_vhost_user_gives_its_arithmetic(user: User) -> None:
     generator()
     # 5000 a second, and in one second the bucket of a tenth of a second's worth (500)
@@ -109,7 +109,7 @@ def test_rate_a_throttle_of_5000_over_vhost_user_gives_its_arithmetic(user: User
     assert 0.95 * 5500 <= found["iops"] <= 1.01 * 5500, "without the bucket it would be 5000"
 
 
-@alone
+@first
 @pytest.mark.parametrize("iothread", ["on", pytest.param("off", marks=pytest.mark.long)])
 def test_latency_a_device_of_2_ms_takes_2_ms_over_vhost_user(iothread: str, user: User) -> None:
     generator()
@@ -120,7 +120,7 @@ def test_latency_a_device_of_2_ms_takes_2_ms_over_vhost_user(iothread: str, user
     assert found["iops"] == pytest.approx(1e9 / found["latency.mean"], rel=0.03)
 
 
-@alone
+@first
 def test_latency_of_an_offered_rate_counts_from_when_a_request_was_due(user: User) -> None:
     generator()
     # 400 a second are due and 200 are served, of which 4 wait at the device: the others wait to be sent
@@ -132,7 +132,7 @@ def test_latency_of_an_offered_rate_counts_from_when_a_request_was_due(user: Use
     assert found["latency.p50"] > 100e6
 
 
-@alone
+@first
 @pytest.mark.parametrize("queues", ["2", pytest.param("1", marks=pytest.mark.long)])
 def test_little_s_law_holds_of_two_clones_on_two_queues_and_on_one(queues: str, user: User) -> None:
     generator()
@@ -141,7 +141,7 @@ def test_little_s_law_holds_of_two_clones_on_two_queues_and_on_one(queues: str, 
     assert found["iops"] * found["latency.mean"] / 1e9 == pytest.approx(8, rel=0.03)
 
 
-@alone
+@first
 @pytest.mark.parametrize("depth", [8, pytest.param(1, marks=pytest.mark.long)])
 def test_little_s_law_holds_of_a_closed_loop(depth: int, user: User) -> None:
     ran = measure(user, *NULL, "--set", "disk.null_latency_ns=2000000", workload=f"rw=randread,bs=4k,iodepth={depth}")
@@ -150,7 +150,7 @@ def test_little_s_law_holds_of_a_closed_loop(depth: int, user: User) -> None:
     require_limit(user, "depth" if depth == 1 else "device")
 
 
-@alone
+@first
 def test_sum_the_device_sees_the_requests_that_fio_made(user: User) -> None:
     # at a rate that a disk keeps up with beside others, so that it is the same all the time
     load = "rw=randread,bs=4k,iodepth=4,rate_iops=400"
@@ -166,7 +166,8 @@ def test_sum_the_device_sees_the_requests_that_fio_made(user: User) -> None:
     assert (reads[1] - reads[0]) / seconds > 0.85 * used["iops"]
 
 
-@alone
+@first
+@pytest.mark.alone  # each round that others disturb is made again
 def test_a_planted_tenth_is_found_and_the_same_stack_twice_is_the_same(user: User) -> None:
     """At a throttle's rate rounds differ by little, so that "undecided" would be no answer."""
     rates = {"full": 5000, "again": 5000, "less": 4500}
@@ -211,7 +212,7 @@ def test_reads_of_unwritten_blocks_are_refused(user: User, tmp_path: Path) -> No
     assert f"64 MiB of {sparse} were never written" in ran.stderr
 
 
-@alone
+@first
 def test_split_writes_that_alone_are_slow_show_in_the_latency_of_writes_alone(user: User) -> None:
     # 60 writes a second and no limit for the 140 reads that come with them: what waits is the writes. fio draws which
     # of both is next, so the reads beside 360 writes have a standard deviation of 6 %; beside 120 it would be 11 %.

@@ -144,7 +144,7 @@ def test_the_disk_of_a_guest_is_tuned_and_what_won_was_seen_on_it(user: User) ->
     assert found["confirmation"]["why"] == "too few pairs of starts (1) for an interval at 95 % confidence"
 
 
-@pytest.mark.alone
+@pytest.mark.first
 @pytest.mark.long(always="a comparison keeps its budget in each run (flows/test_sequential.py)")
 def test_a_budget_holds_on_the_clock_and_blocks_are_apart_within_it(user: User) -> None:
     budget, spread = 20, 3
