@@ -20,7 +20,14 @@ _HEAVY = {"rich", "pydantic", "sqlalchemy", "numpy", "scipy", "qemu.qmp", "async
         ("--help", _HEAVY | {"virtune.flows", "subprocess"}),
         (
             "compare --help",
-            _HEAVY | {"virtune.shell", "subprocess", "virtune.model.evidence", "virtune.model.result"},
+            _HEAVY
+            | {
+                "virtune.shell",
+                "subprocess",
+                "virtune.model.evidence",
+                "virtune.model.counters",
+                "virtune.model.stack",
+            },
         ),
         ("audit --help", _HEAVY),
     ],

@@ -47,8 +47,8 @@ def test_what_is_not_the_document_is_refused(text: str) -> None:
         read_document(text, "virtune/audit/1")
 
 
-def answer(name: str, document: Any) -> HostAnswer:
-    return HostAnswer(host=FleetHost(name=name, target=name), calls_itself=name, document=document)
+def answer(name: str, document: Any) -> HostAnswer[Any]:
+    return HostAnswer(host=FleetHost(name=name, target=name), calls_itself=name, said=document)
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,7 @@ def members(kind: Any) -> list[Any]:
 def attribute(kind: Any, name: str) -> Any:
     """The type of an attribute of what may be null, and of what a method returns."""
     (owner,) = [one for one in members(kind) if one is not NoneType]
+    owner = get_origin(owner) if is_dataclass(get_origin(owner)) else owner  # what is generic
     if not isinstance(owner, type):
         return Any
     found = inspect.getattr_static(owner, name, None)

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Generic, TypeVar
 
 from virtune.model.finding import Audited, Unread
 from virtune.model.study import Study
 from virtune.model.verdict import Comparison, Interval, Verdict
+
+Said = TypeVar("Said")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +48,12 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostAnswer:
-    """What a host's virtune answered: a JSON document. `calls_itself` is the host's own name for itself."""
+class HostAnswer(Generic[Said]):
+    """What a host gave: a JSON document, text, or what was done. `calls_itself` is the host's own name for itself."""
 
     host: FleetHost
     calls_itself: str
-    document: Mapping[str, Any]
+    said: Said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

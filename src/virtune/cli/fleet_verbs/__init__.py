@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verbs of `virtune fleet`, and what all share: how they are told their hosts, and how hosts are asked."""
 
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from virtune.cli.common.options import SecondsType, adding
 
 if TYPE_CHECKING:
     from virtune.flows.fleet.ask import Fleet, FleetAccess
+    from virtune.model.fleet import Unreached
 
 FAILED = 1
 """The exit code where a host failed."""
@@ -65,6 +67,12 @@ def fleet_of(words: dict[str, Any]) -> "Fleet":
         names=words["names"],
         labels=words["labels"],
     )
+
+
+def tell(document: object, lines: Iterable[str], lost: "Sequence[Unreached]", *, as_json: bool) -> int:
+    """Write what hosts gave, as a document or in lines; returns the exit code."""
+    click.echo(json.dumps(document, indent=2) if as_json else "\n".join(lines))
+    return FAILED if lost else 0
 
 
 def progress(words: dict[str, Any]) -> Callable[[str], None]:

@@ -69,16 +69,14 @@ def apply(vms: tuple[str, ...], *, canary: int, batch: int, yes: bool, as_json: 
 def _preview(every: "Sequence[HostVms]", access: "FleetAccess", words: Sequence[str]) -> None:
     """Show what would be changed on every host. Raises UsageError where one of them cannot be changed."""
     from virtune.flows.fleet.apply import previews
-    from virtune.model.fleet import Unreached
+    from virtune.flows.fleet.ask import parted
     from virtune.report.pages.fleet import lost_lines
 
-    shown = previews(every, access, words)
-    lost = [one for one in shown if isinstance(one, Unreached)]
+    shown, lost = parted(previews(every, access, words))
     for one in shown:
-        if not isinstance(one, Unreached):
-            click.echo(f"{one[0].name}:\n{one[1].rstrip()}", err=True)
+        click.echo(f"{one.host.name}:\n{one.said.rstrip()}", err=True)
     if lost:
-        click.echo("\n".join(lost_lines(lost, len(shown) - len(lost))), err=True)
+        click.echo("\n".join(lost_lines(lost, len(shown))), err=True)
         raise UsageError("not every host can be changed, so none is", hint="leave out those that failed")
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`virtune fleet probe`, `audit` and `install`: the verbs that ask many hosts, or equip them."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from virtune.cli.common.options import json_option
-from virtune.cli.fleet_verbs import FAILED, access_of, access_options, fleet_of, inventory_options, progress
+from virtune.cli.fleet_verbs import access_of, access_options, fleet_of, inventory_options, progress, tell
 from virtune.model.errors import UsageError
 from virtune.model.finding import Severity
 
 if TYPE_CHECKING:
     from virtune.flows.fleet.ask import FleetAccess
-    from virtune.model.fleet import HostAudit, Unreached
+    from virtune.model.fleet import HostAudit, Installed, Unreached
 
 
 BREACHED, UNREADABLE = 4, 2
@@ -35,24 +34,18 @@ def probe(*, as_json: bool, **words: Any) -> int:
     virtune fleet probe -i hosts.txt --label rack=2 --json | jq .differences
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.analyse.fleet import differences, flat
-    from virtune.flows.fleet.ask import ask_document, hosts_of
-    from virtune.model.fleet import HostAnswer, Unreached
+    from virtune.flows.fleet.ask import ask_document, hosts_of, parted
+    from virtune.report.json.fleet import probe_document
     from virtune.report.json.host import PROBE
+    from virtune.report.pages.fleet import probe_lines
 
     hosts = hosts_of(fleet_of(words))
-    answers = ask_document(hosts, access_of(words), ["probe", "--json"], schema=PROBE, say=progress(words))
-    lost = [one for one in answers if isinstance(one, Unreached)]
-    facts = [(one, flat(one.document.get("host"))) for one in answers if isinstance(one, HostAnswer)]
+    asked = ["probe", "--json"]
+    found, lost = parted(ask_document(hosts, access_of(words), asked, schema=PROBE, say=progress(words)))
+    facts = [(one, flat(one.said.get("host"))) for one in found]
     differing = differences({one.host.name: mine for one, mine in facts})
-    if as_json:
-        from virtune.report.json.fleet import probe_document
-
-        click.echo(json.dumps(probe_document(facts, differing, lost), indent=2))
-    else:
-        from virtune.report.pages.fleet import probe_lines
-
-        click.echo("\n".join(probe_lines([(one.host, mine) for one, mine in facts], differing, lost)))
-    return FAILED if lost else 0
+    lines = probe_lines([(one.host, mine) for one, mine in facts], differing, lost)
+    return tell(probe_document(facts, differing, lost), lines, lost, as_json=as_json)
 
 
 @click.command(name="audit")
@@ -102,7 +95,8 @@ def audit(
     from virtune.cli.domains import exit_code
     from virtune.flows.fleet.ask import ask_document, audits_of, hosts_of
     from virtune.report.json.audit import AUDIT
-    from virtune.report.pages.fleet import together
+    from virtune.report.json.fleet import audit_document
+    from virtune.report.pages.fleet import audit_lines, together
 
     hosts, asked = hosts_of(fleet_of(words)), _words(paths, connect, ignore, here=here)
     answers = ask_document(hosts, access_of(words), asked, schema=AUDIT, ok=(0, UNREADABLE), say=progress(words))
@@ -110,16 +104,9 @@ def audit(
     audited, unread = together(audits)
     if html is not None:
         _write_page(html, audits, lost, access_of(words))
-    if as_json:
-        from virtune.report.json.fleet import audit_document
-
-        click.echo(json.dumps(audit_document(audits, lost), indent=2))
-    else:
-        from virtune.report.pages.fleet import audit_lines
-
-        click.echo("\n".join(audit_lines(audits, lost)))
+    failed = tell(audit_document(audits, lost), audit_lines(audits, lost), lost, as_json=as_json)
     code = exit_code(audited, fail_on, unread=bool(unread))
-    return FAILED if lost and code != BREACHED else code
+    return failed if failed and code != BREACHED else code
 
 
 def _words(paths: Sequence[str], connect: str | None, ignored: Sequence[str], *, here: bool) -> list[str]:
@@ -135,16 +122,14 @@ def _write_page(
     """Write the audit with what differs between its hosts, which are asked for their facts."""
     from virtune.analyse.fleet import differences, flat
     from virtune.cli.common.result_output import write_text
-    from virtune.flows.fleet.ask import ask_document
+    from virtune.flows.fleet.ask import ask_document, parted
     from virtune.flows.reports.report import page_html
-    from virtune.model.fleet import HostAnswer
     from virtune.report.html.other_pages import fleet_audit_page
     from virtune.report.json.host import PROBE
 
     hosts = [one.host for one in audits]
-    answers = ask_document(hosts, access, ["probe", "--json"], schema=PROBE) if len(hosts) > 1 else []
-    found = [one for one in answers if isinstance(one, HostAnswer)]
-    differing = differences({one.host.name: flat(one.document.get("host")) for one in found})
+    found, _ = parted(ask_document(hosts, access, ["probe", "--json"], schema=PROBE) if len(hosts) > 1 else ())
+    differing = differences({one.host.name: flat(one.said.get("host")) for one in found})
     write_text(path, page_html(fleet_audit_page(audits, lost, differing)))
     click.echo(f"page: {path}", err=True)
 
@@ -175,30 +160,22 @@ def install(
     """  # noqa: D301 - \b is click's mark for lines to keep
     if sum((upgrade, back, remove)) > 1:
         raise UsageError("one of --upgrade, --back and --remove at a time")
-    from virtune.flows.fleet.ask import hosts_of
+    from virtune.flows.fleet.ask import hosts_of, parted
     from virtune.flows.fleet.install import InstallWish
     from virtune.flows.fleet.install import install as install_on
-    from virtune.model.fleet import Unreached
     from virtune.report.json.fleet import install_document
     from virtune.report.pages.fleet import lost_lines
 
-    wish = InstallWish(
-        do="back" if back else "remove" if remove else "install",
-        upgrade=upgrade,
-        wheelhouse=wheelhouse,
-        python=python,
-    )
-    found = install_on(hosts_of(fleet_of(words)), access_of(words), wish, say=progress(words))
-    lost = [one for one in found if isinstance(one, Unreached)]
-    done = [one for one in found if not isinstance(one, Unreached)]
-    if as_json:
-        click.echo(json.dumps(install_document(done, lost), indent=2))
-        return FAILED if lost else 0
-    for one in done:
-        before = f", was {one.before}" if one.version and one.before not in (None, one.version) else ""
-        click.echo(f"{one.host.name}: {_WORDS[one.state]} {one.version or one.before or ''}{before}".rstrip())
-    click.echo("\n".join(lost_lines(lost, len(done))))
-    return FAILED if lost else 0
+    do = "back" if back else "remove" if remove else "install"
+    wish = InstallWish(do=do, upgrade=upgrade, wheelhouse=wheelhouse, python=python)
+    done, lost = parted(install_on(hosts_of(fleet_of(words)), access_of(words), wish, say=progress(words)))
+    lines = [*map(_installed, done), *lost_lines(lost, len(done))]
+    return tell(install_document(done, lost), lines, lost, as_json=as_json)
+
+
+def _installed(one: "Installed") -> str:
+    before = f", was {one.before}" if one.version and one.before not in (None, one.version) else ""
+    return f"{one.host.name}: {_WORDS[one.state]} {one.version or one.before or ''}{before}".rstrip()
 
 
 _WORDS = {"installed": "installed", "kept": "has it already:", "back": "put back", "remove": "removed"}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from virtune.cli.common.options import Command, SecondsType, StoreType, json_option
-from virtune.cli.fleet_verbs import FAILED, access_of, access_options, fleet_of, inventory_options, progress
+from virtune.cli.fleet_verbs import FAILED, access_of, access_options, fleet_of, inventory_options, progress, tell
 from virtune.model.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from virtune.flows.fleet.results import FleetPlace
     from virtune.model.errors import StorePlace
     from virtune.model.fleet import FleetRun, FleetTask, TaskProgress
+    from virtune.report.json.fleet import GatheredHost
 
 
 def default_folder() -> Path:
@@ -77,15 +78,14 @@ def gather(studies: tuple[str, ...], *, folder: Path, store: "StorePlace | None"
     virtune fleet gather -i hosts.txt --into ./fleet 20261122
     virtune fleet gather -i hosts.txt --store postgresql://fleet@db/virtune
     """  # noqa: D301 - \b is click's mark for lines to keep
-    from virtune.flows.fleet.ask import hosts_of
+    from virtune.flows.fleet.ask import hosts_of, parted
     from virtune.flows.fleet.results import gather as gather_from
-    from virtune.model.fleet import Unreached
     from virtune.report.json.fleet import GatheredHost, gather_document
     from virtune.report.pages.fleet import lost_lines
 
     hosts = hosts_of(fleet_of(words))
-    found = gather_from(hosts, access_of(words), fleet_place(folder, store), studies=studies, say=progress(words))
-    lost = [one for one in found if isinstance(one, Unreached)]
+    place = fleet_place(folder, store)
+    found, lost = parted(gather_from(hosts, access_of(words), place, studies=studies, say=progress(words)))
     done: list[GatheredHost] = [
         {
             "name": one.host.name,
@@ -93,16 +93,14 @@ def gather(studies: tuple[str, ...], *, folder: Path, store: "StorePlace | None"
             "studies": [{"id": each.study, "attempts": each.attempts, "new": each.new} for each in one.studies],
         }
         for one in found
-        if not isinstance(one, Unreached)
     ]
-    if as_json:
-        click.echo(json.dumps(gather_document(done, lost), indent=2))
-        return FAILED if lost else 0
-    for host in done:
-        each = [f"{one['id']} ({one['attempts']} trials)" for one in host["studies"] if one["attempts"] or one["new"]]
-        click.echo(f"{host['name']}: {', '.join(each) or 'nothing new'}")
-    click.echo("\n".join(lost_lines(lost, len(done))))
-    return FAILED if lost else 0
+    lines = [*map(_gathered, done), *lost_lines(lost, len(done))]
+    return tell(gather_document(done, lost), lines, lost, as_json=as_json)
+
+
+def _gathered(host: "GatheredHost") -> str:
+    each = [f"{one['id']} ({one['attempts']} trials)" for one in host["studies"] if one["attempts"] or one["new"]]
+    return f"{host['name']}: {', '.join(each) or 'nothing new'}"
 
 
 @click.command(name="report")

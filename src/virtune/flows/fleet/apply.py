@@ -12,7 +12,7 @@ from datetime import datetime
 
 from virtune.apply.journal import Journal, Step
 from virtune.fleet.ssh import HostError
-from virtune.flows.fleet.ask import DOCUMENT_MAX, FleetAccess, Ready, ask_each, is_word, read_document
+from virtune.flows.fleet.ask import Asked, FleetAccess, Ready, ask_each, is_word, read_document
 from virtune.flows.fleet.run import CHANGES
 from virtune.flows.stored.show import study_id
 from virtune.model.errors import UsageError
@@ -58,19 +58,14 @@ def vms_by_host(hosts: Sequence[FleetHost], names: Sequence[str]) -> tuple[HostV
     )
 
 
-def previews(
-    every: Sequence[HostVms], access: FleetAccess, words: Sequence[str]
-) -> list[tuple[FleetHost, str] | Unreached]:
+def previews(every: Sequence[HostVms], access: FleetAccess, words: Sequence[str]) -> list[Asked[str]]:
     """Return what would be changed on every host, in its virtune's words."""
     vms = {one.host.name: one.vms for one in every}
 
     def task(ready: Ready) -> str:
-        named = (word for vm in vms[ready.connection.host.name] for word in ("--domain", vm))
-        command = (ready.virtune, "advise", *words, *named)
-        return ready.connection.run(command, timeout_seconds=access.timeout_seconds, most_bytes=DOCUMENT_MAX).stdout
+        return ready.asked("advise", *words, *(word for vm in vms[ready.name] for word in ("--domain", vm)))
 
-    found = ask_each([one.host for one in every], access, task)
-    return [one if isinstance(one, Unreached) else (one[0], one[2]) for one in found]
+    return ask_each([one.host for one in every], access, task)
 
 
 def plan_change(every: Sequence[HostVms], words: Sequence[str], *, now: datetime) -> FleetChange:
@@ -89,9 +84,7 @@ def make_change(
     vms = {one.host.name: one.vms for one in change.hosts}
 
     def task(ready: Ready) -> str:
-        mine = vms[ready.connection.host.name]
-        command = _journalled(ready, "apply", change.name, "--yes", *change.words, "--", *mine)
-        return ready.connection.run(command, timeout_seconds=access.timeout_seconds, most_bytes=DOCUMENT_MAX).stdout
+        return _journalled(ready, "apply", change.name, "--yes", *change.words, "--", *vms[ready.name])
 
     found: list[ChangedHost] = []
     for step in _in_steps([one.host for one in change.hosts], steps):
@@ -102,7 +95,7 @@ def make_change(
             if isinstance(one, Unreached):
                 found.append(ChangedHost(host=one.host, state="failed", said=one.because))
             else:
-                found.append(ChangedHost(host=one[0], state="changed", said=f"{len(vms[one[0].name])} VMs"))
+                found.append(ChangedHost(host=one.host, state="changed", said=f"{len(vms[one.host.name])} VMs"))
     return found
 
 
@@ -110,14 +103,9 @@ def undo_change(change: FleetChange, access: FleetAccess, *, say: Callable[[str]
     """Undo a change on every host that it may have touched, the last one first; what is undone already is left."""
 
     def task(ready: Ready) -> int:
-        def asked(*command: str) -> str:
-            return ready.connection.run(
-                command, timeout_seconds=access.timeout_seconds, most_bytes=DOCUMENT_MAX
-            ).stdout
-
-        left, damaged = entries_in(asked(ready.virtune, "fleet", "here", change.name, "--changes"))
+        left, damaged = entries_in(ready.asked("fleet", "here", change.name, "--changes"))
         for entry in reversed(left):
-            asked(*_journalled(ready, "undo", change.name, entry))
+            _journalled(ready, "undo", change.name, entry)
         if damaged:
             raise HostError(f"{len(left)} VMs were undone, and its journal is damaged: {damaged[0]}")
         return len(left)
@@ -128,8 +116,8 @@ def undo_change(change: FleetChange, access: FleetAccess, *, say: Callable[[str]
         if isinstance(one, Unreached):
             found.append(ChangedHost(host=one.host, state="failed", said=one.because))
         else:
-            state = "undone" if one[2] else "untouched"
-            found.append(ChangedHost(host=one[0], state=state, said=f"{one[2]} VMs" if one[2] else ""))
+            state = "undone" if one.said else "untouched"
+            found.append(ChangedHost(host=one.host, state=state, said=f"{one.said} VMs" if one.said else ""))
     return found
 
 
@@ -155,8 +143,9 @@ def _is_entry(found: object) -> bool:
     return isinstance(found, dict) and isinstance(found.get("undone"), bool) and is_word(found.get("id"))
 
 
-def _journalled(ready: Ready, verb: str, change: str, *words: str) -> tuple[str, ...]:
-    return ("sh", "-c", _JOURNALLED, "sh", ready.virtune, verb, change, *words)
+def _journalled(ready: Ready, verb: str, change: str, *words: str) -> str:
+    """Call a verb of a host's virtune with the journal of a change."""
+    return ready.answered(["sh", "-c", _JOURNALLED, "sh", ready.virtune, verb, change, *words])
 
 
 def _in_steps(hosts: Sequence[FleetHost], steps: ChangeSteps) -> Iterator[Sequence[FleetHost]]:

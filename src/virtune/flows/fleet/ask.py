@@ -2,12 +2,14 @@
 """Many hosts: named by inventories, and asked at once, the virtune of each for a document."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from virtune import __version__
 from virtune.advise.audit import rules
@@ -26,7 +28,7 @@ DOCUMENT_MAX = 32 * 1024**2
 
 _READ = Lock()
 
-_SHORT_SECONDS, _SHORT_BYTES = 60.0, 64 * 1024
+_SHORT: Any = {"seconds": 60.0, "most_bytes": 64 * 1024}
 """For `uname` and `virtune --version`, on a host that is busy."""
 
 _NAME_AND_PATH = """echo $(uname -n) $(command -v "$1" || ls "$HOME/.local/bin/$1" 2>/dev/null)"""
@@ -46,9 +48,10 @@ class OtherVersionError(HostError):
 
 
 Done = TypeVar("Done")
+One = TypeVar("One")
 
-Asked = tuple[FleetHost, str, Done] | Unreached
-"""What a task gave on a host, with the host's own name; or why it gave nothing."""
+Asked = HostAnswer[Done] | Unreached
+"""What a task gave on a host, or why it gave nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,28 @@ class Ready:
     connection: Connection
     calls_itself: str
     virtune: str
+    access: FleetAccess
+
+    @property
+    def name(self) -> str:
+        """The host's name in the inventory."""
+        return self.connection.host.name
+
+    def asked(self, *words: str, most_bytes: int = DOCUMENT_MAX, ok: tuple[int, ...] = (0,)) -> str:
+        """Return what its virtune prints when it is called with these words. Raises HostError."""
+        return self.answered([self.virtune, *words], most_bytes=most_bytes, ok=ok)
+
+    def answered(
+        self,
+        command: Sequence[str],
+        *,
+        most_bytes: int = DOCUMENT_MAX,
+        seconds: float | None = None,
+        ok: tuple[int, ...] = (0,),
+    ) -> str:
+        """Return what a command prints there. Raises HostError."""
+        limit = self.access.timeout_seconds if seconds is None else seconds
+        return self.connection.run(command, timeout_seconds=limit, most_bytes=most_bytes, ok=ok).stdout
 
 
 def ask_each(
@@ -83,24 +108,46 @@ def ask_each(
     A host that calls itself as an earlier one does is a failure: what the two give could not be told apart.
     """
     find("ssh")
-    found: dict[str, tuple[str, Done] | Unreached] = {}
+    found: dict[str, Asked[Done]] = {}
     workers = max(1, min(reach.parallel, len(hosts)))
     # the warden goes first: without their connections the threads end, and nobody waits until their time is over
     with ThreadPoolExecutor(max_workers=workers) as pool, Warden("fleet") as warden:
-        running: dict[Future[tuple[str, Done]], FleetHost] = {
-            pool.submit(_on, warden, number, host, reach, task, meet or ready_on): host
-            for number, host in enumerate(hosts)
-        }
+
+        def work(number: int, host: FleetHost) -> Asked[Done]:
+            seconds = reach.connect_seconds
+            try:
+                with connected(warden, host, name=f"h{number}", connect_seconds=seconds) as connection:
+                    ready = (meet or ready_on)(connection, reach)
+                    return HostAnswer(host=host, calls_itself=ready.calls_itself, said=task(ready))
+            except VirtuneError as error:
+                return Unreached(host=host, because=error.message, hint=error.hint)
+
+        running = [pool.submit(work, number, host) for number, host in enumerate(hosts)]
         try:
             for ended in as_completed(running):
-                host = running[ended]
-                found[host.name] = one = _result(ended, host)
+                one = ended.result()
+                found[one.host.name] = one
                 state = f"failed: {one.because}" if isinstance(one, Unreached) else "done"
-                say(f"{host.name}: {state} ({len(found)} of {len(hosts)})")
+                say(f"{one.host.name}: {state} ({len(found)} of {len(hosts)})")
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return _told_apart(hosts, found)
+
+
+def ask_apart(
+    hosts: Sequence[FleetHost],
+    reach: FleetAccess,
+    task: Callable[[Ready], Done],
+    *,
+    say: Callable[[str], None],
+    meet: "Callable[[Connection, FleetAccess], Ready] | None" = None,
+) -> list[Asked[Done]]:
+    """Do the same once all hosts were told apart: to one by two names it would be done twice at once."""
+    met = ask_each(hosts, reach, lambda _: None, meet=meet)
+    good = [one.host for one in met if not isinstance(one, Unreached)]
+    done = iter(ask_each(good, reach, task, say=say, meet=meet) if good else ())
+    return [one if isinstance(one, Unreached) else next(done) for one in met]
 
 
 def ask_document(
@@ -111,20 +158,20 @@ def ask_document(
     schema: str,
     ok: tuple[int, ...] = (0,),
     say: Callable[[str], None] = lambda _: None,
-) -> list[HostAnswer | Unreached]:
+) -> list[Asked[Mapping[str, Any]]]:
     """Ask the virtune of every host with these words, and return the document that each prints."""
+    return ask_each(hosts, reach, lambda ready: read_document(ready.asked(*words, ok=ok), schema), say=say)
 
-    def task(ready: Ready) -> Mapping[str, Any]:
-        command = [ready.virtune, *words]
-        done = ready.connection.run(
-            command, timeout_seconds=reach.timeout_seconds, most_bytes=DOCUMENT_MAX, ok=ok
-        )  # fmt: skip
-        return read_document(done.stdout, schema)
 
-    return [
-        one if isinstance(one, Unreached) else HostAnswer(host=one[0], calls_itself=one[1], document=one[2])
-        for one in ask_each(hosts, reach, task, say=say)
-    ]
+def parted(found: Iterable[One | Unreached]) -> tuple[list[One], list[Unreached]]:
+    """Return what hosts gave, and the hosts that gave nothing."""
+    done, lost = [], []
+    for one in found:
+        if isinstance(one, Unreached):
+            lost.append(one)
+        else:
+            done.append(one)
+    return done, lost
 
 
 def read_document(text: str, schema: str) -> Mapping[str, Any]:
@@ -139,62 +186,35 @@ def read_document(text: str, schema: str) -> Mapping[str, Any]:
     return found
 
 
-def _on(
-    warden: Warden,
-    number: int,
-    host: FleetHost,
-    reach: FleetAccess,
-    task: Callable[[Ready], Done],
-    meet: Callable[[Connection, FleetAccess], Ready],
-) -> tuple[str, Done]:
-    with connected(warden, host, name=f"h{number}", connect_seconds=reach.connect_seconds) as connection:
-        ready = meet(connection, reach)
-        return ready.calls_itself, task(ready)
-
-
-def named_on(connection: Connection, reach: FleetAccess) -> Ready:  # noqa: ARG001 - as `ready_on`
+def named_on(connection: Connection, reach: FleetAccess) -> Ready:
     """Return a host by its own name, whatever virtune it has."""
-    done = connection.run(["uname", "-n"], timeout_seconds=_SHORT_SECONDS, most_bytes=_SHORT_BYTES)
-    return Ready(connection=connection, calls_itself=printable(done.stdout.strip(), most=100), virtune="")
+    ready = Ready(connection=connection, calls_itself="", virtune="", access=reach)
+    return replace(ready, calls_itself=printable(ready.answered(["uname", "-n"], **_SHORT).strip(), most=100))
 
 
 def ready_on(connection: Connection, reach: FleetAccess) -> Ready:
     """Return a host whose virtune is the one that runs here. Raises OtherVersionError for any other."""
-
-    def short(*command: str, most: int = 100) -> str:
-        done = connection.run(command, timeout_seconds=_SHORT_SECONDS, most_bytes=_SHORT_BYTES)
-        return printable(done.stdout.strip(), most=most)
-
-    name, _, found = short("sh", "-c", _NAME_AND_PATH, "sh", reach.virtune, most=4500).partition(" ")
-    program = found if found.startswith("/") else reach.virtune
-    version = short(program, "--version").rpartition(" ")[2]
-    if version != __version__:
+    ready = Ready(connection=connection, calls_itself="", virtune=reach.virtune, access=reach)
+    both = printable(ready.answered(["sh", "-c", _NAME_AND_PATH, "sh", reach.virtune], **_SHORT).strip(), most=4500)
+    name, _, found = both.partition(" ")
+    ready = replace(ready, calls_itself=name, virtune=found if found.startswith("/") else reach.virtune)
+    said = printable(ready.answered([ready.virtune, "--version"], **_SHORT).strip(), most=100)
+    if (version := said.rpartition(" ")[2]) != __version__:
         hint = "install the same version there: `virtune fleet install --upgrade`"
         raise OtherVersionError(f"has virtune {version}, and this is {__version__}", hint=hint)
-    return Ready(connection=connection, calls_itself=name, virtune=program)
+    return ready
 
 
-def _result(ended: "Future[tuple[str, Done]]", host: FleetHost) -> tuple[str, Done] | Unreached:
-    try:
-        return ended.result()
-    except VirtuneError as error:
-        return Unreached(host=host, because=error.message, hint=error.hint)
-
-
-def _told_apart(hosts: Sequence[FleetHost], found: Mapping[str, tuple[str, Done] | Unreached]) -> list[Asked[Done]]:
+def _told_apart(hosts: Sequence[FleetHost], found: Mapping[str, Asked[Done]]) -> list[Asked[Done]]:
     first: dict[str, str] = {}
     every: list[Asked[Done]] = []
     for host in hosts:
         one = found[host.name]
-        if isinstance(one, Unreached):
-            every.append(one)
-            continue
-        before = first.setdefault(one[0], host.name)
-        if before == host.name:
-            every.append((host, *one))
-            continue
-        because = f"calls itself {one[0]!r}, as {before} does: one host twice, or two hosts of one name"
-        every.append(Unreached(host=host, because=because, hint="leave one out, or give it a hostname of its own"))
+        before = host.name if isinstance(one, Unreached) else first.setdefault(one.calls_itself, host.name)
+        if not isinstance(one, Unreached) and before != host.name:
+            because = f"calls itself {one.calls_itself!r}, as {before} does: one host twice, or two hosts of one name"
+            one = Unreached(host=host, because=because, hint="leave one out, or give it a hostname of its own")
+        every.append(one)
     return every
 
 
@@ -267,88 +287,71 @@ def addressed(hosts: Sequence[FleetHost]) -> Iterator[tuple[FleetHost, Address]]
         yield host, address_of(host)
 
 
-def audits_of(answers: Sequence[HostAnswer | Unreached]) -> tuple[list[HostAudit], list[Unreached]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Finding:
+    """A finding as `virtune audit --json` writes it, as far as a fleet shows it; so are the two below."""
+
+    rule: str
+    at: str
+    line: int
+    seen: str
+    advice: str
+    risk: Risk
+    takes: Change | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Domain:
+    """A domain with its findings."""
+
+    origin: str
+    domain: str
+    findings: tuple[_Finding, ...]
+    not_looked_at: tuple[NotLookedAt, ...]
+    uuid: str | None = None
+    not_audited: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Audit:
+    """The audit of a host."""
+
+    domains: tuple[_Domain, ...]
+    unread: tuple[Unread, ...]
+
+
+def audits_of(answers: Sequence[Asked[Mapping[str, Any]]]) -> tuple[list[HostAudit], list[Unreached]]:
     """Return the audit of every host, and the hosts that gave none; a document that is not one is such a host's."""
     known = {rule.id: rule for rule in rules()}
-    audits: list[HostAudit] = []
-    lost: list[Unreached] = []
-    for one in answers:
-        if isinstance(one, Unreached):
-            lost.append(one)
-            continue
-        try:
-            audits.append(_audit(one, known))
-        except VirtuneError as error:
-            lost.append(Unreached(host=one.host, because=error.message, hint=error.hint))
-    return audits, lost
+    return parted(one if isinstance(one, Unreached) else _audit(one, known) for one in answers)
 
 
-def _audit(answer: HostAnswer, known: Mapping[str, Rule]) -> HostAudit:
+def _audit(answer: HostAnswer[Mapping[str, Any]], known: Mapping[str, Rule]) -> HostAudit | Unreached:
     name = answer.host.name
-    audited = tuple(_audited(one, name, known) for one in _rows(answer.document, "domains"))
-    unread = tuple(
-        Unread(origin=f"{name}: {_text(one, 'origin')}", because=_text(one, "because"))
-        for one in _rows(answer.document, "unread")
-    )
+    try:
+        found = TypeAdapter(_Audit).validate_python(answer.said)
+        audited = tuple(_audited(one, name, known) for one in found.domains)
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        return Unreached(host=answer.host, because=f"its audit has nothing that this virtune understands at {where}")
+    except KeyError:
+        return Unreached(host=answer.host, because="its audit has a finding that this virtune does not know")
+    unread = tuple(replace(one, origin=f"{name}: {one.origin}") for one in found.unread)
     return HostAudit(host=answer.host, calls_itself=answer.calls_itself, audited=audited, unread=unread)
 
 
-def _audited(one: Mapping[str, Any], host: str, known: Mapping[str, Rule]) -> Audited:
-    uuid = None if one.get("uuid") is None else _text(one, "uuid")
-    domain = _text(one, "domain")
-    findings = tuple(_findings(one, f"{host}/{domain}", uuid, known))
-    lacked = (
-        NotLookedAt(unknown=_text(row, "unknown"), rules=_ids(row.get("rules")))
-        for row in _rows(one, "not_looked_at")
-    )
+def _audited(one: _Domain, host: str, known: Mapping[str, Rule]) -> Audited:
+    """Return a domain of a host, named `HOST/VM`. Raises KeyError for a rule that is not known here."""
+    findings = (
+        Finding(rule=known[found.rule], domain=f"{host}/{one.domain}", uuid=one.uuid, at=found.at, line=found.line,
+                seen=Seen(seen=found.seen, advice=found.advice), takes=found.takes, risk=found.risk)
+        for found in one.findings
+    )  # fmt: skip
     return Audited(
-        origin=f"{host}: {_text(one, 'origin')}",
-        domain=f"{host}/{domain}",
-        uuid=uuid,
-        findings=findings,
-        not_audited="" if one.get("not_audited") is None else _text(one, "not_audited"),
-        not_looked_at=tuple(lacked),
+        origin=f"{host}: {one.origin}",
+        domain=f"{host}/{one.domain}",
+        uuid=one.uuid,
+        findings=tuple(findings),
+        not_audited=one.not_audited or "",
+        not_looked_at=one.not_looked_at,
     )
-
-
-def _ids(found: Any) -> tuple[str, ...]:
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise HostError("its audit has no list of rules")
-    return tuple(found)
-
-
-def _findings(one: Mapping[str, Any], domain: str, uuid: str | None, known: Mapping[str, Rule]) -> Iterator[Finding]:
-    for found in _rows(one, "findings"):
-        rule = known.get(_text(found, "rule"))
-        line = found.get("line")
-        if rule is None or not isinstance(line, int):
-            raise HostError("its audit has a finding that this virtune does not know")
-        takes = found.get("takes")
-        try:
-            change, risk = None if takes is None else Change(takes), Risk(_text(found, "risk"))
-        except ValueError:
-            raise HostError("its audit has a finding that this virtune does not know") from None
-        yield Finding(
-            rule=rule,
-            domain=domain,
-            uuid=uuid,
-            at=_text(found, "at"),
-            line=line,
-            seen=Seen(seen=_text(found, "seen"), advice=_text(found, "advice")),
-            takes=change,
-            risk=risk,
-        )
-
-
-def _rows(table: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    found = table.get(key)
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise HostError(f"its audit has no list of {key}")
-    return found
-
-
-def _text(table: Mapping[str, Any], key: str) -> str:
-    found = table.get(key)
-    if not isinstance(found, str):
-        raise HostError(f"its audit has no text for {key}")
-    return found

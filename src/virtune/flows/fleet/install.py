@@ -4,6 +4,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -12,7 +13,7 @@ from virtune import __version__, on_host
 from virtune.bounded import read_json
 from virtune.fleet.ssh import Connection, HostError
 from virtune.fleet.wheelhouse import HostPlatform, Wheels, wheels_for
-from virtune.flows.fleet.ask import FleetAccess, Ready, ask_each, named_on
+from virtune.flows.fleet.ask import FleetAccess, Ready, ask_apart, named_on
 from virtune.model.fleet import FleetHost, Installed, Unreached
 
 PROGRAM = Path(on_host.__file__)
@@ -41,15 +42,14 @@ def install(
     wheels: dict[HostPlatform, Wheels] = {}
     one_by_one = Lock()
 
-    def task(ready: Ready) -> tuple[str, str | None, str | None]:
+    def task(ready: Ready) -> Installed:
         here = _Python(ready.connection, wish.python)
         before = here.do("look")
+        done = partial(Installed, host=ready.connection.host, before=(current := _version(before)))
         if wish.do != "install":
-            after = here.do(wish.do)
-            return wish.do, _version(before), _version(after)
-        current = _version(before)
+            return done(state=wish.do, version=_version(here.do(wish.do)))
         if current == __version__ and not wish.upgrade:
-            return "kept", current, current
+            return done(state="kept", version=current)
         if current not in (None, __version__) and not wish.upgrade:
             raise HostError(f"has virtune {current} already", hint="--upgrade replaces it, and --back puts it back")
         platform = platform_of(before)
@@ -57,20 +57,10 @@ def install(
             if platform not in wheels:
                 wheels[platform] = wheels_for(platform, wish.wheelhouse)
         after = here.install(wheels[platform], access.timeout_seconds)
-        return "installed", current, _version(after)
+        return done(state="installed", version=_version(after))
 
-    met = ask_each(hosts, access, lambda _: None, meet=named_on)
-    lost = {one.host.name: one for one in met if isinstance(one, Unreached)}
-    good = [host for host in hosts if host.name not in lost]
-    done = ask_each(good, access, task, meet=named_on, say=say) if good else []
-    found: dict[str, Installed | Unreached] = dict(lost)
-    for one in done:
-        if isinstance(one, Unreached):
-            found[one.host.name] = one
-        else:
-            state, before, after = one[2]
-            found[one[0].name] = Installed(host=one[0], state=state, before=before, version=after)
-    return [found[host.name] for host in hosts]
+    found = ask_apart(hosts, access, task, meet=named_on, say=say)
+    return [one if isinstance(one, Unreached) else one.said for one in found]
 
 
 class _Python:

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from virtune import __version__
 from virtune.analyse.fleet import SUMMARY, answer, drift_between, level_of, summary_of
 from virtune.fleet.ssh import HostError
-from virtune.flows.fleet.ask import DOCUMENT_MAX, Asked, FleetAccess, Ready, ask_each, is_word, read_document
+from virtune.flows.fleet.ask import FleetAccess, Ready, ask_apart, is_word, read_document
 from virtune.flows.stored.import_bundle import Merged, merge, read_bundle
 from virtune.flows.stored.show import by_todays_method, derived_anew
 from virtune.model.errors import PlanError, PreconditionError, StoreError, StorePlace, UsageError, VirtuneError
@@ -240,43 +240,25 @@ def gather(
     """
     place.prepare()
 
-    def task(ready: Ready) -> tuple[Merged, ...]:
-        with place.of(ready.connection.host.name) as store:
-            return tuple(_pulled(ready, access, store, name) for name in _wanted(ready, access, store, studies))
+    def task(ready: Ready) -> Gathered:
+        host = ready.connection.host
+        with place.of(host.name) as store:
+            merged = tuple(_pulled(ready, store, name) for name in _wanted(ready, store, studies))
+        return Gathered(host=host, store=place.place_of(host.name), studies=merged)
 
-    # a host by two names would be two stores of the same studies, so hosts are told apart before any is pulled
-    met = {_name_of(one): one for one in ask_each(hosts, access, lambda _: None)}
-    good = [host for host in hosts if not isinstance(met[host.name], Unreached)]
-    pulled = {_name_of(one): one for one in ask_each(good, access, task, say=say)} if good else {}
-    return [_gathered(place, pulled.get(host.name), met[host.name]) for host in hosts]
+    found = ask_apart(hosts, access, task, say=say)
+    return [one if isinstance(one, Unreached) else one.said for one in found]
 
 
-def pull(ready: Ready, access: FleetAccess, store: Store, study: str) -> None:
+def pull(ready: Ready, store: Store, study: str) -> None:
     """Pull one study of a host into a store where it is not there whole. Raises HostError and StoreError."""
     if not store.is_finished(study):
-        _pulled(ready, access, store, study)
+        _pulled(ready, store, study)
 
 
-def _name_of(one: Asked[Any]) -> str:
-    return one.host.name if isinstance(one, Unreached) else one[0].name
-
-
-def _gathered(place: FleetPlace, pulled: Asked[tuple[Merged, ...]] | None, met: Asked[None]) -> Gathered | Unreached:
-    if isinstance(pulled, Unreached):
-        return pulled
-    if pulled is None:
-        assert isinstance(met, Unreached)  # noqa: S101 - only such a host was not asked again
-        return met
-    host, _, studies = pulled
-    return Gathered(host=host, store=place.place_of(host.name), studies=studies)
-
-
-def _wanted(ready: Ready, access: FleetAccess, store: Store, names: Sequence[str]) -> list[str]:
+def _wanted(ready: Ready, store: Store, names: Sequence[str]) -> list[str]:
     """Return the studies of a host that are to be pulled, the oldest first."""
-    done = ready.connection.run(
-        [ready.virtune, "list", "--json"], timeout_seconds=access.timeout_seconds, most_bytes=DOCUMENT_MAX
-    )
-    found = read_document(done.stdout, LIST).get("studies")
+    found = read_document(ready.asked("list", "--json"), LIST).get("studies")
     if not isinstance(found, list):
         raise HostError("its list of studies is damaged")
     ids = [listed_id(one) for one in reversed(found)]
@@ -296,11 +278,12 @@ def listed_id(listed: Mapping[str, Any]) -> str:
     return str(found)
 
 
-def _pulled(ready: Ready, access: FleetAccess, store: Store, name: str) -> Merged:
+def _pulled(ready: Ready, store: Store, name: str) -> Merged:
     with _ON_THE_WAY, tempfile.TemporaryFile() as file:
         command = [ready.virtune, "fleet", "here", name, "--rows"]
         try:
-            ready.connection.run(command, timeout_seconds=access.timeout_seconds, most_bytes=BUNDLE_MAX, into=file)
+            limit = ready.access.timeout_seconds
+            ready.connection.run(command, timeout_seconds=limit, most_bytes=BUNDLE_MAX, into=file)
         except OSError as error:
             said = f"cannot keep its study {name} in {tempfile.gettempdir()}: {(error.strerror or '').lower()}"
             raise HostError(said, hint="the environment's TMPDIR names another directory") from None

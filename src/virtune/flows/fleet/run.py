@@ -186,21 +186,20 @@ def meet(run: FleetRun, access: FleetAccess) -> MetFleet:
     new = {task.host.name: task for task in run.tasks if noted.is_new(task)}
 
     def planned(ready: Ready) -> TaskProgress | None:
-        task = new.get(ready.connection.host.name)
+        task = new.get(ready.name)
         if task is None:
             return None
-        words = (ready.virtune, "fleet", "here", task.name, "--estimate", "--", *run.words)
-        done = ready.connection.run(words, timeout_seconds=access.timeout_seconds, most_bytes=LINE_MAX)
-        return progress_in(done.stdout)
+        words = ("fleet", "here", task.name, "--estimate", "--", *run.words)
+        return progress_in(ready.asked(*words, most_bytes=LINE_MAX))
 
     refused, seconds = {}, {}
     for one in ask_each(list({task.host.name: task.host for task in run.tasks}.values()), access, planned):
         if isinstance(one, Unreached):
             refused[one.host.name] = TaskProgress(state=TaskState.FAILED, said=one.because, hint=one.hint or "")
-        elif one[2] is not None and one[2].state is TaskState.FAILED:
-            refused[one[0].name] = one[2]
-        elif one[2] is not None:
-            seconds[one[0].name] = one[2].left_seconds
+        elif one.said is not None and one.said.state is TaskState.FAILED:
+            refused[one.host.name] = one.said
+        elif one.said is not None:
+            seconds[one.host.name] = one.said.left_seconds
     if seconds:
         tasks = (replace(one, expected_seconds=seconds.get(one.host.name, one.expected_seconds)) for one in run.tasks)
         run = replace(run, tasks=tuple(tasks))
@@ -280,7 +279,7 @@ def _carried(
         follower = _Follower(run=run, carrying=carrying, open=open_, warden=warden, say=say, over=over)
         try:
             while waiting or running:
-                lost = [task for task in run.tasks if _may_run(found.get(task.name))]
+                lost = [one for one in run.tasks if one.name in found and found[one.name].state is TaskState.LOST]
                 while task := next_task(
                     waiting, running.values(), lost=lost, at_once=run.at_once, shares=run.shares
                 ):  # fmt: skip
@@ -301,10 +300,6 @@ def _carried(
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return found
-
-
-def _may_run(found: TaskProgress | None) -> bool:
-    return found is not None and found.state is TaskState.LOST
 
 
 def _left_out(task: FleetTask, lost: Sequence[FleetTask], shares: str) -> TaskProgress:
@@ -379,8 +374,8 @@ class _Follower:
 
     def _gather(self, ready: Ready, study: str) -> None:
         try:
-            with self.carrying.place.of(ready.connection.host.name) as store:
-                pull(ready, self.carrying.access, store, study)
+            with self.carrying.place.of(ready.name) as store:
+                pull(ready, store, study)
         except VirtuneError as error:
             said = f"finished there, and not gathered: {error.message}"
             raise _NotGatheredError(said, hint=error.hint) from None
@@ -428,29 +423,17 @@ def states_of(run: FleetRun, access: FleetAccess, *, stop: bool = False) -> Mapp
         mine.setdefault(task.host.name, []).append(task)
 
     def asked(ready: Ready) -> list[TaskProgress]:
-        words = ["--stop"] if stop else []
-        return [
-            progress_in(
-                ready.connection.run(
-                    (ready.virtune, "fleet", "here", task.name, *words),
-                    timeout_seconds=access.timeout_seconds, most_bytes=LINE_MAX,
-                ).stdout
-            )
-            for task in mine[ready.connection.host.name]
-        ]  # fmt: skip
+        each = (("fleet", "here", task.name, *(["--stop"] if stop else [])) for task in mine[ready.name])
+        return [progress_in(ready.asked(*words, most_bytes=LINE_MAX)) for words in each]
 
     found: dict[str, TaskProgress] = {}
-    for one in ask_each(_hosts(run.tasks), access, asked):
+    for one in ask_each([tasks[0].host for tasks in mine.values()], access, asked):
         if isinstance(one, Unreached):
             lost = TaskProgress(state=TaskState.LOST, said=one.because, hint=one.hint or "")
             found |= {task.name: lost for task in mine[one.host.name]}
         else:
-            found |= {task.name: said for task, said in zip(mine[one[0].name], one[2], strict=True)}
+            found |= {task.name: said for task, said in zip(mine[one.host.name], one.said, strict=True)}
     return found
-
-
-def _hosts(tasks: Sequence[FleetTask]) -> list[FleetHost]:
-    return list({task.host.name: task.host for task in tasks}.values())
 
 
 _TOLD = (TaskState.RUNNING, TaskState.FINISHED, TaskState.FAILED)

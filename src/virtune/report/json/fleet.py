@@ -3,7 +3,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from virtune.model.finding import Severity
 from virtune.model.fleet import (
@@ -365,7 +365,7 @@ class FleetReportDocument(TypedDict):
 
 
 def probe_document(
-    answers: Sequence[tuple[HostAnswer, Mapping[str, str]]],
+    answers: Sequence[tuple[HostAnswer[Any], Mapping[str, str]]],
     differing: Sequence[Difference],
     lost: Sequence[Unreached],
 ) -> FleetProbeDocument:
@@ -374,7 +374,7 @@ def probe_document(
     return part(FleetProbeDocument, hosts=hosts, differences=differing, failed=lost)
 
 
-def _facts(one: HostAnswer, facts: Mapping[str, str]) -> _Facts:
+def _facts(one: HostAnswer[Any], facts: Mapping[str, str]) -> _Facts:
     return part(_Facts, one, facts=facts)
 
 
