@@ -4,7 +4,7 @@ ALONE := tests/flows tests/truth  # where tests marked `alone` lie: what is not 
 
 unexport PYTHONDONTWRITEBYTECODE  # where bytecode is not kept, every worker compiles all that it imports
 
-.PHONY: help ready demo test test-long check style types contracts together load fast lock docs release site clean
+.PHONY: help ready demo test test-long check style types contracts together load fast lock docs release deb site clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -56,6 +56,9 @@ docs: ready  ## Write the generated reference pages again
 
 release: ready  ## Build the source archive and the wheel of HEAD twice, compare them, and write checksums and bills of materials
 	$(VENV)/python -m tools.release dist
+
+deb: release  ## Build a Debian package of it, for the Python of this distribution
+	$(VENV)/python -m tools.deb
 
 site: ready  ## Build the guide and the reference as a site, into site/
 	$(VENV)/zensical build --strict
