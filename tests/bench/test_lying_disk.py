@@ -74,8 +74,8 @@ def lied_to(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Line, Ly
 
 
 PATIENT, LOST, SOON = b"60000 0", b"2000 0", b"300 0"
-"""How long a load may stand still, in ms: longer than a busy host holds anything up; where a request is lost, whose end
-the guest awaits, spinning, after the error; and where to stand still is the error."""
+"""How long a load may stand still, in ms: longer than a busy host holds anything up; where a request is lost, whose
+end the guest awaits, spinning, after the error; and where to stand still is the error."""
 
 
 def load(line: Line, words: bytes = b"number_ios=40\n", go: bytes = PATIENT) -> dict[str, object]:

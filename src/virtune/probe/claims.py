@@ -288,10 +288,10 @@ def _open_nodes(entry: str) -> set[str]:
     anywhere.
     """
     found: set[str | None] = set()
-    for mapped in mapped_files(Path(f"/proc/{entry}")):
-        if mapped.device is None:  # a node lies on a devtmpfs or tmpfs, whose number the kernel makes up
-            with contextlib.suppress(OSError):
-                found.add(node_at(Path(f"/proc/{entry}/map_files/{mapped.place}")))
+    # a node lies on a devtmpfs or tmpfs, whose number the kernel makes up
+    for mapped in mapped_files(Path(f"/proc/{entry}"), major=b"0+"):
+        with contextlib.suppress(OSError):
+            found.add(node_at(Path(f"/proc/{entry}/map_files/{mapped.place}")))
     with contextlib.suppress(OSError):  # it ended while we looked, or belongs to somebody else
         for path in Path(f"/proc/{entry}/fd").iterdir():
             with contextlib.suppress(OSError):
