@@ -177,7 +177,7 @@ class MappedFile:
     inode: int
 
 
-def mapped_files(process: Path, *, major: bytes = b"[0-9a-f]+", inode: bytes = b"[1-9][0-9]*") -> Iterator[MappedFile]:
+def mapped_files(process: Path, *, major: bytes = b"[0-9a-f]+", inode: bytes = b"[1-9]\\d*") -> Iterator[MappedFile]:
     """Yield the files that a process (its directory in /proc) has mapped, of the devices and inodes that these
     patterns match; none where we may not look.
 
