@@ -12,8 +12,8 @@ KAVG the difference, and QAVG the part of KAVG that a request waits in a queue.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
 from virtune.model.counters import Sample
 from virtune.model.metric import BOUNDARIES, Boundary
@@ -162,13 +162,12 @@ class DiskCurve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiskCount:
-    """QEMU's counters of a disk since its start; `t_ns` is the monotonic clock. Times are sums over requests, each
-    from when QEMU took it off the virtqueue. `failed` are requests of all kinds that failed or were invalid, which
-    the other counts leave out; it and the discards are None where they are not counted (libvirt).
+class DiskTotals:
+    """Requests and bytes of a disk. Times are sums over requests, each from when QEMU took it off the virtqueue.
+    `failed` are requests of all kinds that failed or were invalid, which the other counts leave out; it and the
+    discards are None where they are not counted (libvirt).
     """
 
-    t_ns: int
     reads: int
     writes: int
     flushes: int
@@ -176,10 +175,17 @@ class DiskCount:
     written_bytes: int
     read_ns: int
     write_ns: int
-    flush_ns: int
+    flush_ns: int = 0
     discards: int | None = None
     discard_ns: int | None = None
     failed: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskCount(DiskTotals):
+    """QEMU's counters of a disk since its start; `t_ns` is the monotonic clock."""
+
+    t_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,21 +241,10 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiskRates:
-    """What a disk did between two counts, in requests, bytes and I/Os in flight; unknown ones as in a DiskCount."""
+class DiskRates(DiskTotals):
+    """What a disk did between two counts, in requests, bytes and I/Os in flight."""
 
     seconds: float
-    reads: int
-    writes: int
-    flushes: int
-    read_bytes: int
-    written_bytes: int
-    read_ns: int
-    write_ns: int
-    flush_ns: int = 0
-    discards: int | None = None
-    discard_ns: int | None = None
-    failed: int | None = None
 
     @property
     def requests(self) -> int:
@@ -357,20 +352,9 @@ def ring_rates_between(before: Sequence[RingCount], after: Sequence[RingCount]) 
     if len(before) != len(after) or any(now.samples < then.samples for then, now in zip(before, after, strict=True)):
         # they were found anew, and began at zero
         before = [RingCount()] * len(after)
+    sums = ("completed", "seconds", "offered", "taken", "samples", "torn", "stalled", "stalls")
     risen = [
-        RingCount(
-            completed=now.completed - then.completed,
-            seconds=now.seconds - then.seconds,
-            offered=now.offered - then.offered,
-            taken=now.taken - then.taken,
-            samples=now.samples - then.samples,
-            torn=now.torn - then.torn,
-            size=now.size,
-            inside=now.inside,
-            quiet=now.quiet,
-            stalled=now.stalled - then.stalled,
-            stalls=now.stalls - then.stalls,
-        )
+        replace(now, **{name: getattr(now, name) - getattr(then, name) for name in sums})
         for then, now in zip(before, after, strict=True)
     ]
     used = [one for one in risen if one.seconds > 0]
@@ -400,24 +384,9 @@ def began_anew(before: DiskCount, after: DiskCount) -> bool:
 
 def rates_between(before: DiskCount, after: DiskCount) -> DiskRates:
     """Return the rates between two counts."""
-    return DiskRates(
-        seconds=(after.t_ns - before.t_ns) / 1e9,
-        reads=after.reads - before.reads,
-        writes=after.writes - before.writes,
-        flushes=after.flushes - before.flushes,
-        read_bytes=after.read_bytes - before.read_bytes,
-        written_bytes=after.written_bytes - before.written_bytes,
-        read_ns=after.read_ns - before.read_ns,
-        write_ns=after.write_ns - before.write_ns,
-        flush_ns=after.flush_ns - before.flush_ns,
-        discards=_risen(before.discards, after.discards),
-        discard_ns=_risen(before.discard_ns, after.discard_ns),
-        failed=_risen(before.failed, after.failed),
-    )
-
-
-def _risen(before: int | None, after: int | None) -> int | None:
-    return None if before is None or after is None else after - before
+    both = {one.name: (getattr(before, one.name), getattr(after, one.name)) for one in fields(DiskTotals)}
+    risen: dict[str, Any] = {name: None if None in pair else pair[1] - pair[0] for name, pair in both.items()}
+    return DiskRates(seconds=(after.t_ns - before.t_ns) / 1e9, **risen)
 
 
 def throttled_rates(rates: Sequence[DiskRates]) -> dict[str, float]:

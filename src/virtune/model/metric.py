@@ -74,6 +74,10 @@ class Metric:
     direction: Literal["read", "write"] | None = None
 
 
+_less = partial(Metric, better="lower", told=False)
+"""Of what less is better, shown on request only."""
+
+
 def _percentiles(
     of: Distribution, percentiles: tuple[float, ...], *, told: tuple[float, ...], instead: str | None = None
 ) -> Iterator[Metric]:
@@ -94,33 +98,15 @@ def _percentiles(
 def _of_direction(
     direction: Literal["read", "write"], latency: Distribution, completion: Distribution
 ) -> tuple[Metric, ...]:
+    more = partial(Metric, better="higher", direction=direction)
+    mean = partial(Metric, unit="ns", better="lower", direction=direction)
+    clat = f"{direction}.clat.mean"
     return (
-        Metric(id=f"{direction}.iops", label=f"{direction} IOPS", unit="1/s", better="higher", direction=direction),
-        Metric(
-            id=f"{direction}.bandwidth",
-            label=f"{direction} bandwidth",
-            unit="B/s",
-            better="higher",
-            told=False,
-            direction=direction,
-        ),
-        Metric(
-            id=f"{direction}.latency.mean",
-            label=f"{direction} latency mean",
-            unit="ns",
-            better="lower",
-            instead=f"{direction}.clat.mean",
-            direction=direction,
-        ),
+        more(id=f"{direction}.iops", label=f"{direction} IOPS", unit="1/s"),
+        more(id=f"{direction}.bandwidth", label=f"{direction} bandwidth", unit="B/s", told=False),
+        mean(id=f"{direction}.latency.mean", label=f"{direction} latency mean", instead=clat),
         *_percentiles(latency, PERCENTILES, told=DIRECTION_PERCENTILES, instead=completion),
-        Metric(
-            id=f"{direction}.clat.mean",
-            label=f"{direction} clat mean",
-            unit="ns",
-            better="lower",
-            told=False,
-            direction=direction,
-        ),
+        mean(id=clat, label=f"{direction} clat mean", told=False),
         *_percentiles(completion, PERCENTILES, told=()),
     )
 
@@ -128,82 +114,51 @@ def _of_direction(
 def _of_layers() -> Iterator[Metric]:
     """Yield for each boundary the latency from there down and the number of requests counted."""
     for boundary in BOUNDARIES[1:]:
-        yield Metric(id=f"below.{boundary}", label=f"time below {boundary}", unit="ns", better="lower", told=False)
+        yield _less(id=f"below.{boundary}", label=f"time below {boundary}", unit="ns")
     for boundary in BOUNDARIES[1:]:
-        yield Metric(
-            id=f"requests.{boundary}",
-            label=f"requests at {boundary}",
-            unit="%",
-            better="lower",
-            compared=False,
-            told=False,
-        )
+        yield _less(id=f"requests.{boundary}", label=f"requests at {boundary}", unit="%", compared=False)
 
 
 def _of_threads() -> Iterator[Metric]:
     for role in (*THREAD_ROLES, "load"):
-        yield Metric(id=f"cpu.io.{role}", label=f"CPU per I/O, {role}", unit="s/io", better="lower", told=False)
+        yield _less(id=f"cpu.io.{role}", label=f"CPU per I/O, {role}", unit="s/io")
     for role in (*THREAD_ROLES, "load"):
-        yield Metric(
-            id=f"switches.io.{role}",
-            label=f"context switches per I/O, {role}",
-            unit="1/io",
-            better="lower",
-            told=False,
-        )
-    yield Metric(id="exits.io", label="KVM exits per I/O", unit="1/io", better="lower", told=False)
+        yield _less(id=f"switches.io.{role}", label=f"context switches per I/O, {role}", unit="1/io")
+    yield _less(id="exits.io", label="KVM exits per I/O", unit="1/io")
     for role in (*THREAD_ROLES, "load"):
-        yield Metric(
-            id=f"wait.{role}", label=f"CPU wait, {role}", unit="%", better="lower", compared=False, told=False
-        )
+        yield _less(id=f"wait.{role}", label=f"CPU wait, {role}", unit="%", compared=False)
     for mode in ("usr", "sys"):
-        yield Metric(
-            id=f"cpu.host.{mode}", label=f"host CPU {mode}", unit="%", better="lower", compared=False, told=False
-        )
+        yield _less(id=f"cpu.host.{mode}", label=f"host CPU {mode}", unit="%", compared=False)
 
 
 def _of_disks() -> Iterator[Metric]:
     """Yield for each of several disks, counted from 1, what it did by itself."""
     for number in range(1, DISKS_MAX + 1):
         yield Metric(id=f"disk.{number}.iops", label=f"disk {number} IOPS", unit="1/s", better="higher", told=False)
-        yield Metric(
-            id=f"disk.{number}.latency.mean",
-            label=f"disk {number} latency mean",
-            unit="ns",
-            better="lower",
-            told=False,
-        )
+        yield _less(id=f"disk.{number}.latency.mean", label=f"disk {number} latency mean", unit="ns")
 
 
 def _of_extremes() -> Iterator[Metric]:
     """Yield the least, the greatest and the standard deviation of each kind of latency, and of IOPS over time."""
+    time = partial(_less, unit="ns", compared=False)
     for kind, name in (("slat", "slat"), ("clat", "clat"), ("lat", "latency")):
         if kind != "lat":
-            yield _extreme(f"{name}.min", f"{kind} min", "min")
-            yield _extreme(f"{name}.max", f"{kind} max", "max")
-        yield _extreme(f"{name}.stdev", f"{kind} stdev", "mean")
-    for end, over in _IOPS_OVER_TIME:
-        yield Metric(
-            id=f"iops.{end}", label=f"IOPS {end}", unit="1/s", better="higher", over=over, compared=False, told=False
-        )
-
-
-_IOPS_OVER_TIME: tuple[tuple[str, Literal["mean", "min", "max"]], ...] = (
-    ("min", "min"), ("max", "max"), ("stdev", "mean"),
-)  # fmt: skip
-
-
-def _extreme(name: str, label: str, over: Literal["mean", "min", "max"]) -> Metric:
-    return Metric(id=name, label=label, unit="ns", better="lower", over=over, compared=False, told=False)
+            yield time(id=f"{name}.min", label=f"{kind} min", over="min")
+            yield time(id=f"{name}.max", label=f"{kind} max", over="max")
+        yield time(id=f"{name}.stdev", label=f"{kind} stdev")
+    iops = partial(Metric, unit="1/s", better="higher", compared=False, told=False)
+    yield iops(id="iops.min", label="IOPS min", over="min")
+    yield iops(id="iops.max", label="IOPS max", over="max")
+    yield iops(id="iops.stdev", label="IOPS stdev")
 
 
 def _of_load() -> Iterator[Metric]:
     """Yield what the load's own processes were held up by, and the requests that were merged on their way."""
     for name, label in (("ctx", "context switches"), ("majf", "major faults"), ("minf", "minor faults")):
-        yield Metric(id=f"load.{name}", label=f"load {label}", unit="1/s", better="lower", compared=False, told=False)
-    yield Metric(id="cpu.idle", label="QEMU CPU when idle", unit="%", better="lower", compared=False, told=False)
-    yield Metric(id="disk.merged", label="requests merged", unit="%", better="higher", compared=False, told=False)
+        yield _less(id=f"load.{name}", label=f"load {label}", unit="1/s", compared=False)
+    yield _less(id="cpu.idle", label="QEMU CPU when idle", unit="%", compared=False)
     of_device = partial(Metric, better="higher", compared=False, told=False)
+    yield of_device(id="disk.merged", label="requests merged", unit="%")
     yield of_device(id="device.writes", label="device writes", unit="1/s")
     yield of_device(id="device.written_bytes", label="device bytes written", unit="B/s")
     yield of_device(id="device.reached", label="bytes written that reached the device", unit="%")

@@ -16,7 +16,6 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -69,41 +68,15 @@ _NUMBER_MAX = 1e9
 _PROGRESS = TypeAdapter(TaskProgress)
 
 
-@dataclass(frozen=True, slots=True)
 class TaskPlace:
-    """The directory of a task."""
+    """The directory of a task: what it runs (`words`), what the process that carries it locks (`lock`), its number
+    (`carrier`), the id of the study once that is known, what it printed (`log`), and how it ended (`end`).
+    """
 
-    path: Path
-
-    @property
-    def words(self) -> Path:
-        """What the task runs."""
-        return self.path / "words.json"
-
-    @property
-    def lock(self) -> Path:
-        """Locked by the process that carries the task."""
-        return self.path / "lock"
-
-    @property
-    def study(self) -> Path:
-        """The id of the study, once it is known."""
-        return self.path / "study"
-
-    @property
-    def end(self) -> Path:
-        """How it ended."""
-        return self.path / "end"
-
-    @property
-    def carrier(self) -> Path:
-        """The process that carries it."""
-        return self.path / "pid"
-
-    @property
-    def log(self) -> Path:
-        """What it printed."""
-        return self.path / "log"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.words, self.lock, self.carrier = path / "words.json", path / "lock", path / "pid"
+        self.study, self.log, self.end = path / "study", path / "log", path / "end"
 
 
 def place_of(task: str) -> TaskPlace:

@@ -406,11 +406,16 @@ def _require_counters(value: object) -> None:
 
 
 def _named(kind: type[DiskCount] | type[RingCount], values: Sequence[float | None]) -> dict[str, float | None]:
-    return dict(zip((one.name for one in dataclasses.fields(kind)), values, strict=True))
+    return dict(zip(_names(kind), values, strict=True))
 
 
 def _values(one: DiskCount | RingCount) -> list[Any]:
-    return [getattr(one, name.name) for name in dataclasses.fields(one)]
+    return [getattr(one, name) for name in _names(type(one))]
+
+
+def _names(kind: type[DiskCount] | type[RingCount]) -> list[str]:
+    """Return the names of a count's numbers in the order of recordings: its time first."""
+    return sorted((one.name for one in dataclasses.fields(kind)), key=lambda name: name != "t_ns")
 
 
 def _written(value: Mapping[str, Any]) -> bytes:
