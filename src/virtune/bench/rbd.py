@@ -12,7 +12,7 @@ import fcntl
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 from virtune import shell, warden
 from virtune.bench.scratch import Scratch, patience_of
 from virtune.model.errors import PreconditionError, VirtuneError
-from virtune.model.event import Event, Noticed, StepEnded, StepStarted
+from virtune.model.event import Noticed, Say, StepEnded, StepStarted
 from virtune.model.stack import Disk, RbdPlace, Stack, rbd_place
 from virtune.shell import Warden
 
@@ -78,9 +78,7 @@ def records() -> Path:
 
 
 @contextlib.contextmanager
-def rbd_images(
-    stacks: Iterable[Stack], scratch: Scratch, run: Warden, say: Callable[[Event], None]
-) -> Iterator[Mapping[str, str]]:
+def rbd_images(stacks: Iterable[Stack], scratch: Scratch, run: Warden, say: Say) -> Iterator[Mapping[str, str]]:
     """Yield the image in each pool that the stacks ask for, by the text that names the pool, filled with what the
     scratch image holds.
 
@@ -158,7 +156,7 @@ def _make(image: NotedImage, plain: Path, run: Warden) -> None:
         )
 
 
-def _remove_at_end(image: NotedImage, say: Callable[[Event], None]) -> None:
+def _remove_at_end(image: NotedImage, say: Say) -> None:
     """Remove an image after its run; one that cannot be removed now is not worth the result."""
     try:
         image.remove()

@@ -28,7 +28,7 @@ from typing import Any, Self
 from virtune import shell
 from virtune.bounded import read_bounded
 from virtune.model.errors import PreconditionError, RigError
-from virtune.model.event import Event, StepEnded, StepProgressed, StepStarted
+from virtune.model.event import Say, StepEnded, StepProgressed, StepStarted
 from virtune.model.facts import Unknown
 from virtune.model.stack import Disk, Filesystem
 from virtune.model.text import format_bytes
@@ -205,9 +205,7 @@ _WITNESS_BYTES, _OUTPUT_BYTES = 4096, 64 * 1024
 class Scratch:
     """The scratch images of one run, in one directory, locked against a second virtune. Use as a context manager."""
 
-    def __init__(
-        self, directory: Path, *, span_bytes: int, say: Callable[[Event], None], passing: bool = False
-    ) -> None:
+    def __init__(self, directory: Path, *, span_bytes: int, say: Say, passing: bool = False) -> None:
         """`passing`: the images are made for this run only, and removed after it."""
         self.directory = directory
         self._passing = _PASSING if passing else ""

@@ -15,17 +15,7 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from virtune import __version__
-from virtune.cli.common.surroundings import (
-    Failure,
-    debugging,
-    failure_of,
-    is_of_output,
-    let_go_of_output,
-    missing_memory,
-    prepare,
-    say,
-    say_removals,
-)
+from virtune.cli.common import surroundings
 from virtune.model.errors import PreconditionError
 
 VERBS: dict[str, str] = {
@@ -126,9 +116,9 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit: 0 it ran, 1 failure, 2 usage, 3 precondition, 130 interrupted."""
-    prepare(debug=debugging())
-    if (why := missing_memory()) is not None:
-        sys.exit(say(Failure(why, None, PreconditionError.exit_code)))
+    surroundings.prepare(debug=surroundings.debugging())
+    if (why := surroundings.missing_memory()) is not None:
+        sys.exit(surroundings.say(surroundings.Failure(why, None, PreconditionError.exit_code)))
     sys.exit(run(sys.argv[1:]))
 
 
@@ -147,11 +137,15 @@ def run(arguments: list[str], *, carried: object = None) -> int:
         click.echo(error.format_message())
         return 0
     except (Exception, KeyboardInterrupt) as error:
-        failure = failure_of(error)
-        if failure is not None and debugging() and not isinstance(error, click.ClickException | KeyboardInterrupt):
+        failure = surroundings.failure_of(error)
+        if (
+            failure is not None
+            and surroundings.debugging()
+            and not isinstance(error, click.ClickException | KeyboardInterrupt)
+        ):
             raise
-        if is_of_output(error):
-            let_go_of_output()
-        return 0 if failure is None else say(failure)
+        if surroundings.is_of_output(error):
+            surroundings.let_go_of_output()
+        return 0 if failure is None else surroundings.say(failure)
     finally:
-        say_removals()
+        surroundings.say_removals()

@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.common.options import (
-    json_option,
-    progress_options,
-    report_option,
-    require_store,
-    store_option,
-    study_options,
-)
+from virtune.cli.common import options
 from virtune.cli.common.result_output import ResultOutput, threshold_options
 from virtune.model.errors import ReadError, StorePlace, UsageError
 from virtune.model.study_options import OPTIONS, flag_of, options_of, was_said
@@ -33,14 +26,14 @@ _EXISTING = ("baseline", "metric", "margin", "confidence", "fail_if", "scratch")
 
 @click.command(name="compare")
 @click.argument("inputs", metavar="[PLAN.toml | BEFORE AFTER...]", nargs=-1)
-@study_options("compare")
-@report_option
+@options.study_options("compare")
+@options.report_option
 @click.option("--different-jobs", is_flag=True,
               help="Compare results of different jobs (e.g. another iodepth) anyway, with a warning.")  # fmt: skip
 @threshold_options
-@progress_options
-@json_option
-@store_option
+@options.progress_options
+@options.json_option
+@options.store_option
 def compare(**asked: Any) -> int:
     """Compare disk stacks on this host, or results that exist already.
 
@@ -126,12 +119,12 @@ def _existing(inputs: Sequence[str], asked: dict[str, Any], out: ResultOutput, *
 
 
 @click.command(name="measure")
-@study_options("measure")
-@report_option
+@options.study_options("measure")
+@options.report_option
 @threshold_options
-@progress_options
-@json_option
-@store_option
+@options.progress_options
+@options.json_option
+@options.store_option
 def measure(**asked: Any) -> int:
     """Measure one disk stack on this host.
 
@@ -156,12 +149,12 @@ def measure(**asked: Any) -> int:
 
 @click.command(name="resume")
 @click.argument("study", default="last")
-@study_options("resume")
-@report_option
-@progress_options
-@json_option
+@options.study_options("resume")
+@options.report_option
+@options.progress_options
+@options.json_option
 @threshold_options
-@store_option
+@options.store_option
 def resume(
     study: str,
     allow_write_to: str | None,
@@ -183,7 +176,7 @@ def resume(
     from virtune.store.store import Store
 
     out = ResultOutput.read({**asked, "as_json": as_json, "report": report})
-    require_store(store, study)
+    options.require_store(store, study)
     with Store(store) as kept:
         name = kept.find(study)
         kept.require_own(name)

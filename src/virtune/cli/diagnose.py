@@ -9,16 +9,7 @@ from typing import Any
 
 import click
 
-from virtune.cli.common.options import (
-    SecondsType,
-    json_option,
-    progress_options,
-    read_options,
-    report_option,
-    require_store,
-    store_option,
-    study_option,
-)
+from virtune.cli.common import options
 from virtune.cli.common.result_output import MARKDOWN_HELP
 from virtune.model.bottleneck import Diagnosis, answered
 from virtune.model.errors import StorePlace, UsageError
@@ -31,7 +22,9 @@ from virtune.model.study_options import was_said
 @click.option(
     "--qmp", type=click.Path(path_type=Path), metavar="SOCKET", help="A QEMU started by hand, by its QMP socket."
 )
-@click.option("--seconds", type=SecondsType(), default=10.0, help="How long a live VM is looked at.  [default: 10s]")
+@click.option(
+    "--seconds", type=options.SecondsType(), default=10.0, help="How long a live VM is looked at.  [default: 10s]"
+)
 @click.option("--run", "study", metavar="STUDY[:TRIAL]", help="A stored study (an id or `last`) or a trial.")
 @click.option(
     "--prove",
@@ -41,15 +34,15 @@ from virtune.model.study_options import was_said
 @click.option("--answer", metavar="ANSWERS", default=None,
               help="What nobody sees of the VM's drives, for the tuning guideline: own=yes (it may have the drive for"
                    " itself), free=/dev/NAME (another one is free).")  # fmt: skip
-@study_option("rounds", "compare")
-@study_option("budget", "compare")
-@study_option("scratch", "compare")
-@study_option("seed", "compare")
-@report_option
+@options.study_option("rounds", "compare")
+@options.study_option("budget", "compare")
+@options.study_option("scratch", "compare")
+@options.study_option("seed", "compare")
+@options.report_option
 @click.option("--markdown", metavar="FILE|-", help=MARKDOWN_HELP)
-@progress_options
-@json_option
-@store_option
+@options.progress_options
+@options.json_option
+@options.store_option
 def diagnose(
     vm: str,
     *,
@@ -162,9 +155,9 @@ def _prove(study: str | None, store: StorePlace, asked: dict[str, Any], *, as_js
             " `virtune diagnose --run last --prove`",
         )
     name, number = _trial_of(study)
-    require_store(store, name)
+    options.require_store(store, name)
     out = ResultOutput.read({**asked, "as_json": as_json})
-    run_proof(store, name, number, read_options("compare", asked), out)
+    run_proof(store, name, number, options.read_options("compare", asked), out)
 
 
 def _live(vm: str, uri: str | None, qmp: Path | None, seconds: float) -> tuple[Diagnosis, ...]:
@@ -184,7 +177,7 @@ def _of_study(name: str, path: StorePlace) -> tuple[Diagnosis, ...]:
     from virtune.store.store import Store
 
     study, number = _trial_of(name)
-    require_store(path, study)
+    options.require_store(path, study)
     with Store(path, reading=True) as kept:
         return diagnose_study(kept, kept.find(study), number)
 

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.common.options import (
-    json_option,
-    read_options,
-    say_options,
-    scratch_option,
-    store_option,
-    study_options,
-    verbose_option,
-)
+from virtune.cli.common import options
 from virtune.model.errors import StorePlace, UsageError
 from virtune.model.knob import Layer
 from virtune.model.text import format_bytes
@@ -29,8 +21,10 @@ if TYPE_CHECKING:
 @click.argument("paths", metavar="[FILE|FOLDER]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--connect", metavar="URI", default=None, help="libvirt URI: show its domains instead of the host.")
 @click.option("--domain", "domains", metavar="NAME", multiple=True, help="Only this domain; repeatable.")
-@scratch_option("Directory for scratch images: virtune looks at its filesystem and disks, and leaves nothing in it.")
-@json_option
+@options.scratch_option(
+    "Directory for scratch images: virtune looks at its filesystem and disks, and leaves nothing in it."
+)
+@options.json_option
 def probe(
     paths: tuple[Path, ...], connect: str | None, domains: tuple[str, ...], scratch: Path, *, as_json: bool
 ) -> int:
@@ -88,7 +82,7 @@ LAYERS: dict[str, Layer] = {layer.name.lower().replace("_", "-"): layer for laye
 @click.option("--layer", type=click.Choice(list(LAYERS)), help="Only the knobs of this layer.")
 @click.option("--no-ask", is_flag=True, help="Do not ask the installed QEMU what it has.")
 @click.option("--emulator", metavar="PATH", help="Ask this qemu-system program in the place of the installed one.")
-@json_option
+@options.json_option
 def knobs(name: str | None, layer: str | None, *, no_ask: bool, emulator: str | None, as_json: bool) -> None:
     """List the settings of the I/O path: values, cost of a change, risk.
 
@@ -115,14 +109,14 @@ BREACHED = 4
 
 
 @click.command(name="check")
-@study_options("check")
+@options.study_options("check")
 @click.option("--fail-if-noisier", type=click.FloatRange(0.001, 10), default=None, metavar="SHARE",
               help="Exit 4 if a 5-minute comparison could not detect a difference of this size (0.03 is 3 %), or"
                    " this host is NOT FIT for another reason.")  # fmt: skip
 @click.option("--quiet", "-q", is_flag=True, help="Print the result only: no progress and no notes.")
-@verbose_option
-@json_option
-@store_option
+@options.verbose_option
+@options.json_option
+@options.store_option
 def check(
     *,
     fail_if_noisier: float | None,
@@ -150,11 +144,11 @@ def check(
     from virtune.flows.run.preconditions import Leave
     from virtune.store.store import Store
 
-    options = read_options("check", asked)
-    study, facts = check_study(options)
+    chosen = options.read_options("check", asked)
+    study, facts = check_study(chosen)
     if verbose:
-        say_options(study)
-    leave = Leave(write_to=options.allow_write_to, in_use=options.allow_in_use)
+        options.say_options(study)
+    leave = Leave(write_to=chosen.allow_write_to, in_use=chosen.allow_in_use)
     with Store(store) as kept:
 
         def show(around: "tuple[Neighbour, ...]") -> "StudyRecord":
@@ -175,7 +169,7 @@ def check(
 
 
 @click.command(name="clean")
-@scratch_option("The scratch directory.")
+@options.scratch_option("The scratch directory.")
 @click.option("--images", is_flag=True, help="Remove complete scratch images too, not only partial ones.")
 def clean(scratch: Path, images: bool) -> int:  # noqa: FBT001
     """Remove what a killed run left: processes, mounts, sockets, half-made images, disks in domains,

@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.common.options import (
-    json_option,
-    no_store,
-    report_option,
-    require_store,
-    say_options,
-    store_option,
-    verbose_option,
-)
+from virtune.cli.common import options
 from virtune.cli.common.result_output import ResultOutput, require_report, threshold_options
 from virtune.model.errors import StorePlace, UsageError
 
@@ -54,11 +46,11 @@ def _require_captures_alone(trial: int | None, capture: str | None, others: dict
 @click.argument("study", default="last")
 @click.option("--trial", type=click.IntRange(1), default=None, help="List the raw captures of one trial.")
 @click.option("--capture", default=None, metavar="NAME", help="With --trial: print one capture, byte for byte.")
-@report_option
+@options.report_option
 @threshold_options
-@verbose_option
-@json_option
-@store_option
+@options.verbose_option
+@options.json_option
+@options.store_option
 def show(
     study: str,
     trial: int | None,
@@ -76,7 +68,7 @@ def show(
 
     _require_captures_alone(trial, capture, {"json": as_json, "report": report, "verbose": verbose, **asked})
     out = ResultOutput.read({**asked, "as_json": as_json, "verbose": verbose})
-    require_store(store, study)
+    options.require_store(store, study)
     with Store(store, reading=True) as kept:
         name = kept.find(study)
         if trial is not None:
@@ -85,7 +77,7 @@ def show(
         out = replace(out, report=report)
         record = kept.get(name)
         if verbose:
-            say_options(record.study)
+            options.say_options(record.study)
         if record.facts_damaged:
             click.echo(f"the facts of this study's host are damaged in {store}, and left out", err=True)
         if record.study.search is not None:
@@ -130,8 +122,8 @@ NEWEST = 200
 
 @click.command(name="list")
 @click.option("--all", "every", is_flag=True, help=f"List all studies, not only the newest {NEWEST}.")
-@json_option
-@store_option
+@options.json_option
+@options.store_option
 def list_(*, every: bool, as_json: bool, store: StorePlace) -> None:
     """List the stored studies, the newest first. Each measurement that virtune keeps is a study."""
     from virtune.cli.common.output import put
@@ -141,7 +133,7 @@ def list_(*, every: bool, as_json: bool, store: StorePlace) -> None:
 
     studies: tuple[Listed | Damaged, ...] = ()
     older = 0
-    if no_store(store) is None:
+    if options.no_store(store) is None:
         with Store(store, reading=True) as kept:
             if every or as_json:
                 studies = kept.list()
@@ -166,8 +158,8 @@ PARALLEL_MAX = 256
 @click.argument("studies", metavar="[STUDY]...", nargs=-1)
 @click.option("--parallel", type=click.IntRange(1, PARALLEL_MAX), default=None, metavar="N",
               help="Processes that derive at once, at most.  [default: one for each CPU]")  # fmt: skip
-@json_option
-@store_option
+@options.json_option
+@options.store_option
 def derive(studies: tuple[str, ...], *, parallel: int | None, as_json: bool, store: StorePlace) -> int:
     """Derive the figures of stored studies from their raw captures by today's method: all studies, or each STUDY.
 
@@ -185,7 +177,7 @@ def derive(studies: tuple[str, ...], *, parallel: int | None, as_json: bool, sto
     from virtune.report.words import count_text
     from virtune.workers import cpus
 
-    require_store(store, "last")
+    options.require_store(store, "last")
     found: list[DerivedStudy] = []
     for one in derive_studies(store, studies, processes=parallel or cpus()):
         found.append(one)

@@ -5,14 +5,7 @@ from typing import Any
 
 import click
 
-from virtune.cli.common.options import (
-    json_option,
-    progress_options,
-    report_option,
-    store_option,
-    study_option,
-    study_options,
-)
+from virtune.cli.common import options
 from virtune.cli.common.result_output import ResultOutput, threshold_options
 
 QUICK_TRIALS = 40
@@ -70,7 +63,7 @@ def figures(words: tuple[str, ...]) -> None:
 
 @study.command(name="plan")
 @click.argument("name")
-@study_option("rig", "study")
+@options.study_option("rig", "study")
 def plan(name: str, rig: str | None) -> None:
     """Print the plan file of the built-in study NAME, to be edited and run by `virtune compare`.
 
@@ -89,12 +82,12 @@ def plan(name: str, rig: str | None) -> None:
 
 @study.command(name="run")
 @click.argument("name")
-@study_options("study")
-@report_option
+@options.study_options("study")
+@options.report_option
 @threshold_options
-@progress_options
-@json_option
-@store_option
+@options.progress_options
+@options.json_option
+@options.store_option
 def run(name: str, **asked: Any) -> int:
     """Run the built-in study NAME; its own table shows this host's numbers.
 

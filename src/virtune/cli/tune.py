@@ -7,31 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.common.options import (
-    json_option,
-    progress_options,
-    report_option,
-    say_options,
-    store_option,
-    study_options,
-)
+from virtune.cli.common import options
 from virtune.cli.common.result_output import MARKDOWN_HELP
 
 if TYPE_CHECKING:
     from virtune.cli.common.result_output import ResultOutput
-    from virtune.model.event import Event
+    from virtune.model.event import Say
     from virtune.model.result import LoadSweep
     from virtune.model.study import Study
     from virtune.store.store import Store
 
 
 @click.command(name="tune")
-@study_options("tune")
-@report_option
+@options.study_options("tune")
+@options.report_option
 @click.option("--markdown", metavar="FILE|-", help=MARKDOWN_HELP)
-@progress_options
-@json_option
-@store_option
+@options.progress_options
+@options.json_option
+@options.store_option
 def tune(**asked: Any) -> None:
     """Find the best configuration of a disk in a fraction of a grid's time.
 
@@ -52,11 +45,11 @@ def tune(**asked: Any) -> None:
 
 
 @click.command(name="sweep")
-@study_options("sweep")
-@report_option
-@progress_options
-@json_option
-@store_option
+@options.study_options("sweep")
+@options.report_option
+@options.progress_options
+@options.json_option
+@options.store_option
 def sweep(**asked: Any) -> int:
     """Offer one disk stack more and more load, up to its saturation.
 
@@ -79,7 +72,7 @@ def sweep(**asked: Any) -> int:
     request = StudyRequest.read(StudyKind.SWEEP, asked, ResultOutput.read(asked))
     study, facts = sweep_for(request.question)
     if request.out.verbose:
-        say_options(study)
+        options.say_options(study)
     with Store(request.store) as store:
         return sweeping(
             store,
@@ -89,9 +82,7 @@ def sweep(**asked: Any) -> int:
         )
 
 
-def sweeping(
-    store: "Store", study: "Study", work: "Callable[[Callable[[Event], None]], LoadSweep]", out: "ResultOutput"
-) -> int:
+def sweeping(store: "Store", study: "Study", work: "Callable[[Say], LoadSweep]", out: "ResultOutput") -> int:
     """Run the loads with a progress display, then show the curve; when interrupted, the curve so far."""
     from virtune.cli.common.output import say_more
     from virtune.cli.common.progress import Face, under_face

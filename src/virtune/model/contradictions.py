@@ -7,33 +7,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from virtune.model import stack as stacks
 from virtune.model.knobs import BY_ID, TURNED
 from virtune.model.rig import OF_PASSED, RIGS
-from virtune.model.stack import (
-    BUSES,
-    DIRECT_CACHES,
-    OF_BUS,
-    PASSED_TARGET,
-    PLUGGED,
-    THROUGH_CACHES,
-    WRITABLE,
-    BareTarget,
-    Disk,
-    Stack,
-    is_thread_id,
-    machine_contradictions,
-    mapping_of,
-    pin_contradictions,
-    rbd_place,
-    setting_of,
-    thread_number,
-    with_setting,
-)
 
 _MMIO_DISKS = 7
+"""microvm has eight places for virtio devices, and the line to the guest takes one."""
+
 _PORTS = {"ahci": 6, "ide": 4}
 """The disks that fit on a bus: the ports of QEMU's ich9-ahci, and two channels with two units each."""
-"""microvm has eight places for virtio devices, and the line to the guest takes one."""
 
 OF_SECOND: tuple[str, ...] = (
     "device.bus", "disk.throttle_iops", "disk.throttle_bps", "disk.throttle_iops_read", "disk.throttle_iops_write",
@@ -60,7 +42,7 @@ def settings_of_second(text: str) -> tuple[tuple[str, str | int | bool], ...]:
     return tuple(found)
 
 
-def stack_of_disk(stack: Stack, number: int) -> Stack:
+def stack_of_disk(stack: stacks.Stack, number: int) -> stacks.Stack:
     """Return the stack of one disk (0 is the first), as if the guest had no other.
 
     An IOThread of its own is named after the first one's: `io1`, `io1-2`, `io1-3`.
@@ -70,22 +52,22 @@ def stack_of_disk(stack: Stack, number: int) -> Stack:
         one = replace(one, device=replace(one.device, iothread=f"{one.device.iothread}-{number + 1}"))
     if number % 2 and stack.second is not None:
         for name, value in settings_of_second(stack.second):
-            one = with_setting(one, BY_ID[name], value)
+            one = stacks.with_setting(one, BY_ID[name], value)
     return one
 
 
-def bare_target(stack: Stack, size_bytes: int) -> BareTarget:
+def bare_target(stack: stacks.Stack, size_bytes: int) -> stacks.BareTarget:
     """Return the disks of a guest without an operating system, which the guest itself loads."""
     buses = [stack_of_disk(stack, number).device.bus_in_guest for number in range(stack.disks)]
-    return BareTarget(size_bytes=size_bytes, bus=buses[0], more=tuple(buses[1:]))
+    return stacks.BareTarget(size_bytes=size_bytes, bus=buses[0], more=tuple(buses[1:]))
 
 
-def images_of(stack: Stack) -> int:
+def images_of(stack: stacks.Stack) -> int:
     """Return how many images a stack needs: one for each disk, or for each guest with an image of its own."""
     return stack.guests + stack.idle_guests if stack.own_images else stack.disks
 
 
-def disks_contradictions(stack: Stack) -> Iterator[str]:
+def disks_contradictions(stack: stacks.Stack) -> Iterator[str]:
     """Yield what contradicts the requested number of disks, a sentence each."""
     if stack.own_images and stack.guests + stack.idle_guests < 2:
         yield "guests.images=on needs two guests: one has an image of its own anyway"
@@ -108,7 +90,7 @@ def disks_contradictions(stack: Stack) -> Iterator[str]:
     yield from _second_contradictions(stack)
 
 
-def _second_contradictions(stack: Stack) -> Iterator[str]:
+def _second_contradictions(stack: stacks.Stack) -> Iterator[str]:
     if stack.second is None:
         return
     try:
@@ -118,8 +100,8 @@ def _second_contradictions(stack: Stack) -> Iterator[str]:
         return
     if bus not in (None, "virtio-blk") and not stack.machine.has_pci:
         yield f"machine.type=microvm has no PCI, so disks.second cannot have bus={bus}"
-    elif bus is not None and not {bus, stack.device.bus} <= PLUGGED:
-        unplugged = bus if bus not in PLUGGED else stack.device.bus
+    elif bus is not None and not {bus, stack.device.bus} <= stacks.PLUGGED:
+        unplugged = bus if bus not in stacks.PLUGGED else stack.device.bus
         yield f"disks.second: bus={unplugged} cannot be plugged while the guest runs"
 
 
@@ -134,10 +116,10 @@ BARE_VCPUS_MAX = 64
 _IN_THREADS = frozenset({"virtio-blk", "virtio-scsi"})
 
 
-def contradictions(stack: Stack) -> tuple[str, ...]:
+def contradictions(stack: stacks.Stack) -> tuple[str, ...]:
     """Return the contradictions of this stack, a sentence each; empty for a valid one. Each rule is QEMU's own."""
     disk = stack.disk
-    found = [*_elsewhere(stack), *disks_contradictions(stack), *pin_contradictions(stack.pins)]
+    found = [*_elsewhere(stack), *disks_contradictions(stack), *stacks.pin_contradictions(stack.pins)]
     if not stack.kind.has_qemu:
         return tuple(found)
     match stack.kind.front:
@@ -146,7 +128,7 @@ def contradictions(stack: Stack) -> tuple[str, ...]:
             found += _domain_contradictions(stack) if stack.kind.users_guest else ()
         case "export":
             found += _export_contradictions(stack)
-    if disk.aio == "native" and disk.cache not in DIRECT_CACHES and disk.backend == "file":
+    if disk.aio == "native" and disk.cache not in stacks.DIRECT_CACHES and disk.backend == "file":
         found.append(f"aio=native needs O_DIRECT: use cache=none or directsync instead of {disk.cache}")
     if disk.detect_zeroes == "unmap" and disk.discard != "unmap":
         found.append("detect_zeroes=unmap needs discard=unmap")
@@ -166,7 +148,7 @@ def contradictions(stack: Stack) -> tuple[str, ...]:
         found += [
             f"backend=null-co opens nothing, so {n} means nothing there"
             for n in meaningless
-            if getattr(disk, n) != getattr(Disk(), n)
+            if getattr(disk, n) != getattr(stacks.Disk(), n)
         ]
     if disk.format != "qcow2" and disk.preallocation is not None:
         found.append("preallocation is for qcow2 here: virtune writes raw images in full, whatever was asked")
@@ -175,42 +157,44 @@ def contradictions(stack: Stack) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _rbd_contradictions(stack: Stack) -> Iterator[str]:
+def _rbd_contradictions(stack: stacks.Stack) -> Iterator[str]:
     disk = stack.disk
     if (disk.backend == "rbd") != (disk.rbd is not None):
         yield "backend=rbd and disk.rbd=POOL belong together"
     if disk.rbd is not None:
         try:
-            rbd_place(disk.rbd)
+            stacks.rbd_place(disk.rbd)
         except ValueError as error:
             yield f"disk.rbd={disk.rbd}: {error}"
     if disk.backend != "rbd":
         return
     if disk.format != "raw" or disk.filesystem != "none":
         yield "an image on Ceph is raw here, without a filesystem"
-    if disk.aio != Disk().aio:
+    if disk.aio != stacks.Disk().aio:
         yield "backend=rbd does its I/O by librbd, so aio means nothing there"
     if stack.disks > 1 or stack.guests + stack.idle_guests > 1:
         yield "backend=rbd has one disk of one guest here"
 
 
-def _limit_contradictions(disk: Disk) -> Iterator[str]:
+def _limit_contradictions(disk: stacks.Disk) -> Iterator[str]:
     for short in ("iops", "bps"):
         if f"{short}-total" in disk.limits and {f"{short}-read", f"{short}-write"} & disk.limits.keys():
             yield f"throttle_{short} limits the sum, so reads or writes cannot have a limit of their own beside it"
 
 
-def _elsewhere(stack: Stack) -> Iterator[str]:
+def _elsewhere(stack: stacks.Stack) -> Iterator[str]:
     """Yield the requested settings that have no meaning on this rig, with the rigs where they have one."""
     for knob in TURNED:
-        if knob.id not in stack.kind.applies and setting_of(stack, knob) != setting_of(Stack(), knob):
+        if knob.id not in stack.kind.applies and stacks.setting_of(stack, knob) != stacks.setting_of(
+            stacks.Stack(), knob
+        ):
             rigs = (row for row in RIGS.values() if knob.id in row.applies and not row.hidden)
             names = " or ".join(f"{row.name}{f':{row.where}' if row.needs_where else ''}" for row in rigs)
             yield f"{knob.id} means nothing with rig={stack.rig}: it belongs to rig={names}"
 
 
-def _guest_contradictions(stack: Stack) -> Iterator[str]:
-    yield from machine_contradictions(stack.machine)
+def _guest_contradictions(stack: stacks.Stack) -> Iterator[str]:
+    yield from stacks.machine_contradictions(stack.machine)
     if stack.device.vfio_pci is not None:
         yield from _passed_contradictions(stack)
         return
@@ -224,9 +208,10 @@ def _guest_contradictions(stack: Stack) -> Iterator[str]:
             "spread is an absolute path of a directory for the images of every second guest or disk, and needs two "
             "guests or two disks"
         )
-    if device.bus not in BUSES:
-        yield f"a guest of virtune's has its disk on {', '.join(BUSES)}: {device.bus} cannot be plugged while it runs"
-    for bus, names in OF_BUS.items():
+    if device.bus not in stacks.BUSES:
+        offered = ", ".join(stacks.BUSES)
+        yield f"a guest of virtune's has its disk on {offered}: {device.bus} cannot be plugged while it runs"
+    for bus, names in stacks.OF_BUS.items():
         yield from (
             f"{name} belongs to bus={bus}, and the bus is {device.bus}"
             for name in names
@@ -234,17 +219,17 @@ def _guest_contradictions(stack: Stack) -> Iterator[str]:
         )
     if (device.logical_block_size or 512) > (device.physical_block_size or 512):
         yield "logical_block_size must not exceed physical_block_size"
-    if device.bus in WRITABLE and device.logical_block_size not in (None, 512):
+    if device.bus in stacks.WRITABLE and device.logical_block_size not in (None, 512):
         yield f"bus={device.bus} has sectors of 512 bytes in QEMU, so logical_block_size cannot be another"
     if device.write_cache is not None and device.bus == "nvme":
         yield "bus=nvme has the write cache that QEMU gives it: write_cache belongs to the other buses"
-    if device.write_cache and stack.disk.cache in THROUGH_CACHES:
+    if device.write_cache and stack.disk.cache in stacks.THROUGH_CACHES:
         yield f"cache={stack.disk.cache} is a device without a write cache, so write_cache=on cannot be with it"
     if device.bus == "ide" and not stack.machine.has_isa:
         yield "bus=ide needs machine.type=pc: the board q35 has no IDE"
 
 
-def _filesystem_contradictions(stack: Stack) -> Iterator[str]:
+def _filesystem_contradictions(stack: stacks.Stack) -> Iterator[str]:
     if stack.disk.filesystem == "none":
         return
     if stack.disk.backend == "null-co":
@@ -253,7 +238,7 @@ def _filesystem_contradictions(stack: Stack) -> Iterator[str]:
         yield "only one guest may mount a filesystem: set guests.images=on, and leave out guests.spread"
 
 
-def _bare_contradictions(stack: Stack) -> Iterator[str]:
+def _bare_contradictions(stack: stacks.Stack) -> Iterator[str]:
     if not stack.machine.is_bare:
         return
     if stack.device.bus not in BARE_BUSES:
@@ -268,30 +253,30 @@ def _bare_contradictions(stack: Stack) -> Iterator[str]:
         yield f"guest.system=bare runs on at most {BARE_VCPUS_MAX} vCPUs"
 
 
-def _passed_contradictions(stack: Stack) -> Iterator[str]:
+def _passed_contradictions(stack: stacks.Stack) -> Iterator[str]:
     address = str(stack.device.vfio_pci)
-    if address != PASSED_TARGET and not _PCI.fullmatch(address):
+    if address != stacks.PASSED_TARGET and not _PCI.fullmatch(address):
         yield f"{address} is no PCI address: write 0000:01:00.0, or `target` for the drive of --target"
     for knob in TURNED:
-        if knob.id not in OF_PASSED and setting_of(stack, knob) != setting_of(Stack(), knob):
+        if knob.id not in OF_PASSED and stacks.setting_of(stack, knob) != stacks.setting_of(stacks.Stack(), knob):
             yield f"the guest drives the disk {address} itself, so {knob.id} means nothing there"
     if not stack.machine.has_pci:
         yield "machine.type=microvm has no PCI, so no disk can be passed through to it"
 
 
-def _thread_contradictions(stack: Stack) -> Iterator[str]:
+def _thread_contradictions(stack: stacks.Stack) -> Iterator[str]:
     device = stack.device
     mapping = device.iothread_vq_mapping
     if mapping is not None:
         try:
-            mapping_of(mapping)
+            stacks.mapping_of(mapping)
         except ValueError as error:
             yield f"iothread_vq_mapping={mapping}: {error}"
             return
     if mapping is not None and device.iothread is not None:
         yield "iothread and iothread_vq_mapping exclude each other: the mapping names the IOThreads"
     for thread in device.iothreads:
-        if not is_thread_id(thread):
+        if not stacks.is_thread_id(thread):
             yield f"{thread} is no id of an IOThread: letters, digits, - and _, a letter first"
     if device.bus not in _IN_THREADS and device.iothreads:
         yield f"bus={device.bus} has no IOThread in QEMU: use virtio-blk or virtio-scsi"
@@ -305,7 +290,7 @@ def _thread_contradictions(stack: Stack) -> Iterator[str]:
             yield f"{name} belongs to an IOThread, and the disk has none: set device.iothread"
 
 
-def _domain_contradictions(stack: Stack) -> Iterator[str]:
+def _domain_contradictions(stack: stacks.Stack) -> Iterator[str]:
     """Yield the settings that a running domain not made by virtune cannot take, or must not lose."""
     device = stack.device
     if device.bus != "virtio-blk":
@@ -313,11 +298,11 @@ def _domain_contradictions(stack: Stack) -> Iterator[str]:
             f"bus={device.bus} is not plugged into a domain of yours: libvirt would add a controller, which stays; "
             "only virtio-blk leaves nothing behind"
         )
-    if device.iothread is not None and thread_number(device.iothread) is None:
+    if device.iothread is not None and stacks.thread_number(device.iothread) is None:
         yield f"the IOThreads of a domain are numbered: write device.iothread=iothread1 instead of {device.iothread}"
 
 
-def _export_contradictions(stack: Stack) -> Iterator[str]:
+def _export_contradictions(stack: stacks.Stack) -> Iterator[str]:
     if stack.num_queues is not None and stack.export != "vhost-user-blk":
         yield f"num_queues belongs to export=vhost-user-blk, and the export is {stack.export}"
     if stack.iothread and stack.export == "nbd":

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events: progress that a flow reports while it works. The command line decides how to show them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from virtune.model.study import Study, Trial
@@ -102,14 +103,9 @@ class SearchMoved:
 
 
 Event = (
-    StepStarted
-    | StepProgressed
-    | StepEnded
-    | StudyPlanned
-    | StudyStarted
-    | TrialStarted
-    | TrialEnded
-    | RoundJudged
-    | SearchMoved
-    | Noticed
-)
+    StepStarted | StepProgressed | StepEnded | StudyPlanned | StudyStarted | TrialStarted | TrialEnded | RoundJudged
+    | SearchMoved | Noticed
+)  # fmt: skip
+
+Say = Callable[[Event], None]
+"""What is told of each event."""

@@ -16,40 +16,25 @@ import pkgutil
 import re
 from typing import Any
 
+from virtune.model import knob as kinds
 from virtune.model.errors import PlanError
-from virtune.model.knob import (
-    NO_LIMIT,
-    AskDevice,
-    AskObject,
-    AskSchema,
-    Change,
-    Choice,
-    Domain,
-    Knob,
-    Layer,
-    Number,
-    Risk,
-    Size,
-    Switch,
-    Text,
-)
 from virtune.model.stack import Stack, setting_of, writes_through
 
 
-def _knob(row: dict[str, Any]) -> Knob:
+def _knob(row: dict[str, Any]) -> kinds.Knob:
     domain = dict(row["domain"])
     ask = row.get("ask")
-    return Knob(
+    return kinds.Knob(
         id=row["id"],
         number=row["number"],
-        layer=Layer(row["layer"]),
+        layer=kinds.Layer(row["layer"]),
         domain=_domain(domain.pop("kind"), domain),
         default=row["default"],
         needs=tuple(row.get("needs", ())),
         ask=None if ask is None else next(kind for key, kind in _ASKS.items() if key in ask)(**ask),
-        change=Change(row["change"]),
-        in_guest=Change(row["in_guest"]) if "in_guest" in row else None,
-        risk=Risk(row.get("risk", Risk.NONE)),
+        change=kinds.Change(row["change"]),
+        in_guest=kinds.Change(row["in_guest"]) if "in_guest" in row else None,
+        risk=kinds.Risk(row.get("risk", kinds.Risk.NONE)),
         risk_note=row.get("risk_note", ""),
         what=row["what"],
         why=row["why"],
@@ -59,49 +44,49 @@ def _knob(row: dict[str, Any]) -> Knob:
     )
 
 
-_ASKS: dict[str, type[AskSchema | AskDevice | AskObject]] = {
-    "command": AskSchema,
-    "device": AskDevice,
-    "object": AskObject,
+_ASKS: dict[str, type[kinds.AskSchema | kinds.AskDevice | kinds.AskObject]] = {
+    "command": kinds.AskSchema,
+    "device": kinds.AskDevice,
+    "object": kinds.AskObject,
 }
 """The kinds of questions, by the key that each has alone."""
 
 
-def _domain(kind: str, words: dict[str, Any]) -> Domain:
+def _domain(kind: str, words: dict[str, Any]) -> kinds.Domain:
     match kind:
         case "choice":
-            return Choice(values=tuple(words["values"]))
+            return kinds.Choice(values=tuple(words["values"]))
         case "switch":
-            return Switch()
+            return kinds.Switch()
         case "text":
-            return Text(shape=words["shape"])
+            return kinds.Text(shape=words["shape"])
         case "size":
-            return Size(**{"high": NO_LIMIT, **words})
+            return kinds.Size(**{"high": kinds.NO_LIMIT, **words})
         case _:
-            return Number(**{"high": NO_LIMIT, **words})
+            return kinds.Number(**{"high": kinds.NO_LIMIT, **words})
 
 
 _ROWS: list[dict[str, Any]] = json.loads(pkgutil.get_data("virtune.model", "knobs.json") or b"")
 
-KNOBS: tuple[Knob, ...] = tuple(map(_knob, _ROWS))
+KNOBS: tuple[kinds.Knob, ...] = tuple(map(_knob, _ROWS))
 """All knobs, from the application down to the medium."""
 
-BY_ID: dict[str, Knob] = {knob.id: knob for knob in KNOBS}
+BY_ID: dict[str, kinds.Knob] = {knob.id: knob for knob in KNOBS}
 """The knob of an id."""
 
 TURNED = tuple(knob for knob in KNOBS if knob.place)
 """The knobs that virtune can set."""
 
-_FIXED = frozenset({Change.POWEROFF, Change.HOST_REBOOT})
+_FIXED = frozenset({kinds.Change.POWEROFF, kinds.Change.HOST_REBOOT})
 """Changes that need a new process."""
 
-_ANEW = frozenset({Change.REPLUG, Change.POWEROFF, Change.HOST_REBOOT})
+_ANEW = frozenset({kinds.Change.REPLUG, kinds.Change.POWEROFF, kinds.Change.HOST_REBOOT})
 """Changes that need a new device or machine in a guest."""
 
 _NUMBER = re.compile(r"[Kk]0*([0-9]{1,3})", re.ASCII)
 
 
-def find(knob_id: str) -> Knob:
+def find(knob_id: str) -> kinds.Knob:
     """Return the knob of an id (`disk.aio`) or of a number (`K45`: its first knob).
 
     Raises PlanError with the nearest id as a hint.
@@ -109,7 +94,7 @@ def find(knob_id: str) -> Knob:
     return matching(knob_id)[0]
 
 
-def matching(name: str) -> tuple[Knob, ...]:
+def matching(name: str) -> tuple[kinds.Knob, ...]:
     """Return the knobs that a name means: one id, all of a number (`K50`), or all of a family (`iothread`).
 
     Raises PlanError with the nearest id as a hint.
@@ -127,12 +112,12 @@ def matching(name: str) -> tuple[Knob, ...]:
     return same
 
 
-def turned(before: Stack, after: Stack) -> tuple[Knob, ...]:
+def turned(before: Stack, after: Stack) -> tuple[kinds.Knob, ...]:
     """Return the knobs in which two stacks differ."""
     return tuple(knob for knob in TURNED if setting_of(before, knob) != setting_of(after, knob))
 
 
-def needs_new_process(before: Stack, after: Stack) -> Knob | None:
+def needs_new_process(before: Stack, after: Stack) -> kinds.Knob | None:
     """Return the first differing knob of two stacks that cannot be changed on a running process, None without one."""
     return next((knob for knob in turned(before, after) if knob.change in _FIXED), None)
 

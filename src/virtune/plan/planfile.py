@@ -36,22 +36,13 @@ from typing import Annotated, Any, Literal, NoReturn
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema, create_model
 
 from virtune.fio.workloads import check_name
+from virtune.model import study_options as options
 from virtune.model.errors import PlanError
 from virtune.model.knob import Choice, Domain, Number, Size, Switch, Text
 from virtune.model.knobs import KNOBS
 from virtune.model.metric import BY_ID
 from virtune.model.rig import read_rig, rig_words, rig_words_with_where
 from virtune.model.stack import Stack
-from virtune.model.study_options import (
-    OPTIONS,
-    OptionRow,
-    StudyOptions,
-    Takes,
-    Words,
-    default_words,
-    for_verb,
-    value_text,
-)
 from virtune.model.text import did_you_mean, format_bytes, parse_bytes, parse_seconds, quoted
 from virtune.plan.arms import ARMS_MAX, apply_settings
 from virtune.plan.loads import read_loads
@@ -63,7 +54,7 @@ LINE_MAX = 4200
 """Room for the longest inline workload. Python's TOML reader takes a minute for one key of 50,000 dots."""
 
 
-def read_plan(text: str) -> StudyOptions:
+def read_plan(text: str) -> options.StudyOptions:
     """Read a plan file's text; raises PlanError with the key's path, the reason and, where close, what was meant."""
     if len(text) > CHARACTERS_MAX:
         raise PlanError(f"a plan is at most {CHARACTERS_MAX // 1024} KiB of text", hint="is it the file you meant?")
@@ -81,14 +72,14 @@ def read_plan(text: str) -> StudyOptions:
         file = _File.model_validate(parsed)
     except ValidationError as error:
         _explain(error)
-    said: dict[str, Any] = {name: getattr(file, row.plan) for name, row in OPTIONS.items() if row.plan}
+    said: dict[str, Any] = {name: getattr(file, row.plan) for name, row in options.OPTIONS.items() if row.plan}
     arms = tuple((arm.name, tuple(_settings(arm.model_extra or {}, f"arm {arm.name}"))) for arm in said["arms"])
     names = [name for name, _ in arms]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise PlanError(f"arm: two are named {twice}", hint="give each its own name")
     settings, vary = tuple(_settings(said["settings"], "set")), tuple(_varied(said["vary"]))
-    return StudyOptions(**said | {"arms": arms, "settings": settings, "vary": vary})
+    return options.StudyOptions(**said | {"arms": arms, "settings": settings, "vary": vary})
 
 
 def plan_schema() -> dict[str, Any]:
@@ -108,14 +99,16 @@ def plan_schema() -> dict[str, Any]:
 
 def plan_words(name: str) -> str:
     """Describe an option of a plan file: its meaning, the values allowed, its default."""
-    row = OPTIONS[name]
-    means = [row.plan_help or str(for_verb(row.help, "compare"))]
-    if row.takes is Takes.TIME:
-        between = f"from {value_text(row.takes, row.low or 0)} to {value_text(row.takes, row.high or 0)}"
+    row = options.OPTIONS[name]
+    means = [row.plan_help or str(options.for_verb(row.help, "compare"))]
+    if row.takes is options.Takes.TIME:
+        between = (
+            f"from {options.value_text(row.takes, row.low or 0)} to {options.value_text(row.takes, row.high or 0)}"
+        )
         means.append(f"A number of seconds, or a text with its unit (500ms, 2m), {between}.")
-    if row.takes is Takes.SIZE:
+    if row.takes is options.Takes.SIZE:
         means.append(f"A number of bytes, or a text (4G; powers of 1024), at least {format_bytes(row.low or 0)}.")
-    if default := default_words(row, "compare"):
+    if default := options.default_words(row, "compare"):
         means.append(f"Default: {default}.")
     return _FLAG.sub(lambda found: f"`{found[1].replace('-', '_')}`", " ".join(means))
 
@@ -203,39 +196,41 @@ class _Arm(BaseModel):
     name: Annotated[str, BeforeValidator(_arm_name)]
 
 
-def _field(name: str, row: OptionRow) -> tuple[Any, Any]:
+def _field(name: str, row: options.OptionRow) -> tuple[Any, Any]:
     """Return the type and the default of a key, as pydantic takes them."""
-    others = () if row.many else False if row.takes is Takes.SWITCH else None
-    nothing: Any = {} if row.takes is Takes.SETTINGS else [] if row.takes is Takes.ARMS else others
+    others = () if row.many else False if row.takes is options.Takes.SWITCH else None
+    nothing: Any = {} if row.takes is options.Takes.SETTINGS else [] if row.takes is options.Takes.ARMS else others
     return Annotated[_TYPES[row.takes](row), Field(description=plan_words(name))], nothing
 
 
-def _time(row: OptionRow) -> Any:
+def _time(row: options.OptionRow) -> Any:
     return Annotated[float | None, BeforeValidator(partial(_seconds, row.low or 0.0, row.high or math.inf)), _TIME]
 
 
-def _share(row: OptionRow) -> Any:
+def _share(row: options.OptionRow) -> Any:
     return Annotated[float | None, Field(ge=row.low, lt=row.high) if row.below else Field(ge=row.low, le=row.high)]
 
 
-_TYPES: Mapping[Takes, Callable[[OptionRow], Any]] = {
-    Takes.SETTINGS: lambda _: dict[str, Any],
-    Takes.ARMS: lambda _: Annotated[list[_Arm], Field(max_length=ARMS_MAX)],
-    Takes.WORKLOADS: lambda _: Annotated[Words, BeforeValidator(_words), _WORKLOAD],
-    Takes.LOADS: lambda _: Annotated[Words, BeforeValidator(_loads), _WORKLOAD],
-    Takes.TIME: _time,
-    Takes.SIZE: lambda _: Annotated[int | None, BeforeValidator(_size), _SIZE],
-    Takes.RIG: lambda _: Annotated[str | None, BeforeValidator(_rig), _RIG],
-    Takes.METRIC: lambda _: Annotated[str | None, BeforeValidator(partial(_one_of, tuple(BY_ID))), _METRIC],
-    Takes.CHOICE: lambda row: Literal[for_verb(row.choices, "compare")] | None,
-    Takes.WHOLE: lambda row: Annotated[int | None, Field(ge=row.low, le=row.high)],
-    Takes.SHARE: _share,
-    Takes.SWITCH: lambda _: bool,
-    Takes.TEXT: lambda row: Annotated[str | None, Field(max_length=None if row.high is None else int(row.high))],
+_TYPES: Mapping[options.Takes, Callable[[options.OptionRow], Any]] = {
+    options.Takes.SETTINGS: lambda _: dict[str, Any],
+    options.Takes.ARMS: lambda _: Annotated[list[_Arm], Field(max_length=ARMS_MAX)],
+    options.Takes.WORKLOADS: lambda _: Annotated[options.Words, BeforeValidator(_words), _WORKLOAD],
+    options.Takes.LOADS: lambda _: Annotated[options.Words, BeforeValidator(_loads), _WORKLOAD],
+    options.Takes.TIME: _time,
+    options.Takes.SIZE: lambda _: Annotated[int | None, BeforeValidator(_size), _SIZE],
+    options.Takes.RIG: lambda _: Annotated[str | None, BeforeValidator(_rig), _RIG],
+    options.Takes.METRIC: lambda _: Annotated[str | None, BeforeValidator(partial(_one_of, tuple(BY_ID))), _METRIC],
+    options.Takes.CHOICE: lambda row: Literal[options.for_verb(row.choices, "compare")] | None,
+    options.Takes.WHOLE: lambda row: Annotated[int | None, Field(ge=row.low, le=row.high)],
+    options.Takes.SHARE: _share,
+    options.Takes.SWITCH: lambda _: bool,
+    options.Takes.TEXT: lambda row: Annotated[
+        str | None, Field(max_length=None if row.high is None else int(row.high))
+    ],
 }
 """How pydantic reads the value of a key; no key is a path yet."""
 
-_KEYS: dict[str, Any] = {row.plan: _field(name, row) for name, row in OPTIONS.items() if row.plan}
+_KEYS: dict[str, Any] = {row.plan: _field(name, row) for name, row in options.OPTIONS.items() if row.plan}
 _File: type[BaseModel] = create_model(
     "_File", __config__=ConfigDict(extra="forbid", strict=True), __doc__="A comparison of stacks.", **_KEYS
 )

@@ -7,18 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from virtune.model import study_options as rows
 from virtune.model.errors import DatabaseUrl, StorePlace, UsageError, database_url, is_database
 from virtune.model.rig import read_rig
-from virtune.model.study_options import (
-    OPTIONS,
-    OptionRow,
-    StudyOptions,
-    Takes,
-    default_words,
-    flag_of,
-    for_verb,
-    options_of,
-)
 from virtune.model.text import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
@@ -209,53 +200,53 @@ progress_options = adding(
 
 def study_options(verb: str, *, besides: tuple[str, ...] = ("fail_if",)) -> Callable[[Command], Command]:
     """Add the options of a verb by their rows, without those `besides`, which stand elsewhere in its help."""
-    return adding(*(study_option(name, verb) for name in options_of(verb) if name not in besides))
+    return adding(*(study_option(name, verb) for name in rows.options_of(verb) if name not in besides))
 
 
 def study_option(name: str, verb: str) -> Callable[[Command], Command]:
     """Add one option of a verb by its row. A missing one is None, so that plan files and defaults apply."""
-    row = OPTIONS[name]
-    settings: dict[str, Any] = {"help": help_of(name, verb), "metavar": for_verb(row.metavar, verb)}
-    if row.takes is Takes.SWITCH:
-        return click.option(flag_of(name), name, is_flag=True, help=settings["help"])
+    row = rows.OPTIONS[name]
+    settings: dict[str, Any] = {"help": help_of(name, verb), "metavar": rows.for_verb(row.metavar, verb)}
+    if row.takes is rows.Takes.SWITCH:
+        return click.option(rows.flag_of(name), name, is_flag=True, help=settings["help"])
     if row.many and verb not in row.once:
         settings["multiple"] = True
     else:
         settings["default"] = None
-    return click.option(flag_of(name), name, type=_type_of(row, verb), **settings)
+    return click.option(rows.flag_of(name), name, type=_type_of(row, verb), **settings)
 
 
 def help_of(name: str, verb: str) -> str:
     """Return an option's help for a verb, with its default."""
-    row = OPTIONS[name]
-    default = default_words(row, verb)
-    return f"{for_verb(row.help, verb)}{f'  [default: {default}]' if default else ''}"
+    row = rows.OPTIONS[name]
+    default = rows.default_words(row, verb)
+    return f"{rows.for_verb(row.help, verb)}{f'  [default: {default}]' if default else ''}"
 
 
-def read_options(verb: str, words: Mapping[str, Any]) -> StudyOptions:
+def read_options(verb: str, words: Mapping[str, Any]) -> rows.StudyOptions:
     """Sort click's parsed values into the options of a study."""
     said: dict[str, Any] = {}
-    for name, row in options_of(verb).items():
+    for name, row in rows.options_of(verb).items():
         value = words.get(name)
         said[name] = (() if value is None else (value,)) if row.many and verb in row.once else value
-    return StudyOptions(**{name: value for name, value in said.items() if value is not None})
+    return rows.StudyOptions(**{name: value for name, value in said.items() if value is not None})
 
 
-def _type_of(row: OptionRow, verb: str) -> Any:
+def _type_of(row: rows.OptionRow, verb: str) -> Any:
     match row.takes:
-        case Takes.TIME:
+        case rows.Takes.TIME:
             return SecondsType()
-        case Takes.SIZE:
+        case rows.Takes.SIZE:
             return SizeType()
-        case Takes.WHOLE:
+        case rows.Takes.WHOLE:
             return click.IntRange(_whole(row.low), _whole(row.high))
-        case Takes.SHARE:
+        case rows.Takes.SHARE:
             return click.FloatRange(row.low, row.high, max_open=row.below)
-        case Takes.PLACE:
+        case rows.Takes.PLACE:
             return PlaceType()
-        case Takes.CHOICE:
-            return click.Choice(for_verb(row.choices, verb) or ())
-        case Takes.RIG if offered := for_verb(row.choices, verb):
+        case rows.Takes.CHOICE:
+            return click.Choice(rows.for_verb(row.choices, verb) or ())
+        case rows.Takes.RIG if offered := rows.for_verb(row.choices, verb):
             return RigType(*offered)
         case _:
             return str

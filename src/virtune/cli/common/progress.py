@@ -18,21 +18,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from virtune.model import event as events
 from virtune.model.errors import Interrupted, LoadError, NotInForceError, StoreError, StorePlace, VirtuneError
-from virtune.model.event import (
-    Event,
-    Noticed,
-    RoundJudged,
-    SearchMoved,
-    StepEnded,
-    StepProgressed,
-    StepStarted,
-    StudyPlanned,
-    StudyStarted,
-    TrialEnded,
-    TrialPlace,
-    TrialStarted,
-)
 from virtune.model.reason import Reason
 from virtune.model.study import Study, Trial
 from virtune.model.text import format_seconds, format_share, printable
@@ -199,7 +186,7 @@ def plan_text(study: Study) -> str:
     )
 
 
-def place_text(trial: Trial, place: TrialPlace, most: str) -> str:
+def place_text(trial: Trial, place: events.TrialPlace, most: str) -> str:
     """Write where a trial stands: `round 3 of 6, trial 2 of 4`, with "at most" where it is not known how many."""
     rounds = "" if place.rounds is None else f" of {most.removesuffix('about ')}{place.rounds}"
     return f"round {trial.round}{rounds}, trial {place.number} of {place.of}"
@@ -236,46 +223,46 @@ class Face:
     ) -> None:
         self._shown.stop()
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         """Show one event."""
         if self._quiet:
             return
-        if isinstance(event, Noticed):
+        if isinstance(event, events.Noticed):
             self._console.print(f"note: {printable(event.text)}", style="yellow", markup=False)
             return
         self._draw(event)
         if self._lines:
             self._write(event)
 
-    def _draw(self, event: Event) -> None:
+    def _draw(self, event: events.Event) -> None:
         block = self._block
         match event:
-            case StepStarted(what=what):
+            case events.StepStarted(what=what):
                 block.step, block.step_left = (printable(what), None), None
-            case StepProgressed(what=what, fraction=fraction, seconds_left=left):
+            case events.StepProgressed(what=what, fraction=fraction, seconds_left=left):
                 block.step, block.step_left = (printable(what), fraction), left
-            case StepEnded():
+            case events.StepEnded():
                 block.step = None
-            case StudyStarted(study=study, done=done, seconds_left=left):
+            case events.StudyStarted(study=study, done=done, seconds_left=left):
                 block.most, block.total, block.done = most_text(study), len(study.trials), done
                 block.until = time.monotonic() + left
-            case TrialStarted(trial=trial, place=place, seconds_left=left):
+            case events.TrialStarted(trial=trial, place=place, seconds_left=left):
                 block.now = f"{place_text(trial, place, block.most)}: {trial.workload}, {trial.arm}"
                 block.until = time.monotonic() + left
-            case TrialEnded(trial=trial):
+            case events.TrialEnded(trial=trial):
                 block.done, block.total = block.done + 1, max(trial.number, block.total)
-            case RoundJudged(verdicts=verdicts, rulings=rulings, seconds_left=left):
+            case events.RoundJudged(verdicts=verdicts, rulings=rulings, seconds_left=left):
                 block.verdicts, block.rulings = verdicts, rulings
                 block.until = time.monotonic() + left
             case _:
                 pass
 
-    def _write(self, event: Event) -> None:
+    def _write(self, event: events.Event) -> None:
         most = self._block.most
         match event:
-            case StepStarted(what=what):
+            case events.StepStarted(what=what):
                 self._line(what)
-            case StudyPlanned(study=study, seconds=seconds):
+            case events.StudyPlanned(study=study, seconds=seconds):
                 if study.sequential and len(study.arms) > 1:
                     self._line(plan_text(study))
                 if guests := guest_words(study.arms):
@@ -283,16 +270,16 @@ class Face:
                 for unequal in study.unequal_guests:
                     self._line(f"warning: {unequal}")
                 self._line(f"{most_text(study)}{format_seconds(seconds)}, set-up included")
-            case StudyStarted(done=done, seconds_left=left):
+            case events.StudyStarted(done=done, seconds_left=left):
                 kept = f"{count_text(done, 'trial')} already stored, " if done else ""
                 self._line(f"{kept}{most}{format_seconds(left)} left")
-            case TrialStarted(trial=trial, place=place, seconds_left=left):
+            case events.TrialStarted(trial=trial, place=place, seconds_left=left):
                 # forecasts get better as trials run, and a log need not say so each time
                 if place.number == 1 and trial.round > 1 and trial.round & (trial.round - 1) == 0:
                     self._line(f"{most}{format_seconds(left)} left")
-            case TrialEnded(trial=trial, place=place, summary=summary):
+            case events.TrialEnded(trial=trial, place=place, summary=summary):
                 self._line(f"{place_text(trial, place, most)}  {trial.workload}  {trial.arm}: {summary}")
-            case RoundJudged(round=number, verdicts=verdicts, rulings=rulings):
+            case events.RoundJudged(round=number, verdicts=verdicts, rulings=rulings):
                 self._line(round_line(number, verdicts, rulings))
             case _:
                 pass
@@ -312,7 +299,7 @@ _LEAST, _GREATEST = 1e-4, 1e4
 class Recorded:
     """Passes events on, and keeps how far the run is in a file beside the store."""
 
-    def __init__(self, say: Callable[[Event], None], *, store: StorePlace, study: Study) -> None:
+    def __init__(self, say: events.Say, *, store: StorePlace, study: Study) -> None:
         self._say, self._file = say, ProgressFile(store, study.id)
         self.run = RunProgress(study=study.id, title=study.label[:NAME_MAX], most=most_text(study))
 
@@ -326,7 +313,7 @@ class Recorded:
     ) -> None:
         self._file.__exit__(kind, error, trace)
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         """Pass an event on."""
         self._say(event)
         moved = after(self.run, event, now=time.time())
@@ -335,35 +322,35 @@ class Recorded:
             self._file.write(moved)
 
 
-def after(run: RunProgress, event: Event, *, now: float) -> RunProgress:
+def after(run: RunProgress, event: events.Event, *, now: float) -> RunProgress:
     """Return how far a run is after an event; the same value where the event says nothing of it."""
     match event:
-        case StepStarted(what=what):
+        case events.StepStarted(what=what):
             return replace(run, step=what[:NAME_MAX], share=None)
-        case StepProgressed(what=what, fraction=fraction):
+        case events.StepProgressed(what=what, fraction=fraction):
             # a step says so many times a second; whole percents are enough
             share = round(fraction, 2)
             return run if (what[:NAME_MAX], share) == (run.step, run.share) else replace(run, step=what, share=share)
-        case StepEnded():
+        case events.StepEnded():
             return replace(run, step="", share=None)
-        case StudyPlanned(seconds=seconds):
+        case events.StudyPlanned(seconds=seconds):
             return replace(run, until=now + seconds)
-        case StudyStarted(study=study, done=done, seconds_left=left):
+        case events.StudyStarted(study=study, done=done, seconds_left=left):
             return replace(run, done=done, total=len(study.trials), until=now + left)
-        case TrialStarted(trial=trial, place=place, seconds_left=left):
+        case events.TrialStarted(trial=trial, place=place, seconds_left=left):
             words = f"{place_text(trial, place, run.most)}: {trial.workload[:NAME_MAX]}, {trial.arm[:NAME_MAX]}"
             return replace(run, now=words, until=now + left)
-        case TrialEnded(trial=trial):
+        case events.TrialEnded(trial=trial):
             return replace(run, done=run.done + 1, total=max(trial.number, run.total))
-        case RoundJudged():
+        case events.RoundJudged():
             return _judged(run, event, now)
-        case SearchMoved(known=known, seconds_left=left):
+        case events.SearchMoved(known=known, seconds_left=left):
             return _moved(run, known, None if left is None else now + left)
         case _:
             return run
 
 
-def _judged(run: RunProgress, event: RoundJudged, now: float) -> RunProgress:
+def _judged(run: RunProgress, event: events.RoundJudged, now: float) -> RunProgress:
     earlier = {_key(one): one.rounds for one in run.pairs}
     pairs = []
     for one in event.verdicts[:PAIRS_MAX]:
@@ -459,7 +446,7 @@ Answer = TypeVar("Answer")
 
 def under_face(
     face: Face,
-    work: Callable[[Callable[[Event], None]], Found],
+    work: Callable[[events.Say], Found],
     so_far: Callable[[], Found | None],
     show: Callable[[Found], Answer],
     *,
@@ -489,14 +476,14 @@ def under_face(
     return show(found)
 
 
-def _heard(say: Callable[[Event], None], carried: CarriedStudy | None) -> Callable[[Event], None]:
+def _heard(say: events.Say, carried: CarriedStudy | None) -> events.Say:
     """Return what also tells whoever carries a study how long it is expected to take."""
     if carried is None:
         return say
 
-    def heard(event: Event) -> None:
+    def heard(event: events.Event) -> None:
         say(event)
-        if isinstance(event, StudyPlanned):
+        if isinstance(event, events.StudyPlanned):
             carried.planned(event.seconds)
 
     return heard

@@ -2,7 +2,6 @@
 """`virtune diagnose --prove`: run the comparison that tests an accusation, and write the verdict."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -17,7 +16,7 @@ from virtune.flows.run.study import run_study
 from virtune.flows.stored.show import current
 from virtune.model.bottleneck import Diagnosis
 from virtune.model.errors import StorePlace, UsageError
-from virtune.model.event import Event
+from virtune.model.event import Say
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
 from virtune.model.study_options import StudyOptions
@@ -47,7 +46,7 @@ def _measured(store: Store, planned: PlannedProof, out: ResultOutput) -> None:
     study, facts = planned.study, planned.facts
     assert study is not None  # noqa: S101 - the caller asked
 
-    def work(say: Callable[[Event], None]) -> _Ran:
+    def work(say: Say) -> _Ran:
         return run_study(study, store=store, say=say, leave=Leave(), facts=facts)
 
     def so_far() -> _Ran:

@@ -21,7 +21,7 @@ from virtune.flows.run.study import run_study
 from virtune.flows.run.tune import beforehand, expected_seconds, finished_tuning, tune, tuning_study
 from virtune.flows.stored.show import current, seen_costs
 from virtune.model.errors import StorePlace
-from virtune.model.event import Event, Noticed, SearchMoved
+from virtune.model.event import Event, Noticed, Say, SearchMoved
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
 from virtune.model.study import Study, StudyKind
@@ -76,7 +76,7 @@ def ask_for(asked: StudyRequest) -> int:
 def going_on(
     store: Store,
     study: Study,
-    work: Callable[[Callable[[Event], None]], tuple[StudyRecord, Result]],
+    work: Callable[[Say], tuple[StudyRecord, Result]],
     out: ResultOutput,
 ) -> int:
     """Run the trials with a progress display, then show the result; when interrupted, the result so far.
@@ -160,7 +160,7 @@ def tune_for(asked: dict[str, Any]) -> None:
 def searching(
     store: Store,
     study: Study,
-    work: Callable[[Callable[[Event], None]], Tuning],
+    work: Callable[[Say], Tuning],
     out: ResultOutput,
 ) -> None:
     """Run a search with a progress display, then show its result; when interrupted, the result so far."""

@@ -12,19 +12,9 @@ from datetime import datetime
 
 from virtune.advise.audit import audit, rules
 from virtune.advise.placement import differences
+from virtune.apply import libvirt
 from virtune.apply.health import read_sign, require_tellable, wait_until_well
 from virtune.apply.journal import Entry, Journal, Plug, Restart, Step
-from virtune.apply.libvirt import (
-    LibvirtDomain,
-    Power,
-    StillPluggedError,
-    StillRunningError,
-    exchange,
-    plug_in,
-    plugged,
-    require_spare,
-    unplug,
-)
 from virtune.dialects.libvirt.alter import dropped, foreign, unmet
 from virtune.dialects.libvirt.domain import after_power_off, disk_text, plugged_counts, read_domain
 from virtune.flows.domains.advise import Advice
@@ -63,7 +53,7 @@ def require_restartable(virsh: Virsh, dumped: DumpedDomain, restart: Restart) ->
 
 def run_anew(virsh: Virsh, journal: Journal, entry: Entry, how: Restart) -> None:
     """Restart a running domain; raises when it does not shut down, start, run as configured, or become healthy."""
-    power = Power(virsh, entry.uuid)
+    power = libvirt.Power(virsh, entry.uuid)
     journal.step(entry, Step.STOPPING)
     power.shut_down(how.timeout_seconds, force_off=how.force_off)
     journal.step(entry, Step.STARTING)
@@ -83,7 +73,7 @@ def return_to_running(virsh: Virsh, journal: Journal, entry: Entry, how: Restart
     `asked_now`: it did not shut down in time just now. Returns notes on the outcome. Raises VirtuneError for a guest
     that would have to be destroyed without permission.
     """
-    power = Power(virsh, entry.uuid)
+    power = libvirt.Power(virsh, entry.uuid)
     began = Step.STARTING in entry.steps
     if Step.RETURNING in entry.steps and not power.is_off():
         power.resume()
@@ -107,7 +97,7 @@ def require_in_force(virsh: Virsh, uuid: str, turns: Sequence[SettingChange], on
 
     `only` are the disks that are checked; all of them if empty.
     """
-    dumped = LibvirtDomain(virsh, uuid).dump()
+    dumped = libvirt.LibvirtDomain(virsh, uuid).dump()
     said = [f"{turn.knob}={turn.value or ''}" for turn in unmet((dumped.live or "").encode(), turns)]
     asked = tuple(rule for rule in rules() if rule.id in IN_FORCE)
     findings = audit(surroundings(virsh, dumped).subject, asked)
@@ -123,7 +113,7 @@ def _as_named_now(entry: Entry) -> tuple[SettingChange, ...]:
     return tuple(replace(turn, at=names.get(turn.at, turn.at)) for turn in entry.turns)
 
 
-def _take_down(power: Power, how: Restart, entry: Entry) -> None:
+def _take_down(power: libvirt.Power, how: Restart, entry: Entry) -> None:
     """Shut down a guest that runs with the new configuration. One that never ran is destroyed, as it has nothing to
     lose.
     """
@@ -132,8 +122,8 @@ def _take_down(power: Power, how: Restart, entry: Entry) -> None:
         return
     try:
         power.shut_down(how.timeout_seconds, force_off=how.force_off)
-    except StillRunningError as error:
-        raise StillRunningError(
+    except libvirt.StillRunningError as error:
+        raise libvirt.StillRunningError(
             f"{entry.domain} has its old configuration for the next start, and still runs with the new one: "
             f"{error.message}",
             hint=f"`virtune undo {entry.id} --force-off` pulls the plug, and starts it as it was",
@@ -171,7 +161,7 @@ def plugs_of(
         raise PreconditionError(f"the domain is {dumped.state}: there is nothing to replug")
     found = []
     for target in dict.fromkeys(targets):
-        require_spare(virsh, dumped.uuid, live, target)
+        libvirt.require_spare(virsh, dumped.uuid, live, target)
         here = [turn for turn in turns if turn.at == target]
         if not here:
             raise PreconditionError(f"nothing of {target} is changed, so it is not replugged")
@@ -191,7 +181,7 @@ def plugs_of(
 def replug(virsh: Virsh, entry: Entry, seconds: float) -> None:
     """Exchange the disks of an entry; raises NotInForceError where one then differs from the request."""
     for plug in entry.plugs:
-        exchange(virsh, entry.uuid, plug, seconds)
+        libvirt.exchange(virsh, entry.uuid, plug, seconds)
     targets = tuple(plug.target for plug in entry.plugs)
     require_in_force(virsh, entry.uuid, tuple(turn for turn in entry.turns if turn.at in targets), targets)
 
@@ -203,16 +193,19 @@ def return_plugs(virsh: Virsh, entry: Entry, seconds: float, *, again: bool) -> 
     """
     before = read_domain(entry.before)
     for plug in reversed(entry.plugs):
-        now, then = plugged(virsh, entry.uuid, plug.target), before.disk(plug.target)
+        now, then = libvirt.plugged(virsh, entry.uuid, plug.target), before.disk(plug.target)
         if now is not None and then is not None and not differences(then, now):
             continue
         if now is not None:
             if again:
-                require_spare(
-                    virsh, entry.uuid, (LibvirtDomain(virsh, entry.uuid).dump().live or "").encode(), plug.target
+                libvirt.require_spare(
+                    virsh,
+                    entry.uuid,
+                    (libvirt.LibvirtDomain(virsh, entry.uuid).dump().live or "").encode(),
+                    plug.target,
                 )
-            unplug(virsh, entry.uuid, plug.target, plug.new, seconds)
-        plug_in(virsh, entry.uuid, plug.old)
+            libvirt.unplug(virsh, entry.uuid, plug.target, plug.new, seconds)
+        libvirt.plug_in(virsh, entry.uuid, plug.old)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +262,7 @@ def apply(
     Raises PreconditionError when it was changed since, NotInForceError when libvirt drops a setting, and VirtuneError
     when anything fails; the domain is then restored, or the error says how to restore it.
     """
-    domain = LibvirtDomain(virsh, uuid)
+    domain = libvirt.LibvirtDomain(virsh, uuid)
     with journal.alone():
         dumped = domain.dump()
         if (dumped.inactive or "").encode() != before:
@@ -329,7 +322,7 @@ def undo(virsh: Virsh, entry: Entry, *, journal: Journal, anyway: bool, back: Ba
         entry = journal.read(entry.id)
         if Step.UNDONE in entry.steps:
             return f"{entry.domain} was put back before; nothing to do"
-        domain = LibvirtDomain(virsh, entry.uuid)
+        domain = libvirt.LibvirtDomain(virsh, entry.uuid)
         current = domain.configuration()
         _require_ours(entry, current, anyway=anyway)
         said = _restore(virsh, journal, entry, current, back)
@@ -351,7 +344,7 @@ def _strange(entry: Entry, current: bytes) -> bool:
     return bool(set(foreign(asked=entry.after, found=current)) - lost)
 
 
-def _make(domain: LibvirtDomain, journal: Journal, entry: Entry) -> None:
+def _make(domain: libvirt.LibvirtDomain, journal: Journal, entry: Entry) -> None:
     journal.step(entry, Step.DEFINING)
     found = domain.define(entry.after)
     journal.step(entry, Step.DEFINED, found=found)
@@ -367,7 +360,7 @@ def _make(domain: LibvirtDomain, journal: Journal, entry: Entry) -> None:
         domain.live(do)
 
 
-def _require_shown(domain: LibvirtDomain, turns: tuple[SettingChange, ...]) -> None:
+def _require_shown(domain: libvirt.LibvirtDomain, turns: tuple[SettingChange, ...]) -> None:
     for turn in turns:
         if not domain.shows(turn):
             raise NotInForceError(
@@ -380,7 +373,7 @@ def _restore(virsh: Virsh, journal: Journal, entry: Entry, current: bytes, back:
 
     Returns further notes.
     """
-    domain = LibvirtDomain(virsh, entry.uuid)
+    domain = libvirt.LibvirtDomain(virsh, entry.uuid)
     with contextlib.suppress(VirtuneError):  # even on a full disk it is restored; the entry is open already
         journal.step(entry, Step.UNDOING)
     cut_short = Step.COMMITTED not in entry.steps
@@ -424,12 +417,12 @@ def _back(virsh: Virsh, journal: Journal, entry: Entry, error: BaseException) ->
     """Undo after a failure; the error reports the outcome, and what is left to do when undoing failed too."""
     own = f"{error.hint}; " if isinstance(error, VirtuneError) and error.hint else ""
     hint = f"the domain may be half changed: `virtune undo {entry.id}` puts it back"
-    pending = isinstance(error, StillPluggedError)
+    pending = isinstance(error, libvirt.StillPluggedError)
     try:
         entry = journal.read(entry.id)
-        current = LibvirtDomain(virsh, entry.uuid).configuration()
+        current = libvirt.LibvirtDomain(virsh, entry.uuid).configuration()
         if not changed_since(entry, current):
-            back = Back(asked_now=isinstance(error, StillRunningError), pending=pending)
+            back = Back(asked_now=isinstance(error, libvirt.StillRunningError), pending=pending)
             said = _restore(virsh, journal, entry, current, back)
             hint = f"{own}{entry.domain} is as it was before{said and '; '}{said}"
             if pending:

@@ -20,18 +20,9 @@ from virtune.fleet.ssh import HostError
 from virtune.flows.fleet.ask import FleetAccess, Ready, ask_apart, is_word, read_document
 from virtune.flows.stored.import_bundle import Merged, merge, read_bundle
 from virtune.flows.stored.show import by_todays_method, derived_anew
+from virtune.model import fleet
 from virtune.model.errors import PlanError, PreconditionError, StoreError, StorePlace, UsageError, VirtuneError
 from virtune.model.evidence import FinishedStudy, StudyRecord
-from virtune.model.fleet import (
-    FleetHost,
-    FleetReport,
-    FleetRun,
-    HostDrift,
-    HostSummary,
-    TaskProgress,
-    TaskState,
-    Unreached,
-)
 from virtune.model.measurement import METHOD
 from virtune.model.metric import BY_ID
 from virtune.model.study import Study, StudyKind
@@ -155,9 +146,9 @@ MADE_BY = f"{METHOD}.{SUMMARY} {__version__}"
 """What a kept summary must have been made by, to be shown."""
 
 
-def summaries(place: FleetPlace, chosen: Mapping[str, str]) -> dict[str, HostSummary]:
+def summaries(place: FleetPlace, chosen: Mapping[str, str]) -> dict[str, fleet.HostSummary]:
     """Return the summaries of studies, by hosts with the id of a study each, in the order of their names."""
-    found: dict[str, HostSummary] = {}
+    found: dict[str, fleet.HostSummary] = {}
     for store, studies in place.stores({host: chosen[host] for host in sorted(chosen)}):
         kept = store.summaries([*studies.values()], method=MADE_BY)
         for host, (store.host, study) in studies.items():
@@ -166,7 +157,7 @@ def summaries(place: FleetPlace, chosen: Mapping[str, str]) -> dict[str, HostSum
     return found
 
 
-def summarised(store: Store, study: str) -> HostSummary:
+def summarised(store: Store, study: str) -> fleet.HostSummary:
     """Make the summary of a finished study of the store's host by today's method, and keep it where that is possible.
 
     Raises StoreError for a study that is damaged.
@@ -190,16 +181,16 @@ def _needed(store: Store, name: str) -> StudyRecord:
 
 
 @cache
-def _adapter() -> TypeAdapter[HostSummary]:
-    return TypeAdapter(HostSummary)
+def _adapter() -> TypeAdapter[fleet.HostSummary]:
+    return TypeAdapter(fleet.HostSummary)
 
 
-def _written(summary: HostSummary) -> str:
+def _written(summary: fleet.HostSummary) -> str:
     # pydantic's own writer makes null of what is not finite
     return json.dumps(_adapter().dump_python(summary, mode="json"), ensure_ascii=False)
 
 
-def _read(text: str) -> HostSummary | None:
+def _read(text: str) -> fleet.HostSummary | None:
     """Read a kept summary; None for anything else."""
     try:
         return _adapter().validate_json(text)
@@ -220,19 +211,19 @@ many hosts are asked: none of them may cost more than its own failure."""
 class Gathered:
     """What was gathered from one host: its store here, and what was added to it."""
 
-    host: FleetHost
+    host: fleet.FleetHost
     store: StorePlace
     studies: tuple[Merged, ...]
 
 
 def gather(
-    hosts: Sequence[FleetHost],
+    hosts: Sequence[fleet.FleetHost],
     access: FleetAccess,
     place: FleetPlace,
     *,
     studies: Sequence[str] = (),
     say: Callable[[str], None] = lambda _: None,
-) -> list[Gathered | Unreached]:
+) -> list[Gathered | fleet.Unreached]:
     """Pull the studies of every host into a place; of some names (beginnings of ids) only those.
 
     A study that is here whole is not pulled again, and of one that has gone on the new attempts are added: what is
@@ -247,7 +238,7 @@ def gather(
         return Gathered(host=host, store=place.place_of(host.name), studies=merged)
 
     found = ask_apart(hosts, access, task, say=say)
-    return [one if isinstance(one, Unreached) else one.said for one in found]
+    return [one if isinstance(one, fleet.Unreached) else one.said for one in found]
 
 
 def pull(ready: Ready, store: Store, study: str) -> None:
@@ -312,7 +303,7 @@ class _Asked:
     begun: list[str] = field(default_factory=list)
 
 
-def fleet_report(place: FleetPlace, *, names: Sequence[str] = ()) -> FleetReport:
+def fleet_report(place: FleetPlace, *, names: Sequence[str] = ()) -> fleet.FleetReport:
     """Return what the gathered studies of a place say. `names` chooses hosts.
 
     The question that was measured on the most hosts is taken, and the newest study of each host.
@@ -364,7 +355,7 @@ def _study(text: str) -> Study | None:
         return None
 
 
-def _require_apart(found: Mapping[str, HostSummary]) -> None:
+def _require_apart(found: Mapping[str, fleet.HostSummary]) -> None:
     """Raise UsageError where two stores hold one study; ids alone may be alike by chance."""
     first: dict[tuple[str, str], str] = {}
     for host, summary in found.items():
@@ -382,12 +373,16 @@ def _question(study: Study) -> Hashable:
     return (study.kind, study.baseline, arms, study.workloads, study.metric, study.seconds, study.simulated)
 
 
-def drift_of(run: FleetRun, found: Mapping[str, TaskProgress], place: FleetPlace) -> tuple[HostDrift, ...]:
+def drift_of(
+    run: fleet.FleetRun, found: Mapping[str, fleet.TaskProgress], place: FleetPlace
+) -> tuple[fleet.HostDrift, ...]:
     """Return how the level of the reference host changed from each of its studies to the next."""
     names = [
         found[task.name].study
         for task in run.tasks
-        if task.host.name == run.reference and task.name in found and found[task.name].state is TaskState.FINISHED
+        if task.host.name == run.reference
+        and task.name in found
+        and found[task.name].state is fleet.TaskState.FINISHED
     ]
     if len(names) < 2:
         return ()

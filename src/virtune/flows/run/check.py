@@ -4,7 +4,6 @@ on this host.
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 
 from virtune.analyse.study.summarise import fitness_of
@@ -12,7 +11,7 @@ from virtune.flows.run.preconditions import Leave
 from virtune.flows.run.question import TRIAL_SECONDS, Question, study_for
 from virtune.flows.run.study import run_study
 from virtune.model.errors import PlanError
-from virtune.model.event import Event
+from virtune.model.event import Say
 from virtune.model.evidence import StudyRecord
 from virtune.model.remark import Remark, Weight
 from virtune.model.result import Fitness, Neighbour
@@ -59,9 +58,7 @@ def check_study(asked: StudyOptions) -> tuple[Study, str]:
     return replace(study, options=recorded("check", options, sources, values)), facts
 
 
-def run_check(
-    study: Study, *, store: Store, say: Callable[[Event], None], leave: Leave, facts: str
-) -> tuple[Neighbour, ...]:
+def run_check(study: Study, *, store: Store, say: Say, leave: Leave, facts: str) -> tuple[Neighbour, ...]:
     """Run the trials of a check and return the other active processes."""
     before = look()
     run_study(study, store=store, say=say, leave=leave, facts=facts)

@@ -6,7 +6,7 @@ is refused of it.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from virtune.bench.qemu.machine import running
 from virtune.bench.rbd import PROGRAM as RBD
 from virtune.bench.scratch import FILESYSTEM_PROGRAMS, find_maker
 from virtune.model.errors import MissingToolError, PlanError, PreconditionError, RefusedTargetError, RigError
-from virtune.model.event import Event, Noticed, StepEnded, StepStarted
+from virtune.model.event import Noticed, Say, StepEnded, StepStarted
 from virtune.model.rig import PASSED_KNOB
 from virtune.model.stack import PASSED_TARGET, WRITABLE
 from virtune.model.study import Arm, Study
@@ -71,7 +71,7 @@ def build(*, kernel: Path | None, modules: Path | None, agent: bool) -> Built:
     return Built(appliance=appliance, made=made, accelerator=accelerator)
 
 
-def ready_appliance(say: Callable[[Event], None]) -> None:
+def ready_appliance(say: Say) -> None:
     """Build the appliance if there is none yet, and report it: the first time packages are downloaded."""
     what = "getting the guest ready"
     say(StepStarted(what=what))
@@ -229,7 +229,7 @@ def guest_is_built() -> bool:
     return False
 
 
-def require_programs(study: Study, say: Callable[[Event], None]) -> None:
+def require_programs(study: Study, say: Say) -> None:
     """Find the programs of every rig and format, build the guest image if needed, and say what guests run.
 
     Raises MissingToolError, or PreconditionError if this host cannot run guests.
@@ -260,7 +260,7 @@ def require_programs(study: Study, say: Callable[[Event], None]) -> None:
         ready_appliance(say)
 
 
-def _require_trusted(asked: str, program: Path, say: Callable[[Event], None]) -> None:
+def _require_trusted(asked: str, program: Path, say: Say) -> None:
     """Announce the program that a plan or a stored study runs as QEMU; refuse one that another user could replace.
 
     The plan's author chose it, so it is announced before anything is started.

@@ -3,7 +3,7 @@
 
 import contextlib
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,15 +20,8 @@ from virtune.fio.options import ENGINES
 from virtune.flows.run.preconditions import bring_back
 from virtune.flows.run.trial import KeptCaptures, Tools, ground_for
 from virtune.flows.stored.show import last_check
-from virtune.model.errors import (
-    CorruptDataError,
-    LoadError,
-    PreconditionError,
-    RefusedTargetError,
-    RigError,
-    VirtuneError,
-)
-from virtune.model.event import Event, StepEnded, StepProgressed, StepStarted
+from virtune.model import errors
+from virtune.model.event import Say, StepEnded, StepProgressed, StepStarted
 from virtune.model.evidence import DATA, Check, StudyRecord
 from virtune.model.study import Arm, Identity, Study
 from virtune.model.text import format_bytes
@@ -45,9 +38,7 @@ _MARK_BYTES = 4
 """Written as eight hexadecimal digits."""
 
 
-def all_come_up(
-    study: Study, tools: Tools, say: Callable[[Event], None], *, again: bool = False
-) -> Mapping[str, Check]:
+def all_come_up(study: Study, tools: Tools, say: Say, *, again: bool = False) -> Mapping[str, Check]:
     """Bring every arm up once, so that a stack that QEMU refuses is reported at once; returns by arm the check of its
     data, where the study asks for that. `again`: after the measurement, at other places.
 
@@ -66,15 +57,15 @@ def all_come_up(
                 continue
             with tools.rigs.up(arm.stack, ground_for(arm.stack, study.workloads[0], study, tools)) as bench:
                 require_verified(arm.name, bench.in_force.checks)
-        except RigError as error:
+        except errors.RigError as error:
             said = f": {error.hint}" if error.hint else ""
-            raise PreconditionError(f"arm {arm.name!r} does not start: {error.message}{said}") from None
+            raise errors.PreconditionError(f"arm {arm.name!r} does not start: {error.message}{said}") from None
     if study.check_data:
         say(StepEnded(what=what))
     return checks
 
 
-def check_data_again(study: Study, tools: Tools, say: Callable[[Event], None]) -> None:
+def check_data_again(study: Study, tools: Tools, say: Say) -> None:
     """Check after the measurement, where the study asks for it, that all arms still keep their data.
 
     Raises CorruptDataError for one that does not.
@@ -90,8 +81,8 @@ def _keeps_data(arm: Arm, study: Study, tools: Tools, *, again: bool) -> Check:
     ground = ground_for(arm.stack, writing, study, tools)
     try:
         proof = _proof_of_data(arm, ground, tools, seed, again=again)
-    except CorruptDataError:
-        with contextlib.suppress(VirtuneError):  # that it does not keep its data is what matters
+    except errors.CorruptDataError:
+        with contextlib.suppress(errors.VirtuneError):  # that it does not keep its data is what matters
             _refill(arm, ground, tools, seed)
         raise
     _refill(arm, ground, tools, seed)
@@ -131,27 +122,29 @@ def _run(step: Step, arm: Arm, bench: Bench, tools: Tools, mark: str, seed: int,
     window = Window(seconds=1.0, ramp_seconds=0.0, patience_seconds=COUNTED_SECONDS)
     try:
         bench.run([one] * arm.stack.guests, window, KeptCaptures([], {}))
-    except LoadError as error:
+    except errors.LoadError as error:
         said = error.message + (f": {error.hint}" if error.hint else "")
         if step == "read" and (at := difference_in(said)) is not None:
             raise _corrupt(
                 arm, f"{at} of its disk, read back through it, is not what was written", again=again
             ) from None
-        raise LoadError(f"the data of arm {arm.name!r} cannot be checked: {said}") from None
+        raise errors.LoadError(f"the data of arm {arm.name!r} cannot be checked: {said}") from None
 
 
-def _corrupt(arm: Arm, what: str, *, again: bool) -> CorruptDataError:
+def _corrupt(arm: Arm, what: str, *, again: bool) -> errors.CorruptDataError:
     hint = "nothing was measured; without this arm, or without --check-data, the study runs"
     if again:
         hint = "it kept its data before the measurement: trust no figure of it"
-    return CorruptDataError(f"arm {arm.name!r} does not keep its data: {what}", hint=hint)
+    return errors.CorruptDataError(f"arm {arm.name!r} does not keep its data: {what}", hint=hint)
 
 
 @contextlib.contextmanager
-def simulated_tools(study: Study, say: Callable[[Event], None]) -> Iterator[Tools]:
+def simulated_tools(study: Study, say: Say) -> Iterator[Tools]:
     """Yield the tools of a simulated study; raises PreconditionError for a target, which nothing would load."""
     if study.target is not None:
-        raise PreconditionError("the simulated rig loads nothing, so it takes no --target", hint="omit --target")
+        raise errors.PreconditionError(
+            "the simulated rig loads nothing, so it takes no --target", hint="omit --target"
+        )
     clients = Clients(engines=frozenset(ENGINES))
     require_fit(study, clients=clients)
     scratch = Scratch(Path(study.scratch), span_bytes=study.span_bytes, say=say)
@@ -160,30 +153,32 @@ def simulated_tools(study: Study, say: Callable[[Event], None]) -> Iterator[Tool
             try:
                 with rigs.up(arm.stack, DiskImageSpec(image=None, size_bytes=study.span_bytes, writes=False)):
                     pass
-            except RigError as error:
-                raise PreconditionError(f"arm {arm.name!r}: {error.message}", hint=error.hint) from None
+            except errors.RigError as error:
+                raise errors.PreconditionError(f"arm {arm.name!r}: {error.message}", hint=error.hint) from None
         yield Tools(programs={}, clients=clients, rigs=rigs, scratch=scratch, warden=warden, target=None)
 
 
 @contextlib.contextmanager
-def spread_images(study: Study, say: Callable[[Event], None]) -> Iterator[dict[str, Scratch]]:
+def spread_images(study: Study, say: Say) -> Iterator[dict[str, Scratch]]:
     """Yield the scratch directories that guests are spread over besides the study's own, by name.
 
     Two names of the same directory count once. Raises PreconditionError for the study's own directory.
     """
     places = sorted({arm.stack.spread for arm in study.arms if arm.stack.spread is not None})
     if places and study.target is not None:
-        raise RefusedTargetError("guests are spread over scratch images, not over a target of your own and another")
+        raise errors.RefusedTargetError(
+            "guests are spread over scratch images, not over a target of your own and another"
+        )
     meant = {place: Path(place).resolve() for place in places}
     if Path(study.scratch).resolve() in meant.values():
         said = f"guests.spread names the scratch directory itself, {study.scratch}, so it spreads nothing"
-        raise PreconditionError(said, hint="name a directory on another disk")
+        raise errors.PreconditionError(said, hint="name a directory on another disk")
     with contextlib.ExitStack() as ends:
         made = {p: ends.enter_context(Scratch(p, span_bytes=study.span_bytes, say=say)) for p in {*meant.values()}}
         yield {place: made[path] for place, path in meant.items()}
 
 
-def ready_domains(study: Study, say: Callable[[Event], None]) -> "Mapping[str, DomainAccess]":
+def ready_domains(study: Study, say: Say) -> "Mapping[str, DomainAccess]":
     """Check the domains of a study and the requirements of a load in them.
 
     Returns the access to each by its name. Raises PreconditionError with what is missing and what to do.
@@ -241,7 +236,7 @@ def require_same_images(study: Study) -> None:
     for begun in study.images:
         reason = _replaced(begun, identity_of(Path(begun.path)))
         if reason is not None:
-            raise RefusedTargetError(
+            raise errors.RefusedTargetError(
                 f"{begun.path} is not what study {study.id} began with: {reason}",
                 hint=f"ask the question anew; `virtune show {study.id} --report FILE` has its command line, and what"
                 " is finished stays",

@@ -19,27 +19,12 @@ from virtune.fio.workloads import parse_workload
 from virtune.flows.probe import probe
 from virtune.flows.run.preconditions import guest_is_built, with_drive
 from virtune.flows.run.study import new_study, random_seed
+from virtune.model import study_options as options
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.metric import ALIASES, BY_ID, FAMILIES, metric_id
 from virtune.model.rig import FORMAT_KNOB, PASSED_KNOB, read_rig
 from virtune.model.stack import MEMORY, Stack
 from virtune.model.study import CHANGED_ARM, CHANGED_WORKLOAD, Arm, Study, StudyKind
-from virtune.model.study_options import (
-    BUDGET_MAX,
-    BUDGET_ROUNDS,
-    BUDGET_SECONDS,
-    OPTIONS,
-    QUICK_ROUNDS,
-    QUICK_SECONDS,
-    RAMP_MAX,
-    ROUNDS_MAX,
-    SECONDS_MAX,
-    SECONDS_MIN,
-    ChosenOption,
-    NamedArm,
-    Provenance,
-    StudyOptions,
-)
 from virtune.model.text import did_you_mean, format_seconds, quoted
 from virtune.model.verdict import Threshold, fewest_planned
 from virtune.model.workload import Workload
@@ -96,7 +81,7 @@ class Builtin:
     """
 
     name: str
-    plan: StudyOptions
+    plan: options.StudyOptions
     rigs: tuple[str, ...]
     without: str | None = None
 
@@ -154,7 +139,7 @@ def builtin(
     return Builtin(name=name, plan=plan, rigs=tuple(one.rig for one in plans.values() if one.rig), without=without)
 
 
-def on_target(plan: StudyOptions) -> tuple[StudyOptions, str | None]:
+def on_target(plan: options.StudyOptions) -> tuple[options.StudyOptions, str | None]:
     """Return the plan of a study without the format that a target does not have, and what is said of that."""
     asked = next((word for word in plan.settings if word.startswith(_FORMAT)), None)
     if asked is None:
@@ -235,7 +220,7 @@ def _names() -> list[str]:
     return sorted(path.stem for path in _PLACE.glob("*.toml") if "." not in path.stem)
 
 
-TRIAL_SECONDS: Mapping[str, float] = OPTIONS["seconds"].default | {"check": 4.0}
+TRIAL_SECONDS: Mapping[str, float] = options.OPTIONS["seconds"].default | {"check": 4.0}
 """By the kind of study. The trials of a check are long enough for slices of all lengths compared."""
 
 AT_LOAD = ("latency.p99", "latency.p50", "latency.mean")
@@ -245,7 +230,7 @@ _FILE_BYTES_MAX = 1024**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question(StudyOptions):
+class Question(options.StudyOptions):
     """The user's options for a study of a kind, as written; `plan` is a plan file, `builtin` a built-in study."""
 
     kind: StudyKind
@@ -265,8 +250,8 @@ def study_for(question: Question) -> tuple[Study, str]:
     Raises PlanError, with what is wrong and a hint, before anything is made or run.
     """
     plan, raw = _plan(question)
-    written = Provenance.BUILTIN if question.builtin else Provenance.PLAN
-    asked, sources = layered((Provenance.FLAG, _quickly(question)), (written, plan))
+    written = options.Provenance.BUILTIN if question.builtin else options.Provenance.PLAN
+    asked, sources = layered((options.Provenance.FLAG, _quickly(question)), (written, plan))
     question = replace(question, kind=_kind(question, asked))
     made = _arms(question.kind, asked)
     given = with_drive(made, asked.target, builtin=bool(asked.study))
@@ -284,21 +269,21 @@ def study_for(question: Question) -> tuple[Study, str]:
         workloads=workloads,
         rounds=most_rounds(question.kind, asked),
         seconds=_or(asked.seconds, own_seconds, TRIAL_SECONDS[question.kind]),
-        ramp_seconds=_or(asked.ramp, own_ramp, OPTIONS["ramp"].default),
+        ramp_seconds=_or(asked.ramp, own_ramp, options.OPTIONS["ramp"].default),
         seed=random_seed() if asked.seed is None else asked.seed,
         scratch=str(scratch.absolute()),
         span_bytes=checked_span(asked),
         target=None if given.target is None else str(given.target.absolute()),
         connect=_connect(asked, given.arms),
         title=asked.title or "",
-        metric=checked_metric(asked.metric or (AT_LOAD[0] if at_load else OPTIONS["metric"].default)),
+        metric=checked_metric(asked.metric or (AT_LOAD[0] if at_load else options.OPTIONS["metric"].default)),
         also=AT_LOAD[1:] if at_load and not asked.metric else (),
         at_load=at_load,
-        margin=_or(asked.margin, OPTIONS["margin"].default),
-        confidence=_or(asked.confidence, OPTIONS["confidence"].default),
+        margin=_or(asked.margin, options.OPTIONS["margin"].default),
+        confidence=_or(asked.confidence, options.OPTIONS["confidence"].default),
         builtin=asked.study or "",
         conditions=question.conditions,
-        attempts=asked.attempts or OPTIONS["attempts"].default,
+        attempts=asked.attempts or options.OPTIONS["attempts"].default,
         check_data=asked.check_data,
     )
     if question.kind is StudyKind.COMPARE:
@@ -311,15 +296,19 @@ def study_for(question: Question) -> tuple[Study, str]:
     return new_study(study, restart=asked.restart), facts_text(scratch)
 
 
-def _options(verb: str, study: Study, asked: StudyOptions, sources: Sources) -> tuple[ChosenOption, ...]:
+def _options(
+    verb: str, study: Study, asked: options.StudyOptions, sources: Sources
+) -> tuple[options.ChosenOption, ...]:
     """Return the value of every option and its origin."""
     own_seconds, own_ramp = _own_times(study.workloads)
-    job_file = {name: Provenance.JOB_FILE for name, own in (("seconds", own_seconds), ("ramp", own_ramp)) if own}
-    environment = {} if study.connect is None else {"connect": Provenance.ENVIRONMENT}
+    job_file = {
+        name: options.Provenance.JOB_FILE for name, own in (("seconds", own_seconds), ("ramp", own_ramp)) if own
+    }
+    environment = {} if study.connect is None else {"connect": options.Provenance.ENVIRONMENT}
     return recorded(verb, asked, {**job_file, **environment, **sources}, _values(study))
 
 
-def _quickly(question: Question) -> StudyOptions:
+def _quickly(question: Question) -> options.StudyOptions:
     """Return the options given on the command line, with `--quick` replaced by the two that it stands for; settings
     of a built-in study are in its plan.
     """
@@ -328,8 +317,8 @@ def _quickly(question: Question) -> StudyOptions:
         return question
     return replace(
         question,
-        rounds=QUICK_ROUNDS if question.rounds is None else question.rounds,
-        seconds=QUICK_SECONDS if question.seconds is None else question.seconds,
+        rounds=options.QUICK_ROUNDS if question.rounds is None else question.rounds,
+        seconds=options.QUICK_SECONDS if question.seconds is None else question.seconds,
     )
 
 
@@ -354,15 +343,15 @@ def _values(study: Study) -> dict[str, object]:
     }
 
 
-def checked_span(asked: StudyOptions) -> int:
+def checked_span(asked: options.StudyOptions) -> int:
     """Return the span of the disk in bytes, in whole pages; raises PlanError if it is too small."""
-    span = int(asked.span or OPTIONS["span"].default)
-    if span < (OPTIONS["span"].low or 0):
+    span = int(asked.span or options.OPTIONS["span"].default)
+    if span < (options.OPTIONS["span"].low or 0):
         raise PlanError("--span below 8 MiB fits into any cache", hint="use at least `--span 64M`")
     return span // 4096 * 4096
 
 
-def _connect(asked: StudyOptions, arms: tuple[Arm, ...]) -> str | None:
+def _connect(asked: options.StudyOptions, arms: tuple[Arm, ...]) -> str | None:
     """Return the URI of the libvirt with the arms' domains: the given one, else virsh's default."""
     if not any(arm.stack.kind.users_guest for arm in arms):
         if asked.connect is not None:
@@ -394,29 +383,33 @@ def facts_text(scratch: Path) -> str:
     return json.dumps(probe_document(*probe(scratch)))
 
 
-def _plan(question: Question) -> tuple[StudyOptions, str | None]:
+def _plan(question: Question) -> tuple[options.StudyOptions, str | None]:
     """Return the plan, and what is said of a format that the target of a built-in study does not have."""
     target = question.target is not None
     if question.builtin:
         own = builtin(question.builtin, question.rig, target=target, settings=question.settings, quick=question.quick)
         return own.plan, own.without
-    plan = StudyOptions() if question.plan is None else read_plan(_text(question.plan))
+    plan = options.StudyOptions() if question.plan is None else read_plan(_text(question.plan))
     return on_target(plan) if plan.study and target else (plan, None)
 
 
-def _kind(question: Question, asked: StudyOptions) -> StudyKind:
+def _kind(question: Question, asked: options.StudyOptions) -> StudyKind:
     """Return the kind of the study: the copy of a plan of one stack is measured."""
     copied = question.kind is StudyKind.COMPARE and asked.study and not (asked.arms or asked.vary)
     return StudyKind.MEASURE if copied else question.kind
 
 
-def _raw(said: str | None) -> tuple[ChosenOption, ...]:
-    return () if said is None else (ChosenOption(name=FORMAT_KNOB, value=said, source=Provenance.DEFAULT),)
+def _raw(said: str | None) -> tuple[options.ChosenOption, ...]:
+    return (
+        ()
+        if said is None
+        else (options.ChosenOption(name=FORMAT_KNOB, value=said, source=options.Provenance.DEFAULT),)
+    )
 
 
 def _departures(
-    question: Question, asked: StudyOptions, arms: Sequence[Arm], workloads: Sequence[Workload]
-) -> Iterator[ChosenOption]:
+    question: Question, asked: options.StudyOptions, arms: Sequence[Arm], workloads: Sequence[Workload]
+) -> Iterator[options.ChosenOption]:
     """Yield what is recorded of arms and workloads that are not as in the built-in study: a copy of its plan may have
     been edited, and settings may have been given.
     """
@@ -428,15 +421,17 @@ def _departures(
     own = builtin(asked.study, asked.rig, target=asked.target is not None, quick=question.quick, cpus=cpus)
     theirs = _arms(own.kind, replace(own.plan, rig=asked.rig))
     for name, words in departures(arms, theirs):
-        yield ChosenOption(name=f"{CHANGED_ARM}{name}", value=words, source=Provenance.PLAN)
+        yield options.ChosenOption(name=f"{CHANGED_ARM}{name}", value=words, source=options.Provenance.PLAN)
     known = {found.name: found for word in own.plan.workloads for found in parse_workload(word)}
     for workload in workloads:
         if known.get(workload.name) != workload:
             words = "not the study's load" if workload.name in known else "the study has none of this name"
-            yield ChosenOption(name=f"{CHANGED_WORKLOAD}{workload.name}", value=words, source=Provenance.PLAN)
+            yield options.ChosenOption(
+                name=f"{CHANGED_WORKLOAD}{workload.name}", value=words, source=options.Provenance.PLAN
+            )
 
 
-def _arms(kind: StudyKind, asked: StudyOptions) -> tuple[Arm, ...]:
+def _arms(kind: StudyKind, asked: options.StudyOptions) -> tuple[Arm, ...]:
     words = [*([f"rig={asked.rig}"] if asked.rig else []), *asked.settings]
     base, settings = base_stack(words)
     match kind:
@@ -451,7 +446,7 @@ def _arms(kind: StudyKind, asked: StudyOptions) -> tuple[Arm, ...]:
             assert_never(kind)
 
 
-def _compared(asked: StudyOptions, base: Stack, settings: tuple[tuple[str, str], ...]) -> list[Arm]:
+def _compared(asked: options.StudyOptions, base: Stack, settings: tuple[tuple[str, str], ...]) -> list[Arm]:
     arms = list(arms_from_vary(base, asked.vary, settings=settings)) if asked.vary else []
     arms += [arm_as_written(_on_rig(one, base), base, settings=settings) for one in asked.arms]
     if len(arms) < 2:
@@ -462,7 +457,7 @@ def _compared(asked: StudyOptions, base: Stack, settings: tuple[tuple[str, str],
     return arms
 
 
-def _on_rig(written: str | NamedArm, base: Stack) -> str | NamedArm:
+def _on_rig(written: str | options.NamedArm, base: Stack) -> str | options.NamedArm:
     """Return an arm; if the whole plan is simulated, without its own rig."""
     if isinstance(written, str) or base.kind.measures:
         return written
@@ -470,13 +465,13 @@ def _on_rig(written: str | NamedArm, base: Stack) -> str | NamedArm:
     return name, tuple(word for word in words if not word.startswith("rig="))
 
 
-def _workloads_of(question: Question, plan: StudyOptions) -> tuple[Workload, ...]:
+def _workloads_of(question: Question, plan: options.StudyOptions) -> tuple[Workload, ...]:
     """Read the workloads; a plan file's job files are relative to the plan file."""
     if question.builtin and not question.workloads:
         return tuple(found for word in plan.workloads for found in parse_workload(word))
     if question.plan is not None and not question.workloads:
-        return read_workloads(plan.workloads or OPTIONS["workloads"].default, question.plan.parent)
-    return read_workloads(question.workloads or OPTIONS["workloads"].default, Path())
+        return read_workloads(plan.workloads or options.OPTIONS["workloads"].default, question.plan.parent)
+    return read_workloads(question.workloads or options.OPTIONS["workloads"].default, Path())
 
 
 def read_workloads(words: tuple[str, ...], folder: Path) -> tuple[Workload, ...]:
@@ -510,32 +505,32 @@ def _text(path: Path) -> str:
 
 
 def require_sensible(study: Study) -> None:
-    if not SECONDS_MIN <= study.seconds <= SECONDS_MAX:
+    if not options.SECONDS_MIN <= study.seconds <= options.SECONDS_MAX:
         raise PlanError("--seconds must be between 50 ms and one day", hint="`--seconds 3s`")
-    if not 0 <= study.ramp_seconds <= RAMP_MAX:
+    if not 0 <= study.ramp_seconds <= options.RAMP_MAX:
         raise PlanError("a ramp lasts at most one hour", hint="`--ramp 500ms`")
-    if study.budget_seconds is not None and not round_seconds(study) <= study.budget_seconds <= BUDGET_MAX:
+    if study.budget_seconds is not None and not round_seconds(study) <= study.budget_seconds <= options.BUDGET_MAX:
         takes = format_seconds(round_seconds(study))
         raise PlanError(f"the budget is shorter than one round ({takes}), or more than a week")
     if study.target is not None and any(arm.stack.disk.backend != "file" for arm in study.arms):
         raise PreconditionError("backend=null-co has no disk below it, so it cannot be compared on a target")
 
 
-def budgeted(study: Study, asked: StudyOptions) -> Study:
+def budgeted(study: Study, asked: options.StudyOptions) -> Study:
     """Return the study with its time budget; the default budget does not apply if rounds are given."""
     said = asked.budget
     if said is None and asked.rounds is None:
         loads = len(study.at_load) + 1  # one I/O at a time besides
-        said = max(BUDGET_SECONDS, BUDGET_ROUNDS * loads * round_seconds(study))
-    pairs = asked.pairs or OPTIONS["pairs"].default
+        said = max(options.BUDGET_SECONDS, options.BUDGET_ROUNDS * loads * round_seconds(study))
+    pairs = asked.pairs or options.OPTIONS["pairs"].default
     fewest = fewest_planned(len(study.arms))
     return replace(study, sequential=True, budget_seconds=said, pairs=pairs, fewest_rounds=fewest)
 
 
-def most_rounds(kind: StudyKind, asked: StudyOptions) -> int:
+def most_rounds(kind: StudyKind, asked: options.StudyOptions) -> int:
     """Return the most rounds; a budget without rounds allows as many as fit."""
     budget = kind is StudyKind.COMPARE and asked.budget is not None
-    return asked.rounds or (ROUNDS_MAX if budget else int(OPTIONS["rounds"].default[kind]))
+    return asked.rounds or (options.ROUNDS_MAX if budget else int(options.OPTIONS["rounds"].default[kind]))
 
 
 def _own_times(workloads: tuple[Workload, ...]) -> tuple[float | None, float | None]:

@@ -5,7 +5,7 @@ import contextlib
 import importlib
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,46 +20,15 @@ from virtune.bench.port import Surroundings
 from virtune.bench.rbd import rbd_images
 from virtune.bench.rigs import session
 from virtune.bench.scratch import Scratch
+from virtune.flows.run import prepare
+from virtune.flows.run import trial as trials
 from virtune.flows.run.preconditions import Leave, admitted, require_programs
-from virtune.flows.run.prepare import (
-    all_come_up,
-    begun,
-    check_data_again,
-    ready_domains,
-    require_same_images,
-    resumed,
-    simulated_tools,
-    spread_images,
-)
-from virtune.flows.run.trial import (
-    Attempts,
-    Pace,
-    Tools,
-    all_seconds,
-    host_is_busy,
-    images_for,
-    place_of,
-    read_first,
-    rounds_at_most,
-    scratch_stacks,
-    seconds_left,
-    still_to_run,
-    summary_of,
-)
 from virtune.flows.stored.show import by_todays_method, seen_costs, study_id
+from virtune.model import event as events
 from virtune.model.errors import (
     Interrupted,
     MissingToolError,
     UsageError,
-)
-from virtune.model.event import (
-    Event,
-    Noticed,
-    RoundJudged,
-    StudyPlanned,
-    StudyStarted,
-    TrialEnded,
-    TrialStarted,
 )
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
@@ -138,16 +107,16 @@ def random_seed() -> int:
     return secrets.randbelow(1_000_000)
 
 
-def run_study(study: Study, *, store: Store, say: Callable[[Event], None], leave: Leave, facts: str) -> Finished:
+def run_study(study: Study, *, store: Store, say: events.Say, leave: Leave, facts: str) -> Finished:
     """Store a new study and run its trials; returns it with its result.
 
     Raises Interrupted when the user stopped it (finished trials are kept), LoadError when fewer than two arms gave
     measurements, or the only one gave none.
     """
     costs = seen_costs(store, study)
-    planned = StudyPlanned(study=study, seconds=all_seconds(study, costs))
+    planned = events.StudyPlanned(study=study, seconds=trials.all_seconds(study, costs))
     with prepared(study, say, leave, announced=planned) as tools:
-        study = begun(study, loaded(study, tools), tools, store)
+        study = prepare.begun(study, loaded(study, tools), tools, store)
         store.add_study(study, facts=facts)
         _run_all(study, study.trials, tools, costs, store=store, say=say)
     return finished_result(store, study.id)
@@ -157,7 +126,7 @@ def resume_study(
     record: StudyRecord,
     *,
     store: Store,
-    say: Callable[[Event], None],
+    say: events.Say,
     leave: Leave,
     conditions: tuple[Threshold, ...] = (),
 ) -> Finished:
@@ -172,12 +141,12 @@ def resume_study(
         study = replace(study, conditions=conditions)
         store.replace_study(study)
         record = replace(record, study=study)
-    left = still_to_run(record)
+    left = trials.still_to_run(record)
     if left or study.unsettled or (study.sequential and not record.finished):
-        require_same_images(study)
+        prepare.require_same_images(study)
         with prepared(study, say, leave) as tools:
-            require_same_images(study)  # a damaged scratch image has just been replaced
-            study = resumed(record, tools, store).study
+            prepare.require_same_images(study)  # a damaged scratch image has just been replaced
+            study = prepare.resumed(record, tools, store).study
             _run_all(study, left, tools, seen_costs(store, study), store=store, say=say)
     return finished_result(store, study.id)
 
@@ -193,8 +162,13 @@ def finished_result(store: Store, study_id: str) -> Finished:
 
 @contextlib.contextmanager
 def prepared(
-    study: Study, say: Callable[[Event], None], leave: Leave, *, all_up: bool = True, announced: Event | None = None
-) -> Iterator[Tools]:
+    study: Study,
+    say: events.Say,
+    leave: Leave,
+    *,
+    all_up: bool = True,
+    announced: events.Event | None = None,
+) -> Iterator[trials.Tools]:
     """Check all preconditions before anything is created, then yield the tools with the scratch images in place.
 
     `all_up`: every arm must come up; without it the caller checks that. `announced` is reported after the checks,
@@ -203,12 +177,12 @@ def prepared(
     if study.simulated:
         if announced is not None:
             say(announced)
-        with simulated_tools(study, say) as tools:
+        with prepare.simulated_tools(study, say) as tools:
             yield tools
         return
     fio = shell.find("fio")
     require_programs(study, say)
-    ways = ready_domains(study, say)
+    ways = prepare.ready_domains(study, say)
     engines = _usable(fio_engines(fio), say)
     # one engine for all arms that load files or disks: a guest's fio may have fewer engines
     engines = engines.intersection(*(way.engines | _OF_EXPORTS for way in ways.values()))
@@ -221,12 +195,12 @@ def prepared(
         Scratch(
             Path(study.scratch), span_bytes=study.span_bytes, say=say, passing=study.connect is not None
         ) as scratch,
-        spread_images(study, say) as spread,
+        prepare.spread_images(study, say) as spread,
         session(Surroundings(warden=warden, scratch=scratch.directory, access=ways)) as rigs,
     ):
         if announced is not None:
             say(announced)
-        tools = Tools(
+        tools = trials.Tools(
             programs=programs,
             clients=clients,
             rigs=rigs,
@@ -239,9 +213,9 @@ def prepared(
         with rbd_images((arm.stack for arm in study.arms), scratch, warden, say) as rbd:
             tools = replace(tools, rbd=rbd)
             with _judges():
-                tools = replace(tools, data=all_come_up(study, tools, say) if all_up else {})
-            yield replace(tools, first_read=read_first(study, loaded(study, tools), tools, say))
-            check_data_again(study, tools, say)
+                tools = replace(tools, data=prepare.all_come_up(study, tools, say) if all_up else {})
+            yield replace(tools, first_read=trials.read_first(study, loaded(study, tools), tools, say))
+            prepare.check_data_again(study, tools, say)
 
 
 @contextlib.contextmanager
@@ -255,14 +229,14 @@ def _judges() -> Iterator[None]:
     loading.join()
 
 
-def loaded(study: Study, tools: Tools) -> Iterator[Path]:
+def loaded(study: Study, tools: trials.Tools) -> Iterator[Path]:
     """Yield every lasting file and device that the study's arms load, without those removed after the run."""
     if study.connect is not None or study.simulated:
         return
     if study.target is not None:
         yield Path(study.target)
-    for stack in scratch_stacks(study):
-        yield from images_for(stack, tools)
+    for stack in trials.scratch_stacks(study):
+        yield from trials.images_for(stack, tools)
         if stack.neighbour == "io":
             yield tools.scratch.image_for(Disk(), tools.warden, NEIGHBOURS)
 
@@ -280,10 +254,10 @@ def _generator(study: Study, engines: frozenset[str]) -> dict[str, str]:
     return {}
 
 
-def _usable(engines: frozenset[str], say: Callable[[Event], None]) -> frozenset[str]:
+def _usable(engines: frozenset[str], say: events.Say) -> frozenset[str]:
     """Leave out io_uring where the kernel denies it, even if fio was built with it."""
     if "io_uring" in engines and try_io_uring() is False:
-        say(Noticed(text="io_uring does not work here (`virtune probe` says why), so fio uses another engine"))
+        say(events.Noticed(text="io_uring does not work here (`virtune probe` says why), so fio uses another engine"))
         return engines - {"io_uring"}
     return engines
 
@@ -291,11 +265,11 @@ def _usable(engines: frozenset[str], say: Callable[[Event], None]) -> frozenset[
 def _run_all(
     study: Study,
     left: tuple[Trial, ...],
-    tools: Tools,
+    tools: trials.Tools,
     costs: SeenCosts,
     *,
     store: Store,
-    say: Callable[[Event], None],
+    say: events.Say,
 ) -> None:
     """Run the trials left; with offered loads, first the baseline's saturation and then the loads that follow from
     it.
@@ -309,54 +283,64 @@ def _run_all(
         study = settled(probed)
         store.replace_study(study)
         for text in disturbed_probes(probed):
-            say(Noticed(text=text))
-        say(Noticed(text="; ".join(f"{one.name}: {one.meaning}" for one in study.compared if one.offered_iops)))
+            say(events.Noticed(text=text))
+        say(
+            events.Noticed(text="; ".join(f"{one.name}: {one.meaning}" for one in study.compared if one.offered_iops))
+        )
         _run(study, store.get(study.id).left, tools, costs, store=store, say=say)
 
 
 def _run(
     study: Study,
     left: tuple[Trial, ...],
-    tools: Tools,
+    tools: trials.Tools,
     costs: SeenCosts,
     *,
     store: Store,
-    say: Callable[[Event], None],
+    say: events.Say,
 ) -> None:
     """Run the trials left, and those proposed after them, until no more are proposed."""
     ended = len(study.trials) - len(left)
-    pace = Pace(study, done=ended, busy=host_is_busy(), seen=costs)
-    say(StudyStarted(study=study, done=ended, seconds_left=seconds_left(study, left, pace)))
+    pace = trials.Pace(study, done=ended, busy=trials.host_is_busy(), seen=costs)
+    say(events.StudyStarted(study=study, done=ended, seconds_left=trials.seconds_left(study, left, pace)))
     if study.sequential and not study.unsettled and study.rounds_begun <= study.fewest_rounds and left:
-        say(Noticed(text=shows(study)))
-    attempts = Attempts(study, tools, store=store, say=say, pace=pace)
+        say(events.Noticed(text=shows(study)))
+    attempts = trials.Attempts(study, tools, store=store, say=say, pace=pace)
     try:
         if not left:
             study, left = _next(study, attempts, pace, store, say)
         while left:
             for index, trial in enumerate(left):
-                place = place_of(study, trial, pace)
-                say(TrialStarted(trial=trial, place=place, seconds_left=seconds_left(study, left[index:], pace)))
+                place = trials.place_of(study, trial, pace)
+                say(
+                    events.TrialStarted(
+                        trial=trial, place=place, seconds_left=trials.seconds_left(study, left[index:], pace)
+                    )
+                )
                 record = attempts.make(trial)
                 ended += 1
-                say(TrialEnded(trial=trial, place=place, summary=summary_of(record), failure=record.failure))
+                say(
+                    events.TrialEnded(
+                        trial=trial, place=place, summary=trials.summary_of(record), failure=record.failure
+                    )
+                )
             study, left = _next(study, attempts, pace, store, say)
     except KeyboardInterrupt:
         raise _interrupted(study, ended, pace) from None
     require_measured(store.get(study.id).trials)
 
 
-def _interrupted(study: Study, ended: int, pace: Pace) -> Interrupted:
+def _interrupted(study: Study, ended: int, pace: trials.Pace) -> Interrupted:
     """Say how far an interrupted study came, and how to resume it."""
     number = study.trials[min(ended, len(study.trials) - 1)].round
-    most = f"{'at most ' if study.sequential else ''}{rounds_at_most(study, pace)}"
+    most = f"{'at most ' if study.sequential else ''}{trials.rounds_at_most(study, pace)}"
     stored = f"{ended} trial{' is' if ended == 1 else 's are'} stored"
     hint = f"continue with `virtune resume {study.id}`"
     return Interrupted(f"interrupted in round {number} of {most}; {stored}", hint=hint)
 
 
 def _next(
-    study: Study, attempts: Attempts, pace: Pace, store: Store, say: Callable[[Event], None]
+    study: Study, attempts: trials.Attempts, pace: trials.Pace, store: Store, say: events.Say
 ) -> tuple[Study, tuple[Trial, ...]]:
     """Make the interim analysis; return the study with the next round, if one is needed.
 
@@ -374,12 +358,12 @@ def _next(
     if ends and proposed:  # no further round fits, so this look gets the rest of the error
         study, proposed = looked_at(study, 1.0), ()
         seen = look(attempts.record(study))
-    left = seconds_left(study, (), pace)
-    say(RoundJudged(round=study.rounds_begun, verdicts=seen.verdicts, rulings=seen.rulings, seconds_left=left))
+    left = trials.seconds_left(study, (), pace)
+    say(events.RoundJudged(round=study.rounds_begun, verdicts=seen.verdicts, rulings=seen.rulings, seconds_left=left))
     now = {(trial.arm, trial.workload) for trial in study.trials if trial.round == study.rounds_begun}
     for (arm, workload), why in seen.lost.items():
         if (arm, workload) in now:
-            say(Noticed(text=f"{why}; the other arms go on without it under {workload}"))
+            say(events.Noticed(text=f"{why}; the other arms go on without it under {workload}"))
     study = replace(study, trials=(*study.trials, *proposed))
     store.replace_study(study)
     return study, proposed

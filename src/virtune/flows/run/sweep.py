@@ -1,28 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verb `sweep`: increase the load until a stack is saturated, then add loads around the knee or limit."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from virtune.analyse.search.sweep import swept
 from virtune.analyse.study.verdicts import require_measured
+from virtune.flows.run import trial as trials
 from virtune.flows.run.preconditions import Leave
 from virtune.flows.run.prepare import begun, require_same_images, resumed
 from virtune.flows.run.question import Question, study_for
 from virtune.flows.run.study import loaded, prepared
-from virtune.flows.run.trial import (
-    Attempts,
-    Pace,
-    Tools,
-    before_seconds,
-    host_is_busy,
-    place_of,
-    still_to_run,
-    summary_of,
-)
 from virtune.flows.stored.show import by_todays_method, seen_costs
 from virtune.model.errors import Interrupted, StoreError
-from virtune.model.event import Event, StudyPlanned, StudyStarted, TrialEnded, TrialStarted
+from virtune.model.event import Say, StudyPlanned, StudyStarted, TrialEnded, TrialStarted
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import LoadSweep
 from virtune.model.search import SweepPlan
@@ -43,14 +33,16 @@ def sweep_for(question: Question) -> tuple[Study, str]:
     return sweep_study(study, SweepPlan(limit=limit, loads=question.loads, rounds=study.rounds)), facts
 
 
-def run_sweep(study: Study, *, store: Store, say: Callable[[Event], None], leave: Leave, facts: str) -> LoadSweep:
+def run_sweep(study: Study, *, store: Store, say: Say, leave: Leave, facts: str) -> LoadSweep:
     """Store a new sweep and run it to its end; returns its result.
 
     Raises Interrupted when the user stopped it (finished trials are kept), LoadError when nothing could be measured.
     """
     seen = seen_costs(store, study)
-    pace = Pace(study, done=0, busy=host_is_busy(), seen=seen)
-    announced = StudyPlanned(study=study, seconds=before_seconds(study, seen) + _seconds_left(study, pace, done=0))
+    pace = trials.Pace(study, done=0, busy=trials.host_is_busy(), seen=seen)
+    announced = StudyPlanned(
+        study=study, seconds=trials.before_seconds(study, seen) + _seconds_left(study, pace, done=0)
+    )
     with prepared(study, say, leave, announced=announced) as tools:
         study = begun(study, loaded(study, tools), tools, store)
         store.add_study(study, facts=facts)
@@ -58,7 +50,7 @@ def run_sweep(study: Study, *, store: Store, say: Callable[[Event], None], leave
     return finished_sweep(store, study.id)
 
 
-def resume_sweep(record: StudyRecord, *, store: Store, say: Callable[[Event], None], leave: Leave) -> LoadSweep:
+def resume_sweep(record: StudyRecord, *, store: Store, say: Say, leave: Leave) -> LoadSweep:
     """Resume a sweep, in the middle of a block if it was killed there."""
     if not record.finished:
         require_same_images(record.study)
@@ -83,7 +75,7 @@ def sweep_of(store: Store, record: StudyRecord) -> LoadSweep:
     return replace(known, finished=done)
 
 
-def _seconds_left(study: Study, pace: Pace, *, done: int) -> float:
+def _seconds_left(study: Study, pace: trials.Pace, *, done: int) -> float:
     """Return about how long the rest takes: the trials that are planned, or as many as a curve is likely to need."""
     plan = study.sweep
     if plan is None:
@@ -92,22 +84,22 @@ def _seconds_left(study: Study, pace: Pace, *, done: int) -> float:
     return (max(likely, len(study.trials)) - done) * pace.left(study.trials[:1])
 
 
-def _steps(study: Study, tools: Tools, seen: SeenCosts, *, store: Store, say: Callable[[Event], None]) -> None:
+def _steps(study: Study, tools: trials.Tools, seen: SeenCosts, *, store: Store, say: Say) -> None:
     """Run the trials left, then step after step until the curve is complete."""
     record = store.get(study.id)
-    ended = len(study.trials) - len(still_to_run(record))
-    pace = Pace(study, done=ended, busy=host_is_busy(), seen=seen)
+    ended = len(study.trials) - len(trials.still_to_run(record))
+    pace = trials.Pace(study, done=ended, busy=trials.host_is_busy(), seen=seen)
     say(StudyStarted(study=study, done=ended, seconds_left=_seconds_left(study, pace, done=ended)))
     try:
         while True:
-            attempts = Attempts(study, tools, store=store, say=say, pace=pace)
-            left = still_to_run(record)
+            attempts = trials.Attempts(study, tools, store=store, say=say, pace=pace)
+            left = trials.still_to_run(record)
             for trial in left:
-                place = place_of(study, trial, pace)
+                place = trials.place_of(study, trial, pace)
                 say(TrialStarted(trial=trial, place=place, seconds_left=_seconds_left(study, pace, done=ended)))
                 made = attempts.make(trial)
                 ended += 1
-                summary = summary_of(made, offered=study.workload(trial.workload).offered_iops)
+                summary = trials.summary_of(made, offered=study.workload(trial.workload).offered_iops)
                 say(TrialEnded(trial=trial, place=place, summary=summary, failure=made.failure))
             record = store.get(study.id)
             require_measured(record.trials)

@@ -9,7 +9,7 @@ import contextlib
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,23 +29,10 @@ from virtune.fio.generator import Clients
 from virtune.fio.job import COUNTED_SECONDS, FioJob, fio_job
 from virtune.fio.jobfile import own_times
 from virtune.flows.stored.show import by_todays_method
+from virtune.model import evidence
 from virtune.model.contradictions import images_of
 from virtune.model.errors import LoadError, RigError, StoreError
-from virtune.model.event import Event, Noticed, StepEnded, StepProgressed, StepStarted, TrialPlace
-from virtune.model.evidence import (
-    DISK_QUEUE,
-    DISKS,
-    EACH_OPERATION,
-    IDLE,
-    Capture,
-    Changeover,
-    Check,
-    InForce,
-    StudyRecord,
-    TrialRecord,
-    not_shown_checks,
-    of_guest,
-)
+from virtune.model.event import Noticed, Say, StepEnded, StepProgressed, StepStarted, TrialPlace
 from virtune.model.facts import Unknown
 from virtune.model.measurement import Measurement
 from virtune.model.remark import COPY, SIMULATED, Weight, label_of
@@ -53,18 +40,8 @@ from virtune.model.stack import Disk, Stack
 from virtune.model.study import FirstRead, Study, StudyKind, Trial
 from virtune.model.text import format_bytes, format_count, format_ns, format_seconds
 from virtune.model.workload import Workload
+from virtune.plan import trials as planned
 from virtune.plan.guests import guest_seed, share_of
-from virtune.plan.trials import (
-    NOTHING_SEEN,
-    SeenCosts,
-    attempts_for,
-    beside_seconds,
-    first_read_seconds_max,
-    most_rounds,
-    setup_seconds,
-    trial_seconds,
-    trial_seed,
-)
 from virtune.probe.devices import backing_of, loop_file
 from virtune.probe.host import busy_facts
 from virtune.shell import Warden
@@ -86,12 +63,12 @@ class Tools:
     warden: Warden
     target: Held | None
     spread: Mapping[str, Scratch] = field(default_factory=dict)
-    data: Mapping[str, Check] = field(default_factory=dict)
+    data: Mapping[str, evidence.Check] = field(default_factory=dict)
     rbd: Mapping[str, str] = field(default_factory=dict)
     first_read: FirstRead | None = None
 
 
-def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[TrialRecord, tuple[Capture, ...]]:
+def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[evidence.TrialRecord, tuple[evidence.Capture, ...]]:
     """Run one trial and return its record with its raw evidence.
 
     A failed load or rig gives a record with its reason. Raises NotInForceError when another setting runs than
@@ -100,30 +77,30 @@ def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[TrialRecord, tu
     arm = study.arm(trial.arm)
     workload = arm.load_of(study.workload(trial.workload))
     ground = ground_for(arm.stack, workload, study, tools)
-    captures: list[Capture] = []
-    seen: list[Check] = []
-    changeover: Changeover | None = None
+    captures: list[evidence.Capture] = []
+    seen: list[evidence.Check] = []
+    changeover: evidence.Changeover | None = None
     try:
         with tools.rigs.up(arm.stack, ground, restart=trial.restart) as bench:
             changeover = bench.changeover
             captures += [] if changeover is None else [_text("changeover.txt", changeover.text + "\n")]
-            seen += (*bench.in_force.checks, *not_shown_checks(arm.stack, bench.in_force.checks))
+            seen += (*bench.in_force.checks, *evidence.not_shown_checks(arm.stack, bench.in_force.checks))
             seen += surroundings_checks(arm.stack, ground, tools)
             seen += [tools.data[arm.name]] if arm.name in tools.data else []
             captures += [_text("rig.txt", bench.command), *disks_below(arm.stack, ground)]
             require_verified(arm.name, seen)
             _load(study, trial, workload, bench, tools, captures, seen)
             if arm.stack.poll_max_ns is not None and bench.processes:
-                captures.append(_text(IDLE, idle_cost(bench.processes.values())))
+                captures.append(_text(evidence.IDLE, idle_cost(bench.processes.values())))
         require_verified(arm.name, seen)
         measurement = derive({c.name: c.content for c in captures}, stack=arm.stack, workload=workload, checks=seen)
         failure = None
     except (LoadError, RigError) as error:
         measurement, failure = None, error.message + (f": {error.hint}" if error.hint else "")
-    record = TrialRecord(
+    record = evidence.TrialRecord(
         trial=trial,
         ended=datetime.now(UTC).isoformat(timespec="seconds"),
-        in_force=InForce(checks=tuple(seen), changeover=changeover),
+        in_force=evidence.InForce(checks=tuple(seen), changeover=changeover),
         measurement=measurement,
         failure=failure,
     )
@@ -171,13 +148,15 @@ def images_for(stack: Stack, tools: Tools) -> list[Path]:
     return found
 
 
-def surroundings_checks(stack: Stack, ground: DiskImageSpec, tools: Tools) -> Iterator[Check]:
+def surroundings_checks(stack: Stack, ground: DiskImageSpec, tools: Tools) -> Iterator[evidence.Check]:
     """Yield what is found of the images' place, and of how much of them is cached."""
     images = [image for image in (ground.image, ground.second, *ground.further) if image is not None]
     yield from cache_state_checks([_file_of(image) or image for image in images], stack.cache_state)
     if stack.place == "scratch" and ground.image is not None:
         found = "scratch" if ground.image.parent == tools.scratch.directory else "target"
-        yield Check(setting="disk.place", asked="scratch", found=found, proof=f"the load is on {ground.image}")
+        yield evidence.Check(
+            setting="disk.place", asked="scratch", found=found, proof=f"the load is on {ground.image}"
+        )
 
 
 def _load(
@@ -186,12 +165,12 @@ def _load(
     workload: Workload,
     bench: Bench,
     tools: Tools,
-    captures: list[Capture],
-    seen: list[Check],
+    captures: list[evidence.Capture],
+    seen: list[evidence.Check],
 ) -> None:
     jobs = _jobs(study, trial, workload, bench, tools)
     job = jobs[0]
-    captures += [_text(of_guest("job.fio", guest), one.text) for guest, one in enumerate(jobs)]
+    captures += [_text(evidence.of_guest("job.fio", guest), one.text) for guest, one in enumerate(jobs)]
     chosen = [*job.chosen, *_held_words(study, study.arm(trial.arm).stack, tools)]
     captures.append(_text("choices.txt", "".join(f"{what}: {why}\n" for what, why in chosen)))
     window = Window(
@@ -212,14 +191,14 @@ def _load(
         ran = Ran(begun=begun, ended=time.time(), seconds=time.monotonic() - since)
         seen += loud.check()
     for guest, output in enumerate((loaded.output, *loaded.beside)):
-        captures.append(Capture(name=of_guest("fio.json", guest), content=output))
+        captures.append(evidence.Capture(name=evidence.of_guest("fio.json", guest), content=output))
         if stack.kind.measures:
             # the clock of a guest is its own
             seen += load_checks(jobs[guest], output, ran=None if stack.kind.in_guest else ran, guest=guest)
     for guest, log in enumerate(loaded.operations):
-        captures.append(Capture(name=of_guest(EACH_OPERATION, guest), content=log))
+        captures.append(evidence.Capture(name=evidence.of_guest(evidence.EACH_OPERATION, guest), content=log))
     captures.append(_text("command.txt", loaded.command))
-    captures.append(Capture(name="iops.log", content=loaded.log))
+    captures.append(evidence.Capture(name="iops.log", content=loaded.log))
     seen += loaded.checks
     if stack.load_depth is not None:
         seen.append(depth_check(loaded.output, stack.load_depth))
@@ -228,12 +207,14 @@ def _load(
 class KeptCaptures:
     """Collects a rig's evidence as captures of the trial. `beside` are its processes besides the rig's."""
 
-    def __init__(self, captures: list[Capture], beside: Mapping[str, int]) -> None:
+    def __init__(self, captures: list[evidence.Capture], beside: Mapping[str, int]) -> None:
         self._captures, self._beside = captures, beside
 
     def capture(self, name: str, content: bytes | str) -> None:
         """Add raw evidence by name."""
-        self._captures.append(Capture(name=name, content=content if isinstance(content, bytes) else content.encode()))
+        self._captures.append(
+            evidence.Capture(name=name, content=content if isinstance(content, bytes) else content.encode())
+        )
 
     @contextlib.contextmanager
     def host(self, *, processes: Mapping[str, int], image: Path | None) -> Iterator[HostCounters]:
@@ -249,15 +230,15 @@ class KeptCaptures:
         finally:
             self.capture("counters.jsonl", sampler.content())
             if queue is not None:
-                self.capture(DISK_QUEUE, queue.content())
+                self.capture(evidence.DISK_QUEUE, queue.content())
 
 
-def disks_below(stack: Stack, ground: DiskImageSpec) -> Iterator[Capture]:
+def disks_below(stack: Stack, ground: DiskImageSpec) -> Iterator[evidence.Capture]:
     """Yield the capture of the disks that guests are spread over, if they are."""
     second = ground.second or (ground.further[0] if stack.spread is not None and ground.further else None)
     if ground.image is not None and second is not None:
         disks = [[disk.name for disk in backing_of(image).disks] for image in (ground.image, second)]
-        yield _text(DISKS, json.dumps({"disks": disks}) + "\n")
+        yield _text(evidence.DISKS, json.dumps({"disks": disks}) + "\n")
 
 
 def _held_words(study: Study, stack: Stack, tools: Tools) -> list[tuple[str, str]]:
@@ -276,7 +257,7 @@ def _jobs(study: Study, trial: Trial, workload: Workload, bench: Bench, tools: T
             bench.target,
             seconds=study.seconds,
             ramp_seconds=study.ramp_seconds,
-            seed=guest_seed(trial_seed(study.seed, trial.round), guest),
+            seed=guest_seed(planned.trial_seed(study.seed, trial.round), guest),
             clients=_clients(workload, tools),
         )
         for guest in range(stack.guests)
@@ -294,8 +275,8 @@ def _file_of(image: Path) -> Path | None:
     return image if image.is_file() else loop_file(image)
 
 
-def _text(name: str, content: str) -> Capture:
-    return Capture(name=name, content=content.encode())
+def _text(name: str, content: str) -> evidence.Capture:
+    return evidence.Capture(name=name, content=content.encode())
 
 
 _TOLD_SECONDS = 2.0
@@ -305,7 +286,7 @@ _GUESSED_SECONDS = 0.4
 """After so long it is known how fast a disk reads, so that what is left can be told."""
 
 
-def read_first(study: Study, images: Iterable[Path], tools: Tools, say: Callable[[Event], None]) -> FirstRead | None:
+def read_first(study: Study, images: Iterable[Path], tools: Tools, say: Say) -> FirstRead | None:
     """Read the images of a study; returns what was read, None where nothing was to be read.
 
     An arm that measures caches as they are found asks for what lies below this host as well, so nothing is read then.
@@ -317,7 +298,7 @@ def read_first(study: Study, images: Iterable[Path], tools: Tools, say: Callable
     if not reads_first(study):
         why = "an arm measures caches as they are found (host.cache=as-found)"
         return FirstRead(images=len(sizes), size_bytes=sum(sizes.values()), read_bytes=0, seconds=0.0, why=why)
-    limit = first_read_seconds_max(study)
+    limit = planned.first_read_seconds_max(study)
     shown = ReadingProgress(sum(sizes.values()), limit, say)
     found = read_once(sizes, limit_seconds=limit, heard=shown.heard)
     shown.end()
@@ -358,7 +339,7 @@ def _loads_target(stack: Stack) -> bool:
 class ReadingProgress:
     """Announces a reading that takes long, with the time that is left."""
 
-    def __init__(self, size_bytes: int, limit_seconds: float, say: Callable[[Event], None]) -> None:
+    def __init__(self, size_bytes: int, limit_seconds: float, say: Say) -> None:
         self._say, self._limit = say, limit_seconds
         self._what = f"reading {format_bytes(size_bytes)} of disk once (at most {format_seconds(limit_seconds)})"
         self._begun = False
@@ -403,7 +384,9 @@ _BUSY_FACTOR = 2.0
 class Pace:
     """The clock of a study: the time of its trials so far, and the forecast for those left."""
 
-    def __init__(self, study: Study, *, done: int, busy: bool, seen: SeenCosts = NOTHING_SEEN) -> None:
+    def __init__(
+        self, study: Study, *, done: int, busy: bool, seen: planned.SeenCosts = planned.NOTHING_SEEN
+    ) -> None:
         """`done` trials were stored by an earlier run, and count with their expected time; `seen` is the overhead in
         this host's studies.
         """
@@ -440,7 +423,7 @@ class Pace:
         if not count:
             return 0.0
         once = sum(number * self._expected(arm) for arm, number in arms.items())
-        return once * attempts_for(count, self._repeated, busy=self._busy) / count
+        return once * planned.attempts_for(count, self._repeated, busy=self._busy) / count
 
     def _expected(self, arm: str) -> float:
         asked = self._study.seconds + self._study.ramp_seconds
@@ -449,13 +432,13 @@ class Pace:
             return max(0.0, asked + fmean(mine))
         if not self._beside:
             busy = _BUSY_FACTOR if self._busy else 1.0
-            return trial_seconds(self._study, self._study.arm(arm).stack, self._seen, busy=busy)
+            return planned.trial_seconds(self._study, self._study.arm(arm).stack, self._seen, busy=busy)
         # this arm is assumed to exceed its expected time as much as the others do
         more = [fmean(found) - self._usual(name) for name, found in self._beside.items()]
         return max(0.0, asked + self._usual(arm) + fmean(more))
 
     def _usual(self, arm: str) -> float:
-        return beside_seconds(self._study.arm(arm).stack, self._seen)
+        return planned.beside_seconds(self._study.arm(arm).stack, self._seen)
 
 
 def place_of(study: Study, trial: Trial, pace: Pace) -> TrialPlace:
@@ -468,7 +451,7 @@ def rounds_at_most(study: Study, pace: Pace) -> int:
     """Return how many rounds a study has; for a sequential one about the most."""
     if not study.sequential:
         return study.rounds_begun
-    most = most_rounds(study)
+    most = planned.most_rounds(study)
     if study.budget_seconds is None:
         return most
     room = (study.budget_seconds - pace.seconds) / max(0.001, pace.left((), rounds=1))
@@ -479,17 +462,17 @@ def seconds_left(study: Study, left: tuple[Trial, ...], pace: Pace) -> float:
     """Estimate the time left; for a sequential study the most."""
     if not study.sequential:
         return pace.left(left)
-    most = pace.left(left, rounds=most_rounds(study) - study.rounds_begun)
+    most = pace.left(left, rounds=planned.most_rounds(study) - study.rounds_begun)
     return most if study.budget_seconds is None else max(0.0, min(most, study.budget_seconds - pace.seconds))
 
 
-def all_seconds(study: Study, seen: SeenCosts = NOTHING_SEEN) -> float:
+def all_seconds(study: Study, seen: planned.SeenCosts = planned.NOTHING_SEEN) -> float:
     """Estimate the time of a study from its first step on; for a sequential one the most."""
     pace = Pace(study, done=0, busy=host_is_busy(), seen=seen)
     return before_seconds(study, seen) + seconds_left(study, study.trials, pace)
 
 
-def before_seconds(study: Study, seen: SeenCosts = NOTHING_SEEN) -> float:
+def before_seconds(study: Study, seen: planned.SeenCosts = planned.NOTHING_SEEN) -> float:
     """Estimate the time until the first trial can begin."""
     stacks = scratch_stacks(study)
     images = [(stack.disk, number) for stack in stacks for number in range(images_of(stack))]
@@ -498,7 +481,7 @@ def before_seconds(study: Study, seen: SeenCosts = NOTHING_SEEN) -> float:
     # what is filled is not read, and of a target it is known later how large it is
     lasting = len(set(images)) + (study.target is not None)
     to_read = max(0, study.span_bytes * lasting - to_fill) if reads_first(study) else 0
-    return setup_seconds(study, bytes_to_fill=to_fill, bytes_to_read=to_read, seen=seen)
+    return planned.setup_seconds(study, bytes_to_fill=to_fill, bytes_to_read=to_read, seen=seen)
 
 
 def scratch_stacks(study: Study) -> list[Stack]:
@@ -511,7 +494,7 @@ COPIED_IOS = 10
 """Fewer latencies may be the same in two runs by chance."""
 
 
-def still_to_run(record: StudyRecord) -> tuple[Trial, ...]:
+def still_to_run(record: evidence.StudyRecord) -> tuple[Trial, ...]:
     """Return the trials left to run, first the one that was interrupted between two attempts."""
     pending = None if record.study.kind is StudyKind.CHECK else unsettled(record.attempts, most=record.study.attempts)
     return record.left if pending is None or pending in record.left else (pending, *record.left)
@@ -520,9 +503,7 @@ def still_to_run(record: StudyRecord) -> tuple[Trial, ...]:
 class Attempts:
     """Runs the trials of one study, with repeats as needed; `make` stores every attempt."""
 
-    def __init__(
-        self, study: Study, tools: Tools, *, store: Store, say: Callable[[Event], None], pace: Pace | None = None
-    ) -> None:
+    def __init__(self, study: Study, tools: Tools, *, store: Store, say: Say, pace: Pace | None = None) -> None:
         self._pace = pace
         self._study, self._tools, self._store, self._say = study, tools, store, say
         record = by_todays_method(store, study.id)
@@ -534,11 +515,11 @@ class Attempts:
         self._round = 0
 
     @property
-    def made(self) -> tuple[TrialRecord, ...]:
+    def made(self) -> tuple[evidence.TrialRecord, ...]:
         """Every attempt so far, those of earlier runs of the study too."""
         return tuple(self._made)
 
-    def make(self, trial: Trial) -> TrialRecord:
+    def make(self, trial: Trial) -> evidence.TrialRecord:
         """Run a trial until its result counts, and return that."""
         self._set_ramp(trial)
         while True:
@@ -565,7 +546,7 @@ class Attempts:
                 return record
             self._say(Noticed(text=f"trial {trial.number} ({trial.arm}) {again}"))
 
-    def _not_a_copy(self, record: TrialRecord) -> TrialRecord:
+    def _not_a_copy(self, record: evidence.TrialRecord) -> evidence.TrialRecord:
         """Make a trial invalid that has the figures of an earlier one, and that one too: one of them did not run."""
         for index, earlier in enumerate(self._made):
             if earlier.measurement is None or not _same_figures(earlier.measurement, record.measurement):
@@ -578,10 +559,10 @@ class Attempts:
             return replace(record, measurement=_marked(earlier.measurement, first.trial))
         return record
 
-    def record(self, study: Study) -> StudyRecord:
+    def record(self, study: Study) -> evidence.StudyRecord:
         """Return the stored study so far, without reading all of it again."""
         trials = tuple(self._stand[number] for number in sorted(self._stand))
-        return StudyRecord(study=study, facts="", finished=False, trials=trials, attempts=tuple(self._made))
+        return evidence.StudyRecord(study=study, facts="", finished=False, trials=trials, attempts=tuple(self._made))
 
     def _set_ramp(self, trial: Trial) -> None:
         if trial.round == self._round or self._fixed:
@@ -606,7 +587,7 @@ def _marked(measurement: Measurement, other: Trial) -> Measurement:
     return replace(measurement, remarks=(*measurement.remarks, COPY.remark(weight=Weight.INVALID, text=text)))
 
 
-def summary_of(record: TrialRecord, *, offered: float | None = None) -> str:
+def summary_of(record: evidence.TrialRecord, *, offered: float | None = None) -> str:
     """Say in a line what a trial did, and with `offered` of how many I/Os a second."""
     if record.measurement is None:
         return f"no measurement: {record.failure}"

@@ -13,17 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from virtune.analyse.search.pilot import (
-    BLOCKS_IN_BUDGET,
-    PATIENCE,
-    PROBE_SLICES,
-    SLICES,
-    search_of,
-    seconds_of,
-    slices_least,
-    soak_slices,
-    unresolved,
-)
+from virtune.analyse.search import pilot
 from virtune.analyse.search.tuning import tuning
 from virtune.analyse.trial.rejection import unsettled
 from virtune.bench.port import Bench, DiskImageSpec, Session
@@ -35,18 +25,9 @@ from virtune.flows.run.question import checked_span, facts_text, read_workloads
 from virtune.flows.run.study import loaded, prepared, random_seed
 from virtune.flows.run.trial import Attempts, Tools, before_seconds, ground_for
 from virtune.flows.stored.show import by_todays_method, study_id
+from virtune.model import event as events
 from virtune.model.durability import Promise
 from virtune.model.errors import Interrupted, LoadError, NotInForceError, PlanError, PreconditionError, RigError
-from virtune.model.event import (
-    Event,
-    Noticed,
-    SearchMoved,
-    StepEnded,
-    StepProgressed,
-    StepStarted,
-    TrialPlace,
-    TrialStarted,
-)
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.knobs import KNOBS
 from virtune.model.reason import Reason, because
@@ -89,7 +70,7 @@ def tune(
     study: Study,
     *,
     store: Store,
-    say: Callable[[Event], None],
+    say: events.Say,
     leave: Leave,
     facts: str,
     seen: SeenCosts = NOTHING_SEEN,
@@ -113,17 +94,18 @@ def require_budget(study: Study, seen: SeenCosts = NOTHING_SEEN) -> None:
 
     `seen` is the overhead in this host's studies.
     """
-    budget = search_of(study).budget_seconds
+    budget = pilot.search_of(study).budget_seconds
     least = seconds_left(replace(_not_begun(study), race_seconds_left=0.0), seen)
     if budget is not None and least is not None and least > budget + 1:
         raise PlanError(
-            f"--budget {format_seconds(budget)} is too short: {BLOCKS_IN_BUDGET} blocks of"
-            f" {search_of(study).racing} configurations and the confirmation take about {format_seconds(least)}",
+            f"--budget {format_seconds(budget)} is too short: {pilot.BLOCKS_IN_BUDGET} blocks of"
+            f" {pilot.search_of(study).racing} configurations and the confirmation take about"
+            f" {format_seconds(least)}",
             hint="a larger --budget, or fewer values in --vary",
         )
 
 
-def resume_tuning(record: StudyRecord, *, store: Store, say: Callable[[Event], None], leave: Leave) -> Tuning:
+def resume_tuning(record: StudyRecord, *, store: Store, say: events.Say, leave: Leave) -> Tuning:
     """Resume a search, in the middle of a block if it was killed there."""
     if not tuning(record).finished or unsettled(record.attempts, most=record.study.attempts):
         require_same_images(record.study)
@@ -151,22 +133,24 @@ def seconds_left(known: Tuning, seen: SeenCosts = NOTHING_SEEN) -> float | None:
 
     `seen` is the overhead in this host's studies, for a search that has not begun.
     """
-    study, search = known.study, search_of(known.study)
+    study, search = known.study, pilot.search_of(known.study)
     if known.finished:
         return 0.0
 
     def take(slices: int, phase: Phase) -> float:
-        return slices * len(study.workloads) * _slice_seconds(known, seconds_of(study, known.probed, phase), seen)
+        return (
+            slices * len(study.workloads) * _slice_seconds(known, pilot.seconds_of(study, known.probed, phase), seen)
+        )
 
     pairs = max(0, search.confirm_pairs - (known.confirmation.pairs if known.confirmation else 0))
     soaked = sum(one.seconds for one in known.soaks) * len(study.workloads)
-    after = take(2 * pairs, Phase.CONFIRM) + max(0.0, take(2 * soak_slices(search), Phase.SOAK) - soaked)
+    after = take(2 * pairs, Phase.CONFIRM) + max(0.0, take(2 * pilot.soak_slices(search), Phase.SOAK) - soaked)
     if known.phase not in (Phase.PROBE, Phase.RACE):
         return after
     race = race_seconds(known, _slice_seconds(known, known.probed.slice_seconds, seen))
     if race is None:
         return None
-    return take(max(0, PROBE_SLICES - known.probed.slices), Phase.PROBE) + race + after
+    return take(max(0, pilot.PROBE_SLICES - known.probed.slices), Phase.PROBE) + race + after
 
 
 def _slice_seconds(known: Tuning, seconds: float, seen: SeenCosts) -> float:
@@ -179,7 +163,7 @@ def _slice_seconds(known: Tuning, seconds: float, seen: SeenCosts) -> float:
 
 def race_seconds(known: Tuning, each: float) -> float | None:
     """Estimate the time left for the race where a slice takes `each`; None where no end is in sight."""
-    search, cap, done = search_of(known.study), known.probed.slices_max, known.standing.slices
+    search, cap, done = pilot.search_of(known.study), known.probed.slices_max, known.standing.slices
     needed = None if len(known.standing.runners) < search.racing else known.standing.slices_left  # others may join
     ahead = [left for left in (needed, None if cap is None else cap - done) if left is not None]
     if not ahead:
@@ -188,7 +172,7 @@ def race_seconds(known: Tuning, each: float) -> float | None:
     race = max(0.0, min(ahead) * each)
     if known.race_seconds_left is None:
         return race
-    return min(race, max(known.race_seconds_left, (slices_least(search) - done) * each, 0.0))
+    return min(race, max(known.race_seconds_left, (pilot.slices_least(search) - done) * each, 0.0))
 
 
 def _require_real(found: InForce) -> None:
@@ -201,16 +185,16 @@ def _require_real(found: InForce) -> None:
         )
 
 
-def those_that_come_up(study: Study, tools: Tools, say: Callable[[Event], None]) -> Study:
+def those_that_come_up(study: Study, tools: Tools, say: events.Say) -> Study:
     """Bring every arm up once and leave out, with the reason, those that QEMU refuses or runs with other settings."""
-    search = search_of(study)
+    search = pilot.search_of(study)
     if len(study.arms) > COME_UP_MAX:
         baseline = study.arm(study.baseline).stack
         with tools.rigs.up(baseline, ground_for(baseline, study.workloads[0], study, tools), restart=True) as bench:
             _require_real(bench.in_force)
         return study
     what = f"bringing {len(study.arms)} configurations up once"
-    say(StepStarted(what=what))
+    say(events.StepStarted(what=what))
     refused: dict[str, str] = {}
     for index, arm in enumerate(study.arms):
         try:
@@ -220,8 +204,8 @@ def those_that_come_up(study: Study, tools: Tools, say: Callable[[Event], None])
                 _require_real(bench.in_force)
         except (RigError, NotInForceError) as error:
             refused[arm.name] = error.message + (f": {error.hint}" if error.hint else "")
-        say(StepProgressed(what=what, fraction=(index + 1) / len(study.arms)))
-    say(StepEnded(what=what))
+        say(events.StepProgressed(what=what, fraction=(index + 1) / len(study.arms)))
+    say(events.StepEnded(what=what))
     if study.baseline in refused:
         raise PreconditionError(f"the baseline does not start: {refused[study.baseline]}")
     ranked = tuple(name for name in search.ranked if name not in refused)
@@ -232,7 +216,7 @@ def those_that_come_up(study: Study, tools: Tools, say: Callable[[Event], None])
     return replace(study, arms=tuple(arm for arm in study.arms if arm.name not in refused), search=search)
 
 
-def _search(record: StudyRecord, tools: Tools, *, store: Store, say: Callable[[Event], None]) -> None:
+def _search(record: StudyRecord, tools: Tools, *, store: Store, say: events.Say) -> None:
     """Run block after block until the search is finished."""
     study = record.study
     pending = unsettled(record.attempts, most=study.attempts)
@@ -242,18 +226,18 @@ def _search(record: StudyRecord, tools: Tools, *, store: Store, say: Callable[[E
         while block := _block_after(record, made):
             known = tuning(_with(record, made, before=block[0].number))
             left = _with_repeats(seconds_left(known), made)
-            say(SearchMoved(known=known, seconds_left=left))
+            say(events.SearchMoved(known=known, seconds_left=left))
             if known.phase is Phase.RACE and not known.standing.blocks:
                 require_percentiles(known)
-                say(Noticed(text=probed_words(known)))
+                say(events.Noticed(text=probed_words(known)))
             attempts = _attempts(study, known, tools, store, say)
             if known.phase is Phase.RACE:
-                begun = _spread(begun, search_of(study).spread_seconds)
+                begun = _spread(begun, pilot.search_of(study).spread_seconds)
             done = {one.trial.number for one in made}
             for index, trial in enumerate(block, 1):
                 if trial.number not in done:
-                    place = TrialPlace(number=index, of=len(block), rounds=None)
-                    say(TrialStarted(trial=trial, place=place, seconds_left=left or 0.0))
+                    place = events.TrialPlace(number=index, of=len(block), rounds=None)
+                    say(events.TrialStarted(trial=trial, place=place, seconds_left=left or 0.0))
                     attempts.make(trial)
                     made = attempts.made
             _require_baseline(made)
@@ -261,7 +245,7 @@ def _search(record: StudyRecord, tools: Tools, *, store: Store, say: Callable[[E
         count, hint = len({one.trial.number for one in made}), f"continue with `virtune resume {study.id}`"
         raise Interrupted(f"interrupted; {count} trials are stored", hint=hint) from None
     known = tuning(_with(record, made))
-    say(SearchMoved(known=known, seconds_left=0.0))
+    say(events.SearchMoved(known=known, seconds_left=0.0))
     if known.standing.leader is None and known.standing.runners:
         raise nothing_raced(known, made) if known.standing.blocks else no_room(known)
 
@@ -283,7 +267,7 @@ def _spread(begun: float, seconds: float) -> float:
 
 def probed_words(known: Tuning) -> str:
     """Return the probe's result and the cost of a certificate, to be shown before the race."""
-    search, probed = search_of(known.study), known.probed
+    search, probed = pilot.search_of(known.study), known.probed
     if probed.sd is None or probed.certificate_seconds is None:
         return "the pilot saw too little to forecast the time of --mode certify"
     each = _slice_seconds(known, probed.slice_seconds, NOTHING_SEEN)
@@ -305,9 +289,9 @@ def probed_words(known: Tuning) -> str:
     return f"{words}. This host is restless now: the best is found more often with a larger --budget"
 
 
-def _attempts(study: Study, known: Tuning, tools: Tools, store: Store, say: Callable[[Event], None]) -> Attempts:
+def _attempts(study: Study, known: Tuning, tools: Tools, store: Store, say: events.Say) -> Attempts:
     """Return the runner for the trials of a phase: with its length, and with restarts where starts are measured."""
-    asked = replace(study, seconds=seconds_of(study, known.probed, known.phase))
+    asked = replace(study, seconds=pilot.seconds_of(study, known.probed, known.phase))
     if known.phase is Phase.CONFIRM:
         tools = replace(tools, rigs=_Anew(tools.rigs))
     return Attempts(asked, tools, store=store, say=say)
@@ -350,10 +334,10 @@ def _require_baseline(made: Sequence[TrialRecord]) -> None:
 
 def require_percentiles(known: Tuning) -> None:
     """Raise PreconditionError when no slice can hold the I/Os that a percentile of the goal or of a limit needs."""
-    found = unresolved(search_of(known.study), known.probed)
+    found = pilot.unresolved(pilot.search_of(known.study), known.probed)
     if found is None:
         return
-    longest = search_of(known.study).slice_seconds or SLICES[-1]
+    longest = pilot.search_of(known.study).slice_seconds or pilot.SLICES[-1]
     what, rate = ("I/Os", "IOPS") if found.metric.of == "latency" else ("flushes", "flushes a second")
     raise PreconditionError(
         f"{found.metric.id} needs {found.count:,} {what} in a slice, and the baseline makes"
@@ -365,10 +349,11 @@ def require_percentiles(known: Tuning) -> None:
 def no_room(known: Tuning) -> PreconditionError:
     """Return the message that slices take longer than planned, so that the budget allowed no race."""
     each = known.probed.slice_seconds + known.beside_seconds
+    least = each * pilot.slices_least(pilot.search_of(known.study)) + known.elapsed_seconds
     return PreconditionError(
-        f"a slice takes {format_seconds(each)} here, so {BLOCKS_IN_BUDGET} blocks of"
-        f" {search_of(known.study).racing} configurations do not fit into --budget",
-        hint=f"at least `--budget {math.ceil(each * slices_least(search_of(known.study)) + known.elapsed_seconds)}s`",
+        f"a slice takes {format_seconds(each)} here, so {pilot.BLOCKS_IN_BUDGET} blocks of"
+        f" {pilot.search_of(known.study).racing} configurations do not fit into --budget",
+        hint=f"at least `--budget {math.ceil(least)}s`",
     )
 
 
@@ -382,7 +367,7 @@ def nothing_raced(known: Tuning, made: Sequence[TrialRecord]) -> LoadError:
     why = f"disturbed by: {', '.join(sorted(map(label_of, causes)))}" if causes else None
     return LoadError(
         f"{len(measured)} slices were measured, and none has a {known.study.metric} that counts",
-        hint=why or ("--seconds makes slices longer" if search_of(known.study).goal.improves.percent else None),
+        hint=why or ("--seconds makes slices longer" if pilot.search_of(known.study).goal.improves.percent else None),
     )
 
 
@@ -393,7 +378,7 @@ def _reasons(records: Iterable[TrialRecord]) -> str:
 
 def beforehand(study: Study, seen: SeenCosts = NOTHING_SEEN) -> str:
     """Return the size of the search and its longest time, set-up included, to be shown before it starts."""
-    search, whole = search_of(study), expected_seconds(study, seen)
+    search, whole = pilot.search_of(study), expected_seconds(study, seen)
     words = f"{len(search.ranked)} configurations of durability `{search.promise}` ({search.promise.meaning})"
     words += f", {search.goal.words}"
     if search.tries is not None:
@@ -411,7 +396,7 @@ def beforehand(study: Study, seen: SeenCosts = NOTHING_SEEN) -> str:
 
 def expected_seconds(study: Study, seen: SeenCosts = NOTHING_SEEN) -> float | None:
     """Return the longest time of a search that has not begun, set-up included; None where only its probe can say."""
-    left, budget = seconds_left(_not_begun(study), seen), search_of(study).budget_seconds
+    left, budget = seconds_left(_not_begun(study), seen), pilot.search_of(study).budget_seconds
     if left is None:
         return None
     return (left if budget is None else min(left, budget)) + before_seconds(study, seen)
@@ -505,9 +490,10 @@ def _require_time(asked: StudyOptions) -> None:
             f" {format_seconds(budget)}",
             hint="a smaller --soak, or a larger --budget",
         )
-    if spread * (BLOCKS_IN_BUDGET - 1) >= budget:
+    if spread * (pilot.BLOCKS_IN_BUDGET - 1) >= budget:
         raise PlanError(
-            f"{BLOCKS_IN_BUDGET} blocks {format_seconds(spread)} apart do not fit into {format_seconds(budget)}",
+            f"{pilot.BLOCKS_IN_BUDGET} blocks {format_seconds(spread)} apart do not fit into"
+            f" {format_seconds(budget)}",
             hint="a smaller --spread, or a larger --budget",
         )
 
@@ -543,7 +529,7 @@ def _search_of(asked: StudyOptions, goal: Goal, space: Space) -> Search:
         spread_seconds=_spread_of(asked),
         vary=asked.vary,
         tries=tries_for(len(space.ranked)),
-        patience=PATIENCE,
+        patience=pilot.PATIENCE,
     )
 
 
