@@ -82,8 +82,7 @@ def diagnose(
             "one of DOMAIN, --qmp and --run is needed", hint="`virtune diagnose --run last` looks at your last study"
         )
     if prove:
-        _require_unanswered(answer)
-        _prove(study, store, asked, as_json=as_json)
+        _prove(study, store, asked, answer, as_json=as_json)
         return
     given = next((name for name in _OF_PROOF if was_said(asked[name])), None)
     if given is not None:
@@ -92,11 +91,6 @@ def diagnose(
     told = _answers(answer)
     found = _live(vm, uri, qmp, seconds) if study is None else _of_study(study, store)
     _write(tuple(map(told, found)), asked["report"], as_json=as_json, verbose=asked["verbose"])
-
-
-def _require_unanswered(answer: str | None) -> None:
-    if answer is not None:
-        raise UsageError("--answer is for the tuning guideline, of which --prove tests nothing", hint="leave it out")
 
 
 def _answers(words: str | None) -> Callable[[Diagnosis], Diagnosis]:
@@ -144,10 +138,12 @@ def _report(found: tuple[Diagnosis, ...], path: Path) -> None:
     click.echo(f"report: {path}", err=True)
 
 
-def _prove(study: str | None, store: StorePlace, asked: dict[str, Any], *, as_json: bool) -> None:
+def _prove(study: str | None, store: StorePlace, asked: dict[str, Any], answer: str | None, *, as_json: bool) -> None:
     from virtune.cli.common.result_output import ResultOutput
     from virtune.cli.common.run_proof import run_proof
 
+    if answer is not None:
+        raise UsageError("--answer is for the tuning guideline, of which --prove tests nothing", hint="leave it out")
     if study is None:
         raise UsageError(
             "--prove tests a stored study: a running VM is only looked at",

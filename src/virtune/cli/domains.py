@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from virtune.advise.placement import NAME as FLASH
-from virtune.cli.common.options import adding, json_option, store_option
+from virtune.cli.common.options import adding, in_data, json_option, store_option
 from virtune.cli.common.result_output import require_report, write_text
 from virtune.cli.common.surroundings import Failure, say
 from virtune.model.errors import StorePlace, UsageError, VirtuneError
@@ -94,17 +94,10 @@ def wish_of(asked: Mapping[str, Any]) -> "Wish":
     return Wish(template=asked["template"], rules=asked["rules"], turns=turns)
 
 
-def default_journal() -> Path:
-    """Return where changes are journalled: the user's data directory."""
-    from virtune.shell import data_directory
-
-    return data_directory() / "journal"
-
-
 journal_option = click.option(
     "--journal",
     type=click.Path(path_type=Path, file_okay=False),
-    default=default_journal,
+    default=in_data("journal"),
     help="Directory of the change journal.  [default: in your data directory]",
 )
 

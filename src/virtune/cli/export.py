@@ -66,7 +66,7 @@ def export(study: str, *, csv: Path | None, parquet: Path | None, bundle: Path |
         name = kept.find(study)
         if bundle is not None and anonymous:
             content, left = export.anonymous_bundle(
-                kept, name, pages=_can_draw(), names=[*_own_names(), *_hidden(hide)]
+                kept, name, pages=_can_draw(), names=[*_own_names(), *(("name", one) for one in hide)]
             )
             _create(bundle, content)
             _warn(left)
@@ -89,10 +89,6 @@ def _own_names() -> list[tuple[str, str]]:
     with contextlib.suppress(KeyError):
         names.append(("user", pwd.getpwuid(os.getuid()).pw_name))
     return names
-
-
-def _hidden(names: tuple[str, ...]) -> list[tuple[str, str]]:
-    return [("name", name) for name in names]
 
 
 def _warn(left: list[str]) -> None:

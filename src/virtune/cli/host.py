@@ -118,13 +118,7 @@ BREACHED = 4
 @options.json_option
 @options.store_option
 def check(
-    *,
-    fail_if_noisier: float | None,
-    quiet: bool,
-    verbose: bool,
-    as_json: bool,
-    store: StorePlace,
-    **asked: Any,
+    *, fail_if_noisier: float | None, quiet: bool, verbose: bool, as_json: bool, store: StorePlace, **asked: Any
 ) -> int:
     """Say whether this host is fit to measure: an A/A test of about a minute.
 

@@ -299,7 +299,7 @@ def unverified_remarks(stack: Stack, checks: Sequence[Check]) -> Iterator[Remark
     """Yield the remark that makes a trial invalid if a verifiable setting was not verified."""
     if missing := unverified(stack, checks):
         yield UNVERIFIED.remark(
-            text=f"not verified: {', '.join(missing)} was requested, and nothing showed that it was what ran",
+            text=f"not verified: {', '.join(missing)} was requested, and nothing showed that it was what ran"
         )
 
 
@@ -315,7 +315,8 @@ def _asked(stack: Stack, knob: Knob) -> bool:
 
 
 def _values(stack: Stack) -> dict[str, str]:
-    return {knob.id: _text(setting_of(stack, knob)) for knob in KNOBS if knob.place}
+    found = ((knob.id, setting_of(stack, knob)) for knob in KNOBS if knob.place)
+    return {name: ("on" if value else "off") if isinstance(value, bool) else str(value) for name, value in found}
 
 
 def _of_load(checks: Iterable[Check]) -> Iterable[str]:
@@ -323,7 +324,3 @@ def _of_load(checks: Iterable[Check]) -> Iterable[str]:
     for check in checks:
         if check.setting == "load.direct" or (check.setting == "load.engine" and check.asked in LOAD_ENGINES):
             yield check.setting
-
-
-def _text(value: object) -> str:
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)

@@ -161,12 +161,7 @@ OF_REFUSALS = (
 )
 """Why a configuration is left out of a search."""
 
-OF_HOSTS = (
-    Reason.TOO_FEW_TRIALS,
-    Reason.ONLY_LARGE_DIFFERENCES,
-    Reason.FALSE_DIFFERENCE,
-    Reason.MOSTLY_INVALID,
-)
+OF_HOSTS = (Reason.TOO_FEW_TRIALS, Reason.ONLY_LARGE_DIFFERENCES, Reason.FALSE_DIFFERENCE, Reason.MOSTLY_INVALID)
 """Why a host is not fit to measure on."""
 
 OF_ADVICE = (

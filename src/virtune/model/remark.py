@@ -6,6 +6,7 @@ no gate's: its id, how severe it is, what it means, and what to do about it.
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Literal
 
 
@@ -286,55 +287,49 @@ def label_of(cause: str) -> str:
     return cause.replace("-", " ") if gate is None else gate.label
 
 
-_INVALID, _WARNING, _NOTE = (Weight.INVALID,), (Weight.WARNING,), (Weight.NOTE,)
+_invalid = partial(RemarkKind, weights=(Weight.INVALID,))
+_warning = partial(RemarkKind, weights=(Weight.WARNING,))
+_note = partial(RemarkKind, weights=(Weight.NOTE,))
 
 # of a fio result: asked of the whole result
 
-UNSERVED = RemarkKind(
+UNSERVED = _invalid(
     id="unserved",
-    weights=_INVALID,
     why="the numbers are not those of a disk although O_DIRECT was asked for: completions are quicker than"
     " any device's, or the device saw far fewer reads than fio did. Blocks that were never written are"
     " answered without the device",
     advice="write the whole file or device first (fio --rw=write --bs=1M --direct=1), then measure",
 )
-CACHED_SYNC = RemarkKind(
+CACHED_SYNC = _warning(
     id="cached-sync",
-    weights=_WARNING,
     why="buffered writes with fsync. Their own latency is the page cache's; the disk is in the sync",
     advice="compare sync latencies, not write latencies; or use direct=1 to see the writes themselves",
 )
-DEVICE_BUSY = RemarkKind(
+DEVICE_BUSY = _note(
     id="device-busy",
-    weights=_NOTE,
     why='util near 100 % means "never idle", which is not "at its limit" on a device with many queues; and util below'
     " 100 % is no headroom: it counts time with and without a request, and not how many there were",
 )
-DEVICE_SHARE = RemarkKind(
+DEVICE_SHARE = _note(
     id="device-share",
-    weights=_NOTE,
     why="the device's own mean time against fio's, when both counted the same requests. The rest is above the"
     ' device as this kernel sees it: file system, queueing before the driver, wake-ups. In a guest "the'
     " device\" is the virtual disk, so the hypervisor is inside the device's share",
 )
-NOT_ADDED = RemarkKind(
-    id="not-added",
-    weights=_NOTE,
-    why="jobs that ran one after another have no sum; fio itself never adds reporting groups up",
+NOT_ADDED = _note(
+    id="not-added", why="jobs that ran one after another have no sum; fio itself never adds reporting groups up"
 )
 OF_RESULTS = (UNSERVED, CACHED_SYNC, DEVICE_BUSY, DEVICE_SHARE, NOT_ADDED)
 
 # of a fio result: asked of every job group
 
-NO_IO = RemarkKind(
+NO_IO = _invalid(
     id="no-io",
-    weights=_INVALID,
     why="the job ended without a single I/O",
     advice="fio's messages say why (a missing file, no permission, nothing to do)",
 )
-ERRORS = RemarkKind(
+ERRORS = _invalid(
     id="errors",
-    weights=_INVALID,
     why="I/Os failed, so the run is not the requested one",
     advice="find the cause in fio's messages and in the kernel log before measuring again",
 )
@@ -348,21 +343,18 @@ CONTRADICTION = RemarkKind(
     " what is only read is shown as it is",
     advice="trust none of the figures named until a run repeats them; fio's bug list and its version help",
 )
-SHORT_IOS = RemarkKind(
+SHORT_IOS = _warning(
     id="short-ios",
-    weights=_WARNING,
     why="transfers that came back incomplete or were dropped",
     advice="is the file or device as large as the job's size and offset say?",
 )
-CUT_SHORT = RemarkKind(
+CUT_SHORT = _warning(
     id="cut-short",
-    weights=_WARNING,
     why="the run ended before all requested I/Os were done",
     advice="leave out runtime=, or let size= hold as many blocks",
 )
-DEPTH = RemarkKind(
+DEPTH = _warning(
     id="depth",
-    weights=_WARNING,
     why="the requested depth was not what ran: a synchronous engine has one I/O in flight a job, whatever"
     " iodepth says; fio's own count (IO depths) shows that the depth was seldom reached; or libaio without"
     " O_DIRECT did the I/O inside the submission call, so that the depth was about 1",
@@ -376,54 +368,40 @@ LITTLE = RemarkKind(
     " judged",
     advice="more jobs, or more I/Os per call (iodepth_batch), until the disk is the limit",
 )
-SPREAD = RemarkKind(
+SPREAD = _warning(
     id="spread",
-    weights=_WARNING,
     why="IOPS that vary within one run, and the smallest difference that two such runs can show. Two runs of"
     " n samples each differ by chance by up to 1.96 x sqrt(2/n) x the relative spread, 19 times out of 20,"
     " if samples were independent. Neighbouring samples are not, so the real limit is larger. fio adds up"
     " the means of jobs that it reports together and pools their deviations, which is undone here",
     advice="compare in interleaved rounds, as `virtune compare` does, and let the rounds decide",
 )
-SHORT_RUN = RemarkKind(
+SHORT_RUN = _warning(
     id="short-run",
-    weights=_WARNING,
     why="too little time or too few I/Os to see what a disk does in the long run",
     advice="time_based=1 with a runtime of 30 s, and several rounds of it",
 )
-LATENCY_PARTS = RemarkKind(
+LATENCY_PARTS = _note(
     id="latency-parts",
-    weights=_NOTE,
     why="how the latency divides into submission (slat) and completion (clat). slat is the time of the"
     " submitting call. Growing slat means that submission blocks: buffered I/O, a full queue, no free"
     " request. clat is the time from submission to completion: everything below the system call",
 )
-JITTER = RemarkKind(
-    id="jitter",
-    weights=_NOTE,
-    why="the median is the typical latency; p95 and p99 relative to it show how much latency varies",
+JITTER = _note(
+    id="jitter", why="the median is the typical latency; p95 and p99 relative to it show how much latency varies"
 )
-TAIL_UNRESOLVED = RemarkKind(
-    id="tail-unresolved", weights=_NOTE, why="a high percentile that rests on fewer than 100 I/Os beyond it"
+TAIL_UNRESOLVED = _note(id="tail-unresolved", why="a high percentile that rests on fewer than 100 I/Os beyond it")
+SYNC_SHARE = _note(
+    id="sync-share", why="how much of the jobs' I/O time is fsync, whose latency is separate from that of the writes"
 )
-SYNC_SHARE = RemarkKind(
-    id="sync-share",
-    weights=_NOTE,
-    why="how much of the jobs' I/O time is fsync, whose latency is separate from that of the writes",
-)
-KERNEL_CPU = RemarkKind(
+KERNEL_CPU = _note(
     id="kernel-cpu",
-    weights=_NOTE,
     why="sys above usr is the normal state of an I/O load, and more of it may come with less latency. sys is"
     " the kernel's part: system calls, copying, block layer, interrupts. It is charged by the second, so a"
     " stack that does more I/Os a second may show more sys while every single I/O got cheaper or quicker:"
     " compare CPU per I/O",
 )
-MISNAMED = RemarkKind(
-    id="misnamed",
-    weights=_WARNING,
-    why="a job that is called after reads and only writes, or the other way round",
-)
+MISNAMED = _warning(id="misnamed", why="a job that is called after reads and only writes, or the other way round")
 OF_LOADS = (
     NO_IO, ERRORS, CONTRADICTION, SHORT_IOS, CUT_SHORT, DEPTH, LITTLE, SPREAD, SHORT_RUN,
     LATENCY_PARTS, JITTER, TAIL_UNRESOLVED, SYNC_SHARE, KERNEL_CPU, MISNAMED,
@@ -431,9 +409,8 @@ OF_LOADS = (
 
 # of fio results beside one another
 
-ONE_RUN_EACH = RemarkKind(
+ONE_RUN_EACH = _warning(
     id="one-run-each",
-    weights=_WARNING,
     why="the difference of two single runs, compared with their random variation. The spread of samples"
     " within a run is a lower bound for that variation (neighbouring samples are not independent, and"
     " changes from run to run are not included). So a difference within it is not significant, and one"
@@ -451,53 +428,45 @@ OF_SEVERAL_RESULTS = (ONE_RUN_EACH, COPY)
 
 # of a trial
 
-SIMULATED = RemarkKind(
+SIMULATED = _warning(
     id="simulated",
-    weights=_WARNING,
     why="a formula and a seed gave the figures, and no disk was measured",
     advice="any other rig measures",
 )
-START_SKEW = RemarkKind(
+START_SKEW = _warning(
     id="start-skew",
-    weights=_WARNING,
     why="the guests began further apart than a tenth of the default ramp, so one of them loaded the disk alone",
     advice="fewer guests than CPUs, or a ramp that is longer than that",
 )
-ONE_DISK = RemarkKind(
+ONE_DISK = _warning(
     id="one-disk",
-    weights=_WARNING,
     why="the images that guests.spread keeps apart lie on the same disk",
     advice="name a directory of another disk: `df` and `lsblk` show which is on which",
 )
-EMULATED = RemarkKind(
+EMULATED = _warning(
     id="functional-only",
-    weights=_WARNING,
     why="the guest ran under software emulation (TCG), so its figures describe the emulator and are not comparable",
     advice="measure where KVM boots a guest (`virtune appliance build` tries again), or without one: rig=vhost-user",
 )
-WITHOUT_HARDWARE = RemarkKind(
+WITHOUT_HARDWARE = _warning(
     id="kvm-without-hardware",
-    weights=_WARNING,
     why="the guest ran on a KVM that runs its programs on the CPU and emulates its kernel: exits to QEMU are"
     " slow, and latencies at depth 1 are those of this KVM",
     advice="compare settings on it, and take absolute figures on a host whose CPUs have VMX or SVM",
 )
-NO_DEVICE = RemarkKind(
+NO_DEVICE = _warning(
     id="no-device",
-    weights=_WARNING,
     why="no block device is seen behind the image (memory, an overlay, a network?), so it cannot be told"
     " whether a disk served it or only a page cache",
     advice="`--scratch DIR` on the disk that is meant; `virtune probe --scratch DIR` says what DIR lies on",
 )
-UNLIKE_DISKS = RemarkKind(
+UNLIKE_DISKS = _warning(
     id="unlike-disks",
-    weights=_WARNING,
     why="of several disks that are loaded alike one does at least twice as much as another; the figures are"
     " those of all disks together",
 )
-FUSE_WRITES = RemarkKind(
+FUSE_WRITES = _warning(
     id="fuse-writes",
-    weights=_WARNING,
     why="writes beside other requests in flight through a FUSE export, whose data nobody checked. While such an"
     " export waits for a write it reads the next request into the same buffer, so data land in the place of others;"
     " one request at a time is safe",
@@ -506,22 +475,19 @@ FUSE_WRITES = RemarkKind(
     " flight, with 2 of one job, and with 2 jobs of one each; none lost with one in flight, nor over NBD or"
     " vhost-user-blk",
 )
-UNVERIFIED = RemarkKind(
+UNVERIFIED = _invalid(
     id="unverified",
-    weights=_INVALID,
     why="a requested setting could be verified on this rig, and nothing showed that it was what ran",
     advice="a longer --seconds, or a load that keeps the disk busier, gives more to see",
 )
-CPU_PRESSURE = RemarkKind(
+CPU_PRESSURE = _warning(
     id="cpu-pressure",
-    weights=_WARNING,
     why="QEMU's and the load's own threads compete for the CPUs (PSI, and the gate `cpu-wait` is silent): the"
     " trial is valid, and the CPU is part of the limit",
     advice="fewer jobs, or more CPUs; compare CPU per I/O as well as IOPS",
 )
-PERIODIC = RemarkKind(
+PERIODIC = _note(
     id="periodic",
-    weights=_NOTE,
     why="the latencies of single I/Os have a period that shuffles of them reach in at most 1 % of cases",
     advice="a timer, a poll or a flush of that period may stall them; the report draws each I/O",
 )
@@ -534,99 +500,76 @@ OF_TRIALS = (
 
 _ELSEWHERE = "`--scratch DIR` names another directory"
 
-TOOL = RemarkKind(id="tool", weights=_WARNING, why="a program that studies need is not installed")
-FIO_NBD = RemarkKind(
-    id="fio-nbd",
-    weights=_WARNING,
-    why="this fio has no nbd engine, so NBD exports cannot be loaded",
-    advice="build it with libnbd",
+TOOL = _warning(id="tool", why="a program that studies need is not installed")
+FIO_NBD = _warning(
+    id="fio-nbd", why="this fio has no nbd engine, so NBD exports cannot be loaded", advice="build it with libnbd"
 )
-IO_URING = RemarkKind(
+IO_URING = _warning(
     id="io_uring",
-    weights=_WARNING,
     why="io_uring cannot be used: the kernel is built without it, it is switched off (kernel.io_uring_disabled), or a"
     " seccomp filter or the kernel forbids it",
     advice="aio=native and aio=threads remain",
 )
-AIO = RemarkKind(
+AIO = _warning(
     id="aio",
-    weights=_WARNING,
     why="nearly all kernel AIO slots are taken (fs.aio-nr of fs.aio-max-nr); aio=native takes 1024 for each IOThread,"
     " and beyond the limit QEMU fails or falls back to threads",
     advice="`sysctl fs.aio-max-nr=1048576`",
 )
-CLOCK = RemarkKind(
+CLOCK = _warning(
     id="clock",
-    weights=_WARNING,
     why="the clock source is a slow one (hpet, acpi_pm, jiffies): every I/O reads the time",
     advice="find out why the kernel gave up on tsc (`dmesg`)",
 )
-KSM = RemarkKind(id="ksm", weights=_NOTE, why="KSM merges memory pages in the background, at the cost of CPU time")
-KVM = RemarkKind(
+KSM = _note(id="ksm", why="KSM merges memory pages in the background, at the cost of CPU time")
+KVM = _warning(
     id="kvm",
-    weights=_WARNING,
     why="/dev/kvm is missing, not permitted, or makes no VM: guests would be emulated, and their numbers"
     " would describe the emulator",
 )
-GOVERNOR = RemarkKind(
+GOVERNOR = _warning(
     id="governor",
-    weights=_WARNING,
     why="with another CPU frequency governor than `performance` clocks rise late, so rounds vary more",
     advice="`cpupower frequency-set -g performance`",
 )
-TURBO = RemarkKind(
+TURBO = _note(
     id="turbo",
-    weights=_NOTE,
     why="with turbo CPU speed depends on temperature and on the other cores",
     advice="switch it off while comparing (intel_pstate/no_turbo, or cpufreq/boost), not for good",
 )
-IDLE_STATES = RemarkKind(
+IDLE_STATES = _note(
     id="idle",
-    weights=_NOTE,
     why="CPUs may sleep so deep that they need over 100 us to wake, as long as a fast disk takes to answer",
     advice="`cpupower idle-set -D 20` while measuring, if latency at low depth is the question",
 )
-VIRTUAL = RemarkKind(
+VIRTUAL = _warning(
     id="virtual",
-    weights=_WARNING,
     why="this host is itself a virtual machine: its disk and CPUs are shared with others",
     advice="trust comparisons in interleaved rounds, not absolute numbers",
 )
-CPU_LIMIT = RemarkKind(
-    id="cpu-limit", weights=_WARNING, why="a control group limits our CPUs, and throttles what needs more"
-)
+CPU_LIMIT = _warning(id="cpu-limit", why="a control group limits our CPUs, and throttles what needs more")
 BUSY = RemarkKind(
     id="busy",
     weights=(Weight.WARNING, Weight.NOTE),
     why="tasks waited for CPU, memory or I/O in the last ten seconds: a note above 5 % of the time, a warning"
     " above 25 %",
 )
-LOAD = RemarkKind(id="load", weights=_NOTE, why="the load of the last minute was above the number of CPUs")
-SWAP_USED = RemarkKind(id="swap-used", weights=_NOTE, why="memory is swapped out; a guest among it would stall")
-SCRATCH_MEMORY = RemarkKind(
-    id="scratch-memory",
-    weights=_WARNING,
-    why="the scratch directory is in memory: no disk would be measured there",
-    advice=_ELSEWHERE,
+LOAD = _note(id="load", why="the load of the last minute was above the number of CPUs")
+SWAP_USED = _note(id="swap-used", why="memory is swapped out; a guest among it would stall")
+SCRATCH_MEMORY = _warning(
+    id="scratch-memory", why="the scratch directory is in memory: no disk would be measured there", advice=_ELSEWHERE
 )
-DIRECT = RemarkKind(
+DIRECT = _warning(
     id="direct",
-    weights=_WARNING,
     why="O_DIRECT does not work in the scratch directory: cache=none cannot be measured there",
     advice=_ELSEWHERE,
 )
-SPACE = RemarkKind(
-    id="space", weights=_NOTE, why="less than 4 GiB are free in the scratch directory", advice=_ELSEWHERE
+SPACE = _note(id="space", why="less than 4 GiB are free in the scratch directory", advice=_ELSEWHERE)
+IOSTATS = _warning(
+    id="iostats", why="a device does not count its I/O (iostats is 0), so no time can be attributed to it"
 )
-IOSTATS = RemarkKind(
-    id="iostats",
-    weights=_WARNING,
-    why="a device does not count its I/O (iostats is 0), so no time can be attributed to it",
-)
-ROTATIONAL = RemarkKind(
-    id="rotational",
-    weights=_NOTE,
-    why="a virtio disk reports itself as rotational: virtio does not show the real medium",
+ROTATIONAL = _note(
+    id="rotational", why="a virtio disk reports itself as rotational: virtio does not show the real medium"
 )
 OF_HOSTS = (
     TOOL, FIO_NBD, IO_URING, AIO, CLOCK, KSM, KVM, GOVERNOR, TURBO, IDLE_STATES, VIRTUAL, CPU_LIMIT, BUSY, LOAD,

@@ -186,13 +186,7 @@ SIMULATED = RigKind(
     hidden=True,
     help=("a simulation, whose figures are invented",),
 )
-UNKNOWN = RigKind(
-    name="unknown",
-    front="none",
-    applies=_DISK | _NO_IMAGE | _EXPORT,
-    made_here=False,
-    hidden=True,
-)
+UNKNOWN = RigKind(name="unknown", front="none", applies=_DISK | _NO_IMAGE | _EXPORT, made_here=False, hidden=True)
 
 RIGS: Mapping[str, RigKind] = {row.name: row for row in (STORAGE_DAEMON, QEMU, METAL, LIBVIRT, SIMULATED, UNKNOWN)}
 """Every rig by its name, in the order in which help lists them."""

@@ -217,25 +217,21 @@ def _read(knob: Knob, text: str) -> Value:
 def _turn(name: str, text: str) -> tuple[Callable[[Stack], Stack], str]:
     """Return the function that sets a knob, or the rig, to a value, and the knob's id."""
     if name == "rig":
-        check_rig(text)
+        _rig(text)
         return (lambda stack: _on_rig(stack, text)), "rig"
     knob = _knob(name)
     value = _read(knob, text)
     if not knob.place:
+        others = ", ".join(one.id for one in BY_ID.values() if one.place)
         raise PlanError(
             f"{knob.id} is documented, but virtune cannot set it yet",
-            hint=f"`virtune knobs {knob.id}` shows each system's spelling; {_turnable()}",
+            hint=f"`virtune knobs {knob.id}` shows each system's spelling; it can set: {others}",
         )
     return (lambda stack: with_setting(stack, knob, value)), knob.id
 
 
-def check_rig(text: str) -> str:
-    """Return a rig's name, such as `qemu` or `libvirt:web1`; raises PlanError for an unknown one."""
-    _rig(text)
-    return text
-
-
 def _rig(text: str) -> RigWord:
+    """Read a rig's name, such as `qemu` or `libvirt:web1`; raises PlanError for an unknown one."""
     found = read_rig(text)
     if found is None and text.partition(":")[0] in RIGS and RIGS[text.partition(":")[0]].needs_where:
         raise PlanError(f"rig={text} names no domain", hint="`virsh list` shows those that run; libvirt:NAME")
@@ -249,10 +245,6 @@ def _on_rig(stack: Stack, text: str) -> Stack:
     word = _rig(text)
     stack = replace(stack, rig=word.kind.name, domain=word.where)
     return stack if word.export is None else replace(stack, export=word.export)
-
-
-def _turnable() -> str:
-    return f"it can set: {', '.join(knob.id for knob in BY_ID.values() if knob.place)}"
 
 
 def _values(text: str) -> tuple[str, tuple[str, ...]]:

@@ -76,11 +76,15 @@ class SecondsType(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
-def default_store() -> Path:
-    """Return where studies are kept unless told otherwise: the user's data directory."""
-    from virtune.shell import data_directory  # with all that starts processes, of which help needs nothing
+def in_data(name: str) -> Callable[[], Path]:
+    """Return what gives the place of that name in the user's data directory."""
 
-    return data_directory() / "virtune.sqlite"
+    def place() -> Path:
+        from virtune.shell import data_directory  # with all that starts processes, of which help needs nothing
+
+        return data_directory() / name
+
+    return place
 
 
 def _default_scratch() -> Path:
@@ -137,7 +141,7 @@ class StoreType(click.Path):
 store_option = click.option(
     "--store",
     type=StoreType(),
-    default=default_store,
+    default=in_data("virtune.sqlite"),
     metavar="FILE|URL",
     help="SQLite file of all studies, or a database: postgresql://USER@HOST/NAME.  [default: a file in your "
     "data directory]",

@@ -76,12 +76,7 @@ def show_check(
 
 
 def show_result(
-    result: Result,
-    record: StudyRecord,
-    out: ResultOutput,
-    *,
-    brief: bool = False,
-    proved: Diagnosis | None = None,
+    result: Result, record: StudyRecord, out: ResultOutput, *, brief: bool = False, proved: Diagnosis | None = None
 ) -> int:
     """Write a result to the requested outputs; returns the exit code of its conditions.
 

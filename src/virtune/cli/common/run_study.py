@@ -73,12 +73,7 @@ def ask_for(asked: StudyRequest) -> int:
         )
 
 
-def going_on(
-    store: Store,
-    study: Study,
-    work: Callable[[Say], tuple[StudyRecord, Result]],
-    out: ResultOutput,
-) -> int:
+def going_on(store: Store, study: Study, work: Callable[[Say], tuple[StudyRecord, Result]], out: ResultOutput) -> int:
     """Run the trials with a progress display, then show the result; when interrupted, the result so far.
 
     Returns the exit code of the conditions.
@@ -150,19 +145,11 @@ def tune_for(asked: dict[str, Any]) -> None:
         if (carried := carried_now()) is not None:
             carried.planned(expected_seconds(study, seen))
         searching(
-            store,
-            study,
-            lambda say: tune(study, store=store, say=say, leave=leave, facts=facts, seen=seen),
-            out,
+            store, study, lambda say: tune(study, store=store, say=say, leave=leave, facts=facts, seen=seen), out
         )
 
 
-def searching(
-    store: Store,
-    study: Study,
-    work: Callable[[Say], Tuning],
-    out: ResultOutput,
-) -> None:
+def searching(store: Store, study: Study, work: Callable[[Say], Tuning], out: ResultOutput) -> None:
     """Run a search with a progress display, then show its result; when interrupted, the result so far."""
 
     def so_far() -> Tuning | None:

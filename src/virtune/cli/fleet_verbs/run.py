@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from virtune.cli.common.options import Command, SecondsType, StoreType, json_option
+from virtune.cli.common.options import Command, SecondsType, StoreType, in_data, json_option
 from virtune.cli.fleet_verbs import FAILED, access_of, access_options, fleet_of, inventory_options, progress, tell
 from virtune.model.errors import Interrupted, UsageError
 
@@ -25,17 +25,10 @@ if TYPE_CHECKING:
     from virtune.report.json.fleet import GatheredHost
 
 
-def default_folder() -> Path:
-    """Return where gathered studies are kept unless told otherwise."""
-    from virtune.shell import data_directory
-
-    return data_directory() / "fleet"
-
-
 def folder_option(name: str, words: str) -> Callable[[Command], Command]:
     """Add the option that names the folder of gathered studies."""
     return click.option(
-        name, "folder", type=click.Path(path_type=Path, file_okay=False), default=default_folder, metavar="DIR",
+        name, "folder", type=click.Path(path_type=Path, file_okay=False), default=in_data("fleet"), metavar="DIR",
         help=f"{words}, a store for each host.  [default: fleet in your data directory]",
     )  # fmt: skip
 

@@ -179,11 +179,8 @@ def read_turn(text: str) -> SettingChange:
         read = known.read(_BUSES.get(value, value) if knob == "device.bus" else value)
     except ValueError as error:
         raise PlanError(f"{knob}: {error}") from None
-    return SettingChange(knob=knob, at=at, value=value if isinstance(read, str) else _word(read))
-
-
-def _word(value: int | bool) -> str:  # noqa: FBT001
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
+    word = ("on" if read else "off") if isinstance(read, bool) else str(read)
+    return SettingChange(knob=knob, at=at, value=value if isinstance(read, str) else word)
 
 
 def _wanted(

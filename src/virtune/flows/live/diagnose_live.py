@@ -47,12 +47,19 @@ def diagnose_monitor(path: Path, *, disk: str, seconds: float) -> tuple[Diagnosi
 
 def look(view: LiveView, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
     """Observe the disks of a VM, or the one of that name, for some seconds."""
-    chosen = tuple(_with_group_limits(one, view.vm.pid) for one in with_devices(_chosen(view.vm, disk)))
-    chosen = tuple(replace(one, unread=(*one.unread, *view.jobs(one.target))) for one in chosen)
+    pid = view.vm.pid
+    chosen = tuple(
+        replace(
+            one,
+            unread=(*one.unread, *view.jobs(one.target)),
+            # what QEMU's control groups, and those above them, set on its devices
+            group_limits=one.group_limits if pid is None else disk_limits(one.devices, pid=pid),
+        )
+        for one in with_devices(_chosen(view.vm, disk))
+    )
     names = tuple(dict.fromkeys(name for one in chosen for name in one.devices))
     before: Mapping[str, DiskCount] = {}
     after: Mapping[str, DiskCount] = {}
-    pid = view.vm.pid
     readers = {one.target: view.rings(one.target) for one in chosen}
     places = {one.target: found for one in chosen if (found := view.places(one.target)) is not None}
     with contextlib.ExitStack() as ends:
@@ -86,6 +93,8 @@ def _diagnoses(
     moves: Mapping[str, Sequence[Move]],
 ) -> Iterator[Diagnosis]:
     seen = {name: () if isinstance(one, str) else one for name, one in rings.items()}
+    # of all disks of the VM: its exits cannot be told apart by disk
+    pairs = [(counts[0][name], now) for name, now in counts[1].items() if name in counts[0]]
     idle = {} if vm.pid is None else nvme_idle()  # a VM of another host has that host's drives
     for found in live_paths(vm, chosen, counts, used, seen):
         disk, rates, ring = found.disk, found.rates, rings[found.disk.target]
@@ -93,7 +102,7 @@ def _diagnoses(
         judged = judge(path)
         unseen = tuple(one for one in (ring, exits) if isinstance(one, str))
         curve = curves.get(disk.target, DiskCurve(points=()))
-        done = sum(after.reads + after.writes - before.reads - before.writes for before, after in _pairs(counts))
+        done = sum(after.reads + after.writes - before.reads - before.writes for before, after in pairs)
         sequential = sequential_share(moves.get(disk.target, ()), rates)
         yield Diagnosis(
             disk=f"{vm.name}:{disk.target}",
@@ -128,12 +137,6 @@ def _guideline(
     return walk(tuning_for(uri=vm.uri, vm=vm.name, disk=disk.target), answers | free_drive(idle, disk.devices))
 
 
-def _pairs(counts: tuple[Mapping[str, DiskCount], Mapping[str, DiskCount]]) -> Iterator[tuple[DiskCount, DiskCount]]:
-    """Yield both counts of every disk of the VM: its exits cannot be told apart by disk."""
-    before, after = counts
-    yield from ((before[name], after[name]) for name in after if name in before)
-
-
 def _missing(vm: LiveVm, disk: LiveDisk, used: Use, rates: DiskRates) -> Iterator[str]:
     """Name the evidence of a disk that could not be had, and what it would add."""
     if disk.path is None:
@@ -155,11 +158,6 @@ def with_devices(disks: Sequence[LiveDisk]) -> tuple[LiveDisk, ...]:
     return tuple(
         one if one.path is None else replace(one, devices=tuple(backing_of(one.path).names)) for one in disks
     )
-
-
-def _with_group_limits(disk: LiveDisk, pid: int | None) -> LiveDisk:
-    """Return the disk with the limits that QEMU's control groups, and those above them, set on its devices."""
-    return disk if pid is None else replace(disk, group_limits=disk_limits(disk.devices, pid=pid))
 
 
 def _chosen(vm: LiveVm, disk: str) -> tuple[LiveDisk, ...]:

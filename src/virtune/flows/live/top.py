@@ -232,7 +232,7 @@ class Recorder:
         except OSError as error:
             raise PreconditionError(f"cannot write {path}: {error.strerror}") from None
         self._running: _RunningVms | None = None
-        self._write(_header_line(header))
+        self._write(_written({"schema": RECORDING, "virtune": __version__, "kernel": json.loads(header)}))
 
     def __enter__(self) -> Self:
         return self
@@ -246,7 +246,8 @@ class Recorder:
         """Append a sample; raises PreconditionError when it cannot be written."""
         running = _RunningVms(vms=sample.vms, missing=sample.missing)
         if running != self._running:
-            self._write(_vms_line(sample))
+            vms = [dataclasses.asdict(one) for one in sample.vms]
+            self._write(_written({"vms": vms, "missing": sample.missing}))
             self._running = running
         self._write(_sample_line(sample))
 
@@ -325,16 +326,6 @@ class Recording(Sequence[LiveSample]):
         if len(line) == _LINE_MAX:
             raise StoreError("this is no recording of `virtune top`: it has a line without end")
         return line
-
-
-def _header_line(kernel: bytes) -> bytes:
-    """Return the first line of a recording; `kernel` is the first line of the kernel's counters."""
-    return _written({"schema": RECORDING, "virtune": __version__, "kernel": json.loads(kernel)})
-
-
-def _vms_line(sample: LiveSample) -> bytes:
-    """Return the line that says which VMs run."""
-    return _written({"vms": [dataclasses.asdict(one) for one in sample.vms], "missing": sample.missing})
 
 
 def _sample_line(sample: LiveSample) -> bytes:

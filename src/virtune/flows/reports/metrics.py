@@ -116,7 +116,11 @@ class _Collected:
 
     def _families(self) -> "Iterator[Metric]":
         begun = time.monotonic()
-        families = {name: _family(name) for name in DESCRIPTIONS}
+        from prometheus_client.core import GaugeMetricFamily
+
+        families: dict[str, Any] = {
+            name: GaugeMetricFamily(name, words, labels=_LABELS.get(name, ())) for name, words in DESCRIPTIONS.items()
+        }
         families["virtune_build_info"].add_metric([__version__, str(METHOD)], 1)
         page = self.store.page(words="", kind="", limit=STUDIES_MAX, offset=0, own=True)
         families["virtune_studies"].add_metric([], page.total)
@@ -141,12 +145,6 @@ _LABELS: dict[str, tuple[str, ...]] = {
     "virtune_host_detectable_difference_ratio": ("study",),
     "virtune_host_noise_ratio": ("study",),
 }
-
-
-def _family(name: str) -> Any:
-    from prometheus_client.core import GaugeMetricFamily
-
-    return GaugeMetricFamily(name, DESCRIPTIONS[name], labels=_LABELS.get(name, ()))
 
 
 def _add(families: dict[str, Any], result: Result) -> None:

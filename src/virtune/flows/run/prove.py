@@ -62,11 +62,7 @@ def plan_proof(store: Store, study_id: str, number: int | None, asked: StudyOpti
     study = _comparison(source, accused, found, asked, workload=workload, scratch=scratch, notes=notes)
     study = budgeted(study, asked)
     require_sensible(study)
-    return PlannedProof(
-        accused=accused,
-        study=new_study(study),
-        facts=facts_text(scratch),
-    )
+    return PlannedProof(accused=accused, study=new_study(study), facts=facts_text(scratch))
 
 
 def _comparison(

@@ -25,11 +25,7 @@ from virtune.flows.run import trial as trials
 from virtune.flows.run.preconditions import Leave, admitted, require_programs
 from virtune.flows.stored.show import by_todays_method, seen_costs, study_id
 from virtune.model import event as events
-from virtune.model.errors import (
-    Interrupted,
-    MissingToolError,
-    UsageError,
-)
+from virtune.model.errors import Interrupted, MissingToolError, UsageError
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
 from virtune.model.stack import Disk
@@ -65,10 +61,7 @@ def new_study(study: Study, *, restart: bool = False) -> Study:
     return replace(
         study,
         trials=propose(
-            study,
-            rounds=_at_once(study),
-            workloads=[workload.name for workload in study.workloads],
-            restart=restart,
+            study, rounds=_at_once(study), workloads=[workload.name for workload in study.workloads], restart=restart
         ),
     )
 
@@ -123,12 +116,7 @@ def run_study(study: Study, *, store: Store, say: events.Say, leave: Leave, fact
 
 
 def resume_study(
-    record: StudyRecord,
-    *,
-    store: Store,
-    say: events.Say,
-    leave: Leave,
-    conditions: tuple[Threshold, ...] = (),
+    record: StudyRecord, *, store: Store, say: events.Say, leave: Leave, conditions: tuple[Threshold, ...] = ()
 ) -> Finished:
     """Run the rest of a study; finished trials are never repeated.
 
@@ -143,11 +131,8 @@ def resume_study(
         record = replace(record, study=study)
     left = trials.still_to_run(record)
     if left or study.unsettled or (study.sequential and not record.finished):
-        prepare.require_same_images(study)
-        with prepared(study, say, leave) as tools:
-            prepare.require_same_images(study)  # a damaged scratch image has just been replaced
-            study = prepare.resumed(record, tools, store).study
-            _run_all(study, left, tools, seen_costs(store, study), store=store, say=say)
+        with taken_up(record, store, say, leave) as (again, tools):
+            _run_all(again.study, left, tools, seen_costs(store, study), store=store, say=say)
     return finished_result(store, study.id)
 
 
@@ -162,12 +147,7 @@ def finished_result(store: Store, study_id: str) -> Finished:
 
 @contextlib.contextmanager
 def prepared(
-    study: Study,
-    say: events.Say,
-    leave: Leave,
-    *,
-    all_up: bool = True,
-    announced: events.Event | None = None,
+    study: Study, say: events.Say, leave: Leave, *, all_up: bool = True, announced: events.Event | None = None
 ) -> Iterator[trials.Tools]:
     """Check all preconditions before anything is created, then yield the tools with the scratch images in place.
 
@@ -219,6 +199,17 @@ def prepared(
 
 
 @contextlib.contextmanager
+def taken_up(
+    record: StudyRecord, store: Store, say: events.Say, leave: Leave, *, all_up: bool = True
+) -> Iterator[tuple[StudyRecord, trials.Tools]]:
+    """Yield a study that goes on, with its tools. Raises RefusedTargetError for another image than it began with."""
+    prepare.require_same_images(record.study)
+    with prepared(record.study, say, leave, all_up=all_up) as tools:
+        prepare.require_same_images(record.study)  # a damaged scratch image has just been replaced
+        yield prepare.resumed(record, tools, store), tools
+
+
+@contextlib.contextmanager
 def _judges() -> Iterator[None]:
     """Import the analysis while the block runs: it takes half a second, in which a guest boots, and must not fall
     between trials.
@@ -263,13 +254,7 @@ def _usable(engines: frozenset[str], say: events.Say) -> frozenset[str]:
 
 
 def _run_all(
-    study: Study,
-    left: tuple[Trial, ...],
-    tools: trials.Tools,
-    costs: SeenCosts,
-    *,
-    store: Store,
-    say: events.Say,
+    study: Study, left: tuple[Trial, ...], tools: trials.Tools, costs: SeenCosts, *, store: Store, say: events.Say
 ) -> None:
     """Run the trials left; with offered loads, first the baseline's saturation and then the loads that follow from
     it.
@@ -291,13 +276,7 @@ def _run_all(
 
 
 def _run(
-    study: Study,
-    left: tuple[Trial, ...],
-    tools: trials.Tools,
-    costs: SeenCosts,
-    *,
-    store: Store,
-    say: events.Say,
+    study: Study, left: tuple[Trial, ...], tools: trials.Tools, costs: SeenCosts, *, store: Store, say: events.Say
 ) -> None:
     """Run the trials left, and those proposed after them, until no more are proposed."""
     ended = len(study.trials) - len(left)

@@ -7,9 +7,9 @@ from virtune.analyse.search.sweep import swept
 from virtune.analyse.study.verdicts import require_measured
 from virtune.flows.run import trial as trials
 from virtune.flows.run.preconditions import Leave
-from virtune.flows.run.prepare import begun, require_same_images, resumed
+from virtune.flows.run.prepare import begun
 from virtune.flows.run.question import Question, study_for
-from virtune.flows.run.study import loaded, prepared
+from virtune.flows.run.study import loaded, prepared, taken_up
 from virtune.flows.stored.show import by_todays_method, seen_costs
 from virtune.model.errors import Interrupted, StoreError
 from virtune.model.event import Say, StudyPlanned, StudyStarted, TrialEnded, TrialStarted
@@ -53,10 +53,8 @@ def run_sweep(study: Study, *, store: Store, say: Say, leave: Leave, facts: str)
 def resume_sweep(record: StudyRecord, *, store: Store, say: Say, leave: Leave) -> LoadSweep:
     """Resume a sweep, in the middle of a block if it was killed there."""
     if not record.finished:
-        require_same_images(record.study)
-        with prepared(record.study, say, leave) as tools:
-            require_same_images(record.study)  # a damaged scratch image has just been replaced
-            _steps(resumed(record, tools, store).study, tools, seen_costs(store, record.study), store=store, say=say)
+        with taken_up(record, store, say, leave) as (again, tools):
+            _steps(again.study, tools, seen_costs(store, record.study), store=store, say=say)
     return finished_sweep(store, record.study.id)
 
 

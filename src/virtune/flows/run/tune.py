@@ -20,9 +20,9 @@ from virtune.bench.port import Bench, DiskImageSpec, Session
 from virtune.bench.qemu.machine import PROGRAM
 from virtune.bench.verify import require_verified
 from virtune.flows.run.preconditions import Leave, guest_is_built
-from virtune.flows.run.prepare import begun, require_same_images, resumed
+from virtune.flows.run.prepare import begun
 from virtune.flows.run.question import checked_span, facts_text, read_workloads
-from virtune.flows.run.study import loaded, prepared, random_seed
+from virtune.flows.run.study import loaded, prepared, random_seed, taken_up
 from virtune.flows.run.trial import Attempts, Tools, before_seconds, ground_for
 from virtune.flows.stored.show import by_todays_method, study_id
 from virtune.model import event as events
@@ -67,13 +67,7 @@ class _Anew:
 
 
 def tune(
-    study: Study,
-    *,
-    store: Store,
-    say: events.Say,
-    leave: Leave,
-    facts: str,
-    seen: SeenCosts = NOTHING_SEEN,
+    study: Study, *, store: Store, say: events.Say, leave: Leave, facts: str, seen: SeenCosts = NOTHING_SEEN
 ) -> Tuning:
     """Store a new search and run it to its end; returns its result. `seen` is the overhead in this host's studies.
 
@@ -108,10 +102,8 @@ def require_budget(study: Study, seen: SeenCosts = NOTHING_SEEN) -> None:
 def resume_tuning(record: StudyRecord, *, store: Store, say: events.Say, leave: Leave) -> Tuning:
     """Resume a search, in the middle of a block if it was killed there."""
     if not tuning(record).finished or unsettled(record.attempts, most=record.study.attempts):
-        require_same_images(record.study)
-        with prepared(record.study, say, leave, all_up=False) as tools:
-            require_same_images(record.study)  # a damaged scratch image has just been replaced
-            _search(resumed(record, tools, store), tools, store=store, say=say)
+        with taken_up(record, store, say, leave, all_up=False) as (again, tools):
+            _search(again, tools, store=store, say=say)
     return finished_tuning(store, record.study.id)
 
 
@@ -501,12 +493,7 @@ def _require_time(asked: StudyOptions) -> None:
 def _space(asked: StudyOptions, span: int, what: Callable[[Asked], Host]) -> Space:
     durability = None if asked.durability is None else Promise(asked.durability)
     words = Asked(
-        rig=asked.rig,
-        vary=asked.vary,
-        fix=asked.fix,
-        baseline=asked.baseline,
-        durability=durability,
-        span_bytes=span,
+        rig=asked.rig, vary=asked.vary, fix=asked.fix, baseline=asked.baseline, durability=durability, span_bytes=span
     )
     return space_of(words, what(words))
 
@@ -566,14 +553,10 @@ def _apart(space: Space) -> tuple[SetApart, ...]:
         found.setdefault((one.durability.promise, one.durability.words), []).append(one)
     return tuple(
         SetApart(
-            names=_names(same),
+            names=tuple(one.arm.name for one in same),
             promise=promise,
             weaker=same[0].durability.weaker_than(space.promise),
             words=words,
         )
         for (promise, words), same in found.items()
     )
-
-
-def _names(apart: Sequence[Apart]) -> tuple[str, ...]:
-    return tuple(one.arm.name for one in apart)

@@ -321,11 +321,7 @@ def record_of(
         trial = Trial(number=number, round=rounds[run.arm, name], arm=run.arm, workload=name)
         records.append(
             TrialRecord(
-                trial=trial,
-                ended=run.ended,
-                in_force=InForce(),
-                measurement=run.measurement,
-                failure=run.failure,
+                trial=trial, ended=run.ended, in_force=InForce(), measurement=run.measurement, failure=run.failure
             )
         )
     now = datetime.now(UTC)
@@ -389,10 +385,7 @@ def _run(found: FoundResult, index: int) -> Run:
     part = found.parts[index]
     name = "fio.json" if found.result.source.startswith("json") else "fio.txt"
     about = {"file": found.shown, "group": part.group}
-    captures = (
-        Capture(name=name, content=found.content),
-        Capture(name=IMPORTED, content=json.dumps(about).encode()),
-    )
+    captures = (Capture(name=name, content=found.content), Capture(name=IMPORTED, content=json.dumps(about).encode()))
     workload = workload_of(part, part.name, {k: v for k, v in part.options.items() if k in _OF_WORKLOAD})
     measurement, failure = None, None
     try:
