@@ -36,8 +36,7 @@ Version: {version}
 Architecture: {machine}
 Maintainer: {maintainer}
 Installed-Size: {size}
-Depends: python3 (>= {python}), python3 (<< {next_python}), libc6 (>= 2.28),
- fio, qemu-system-common, qemu-utils, fuse3
+Depends: {depends}
 Recommends: qemu-system-x86, busybox-static
 Suggests: libvirt-clients, ceph-common, openssh-client, ansible-core
 Section: utils
@@ -103,6 +102,9 @@ virtune: wrong-path-for-interpreter
 virtune: statically-linked-binary
 """
 
+NEEDED = "libc6 (>= 2.28), fio, qemu-system-common, qemu-utils, fuse3"
+"""The packages that it needs besides its Python."""
+
 COPYRIGHT = """\
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: virtune
@@ -134,7 +136,7 @@ def main() -> None:
         _documents(tree)
         name = _control(tree)
         subprocess.run(
-            ["dpkg-deb", "--root-owner-group", "-Zzstd", "--build", str(tree), str(place / name)], check=True
+            ["dpkg-deb", "--root-owner-group", "-Zgzip", "--build", str(tree), str(place / name)], check=True
         )
 
 
@@ -229,8 +231,9 @@ def _control(tree: Path) -> str:
         ["dpkg", "--print-architecture"], check=True, capture_output=True, text=True
     ).stdout.strip()
     size = sum(path.lstat().st_size for path in tree.rglob("*")) // 1024
-    words = {"version": _version(), "machine": machine, "size": size, "python": version, "maintainer": _maintainer()}
-    _write(tree / "DEBIAN/control", CONTROL.format(**words, next_python=f"{major}.{int(minor) + 1}"))
+    words = {"version": _version(), "machine": machine, "size": size, "maintainer": _maintainer()}
+    words["depends"] = f"python3 (>= {version}), python3 (<< {major}.{int(minor) + 1}), {NEEDED}"
+    _write(tree / "DEBIAN/control", CONTROL.format(**words))
     _write(tree / "DEBIAN/conffiles", "/etc/default/virtune\n")
     _write(tree / "DEBIAN/postinst", AFTER.format(python=f"/{HOME}/bin/python3", home=HOME), 0o755)
     _write(tree / "DEBIAN/prerm", BEFORE_REMOVAL.format(home=HOME), 0o755)
