@@ -26,6 +26,18 @@ def test_welch_is_the_interval_of_the_textbook() -> None:
     assert (math.log(found.low), math.log(found.high)) == pytest.approx((theirs.low, theirs.high))
 
 
+def test_the_rank_test_is_scipys_with_and_without_ties_exact_and_not() -> None:
+    from scipy.stats import mannwhitneyu
+
+    chance = Random(2)
+    draws = (chance.random, lambda: float(chance.randint(0, 4)), lambda: 1.0)
+    for _ in range(300):
+        draw, shift = chance.choice(draws), chance.choice((0.0, 0.3))
+        base, other = ([draw() + extra for _ in range(chance.randint(1, 14))] for extra in (0.0, shift))
+        theirs = mannwhitneyu(base, other, alternative="two-sided").pvalue
+        assert rank_test(base, other) == pytest.approx(theirs, abs=1e-12), (base, other)
+
+
 @pytest.mark.parametrize("runs", [4, 6, 10])
 def test_two_arms_alike_are_seldom_called_different(runs: int) -> None:
     chance = Random(7)

@@ -14,6 +14,8 @@ arms are part of the difference, and the interval cannot include them.
 """
 
 import math
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, variance
@@ -347,6 +349,9 @@ REPEATS_MIN = 4
 0.057.
 """
 
+_EXACT_RUNS = 8
+"""Up to so many runs of one arm the rank test counts all orders, which scipy does as well."""
+
 _RANK_LEVEL = 0.05
 
 
@@ -399,11 +404,27 @@ def welch(base: Sequence[float], other: Sequence[float], *, confidence: float) -
 
 
 def rank_test(base: Sequence[float], other: Sequence[float]) -> float:
-    """Return the two-sided p of the Mann-Whitney test that both arms are equal; exact for few runs without ties."""
-    # scipy.stats takes most of a second to load, and only comparisons of files need it
-    from scipy.stats import mannwhitneyu
-
-    return float(mannwhitneyu(base, other, alternative="two-sided").pvalue)
+    """Return the two-sided p of the Mann-Whitney test that both arms are equal: exact for few runs without ties, else
+    by the normal distribution with both corrections. As scipy.stats.mannwhitneyu, which takes a third of a second to
+    load.
+    """
+    values, (few, many) = sorted((*base, *other)), sorted((len(base), len(other)))
+    total, ties = few + many, Counter(values)
+    rank = {value: bisect_left(values, value) + (count + 1) / 2 for value, count in ties.items()}
+    above = math.fsum(rank[value] for value in base) - len(base) * (len(base) + 1) / 2
+    above = max(above, few * many - above)
+    if few <= _EXACT_RUNS and len(ties) == total:
+        ways = [1] + [0] * (few * many)  # by the statistic: the coefficients of a Gaussian binomial
+        for one in range(1, few + 1):
+            for at in range(few * many, many + one - 1, -1):
+                ways[at] -= ways[at - many - one]
+            for at in range(one, few * many + 1):
+                ways[at] += ways[at - one]
+        return min(1.0, 2 * sum(ways[math.ceil(above) :]) / math.comb(total, few))
+    tied = sum(count**3 - count for count in ties.values()) / (total * (total - 1))
+    spread = math.sqrt(few * many / 12 * (total + 1 - tied))
+    away = (above - few * many / 2 - 0.5) / spread if spread else 0.0
+    return min(1.0, math.erfc(away / math.sqrt(2)))
 
 
 def _logs(values: Sequence[float]) -> list[float]:
