@@ -58,15 +58,15 @@ def compare(**asked: Any) -> int:
       virtune compare monday.json tuesday.json
       virtune compare --vary disk.aio=native,io_uring --at-load 50%,70%,90%
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.common.run_study import StudyRequest, ask_for
-    from virtune.model.study import StudyKind
-
     out = ResultOutput.read(asked)
     inputs, different_jobs = asked.pop("inputs"), asked.pop("different_jobs")
     if len(inputs) > 1 or (inputs and not _is_plan(Path(inputs[0]))):
         return _existing(inputs, asked, out, different_jobs=different_jobs)
     if different_jobs:
         raise UsageError("--different-jobs is for results that exist already", hint="`virtune compare BEFORE AFTER`")
+    from virtune.cli.common.run_study import StudyRequest, ask_for
+    from virtune.model.study import StudyKind
+
     plan = Path(inputs[0]) if inputs else None
     return ask_for(StudyRequest.read(StudyKind.COMPARE, asked, out, plan=plan))
 
@@ -91,8 +91,8 @@ def _is_plan(path: Path) -> bool:
 def _existing(inputs: Sequence[str], asked: dict[str, Any], out: ResultOutput, *, different_jobs: bool) -> int:
     from virtune.analyse.study.summarise import summarise
     from virtune.cli.common.output import show_result
-    from virtune.flows.run.question import checked_metric
     from virtune.flows.stored.import_results import Terms, hold_against
+    from virtune.model.metric import checked_metric
 
     for name in options_of("compare"):
         if name not in _EXISTING and was_said(asked.get(name)):

@@ -80,8 +80,8 @@ def import_(
 
 
 def _terms(baseline: str | None, metric: str) -> "Terms":
-    from virtune.flows.run.question import checked_metric
     from virtune.flows.stored.import_results import Terms
+    from virtune.model.metric import checked_metric
     from virtune.model.study_options import OPTIONS
 
     margin, confidence = OPTIONS["margin"].default, OPTIONS["confidence"].default

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from virtune.model.errors import PlanError
+from virtune.model.text import did_you_mean
+
 Boundary = Literal["application", "guest", "ring", "backend", "device"]
 """Where requests are timed, from the top: fio's own latency; the guest's block layer; the virtqueue, from offered to
 completed; QEMU's block layer, from when a request was taken off the virtqueue; the host's block layer.
@@ -232,3 +235,11 @@ def metric_id(word: str) -> str | None:
     lower = name.lower()
     lower = ALIASES.get(lower, lower)
     return lower if lower in BY_ID else None
+
+
+def checked_metric(name: str) -> str:
+    """Return the id of a metric, or of a shorter word for it; raises PlanError with what may have been meant."""
+    found = metric_id(name)
+    if found is None:
+        raise PlanError(f"no metric {name!r}", hint=did_you_mean(name, (*BY_ID, *ALIASES)) or f"one of {FAMILIES}")
+    return found

@@ -21,7 +21,7 @@ from virtune.flows.run.preconditions import guest_is_built, with_drive
 from virtune.flows.run.study import new_study, random_seed
 from virtune.model import study_options as options
 from virtune.model.errors import PlanError, PreconditionError
-from virtune.model.metric import ALIASES, BY_ID, FAMILIES, metric_id
+from virtune.model.metric import checked_metric
 from virtune.model.rig import FORMAT_KNOB, PASSED_KNOB, read_rig
 from virtune.model.stack import MEMORY, Stack
 from virtune.model.study import CHANGED_ARM, CHANGED_WORKLOAD, Arm, Study, StudyKind
@@ -368,14 +368,6 @@ def _connect(asked: options.StudyOptions, arms: tuple[Arm, ...]) -> str | None:
             hint="leave out --restart",
         )
     return asked.connect or default_uri()
-
-
-def checked_metric(name: str) -> str:
-    """Return the id of a metric, or of a shorter word for it; raises PlanError with what may have been meant."""
-    found = metric_id(name)
-    if found is None:
-        raise PlanError(f"no metric {name!r}", hint=did_you_mean(name, (*BY_ID, *ALIASES)) or f"one of {FAMILIES}")
-    return found
 
 
 def facts_text(scratch: Path) -> str:

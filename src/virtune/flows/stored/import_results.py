@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import combinations, count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from virtune.analyse.study.verdicts import pairs_of
 from virtune.analyse.trial.derive import derive
@@ -31,7 +31,9 @@ from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.text import printable
 from virtune.model.workload import Job, Workload
-from virtune.store.store import Store
+
+if TYPE_CHECKING:
+    from virtune.store.store import Store
 
 FILES_MAX = 10_000
 """The most files of a folder: each has to be read."""
@@ -348,7 +350,7 @@ def record_of(
     return record, [run.captures for run in runs]
 
 
-def keep(found: Sequence[FoundResult], terms: Terms, store: Store, say: Callable[[str], None]) -> StudyRecord:
+def keep(found: Sequence[FoundResult], terms: Terms, store: "Store", say: Callable[[str], None]) -> StudyRecord:
     """Store results as a study, atomically, and report on each file."""
     runs = runs_of(found)
     record, captures = record_of(runs, terms, each_alone=False)
@@ -515,6 +517,8 @@ def _from_store(name: str, store: StorePlace) -> _Stored:
     unknown = UsageError(f"no file, folder or study {name!r}", hint="`virtune list` shows the studies in the store")
     if not store.exists():
         raise unknown
+    from virtune.store.store import Store
+
     with Store(store, reading=True) as kept:
         try:
             found = kept.find(study)

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from virtune.analyse.study.summarise import summarise
 from virtune.model.errors import LoadError, StoreError
@@ -18,16 +19,18 @@ from virtune.model.result import Result
 from virtune.model.study import Checked, Study, StudyKind
 from virtune.plan.trials import NOTHING_SEEN, SeenCosts, TimedStudy, kind_of, seen_of
 from virtune.probe.cpu import cpu_facts
-from virtune.store.store import Store
+
+if TYPE_CHECKING:
+    from virtune.store.store import Store
 
 
-def current(store: Store, study_id: str) -> tuple[StudyRecord, Result]:
+def current(store: "Store", study_id: str) -> tuple[StudyRecord, Result]:
     """Return a study and its result by today's method; new measurements are stored besides the old ones."""
     record = by_todays_method(store, study_id)
     return record, summarise(record)
 
 
-def by_todays_method(store: Store, study_id: str) -> StudyRecord:
+def by_todays_method(store: "Store", study_id: str) -> StudyRecord:
     """Return a study with the figures of today's method, so that all figures judged together use the same one.
 
     Where today's method cannot read the captures, the older figures stay (`StudyRecord.methods` shows it).
@@ -35,7 +38,7 @@ def by_todays_method(store: Store, study_id: str) -> StudyRecord:
     return derived_anew(store, store.get(study_id))
 
 
-def derived_anew(store: Store, record: StudyRecord) -> StudyRecord:
+def derived_anew(store: "Store", record: StudyRecord) -> StudyRecord:
     """Return a study that was read with the figures of today's method, without reading it again."""
     attempts = tuple(_derived_anew(store, record, one) for one in record.attempts)
     stand = {one.trial.number: one for one in attempts}  # the last of several attempts counts
@@ -43,7 +46,7 @@ def derived_anew(store: Store, record: StudyRecord) -> StudyRecord:
     return replace(record, trials=trials, attempts=attempts)
 
 
-def captures_of(store: Store, study_id: str, number: int, name: str | None) -> Sequence[Capture]:
+def captures_of(store: "Store", study_id: str, number: int, name: str | None) -> Sequence[Capture]:
     """Return the raw evidence of a trial, all or the one of that name."""
     captures = store.captures(study_id, number)
     if not captures:
@@ -57,7 +60,7 @@ def captures_of(store: Store, study_id: str, number: int, name: str | None) -> S
     return found
 
 
-def fio_outputs(store: Store, study_id: str, number: int | None) -> list[tuple[str, bytes]]:
+def fio_outputs(store: "Store", study_id: str, number: int | None) -> list[tuple[str, bytes]]:
     """Return fio's original output, with a label: of one trial, or of each arm's first trial."""
     record = store.get(study_id)
     done = [trial for trial in record.trials if trial.measurement is not None]
@@ -77,7 +80,7 @@ def fio_outputs(store: Store, study_id: str, number: int | None) -> list[tuple[s
     ]
 
 
-def _derived_anew(store: Store, record: StudyRecord, trial: TrialRecord) -> TrialRecord:
+def _derived_anew(store: "Store", record: StudyRecord, trial: TrialRecord) -> TrialRecord:
     if trial.measurement is None or trial.measurement.method == METHOD:
         return trial
     # the readers of raw evidence take a tenth of a second to load and are seldom needed
@@ -111,7 +114,7 @@ STUDIES_READ = 200
 """Among how many of the newest studies these are looked for: the store of a host that CI uses has thousands."""
 
 
-def seen_costs(store: Store, study: Study) -> SeenCosts:
+def seen_costs(store: "Store", study: Study) -> SeenCosts:
     """Return the overhead of a study's stacks in the newest studies of this host; empty if unknown."""
     if study.simulated:
         return NOTHING_SEEN
@@ -125,7 +128,7 @@ def seen_costs(store: Store, study: Study) -> SeenCosts:
     return NOTHING_SEEN
 
 
-def _past(store: Store, study: Study, studies: Sequence[Study]) -> TimedStudy | None:
+def _past(store: "Store", study: Study, studies: Sequence[Study]) -> TimedStudy | None:
     """Return the end times of a study's attempts; None for another host's. `studies` are all, the newest first."""
     facts, moments = store.moments(study.id)
     if not _here(facts):
@@ -157,7 +160,7 @@ CHECKS_READ = 100
 """How many checks are looked at: no more fit into a day."""
 
 
-def last_check(store: Store, study: Study) -> Checked | None:
+def last_check(store: "Store", study: Study) -> Checked | None:
     """Return the last finished check in the store within 24 hours before a study; None without one."""
     if study.simulated:
         return None
