@@ -105,12 +105,10 @@ journal_option = click.option(
 @click.command("audit")
 @vms_options("libvirt URI: audit its domains (e.g. qemu:///system).")
 @click.option(
-    "--fail-on",
-    type=click.Choice([*(one.value for one in Severity), "never"]),
-    default=Severity.WARNING.value,
+    "--fail-on", type=click.Choice([*(one.value for one in Severity), "never"]), default=Severity.WARNING.value,
     show_default=True,
     help="Exit 4 on a finding of at least this severity, 5 where none was found and a domain could not be audited.",
-)
+)  # fmt: skip
 @click.option("--ignore", metavar="RULE", multiple=True, help="Leave this rule out (R25); repeatable.")
 @click.option("--brief", is_flag=True, help="Only a table of VMs and rules.")
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="FILE",
@@ -204,12 +202,9 @@ def _audit_text(form: str, audited: list[Audited], unread: list[Unread], passed:
 @click.command("advise")
 @vms_options("libvirt URI: advise on its domains.")
 @click.option(
-    "--for-requirements",
-    "needs",
-    metavar="ANSWERS",
-    default=None,
+    "--for-requirements", "needs", metavar="ANSWERS", default=None,
     help="Which structure of VMs and drives fits: scale-out=yes|no,own=yes|no,virtio=yes|no.",
-)
+)  # fmt: skip
 @wish_options
 @store_option
 @json_option
@@ -324,27 +319,17 @@ def advice_text(domain: str, advice: "Advice", ways: Sequence[str] | None = None
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--restart", is_flag=True, help="Power a running VM off and on, so that every change takes effect now.")
 @click.option(
-    "--healthy",
-    "signs",
-    metavar="SIGN",
-    multiple=True,
+    "--healthy", "signs", metavar="SIGN", multiple=True,
     help="Sign that the guest is back: guest-agent, ping, ping:HOST, console:REGEX. Repeatable; all must hold.",
-)
+)  # fmt: skip
 @click.option(
-    "--replug",
-    metavar="DISK",
-    multiple=True,
+    "--replug", metavar="DISK", multiple=True,
     help="Detach and attach this disk of a running VM; the guest must not be using it.",
-)
+)  # fmt: skip
 @click.option(
-    "--timeout",
-    "timeout_seconds",
-    metavar="SECONDS",
-    type=click.FloatRange(1, 86400),
-    default=120.0,
-    show_default=True,
-    help="Time limit for the guest to shut down, to come back, or to release a disk.",
-)
+    "--timeout", "timeout_seconds", metavar="SECONDS", type=click.FloatRange(1, 86400), default=120.0,
+    show_default=True, help="Time limit for the guest to shut down, to come back, or to release a disk.",
+)  # fmt: skip
 @click.option(
     "--force-off", is_flag=True, help="Power off a guest that does not shut down in time, without asking it again."
 )

@@ -196,19 +196,13 @@ def appliance() -> None:
 
 @appliance.command(name="build")
 @click.option(
-    "--kernel",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=None,
-    metavar="VMLINUZ",
+    "--kernel", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="VMLINUZ",
     help="Your own kernel.  [default: the distribution's cloud kernel, downloaded as a package]",
-)
+)  # fmt: skip
 @click.option(
-    "--modules",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=None,
-    metavar="DIR",
+    "--modules", type=click.Path(path_type=Path, file_okay=False), default=None, metavar="DIR",
     help="Its modules.  [default: /lib/modules/RELEASE, by the kernel's name]",
-)
+)  # fmt: skip
 @click.option("--agent", is_flag=True, help="Include the QEMU guest agent and test it.")  # fmt: skip
 def build(kernel: Path | None, modules: Path | None, agent: bool) -> None:  # noqa: FBT001
     """Make what `--rig qemu` boots from now on, and try it on KVM.

@@ -73,6 +73,9 @@ KVM_WITHOUT_HARDWARE = "KVM without hardware virtualization"
 """The name, in results, of the kind of KVM that runs a guest's programs on the CPU and emulates its kernel."""
 
 
+Unit = Literal["share", "count", "1/s", "s", "C"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate(RemarkKind):
     """One kind of disturbance that is checked in every trial.
@@ -83,7 +86,7 @@ class Gate(RemarkKind):
     """
 
     label: str
-    unit: Literal["share", "count", "1/s", "s", "C"]
+    unit: Unit
     flag: float | None
     invalid: float | None
     passing: bool = True
@@ -95,120 +98,86 @@ class Gate(RemarkKind):
         object.__setattr__(self, "weights", tuple(weight for weight, limit in limits if limit is not None))
 
 
+def _gate(
+    name: str, label: str, unit: Unit, flag: float | None, invalid: float | None, *,
+    source: str, why: str, advice: str, passing: bool = True,
+) -> Gate:  # fmt: skip
+    return Gate(
+        id=name, label=label, unit=unit, flag=flag, invalid=invalid,
+        source=source, why=why, advice=advice, passing=passing,
+    )  # fmt: skip
+
+
 GATES: tuple[Gate, ...] = (
-    Gate(
-        id="generator",
-        label="load generator overhead",
-        unit="share",
-        flag=0.03,
-        invalid=0.10,
+    _gate(
+        "generator", "load generator overhead", "share", 0.03, 0.10,
         source="fio: operations a second times mean latency (Little's law) against iodepth x numjobs",
         why="closed loops on real disks come out within 2 %; what is missing passed in the load generator, which was"
         " then the limit, and not the disk",
         passing=False,
         advice="more jobs, or more I/Os per call (iodepth_batch), until the disk is the limit",
     ),
-    Gate(
-        id="saturated-cpu",
-        label="load generator's CPU",
-        unit="share",
-        flag=0.90,
-        invalid=None,
+    _gate(
+        "saturated-cpu", "load generator's CPU", "share", 0.90, None,
         source="fio: usr + sys of its jobs",
         why="a job that never waits for the disk may be the limit; it may also just keep up, so Little's law decides",
         passing=False,
         advice="spread the load over more jobs, and see whether IOPS rise",
     ),
-    Gate(
-        id="rate-unmet",
-        label="offered load not done",
-        unit="share",
-        flag=0.01,
-        invalid=None,
+    _gate(
+        "rate-unmet", "offered load not done", "share", 0.01, None,
         source="fio: operations done against rate_iops",
         why="a disk that is offered more than it can do is saturated: its latencies are those of a queue that only"
         " grows, so no percentile of that trial is compared",
         passing=False,
         advice="compare latencies at an offered load that every arm can carry",
     ),
-    Gate(
-        id="steal",
-        label="CPU steal",
-        unit="share",
-        flag=0.01,
-        invalid=0.05,
+    _gate(
+        "steal", "CPU steal", "share", 0.01, 0.05,
         source="/proc/stat: steal of all CPUs",
         why="the physical host ran other VMs while this one was runnable",
         advice="measure when the others are idle, or on a dedicated host",
     ),
-    Gate(
-        id="cpu-wait",
-        label="CPU contention",
-        unit="share",
-        flag=0.05,
-        invalid=0.25,
+    _gate(
+        "cpu-wait", "CPU contention", "share", 0.05, 0.25,
         source="/proc/PID/task/*/schedstat of rig and load: time in the run queue against time wanted, times the part"
         " of the busy CPU time that was not theirs (/proc/stat)",
         why="measured on two CPUs: at most 3 % alone, even where 64 worker threads queue behind one another and PSI"
         " says 65 %; 22 to 37 % beside a neighbour who burns one CPU",
         advice="stop other work on this host, or pin QEMU and the load to CPUs of their own",
     ),
-    Gate(
-        id="cpu-throttled",
-        label="CPU throttling by a control group",
-        unit="share",
-        flag=0.0,
-        invalid=0.01,
+    _gate(
+        "cpu-throttled", "CPU throttling by a control group", "share", 0.0, 0.01,
         source="cpu.stat of our control groups: throttled time",
         why="while a group is throttled none of its threads run, so every I/O in flight waits for the next period",
         advice="raise its cpu.max (`virtune probe` shows it), or load less",
     ),
-    Gate(
-        id="cpu-heat",
-        label="thermal throttling",
-        unit="count",
-        flag=None,
-        invalid=0.0,
+    _gate(
+        "cpu-heat", "thermal throttling", "count", None, 0.0,
         source="thermal_throttle counters of the CPUs",
         why="a CPU that slowed down by itself is another machine than the one of the trials before",
         advice="cool the machine, or pause between trials",
     ),
-    Gate(
-        id="frequency",
-        label="CPU frequency drop",
-        unit="share",
-        flag=0.05,
-        invalid=None,
+    _gate(
+        "frequency", "CPU frequency drop", "share", 0.05, None,
         source="scaling_cur_freq: the fastest CPU at the end of the measured time against its begin",
         why="the governor counts idle time as well, so that a fall is a hint, and no proof, of a slower machine",
         advice="governor `performance`, turbo off",
     ),
-    Gate(
-        id="drive-heat",
-        label="drive temperature",
-        unit="C",
-        flag=-5.0,
-        invalid=0.0,
+    _gate(
+        "drive-heat", "drive temperature", "C", -5.0, 0.0,
         source="hwmon of the drive: temperature against its own limit (temp1_max)",
         why="drives slow down by themselves at that limit",
         advice="cool it, or pause between trials",
     ),
-    Gate(
-        id="foreign-io",
-        label="foreign I/O",
-        unit="share",
-        flag=0.02,
-        invalid=0.10,
+    _gate(
+        "foreign-io", "foreign I/O", "share", 0.02, 0.10,
         source="/proc/diskstats minus /proc/PID/io of rig and load, where the stack is direct",
         why="the filesystem's own metadata and journal stay below 2 %; a tenth of the device's bytes is a neighbour",
         advice="find out which process uses the device (iotop, pidstat -d)",
     ),
-    Gate(
-        id="page-cache",
-        label="page cache hits despite O_DIRECT",
-        unit="share",
-        flag=0.02,
-        invalid=0.10,
+    _gate(
+        "page-cache", "page cache hits despite O_DIRECT", "share", 0.02, 0.10,
         source="bytes that fio read minus those of /proc/diskstats, where the image is in the page cache (cachestat)",
         why="a direct stack reads everything from the device; 2 % is what the edges of the measured time can"
         " hide. Of a single result three signs say it: the job is buffered (no direct=1, or mmap), completions"
@@ -219,61 +188,41 @@ GATES: tuple[Gate, ...] = (
         passing=False,
         advice="this does not measure the disk: find who else opens the image without O_DIRECT",
     ),
-    Gate(
-        id="io-limit",
-        label="I/O limits of a control group",
-        unit="count",
-        flag=0.0,
-        invalid=None,
+    _gate(
+        "io-limit", "I/O limits of a control group", "count", 0.0, None,
         source="io.max, or blkio.throttle.*, of our control groups",
         why="a limit holds for every arm alike, but it may be all that is measured",
         passing=False,
         advice="remove io.max, or keep in mind that it limits every number",
     ),
-    Gate(
-        id="swap",
-        label="swapping",
-        unit="1/s",
-        flag=0.0,
-        invalid=256.0,
+    _gate(
+        "swap", "swapping", "1/s", 0.0, 256.0,
         source="/proc/vmstat: pswpin + pswpout, pages a second",
         why="256 pages a second are 1 MiB/s: from there on swap is a load of its own",
         advice="free memory before measuring",
     ),
-    Gate(
-        id="major-faults",
-        label="major page faults",
-        unit="count",
-        flag=10.0,
-        invalid=None,
+    _gate(
+        "major-faults", "major page faults", "count", 10.0, None,
         source="/proc/PID/stat of rig and load: majflt, where no job is mmap",
         why="each stops a thread of the I/O path for a read of its own; a few are a program's last pages",
         advice="free memory before measuring",
     ),
-    Gate(
-        id="clock-step",
-        label="clock step",
-        unit="s",
-        flag=None,
-        invalid=0.1,
+    _gate(
+        "clock-step", "clock step", "s", None, 0.1,
         source="wall clock against monotonic clock, over the samples of the measured time",
         why="somebody set the clock, or the machine stood still; a clock that is disciplined moves 0.5 ms a second at"
         " most, and a sample may be held up between its two readings",
         advice="find what sets the clock, or whether the machine was suspended",
     ),
-    Gate(
-        id="clock-source",
-        label="clock source change",
-        unit="count",
-        flag=None,
-        invalid=0.0,
+    _gate(
+        "clock-source", "clock source change", "count", None, 0.0,
         source="current_clocksource at the begin and the end of the measured time",
         why="the kernel gave up on its clock: times before and after are not the same second",
         advice="find out why the kernel gave up on it (`dmesg`)",
     ),
-)
-"""Every gate, in the order in which it is said. Where `why` gives no measurement for a limit, it comes from
-experience with such counters.
+)  # fmt: skip
+"""Every gate, in the order in which it is said: id, label, unit, the limits of a warning and of an invalid trial.
+Where `why` gives no measurement for a limit, it comes from experience with such counters.
 """
 
 GATE_BY_ID: dict[str, Gate] = {gate.id: gate for gate in GATES}

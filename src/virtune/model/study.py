@@ -291,10 +291,8 @@ class Study:
 
     def arm(self, name: str) -> Arm:
         """Return the arm of that name; raises KeyError when there is none."""
-        by_name = {a.name: a for a in self.arms}
-        return by_name[name]
+        return {one.name: one for one in self.arms}[name]
 
     def workload(self, name: str) -> Workload:
         """Return the workload of that name; raises KeyError when there is none."""
-        by_name = {w.name: w for w in self.workloads}
-        return by_name[name]
+        return {one.name: one for one in self.workloads}[name]

@@ -63,6 +63,17 @@ class Replacement:
     stand_in: bool = False
 
 
+def _by(
+    arm: str,
+    what: str,
+    *changes: tuple[str, str | None],
+    load: tuple[tuple[str, float], ...] = (),
+    removes: tuple[Boundary, ...] = (),
+    stand_in: bool = False,
+) -> Replacement:
+    return Replacement(arm=arm, what=what, changes=changes, load=load, removes=removes, stand_in=stand_in)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """How the accusation of one cause is tested: by the first of its replacements that fits.
@@ -77,27 +88,24 @@ class Row:
     by_hand: str
 
 
-_ENGINES = tuple(
-    Replacement(arm=f"aio-{aio}", what=f"the engine aio={aio}", changes=(("disk.aio", aio),))
-    for aio in ("io_uring", "native")
-)
+_ENGINES = tuple(_by(f"aio-{aio}", f"the engine aio={aio}", ("disk.aio", aio)) for aio in ("io_uring", "native"))
 _WITHOUT_WORKERS = tuple(
-    Replacement(arm=f"aio-{aio}", what=f"the engine aio={aio}, which needs no workers", changes=(("disk.aio", aio),))
+    _by(f"aio-{aio}", f"the engine aio={aio}, which needs no workers", ("disk.aio", aio))
     for aio in ("native", "io_uring")
 )
 _IN_IOTHREAD = (
-    Replacement(arm="iothread", what="an IOThread for the disk", changes=(("device.iothread", "iothread0"),)),
-    Replacement(arm="iothread", what="an IOThread for the export", changes=(("export.iothread", "on"),)),
+    _by("iothread", "an IOThread for the disk", ("device.iothread", "iothread0")),
+    _by("iothread", "an IOThread for the export", ("export.iothread", "on")),
 )
-_LIGHT_BACKEND = Replacement(
-    arm="null-co",
-    what="QEMU's null-co with the device's mean latency, which costs the thread no work of an engine",
-    changes=SLOW_NULL_CO,
+_LIGHT_BACKEND = _by(
+    "null-co",
+    "QEMU's null-co with the device's mean latency, which costs the thread no work of an engine",
+    *SLOW_NULL_CO,
 )
 
-_MORE_JOBS = Replacement(
-    arm="more-jobs",
-    what="a load of twice as many jobs with half of the depth each",
+_MORE_JOBS = _by(
+    "more-jobs",
+    "a load of twice as many jobs with half of the depth each",
     load=(("numjobs", 2), ("iodepth", 0.5)),
 )
 """On an export with queues for them all: jobs that share a queue share a thread too."""
@@ -107,18 +115,10 @@ _OWN_LOAD = "the load is a job file, which runs as it is, or its jobs differ, or
 INTERVENTIONS: Mapping[Cause, Row] = {
     Cause.DEVICE: Row(
         replacements=(
-            Replacement(
-                arm="no-delay",
-                what="null-co without its latency",
-                changes=(("disk.null_latency_ns", None),),
-                removes=("device",),
-            ),
-            Replacement(
-                arm="no-device",
-                what="QEMU's null-co, which answers at once, in the place of the device",
-                changes=NULL_CO,
-                removes=("device",),
-                stand_in=True,
+            _by("no-delay", "null-co without its latency", ("disk.null_latency_ns", None), removes=("device",)),
+            _by(
+                "no-device", "QEMU's null-co, which answers at once, in the place of the device", *NULL_CO,
+                removes=("device",), stand_in=True,
             ),
         ),
         without="only QEMU can put null-co in the place of a device, and the device's own time must be known",
@@ -126,11 +126,9 @@ INTERVENTIONS: Mapping[Cause, Row] = {
     ),
     Cause.BACKEND: Row(
         replacements=(
-            Replacement(
-                arm="no-backend",
-                what="QEMU's null-co with the device's mean latency, without file and engine",
-                changes=SLOW_NULL_CO,
-                removes=("backend",),
+            _by(
+                "no-backend", "QEMU's null-co with the device's mean latency, without file and engine",
+                *SLOW_NULL_CO, removes=("backend",),
             ),
             *_ENGINES,
         ),
@@ -139,14 +137,9 @@ INTERVENTIONS: Mapping[Cause, Row] = {
     ),
     Cause.IOTHREAD: Row(
         replacements=(
-            Replacement(
-                arm="two-iothreads",
-                what="two IOThreads that share its virtqueues",
-                changes=(
-                    ("device.iothread", None),
-                    ("device.iothread_vq_mapping", "iothread0+iothread1"),
-                    ("device.num_queues", "{queues}"),
-                ),
+            _by(
+                "two-iothreads", "two IOThreads that share its virtqueues", ("device.iothread", None),
+                ("device.iothread_vq_mapping", "iothread0+iothread1"), ("device.num_queues", "{queues}"),
             ),
             _LIGHT_BACKEND,
             *_ENGINES,
@@ -160,39 +153,27 @@ INTERVENTIONS: Mapping[Cause, Row] = {
         by_hand="`--rig vhost-user` serves an export in an IOThread; in a VM use virtio-blk or virtio-scsi",
     ),
     Cause.VCPU: Row(
-        replacements=(
-            Replacement(arm="more-vcpus", what="twice as many vCPUs", changes=(("machine.vcpus", "{vcpus}"),)),
-        ),
+        replacements=(_by("more-vcpus", "twice as many vCPUs", ("machine.vcpus", "{vcpus}")),),
         without="this guest runs on one vCPU",
         by_hand="give the VM another vCPU, or move other programs of the guest away from it",
     ),
     Cause.WORKERS: Row(
         replacements=(
-            Replacement(
-                arm="more-workers",
-                what="a worker thread for each I/O in flight",
-                changes=(("iothread.thread_pool_max", "{depth}"),),
-            ),
+            _by("more-workers", "a worker thread for each I/O in flight", ("iothread.thread_pool_max", "{depth}")),
             *_WITHOUT_WORKERS,
         ),
         without="the pool cannot be made larger here, and no engine without workers fits the cache mode",
         by_hand="give the disk an IOThread with `thread-pool-max`, or use cache=none and aio=native",
     ),
     Cause.DEPTH: Row(
-        replacements=(
-            Replacement(arm="deeper", what="a load with four times as many I/Os in flight", load=(("iodepth", 4),)),
-        ),
+        replacements=(_by("deeper", "a load with four times as many I/Os in flight", load=(("iodepth", 4),)),),
         without=_OWN_LOAD,
         by_hand="`virtune measure` with two workloads, such as `--workload rw=randread,iodepth=1` and"
         " `--workload rw=randread,iodepth=4`",
     ),
     Cause.RING: Row(
         replacements=(
-            Replacement(
-                arm="polling",
-                what="an IOThread that polls for up to a millisecond",
-                changes=(("iothread.poll_max_ns", "1000000"),),
-            ),
+            _by("polling", "an IOThread that polls for up to a millisecond", ("iothread.poll_max_ns", "1000000")),
             *_IN_IOTHREAD,
         ),
         without="nothing is left that would notice requests sooner",
@@ -200,37 +181,25 @@ INTERVENTIONS: Mapping[Cause, Row] = {
     ),
     Cause.THROTTLE: Row(
         replacements=(
-            Replacement(
-                arm="no-limit",
-                what="the same stack without its limits",
-                changes=tuple((limit.knob, None) for limit in LIMITS),
-            ),
+            _by("no-limit", "the same stack without its limits", *tuple((limit.knob, None) for limit in LIMITS)),
         ),
         without="the limit is not one of QEMU's: a control group holds the CPU back",
         by_hand="raise the group's cpu.max (`systemctl show -p CPUQuotaPerSecUSec UNIT` shows it), and measure again",
     ),
     Cause.HOST_CPU: Row(
         replacements=(
-            Replacement(
-                arm="unpinned",
-                what="threads that may run on every CPU",
-                changes=(("vcpu.pin", None), ("emulator.pin", None), ("iothread.pin", None)),
+            _by(
+                "unpinned", "threads that may run on every CPU", ("vcpu.pin", None), ("emulator.pin", None),
+                ("iothread.pin", None),
             ),
-            Replacement(
-                arm="no-polling",
-                what="an IOThread that leaves its CPU while it waits",
-                changes=(("iothread.poll_max_ns", "0"),),
-            ),
+            _by("no-polling", "an IOThread that leaves its CPU while it waits", ("iothread.poll_max_ns", "0")),
         ),
         without="no thread is pinned and none polls, so there is no CPU that virtune could free",
         by_hand="stop what else runs on this host, or pin it elsewhere, and measure again",
     ),
     Cause.PAGE_CACHE: Row(
         replacements=(
-            Replacement(
-                arm="cache-none", what="cache=none, which passes the host's page cache by",
-                changes=(("disk.cache", "none"),),
-            ),
+            _by("cache-none", "cache=none, which passes the host's page cache by", ("disk.cache", "none")),
         ),
         falls=True,
         without="the disk is opened without the host's page cache already, so the load itself or the guest caches",
@@ -246,17 +215,12 @@ INTERVENTIONS: Mapping[Cause, Row] = {
         by_hand="look at what serves the disk, and measure again when it answers",
     ),
     Cause.FLUSH: Row(
-        replacements=(
-            Replacement(arm="cache-unsafe", what="cache=unsafe, which ignores flushes",
-                        changes=(("disk.cache", "unsafe"),)),
-        ),
+        replacements=(_by("cache-unsafe", "cache=unsafe, which ignores flushes", ("disk.cache", "unsafe")),),
         without="flushes are ignored already, or this rig has no cache mode that ignores them",
         by_hand="the same load without `fsync`, on a disk that nobody needs",
     ),
     Cause.DISCARD: Row(
-        replacements=(
-            Replacement(arm="no-discard", what="discards that end in QEMU", changes=(("disk.discard", "ignore"),)),
-        ),
+        replacements=(_by("no-discard", "discards that end in QEMU", ("disk.discard", "ignore")),),
         without="discards end in QEMU already, or cannot be left out on this rig",
         by_hand="the same load without `trim`",
     ),

@@ -56,12 +56,9 @@ def probe(*, as_json: bool, **words: Any) -> int:
 @click.option("--here", is_flag=True, help="The files' domains run on the host that has them: look at it, too.")
 @click.option("--ignore", metavar="RULE", multiple=True, help="Leave this rule out (R25); repeatable.")
 @click.option(
-    "--fail-on",
-    type=click.Choice([*(one.value for one in Severity), "never"]),
-    default=Severity.WARNING.value,
-    show_default=True,
-    help="Exit 4 on a finding of at least this severity.",
-)
+    "--fail-on", type=click.Choice([*(one.value for one in Severity), "never"]), default=Severity.WARNING.value,
+    show_default=True, help="Exit 4 on a finding of at least this severity.",
+)  # fmt: skip
 @click.option("--html", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="FILE",
               help="Write one HTML file: rules by hosts and VMs, and facts that differ between hosts.")  # fmt: skip
 @access_options
