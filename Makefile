@@ -28,8 +28,8 @@ test-long: ready  ## What is long and rare: kills by the hundred, soaks, large s
 
 check: types contracts style  ## Style, types and import contracts only
 
-together: ready  # eight at a time, since the real ones wait more than they work
-	$(VENV)/pytest -m 'not alone and not long' -n 8 --dist loadgroup --no-loadscope-reorder
+together: ready  # seven at a time, since the real ones wait more than they work
+	$(VENV)/pytest -m 'not alone and not long' -n 7 --dist loadgroup --no-loadscope-reorder
 
 types: ready  # niced, as the next: they take what the tests beside them leave
 	nice -n 10 $(VENV)/mypy

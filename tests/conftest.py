@@ -104,7 +104,7 @@ def fork_server() -> ForkServer:
 
 
 LONG_GROUPS = ("libvirt", "loop devices", "guests", "fleet", "domains", "study", "first", "tune")
-"""The groups that take longest: one for each worker, since the longest at the end would have the CPUs for itself."""
+"""The groups that take longest begin first: one of them at the end would leave the other CPU idle."""
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -116,8 +116,16 @@ def break_it(how: str, place: Path) -> None:
         os.close(descriptor)
 
 
-@pytest.mark.parametrize("rig", ["metal", "storage-daemon"])
-@pytest.mark.parametrize("how", SAID)
+@pytest.mark.parametrize(
+    ("how", "rig"),
+    [
+        *[(how, "metal" if how in ("full", "quota") else "storage-daemon") for how in SAID],
+        *[
+            pytest.param(how, "storage-daemon" if how in ("full", "quota") else "metal", marks=pytest.mark.long)
+            for how in SAID
+        ],
+    ],
+)
 def test_a_disk_that_fails_in_mid_run_costs_no_finished_trial(how: str, rig: str, alone: Alone) -> None:
     scratch = ("--scratch", alone.place / "scratch")
     once = ("--span", "16M", "--attempts", "1", "--rounds", ROUNDS, "--seconds", "0.3", "--ramp", "0s")
