@@ -440,14 +440,7 @@ print(warden.remove(Path(sys.argv[1])))
         place = left_over(tmp_path / f"virtune-run-{instant}")
         (place / "a").mkdir()
         (place / "a" / "b").touch()
-        words = [
-            sys.executable,
-            "-I",
-            "-c",
-            script,
-            str(place),
-            str(instant),
-        ]
+        words = [sys.executable, "-I", "-c", script, str(place), str(instant)]
         ended = subprocess.run(words, check=False, capture_output=True, text=True)
         left = [path for path in tmp_path.iterdir() if path.name != "none"]
         assert (ended.returncode, len(left)) == ((-9, 1) if instant < 5 else (0, 0)), ended.stderr

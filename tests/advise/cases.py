@@ -127,10 +127,7 @@ CASES: dict[str, tuple[Case, Case]] = {
         on(xml("cache='none'", kind="file"), replace(FULL, filesystem="btrfs", copy_on_write=True)),
         on(xml("cache='none'", kind="file"), replace(FULL, filesystem="btrfs", copy_on_write=False)),
     ),
-    "R22": (
-        on(xml(form="qcow2"), QCOW2_BIG),
-        on(xml(form="qcow2"), replace(QCOW2_BIG, size_bytes=256 * 1024**3)),
-    ),
+    "R22": (on(xml(form="qcow2"), QCOW2_BIG), on(xml(form="qcow2"), replace(QCOW2_BIG, size_bytes=256 * 1024**3))),
     "R23": (
         on(xml(inner=CHAIN, form="qcow2")),
         on(xml(inner="<backingStore><backingStore/></backingStore>", form="qcow2")),

@@ -58,11 +58,7 @@ MORE: tuple[tuple[str, Case, Case], ...] = (
     ("R72", other(HVM + XL.format("phy:/dev/vg/a,sda,w")), other(HVM + XL.format("file:/srv/a.iso,sda:cdrom,r"))),
     ("R72", other(HVM + XL.format("/a.img,,hda")), other(HVM + XL.format("/a.iso,,hdc,cdrom"))),
     # libvirt opens what VMs share with cache=none, and a LUN's requests do not pass the page cache
-    (
-        "R18",
-        on(xml()),
-        on(xml(inner="<shareable/>")),
-    ),
+    ("R18", on(xml()), on(xml(inner="<shareable/>"))),
     ("R18", on(xml("cache='writeback'", inner="<shareable/>")), on(lun("scsi"))),
     (
         "R18",

@@ -113,10 +113,7 @@ def test_a_crashed_arm_takes_no_other_with_it() -> None:
     assert [math.isfinite(one.radius) for one in found] == [True, False, True]
 
 
-@given(
-    st.lists(st.lists(st.floats(width=32), min_size=3, max_size=3), max_size=12),
-    st.floats(1e-6, 0.5),
-)
+@given(st.lists(st.lists(st.floats(width=32), min_size=3, max_size=3), max_size=12), st.floats(1e-6, 0.5))
 def test_nothing_that_can_be_measured_breaks_it(rows: list[list[float]], alpha: float) -> None:
     values = np.array(rows, dtype=np.float64).reshape(-1, 3)
     for found in contrasts(values, [(0, 1), (0, 2), (1, 2)], alpha=alpha):

@@ -124,8 +124,7 @@ def test_an_old_number_on_a_new_thread_begins_at_zero() -> None:
     found = use(
         read_counters(
             content(
-                sample(1, **threads(t1=("a", 0, 0, 9 * 10**9, 0))),
-                sample(2, **threads(t1=("b", 0, 0, 10**9, 0))),
+                sample(1, **threads(t1=("a", 0, 0, 9 * 10**9, 0))), sample(2, **threads(t1=("b", 0, 0, 10**9, 0)))
             )
         )
     ).role("daemon")

@@ -174,10 +174,7 @@ LARGE = {
             "     issued rwts: total=1,1,1,1 short=0,0,0,0 dropped=0,0,0,0\n"
         ),
     ),
-    "jobs": (
-        "",
-        "a: (groupid=0, jobs=1): err= 0: pid=1: x\nb: (groupid=1, jobs=1): err= 0: pid=2: x\n",
-    ),
+    "jobs": ("", "a: (groupid=0, jobs=1): err= 0: pid=1: x\nb: (groupid=1, jobs=1): err= 0: pid=2: x\n"),
     "commands": ("", "$ fio --name=a \\\n"),
 }
 """How a large text begins, and what it goes on with."""

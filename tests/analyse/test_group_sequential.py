@@ -18,10 +18,7 @@ FIFTHS = [0.2, 0.4, 0.6, 0.8, 1.0]
     ("spending", "published"),
     [
         # O'Brien-Fleming-like and Pocock-like spending of Lan and DeMets (1983), five equal looks, two-sided 0.05
-        (
-            lambda t: 4 * ndtr(ndtri(0.0125) / math.sqrt(t)),
-            [4.8769, 3.3569, 2.6803, 2.2898, 2.0310],
-        ),
+        (lambda t: 4 * ndtr(ndtri(0.0125) / math.sqrt(t)), [4.8769, 3.3569, 2.6803, 2.2898, 2.0310]),
         (lambda t: 0.05 * math.log1p((math.e - 1) * t), [2.4380, 2.4268, 2.4101, 2.3966, 2.3859]),
     ],
 )

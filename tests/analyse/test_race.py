@@ -137,10 +137,7 @@ def test_who_joins_later_is_raced_like_who_began() -> None:
     assert set(standing_after([*begin, *late], rules, history[:7]).up_next) == {"a", "x", "y"}
 
 
-@given(
-    st.lists(st.fixed_dictionaries({}, optional={arm: st.floats() for arm in "abc"}), max_size=14),
-    st.booleans(),
-)
+@given(st.lists(st.fixed_dictionaries({}, optional={arm: st.floats() for arm in "abc"}), max_size=14), st.booleans())
 def test_nothing_that_can_be_measured_breaks_it(history: list[Block], contenders_first: bool) -> None:
     standing = standing_after(["a", "b", "c"], RaceRules(contenders_first=contenders_first), history)
     assert standing.blocks == len(history)

@@ -12,12 +12,7 @@ from tests.report.records import study
 
 from virtune.analyse.stats.student import fisher
 from virtune.analyse.study.summarise import summarise
-from virtune.analyse.trial.rejection import (
-    pardons,
-    rejected_for,
-    unsettled,
-    why_again,
-)
+from virtune.analyse.trial.rejection import pardons, rejected_for, unsettled, why_again
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
 from virtune.model.remark import Remark, Weight

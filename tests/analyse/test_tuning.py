@@ -251,10 +251,7 @@ class Slow(World):
         )
         assert ran.measurement is not None
         values = (*ran.measurement.values, *((name, value * self.noisy()) for name, value in tails))
-        return replace(
-            ran,
-            measurement=replace(ran.measurement, values=values, histogram=histogram, flushes=flushes),
-        )
+        return replace(ran, measurement=replace(ran.measurement, values=values, histogram=histogram, flushes=flushes))
 
     def noisy(self) -> float:
         return math.exp(self.chance.gauss(0, 0.02))

@@ -60,10 +60,7 @@ def lying(place: Path, *, beside: Sequence[str] = ()) -> Iterator[tuple[Line, Ly
     """A guest whose disk is a vhost-user export of ours; `beside` makes other disks."""
     words = ["-chardev", f"socket,id=disk,path={place}/disk,reconnect=1"]
     words += ["-device", "vhost-user-blk-pci,chardev=disk,num-queues=1,bus=slot0", *beside]
-    with (
-        LyingDisk(place / "disk", sectors=SECTORS) as disk,
-        guest(place, "memory-backend-memfd", words) as (line, _),
-    ):
+    with LyingDisk(place / "disk", sectors=SECTORS) as disk, guest(place, "memory-backend-memfd", words) as (line, _):
         yield line, disk
 
 
@@ -166,10 +163,7 @@ def test_a_disk_that_is_reset_in_mid_run_ends_the_load_and_the_next_one_runs(tmp
     words = ["-blockdev", "null-co,node-name=null,size=4194304,read-zeroes=off"]
     words += ["-device", "virtio-blk-pci,id=disk0,drive=null,bus=slot0"]
     words += ["-qtest", f"unix:{tmp_path}/board,server=on,wait=off", "-qtest-log", "none"]
-    with (
-        guest(tmp_path, "memory-backend-memfd", words) as (line, monitor),
-        socket.socket(socket.AF_UNIX) as board,
-    ):
+    with guest(tmp_path, "memory-backend-memfd", words) as (line, monitor), socket.socket(socket.AF_UNIX) as board:
         board.connect(f"{tmp_path}/board")
         begin(line, b"runtime=9999\ntime_based=1\n", PATIENT)
         shown = monitor.execute("human-monitor-command", {"command-line": "info pci"})

@@ -35,10 +35,7 @@ class Load:
 def moments(begin: float = 0.0, end: float = 0.0, marks: list[str] | None = None) -> Moments:
     said = [] if marks is None else marks
     return Moments(
-        begin_seconds=begin,
-        end_seconds=end,
-        on_begin=lambda: said.append("begin"),
-        on_end=lambda: said.append("end"),
+        begin_seconds=begin, end_seconds=end, on_begin=lambda: said.append("begin"), on_end=lambda: said.append("end")
     )
 
 

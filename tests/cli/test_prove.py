@@ -161,10 +161,7 @@ def test_what_is_to_be_proven_must_be_said(virtune: Called) -> None:
 def test_no_vm_and_no_disk_of_the_users_is_touched() -> None:
     found = Bottleneck(cause=Cause.DEVICE, evidence=("planted",), experiment="look at it")
     accused = Diagnosis(disk="a", workload="w", seconds=1.0, path=DataPath(iops=1.0), found=found, layers=None)
-    for stack in (
-        Stack(rig="libvirt", domain="web1"),
-        Stack(rig="qemu", device=Device(vfio_pci="0000:01:00.0")),
-    ):
+    for stack in (Stack(rig="libvirt", domain="web1"), Stack(rig="qemu", device=Device(vfio_pci="0000:01:00.0"))):
         proof = untested(accused, stack)
         assert proof is not None
         assert (proof.outcome, proof.reason) == (ProofOutcome.UNTESTED, ProofReason.NOT_OURS)

@@ -36,11 +36,7 @@ SCHEMA: list[dict[str, Any]] = [
     {"name": "5", "meta-type": "object", "members": [{"name": "options", "type": "0"}]},
     {"name": "6", "meta-type": "alternate", "members": [{"type": "str"}, {"type": "0"}]},
     {"name": "[1]", "meta-type": "array", "element-type": "1"},
-    {
-        "name": "8",
-        "meta-type": "object",
-        "members": [{"name": "file", "type": "6"}, {"name": "list", "type": "[1]"}],
-    },
+    {"name": "8", "meta-type": "object", "members": [{"name": "file", "type": "6"}, {"name": "list", "type": "[1]"}]},
     {"name": "9", "meta-type": "object", "members": []},
     {"name": "str", "meta-type": "builtin", "json-type": "string"},
     {"name": "bool", "meta-type": "builtin", "json-type": "boolean"},

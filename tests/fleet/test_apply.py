@@ -73,10 +73,7 @@ def test_a_failure_stops_the_rest_and_one_command_puts_all_of_it_back(
 
 def test_what_is_misspelled_is_said_before_any_host_is_asked(fleet: Machines, capfd: Capture) -> None:
     asked = ["fleet", "apply", "--ssh-config", str(fleet.config)]
-    for words, said in (
-        (["z/v", "--template", "flash"], "no host 'z' is chosen"),
-        (["a/v", "--set", "no"], "no"),
-    ):
+    for words, said in ((["z/v", "--template", "flash"], "no host 'z' is chosen"), (["a/v", "--set", "no"], "no")):
         assert run([*asked, *words]) == 2
         assert said in capfd.readouterr().err
     assert run(["fleet", "undo", "nosuch"]) == 2

@@ -208,11 +208,7 @@ def test_any_source_of_ansible_is_read_by_its_own_program(
     ],
 )
 def test_what_is_no_inventory_is_one_sentence(
-    words: list[str],
-    said: str,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    words: list[str], said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name, content in (("binary", b"\xff"), ("hosts", b"a\n"), ("same", b"a\n"), ("broken", b"Nonsense yes\n")):

@@ -13,10 +13,7 @@ SHORT = ("--rounds", "1", "--seconds", "200ms", "--ramp", "0", "-q")
 @pytest.mark.long(always="the guide proves such a throttle in each run (cli/test_guide.py)")
 @pytest.mark.parametrize(
     ("planted", "cause", "arm"),
-    [
-        ("disk.throttle_iops=100", "throttle", "no-limit"),
-        ("disk.null_latency_ns=50000000", "device", "no-delay"),
-    ],
+    [("disk.throttle_iops=100", "throttle", "no-limit"), ("disk.null_latency_ns=50000000", "device", "no-delay")],
 )
 def test_what_is_planted_is_confirmed(user: User, planted: str, cause: str, arm: str) -> None:
     # threads that wait nearly all the time have a CPU when they need one, however busy the host is

@@ -42,10 +42,7 @@ def test_every_output_of_a_simulated_study_says_so(tmp_path: Path, capsys: pytes
     called(capsys, "report", "last", "-o", str(html), *store)
     assert "SIMULATED compare" in html.read_text()
     assert html.read_text().count("SIMULATED: invented figures, no disk was measured") > 1, "every picture says so"
-    documents = [
-        called(capsys, "show", "last", "--json", *store),
-        called(capsys, "list", "--json", *store),
-    ]
+    documents = [called(capsys, "show", "last", "--json", *store), called(capsys, "list", "--json", *store)]
     result, listing = (json.loads(text) for text in documents)
     assert result["study"]["id"].endswith("-sim")
     assert listing["studies"][0]["id"].endswith("-sim")

@@ -126,10 +126,7 @@ def test_rigs_are_varied_like_knobs() -> None:
         (["export.iothread=on"], "QEMU 7.2 aborts when a client of such an export disconnects"),
         (["iothread.poll_max_ns=0"], "poll_max_ns belongs to an IOThread, and the export has none"),
         (["rig=vhost-user", "export.iothread=off", "iothread.poll_max_ns=0"], "poll_max_ns belongs to an IOThread"),
-        (
-            ["rig=metal", "export.iothread=on"],
-            "rig=metal: it belongs to rig=storage-daemon",
-        ),
+        (["rig=metal", "export.iothread=on"], "rig=metal: it belongs to rig=storage-daemon"),
         (["rig=metal", "export.num_queues=2"], "export.num_queues means nothing with rig=metal"),
     ],
 )

@@ -107,9 +107,7 @@ def same_default(knob: Knob, answer: Answer) -> bool:
 
 @pytest.mark.real
 def test_a_comma_in_the_way_to_a_socket_does_no_harm(
-    daemon: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    daemon: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     odd = tmp_path / "a,b=c d"
     odd.mkdir()

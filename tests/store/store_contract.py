@@ -276,11 +276,7 @@ class StoreContract:
 
     def test_damaged_records_and_captures_are_one_sentence(self, store: Store) -> None:
         store.add_trial(STUDY.id, record(1), CAPTURES)
-        self.sql(
-            store,
-            self.NO_STREAMS,
-            "update measurements set measurement = '{\"values\": 3}'",
-        )
+        self.sql(store, self.NO_STREAMS, "update measurements set measurement = '{\"values\": 3}'")
         with pytest.raises(StoreError, match="damaged"):
             store.captures(STUDY.id, 1)
         with pytest.raises(StoreError, match="damaged"):

@@ -13,17 +13,7 @@ from functools import reduce
 from operator import or_
 from pathlib import Path
 from types import FunctionType, GenericAlias, NoneType, UnionType
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    NewType,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-)
+from typing import Annotated, Any, Literal, NewType, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import pytest
 

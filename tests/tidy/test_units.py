@@ -33,11 +33,7 @@ def test_no_room_that_writes_figures_chooses_units_by_itself(room: str) -> None:
 def test_a_unit_behind_braces_is_noticed() -> None:
     assert [
         bool(BY_HAND.search(line)) for line in ('f"{took:.1f} ms"', 'f"{rate} MB/s"', 'f"{format_ns(took)} each"')
-    ] == [
-        True,
-        True,
-        False,
-    ]
+    ] == [True, True, False]
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.id)
