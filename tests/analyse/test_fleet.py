@@ -3,6 +3,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 
@@ -23,11 +24,13 @@ from virtune.analyse.fleet import (
     ranks,
     require_comparable,
     restricted_likelihood,
+    smaller_group,
     traits,
 )
 from virtune.analyse.stats.student import fisher
 from virtune.model.errors import PreconditionError, UsageError
-from virtune.model.fleet import HostEstimate
+from virtune.model.fleet import FleetLevel, HostEstimate
+from virtune.report.pages.fleet import level_lines
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -128,6 +131,23 @@ def test_alike_hosts_are_seldom_called_odd_and_a_slow_one_is_found() -> None:
     assert sum(any(one.odd for one in points) for points in alike) <= 9
     slow = [funnel(planted(chance, hosts=40, tau=0.01, error=0.0125, slow=math.log(0.9))) for _ in range(40)]
     assert sum(points[3].odd for points in slow) >= 36
+
+
+def test_two_generations_of_hosts_are_two_groups_and_alike_hosts_are_one() -> None:
+    chance = Random(13)
+    alike = [smaller_group(planted(chance, hosts=20, tau=0.02, error=0.01)) for _ in range(200)]
+    assert sum(map(bool, alike)) <= 9  # 1 to 2 % of them, in benchmarks/fleet.md
+    alone = [planted(chance, hosts=20, tau=0.01, error=0.01, slow=-0.2) for _ in range(20)]
+    assert not any("h3" in smaller_group(one) for one in alone), "one host is no group, but odd"
+    older = {f"h{number}" for number in range(4)}
+    mixed = [planted(chance, hosts=20, tau=0.01, error=0.01) for _ in range(20)]
+    mixed = [[replace(one, value=one.value - 0.2 * (one.host in older)) for one in found] for found in mixed]
+    assert all(set(smaller_group(found)) == older for found in mixed)
+    assert smaller_group(mixed[0][:4]) == smaller_group([host(f"h{n}", 9.0, 0.1) for n in range(8)]) == ()
+    level = FleetLevel(workload="w", arm="a", estimates=tuple(mixed[0]), left_out=(), group=("h0", "h1"))
+    _, said, *more = level_lines(level)
+    assert said.startswith("two groups of hosts: h0, h1 are -1")
+    assert not more
 
 
 def test_a_noisy_host_is_not_odd_for_its_noise_and_the_order_given_is_kept() -> None:

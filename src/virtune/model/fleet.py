@@ -195,7 +195,8 @@ class FleetEffect:
     apart.
 
     `ratios` are the intervals of those verdicts that have one. `left_out` are the hosts whose study gives no standard
-    error. `pooled` is None for fewer than two hosts, `points` empty for too few.
+    error. `pooled` is None for fewer than two hosts, `points` empty for too few. `group` is the smaller of two groups
+    of hosts that stand at two levels, of whom none is odd; empty where they stand at one.
     """
 
     workload: str
@@ -206,11 +207,13 @@ class FleetEffect:
     left_out: tuple[str, ...]
     pooled: Pooled | None
     points: tuple[FunnelPoint, ...]
+    group: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetLevel:
-    """The level of the baseline on many hosts: which are odd, what these have, and the ranks.
+    """The level of the baseline on many hosts: which are odd, or the smaller of two groups (as of an effect), what
+    these have, and the ranks.
 
     `refused` is why hosts were not compared; None where they were.
     """
@@ -220,6 +223,7 @@ class FleetLevel:
     estimates: tuple[HostEstimate, ...]
     left_out: tuple[str, ...]
     points: tuple[FunnelPoint, ...] = ()
+    group: tuple[str, ...] = ()
     ranks: tuple[HostRank, ...] = ()
     traits: tuple[Trait, ...] = ()
     refused: str | None = None

@@ -303,7 +303,7 @@ def _level_line(level: FleetLevel, metric: str) -> VerdictLine:
     """Which hosts are odd and what they have; marked as worse where one of them is, and not where it is ahead."""
     ahead = 1 if BY_ID[metric].better == "higher" else -1
     odd = [one.distance * ahead for one in level.points if one.odd]
-    word = ("worse" if min(odd) < 0 else "better") if odd else "undecided" if level.refused else "same"
+    word = ("worse" if min(odd) < 0 else "better") if odd else "undecided" if level.refused or level.group else "same"
     first, *more = fleet.level_lines(level)
     has = list(fleet.trait_lines(level))[:_TRAITS_FIRST]
     return VerdictLine(f"{first}: {'; '.join([*more, *has])}", word)

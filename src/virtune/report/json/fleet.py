@@ -313,6 +313,10 @@ class _Effect(TypedDict):
     left_out: Annotated[list[Name], "Hosts without a usable standard error."]
     pooled: Annotated[_Pooled | None, "The mean over hosts; null for fewer than two."]
     hosts: Annotated[list[_Point], "Each host against the others; empty for too few hosts.", At("points")]
+    group: Annotated[
+        list[Name],
+        "The smaller of two groups of hosts that stand at two levels, none of them odd; empty for one level.",
+    ]
 
 
 class _Rank(TypedDict):
@@ -346,8 +350,12 @@ class _Level(TypedDict):
     refused: Annotated[str | None, "Why hosts are not compared; null where they are."]
     left_out: Annotated[list[Name], "Hosts with too few rounds."]
     hosts: Annotated[list[_Point], "Each host against the others.", At("points")]
+    group: Annotated[
+        list[Name],
+        "The smaller of two groups of hosts that stand at two levels, none of them odd; empty for one level.",
+    ]
     ranks: Annotated[list[_Rank], "The hosts by their ranks."]
-    traits: Annotated[list[_Trait], "What the odd hosts have, the most telling first."]
+    traits: Annotated[list[_Trait], "What odd hosts, or those of the group, have, the most telling first."]
 
 
 class FleetReportDocument(TypedDict):

@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from rich.console import RenderableType
 
@@ -21,6 +22,7 @@ from virtune.model.fleet import (
     FunnelPoint,
     HostAudit,
     HostDrift,
+    HostEstimate,
     Pooled,
     TaskProgress,
     TaskState,
@@ -219,6 +221,7 @@ def effect_lines(effect: FleetEffect, baseline: str) -> Iterator[str]:
         if (ratio := next_ratio(pooled)) is not None:
             ends = (end_words(end, ratio.estimate) for end in (ratio.low, ratio.high))
             yield f"the next host: {' to '.join(ends)} ({format_share(pooled.confidence)})"
+    yield from _group_lines(effect.group, effect.estimates)
     for one in (one for one in effect.points if one.odd):
         yield f"on {one.host} it is another: {_change(one.distance)} against the other hosts"
     if effect.left_out:
@@ -233,21 +236,36 @@ def level_lines(level: FleetLevel) -> Iterator[str]:
     if level.refused is not None:
         yield f"hosts are not compared: {level.refused}"
         return
+    yield from _group_lines(level.group, level.estimates)
     odd = [one for one in level.points if one.odd]
+    inner = max((one for one in level.points if not one.odd), key=lambda one: abs(one.distance), default=None)
+    beside = "" if inner is None else f"; of the hosts that are not odd the furthest is {_change(inner.distance)}"
     for one in odd:
-        yield f"odd: {one.host} is {_change(one.distance)} against the others (adjusted p {one.adjusted:.2g})"
-    if not odd:
+        yield f"odd: {one.host} is {_change(one.distance)} against the others (adjusted p {one.adjusted:.2g}{beside})"
+    if not odd and not level.group:
         yield "no host is further from the others than noise and their own variation explain"
+
+
+def _group_lines(group: Sequence[str], estimates: Sequence[HostEstimate]) -> Iterator[str]:
+    """Yield that hosts stand at two levels, and how far apart these are."""
+    if group:
+        apart = fmean(one.value for one in estimates if one.host in group)
+        apart -= fmean(one.value for one in estimates if one.host not in group)
+        yield (
+            f"two groups of hosts: {names(group)} are {_change(apart)} against the other"
+            f" {len(estimates) - len(group)}, as two generations of hardware would be; a mean over both is neither's"
+        )
 
 
 def trait_lines(level: FleetLevel) -> Iterator[str]:
     """Yield what the odd hosts have and the others seldom have, the most telling first."""
+    such = "of them" if level.group else "odd"
     for trait in level.traits[:TRAITS_SHOWN]:
         yield (
-            f"{trait.key} = {trait.value} on {trait.odd_with} of {trait.odd} odd and {trait.others_with} of"
+            f"{trait.key} = {trait.value} on {trait.odd_with} of {trait.odd} {such} and {trait.others_with} of"
             f" {count_text(trait.others, 'other')}; usual: {trait.usual}"
         )
-    if any(one.odd for one in level.points) and not level.traits:
+    if (level.group or any(one.odd for one in level.points)) and not level.traits:
         yield "no recorded fact sets it apart"
 
 
