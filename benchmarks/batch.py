@@ -28,6 +28,7 @@ from virtune.analyse.stats.planned import (
     plain_means,
 )
 from virtune.model.metric import BY_ID
+from virtune.model.reason import Reason
 from virtune.model.verdict import Verdict, fewest_planned
 
 Rounds = NDArray[np.float64]
@@ -41,13 +42,15 @@ _WORDS = {Verdict.BETTER: BETTER, Verdict.WORSE: WORSE, Verdict.SAME: SAME, Verd
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """A look at many runs: verdict, mean and radius (ln) of the interval that is shown, runs x pairs; and whether the
-    result says of an arm that its level lasts or that rounds are far from it. `rounds` is the round of the look.
+    result says of an arm that its level lasts or that rounds are far from it (`said`), or of a difference that levels
+    that last would undo it (`unless`). `rounds` is the round of the look.
     """
 
     verdict: NDArray[np.int64]
     mean: NDArray[np.float64]
     radius: NDArray[np.float64]
     said: NDArray[np.bool_]
+    unless: NDArray[np.bool_]
     rounds: NDArray[np.int64]
 
 
@@ -75,19 +78,20 @@ def judge_all(values: Rounds, *, every: bool = False) -> Ended:
     pairs, alpha = pairs_of(arms, every=every), alpha_of(arms, every=every)
     shape = runs, len(pairs)
     first, verdict = np.zeros(shape, np.int64), np.full(shape, UNDECIDED)
-    mean, radius, said = np.zeros(shape), np.full(shape, math.inf), np.zeros(runs, bool)
+    mean, radius, said, unless = np.zeros(shape), np.full(shape, math.inf), np.zeros(runs, bool), np.zeros(runs, bool)
     open_, stopped = np.arange(runs), np.zeros(runs, np.int64)
     for count in range(fewest_planned(arms), planned + 1):
         level = level_at(count, planned, alpha, fewest=fewest_planned(arms))
         seen = judge(values[open_, :count], pairs, alpha=alpha, level=level)
         verdict[open_], mean[open_], radius[open_], said[open_] = seen.verdict, seen.mean, seen.radius, seen.said
-        stopped[open_] = count
+        stopped[open_], unless[open_] = count, seen.unless
         different = np.isin(seen.verdict, (BETTER, WORSE))
         first[open_] = np.where((first[open_] == 0) & different, count, first[open_])
         open_ = open_[(seen.verdict == UNDECIDED).any(axis=1)]
         if not len(open_):
             break
-    return Ended(last=Judged(verdict=verdict, mean=mean, radius=radius, said=said, rounds=stopped), first=first)
+    last = Judged(verdict=verdict, mean=mean, radius=radius, said=said, unless=unless, rounds=stopped)
+    return Ended(last=last, first=first)
 
 
 @cache
@@ -120,29 +124,39 @@ def judge(values: Rounds, pairs: Sequence[tuple[int, int]], *, alpha: float, lev
     far = far_rounds(values)
     odd = np.any(lonely(far, 1) | lonely(far, -1), axis=1)
     said: NDArray[np.bool_] = odd | np.any(seen.far[:, turned] | (seen.lasts[:, turned] > 0), axis=1)
-    return Judged(verdict=verdict, mean=mean, radius=radius, said=said, rounds=np.full(len(values), values.shape[1]))
+    unless = np.zeros(len(values), bool)
+    if told.any():
+        sds = _quantiles(alpha, seen.df, seen.lag1[:, None], values.shape[1], arms, lasting=True)
+        if_lasting = (sds * np.sqrt(seen.variance / values.shape[1]))[:, turned]
+        unless = np.any(told & (np.abs(mean) <= if_lasting), axis=1)
+    rounds = np.full(len(values), values.shape[1])
+    return Judged(verdict=verdict, mean=mean, radius=radius, said=said, unless=unless, rounds=rounds)
 
 
 def _planned(values: Rounds, pairs: list[tuple[int, int]], level: float) -> tuple[Rounds, Rounds, Estimates]:
     _, count, arms = values.shape
     seen = estimates(values, pairs, level=level)
     sds = _quantiles(level, seen.df, seen.lag1[:, None], count, arms)
-    return seen.mean, np.maximum(sds * np.sqrt(seen.variance / count), seen.lasts), seen
+    return seen.mean, np.maximum(sds * np.sqrt(seen.variance / count), np.maximum(seen.lasts, seen.rare)), seen
 
 
-def _quantiles(level: float, df: Rounds, lag1: Rounds, rounds: int, arms: int) -> Rounds:
+def _quantiles(level: float, df: Rounds, lag1: Rounds, rounds: int, arms: int, *, lasting: bool = False) -> Rounds:
     """`mixed_quantile` between the points of a grid, whose log is nearly linear in 1 / df."""
     if level / 2 <= 0:
         return np.full_like(df, math.inf)
-    sds: Rounds = np.exp(_grid(level, rounds, arms).ev(1 / df, np.broadcast_to(np.clip(lag1, -1, 1), df.shape)))
+    grid = _grid(level, rounds, arms, lasting=lasting)
+    sds: Rounds = np.exp(grid.ev(1 / df, np.broadcast_to(np.clip(lag1, -1, 1), df.shape)))
     return sds
 
 
 @cache
-def _grid(level: float, rounds: int, arms: int) -> interpolate.RectBivariateSpline:
+def _grid(level: float, rounds: int, arms: int, *, lasting: bool) -> interpolate.RectBivariateSpline:
     most = (arms - 1) * (rounds - 1.0)
     turned, steps = np.linspace(1 / most, 2 / (rounds - 1.0), 9), np.linspace(-1, 1, 61)
-    table = [[mixed_quantile(level, 1 / one, float(step), rounds, arms) for step in steps] for one in turned]
+    table = [
+        [mixed_quantile(level, 1 / one, float(step), rounds, arms, lasting=lasting) for step in steps]
+        for one in turned
+    ]
     return interpolate.RectBivariateSpline(turned, steps, np.log(table))
 
 
@@ -190,4 +204,5 @@ def disagreements(values: Rounds, *, planned: int) -> int:
             most = 1e-3 * max(1.0, mine.radius[run, index])
             near = theirs.ratio is None or abs(math.log(theirs.ratio.high) - high) < most
             differ += _WORDS[theirs.verdict] != mine.verdict[run, index] or not near
+        differ += any(one.reason is Reason.UNLESS_LASTING for one in found) != mine.unless[run]
     return differ

@@ -442,8 +442,9 @@ def odd_rounds(runs: int, arms: tuple[int, ...]) -> None:
             last = judge_all(values).last
             told = np.isin(last.verdict, (BETTER, WORSE)).any(axis=1)
             print(
-                f"{count} arms, {kind} {size:.2g}: called different {told.mean():.3f}, of these not said"
-                f" {(told & ~last.said).mean():.3f}; said {last.said.mean():.3f}, same"
+                f"{count} arms, {kind} {size:.2g}: called different {told.mean():.3f}, of these no word on rounds"
+                f" {(told & ~last.said).mean():.3f}, nor that levels may last"
+                f" {(told & ~last.said & ~last.unless).mean():.3f}; said {last.said.mean():.3f}, same"
                 f" {(last.verdict == SAME).mean():.2f}, all intervals hold the truth"
                 f" {_holds(last, np.zeros(count - 1)).mean():.3f}; Dunnett once at the end"
                 f" {fixed_dunnett(values).any(axis=1).mean():.3f}",

@@ -9,6 +9,7 @@ from tests.report.records import record, study
 from virtune.analyse.study.summarise import summarise
 from virtune.model.durability import Promise
 from virtune.model.evidence import Changeover, InForce
+from virtune.model.reason import Reason
 from virtune.model.result import Basis, Stopped
 from virtune.model.rig import Rig
 from virtune.model.search import Goal, Search
@@ -54,6 +55,9 @@ def test_it_is_said_which_arms_shared_a_start_and_which_rounds_count() -> None:
     least = min(one.rounds for one in found.verdicts if one.verdict is not Verdict.UNDECIDED)
     assert f"no interval shows what an arm does more rarely than once in {least} rounds, or a level" in said
     assert "8 rounds, in each of which every arm ran" in said
+    why = replace(found.verdicts[0], reason=Reason.UNLESS_LASTING, why="unless levels last")
+    said = " ".join(resting_on(replace(found, verdicts=(why, *found.verdicts[1:])), found.study.compared[0]))
+    assert f"{why.candidate} against {why.baseline}, {why.measured.label}: unless levels last" in said
 
 
 def test_a_study_that_waited_for_its_conditions_says_so_and_asks_for_them_again() -> None:

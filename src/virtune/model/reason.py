@@ -13,9 +13,11 @@ class Reason(StrEnum):
 
     BETTER_SIDE = "better-side"
     WORSE_SIDE = "worse-side"
+    UNLESS_LASTING = "unless-lasting"
     WITHIN_MARGIN = "within-margin"
     NOT_SETTLED = "not-settled"
     FAR_ROUNDS = "far-rounds"
+    RARE_ROUNDS = "rare-rounds"
     PLAIN_MEAN = "plain-mean"
     LASTING_LEVELS = "lasting-levels"
     SIGN_TEST = "sign-test"
@@ -72,9 +74,13 @@ class Reason(StrEnum):
 WORDS: Mapping[Reason, str] = {
     Reason.BETTER_SIDE: "the whole interval is on the better side",
     Reason.WORSE_SIDE: "the whole interval is on the worse side",
+    Reason.UNLESS_LASTING: "the whole interval is on the {side} side, unless arms keep a level for some rounds: with"
+    " as much of that as {rounds} rounds leave open, the change is {lasting}",
     Reason.WITHIN_MARGIN: "any difference is smaller than {margin}",
     Reason.NOT_SETTLED: "the interval includes 0 and reaches beyond the {margin} margin",
     Reason.FAR_ROUNDS: "the mean differs by less than {margin}, but an arm alone is far off in some of its rounds",
+    Reason.RARE_ROUNDS: "an arm alone is far off in so few of its rounds that how often it is, and its mean, are"
+    " uncertain",
     Reason.PLAIN_MEAN: "{how} only with extreme rounds counting less: the plain means differ by {plain}",
     Reason.LASTING_LEVELS: "an arm changes its level for many rounds at a time, and the interval that this allows"
     " includes 0 and reaches beyond the {margin} margin",

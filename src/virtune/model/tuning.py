@@ -28,7 +28,9 @@ class Contrast:
     by the other pairs, and larger where neighbouring blocks are correlated (`lag1`, 0 to 0.9, is that
     autocorrelation). `df` are the degrees of freedom behind `sd`. `plain` is ln of the ratio of the arms' arithmetic
     means with the half-width of its own t interval, None where that was not asked for. `far`: one of the arms is far
-    from its level in rounds of its own. `lasts`: one changes between levels that last, for which `radius` allows.
+    from its level in rounds of its own; `rare`: in so few that `radius` is what more of them would make of the mean.
+    `lasts`: one changes between levels that last, for which `radius` allows. `if_lasting` is the half-width where
+    levels last as far as these rounds leave that open, None where that was not asked for.
     """
 
     blocks: int
@@ -40,7 +42,9 @@ class Contrast:
     why: Why | None = None
     plain: tuple[float, float] | None = None
     far: bool = False
+    rare: bool = False
     lasts: bool = False
+    if_lasting: float | None = None
 
     @property
     def low(self) -> float:

@@ -191,9 +191,11 @@ LASTING = 0.07
 _HALVES = (1, 2, 4, 8, 16)
 """Slow changes are looked for in this many of the slowest cosines over the rounds, of half a wave and more."""
 
-_LEVELS = 0.5, 2.0
-"""The interval of a mean reaches half the distance of the levels at least, or one of them would be outside of it, and
-twice that at most."""
+_LEVELS = 1.0, 2.0
+"""The interval of a mean reaches as far as the levels are apart at least, and twice that at most."""
+
+RARE = 0.05
+"""How sure it is that an arm's rare rounds are no more frequent than the widened interval allows."""
 
 _LEAST_LEVEL = 1e-12
 """Below it that bound is the lesser one."""
@@ -249,6 +251,27 @@ def lonely(far: NDArray[np.int64], side: int) -> NDArray[np.bool_]:
     mine = (far == side).sum(axis=-2)
     found: NDArray[np.bool_] = (mine > 0) & (mine == mine.sum(axis=-1, keepdims=True))
     return found
+
+
+def rare_rounds(values: Values) -> tuple[Values, Values]:
+    """Return for each arm by how much its mean may be lower, and higher, than its rounds have it, because rounds far
+    off that it has alone, or clearly more often, may be more frequent than so few rounds show; 0 for none.
+
+    By the upper limit of their share (Clopper, Pearson, Biometrika 26, 1934) and how far off they are on average.
+    """
+    # scipy takes longer to load than reading a thousand trials: imported only for comparisons
+    from scipy.special import betaincinv
+
+    far, here = far_rounds(values), ~np.isnan(values)
+    clearly, rounds, answer = alone(far, here), np.maximum(here.sum(axis=-2), 1), []
+    for side in (-1, 1):
+        hit = far == side
+        count = hit.sum(axis=-2)
+        depth = np.where(hit, np.abs(from_levels(values)), 0.0).sum(axis=-2) / np.maximum(count, 1)
+        most = betaincinv(count + 1.0, np.maximum(rounds - count, 1), 1 - RARE)
+        mine = (count > 0) & (clearly | lonely(far, side))
+        answer.append(np.where(mine, depth * (most - count / rounds), 0.0))
+    return answer[0], answer[1]
 
 
 def lasting(values: Values) -> NDArray[np.int64]:

@@ -147,7 +147,9 @@ def compare_planned(
     ]
     planned = [
         replace(one, plain=both)
-        for one, both in zip(planned_contrasts(values, wanted, level=levels.level), plain, strict=True)
+        for one, both in zip(
+            planned_contrasts(values, wanted, level=levels.level, alpha=levels.alpha), plain, strict=True
+        )
     ]
     whenever = contrasts(values, wanted, alpha=levels.alpha)
     rules = _Rules(margin=margin, confidence=1 - levels.alpha, arms=len(arms), fewest=fewest, planned=True)
@@ -214,7 +216,8 @@ def _compared(
             sign_level=_SIGN_LEVEL_PLANNED if rules.planned else _SIGN_LEVEL,
             found=found,
         )
-    told_by_rounds = why.reason in (Reason.FAR_ROUNDS, Reason.PLAIN_MEAN)  # more rounds need not change that
+    # more rounds need not change that
+    told_by_rounds = why.reason in (Reason.FAR_ROUNDS, Reason.RARE_ROUNDS, Reason.PLAIN_MEAN)
     return Comparison(
         workload=workload,
         metric=metric.id,
@@ -333,15 +336,20 @@ def _judge(
     if ratio.within(margin):
         return Verdict.SAME, because(Reason.WITHIN_MARGIN, margin=said)
     if ratio.low <= 1.0 <= ratio.high:
-        lasts = found is not None and found.lasts
-        return Verdict.UNDECIDED, because(Reason.LASTING_LEVELS if lasts else Reason.NOT_SETTLED, margin=said)
+        lasts, rare = found is not None and found.lasts, found is not None and found.rare
+        so = Reason.LASTING_LEVELS if lasts else Reason.RARE_ROUNDS if rare else Reason.NOT_SETTLED
+        return Verdict.UNDECIDED, because(so, margin=said)
     if sign_test(pairs) > sign_level:
         return Verdict.UNDECIDED, because(Reason.SIGN_TEST)
     if plain is not None and (plain.estimate > 1.0) != (ratio.low > 1.0):
         return Verdict.UNDECIDED, because(Reason.PLAIN_MEAN, how="different", plain=_words(plain))
-    if (ratio.low > 1.0) == (metric.better == "higher"):
-        return Verdict.BETTER, because(Reason.BETTER_SIDE)
-    return Verdict.WORSE, because(Reason.WORSE_SIDE)
+    better = (ratio.low > 1.0) == (metric.better == "higher")
+    verdict, why = (Verdict.BETTER, Reason.BETTER_SIDE) if better else (Verdict.WORSE, Reason.WORSE_SIDE)
+    if found is not None and found.if_lasting is not None and abs(found.mean) <= found.if_lasting:
+        lasting = _interval(found.mean, found.if_lasting, ratio.confidence)
+        told = "unbounded" if lasting is None else _words(lasting)
+        return verdict, because(Reason.UNLESS_LASTING, side=verdict, rounds=len(pairs), lasting=told)
+    return verdict, because(why)
 
 
 REPEATS_MIN = 4

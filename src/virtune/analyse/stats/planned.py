@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from virtune.analyse.stats.anytime import EQUAL_BLOCKS, FORESEEN, LN_MAX, no_interval, too_few
 from virtune.analyse.stats.anytime import quantile as anytime_quantile
-from virtune.analyse.stats.arms import alone, between_levels, far_rounds, lasting, pair_noise
+from virtune.analyse.stats.arms import alone, between_levels, far_rounds, lasting, pair_noise, rare_rounds
 from virtune.analyse.stats.noise import EQUAL, Values, clipped, lag1_of
 from virtune.model.tuning import Contrast
 
@@ -199,12 +199,19 @@ LAG1_RANGE = -0.3, 0.7
 _LAG1_STEPS = 41
 """The number of grid points in between; twice as many change no quantile by 0.1 %."""
 
+LASTS, _SHARES = 0.9, np.linspace(0, 0.7, 8)
+"""Levels that last, for the interval that allows for them: their correlation from round to round (they last about ten
+rounds), and which share of the variance of rounds they may have, equally probable before anything is measured."""
+
 _ROUNDS_FAR = 10**6
 """The longest forecast in rounds: two months at six seconds a round."""
 
 
-def planned_contrasts(values: Values, pairs: Sequence[tuple[int, int]], *, level: float) -> list[Contrast]:
-    """Compare pairs of arms (columns of `values`), each with an interval of this two-sided level.
+def planned_contrasts(
+    values: Values, pairs: Sequence[tuple[int, int]], *, level: float, alpha: float = 0.05
+) -> list[Contrast]:
+    """Compare pairs of arms (columns of `values`), each with an interval of this two-sided level, and one of level
+    `alpha` where levels last as far as these rounds leave that open.
 
     The noise of all arms counts (`arm_noise`), also that of arms in none of the pairs. No values raise an error: a
     pair without an interval has an infinite radius and the reason.
@@ -217,7 +224,7 @@ def planned_contrasts(values: Values, pairs: Sequence[tuple[int, int]], *, level
     if kept:
         arms, seen = len({arm for pair in kept for arm in pair}), estimates(usable, kept, level=level)
         for place, pair in enumerate(kept):
-            answers[pair] = _contrast(seen, place, level, arms)
+            answers[pair] = _contrast(seen, place, level, alpha, arms)
     return [answers[pair] if pair in answers else answers[pair[::-1]].turned for pair in pairs]
 
 
@@ -231,7 +238,8 @@ def differences(values: Values, pairs: Sequence[tuple[int, int]]) -> Values:
 class Estimates:
     """Of each pair (the last axis): its rounds; the mean of its differences; their variance with its degrees of
     freedom; whether one of its arms is far from its level in rounds of its own (`far`); and the least half-width that
-    an arm's changes between levels that last allow (0: there are none). `lag1` is one figure for all pairs together.
+    an arm's changes between levels that last allow (0: there are none), or rounds far off that would undo the
+    difference were they more frequent (`rare`). `lag1` is one figure for all pairs together.
     """
 
     rounds: NDArray[np.int64]
@@ -241,6 +249,7 @@ class Estimates:
     own: Values
     far: NDArray[np.bool_]
     lasts: Values
+    rare: Values
     lag1: Values
 
 
@@ -274,8 +283,18 @@ def estimates(values: Values, pairs: Sequence[tuple[int, int]], *, level: float)
         own=own,
         far=far,
         lasts=between_levels(found, slowest, level=level),
+        rare=_undone(mean, values, pairs),
         lag1=lag1,
     )
+
+
+def _undone(mean: Values, values: Values, pairs: Sequence[tuple[int, int]]) -> Values:
+    """Return how far rare rounds of single arms may bring each pair's mean difference towards 0."""
+    lower, higher = rare_rounds(values)
+    first, second = [a for a, _ in pairs], [b for _, b in pairs]
+    down = np.maximum(lower[..., first], higher[..., second])
+    up = np.maximum(higher[..., first], lower[..., second])
+    return np.where(mean > 0, down, up)
 
 
 def far_alone(values: Values, pairs: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
@@ -304,12 +323,14 @@ def plain_means(values: Values, pairs: Sequence[tuple[int, int]], *, alpha: floa
     return np.log(means[0]) - np.log(means[1]), np.where(rounds > 1, sds * error, np.inf)
 
 
-def _contrast(seen: Estimates, place: int, level: float, arms: int) -> Contrast:
+def _contrast(seen: Estimates, place: int, level: float, alpha: float, arms: int) -> Contrast:
     n, middle, lag1 = int(seen.rounds[place]), float(seen.mean[place]), float(seen.lag1)
     if seen.own[place] < EQUAL**2:
         return Contrast(blocks=n, mean=middle, why=EQUAL_BLOCKS)
     sd, df = math.sqrt(float(seen.variance[place])), float(seen.df[place])
-    radius = max(mixed_quantile(level, df, lag1, n, arms) * sd / math.sqrt(n), float(seen.lasts[place]))
+    lasts, rare = float(seen.lasts[place]), float(seen.rare[place])
+    radius = max(mixed_quantile(level, df, lag1, n, arms) * sd / math.sqrt(n), lasts, rare)
+    if_lasting = mixed_quantile(alpha, df, lag1, n, arms, lasting=True) * sd / math.sqrt(n)
     why = None if math.isfinite(radius) else no_interval(n, "rounds")
     likely = min(max(lag1, 0.0), LAG1_RANGE[1])
     worth = math.sqrt((1 + likely) / (1 - likely))
@@ -322,7 +343,9 @@ def _contrast(seen: Estimates, place: int, level: float, arms: int) -> Contrast:
         lag1=likely,
         why=why,
         far=bool(seen.far[place]),
-        lasts=bool(seen.lasts[place] > 0),
+        lasts=lasts > 0,
+        rare=rare >= radius,
+        if_lasting=max(radius, if_lasting),
     )
 
 
@@ -339,18 +362,19 @@ _LEAST_LEVEL = 1e-200
 
 
 @lru_cache(maxsize=8192)
-def mixed_quantile(level: float, df: float, lag1: float, rounds: int, arms: int) -> float:
+def mixed_quantile(level: float, df: float, lag1: float, rounds: int, arms: int, *, lasting: bool = False) -> float:
     """Return the two-sided quantile at `level`, in standard errors of independent rounds.
 
     `lag1` is the autocorrelation measured over `rounds` rounds of `arms` arms. For each possible autocorrelation r,
     the true standard error is larger and the measured variance too small by known factors; r is weighted by the
-    likelihood of the measured value. Infinite for a level below 1e-200, where scipy's quantile overflows.
+    likelihood of the measured value. `lasting`: the same for each share of the variance that levels may have which
+    last about ten rounds. Infinite for a level below 1e-200, where scipy's quantile overflows.
     """
     if level < _LEAST_LEVEL or rounds < 3:
         return math.inf
     from scipy.special import stdtr, stdtrit
 
-    worth, expected, error = _possible(rounds, arms)
+    worth, expected, error = _possible(rounds, arms, lasting=lasting)
     weight = np.exp(-(((lag1 - expected) / error) ** 2) / 2) / error + 1e-300
     weight /= weight.sum()
     widths = np.sqrt(worth * (rounds - 1) / (rounds - worth))
@@ -363,7 +387,7 @@ def mixed_quantile(level: float, df: float, lag1: float, rounds: int, arms: int)
 
 
 @lru_cache(maxsize=1024)
-def _possible(rounds: int, arms: int) -> tuple[Values, Values, Values]:
+def _possible(rounds: int, arms: int, *, lasting: bool) -> tuple[Values, Values, Values]:
     """Return for each possible autocorrelation r the factor on the variance of a mean, the expected measured value,
     and that value's standard deviation.
 
@@ -371,12 +395,16 @@ def _possible(rounds: int, arms: int) -> tuple[Values, Values, Values]:
     series lacks, and squares about the mean add up to n - L. The lag-1 products about the mean follow in the same
     way; their ratio is what many arms show on average, and a single pair shows r - (1 + 4 r) / n (Kendall,
     Biometrika 41, 1954), to both of which `lag1_of` adds 1 / n. Of independent pairs of n rounds the variance of what
-    is measured is (n - 2)^2 / (n^2 (n - 1)) (Dufour, Roy, Biometrika 72, 1985), times 1 - r^2 (Bartlett 1946).
+    is measured is (n - 2)^2 / (n^2 (n - 1)) (Dufour, Roy, Biometrika 72, 1985), times 1 - r^2 (Bartlett 1946). Where
+    levels last they have that with r = LASTS, by a share of the variance, and the rest is independent.
     """
-    n, r = float(rounds), np.linspace(*LAG1_RANGE, _LAG1_STEPS)
+    n = float(rounds)
+    r, share = (np.array([LASTS]), _SHARES) if lasting else (np.linspace(*LAG1_RANGE, _LAG1_STEPS), np.ones(1))
     past = r**rounds
     worth = (1 + r) / (1 - r) - 2 * r * (1 - past) / (n * (1 - r) ** 2)
     products = (n - 1) * (r + worth / n) - 2 * worth + 2 * (1 - past) / (n * (1 - r))
+    products = share * products - (1 - share) * (1 - 1 / n)
+    worth, r = 1 - share + share * worth, share * r
     many = products / (n - worth) + 1 / n
     expected = many - (many - r * (1 - 4 / n)) / (arms - 1)
     error = (n - 2) / n * np.sqrt((1 - r**2) / ((n - 1) * (arms - 1)))

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from virtune.model.durability import durability_of
 from virtune.model.metric import BY_ID
+from virtune.model.reason import Reason
 from virtune.model.remark import GATE_BY_ID, Weight, label_of
 from virtune.model.result import ArmRemark, ArmSummary, Basis, Drift, Result, Stopped
 from virtune.model.study import Study
@@ -86,6 +87,8 @@ def resting_on(result: Result, workload: Workload) -> Iterator[str]:
                 f"no interval shows what an arm does more rarely than once in {min(decided)} rounds, or a level that"
                 " it keeps for longer than these"
             )
+            for one in (one for one in found if one.reason is Reason.UNLESS_LASTING):
+                yield f"{one.candidate} against {one.baseline}, {one.measured.label}: {one.why}"
     for basis in (one for one in result.basis if one.workload == workload.name):
         yield _noise(basis, result.study, [one.rounds for one in found])
         yield from steadiness(basis, result.study, drift=not _drifts(result, basis))
