@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Diagnose stored trials: what limited each arm under each workload, from the captures of its rounds."""
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 from virtune.advise.guidelines import TUNING
 from virtune.analyse.layers.bottleneck import answers_of, judge, not_applicable
 from virtune.analyse.layers.path import bottleneck_of, layers_of, path_of, queue_of
-from virtune.analyse.trial.derive import derive
+from virtune.flows.stored.show import derived
 from virtune.model.bottleneck import DataPath, Diagnosis, Walk, walk
 from virtune.model.errors import LoadError, StoreError
 from virtune.model.evidence import TrialRecord
@@ -43,7 +44,10 @@ def _diagnoses(store: Store, study: Study, done: list[TrialRecord]) -> Iterator[
     for workload in study.workloads:
         for arm in study.arms:
             mine = [one for one in done if (one.trial.arm, one.trial.workload) == (arm.name, workload.name)]
-            rounds = [kept for one in mine[-ROUNDS_MAX:] if (kept := _derived(store, study, one)) is not None]
+            rounds = []
+            for one in mine[-ROUNDS_MAX:]:
+                with contextlib.suppress(LoadError):  # today's method cannot read it
+                    rounds.append(derived(store, study, one))
             if not rounds:
                 continue
             load = arm.load_of(workload)
@@ -97,13 +101,3 @@ def mean_of(measured: Sequence[Measurement], metric: str) -> float | None:
     """Return the mean of a metric over the measurements that have it; None if none has."""
     found = [value for one in measured if (value := one.get(metric)) is not None]
     return fmean(found) if found else None
-
-
-def _derived(store: Store, study: Study, one: TrialRecord) -> tuple[dict[str, bytes], Measurement] | None:
-    """Return a trial's captures with the measurement by today's method; None where they cannot be read."""
-    parts = {found.name: found.content for found in store.captures(study.id, one.trial.number)}
-    try:
-        arm = study.arm(one.trial.arm)
-        return parts, derive(parts, stack=arm.stack, workload=arm.load_of(study.workload(one.trial.workload)))
-    except LoadError:
-        return None

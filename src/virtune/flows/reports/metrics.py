@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from virtune import __version__
 from virtune.flows.run.check import fitness
-from virtune.flows.stored.show import current
+from virtune.flows.stored.show import current, newest
 from virtune.model.errors import StoreError
 from virtune.model.evidence import Listed
 from virtune.model.measurement import METHOD
@@ -166,10 +166,7 @@ def _add(families: dict[str, Any], result: Result) -> None:
 
 
 def _add_host(families: dict[str, Any], store: Store, derived: Derived) -> None:
-    checks = store.page(words="", kind=StudyKind.CHECK, limit=1, offset=0, own=True).rows
-    for one in checks:
-        if not isinstance(one, Listed) or not one.done:
-            continue
+    for one in (one for one in newest(store, 1, kind=StudyKind.CHECK) if one.done):
         found = derived.fitness(store, one)
         smallest = found.reach(5)
         if smallest is not None:

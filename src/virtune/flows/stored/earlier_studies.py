@@ -2,19 +2,17 @@
 """The results of stored studies of this host on the changes that an audit suggests to try."""
 
 import contextlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 
 from virtune.analyse.study.summarise import metal_of, shares_of_metal, structure_of
 from virtune.fio.generator import clones_of
-from virtune.flows.stored.show import by_todays_method, current
+from virtune.flows.stored.show import by_todays_method, current, newest, of_this_host
 from virtune.model.bottleneck import OwnShare
 from virtune.model.domain import DomainDisk, SettingChange, disk_of
 from virtune.model.errors import StoreError, StorePlace
-from virtune.model.evidence import Listed, StudyRecord
-from virtune.model.facts import Unknown
+from virtune.model.evidence import StudyRecord
 from virtune.model.finding import Finding, Subject
 from virtune.model.measurement import METHOD
 from virtune.model.metric import BY_ID
@@ -24,7 +22,6 @@ from virtune.model.stack import Disk, Stack
 from virtune.model.study import Arm, Study
 from virtune.model.verdict import Comparison, Interval, Verdict
 from virtune.model.workload import Workload
-from virtune.probe.cpu import cpu_facts
 from virtune.report.words import difference_text, methods_text
 from virtune.store.store import Store
 
@@ -58,7 +55,6 @@ class Past:
         self._listed: tuple[Study, ...] | None = None
         self._results: dict[str, tuple[StudyRecord, Result] | None] = {}
         self._said: dict[object, tuple[str, ...]] = {}
-        self._cpu = cpu_facts().model
 
     def says(self, finding: Finding, subject: Subject) -> tuple[str, ...]:
         """Return the stored results on a finding's changes, a sentence for each workload of each study."""
@@ -85,8 +81,7 @@ class Past:
             if self._path.exists():
                 # without a readable store an audit only lacks these results
                 with contextlib.suppress(StoreError), Store(self._path, reading=True) as store:
-                    newest = store.page(words="", kind="", limit=NEWEST, offset=0, own=True).rows
-                    kept = [one for one in newest if isinstance(one, Listed) and one.finished]
+                    kept = [one for one in newest(store, NEWEST) if one.finished]
                     studies = (one.study for one in kept if one.study.paired and one.study.search is None)
                     self._listed = tuple(one for one in studies if not one.simulated)
         return self._listed
@@ -95,7 +90,7 @@ class Past:
         if study_id not in self._results:
             self._results[study_id] = None
             with contextlib.suppress(StoreError), Store(self._path, reading=True) as store:
-                here = not isinstance(self._cpu, Unknown) and cpu_of(store.get(study_id)) == self._cpu
+                here = of_this_host(store.get(study_id).facts)
                 self._results[study_id] = current(store, study_id) if here else None
         return self._results[study_id]
 
@@ -168,14 +163,6 @@ def _turned_round(one: Comparison) -> Comparison:
     return replace(one, ratio=ratio, verdict=_OPPOSITE.get(one.verdict, one.verdict))
 
 
-def cpu_of(record: StudyRecord) -> object:
-    """The CPU of the host on which a study was made."""
-    try:
-        return json.loads(record.facts)["host"]["cpu"]["model"]
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
 STUDIES_READ = 1000
 """Among how many of the newest studies one of the structure is looked for."""
 
@@ -185,16 +172,14 @@ def own_shares(place: StorePlace, structure: str) -> tuple[OwnShare, ...]:
     without such a study, and without a store that can be read.
     """
     found: dict[str, OwnShare] = {}
-    cpu = cpu_facts().model
     if place.exists():
         with contextlib.suppress(StoreError), Store(place, reading=True) as store:
-            newest = store.page(words="", kind="", limit=STUDIES_READ, offset=0, own=True).rows
-            for study in (one.study for one in newest if isinstance(one, Listed)):
+            for study in (one.study for one in newest(store, STUDIES_READ)):
                 wanted = not study.simulated and any(structure_of(arm.stack) == structure for arm in study.arms)
                 if not wanted or metal_of(study) is None:
                     continue
                 record = by_todays_method(store, study.id)
-                for one in shares_of_metal(record) if not isinstance(cpu, Unknown) and cpu_of(record) == cpu else ():
+                for one in shares_of_metal(record) if of_this_host(record.facts) else ():
                     if one.structure == structure:
                         found.setdefault(one.workload, one)
     return tuple(found.values())

@@ -13,7 +13,7 @@ from virtune.analyse.study.summarise import summarise
 from virtune.model.errors import LoadError, StoreError
 from virtune.model.evidence import FIO_OUTPUTS, Capture, Listed, StudyRecord, TrialRecord
 from virtune.model.facts import Unknown
-from virtune.model.measurement import METHOD
+from virtune.model.measurement import METHOD, Measurement
 from virtune.model.remark import COPY, UNVERIFIED
 from virtune.model.result import Result
 from virtune.model.study import Checked, Study, StudyKind
@@ -83,15 +83,9 @@ def fio_outputs(store: "Store", study_id: str, number: int | None) -> list[tuple
 def _derived_anew(store: "Store", record: StudyRecord, trial: TrialRecord) -> TrialRecord:
     if trial.measurement is None or trial.measurement.method == METHOD:
         return trial
-    # the readers of raw evidence take a tenth of a second to load and are seldom needed
-    from virtune.analyse.trial.derive import derive
-
     study, number = record.study, trial.trial.number
-    parts = {capture.name: capture.content for capture in store.captures(study.id, number, attempt=trial.attempt)}
     try:
-        arm = study.arm(trial.trial.arm)
-        workload = arm.load_of(study.workload(trial.trial.workload))
-        measurement = derive(parts, stack=arm.stack, workload=workload)
+        _, measurement = derived(store, study, trial)
     except LoadError:
         return trial  # today's method cannot read it: the old measurement stays, with its method's number
     # its settings were verified when it ran, by what could be verified then, and it was compared with the others
@@ -102,9 +96,26 @@ def _derived_anew(store: "Store", record: StudyRecord, trial: TrialRecord) -> Tr
     return replace(trial, measurement=measurement)
 
 
+def derived(store: Store, study: Study, record: TrialRecord) -> tuple[dict[str, bytes], Measurement]:
+    """Return a trial's captures and their measurement by today's method. Raises LoadError for what it cannot read."""
+    # the readers of raw evidence take a tenth of a second to load and are seldom needed
+    from virtune.analyse.trial.derive import derive
+
+    trial = record.trial
+    parts = {one.name: one.content for one in store.captures(study.id, trial.number, attempt=record.attempt)}
+    arm = study.arm(trial.arm)
+    return parts, derive(parts, stack=arm.stack, workload=arm.load_of(study.workload(trial.workload)))
+
+
 def study_id(now: datetime, *, simulated: bool = False) -> str:
     """Return a new id; that of a simulated study ends in `-sim`, and every output shows the id."""
     return f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}{'-sim' if simulated else ''}"
+
+
+def newest(store: Store, most: int, *, kind: str = "") -> list[Listed]:
+    """Return this host's newest studies that can be read, of one kind or of all."""
+    rows = store.page(words="", kind=kind, limit=most, offset=0, own=True).rows
+    return [one for one in rows if isinstance(one, Listed)]
 
 
 STUDIES_MAX = 8
@@ -120,8 +131,7 @@ def seen_costs(store: "Store", study: Study) -> SeenCosts:
         return NOTHING_SEEN
     wanted = {kind_of(arm.stack) for arm in study.arms}
     with contextlib.suppress(StoreError):  # a forecast must not cause an error
-        newest = store.page(words="", kind="", limit=STUDIES_READ, offset=0, own=True).rows
-        known = [one.study for one in newest if isinstance(one, Listed) and one.done]
+        known = [one.study for one in newest(store, STUDIES_READ) if one.done]
         past = [one for one in known if not one.simulated and not one.imported and one.id != study.id]
         alike = [one for one in past if wanted & {kind_of(arm.stack) for arm in one.arms}]
         return seen_of([found for one in alike[:STUDIES_MAX] if (found := _past(store, one, past)) is not None])
@@ -131,7 +141,7 @@ def seen_costs(store: "Store", study: Study) -> SeenCosts:
 def _past(store: "Store", study: Study, studies: Sequence[Study]) -> TimedStudy | None:
     """Return the end times of a study's attempts; None for another host's. `studies` are all, the newest first."""
     facts, moments = store.moments(study.id)
-    if not _here(facts):
+    if not of_this_host(facts):
         return None
     begun = datetime.fromisoformat(study.created)
     place = (study.scratch, study.span_bytes)
@@ -143,7 +153,7 @@ def _past(store: "Store", study: Study, studies: Sequence[Study]) -> TimedStudy 
     )
 
 
-def _here(facts: str) -> bool:
+def of_this_host(facts: str) -> bool:
     """Whether facts are of a host with this one's CPU."""
     mine = cpu_facts().model
     try:
@@ -165,21 +175,21 @@ def last_check(store: "Store", study: Study) -> Checked | None:
     if study.simulated:
         return None
     begun = datetime.fromisoformat(study.created)
-    newest = store.page(words="", kind=StudyKind.CHECK, limit=CHECKS_READ, offset=0, own=True).rows
-    checks = [one.study for one in newest if isinstance(one, Listed) and one.finished and not one.study.simulated]
+    found = newest(store, CHECKS_READ, kind=StudyKind.CHECK)
+    checks = [one.study for one in found if one.finished and not one.study.simulated]
     recent = [one for one in checks if timedelta() <= begun - _begun(one) <= LATEST]
     if not recent:
         return None
-    found = max(recent, key=_begun)
+    last = max(recent, key=_begun)
     try:
-        _, result = current(store, found.id)
+        _, result = current(store, last.id)
     except StoreError:  # it is damaged, which need not stop the measurement
         return None
     verdict = next((one for one in result.verdicts), None)
     if verdict is None:
         return None
     ends = (None, None) if verdict.ratio is None else (verdict.ratio.low, verdict.ratio.high)
-    return Checked(study=found.id, created=found.created, verdict=verdict.verdict, low=ends[0], high=ends[1])
+    return Checked(study=last.id, created=last.created, verdict=verdict.verdict, low=ends[0], high=ends[1])
 
 
 def _begun(study: Study) -> datetime:
