@@ -174,13 +174,18 @@ def _options(connect_seconds: int) -> Iterator[str]:
         yield option
 
 
+def error_in(text: str) -> tuple[str, str | None] | None:
+    """Return the last error that a virtune, or what it sent there, printed, with its hint; None without one."""
+    lines = text.splitlines()
+    errors = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
+    hints = [line.removeprefix(_HINT) for line in lines if line.startswith(_HINT)]
+    return (errors[-1], hints[-1] if hints else None) if errors else None
+
+
 def _ended(command: Sequence[str], done: Output) -> HostError:
     """Say why a command ended: in the words of the virtune of that host where it was one, with its hint."""
-    lines = done.stderr.splitlines()
-    said = [line for line in lines if line.startswith(_ERROR)]
-    if said:
-        hint = next((line.removeprefix(_HINT) for line in lines if line.startswith(_HINT)), None)
-        return HostError(said[-1].removeprefix(_ERROR), hint=hint)
+    if (said := error_in(done.stderr)) is not None:
+        return HostError(said[0], hint=said[1])
     why = last_line(done.stderr) or last_line(done.stdout) or "it gave no reason"
     return HostError(f"`{shlex.join(command)}` ended with {done.status}: {why}")
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from virtune.bounded import read_bounded
-from virtune.fleet.ssh import HostError
+from virtune.fleet.ssh import HostError, error_in
 from virtune.model.errors import PreconditionError, UsageError
 from virtune.model.fleet import TaskProgress, TaskState
 from virtune.model.text import printable
@@ -349,10 +349,6 @@ def _verdict(run: RunProgress) -> str:
 
 
 def said_by(log: str) -> tuple[str, str]:
-    """Return the last sentence of what was printed, without the word that begins an error, and the error's hint,
-    which is empty where it has none.
-    """
-    lines = log.splitlines()
-    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    hints = [line.removeprefix("hint: ") for line in lines if line.startswith("hint: ")]
-    return (errors[-1], hints[-1] if hints else "") if errors else (last_line(log) or "", "")
+    """Return the last error in what was printed, else its last line, and the hint; empty where there is none."""
+    said, hint = error_in(log) or (last_line(log) or "", "")
+    return said, hint or ""

@@ -11,7 +11,7 @@ from typing import Any
 
 from virtune import __version__, on_host
 from virtune.bounded import read_json
-from virtune.fleet.ssh import Connection, HostError
+from virtune.fleet.ssh import Connection, HostError, error_in
 from virtune.fleet.wheelhouse import HostPlatform, Wheels, wheels_for
 from virtune.flows.fleet.ask import FleetAccess, Ready, ask_apart, named_on
 from virtune.model.fleet import FleetHost, Installed, Unreached
@@ -77,8 +77,8 @@ class _Python:
             timeout_seconds=seconds, most_bytes=_ANSWER_MAX, stdin=self._program, ok=(0, 1),
         )  # fmt: skip
         if done.status:
-            lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-            raise HostError(lines[-1].removeprefix("error: ") if lines else "its Python gave no reason")
+            said = error_in(done.stderr)
+            raise HostError(said[0] if said else "its Python gave no reason")
         try:
             found = read_json(done.stdout)
         except ValueError:

@@ -96,7 +96,7 @@ def _derived_anew(store: "Store", record: StudyRecord, trial: TrialRecord) -> Tr
     return replace(trial, measurement=measurement)
 
 
-def derived(store: Store, study: Study, record: TrialRecord) -> tuple[dict[str, bytes], Measurement]:
+def derived(store: "Store", study: Study, record: TrialRecord) -> tuple[dict[str, bytes], Measurement]:
     """Return a trial's captures and their measurement by today's method. Raises LoadError for what it cannot read."""
     # the readers of raw evidence take a tenth of a second to load and are seldom needed
     from virtune.analyse.trial.derive import derive
@@ -112,7 +112,7 @@ def study_id(now: datetime, *, simulated: bool = False) -> str:
     return f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}{'-sim' if simulated else ''}"
 
 
-def newest(store: Store, most: int, *, kind: str = "") -> list[Listed]:
+def newest(store: "Store", most: int, *, kind: str = "") -> list[Listed]:
     """Return this host's newest studies that can be read, of one kind or of all."""
     rows = store.page(words="", kind=kind, limit=most, offset=0, own=True).rows
     return [one for one in rows if isinstance(one, Listed)]
