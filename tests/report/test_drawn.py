@@ -109,9 +109,9 @@ def _forest(chart: Chart, result: Result, _: StudyRecord) -> None:
     """The axis holds every estimate, only an end may be cut, and then it has an arrow; the terminal has that axis."""
     told = [(one, one.ratio) for one in result.verdicts if one.ratio is not None and is_told(one)]
     reach = axis_of(ratio for _, ratio in told)
-    low, high = chart.spec["layer"][0]["encoding"]["x"]["scale"]["domain"]
+    low, high = chart.spec["encoding"]["x"]["scale"]["domain"]
     assert (low, high) == (pytest.approx(-math.log1p(reach)), pytest.approx(math.log1p(reach)))
-    ticks = chart.spec["layer"][0]["encoding"]["x"]["axis"]["values"]
+    ticks = chart.spec["encoding"]["x"]["axis"]["values"]
     assert low <= min(ticks) < max(ticks) <= high
     for row, (one, ratio) in zip(drawn(chart), told, strict=True):
         assert row["pair"] == f"{one.candidate} against {one.baseline}"
@@ -143,7 +143,7 @@ def _rounds(chart: Chart, result: Result, record: StudyRecord) -> None:
 
 
 def _narrowing(chart: Chart, result: Result, _: StudyRecord) -> None:
-    low, high = chart.spec["layer"][3]["encoding"]["y"]["scale"]["domain"]
+    low, high = chart.spec["encoding"]["y"]["scale"]["domain"]
     base = result.study.baseline
     found = [(number, one, one.ratio) for number, some in result.looked for one in some if one.ratio is not None]
     known = {(number, one.candidate): ratio for number, one, ratio in found if one.baseline == base}

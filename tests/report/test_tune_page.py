@@ -252,7 +252,7 @@ def test_the_picture_of_speed_and_cost_has_the_intervals_of_the_race() -> None:
     known, kept = searched(study_of(list(rates)), World(rates, noise=0.05))
     chart = pareto(known, kept)
     assert chart is not None
-    rows = {row["arm"]: row for row in chart.spec["layer"][1]["data"]["values"]}
+    rows = {row["arm"]: row for row in chart.spec["data"]["values"]}
     leader = known.standing.leader
     assert leader is not None
     ratios = {arm: ratio for arm, _, _, ratio in runner_rows(known) if ratio is not None}

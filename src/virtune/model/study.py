@@ -207,6 +207,11 @@ class Study:
     first_reads: tuple[FirstRead, ...] = ()
 
     @property
+    def arm_names(self) -> tuple[str, ...]:
+        """The names of its arms, in their order."""
+        return tuple(arm.name for arm in self.arms)
+
+    @property
     def rounds_begun(self) -> int:
         """The rounds that its trials so far belong to."""
         return max((trial.round for trial in self.trials), default=0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pictures of a result as Vega-Lite specifications: values, which are tested and rendered elsewhere (pure)."""
+"""The pictures of a result as Vega-Lite specifications (pure): a module makes the rows, `NAME.vl.json` draws them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace

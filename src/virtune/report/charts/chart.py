@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of every chart: a title that says what it shows, how to read it, its numbers, and its specification."""
 
+import json
+import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from textwrap import wrap
 from typing import Any
 
 from virtune.model.search import Limit
 from virtune.model.study import Study
 from virtune.model.text import printable
-
-SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6d00", "#666666")
 """Okabe and Ito's colours, which most people with a colour vision deficiency tell apart; yellow is darkened."""
@@ -21,10 +22,7 @@ DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (4, 1), (1, 3), (10, 4), (3, 5))
 SHAPES = {"better": "triangle-up", "worse": "triangle-down", "same": "square", "undecided": "circle"}
 """The shape of each verdict, as the legend shows it."""
 
-FONT = 'Arial, "Liberation Sans", sans-serif'
-"""vl-convert measures text with Liberation Sans; another font would overlap its neighbours."""
 
-WIDTH = 640
 MOST_ARMS = 40
 """The most lines that are readable."""
 
@@ -48,24 +46,31 @@ class Chart:
     rows: tuple[tuple[str, ...], ...]
 
 
-def specification(content: Mapping[str, Any], *, height: int | None = None) -> dict[str, Any]:
-    """Return a specification with the common settings: size, fonts, light axes, no external data."""
-    shared: dict[str, Any] = {
-        "$schema": SCHEMA,
-        "width": WIDTH,
-        "background": "transparent",
-        "padding": {"left": 24, "right": 24, "top": 6, "bottom": 6},  # room for fonts that are wider than ours
-        "config": {
-            "font": FONT,
-            "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "gridOpacity": 0.35},
-            "legend": {"labelFontSize": 12, "titleFontSize": 12, "labelLimit": 260, "symbolStrokeWidth": 2},
-            "header": {"labelFontSize": 12, "titleFontSize": 12, "labelLimit": 260},
-            "view": {"stroke": None},
-        },
-    }
-    if height is not None:
-        shared["height"] = height
-    return {**shared, **{key: _shown(value) for key, value in content.items()}}
+def filled(picture: str, *, height: int | None = None, **values: Any) -> dict[str, Any]:
+    """Return a picture's specification: what all have in common, and its template (`NAME.vl.json`) with these values.
+
+    `"$name"` in the template is the value of that name. A layer whose own data are empty is left out.
+    """
+    room = {} if height is None else {"height": height}
+    return {**_template("common"), **room, **_with(_template(picture), values)}
+
+
+@cache
+def _template(name: str) -> Any:
+    return json.loads(pkgutil.get_data(__name__, f"{name}.vl.json") or b"")
+
+
+def _with(part: Any, values: Mapping[str, Any]) -> Any:
+    match part:
+        case str():
+            return _shown(values[part[1:]]) if part.startswith("$") else part
+        case dict():
+            return {key: _with(one, values) for key, one in part.items()}
+        case list():
+            found = [_with(one, values) for one in part]
+            return [one for one in found if not (isinstance(one, dict) and one.get("data") == {"values": []})]
+        case _:
+            return part
 
 
 def standing_alone(chart: Chart, foot: str) -> Chart:
@@ -94,16 +99,15 @@ def _shown(value: Any) -> Any:
             return value
 
 
-def arms_scale(study: Study) -> dict[str, Any]:
-    """Return the colour scale that gives an arm one colour in all pictures."""
-    names = [arm.name for arm in study.arms]
+def colours_of(names: Sequence[str]) -> dict[str, Any]:
+    """Return the colour scale that gives an arm one colour in all pictures of its study."""
     return {"domain": names, "range": [PALETTE[index % len(PALETTE)] for index in range(len(names))]}
 
 
-def dash_scale(study: Study) -> dict[str, Any]:
-    """Return the scale of line styles that goes with the colours."""
-    names = [arm.name for arm in study.arms]
-    return {"domain": names, "range": [list(DASHES[index % len(DASHES)]) for index in range(len(names))]}
+def scales_of(names: Sequence[str]) -> dict[str, Any]:
+    """Return that scale and the one of line styles that goes with it, by their names in templates."""
+    dashes = [DASHES[index % len(DASHES)] for index in range(len(names))]
+    return {"colours": colours_of(names), "dashes": {"domain": names, "range": dashes}}
 
 
 def latency_limits(study: Study) -> list[Limit]:
@@ -131,3 +135,10 @@ def axis_ticks(values: Sequence[float]) -> list[float]:
         found += [step * scale for step in (1, 2, 5) if low / 2.5 <= step * scale <= high * 2.5]
         scale *= 10
     return found
+
+
+def tens_of(values: Sequence[float]) -> list[float]:
+    """Return the powers of ten among these ticks, or all of them where that leaves fewer than three."""
+    ticks = axis_ticks(values)
+    tens = [tick for tick in ticks if f"{tick:e}".startswith("1")]
+    return tens if len(tens) > 2 else ticks

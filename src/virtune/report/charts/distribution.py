@@ -17,12 +17,12 @@ from virtune.model.text import format_ns
 from virtune.report.charts.chart import (
     MOST_ARMS,
     Chart,
-    arms_scale,
     axis_ticks,
-    dash_scale,
     file_name,
+    filled,
     latency_limits,
-    specification,
+    scales_of,
+    tens_of,
 )
 from virtune.report.pages.result import largest_decided
 from virtune.report.words import quantity
@@ -59,7 +59,14 @@ def percentile_curve(result: Result, workload: str) -> Chart | None:
             "lower is better. Where it is thin, fewer than 100 I/Os lie beyond, and it says little."
             + (" The dashed line is the limit that was asked for, up to its percentile." if limits else "")
         ),
-        spec=specification(_curve_spec(result, rows, limits), height=320),
+        spec=filled(
+            "percentiles",
+            height=320,
+            rows=rows,
+            limits=limits,
+            **scales_of(result.study.arm_names),
+            ticks=axis_ticks([row["latency"] for row in rows] + [one["limit"] for one in limits]),
+        ),
         columns=("arm", "I/Os", *(f"p{percent:g}" for percent in _TOLD)),
         rows=tuple(
             (arm, f"{histogram.count:,}", *(_told(histogram, percent) for percent in _TOLD))
@@ -98,50 +105,6 @@ def _rows(arm: str, histogram: Histogram) -> Iterator[dict[str, Any]]:
             yield {"arm": arm, "x": beyond, "latency": value / 1e6, "few": not histogram.resolves(percent)}
 
 
-def _curve_spec(result: Result, rows: list[dict[str, Any]], limits: list[dict[str, Any]]) -> dict[str, Any]:
-    labels = (
-        "datum.value < 1.5 ? '0 %' : datum.value < 3 ? '50 %' : datum.value < 15 ? '90 %' :"
-        " datum.value < 150 ? '99 %' : datum.value < 1500 ? '99.9 %' : datum.value < 15000 ? '99.99 %' : '99.999 %'"
-    )
-    x = {
-        "field": "x", "type": "quantitative", "scale": {"type": "log", "nice": False},
-        "axis": {"title": "percentile of I/Os", "values": [1, 2, 10, 100, 1000, 10000, 100000], "labelExpr": labels},
-    }  # fmt: skip
-    ticks = axis_ticks([row["latency"] for row in rows] + [one["limit"] for one in limits])
-    y = {
-        "field": "latency", "type": "quantitative", "scale": {"type": "log", "nice": False},
-        "axis": {"title": "latency in ms, lower is better", "values": ticks, "format": "~g"},
-    }  # fmt: skip
-    colour = {"field": "arm", "type": "nominal", "scale": arms_scale(result.study), "legend": {"title": None}}
-    dash = {"field": "arm", "type": "nominal", "scale": dash_scale(result.study), "legend": {"title": None}}
-    line = {"type": "line", "interpolate": "step-after"}
-    both = {"x": x, "y": y, "color": colour, "strokeDash": dash}
-    return {
-        "data": {"values": rows},
-        "layer": [
-            {"transform": [{"filter": "!datum.few"}], "mark": {**line, "strokeWidth": 2.2}, "encoding": both},
-            {"mark": {**line, "strokeWidth": 0.8, "opacity": 0.7}, "encoding": both},
-            *_limit_layers(limits, x, y),
-        ],
-    }
-
-
-def _limit_layers(limits: list[dict[str, Any]], x: dict[str, Any], y: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the limits as steps: none where none was asked for."""
-    if not limits:
-        return []
-    at = {"x": {**x, "field": "from"}, "y": {**y, "field": "limit"}}
-    return [
-        {"data": {"values": limits},
-         "mark": {"type": "rule", "strokeDash": [5, 4], "strokeWidth": 1.5, "color": "currentColor"},
-         "encoding": {**at, "x2": {"field": "to"}}},
-        {"data": {"values": limits},
-         "mark": {"type": "text", "align": "left", "baseline": "bottom", "dx": 4, "dy": -3, "fontSize": 11,
-                  "color": "currentColor"},
-         "encoding": {**at, "text": {"field": "text"}}},
-    ]  # fmt: skip
-
-
 _BINS_PER_DOUBLING = 4
 _MOST_PANELS = 8
 _MOST_COLUMNS = 60
@@ -171,6 +134,7 @@ def heat_map(result: Result, record: StudyRecord, workload: str) -> Chart | None
          "share": math.log10(count / totals[arm, column] * 100)}
         for (arm, column, number), count in sorted(counts.items())
     ]  # fmt: skip
+    shares = [row["share"] for row in rows]
     return Chart(
         name=file_name("heat", workload),
         title=f"{workload}: {_said(trials)}",
@@ -178,7 +142,14 @@ def heat_map(result: Result, record: StudyRecord, workload: str) -> Chart | None
             "Darker means more I/Os. A second band is a second way that I/Os are served; a column that differs is a "
             "round that something disturbed; what all panels share comes from below them, not from the arm."
         ),
-        spec=specification(_heat_spec(rows, names), height=150),
+        spec=filled(
+            "heat",
+            height=150,
+            rows=rows,
+            arms=names,
+            ticks=tens_of([row["low"] for row in rows]),
+            powers=[power for power in (-2, -1, 0, 1) if min(shares) <= power <= max(shares)],
+        ),
         columns=("arm", "rounds", "I/Os", "fastest", "slowest bin"),
         rows=tuple(
             (
@@ -215,36 +186,6 @@ def _row_of(nanoseconds: int) -> int:
     return math.floor(math.log2(max(nanoseconds, 1)) * _BINS_PER_DOUBLING)
 
 
-def _heat_spec(rows: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:
-    every = axis_ticks([row["low"] for row in rows])
-    tens = [tick for tick in every if f"{tick:e}".startswith("1")]
-    ticks = tens if len(tens) > 2 else every
-    shares = [row["share"] for row in rows]
-    powers = [power for power in (-2, -1, 0, 1) if min(shares) <= power <= max(shares)]
-    return {
-        "data": {"values": rows},
-        "facet": {"row": {"field": "arm", "type": "nominal", "sort": names, "header": {"title": None, "labelAngle": 0,
-                                                                                        "labelAlign": "left"}}},
-        "spec": {
-            "width": 520, "height": 130,
-            # no words for a screen reader on thousands of cells: the table below has the numbers
-            "mark": {"type": "rect", "aria": False},
-            "encoding": {
-                "x": {"field": "round", "type": "quantitative", "scale": {"nice": False, "zero": False},
-                      "axis": {"title": "round", "grid": False, "tickMinStep": 1, "format": "d"}},
-                "x2": {"field": "to"},
-                "y": {"field": "low", "type": "quantitative", "scale": {"type": "log", "nice": False},
-                      "axis": {"title": "latency in ms", "values": ticks, "format": "~g", "grid": False}},
-                "y2": {"field": "high"},
-                "color": {"field": "share", "type": "quantitative",
-                          "scale": {"scheme": "viridis", "reverse": True},
-                          "legend": {"title": "% of I/Os",
-                                     "labelExpr": "format(pow(10, datum.value), '~g')", "values": powers}},
-            },
-        },
-    }  # fmt: skip
-
-
 _SCALES = {
     "1/s": (1.0, ""),
     "B/s": (1e6, " in MB/s"),
@@ -256,6 +197,8 @@ _SCALES = {
 
 
 _LONG_SECONDS = 180
+_SECONDS = ("seconds since the study began", "format(datum.value, '~g')")
+_MINUTES = ("minutes since the study began", "format(datum.value / 60, '.3~g')")
 
 
 def rounds_in_time(result: Result, record: StudyRecord, workload: str) -> Chart | None:
@@ -272,6 +215,7 @@ def rounds_in_time(result: Result, record: StudyRecord, workload: str) -> Chart 
     ]
     if len(rows) < 2:
         return None
+    clock = _MINUTES if max(row["second"] for row in rows) > _LONG_SECONDS else _SECONDS
     bad = sum(not row["counts"] for row in rows)
     return Chart(
         name=file_name("rounds", workload),
@@ -281,7 +225,15 @@ def rounds_in_time(result: Result, record: StudyRecord, workload: str) -> Chart 
             "that moves alone shows itself. Hollow marks do not count: something else disturbed the trial, or it was "
             "repeated."
         ),
-        spec=specification(_rounds_spec(result, rows, metric), height=260),
+        spec=filled(
+            "rounds",
+            height=260,
+            rows=rows,
+            **scales_of(study.arm_names),
+            since=clock[0],
+            clock=clock[1],
+            title=f"{metric.label}{_SCALES[metric.unit][1]}, {metric.better} is better",
+        ),
         columns=("second", "arm", "round", metric.label, "did it count"),
         rows=tuple((f"{row['second']:.0f}", row["arm"], str(row["round"]), row["shown"], row["why"]) for row in rows),
     )
@@ -308,30 +260,3 @@ def _row(result: Result, one: TrialRecord, metric: Metric, *, last: bool) -> dic
         "counts": counts,
         "why": f"no: {causes if last else told}" if not counts else f"yes, although: {causes}" if causes else "yes",
     }
-
-
-def _rounds_spec(result: Result, rows: list[dict[str, Any]], metric: Metric) -> dict[str, Any]:
-    better = "higher is better" if metric.better == "higher" else "lower is better"
-    long = max(row["second"] for row in rows) > _LONG_SECONDS
-    label = "format(datum.value / 60, '.3~g')" if long else "format(datum.value, '~g')"
-    x = {
-        "field": "second", "type": "quantitative",
-        "axis": {"title": f"{'minutes' if long else 'seconds'} since the study began", "labelExpr": label},
-    }  # fmt: skip
-    y = {
-        "field": "value", "type": "quantitative", "scale": {"zero": False},
-        "axis": {"title": f"{metric.label}{_SCALES[metric.unit][1]}, {better}", "format": "~s"},
-    }  # fmt: skip
-    colour = {"field": "arm", "type": "nominal", "scale": arms_scale(result.study), "legend": {"title": None}}
-    dash = {"field": "arm", "type": "nominal", "scale": dash_scale(result.study), "legend": {"title": None}}
-    point = {"type": "point", "size": 45, "opacity": 1}
-    return {
-        "data": {"values": rows},
-        "encoding": {"x": x, "y": y, "color": colour},
-        "layer": [
-            {"transform": [{"filter": "datum.counts"}], "mark": {"type": "line", "strokeWidth": 1, "opacity": 0.6},
-             "encoding": {"strokeDash": dash}},
-            {"transform": [{"filter": "datum.counts"}], "mark": {**point, "filled": True}},
-            {"transform": [{"filter": "!datum.counts"}], "mark": {**point, "filled": False, "strokeWidth": 1.5}},
-        ],
-    }  # fmt: skip

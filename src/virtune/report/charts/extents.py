@@ -10,7 +10,7 @@ from virtune.model.result import Result
 from virtune.model.study import Study
 from virtune.model.text import format_ns
 from virtune.model.workload import Workload
-from virtune.report.charts.chart import MOST_ARMS, Chart, arms_scale, axis_ticks, file_name, specification
+from virtune.report.charts.chart import MOST_ARMS, Chart, colours_of, file_name, filled, tens_of
 
 _ENDS = ("latency.min", "latency.mean", "latency.max")
 _LOAD = "-load"
@@ -42,6 +42,7 @@ def extents(result: Result) -> Iterator[Chart]:
 def _extents(study: Study, load: str, rows: list[dict[str, Any]]) -> Chart:
     under = f"beside {load} background processes" if load not in ("", "0") else "alone"
     slowest = max(rows, key=lambda row: float(row["max"]))
+    names = study.arm_names
     return Chart(
         name=file_name("extents", f"load-{load}" if load else "single"),
         title=f"{under}: the slowest I/O took {format_ns(slowest['max'] * 1e6)}, on {slowest['arm']}",
@@ -49,7 +50,14 @@ def _extents(study: Study, load: str, rows: list[dict[str, Any]]) -> Chart:
             "Each line goes from the quickest I/O to the slowest, the mark is the mean. A long line to the right of "
             "its mark is a system that is usually quick and sometimes stalls."
         ),
-        spec=specification(_extents_spec(study, rows)),
+        spec=filled(
+            "extents",
+            rows=rows,
+            panel=_ROW * len(names),
+            arms=names,
+            colours=colours_of(names),
+            ticks=tens_of([row[end] for row in rows for end in ("min", "max")]),
+        ),
         columns=("workload", "arm", "least", "mean", "greatest"),
         rows=tuple(
             (row["workload"], row["arm"], *(format_ns(row[end] * 1e6) for end in ("min", "mean", "max")))
@@ -67,38 +75,10 @@ def _rows(result: Result, workload: Workload) -> Iterator[dict[str, Any]]:
             yield {"arm": arm.name, "workload": kind, "min": least, "mean": mean, "max": greatest}
 
 
-def _extents_spec(study: Study, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    names = [arm.name for arm in study.arms]
-    ticks = axis_ticks([row[end] for row in rows for end in ("min", "max")])
-    tens = [tick for tick in ticks if f"{tick:e}".startswith("1")]
-    x = {
-        "type": "quantitative", "scale": {"type": "log", "nice": False},
-        "axis": {"title": "time of an I/O in ms, lower is better", "values": tens if len(tens) > 2 else ticks,
-                 "format": "~g"},
-    }  # fmt: skip
-    colour = {"field": "arm", "type": "nominal", "scale": arms_scale(study), "legend": None}
-    header = {"title": None, "labelAngle": 0, "labelAlign": "left"}
-    return {
-        "data": {"values": rows},
-        "facet": {"row": {"field": "workload", "type": "nominal", "sort": None, "header": header}},
-        "spec": {
-            "width": 420, "height": _ROW * len(names),
-            "encoding": {"y": {"field": "arm", "type": "nominal", "sort": names, "axis": {"title": None}},
-                         "color": colour},
-            "layer": [
-                {"mark": {"type": "rule", "strokeWidth": 2},
-                 "encoding": {"x": {"field": "min", **x}, "x2": {"field": "max"}}},
-                {"mark": {"type": "point", "filled": True, "size": 50, "opacity": 1},
-                 "encoding": {"x": {"field": "mean", **x}}},
-            ],
-        },
-    }  # fmt: skip
-
-
 def each_operation(study: Study, workload: str, series: Series) -> Chart | None:
     """Draw the time of each I/O of a trial against its index, a panel for each arm; None without any."""
     drawn = {arm: latencies[:DRAWN_MAX] for arm, latencies in series.items()}
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"arm": arm, "index": index, "ms": latency / 1e6}
         for arm, latencies in drawn.items()
         for index, latency in enumerate(latencies, 1)
@@ -116,33 +96,15 @@ def each_operation(study: Study, workload: str, series: Series) -> Chart | None:
             "Each mark is one I/O, in the order in which they were made. Peaks at equal distances have something "
             "with a period behind them: a timer, a poll, a flush. A step is another way that I/Os are served."
         ),
-        spec=specification(_each_spec(study, rows)),
+        spec=filled(
+            "operations",
+            rows=rows,
+            arms=study.arm_names,
+            colours=colours_of(study.arm_names),
+            ticks=tens_of([row["ms"] for row in rows]),
+        ),
         columns=("arm", "I/Os", "least", "greatest"),
         rows=tuple(
             (name, str(len(one)), format_ns(min(one)), format_ns(max(one))) for name, one in series.items() if one
         ),
     )
-
-
-def _each_spec(study: Study, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    names = [arm.name for arm in study.arms]
-    ticks = axis_ticks([row["ms"] for row in rows])
-    tens = [tick for tick in ticks if f"{tick:e}".startswith("1")]
-    header = {"title": None, "labelAngle": 0, "labelAlign": "left"}
-    y = {
-        "field": "ms", "type": "quantitative", "scale": {"type": "log", "nice": False},
-        "axis": {"title": "ms", "values": tens if len(tens) > 2 else ticks, "format": "~g"},
-    }  # fmt: skip
-    colour = {"field": "arm", "type": "nominal", "scale": arms_scale(study), "legend": None}
-    return {
-        "data": {"values": rows},
-        "facet": {"row": {"field": "arm", "type": "nominal", "sort": names, "header": header}},
-        "spec": {
-            "width": 460, "height": 80,
-            "encoding": {"x": {"field": "index", "type": "quantitative", "axis": {"title": "I/O", "tickMinStep": 1}},
-                         "y": y, "color": colour},
-            # no words for a screen reader on hundreds of marks: the table below has the numbers
-            "layer": [{"mark": {"type": "line", "strokeWidth": 0.7, "opacity": 0.6, "aria": False}},
-                      {"mark": {"type": "point", "filled": True, "size": 14, "opacity": 1, "aria": False}}],
-        },
-    }  # fmt: skip

@@ -3,19 +3,19 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from virtune.model.finding import Audited, Severity
+from virtune.model.finding import Audited, Rule, Severity
 from virtune.model.fleet import FleetEffect, FleetLevel, FleetReport, FunnelPoint, HostAudit
 from virtune.model.metric import BY_ID
 from virtune.model.result import Fitness
 from virtune.model.study import Study
 from virtune.model.text import format_share
 from virtune.model.verdict import Verdict
-from virtune.report.charts.chart import DASHES, PALETTE, SHAPES, Chart, file_name, specification
-from virtune.report.charts.forest import FOREST, LABEL, ROW, forest_row, forest_spec
+from virtune.report.charts.chart import SHAPES, Chart, file_name, filled, scales_of
+from virtune.report.charts.forest import FOREST, LABEL, forest_row, forest_spec
 from virtune.report.pages.evidence import DRIFT_TOLD
 from virtune.report.pages.fleet import TOO_FEW_HOSTS, mean_ratio, next_ratio, rule_rows, verdict_words
 from virtune.report.render.forest import axis_of
@@ -27,8 +27,6 @@ MOST_DOMAINS = 120
 SEVERITY_COLOURS = {Severity.ERROR: "#ff9b8f", Severity.WARNING: "#ffc27a", Severity.TRY: "#9fd0ee"}
 """The colour of each severity."""
 
-_INK = "#111111"
-"""The text colours on these backgrounds, on a light and on a dark page."""
 
 _CELL = 18
 
@@ -46,24 +44,6 @@ def audit_map(audited: Sequence[Audited]) -> Chart | None:
         for place, one in enumerate(drawn, 1)
         for rule, count in Counter(finding.rule.id for finding in one.findings).items()
     ]
-    severities = [one for one in SEVERITY_COLOURS if any(rule.severity is one for rule in rules.values())]
-    axis = {"title": None, "labelLimit": 260, "grid": False}
-    colour = {
-        "field": "severity", "type": "nominal", "legend": {"title": None, "orient": "top"},
-        "scale": {"domain": [one.value for one in severities],
-                  "range": [SEVERITY_COLOURS[one] for one in severities]},
-    }  # fmt: skip
-    spec = {
-        "data": {"values": rows},
-        "encoding": {
-            "x": {"field": "rule", "type": "nominal", "sort": columns, "axis": {**axis, "orient": "top"}},
-            "y": {"field": "vm", "type": "nominal", "sort": None, "axis": axis},
-        },
-        "layer": [
-            {"mark": {"type": "rect", "opacity": 1}, "encoding": {"color": colour}},
-            {"mark": {"type": "text", "fontSize": 11, "color": _INK}, "encoding": {"text": {"field": "count"}}},
-        ],
-    }
     most = Counter(rule for one in found for rule in {finding.rule.id for finding in one.findings}).most_common(1)[0]
     left = len(found) - len(drawn)
     rest = f" {left} VMs with fewer findings are in the table of findings only." if left else ""
@@ -71,10 +51,27 @@ def audit_map(audited: Sequence[Audited]) -> Chart | None:
         name="audit-map",
         title=f"{most[0]} ({rules[most[0]].name}) is found in {most[1]} of {count_text(len(audited), 'VM')}",
         reading=f"A row is a VM, a column a rule, the number how many of its disks or places are concerned.{rest}",
-        spec=specification(spec, height=_CELL * len(drawn)),
+        spec=filled(
+            "cells",
+            height=_CELL * len(drawn),
+            rows=rows,
+            row="vm",
+            column="rule",
+            columns=columns,
+            text="count",
+            colour="severity",
+            colours=_severities(rules.values()),
+        ),
         columns=("VM", "rule", "severity", "places"),
         rows=tuple((str(row["vm"]), str(row["rule"]), str(row["severity"]), str(row["count"])) for row in rows),
     )
+
+
+def _severities(rules: Iterable[Rule]) -> dict[str, Any]:
+    """Return the colour scale of the severities of these rules."""
+    found = {rule.severity for rule in rules}
+    known = {one.value: colour for one, colour in SEVERITY_COLOURS.items() if one in found}
+    return {"domain": list(known), "range": list(known.values())}
 
 
 def _weight(one: Audited) -> tuple[int, int]:
@@ -102,7 +99,6 @@ LINE_MAX = math.log(TENFOLD)
 """A line of the funnel widens the axis to at most a factor of ten: a host of which nothing is known would hide the
 others."""
 
-_LEGEND = {"title": None, "orient": "top", "columnPadding": 18}
 
 _FLEET_CELL, _RANK_ROW, _FUNNEL_HEIGHT = 22, 18, 320
 
@@ -155,7 +151,7 @@ def forest_of_hosts(effect: FleetEffect, study: Study) -> Chart:
             f"Inside the grey band (±{format_share(study.margin)}) a difference is too small to matter."
             + _left_out(len(every) - len(ends))
         ),
-        spec=specification(spec, height=ROW * len(rows)),
+        spec=spec,
         columns=("host", "verdict", "difference", "low", "high"),
         rows=tuple(
             (name, word, *(change_words(one) for one in (ratio.estimate, ratio.low, ratio.high)))
@@ -182,6 +178,7 @@ def funnel_plot(level: FleetLevel, study: Study) -> Chart:
         }
         for one in points
     ]
+    words = [one for one in _STATES if any(row["state"] == one for row in rows)]
     label = BY_ID[study.metric].label
     said = f"{', '.join(odd)} stand{'s' if len(odd) == 1 else ''} apart" if odd else "no host stands apart"
     return Chart(
@@ -194,7 +191,16 @@ def funnel_plot(level: FleetLevel, study: Study) -> Chart:
             "is odd although so many were looked at."
             + (" A line that ends at the edge goes on." if any(one.limit > reach for one in points) else "")
         ),
-        spec=specification(_funnel_spec(rows, reach, label), height=_FUNNEL_HEIGHT),
+        spec=filled(
+            "funnel",
+            height=_FUNNEL_HEIGHT,
+            rows=rows,
+            domain=[-reach, reach],
+            labels=_FACTORS,
+            title=f"{label} against the other hosts",
+            shapes={"domain": words, "range": [_STATES[one][0] for one in words]},
+            colours={"domain": words, "range": [_STATES[one][1] for one in words]},
+        ),
         columns=("host", "against the others", "limits", "standard error", "adjusted p"),
         rows=tuple(_funnel_row(one, errors[one.host]) for one in points),
     )
@@ -204,9 +210,6 @@ def rank_intervals(level: FleetLevel) -> Chart:
     """Draw the rank of each host with its interval: hosts whose intervals overlap are not told apart."""
     ranks = _outermost(sorted(level.ranks, key=lambda one: one.rank))
     rows = [{"host": one.host, "rank": one.rank, "low": one.low - 0.3, "high": one.high + 0.3} for one in ranks]
-    axis = {"title": None, "grid": False, "labelLimit": 260}
-    x = {"type": "quantitative", "axis": {"title": "rank, 1 is the highest", "tickMinStep": 1, "format": "d"},
-         "scale": {"domain": [0.5, len(level.ranks) + 0.5], "nice": False}}  # fmt: skip
     first = level.ranks[0] if level.ranks else None
     sure = first is not None and first.low == first.high
     return Chart(
@@ -215,19 +218,7 @@ def rank_intervals(level: FleetLevel) -> Chart:
               f"{level.workload}: no host is certainly the first",
         reading="Each line is the 95 % interval of a host's rank. Hosts whose lines overlap are not told apart."
         + _left_out(len(level.ranks) - len(ranks)),
-        spec=specification(
-            {
-                "data": {"values": rows},
-                "encoding": {"y": {"field": "host", "type": "nominal", "sort": None, "axis": axis}},
-                "layer": [
-                    {"mark": {"type": "rule", "strokeWidth": 3, "color": "currentColor", "opacity": 0.5},
-                     "encoding": {"x": {"field": "low", **x}, "x2": {"field": "high"}}},
-                    {"mark": {"type": "point", "filled": True, "size": 50, "color": "currentColor", "opacity": 1},
-                     "encoding": {"x": {"field": "rank", **x}}},
-                ],
-            },
-            height=_RANK_ROW * len(rows),
-        ),
+        spec=filled("ranks", height=_RANK_ROW * len(rows), rows=rows, domain=[0.5, len(level.ranks) + 0.5]),
         columns=("host", "rank", "low", "high"),
         rows=tuple((one.host, f"{one.rank:.1f}", str(one.low), str(one.high)) for one in ranks),
     )  # fmt: skip
@@ -252,12 +243,10 @@ def matrix(effects: Sequence[FleetEffect]) -> Chart:
               f"none of {count_text(len(rows), 'verdict')} is worse",
         reading="A row is a host, a column a candidate under a workload: the verdict and the difference there."
         + left_out,
-        spec=specification(
-            _table_spec(
-                drawn, x="question", columns=list(dict.fromkeys(row["question"] for row in rows)), text="text",
-                colour="verdict", colours={one: _COLOURS[one] for one in words},
-            ),
-            height=_FLEET_CELL * _hosts_in(drawn),
+        spec=filled(
+            "cells", height=_FLEET_CELL * _hosts_in(drawn), rows=drawn, row="host", column="question",
+            columns=list(dict.fromkeys(row["question"] for row in rows)), text="text",
+            colour="verdict", colours={"domain": words, "range": [_COLOURS[one] for one in words]},
         ),
         columns=("host", "question", "verdict", "difference"),
         rows=tuple((row["host"], row["question"], row["verdict"], row["text"]) for row in rows),
@@ -275,48 +264,19 @@ def rule_map(audits: Sequence[HostAudit]) -> Chart | None:
     if _hosts_in(cells) < 2:
         return None
     drawn, left_out = _worst(cells, Counter(one["host"] for one in cells))
-    severities = [one for one in SEVERITY_COLOURS if any(row.rule.severity is one for row in rows)]
     worst = rows[0]
     return Chart(
         name="rules-by-hosts",
         title=f"{worst.rule.id} ({worst.rule.name}) is found on {len(worst.hosts)} of {len(audits)} hosts",
         reading="A row is a host, a column a rule, the number how many of its VMs are concerned." + left_out,
-        spec=specification(
-            _table_spec(
-                drawn, x="rule", columns=[row.rule.id for row in rows], text="count", colour="severity",
-                colours={one.value: SEVERITY_COLOURS[one] for one in severities},
-            ),
-            height=_FLEET_CELL * _hosts_in(drawn),
+        spec=filled(
+            "cells", height=_FLEET_CELL * _hosts_in(drawn), rows=drawn, row="host", column="rule",
+            columns=[row.rule.id for row in rows], text="count",
+            colour="severity", colours=_severities(row.rule for row in rows),
         ),
         columns=("host", "rule", "severity", "VMs"),
         rows=tuple((one["host"], one["rule"], one["severity"], one["count"]) for one in cells),
     )  # fmt: skip
-
-
-def _table_spec(
-    cells: Sequence[Mapping[str, str]],
-    *,
-    x: str,
-    columns: Sequence[str],
-    text: str,
-    colour: str,
-    colours: Mapping[str, str],
-) -> dict[str, Any]:
-    """Return a table of coloured cells: a row for each host."""
-    axis = {"title": None, "labelLimit": 260, "grid": False}
-    scale = {"domain": list(colours), "range": list(colours.values())}
-    return {
-        "data": {"values": cells},
-        "encoding": {
-            "x": {"field": x, "type": "nominal", "sort": list(columns), "axis": {**axis, "orient": "top"}},
-            "y": {"field": "host", "type": "nominal", "sort": None, "axis": axis},
-        },
-        "layer": [
-            {"mark": {"type": "rect", "opacity": 1},
-             "encoding": {"color": {"field": colour, "type": "nominal", "legend": _LEGEND, "scale": scale}}},
-            {"mark": {"type": "text", "fontSize": 11, "color": _INK}, "encoding": {"text": {"field": text}}},
-        ],
-    }  # fmt: skip
 
 
 def _outermost(rows: Sequence[Any]) -> Sequence[Any]:
@@ -354,34 +314,6 @@ def _funnel_row(one: FunnelPoint, error: float) -> tuple[str, ...]:
     return (one.host, distance, limits, format_share(error, 1), f"{one.adjusted:.2g}")
 
 
-def _funnel_spec(rows: list[dict[str, Any]], reach: float, label: str) -> dict[str, Any]:
-    x = {"field": "error", "type": "quantitative", "scale": {"zero": False},
-         "axis": {"title": "standard error of the host's level in %"}}  # fmt: skip
-    y = {"type": "quantitative", "scale": {"domain": [-reach, reach], "nice": False},
-         "axis": {"title": f"{label} against the other hosts", "labelExpr": _FACTORS}}  # fmt: skip
-    words = [one for one in _STATES if any(row["state"] == one for row in rows)]
-    states = {"domain": words, "range": [_STATES[one][0] for one in words]}
-    colours = {"domain": words, "range": [_STATES[one][1] for one in words]}
-    return {
-        "data": {"values": rows},
-        "encoding": {"x": x},
-        "layer": [
-            {"mark": {"type": "rule", "strokeWidth": 2, "color": "currentColor", "opacity": 0.3},
-             "encoding": {"y": {"field": "low", **y}, "y2": {"field": "high"}}},
-            {"data": {"values": [{"zero": 0}]}, "mark": {"type": "rule", "color": "#888888"},
-             "encoding": {"x": None, "y": {"field": "zero", **y}}},
-            {"mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
-             "encoding": {"y": {"field": "distance", **y},
-                          "shape": {"field": "state", "type": "nominal", "scale": states,
-                                    "legend": _LEGEND},
-                          "color": {"field": "state", "type": "nominal", "scale": colours,
-                                    "legend": _LEGEND}}},
-            {"mark": {"type": "text", "align": "left", "dx": 9, "color": "currentColor", "fontSize": 12},
-             "encoding": {"y": {"field": "distance", **y}, "text": {"field": "label"}}},
-        ],
-    }  # fmt: skip
-
-
 _LEVEL, _NOISE, _DRIFT = "IOPS", "spread in %", "drift in % a minute"
 
 
@@ -400,6 +332,7 @@ def host_over_time(checks: Sequence[HostCheck]) -> Chart | None:
     if len(known) < 2:
         return None
     rows = [row for one in known for row in _rows(one)]
+    loads = list(dict.fromkeys(row["load"] for row in rows))
     fit = sum(not one.fitness.unfit for one in known)
     return Chart(
         name="host",
@@ -409,7 +342,13 @@ def host_over_time(checks: Sequence[HostCheck]) -> Chart | None:
             "the host or its disk: a study before it and one after it are not comparable. The spread is that of IOPS "
             "within a check; the drift has its 95 % interval, and the dashed line is no drift."
         ),
-        spec=specification(_spec(rows)),
+        spec=filled(
+            "host",
+            rows=rows,
+            legend={"title": None, "orient": "top"} if len(loads) > 1 else None,
+            **scales_of(loads),
+            figures=[one for one in (_LEVEL, _NOISE, _DRIFT) if any(row["figure"] == one for row in rows)],
+        ),
         columns=(),  # the page has a table of its checks
         rows=(),
     )
@@ -425,39 +364,3 @@ def _rows(one: HostCheck) -> list[dict[str, Any]]:
         ends = {"low": 100 * drift.low, "high": 100 * drift.high, "none": 0}
         rows.append({**shared, "figure": _DRIFT, "value": 100 * drift.per_minute, **ends})
     return rows
-
-
-def _spec(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    loads = list(dict.fromkeys(row["load"] for row in rows))
-    figures = [one for one in (_LEVEL, _NOISE, _DRIFT) if any(row["figure"] == one for row in rows)]
-    legend = {"title": None, "orient": "top"} if len(loads) > 1 else None
-    x = {"field": "begun", "type": "temporal", "scale": {"type": "utc"},
-         "axis": {"title": "begun (UTC)", "grid": False}}  # fmt: skip
-    y = {"field": "value", "type": "quantitative", "scale": {"zero": False}, "axis": {"title": None, "format": "~s"}}
-    colours = {"domain": loads, "range": [PALETTE[at % len(PALETTE)] for at in range(len(loads))]}
-    dashes = {"domain": loads, "range": [list(DASHES[at % len(DASHES)]) for at in range(len(loads))]}
-    colour = {"field": "load", "type": "nominal", "legend": legend, "scale": colours}
-    dash = {"field": "load", "type": "nominal", "legend": legend, "scale": dashes}
-    point = {"type": "point", "size": 55, "opacity": 1}
-    header = {"title": None, "labelAngle": 0, "labelOrient": "top", "labelAnchor": "start"}
-    return {
-        "data": {"values": rows},
-        "facet": {"row": {"field": "figure", "type": "nominal", "sort": figures, "header": header}},
-        "resolve": {"scale": {"y": "independent"}},
-        "spec": {
-            "width": 560, "height": 90,
-            "encoding": {"x": x, "color": colour},
-            "layer": [
-                {"transform": [{"filter": "isValid(datum.none)"}],
-                 "mark": {"type": "rule", "strokeDash": [4, 3], "color": "currentColor", "opacity": 0.7},
-                 "encoding": {"x": None, "color": None, "y": {**y, "field": "none"}}},
-                {"transform": [{"filter": "isValid(datum.low)"}], "mark": {"type": "rule", "strokeWidth": 1.5},
-                 "encoding": {"y": {**y, "field": "low"}, "y2": {"field": "high"}}},
-                {"mark": {"type": "line", "strokeWidth": 1, "opacity": 0.6},
-                 "encoding": {"y": y, "strokeDash": dash}},
-                {"transform": [{"filter": "datum.fit"}], "mark": {**point, "filled": True}, "encoding": {"y": y}},
-                {"transform": [{"filter": "!datum.fit"}],
-                 "mark": {**point, "filled": False, "strokeWidth": 1.5}, "encoding": {"y": y}},
-            ],
-        },
-    }  # fmt: skip

@@ -9,7 +9,7 @@ from virtune.model.metric import BY_ID
 from virtune.model.result import Result, Stopped
 from virtune.model.text import format_share
 from virtune.model.verdict import Comparison, Interval, Verdict
-from virtune.report.charts.chart import MOST_ARMS, SHAPES, Chart, arms_scale, dash_scale, file_name, specification
+from virtune.report.charts.chart import MOST_ARMS, SHAPES, Chart, file_name, filled, scales_of
 from virtune.report.pages.result import change_text, is_told
 from virtune.report.render.forest import axis_of
 from virtune.report.words import change_words, count_text, end_words
@@ -60,9 +60,7 @@ def forest(result: Result, workload: str) -> Chart | None:
             f" (±{format_share(result.study.margin)}) a difference is too small to matter. An arrow says that the"
             " interval goes on."
         ),
-        spec=specification(
-            forest_spec(rows, reach, margin, f"difference in {metric.label}, {better}"), height=ROW * len(rows)
-        ),
+        spec=forest_spec(rows, reach, margin, f"difference in {metric.label}, {better}"),
         columns=("pair", "verdict", "difference", "low", "high", "rounds that count"),
         rows=tuple(
             (
@@ -127,42 +125,12 @@ def forest_spec(
     rows: Sequence[Mapping[str, Any]], reach: float, margin: float, title: str, marks: Mapping[str, str] = SHAPES
 ) -> dict[str, Any]:
     """Return the specification of a forest plot; `marks` are the shapes of the words in its rows."""
-    y = {"field": "pair", "type": "nominal", "sort": None, "axis": {"title": None, "labelLimit": 420, "grid": False}}
-    x = {
-        "type": "quantitative",
-        "scale": {"domain": [-reach, reach], "nice": False},
-        "axis": {"title": title, "labelExpr": LABEL, "values": ticks_of(reach)},
-    }
-    shapes = {"domain": list(marks), "range": list(marks.values())}
-    arrow = {"type": "point", "filled": True, "size": 60, "color": "currentColor"}
-    longest = max(len(row["text"]) for row in rows)
-    return {
-        # a browser's font may be wider than ours
-        "padding": {"left": 24, "right": 24 + longest, "top": 6, "bottom": 6},
-        "data": {"values": rows},
-        "encoding": {"y": y},
-        "layer": [
-            {
-                "data": {"values": [{"from": -min(margin, reach), "to": min(margin, reach)}]},
-                "mark": {"type": "rect", "color": "#888888", "opacity": 0.18},
-                "encoding": {"x": {"field": "from", **x}, "x2": {"field": "to"}, "y": None},
-            },
-            {"data": {"values": [{"zero": 0}]}, "mark": {"type": "rule", "color": "#888888"},
-             "encoding": {"x": {"field": "zero", **x}, "y": None}},
-            {"mark": {"type": "rule", "strokeWidth": 2, "color": "currentColor"},
-             "encoding": {"x": {"field": "low", **x}, "x2": {"field": "high"}}},
-            {"transform": [{"filter": "datum.beyond_low"}], "mark": {**arrow, "shape": "triangle-left"},
-             "encoding": {"x": {"field": "low", **x}}},
-            {"transform": [{"filter": "datum.beyond_high"}], "mark": {**arrow, "shape": "triangle-right"},
-             "encoding": {"x": {"field": "high", **x}}},
-            {"mark": {"type": "point", "filled": True, "size": 110, "color": "currentColor", "opacity": 1},
-             "encoding": {"x": {"field": "estimate", **x},
-                          "shape": {"field": "verdict", "type": "nominal", "scale": shapes, "legend": None},
-                          "description": {"field": "text"}}},
-            {"mark": {"type": "text", "align": "left", "dx": 10, "color": "currentColor", "fontSize": 12},
-             "encoding": {"x": {"value": "width"}, "text": {"field": "text"}}},
-        ],
-    }  # fmt: skip
+    return filled(
+        "forest", height=ROW * len(rows), rows=rows, domain=[-reach, reach], labels=LABEL, ticks=ticks_of(reach),
+        title=title, band=[{"from": -min(margin, reach), "to": min(margin, reach)}],
+        shapes={"domain": list(marks), "range": list(marks.values())},
+        right=24 + max(len(row["text"]) for row in rows),  # a browser's font may be wider than ours
+    )  # fmt: skip
 
 
 PAIRS_MAX = 6
@@ -198,6 +166,8 @@ def narrowing(result: Result, workload: str) -> Chart | None:
     widest = max(abs(math.log(ratio.estimate)) for _, _, ratio in found)
     reach = max(min(max(late) * 1.1, _REACH[1]), widest * 1.02, _REACH[0])
     beyond = any(abs(math.log(end)) > reach for _, _, ratio in found for end in (ratio.low, ratio.high))
+    margin = math.log1p(study.margin)
+    band = [{"from": max(-margin, -reach), "to": min(margin, reach), "first": numbers[0], "last": numbers[-1]}]
     rows = [
         {"round": number, "arm": one.candidate, "low": max(math.log(ratio.low), -reach),
          "estimate": math.log(ratio.estimate), "high": min(math.log(ratio.high), reach)}
@@ -213,7 +183,10 @@ def narrowing(result: Result, workload: str) -> Chart | None:
             + (" Bands that end at the edge reach beyond the picture." if beyond else "")
             + (f" {len(names)} of {count_text(len(pairs), 'pair')} are shown." if len(pairs) > len(names) else "")
         ),
-        spec=specification(_spec(result, rows, reach, f"difference in {metric.label}"), height=260),
+        spec=filled(
+            "narrowing", height=260, rows=rows, names=names, rounds=numbers, domain=[-reach, reach], labels=LABEL,
+            ticks=ticks_of(reach), title=f"difference in {metric.label}", band=band, **scales_of(study.arm_names),
+        ),
         columns=("round", "pair", "low", "difference", "high", "verdict"),
         rows=tuple(
             (str(number), f"{one.candidate} against {one.baseline}", end_words(ratio.low, ratio.estimate),
@@ -233,32 +206,3 @@ def _narrowing_title(result: Result, workload: str, pairs: Sequence[Comparison])
     decided = sum(one.verdict is not Verdict.UNDECIDED for one in pairs)
     stopped = "" if result.stopped is None else f", {_STOPPED[result.stopped]}"
     return f"{workload}: after {rounds} {decided} of {count_text(len(pairs), 'pair')} decided{stopped}"
-
-
-def _spec(result: Result, rows: list[dict[str, Any]], reach: float, title: str) -> dict[str, Any]:
-    margin = math.log1p(result.study.margin)
-    rounds = sorted({row["round"] for row in rows})
-    axis = {"title": "round", "format": "d", "tickMinStep": 1, "values": rounds, "labelOverlap": True}
-    x = {"field": "round", "type": "quantitative", "scale": {"zero": False, "nice": False}, "axis": axis}
-    y = {"type": "quantitative", "scale": {"domain": [-reach, reach], "nice": False},
-         "axis": {"title": title, "labelExpr": LABEL, "values": ticks_of(reach)}}  # fmt: skip
-    legend = {"title": None, "values": list(dict.fromkeys(row["arm"] for row in rows)), "symbolOpacity": 1,
-              "symbolType": "stroke", "symbolStrokeWidth": 2}  # fmt: skip
-    colour = {"field": "arm", "type": "nominal", "scale": arms_scale(result.study), "legend": legend}
-    dash = {"field": "arm", "type": "nominal", "scale": dash_scale(result.study), "legend": legend}
-    ends = [{"from": max(-margin, -reach), "to": min(margin, reach), "first": rounds[0], "last": rounds[-1]}]
-    return {
-        "data": {"values": rows},
-        "layer": [
-            {"data": {"values": ends}, "mark": {"type": "rect", "color": "#888888", "opacity": 0.18},
-             "encoding": {"y": {**y, "field": "from"}, "y2": {"field": "to"}, "x": {**x, "field": "first"},
-                          "x2": {"field": "last"}}},
-            {"data": {"values": [{"zero": 0}]},
-             "mark": {"type": "rule", "color": "currentColor", "strokeDash": [4, 3], "opacity": 0.7},
-             "encoding": {"y": {**y, "field": "zero"}}},
-            {"mark": {"type": "area", "opacity": 0.2},
-             "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour}},
-            {"mark": {"type": "line", "strokeWidth": 2, "point": {"size": 25}},
-             "encoding": {"x": x, "y": {**y, "field": "estimate"}, "color": colour, "strokeDash": dash}},
-        ],
-    }  # fmt: skip

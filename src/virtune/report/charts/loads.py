@@ -1,24 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Latency against achieved IOPS at offered loads: how much an arm carries before its queue grows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from virtune.model.metric import BY_ID
-from virtune.model.result import ArmKnee, LoadPoint, LoadSweep, Result, Value
+from virtune.model.result import LoadEstimate, LoadPoint, LoadSweep, Result, Value
 from virtune.model.search import Limit
 from virtune.model.text import format_count, format_ns
 from virtune.model.workload import Workload
-from virtune.report.charts.chart import (
-    MOST_ARMS,
-    Chart,
-    arms_scale,
-    axis_ticks,
-    dash_scale,
-    file_name,
-    latency_limits,
-    specification,
-)
+from virtune.report.charts.chart import MOST_ARMS, Chart, axis_ticks, file_name, filled, latency_limits, scales_of
 from virtune.report.pages.result import value_text
 from virtune.report.words import estimate_text, quantity
 
@@ -45,7 +36,8 @@ def _load_curve(result: Result, probe: Workload) -> Chart | None:
             shown.append((arm.name, load.name, value_text(BY_ID["iops"], iops), _with_ends(tail)))
     if len(rows) < 2:
         return None
-    limits = [one for one in latency_limits(result.study) if one.metric == "latency.p99"]
+    limits = _lines(one for one in latency_limits(result.study) if one.metric == "latency.p99")
+    drawn = [row[end] for row in rows for end in ("latency", "low", "high") if end in row]
     knees = [one for one in result.knees if one.workload == probe.name]
     return Chart(
         name=file_name("loads", probe.name),
@@ -57,7 +49,15 @@ def _load_curve(result: Result, probe: Workload) -> Chart | None:
             + ("; ".join(f"{one.arm} {estimate_text(one.knee)}" for one in knees) + "." if knees else "")
             + (" The dashed line across is the limit that was asked for." if limits else "")
         ),
-        spec=specification(_spec(result, rows, limits, knees), height=300),
+        spec=filled(
+            "loads",
+            height=300,
+            rows=rows,
+            limits=limits,
+            ticks=axis_ticks(drawn + [one["limit"] for one in limits]),
+            knees=[{"arm": one.arm, **_band(one.knee), "what": f"knee of {one.arm}"} for one in knees],
+            **scales_of(result.study.arm_names),
+        ),
         columns=("arm", "offered load", "IOPS", "latency p99"),
         rows=tuple(shown),
     )
@@ -96,12 +96,14 @@ def sweep_curve(known: LoadSweep, result: Result | None = None) -> Chart | None:
         return None
     limit, limited = _limited(known, points, result)
     label = BY_ID["latency.mean" if limit is None else limit.metric].label
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"offered": one.offered, "iops": one.iops, "latency": limited[one.workload] / 1e6,
          "state": "load carried" if one.met else "less was done than offered"}
         for one in points
     ]  # fmt: skip
-    marks = _marks(known)
+    limits = _lines([] if limit is None else [limit])
+    told = (("knee", known.knee), ("most within the limit", known.most), ("saturation", known.saturation))
+    ticks = axis_ticks([row["latency"] for row in rows] + [one["limit"] for one in limits])
     knee = "no knee found" if known.knee is None else f"the knee is at {format_count(known.knee.iops)} IOPS"
     return Chart(
         name="sweep",
@@ -112,7 +114,15 @@ def sweep_curve(known: LoadSweep, result: Result | None = None) -> Chart | None:
             "less was done than offered."
             + ("" if limit is None else " The dashed line across is the limit that was asked for.")
         ),
-        spec=specification(_sweep_spec(rows, marks, limit, label), height=300),
+        spec=filled(
+            "sweep",
+            height=300,
+            rows=rows,
+            limits=limits,
+            ticks=ticks,
+            title=f"{label} in ms, lower is better",
+            marks=[{**_band(one), "what": what} for what, one in told if one is not None],
+        ),
         columns=("offered IOPS", "achieved IOPS", label, "carried"),
         rows=tuple(
             (
@@ -141,115 +151,12 @@ def _limited(
     return None, {one.workload: one.latency_ns for one in points}
 
 
-def _marks(known: LoadSweep) -> list[dict[str, Any]]:
-    told = [("knee", known.knee), ("most within the limit", known.most), ("saturation", known.saturation)]
-    return [
-        {"iops": one.iops, "low": one.low or one.iops, "high": one.high or one.iops, "what": what}
-        for what, one in told
-        if one is not None
-    ]
+def _band(found: LoadEstimate) -> dict[str, float]:
+    return {"iops": found.iops, "low": found.low or found.iops, "high": found.high or found.iops}
 
 
-def _sweep_spec(
-    rows: list[dict[str, Any]], marks: list[dict[str, Any]], limit: Limit | None, label: str
-) -> dict[str, Any]:
-    x = {
-        "field": "iops",
-        "type": "quantitative",
-        "axis": {"title": "achieved IOPS, higher is better", "format": "~s"},
-    }
-    y = {"field": "latency", "type": "quantitative", "scale": {"type": "log", "nice": False},
-         "axis": {"title": f"{label} in ms, lower is better", "format": "~g",
-                  "values": axis_ticks([*(row["latency"] for row in rows), *_limits(limit)])}}  # fmt: skip
-    point = {"type": "point", "size": 60, "opacity": 1, "color": "currentColor"}
-    return {
-        "data": {"values": rows},
-        "encoding": {"x": x},
-        "layer": [
-            {"data": {"values": marks}, "mark": {"type": "rect", "color": "#888888", "opacity": 0.2},
-             "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}}},
-            {"data": {"values": marks}, "mark": {"type": "rule", "strokeDash": [4, 3], "color": "currentColor"}},
-            {"data": {"values": marks},
-             "mark": {"type": "text", "align": "left", "baseline": "top", "dx": 4, "fontSize": 11, "angle": 90,
-                      "color": "currentColor"},
-             "encoding": {"y": {"value": 4}, "text": {"field": "what"}}},
-            {"mark": {"type": "line", "strokeWidth": 1.5, "color": "currentColor"},
-             "encoding": {"y": y, "order": {"field": "offered"}}},
-            {"transform": [{"filter": "datum.state == 'load carried'"}], "mark": {**point, "filled": True},
-             "encoding": {"y": y}},
-            {"transform": [{"filter": "datum.state != 'load carried'"}], "mark": {**point, "filled": False},
-             "encoding": {"y": y}},
-            *limit_lines([] if limit is None else [limit], y),
-        ],
-    }  # fmt: skip
-
-
-def _limits(limit: Limit | None) -> list[float]:
-    return [] if limit is None else [limit.value / 1e6]
-
-
-def limit_lines(limits: Sequence[Limit], y: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the layers of latency limits as lines across: none where none was asked for."""
-    if not limits:
-        return []
-    data = {"values": [{"limit": one.value / 1e6, "text": one.text} for one in limits]}
-    at = {"y": {**y, "field": "limit"}}
-    return [
-        {"data": data, "mark": {"type": "rule", "strokeDash": [5, 4], "strokeWidth": 1.5, "color": "currentColor"},
-         "encoding": {**at, "x": None}},
-        {"data": data,
-         "mark": {"type": "text", "align": "left", "baseline": "bottom", "dx": 4, "dy": -3, "fontSize": 11,
-                  "color": "currentColor"},
-         "encoding": {**at, "x": {"value": 0}, "text": {"field": "text"}}},
-    ]  # fmt: skip
-
-
-def _spec(
-    result: Result, rows: list[dict[str, Any]], limits: Sequence[Limit], knees: Sequence[ArmKnee]
-) -> dict[str, Any]:
-    ends = [row[end] for row in rows for end in ("latency", "low", "high") if end in row]
-    y = {"field": "latency", "type": "quantitative", "scale": {"type": "log", "nice": False},
-         "axis": {"title": "latency p99 in ms, lower is better", "format": "~g",
-                  "values": axis_ticks([*ends, *(one.value / 1e6 for one in limits)])}}  # fmt: skip
-    x = {"field": "iops", "type": "quantitative",
-         "axis": {"title": "achieved IOPS, higher is better", "format": "~s"}}  # fmt: skip
-    legend = {"title": None, "symbolOpacity": 1, "symbolType": "stroke", "symbolStrokeWidth": 2}
-    colour = {"field": "arm", "type": "nominal", "scale": arms_scale(result.study), "legend": legend}
-    dash = {"field": "arm", "type": "nominal", "scale": dash_scale(result.study), "legend": legend}
-    bends = [
-        {"arm": one.arm, "iops": one.knee.iops, "low": one.knee.low or one.knee.iops,
-         "high": one.knee.high or one.knee.iops, "what": f"knee of {one.arm}"}
-        for one in knees
-    ]  # fmt: skip
-    return {
-        "data": {"values": rows},
-        "encoding": {"x": x, "color": colour},
-        "layer": [
-            *_knee_layers(bends, x),
-            {"mark": {"type": "line", "strokeWidth": 1.5},
-             "encoding": {"y": y, "strokeDash": dash, "order": {"field": "offered"}}},
-            {"transform": [{"filter": "isValid(datum.low)"}], "mark": {"type": "rule", "strokeWidth": 1.5},
-             "encoding": {"y": {**y, "field": "low"}, "y2": {"field": "high"}}},
-            {"mark": {"type": "point", "filled": True, "size": 60, "opacity": 1}, "encoding": {"y": y}},
-            *(one | {"encoding": {**one["encoding"], "color": None}} for one in limit_lines(limits, y)),
-        ],
-    }  # fmt: skip
-
-
-def _knee_layers(bends: list[dict[str, Any]], x: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the knees as lines with bands and words: none where none was found."""
-    if not bends:
-        return []
-    data = {"values": bends}
-    return [
-        {"data": data, "mark": {"type": "rect", "opacity": 0.12},
-         "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}}},
-        {"data": data, "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1.5}},
-        {"data": data,
-         "mark": {"type": "text", "align": "left", "baseline": "bottom", "dx": 4, "dy": -3, "fontSize": 11,
-                  "angle": 90},
-         "encoding": {"y": {"value": 4}, "text": {"field": "what"}, "color": {"value": "currentColor"}}},
-    ]  # fmt: skip
+def _lines(limits: Iterable[Limit]) -> list[dict[str, Any]]:
+    return [{"limit": one.value / 1e6, "text": one.text} for one in limits]
 
 
 _SHOWN = ("iops", "device.util", "cpu.host.usr", "cpu.host.sys")
@@ -281,6 +188,8 @@ def _against_offered(result: Result, probe: Workload) -> Chart | None:
             shown.append((arm.name, f"{load.offered_iops:,.0f}", *cells))
     if not rows:
         return None
+    labels = [BY_ID[name].label for name in _SHOWN]
+    present = [label for label in labels if any(row["of"] == label for row in rows)]
     return Chart(
         name=file_name("offered", probe.name),
         title=f"{probe.name}: what {len(loads)} offered loads came to",
@@ -288,32 +197,7 @@ def _against_offered(result: Result, probe: Workload) -> Chart | None:
             "Where the curve of IOPS leaves the straight line, less is done than offered: the arm is saturated. A "
             "device that is busy all the time before that, or more CPU in the kernel than in programs, says why."
         ),
-        spec=specification(_offered_spec(result, rows)),
-        columns=("arm", "offered", *(BY_ID[name].label for name in _SHOWN)),
+        spec=filled("offered", rows=rows, labels=present, **scales_of(result.study.arm_names)),
+        columns=("arm", "offered", *labels),
         rows=tuple(shown),
     )
-
-
-def _offered_spec(result: Result, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    labels = [BY_ID[name].label for name in _SHOWN]
-    present = [label for label in labels if any(row["of"] == label for row in rows)]
-    colour = {"field": "arm", "type": "nominal", "scale": arms_scale(result.study), "legend": {"title": None}}
-    dash = {"field": "arm", "type": "nominal", "scale": dash_scale(result.study), "legend": {"title": None}}
-    header = {"title": None, "labelAngle": 0, "labelAlign": "left"}
-    return {
-        "data": {"values": rows},
-        "facet": {"row": {"field": "of", "type": "nominal", "sort": present, "header": header}},
-        "resolve": {"scale": {"y": "independent"}},
-        "spec": {
-            "width": 420, "height": 120,
-            "encoding": {
-                "x": {"field": "offered", "type": "quantitative",
-                      "axis": {"title": "offered I/Os a second", "format": "~s"}},
-                "y": {"field": "value", "type": "quantitative", "scale": {"zero": True},
-                      "axis": {"title": None, "format": "~s"}},
-                "color": colour,
-            },
-            "layer": [{"mark": {"type": "line", "strokeWidth": 1.5}, "encoding": {"strokeDash": dash}},
-                      {"mark": {"type": "point", "filled": True, "size": 40, "opacity": 1}}],
-        },
-    }  # fmt: skip

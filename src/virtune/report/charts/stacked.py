@@ -11,7 +11,7 @@ from virtune.model.evidence import StudyRecord
 from virtune.model.live import Layers, RequestLayer
 from virtune.model.result import Result
 from virtune.model.text import format_ns, format_share
-from virtune.report.charts.chart import MOST_ARMS, PALETTE, Chart, file_name, specification
+from virtune.report.charts.chart import MOST_ARMS, Chart, colours_of, file_name, filled
 from virtune.report.pages.result import largest_decided
 from virtune.report.words import names_text
 
@@ -60,7 +60,7 @@ def times_of(found: Mapping[str, Layers], workload: str) -> Chart | None:
             " from the load on the left to the device on the right. The line at the end of a piece is its 95 %"
             " interval over rounds. Layers add up to an arithmetic mean; the tables' means over rounds are geometric."
         ),
-        spec=specification(_spec(parts, "mean time of a request in us, lower is better"), height=_height(parts)),
+        spec=_spec(parts, "mean time of a request in us, lower is better"),
         columns=("arm", "layer", "mean", "95 % interval", "share"),
         rows=tuple(
             (name, one.label, format_ns(one.mean_ns), _interval(one.low_ns, one.high_ns), format_share(one.share))
@@ -124,7 +124,7 @@ def cpu_by_thread(result: Result, record: StudyRecord, workload: str) -> Chart |
             "Each bar is the CPU time that one I/O of an arm takes on this host, as in the table, divided by the "
             "kind of thread that spends it. A thread that spends 10 us for each I/O is full at 100,000 IOPS."
         ),
-        spec=specification(_spec(parts, "CPU time per I/O in us, lower is better"), height=_height(parts)),
+        spec=_spec(parts, "CPU time per I/O in us, lower is better"),
         columns=("arm", "threads", "CPU time per I/O"),
         rows=tuple((one.arm, one.part, format_ns(one.size * 1e3)) for one in parts),
     )
@@ -144,10 +144,6 @@ def _interval(low: float | None, high: float | None) -> str:
     return "-" if low is None or high is None else f"{format_ns(low)} to {format_ns(high)}"
 
 
-def _height(parts: Sequence[_Part]) -> int:
-    return 36 * len({one.arm for one in parts}) + 10
-
-
 def _spec(parts: Sequence[_Part], title: str) -> dict[str, Any]:
     names, kinds = (list(dict.fromkeys(words)) for words in ((p.arm for p in parts), (p.part for p in parts)))
     ends: dict[str, float] = {}
@@ -159,21 +155,8 @@ def _spec(parts: Sequence[_Part], title: str) -> dict[str, Any]:
         if one.low is not None and one.high is not None:
             row |= {"low": begin + max(0.0, one.low), "high": begin + one.high}
         rows.append(row)
-    y = {"field": "arm", "type": "nominal", "sort": names, "axis": {"title": None, "labelLimit": 220},
-         "scale": {"padding": 0.3}}  # fmt: skip
     columns = max(1, min(3, 100 // max(map(len, kinds))))  # so that no label covers its neighbour
-    colours = [PALETTE[at % len(PALETTE)] for at in range(len(kinds))]
-    x = {"field": "from", "type": "quantitative", "scale": {"zero": True}, "axis": {"title": title}}
-    legend = {"title": None, "orient": "bottom", "columns": columns, "labelLimit": 560}
-    colour = {"field": "part", "type": "nominal", "scale": {"domain": kinds, "range": colours}, "legend": legend}
-    return {
-        "data": {"values": rows},
-        "encoding": {"y": y},
-        "layer": [
-            {"mark": {"type": "bar", "stroke": "currentColor", "strokeWidth": 0.6},
-             "encoding": {"x": x, "x2": {"field": "to"}, "color": colour}},
-            {"transform": [{"filter": "isValid(datum.low)"}],
-             "mark": {"type": "rule", "strokeWidth": 2, "color": "currentColor"},
-             "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}}},
-        ],
-    }  # fmt: skip
+    return filled(
+        "stacked", height=36 * len(names) + 10, rows=rows, arms=names, colours=colours_of(kinds), columns=columns,
+        title=title,
+    )  # fmt: skip

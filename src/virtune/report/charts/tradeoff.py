@@ -2,7 +2,7 @@
 """Speed against cost: IOPS over CPU time per I/O, with the durability of a completed write as the shape."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from virtune.model.durability import durability_of
@@ -10,18 +10,10 @@ from virtune.model.evidence import StudyRecord
 from virtune.model.metric import BY_ID
 from virtune.model.result import Result
 from virtune.model.tuning import Place, Tuning
-from virtune.report.charts.chart import MOST_ARMS, PALETTE, Chart, arms_scale, file_name, specification
+from virtune.report.charts.chart import MOST_ARMS, PALETTE, Chart, colours_of, file_name, filled
 from virtune.report.pages.result import largest_decided, value_text
 from virtune.report.pages.tune import runner_rows
 from virtune.report.words import quantity
-
-SPEED_AND_COST: Mapping[str, Any] = {
-    "x": {"field": "cost", "type": "quantitative", "scale": {"zero": True},
-          "axis": {"title": "CPU time per I/O in us, lower is better"}},
-    "y": {"field": "iops", "type": "quantitative", "scale": {"zero": True},
-          "axis": {"title": "IOPS, higher is better", "format": "~s"}},
-}  # fmt: skip
-"""The axes of IOPS over CPU time per I/O, from zero on, so that distances are in proportion."""
 
 
 def speed_against_cost(result: Result, workload: str) -> Chart | None:
@@ -53,7 +45,7 @@ def speed_against_cost(result: Result, workload: str) -> Chart | None:
             " promise is not simply faster."
             + (f" The crosses are the intervals of the differences from {result.study.baseline}." if crosses else "")
         ),
-        spec=specification(_tradeoff_spec(result, rows), height=280),
+        spec=filled("cost", height=280, rows=rows, colours=colours_of(result.study.arm_names)),
         columns=("arm", "IOPS", "CPU per I/O", "durability"),
         rows=tuple(shown),
     )
@@ -80,32 +72,6 @@ def _ends(result: Result, arm: str, workload: str) -> dict[str, float]:
 
 WIDEST = 4.0
 """An interval whose ends are further apart than this factor would leave no room for the marks."""
-
-
-def crosses() -> list[dict[str, Any]]:
-    """Return the layers that draw intervals both ways, of the rows that have them."""
-    return [
-        {"transform": [{"filter": f"isValid(datum.{name}_low)"}],
-         "mark": {"type": "rule", "strokeWidth": 1.2, "opacity": 0.8, "color": "currentColor"},
-         "encoding": {axis: {**SPEED_AND_COST[axis], "field": f"{name}_low"}, f"{axis}2": {"field": f"{name}_high"}}}
-        for axis, name in (("y", "iops"), ("x", "cost"))
-    ]  # fmt: skip
-
-
-def _tradeoff_spec(result: Result, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    colour = {"field": "arm", "type": "nominal", "scale": arms_scale(result.study), "legend": None}
-    shape = {"field": "survives", "type": "nominal", "legend": {"title": "durability", "orient": "bottom"}}
-    return {
-        "data": {"values": rows},
-        "encoding": SPEED_AND_COST,
-        "layer": [
-            *(one | {"encoding": {**one["encoding"], "color": colour}} for one in crosses()),
-            {"mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
-             "encoding": {"color": colour, "shape": shape}},
-            {"mark": {"type": "text", "align": "left", "dx": 9, "dy": -7, "fontSize": 12, "color": "currentColor"},
-             "encoding": {"text": {"field": "arm"}}},
-        ],
-    }  # fmt: skip
 
 
 _NAMED = 7
@@ -142,7 +108,17 @@ def race(known: Tuning, record: StudyRecord) -> Chart | None:
             "better), the mean of all blocks so far. A line ends where its configuration was out. The verdicts "
             "rest on intervals, which the table of configurations has."
         ),
-        spec=specification(_race_spec(rows, [*last.values()], named, BY_ID[metric].label), height=300),
+        spec=filled(
+            "race",
+            height=300,
+            rows=rows,
+            ends=[*last.values()],
+            named=named,
+            colours=PALETTE[: len(named)],
+            blocks=list(range(1, len(blocks) + 1, max(1, len(blocks) // 10))),
+            names=_apart([row for row in last.values() if row["arm"] in named], rows),
+            title=f"{BY_ID[metric].label} against the leader in %",
+        ),
         columns=("configuration", "against the leader", "blocks", "out after block"),
         rows=tuple(
             (arm, f"{row['ratio']:+.1f} %", str(sums[arm][1]), str(out.get(arm) or "-")) for arm, row in last.items()
@@ -157,32 +133,6 @@ def _by_block(record: StudyRecord, workload: str, metric: str) -> dict[int, dict
         if one.trial.workload == workload and value is not None and value > 0:
             found.setdefault(one.trial.round, {})[one.trial.arm] = value
     return found
-
-
-def _race_spec(
-    rows: list[dict[str, Any]], ends: list[dict[str, Any]], named: list[str], label: str
-) -> dict[str, Any]:
-    colour = {
-        "condition": {"test": {"field": "arm", "oneOf": named}, "field": "arm", "type": "nominal",
-                      "scale": {"domain": named, "range": list(PALETTE[: len(named)])}, "legend": None},
-        "value": "#999999",
-    }  # fmt: skip
-    last = max(row["block"] for row in rows)
-    ticks = list(range(1, last + 1, max(1, last // 10)))
-    x = {"field": "block", "type": "quantitative", "axis": {"title": "block", "format": "d", "values": ticks}}
-    y = {"field": "ratio", "type": "quantitative", "axis": {"title": f"{label} against the leader in %"}}
-    return {
-        "data": {"values": rows},
-        "encoding": {"x": x, "y": y},
-        "layer": [
-            {"mark": {"type": "line", "strokeWidth": 1.5}, "encoding": {"color": colour, "detail": {"field": "arm"}}},
-            {"data": {"values": ends}, "mark": {"type": "point", "filled": True, "size": 40},
-             "encoding": {"color": colour}},
-            {"data": {"values": _apart([row for row in ends if row["arm"] in named], rows)},
-             "mark": {"type": "text", "align": "left", "dx": 7, "fontSize": 11, "color": "currentColor"},
-             "encoding": {"y": {**y, "field": "label"}, "text": {"field": "arm"}}},
-        ],
-    }  # fmt: skip
 
 
 def _apart(ends: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -232,7 +182,7 @@ def pareto(known: Tuning, record: StudyRecord) -> Chart | None:
             + (f"; lines through them are intervals of the differences from {known.standing.leader}." if any(
                 "iops_low" in row or "cost_low" in row for row in rows) else ".")
         ),
-        spec=specification(_pareto_spec(rows, front), height=300),
+        spec=filled("pareto", height=300, rows=rows, front=front, colour=_colour([row["arm"] for row in rows])),
         columns=("configuration", "IOPS", "CPU per I/O", "on the line"),
         rows=tuple(
             (row["arm"], quantity(BY_ID["iops"], row["iops"]), quantity(BY_ID["cpu_per_io"], row["cost"] / 1e6),
@@ -263,28 +213,12 @@ def _frontier(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return front
 
 
-def _pareto_spec(rows: list[dict[str, Any]], front: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the specification: those on the line have their names beside them, of a few all have colours."""
-    line = {"type": "line", "strokeWidth": 1.5, "color": PALETTE[0], "interpolate": "step-after"}
-    names = [row["arm"] for row in rows]
-    shape = {"field": "survives", "type": "nominal", "legend": {"title": "durability", "orient": "bottom"}}
-    colour: dict[str, Any] = {"value": PALETTE[0]}
-    if len(names) <= _NAMED:
-        colour = {"field": "arm", "type": "nominal", "legend": {"title": None, "symbolOpacity": 1},
-                  "scale": {"domain": names, "range": list(PALETTE[: len(names)])}}  # fmt: skip
-    lines = [{**one, "encoding": {**one["encoding"], "color": colour}} for one in crosses()]
-    return {
-        "encoding": SPEED_AND_COST,
-        "layer": [
-            {"data": {"values": front}, "mark": line},
-            *({"data": {"values": rows}, **one} for one in lines),
-            {"data": {"values": rows}, "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
-             "encoding": {"shape": shape, "color": colour}},
-            {"data": {"values": front},
-             "mark": {"type": "text", "align": "left", "dx": 8, "dy": -6, "fontSize": 11, "color": "currentColor"},
-             "encoding": {"text": {"field": "arm"}}},
-        ],
-    }  # fmt: skip
+def _colour(names: list[str]) -> dict[str, Any]:
+    """Return how marks are coloured: of a few all have colours, of more only those on the line have names."""
+    if len(names) > _NAMED:
+        return {"value": PALETTE[0]}
+    legend = {"title": None, "symbolOpacity": 1}
+    return {"field": "arm", "type": "nominal", "legend": legend, "scale": colours_of(names)}
 
 
 _ROW = 26
@@ -312,23 +246,7 @@ def iops_bars(result: Result, workload: str) -> Chart | None:
             "Each bar is an arm's IOPS as in the table, the thin line one standard deviation of a round each way. "
             "Whether two arms differ is said by the intervals of their difference, not by these lines."
         ),
-        spec=specification(_bars_spec(result, rows), height=_ROW * len(rows)),
+        spec=filled("bars", height=_ROW * len(rows), rows=rows, colours=colours_of(result.study.arm_names)),
         columns=("arm", "IOPS", "spread of rounds", "rounds"),
         rows=tuple(shown),
     )
-
-
-def _bars_spec(result: Result, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    y = {"field": "arm", "type": "nominal", "sort": None, "axis": {"title": None, "labelLimit": 300, "grid": False}}
-    x = {"type": "quantitative", "scale": {"zero": True}, "axis": {"title": "IOPS, higher is better", "format": "~s"}}
-    colour = {"field": "arm", "type": "nominal", "scale": arms_scale(result.study), "legend": None}
-    return {
-        "data": {"values": rows},
-        "encoding": {"y": y},
-        "layer": [
-            {"mark": {"type": "bar", "opacity": 0.75},
-             "encoding": {"x": {"field": "iops", **x}, "color": colour, "description": {"field": "text"}}},
-            {"mark": {"type": "rule", "strokeWidth": 1.5, "color": "currentColor"},
-             "encoding": {"x": {"field": "low", **x}, "x2": {"field": "high"}}},
-        ],
-    }  # fmt: skip

@@ -208,8 +208,7 @@ class DomainPart(TypedDict):
     vcpus: Annotated[int, "Its vCPUs.", NOT_NEGATIVE]
     iothreads: Annotated[list[_Number], "The numbers of its IOThreads."]
     pins: Annotated[
-        Mapping[str, Annotated[str, "A set as libvirt writes it."]],
-        "CPU sets by `vcpu:0`, `iothread:1`, `emulator`.",
+        Mapping[str, Annotated[str, "A set as libvirt writes it."]], "CPU sets by `vcpu:0`, `iothread:1`, `emulator`."
     ]
     disks: Annotated[list[DomainDiskPart], "Its disks as they will be after a power-off."]
     running: Annotated[RunningPart | None, "How it runs; null when it does not."]

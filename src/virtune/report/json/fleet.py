@@ -431,12 +431,7 @@ def run_document(
 
 def _task(task: FleetTask, found: TaskProgress) -> _Task:
     waits = found.state is TaskState.WAITING and found.left_seconds is None
-    return part(
-        _Task,
-        task,
-        found,
-        left_seconds=task.expected_seconds if waits else found.left_seconds,
-    )
+    return part(_Task, task, found, left_seconds=task.expected_seconds if waits else found.left_seconds)
 
 
 def report_document(found: FleetReport) -> FleetReportDocument:

@@ -136,10 +136,7 @@ class KnobPart(TypedDict):
     ]
     place: Annotated[list[Name], "The path of what it sets in a stack; empty where virtune turns nothing."]
     domain: Annotated[DomainOfKnob, "What may be written."]
-    ask: Annotated[
-        AskOfKnob | None,
-        "The question to QEMU by which it is looked for; null where there is none.",
-    ]
+    ask: Annotated[AskOfKnob | None, "The question to QEMU by which it is looked for; null where there is none."]
     answers: Annotated[list[AnswerPart], "What each program said; empty without a question."]
 
 

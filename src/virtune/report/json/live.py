@@ -133,9 +133,7 @@ class _Disk(TypedDict):
         At("sequential"),
     ]
     seconds: Annotated[
-        float,
-        "How long it was looked at; of a stored study the round that the figures and threads are of.",
-        POSITIVE,
+        float, "How long it was looked at; of a stored study the round that the figures and threads are of.", POSITIVE
     ]
     iops: Annotated[float, "I/Os a second.", NOT_NEGATIVE]
     bandwidth_bps: Annotated[float, "Bytes a second.", NOT_NEGATIVE, At("bandwidth")]
@@ -207,9 +205,7 @@ class _TopDisk(TypedDict):
     ]
     failed_per_second: Annotated[float | None, "Requests that failed; null where they are not counted.", NOT_NEGATIVE]
     latency_ns: Annotated[
-        float | None,
-        "Mean time of a request, from where it is first seen; null without requests.",
-        NOT_NEGATIVE,
+        float | None, "Mean time of a request, from where it is first seen; null without requests.", NOT_NEGATIVE
     ]
     in_flight: Annotated[
         float,
@@ -319,11 +315,7 @@ def _disk(one: Diagnosis) -> _Disk:
 
 @maker
 def _proof(found: Proof) -> _Proof:
-    return part(
-        _Proof,
-        found,
-        expected=None if found.least is None else part(_Expected, found, ratio=found.least),
-    )
+    return part(_Proof, found, expected=None if found.least is None else part(_Expected, found, ratio=found.least))
 
 
 def _thread(one: ThreadCost, iops: float) -> _Thread:

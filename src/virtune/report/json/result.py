@@ -180,9 +180,7 @@ class _Pair(TypedDict):
         NOT_NEGATIVE,
     ]
     lag1: Annotated[
-        float | None,
-        "How alike neighbouring rounds were taken to be, 0 to 0.9; null as `noise`.",
-        NOT_NEGATIVE,
+        float | None, "How alike neighbouring rounds were taken to be, 0 to 0.9; null as `noise`.", NOT_NEGATIVE
     ]
     rounds_left: Annotated[
         int | None,
@@ -466,13 +464,7 @@ def result_document(result: Result, record: StudyRecord, rulings: Sequence[Thres
 
 def _study(study: Study, result: Result) -> StudyPart:
     looks = [part(LookPart, round=one, share=share) for one, share in study.looks]
-    return part(
-        StudyPart,
-        study,
-        result,
-        trials=len(study.trials),
-        looks=looks if study.sequential else None,
-    )
+    return part(StudyPart, study, result, trials=len(study.trials), looks=looks if study.sequential else None)
 
 
 def _basis(study: Study, result: Result) -> ResultBasisPart:

@@ -284,8 +284,7 @@ class TuneDocument(TypedDict):
     basis: _Basis
     ramps: Annotated[list[RampPart], "Ramps that were found too short, in the order of time."]
     notes: Annotated[
-        list[Sentence],
-        "Warnings: disturbances that repeated attempts did not remove, and limits of the result.",
+        list[Sentence], "Warnings: disturbances that repeated attempts did not remove, and limits of the result."
     ]
     spelled: Annotated[
         Mapping[str, Annotated[str, "The text."]],
@@ -325,12 +324,7 @@ def tuning_document(
         tried=len(standing.runners) + len(known.broken),
         broken=[_broken(tried.get(arm, none), arm, after) for arm, after in known.broken],
         cost=_cost(known, study.search),
-        basis=part(
-            _Basis,
-            study,
-            workloads=known.basis,
-            command=tune_again(study),
-        ),
+        basis=part(_Basis, study, workloads=known.basis, command=tune_again(study)),
         spelled=spelled or {},
         spelled_notes=spelled_notes or {},
     )
@@ -342,12 +336,7 @@ def _broken(tried: ArmAttempts, arm: str, after_blocks: int) -> _Broken:
 
 def _cost(known: Tuning, search: Search) -> CostPart:
     return part(
-        CostPart,
-        known,
-        known.standing,
-        known.probed,
-        slices=known.standing.slices,
-        grid_seconds=search.grid_seconds,
+        CostPart, known, known.standing, known.probed, slices=known.standing.slices, grid_seconds=search.grid_seconds
     )
 
 

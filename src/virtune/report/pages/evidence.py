@@ -18,15 +18,7 @@ from virtune.model.text import format_bytes, format_seconds, format_share
 from virtune.model.verdict import Verdict
 from virtune.model.workload import Workload
 from virtune.report.render.terminal import WEIGHT_STYLE, section
-from virtune.report.words import (
-    TOO_FEW,
-    count_text,
-    cut_text,
-    estimate_text,
-    names_text,
-    percent_text,
-    share_text,
-)
+from virtune.report.words import TOO_FEW, count_text, cut_text, estimate_text, names_text, percent_text, share_text
 
 NOISY_SECONDS = 3600.0
 """If deciding the rest would take longer than this, the advice is a quieter host, not more time."""

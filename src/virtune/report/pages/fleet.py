@@ -94,9 +94,7 @@ SHOWN = (
 
 
 def probe_lines(
-    facts: Sequence[tuple[FleetHost, Mapping[str, str]]],
-    differing: Sequence[Difference],
-    lost: Sequence[Unreached],
+    facts: Sequence[tuple[FleetHost, Mapping[str, str]]], differing: Sequence[Difference], lost: Sequence[Unreached]
 ) -> Iterator[str]:
     """Yield a line for each host, then the facts that differ, then the hosts that gave no answer."""
     if facts:

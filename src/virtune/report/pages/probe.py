@@ -227,9 +227,7 @@ def _scratch(scratch: ScratchFacts) -> Iterator[Row]:
     yield _row(
         "O_DIRECT",
         _part(
-            "whether it works",
-            scratch.direct_io,
-            lambda works: "works (tried)" if works else "does not work (tried)",
+            "whether it works", scratch.direct_io, lambda works: "works (tried)" if works else "does not work (tried)"
         ),
         _part("block", scratch.direct_block_bytes, lambda size: f"blocks of {size} bytes and more"),
     )

@@ -311,11 +311,7 @@ def about(result: Result, facts: str) -> Iterator[str]:
     """Yield how long, in which order and on which host a study was measured."""
     study = result.study
     if not study.imported:
-        counts = {
-            "round": _rounds(result),
-            "arm": len(study.arms),
-            "workload": len(study.workloads),
-        }
+        counts = {"round": _rounds(result), "arm": len(study.arms), "workload": len(study.workloads)}
         told = (count_text(count, word) for word, count in counts.items() if count > 1 or word == "round")
         # the span of every image that one of the arms has
         stacks = (arm.stack for arm in study.arms)

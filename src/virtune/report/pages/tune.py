@@ -20,15 +20,7 @@ from virtune.report.render.forest import axis, bar, reach_of
 from virtune.report.render.terminal import Column, FirstThatFits, Paragraph, Table, paragraphs, right, section
 from virtune.report.reproduce import tune_again
 from virtune.report.view import SIMULATED_ONLY
-from virtune.report.words import (
-    HOPELESS,
-    change_words,
-    count_text,
-    difference_text,
-    names_text,
-    quantity,
-    share_text,
-)
+from virtune.report.words import HOPELESS, change_words, count_text, difference_text, names_text, quantity, share_text
 
 ROWS_MAX = 24
 """The most arms in a table; of more the best are shown."""
