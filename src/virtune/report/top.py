@@ -11,16 +11,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from virtune.model.bottleneck import (
-    CAUSE_WORDS,
-    EMULATED_WORDS,
-    Cause,
-    DiskFrame,
-    ThreadFrame,
-    TopFrame,
-    VmFrame,
-    verdict_words,
-)
+from virtune.model import bottleneck
 from virtune.model.live import Layers, RequestLayer
 from virtune.model.text import format_count, format_ns, format_seconds, format_share, printable, spreadsheet_cell
 from virtune.report.render.terminal import Paragraph, paragraph, paragraphs
@@ -108,7 +99,7 @@ def columns_of(kind: TableKind, units: Units = "both", *, limits: bool = False) 
     return tuple(_SPLIT[one.title][units] if one.title in _SPLIT else one for one in columns)
 
 
-def rows_of(kind: TableKind, frame: TopFrame) -> tuple[Row, ...]:
+def rows_of(kind: TableKind, frame: bottleneck.TopFrame) -> tuple[Row, ...]:
     """Return the rows of a table, not yet in order."""
     if kind == "host":
         return tuple((one, frame.seconds) for one in frame.host.disks)
@@ -118,11 +109,11 @@ def rows_of(kind: TableKind, frame: TopFrame) -> tuple[Row, ...]:
 def name_of_row(row: Row) -> str:
     """Return the name by which a row is filtered and found again."""
     match row:
-        case DiskFrame():
+        case bottleneck.DiskFrame():
             return row.name
-        case VmFrame():
+        case bottleneck.VmFrame():
             return row.vm
-        case ThreadFrame():
+        case bottleneck.ThreadFrame():
             return f"{row.vm} {row.cost.name} {row.cost.tid}"
         case _:
             return str(row[0].name)
@@ -131,11 +122,11 @@ def name_of_row(row: Row) -> str:
 def is_active(row: Row) -> bool:
     """Whether a row did anything between the two samples."""
     match row:
-        case DiskFrame():
+        case bottleneck.DiskFrame():
             return row.rates.requests > 0 or bool(row.path.held) or row.path.uncounted > 0
-        case VmFrame():
+        case bottleneck.VmFrame():
             return row.iops > 0
-        case ThreadFrame():
+        case bottleneck.ThreadFrame():
             return row.cost.cpu_seconds > 0 or bool(row.cost.wait_seconds)
         case _:
             return bool(row[0].reads + row[0].writes)
@@ -190,21 +181,21 @@ def row_line(shown: TopTable, row: Row, width: int, *, marked: bool = False) -> 
         text = Text(printable(cell)) if isinstance(cell, str) else cell
         line.append_text(_fitted(text, room, right=column.right)).append(" ")
     line.rstrip()
-    if isinstance(row, DiskFrame) and row.gone:
+    if isinstance(row, bottleneck.DiskFrame) and row.gone:
         line.stylize("dim")
     if marked:
         line.stylize("bold")
     return line
 
 
-def verdict_cell(row: DiskFrame) -> Text:
+def verdict_cell(row: bottleneck.DiskFrame) -> Text:
     """Return what limits a disk in one word."""
     if row.gone:
         return Text("gone", style="dim")
     if row.path.iops <= 0 and not row.path.uncounted and not row.found.cause.accuses:
         # whether some wait is known where its virtqueue is seen
         return Text("waits" if row.path.held else "idle" if row.path.held == 0 else "no I/O", style="dim")
-    style = {Cause.NOT_BOUND: "green", Cause.UNDECIDED: "dim"}.get(row.found.cause, "red")
+    style = {bottleneck.Cause.NOT_BOUND: "green", bottleneck.Cause.UNDECIDED: "dim"}.get(row.found.cause, "red")
     return Text(row.found.cause.value, style=style)
 
 
@@ -242,7 +233,7 @@ def _flying(number: float) -> str:
     return "-" if number <= 0 else f"{number:.2f}" if number < 10 else f"{number:.0f}"
 
 
-def _largest(row: DiskFrame) -> float | None:
+def _largest(row: bottleneck.DiskFrame) -> float | None:
     layers = row.path.layers
     return None if layers is None else max((one.share for one in layers.layers), default=None)
 
@@ -334,12 +325,12 @@ def csv_head() -> str:
     return _line(CSV_COLUMNS)
 
 
-def csv_rows(frame: TopFrame) -> str:
+def csv_rows(frame: bottleneck.TopFrame) -> str:
     """Return a line for each disk; a value that is unknown is empty."""
     return "".join(_line(_cells(frame, one)) for one in frame.disks)
 
 
-def _cells(frame: TopFrame, one: DiskFrame) -> Iterator[object]:
+def _cells(frame: bottleneck.TopFrame, one: bottleneck.DiskFrame) -> Iterator[object]:
     rates, seconds = one.rates, one.rates.seconds
     yield from (f"{frame.wall_seconds:.3f}", repr(seconds), spreadsheet_cell(one.vm), spreadsheet_cell(one.disk))
     yield from (one.path.iops, rates.reads / seconds, rates.writes / seconds, rates.flushes / seconds)
@@ -365,7 +356,7 @@ def _line(cells: object) -> str:
 class TopText:
     """The disks of a frame, a line each, with what could not be seen."""
 
-    def __init__(self, frame: TopFrame) -> None:
+    def __init__(self, frame: bottleneck.TopFrame) -> None:
         self.frame = frame
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -382,16 +373,16 @@ class TopText:
         if any(bar_of(row.path.layers, 1).plain for row in shown.rows):
             yield Paragraph(legend(), indent=1, hanging=1)
         if frame.emulated:
-            yield paragraph(f"{', '.join(frame.emulated)}: {EMULATED_WORDS}", "yellow")
+            yield paragraph(f"{', '.join(frame.emulated)}: {bottleneck.EMULATED_WORDS}", "yellow")
         yield from paragraphs((f"not seen: {line}" for line in frame.missing), "yellow", indent=0)
 
 
-def _why(row: DiskFrame) -> Iterator[str]:
+def _why(row: bottleneck.DiskFrame) -> Iterator[str]:
     """Yield what limits a disk with its first evidence, and what else is known of it: stalls, limits, others."""
     cause = row.found.cause
     if row.path.iops <= 0 and not cause.accuses and not row.path.held and not row.path.failed:
         return
-    words = CAUSE_WORDS[cause] if cause is Cause.UNDECIDED else verdict_words(cause)
+    words = bottleneck.CAUSE_WORDS[cause] if cause is bottleneck.Cause.UNDECIDED else bottleneck.verdict_words(cause)
     yield f"{words}: {row.found.evidence[0]}"
     yield from row.found.evidence[1:]
 
@@ -404,7 +395,7 @@ def legend() -> Text:
     return text
 
 
-def host_words(frame: TopFrame) -> str:
+def host_words(frame: bottleneck.TopFrame) -> str:
     """Return how busy the host was, in a clause."""
     cpu = frame.host.cpu
     if cpu is None:

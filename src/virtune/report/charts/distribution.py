@@ -13,17 +13,9 @@ from virtune.model.measurement import Histogram
 from virtune.model.metric import BY_ID, Metric
 from virtune.model.remark import label_of
 from virtune.model.result import Result
+from virtune.model.study import Trial
 from virtune.model.text import format_ns
-from virtune.report.charts.chart import (
-    MOST_ARMS,
-    Chart,
-    axis_ticks,
-    file_name,
-    filled,
-    latency_limits,
-    scales_of,
-    tens_of,
-)
+from virtune.report.charts import chart
 from virtune.report.pages.result import largest_decided
 from virtune.report.words import quantity
 
@@ -33,46 +25,42 @@ _STEPS = 12
 _TOLD = (50.0, 90.0, 99.0, 99.9, 99.99)
 
 
-def percentile_curve(result: Result, workload: str) -> Chart | None:
+def percentile_curve(result: Result, workload: str) -> chart.Chart | None:
     """Draw each arm's latencies by percentile; None where no arm has a distribution."""
     arms = {
         one.arm: one.histogram
         for one in result.arms
         if one.workload == workload and one.histogram is not None and one.histogram.count > 0
     }
-    if not arms or len(arms) > MOST_ARMS:
+    if not arms or len(arms) > chart.MOST_ARMS:
         return None
     rows = [row for arm, histogram in arms.items() for row in _rows(arm, histogram)]
     limits = [
         {"from": 1.0, "to": 1 / (1 - percent / 100), "limit": limit.value / 1e6, "text": limit.text}
-        for limit in latency_limits(result.study)
+        for limit in chart.latency_limits(result.study)
         # the curve is of reads and writes together
         if BY_ID[limit.metric].of == "latency"
         and (percent := BY_ID[limit.metric].percent) is not None
         and percent < 100
     ]
-    return Chart(
-        name=file_name("percentiles", workload),
+    return chart.Chart(
+        name=chart.file_name("percentiles", workload),
         title=_title(result, arms, workload),
         reading=(
             "All I/Os of an arm together. From left to right the curve goes ever further into the slowest ones; "
             "lower is better. Where it is thin, fewer than 100 I/Os lie beyond, and it says little."
             + (" The dashed line is the limit that was asked for, up to its percentile." if limits else "")
         ),
-        spec=filled(
-            "percentiles",
-            height=320,
-            rows=rows,
-            limits=limits,
-            **scales_of(result.study.arm_names),
-            ticks=axis_ticks([row["latency"] for row in rows] + [one["limit"] for one in limits]),
+        spec=chart.filled(
+            "percentiles", height=320, rows=rows, limits=limits, **chart.scales_of(result.study.arm_names),
+            ticks=chart.axis_ticks([row["latency"] for row in rows] + [one["limit"] for one in limits]),
         ),
         columns=("arm", "I/Os", *(f"p{percent:g}" for percent in _TOLD)),
         rows=tuple(
             (arm, f"{histogram.count:,}", *(_told(histogram, percent) for percent in _TOLD))
             for arm, histogram in arms.items()
         ),
-    )
+    )  # fmt: skip
 
 
 def _title(result: Result, arms: dict[str, Histogram], workload: str) -> str:
@@ -110,24 +98,23 @@ _MOST_PANELS = 8
 _MOST_COLUMNS = 60
 
 
-def heat_map(result: Result, record: StudyRecord, workload: str) -> Chart | None:
+def heat_map(result: Result, record: StudyRecord, workload: str) -> chart.Chart | None:
     """Draw the latencies of each round; None where trials have no distributions, or there are too many arms."""
-    names = [arm.name for arm in result.study.arms]
+    names = result.study.arm_names
     trials = [
-        one for one in record.trials
+        (one.trial, one.measurement.histogram) for one in record.trials
         if one.trial.workload == workload and one.measurement is not None and one.measurement.histogram is not None
     ]  # fmt: skip
     if not trials or len(names) > _MOST_PANELS or result.study.imported:
         return None
-    each = math.ceil(max(one.trial.round for one in trials) / _MOST_COLUMNS)
+    each = math.ceil(max(trial.round for trial, _ in trials) / _MOST_COLUMNS)
     counts: Counter[tuple[str, int, int]] = Counter()
     totals: Counter[tuple[str, int]] = Counter()
-    for one in trials:
-        assert one.measurement is not None and one.measurement.histogram is not None  # noqa: S101, PT018 - chosen so
-        column = (one.trial.round - 1) // each
-        for value, count in one.measurement.histogram.bins:
-            counts[one.trial.arm, column, _row_of(value)] += count
-        totals[one.trial.arm, column] += one.measurement.histogram.count
+    for trial, histogram in trials:
+        column = (trial.round - 1) // each
+        for value, count in histogram.bins:
+            counts[trial.arm, column, _row_of(value)] += count
+        totals[trial.arm, column] += histogram.count
     rows: list[dict[str, Any]] = [
         {"arm": arm, "round": column * each + 0.5, "to": (column + 1) * each + 0.5,
          "low": 2 ** (number / _BINS_PER_DOUBLING) / 1e6, "high": 2 ** ((number + 1) / _BINS_PER_DOUBLING) / 1e6,
@@ -135,19 +122,15 @@ def heat_map(result: Result, record: StudyRecord, workload: str) -> Chart | None
         for (arm, column, number), count in sorted(counts.items())
     ]  # fmt: skip
     shares = [row["share"] for row in rows]
-    return Chart(
-        name=file_name("heat", workload),
+    return chart.Chart(
+        name=chart.file_name("heat", workload),
         title=f"{workload}: {_said(trials)}",
         reading=(
             "Darker means more I/Os. A second band is a second way that I/Os are served; a column that differs is a "
             "round that something disturbed; what all panels share comes from below them, not from the arm."
         ),
-        spec=filled(
-            "heat",
-            height=150,
-            rows=rows,
-            arms=names,
-            ticks=tens_of([row["low"] for row in rows]),
+        spec=chart.filled(
+            "heat", height=150, rows=rows, arms=names, ticks=chart.tens_of([row["low"] for row in rows]),
             powers=[power for power in (-2, -1, 0, 1) if min(shares) <= power <= max(shares)],
         ),
         columns=("arm", "rounds", "I/Os", "fastest", "slowest bin"),
@@ -161,20 +144,15 @@ def heat_map(result: Result, record: StudyRecord, workload: str) -> Chart | None
             )
             for name in names
         ),
-    )
+    )  # fmt: skip
 
 
-def _said(trials: list[TrialRecord]) -> str:
+def _said(trials: list[tuple[Trial, Histogram]]) -> str:
     """Say between which values the tail of a round lay."""
-    tails: dict[str, list[float]] = {}
-    for one in trials:
-        tail = one.measurement and one.measurement.histogram and one.measurement.histogram.percentile(99.0)
-        if tail:
-            tails.setdefault(one.trial.arm, []).append(tail)
+    tails = [tail for _, histogram in trials if (tail := histogram.percentile(99.0))]
     if not tails:
         return "no round has enough I/Os for its latency p99"
-    every = [tail for one in tails.values() for tail in one]
-    low, high = format_ns(min(every)), format_ns(max(every))
+    low, high = format_ns(min(tails)), format_ns(max(tails))
     if low == high:
         return f"latency p99 is {low} in each round"
     return f"latency p99 of a round lies between {low} and {high}"
@@ -201,10 +179,10 @@ _SECONDS = ("seconds since the study began", "format(datum.value, '~g')")
 _MINUTES = ("minutes since the study began", "format(datum.value / 60, '.3~g')")
 
 
-def rounds_in_time(result: Result, record: StudyRecord, workload: str) -> Chart | None:
+def rounds_in_time(result: Result, record: StudyRecord, workload: str) -> chart.Chart | None:
     """Draw the main metric of every attempt; None where there are fewer than two or they have no times."""
     study, metric = result.study, BY_ID[result.study.metric]
-    if study.imported or len(study.arms) > MOST_ARMS:
+    if study.imported or len(study.arms) > chart.MOST_ARMS:
         return None
     attempts = [one for one in record.attempts or record.trials if one.trial.workload == workload]
     last = {(one.trial.number, one.attempt) for one in record.trials}
@@ -217,26 +195,21 @@ def rounds_in_time(result: Result, record: StudyRecord, workload: str) -> Chart 
         return None
     clock = _MINUTES if max(row["second"] for row in rows) > _LONG_SECONDS else _SECONDS
     bad = sum(not row["counts"] for row in rows)
-    return Chart(
-        name=file_name("rounds", workload),
+    return chart.Chart(
+        name=chart.file_name("rounds", workload),
         title=f"{workload}: {len(rows)} trials in order of time" + (f", {bad} of them did not count" if bad else ""),
         reading=(
             "Each mark is one trial; a line joins those of one arm. Arms that move together show the host, an arm "
             "that moves alone shows itself. Hollow marks do not count: something else disturbed the trial, or it was "
             "repeated."
         ),
-        spec=filled(
-            "rounds",
-            height=260,
-            rows=rows,
-            **scales_of(study.arm_names),
-            since=clock[0],
-            clock=clock[1],
+        spec=chart.filled(
+            "rounds", height=260, rows=rows, **chart.scales_of(study.arm_names), since=clock[0], clock=clock[1],
             title=f"{metric.label}{_SCALES[metric.unit][1]}, {metric.better} is better",
         ),
         columns=("second", "arm", "round", metric.label, "did it count"),
         rows=tuple((f"{row['second']:.0f}", row["arm"], str(row["round"]), row["shown"], row["why"]) for row in rows),
-    )
+    )  # fmt: skip
 
 
 def _row(result: Result, one: TrialRecord, metric: Metric, *, last: bool) -> dict[str, Any] | None:

@@ -51,11 +51,7 @@ def _extents(study: Study, load: str, rows: list[dict[str, Any]]) -> Chart:
             "its mark is a system that is usually quick and sometimes stalls."
         ),
         spec=filled(
-            "extents",
-            rows=rows,
-            panel=_ROW * len(names),
-            arms=names,
-            colours=colours_of(names),
+            "extents", rows=rows, panel=_ROW * len(names), arms=names, colours=colours_of(names),
             ticks=tens_of([row[end] for row in rows for end in ("min", "max")]),
         ),
         columns=("workload", "arm", "least", "mean", "greatest"),
@@ -63,7 +59,7 @@ def _extents(study: Study, load: str, rows: list[dict[str, Any]]) -> Chart:
             (row["workload"], row["arm"], *(format_ns(row[end] * 1e6) for end in ("min", "mean", "max")))
             for row in rows
         ),
-    )
+    )  # fmt: skip
 
 
 def _rows(result: Result, workload: Workload) -> Iterator[dict[str, Any]]:
@@ -97,14 +93,11 @@ def each_operation(study: Study, workload: str, series: Series) -> Chart | None:
             "with a period behind them: a timer, a poll, a flush. A step is another way that I/Os are served."
         ),
         spec=filled(
-            "operations",
-            rows=rows,
-            arms=study.arm_names,
-            colours=colours_of(study.arm_names),
+            "operations", rows=rows, arms=study.arm_names, colours=colours_of(study.arm_names),
             ticks=tens_of([row["ms"] for row in rows]),
         ),
         columns=("arm", "I/Os", "least", "greatest"),
         rows=tuple(
             (name, str(len(one)), format_ns(min(one)), format_ns(max(one))) for name, one in series.items() if one
         ),
-    )
+    )  # fmt: skip

@@ -52,19 +52,12 @@ def audit_map(audited: Sequence[Audited]) -> Chart | None:
         title=f"{most[0]} ({rules[most[0]].name}) is found in {most[1]} of {count_text(len(audited), 'VM')}",
         reading=f"A row is a VM, a column a rule, the number how many of its disks or places are concerned.{rest}",
         spec=filled(
-            "cells",
-            height=_CELL * len(drawn),
-            rows=rows,
-            row="vm",
-            column="rule",
-            columns=columns,
-            text="count",
-            colour="severity",
-            colours=_severities(rules.values()),
+            "cells", height=_CELL * len(drawn), rows=rows, row="vm", column="rule", columns=columns, text="count",
+            colour="severity", colours=_severities(rules.values()),
         ),
         columns=("VM", "rule", "severity", "places"),
         rows=tuple((str(row["vm"]), str(row["rule"]), str(row["severity"]), str(row["count"])) for row in rows),
-    )
+    )  # fmt: skip
 
 
 def _severities(rules: Iterable[Rule]) -> dict[str, Any]:
@@ -192,18 +185,14 @@ def funnel_plot(level: FleetLevel, study: Study) -> Chart:
             + (" A line that ends at the edge goes on." if any(one.limit > reach for one in points) else "")
         ),
         spec=filled(
-            "funnel",
-            height=_FUNNEL_HEIGHT,
-            rows=rows,
-            domain=[-reach, reach],
-            labels=_FACTORS,
+            "funnel", height=_FUNNEL_HEIGHT, rows=rows, domain=[-reach, reach], labels=_FACTORS,
             title=f"{label} against the other hosts",
             shapes={"domain": words, "range": [_STATES[one][0] for one in words]},
             colours={"domain": words, "range": [_STATES[one][1] for one in words]},
         ),
         columns=("host", "against the others", "limits", "standard error", "adjusted p"),
         rows=tuple(_funnel_row(one, errors[one.host]) for one in points),
-    )
+    )  # fmt: skip
 
 
 def rank_intervals(level: FleetLevel) -> Chart:
@@ -343,15 +332,13 @@ def host_over_time(checks: Sequence[HostCheck]) -> Chart | None:
             "within a check; the drift has its 95 % interval, and the dashed line is no drift."
         ),
         spec=filled(
-            "host",
-            rows=rows,
-            legend={"title": None, "orient": "top"} if len(loads) > 1 else None,
+            "host", rows=rows, legend={"title": None, "orient": "top"} if len(loads) > 1 else None,
             **scales_of(loads),
             figures=[one for one in (_LEVEL, _NOISE, _DRIFT) if any(row["figure"] == one for row in rows)],
         ),
         columns=(),  # the page has a table of its checks
         rows=(),
-    )
+    )  # fmt: skip
 
 
 def _rows(one: HostCheck) -> list[dict[str, Any]]:

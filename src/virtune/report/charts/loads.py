@@ -50,17 +50,13 @@ def _load_curve(result: Result, probe: Workload) -> Chart | None:
             + (" The dashed line across is the limit that was asked for." if limits else "")
         ),
         spec=filled(
-            "loads",
-            height=300,
-            rows=rows,
-            limits=limits,
-            ticks=axis_ticks(drawn + [one["limit"] for one in limits]),
+            "loads", height=300, rows=rows, limits=limits, ticks=axis_ticks(drawn + [one["limit"] for one in limits]),
             knees=[{"arm": one.arm, **_band(one.knee), "what": f"knee of {one.arm}"} for one in knees],
             **scales_of(result.study.arm_names),
         ),
         columns=("arm", "offered load", "IOPS", "latency p99"),
         rows=tuple(shown),
-    )
+    )  # fmt: skip
 
 
 def _with_ends(tail: Value) -> str:
@@ -115,12 +111,7 @@ def sweep_curve(known: LoadSweep, result: Result | None = None) -> Chart | None:
             + ("" if limit is None else " The dashed line across is the limit that was asked for.")
         ),
         spec=filled(
-            "sweep",
-            height=300,
-            rows=rows,
-            limits=limits,
-            ticks=ticks,
-            title=f"{label} in ms, lower is better",
+            "sweep", height=300, rows=rows, limits=limits, ticks=ticks, title=f"{label} in ms, lower is better",
             marks=[{**_band(one), "what": what} for what, one in told if one is not None],
         ),
         columns=("offered IOPS", "achieved IOPS", label, "carried"),
@@ -133,7 +124,7 @@ def sweep_curve(known: LoadSweep, result: Result | None = None) -> Chart | None:
             )
             for one in points
         ),
-    )
+    )  # fmt: skip
 
 
 def _limited(

@@ -109,12 +109,7 @@ def race(known: Tuning, record: StudyRecord) -> Chart | None:
             "rest on intervals, which the table of configurations has."
         ),
         spec=filled(
-            "race",
-            height=300,
-            rows=rows,
-            ends=[*last.values()],
-            named=named,
-            colours=PALETTE[: len(named)],
+            "race", height=300, rows=rows, ends=[*last.values()], named=named, colours=PALETTE[: len(named)],
             blocks=list(range(1, len(blocks) + 1, max(1, len(blocks) // 10))),
             names=_apart([row for row in last.values() if row["arm"] in named], rows),
             title=f"{BY_ID[metric].label} against the leader in %",
@@ -123,7 +118,7 @@ def race(known: Tuning, record: StudyRecord) -> Chart | None:
         rows=tuple(
             (arm, f"{row['ratio']:+.1f} %", str(sums[arm][1]), str(out.get(arm) or "-")) for arm, row in last.items()
         ),
-    )
+    )  # fmt: skip
 
 
 def _by_block(record: StudyRecord, workload: str, metric: str) -> dict[int, dict[str, float]]:

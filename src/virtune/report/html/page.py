@@ -16,19 +16,9 @@ from virtune.model.text import format_bytes, format_seconds, format_share
 from virtune.model.verdict import Comparison, Verdict
 from virtune.report.charts import charts_of
 from virtune.report.charts.chart import Chart
+from virtune.report.pages import result as results
 from virtune.report.pages.builtin import ending
 from virtune.report.pages.evidence import note_lines, programs_of, resting_on, warning_lines
-from virtune.report.pages.result import (
-    TOGETHER,
-    TYPICAL,
-    change_text,
-    changes_words,
-    legend,
-    marks_words,
-    values_table,
-    values_words,
-    verdict_sentence,
-)
 from virtune.report.pages.study import arm_lines, first_read_lines, host_line, settings_of
 from virtune.report.render.terminal import Paragraph, SideBySide, Table
 from virtune.report.reproduce import AGAIN, command_again, question_of
@@ -158,7 +148,9 @@ def page_of(
     view = view_of(result)
     several = len(study.compared) > 1
     named = [(f"{one.name}: " if several else "", one) for one in study.compared] if result.verdicts else []
-    verdicts = ((one, f"{one.workload}: {verdict_sentence(one)}") for each in view.workloads for one in each.verdicts)
+    verdicts = (
+        (one, f"{one.workload}: {results.verdict_sentence(one)}") for each in view.workloads for one in each.verdicts
+    )
     return ReportPage(
         title=f"{study.label} {study.id}",
         question=question_of(study),
@@ -193,7 +185,7 @@ def _facts(result: Result, record: StudyRecord) -> Iterator[tuple[str, str]]:
         yield from (("read before", line) for line in first_read_lines(study))
     yield "host", host_line(study, record.facts, programs_of(result))
     yield "computed by", f"{methods_text(record.methods)} of virtune (docs/method.md)"
-    if legend(result):
+    if results.legend(result):
         together = ", for all verdicts together" if len(result.verdicts) > 1 else ""
         yield "[low, high]", f"{format_share(study.confidence)} confidence interval of the change{together}"
 
@@ -225,16 +217,16 @@ def _settings(result: Result) -> Table | None:
 def _tables(view: ResultView, study: Study) -> Iterator[Table]:
     """Yield of each workload the values of all arms, and how each differs from the baseline."""
     for one in view.workloads:
-        name, marks = one.workload.name, tuple(marks_words(one))
-        notes = (*values_words(one, study), *(() if one.together else marks))
-        head, caption = TYPICAL if one.typical else "", f"{name}: {one.workload.meaning}"
-        yield values_table(head, one.rows, view.arms, caption=caption, notes=notes)
+        name, marks = one.workload.name, tuple(results.marks_words(one))
+        notes = (*results.values_words(one, study), *(() if one.together else marks))
+        head, caption = results.TYPICAL if one.typical else "", f"{name}: {one.workload.meaning}"
+        yield results.values_table(head, one.rows, view.arms, caption=caption, notes=notes)
         if one.together:
             caption = f"{name}: latency percentiles of all I/Os"
-            yield values_table(TOGETHER, one.together, view.arms, caption=caption, notes=marks)
+            yield results.values_table(results.TOGETHER, one.together, view.arms, caption=caption, notes=marks)
         if any(row.changes for row in one.rows):
             caption = f"{name}: change from {study.baseline}"
-            changes = Table(["", *view.arms[1:]], caption=caption, notes=changes_words(one, study))
+            changes = Table(["", *view.arms[1:]], caption=caption, notes=results.changes_words(one, study))
             for row in one.rows:
                 if row.changes:
                     changes.add_row(row.label, *(_change(cell.change) for cell in row.cells[1:]))
@@ -242,5 +234,5 @@ def _tables(view: ResultView, study: Study) -> Iterator[Table]:
 
 
 def _change(change: Comparison | None) -> str:
-    words = "" if change is None else change_text(change)
+    words = "" if change is None else results.change_text(change)
     return words if change is None or change.ratio is None else f"{words} {change.verdict.value}"

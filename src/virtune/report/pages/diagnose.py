@@ -9,19 +9,7 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from virtune.model.bottleneck import (
-    CAUSE_WORDS,
-    EMULATED_WORDS,
-    Cause,
-    DataPath,
-    Diagnosis,
-    Guideline,
-    Leaf,
-    OwnShare,
-    Walk,
-    open_ends,
-    verdict_words,
-)
+from virtune.model import bottleneck
 from virtune.model.counters import ThreadCost
 from virtune.model.live import Layers, Operation
 from virtune.model.metric import BY_ID
@@ -90,9 +78,9 @@ def in_flight_text(number: float) -> str:
 _STYLE = {ProofOutcome.CONFIRMED: "bold green", ProofOutcome.REFUTED: "bold red"}
 
 
-def proof_headline(one: Diagnosis, proof: Proof) -> str:
+def proof_headline(one: bottleneck.Diagnosis, proof: Proof) -> str:
     """Return the verdict in a line."""
-    accused = CAUSE_WORDS[one.found.cause]
+    accused = bottleneck.CAUSE_WORDS[one.found.cause]
     words = {
         ProofOutcome.CONFIRMED: f"confirmed: limited by {accused}",
         ProofOutcome.REFUTED: f"refuted: not limited by {accused}",
@@ -120,7 +108,7 @@ def proof_sentences(proof: Proof) -> Iterator[str]:
         yield f"by hand: {proof.by_hand}"
 
 
-def proof_lines(one: Diagnosis) -> Iterator[RenderableType]:
+def proof_lines(one: bottleneck.Diagnosis) -> Iterator[RenderableType]:
     """Yield the verdict for a terminal, with its evidence below."""
     proof = one.proof
     if proof is None:
@@ -136,7 +124,7 @@ def _changed(proof: Proof, change: Interval | None) -> str:
     return f"{label} could not be compared" if change is None else f"{label} {difference_text(change)}"
 
 
-def guideline_lines(found: Walk) -> Iterator[RenderableType]:
+def guideline_lines(found: bottleneck.Walk) -> Iterator[RenderableType]:
     """Yield the title, a line for each question, and the leaf with what was published of it."""
     yield from _title(found.guideline)
     told = (f"{question} {answer}{f' ({why})' if why else ''}" for question, answer, why in answers(found))
@@ -144,12 +132,12 @@ def guideline_lines(found: Walk) -> Iterator[RenderableType]:
     yield from paragraphs(published_of(found.leaf), indent=4)
 
 
-def open_lines(found: Walk, own: Mapping[str, Sequence[OwnShare]]) -> Iterator[RenderableType]:
+def open_lines(found: bottleneck.Walk, own: Mapping[str, Sequence[bottleneck.OwnShare]]) -> Iterator[RenderableType]:
     """Yield the title, the questions with their answers, and every leaf that these leave open: what was published of
     it, and what this host's own studies measured (`own`, by leaf).
     """
     yield from _title(found.guideline)
-    ends = open_ends(found.guideline, found.answers)
+    ends = bottleneck.open_ends(found.guideline, found.answers)
     for fork in found.guideline.forks:
         known = found.answers.get(fork.id)
         if known is not None:
@@ -162,34 +150,36 @@ def open_lines(found: Walk, own: Mapping[str, Sequence[OwnShare]]) -> Iterator[R
         yield from paragraphs((*published_of(leaf), *map(_measured, own.get(leaf.id, ()))), indent=4)
 
 
-def _title(guideline: Guideline) -> Iterator[RenderableType]:
+def _title(guideline: bottleneck.Guideline) -> Iterator[RenderableType]:
     yield heading(f"guideline: {guideline.title}")
     yield paragraph(guideline.source, "dim", indent=2)
 
 
-def _measured(one: OwnShare) -> str:
+def _measured(one: bottleneck.OwnShare) -> str:
     share = f"{one.ratio.estimate:.2f} [{one.ratio.low:.2f}, {one.ratio.high:.2f}]"
     text = f"{share} of this host's disk without QEMU, in IOPS under {one.workload}"
     without = "; its guests ran without KVM, so this is the emulator's share" if one.emulated else ""
     return f"measured here: {text} ({one.rounds} rounds, arm {one.arm} of study {one.study}){without}"
 
 
-def every_end(guideline: Guideline) -> Iterator[RenderableType]:
+def every_end(guideline: bottleneck.Guideline) -> Iterator[RenderableType]:
     """Yield a table of all ends of a guideline: the answers that lead to each, what was published of it, and what
     there is to manage.
     """
     yield heading("all of them")
     columns = [*wide("structure", least=18), *wide("where", "published", least=16), *wide("to manage", least=18)]
-    yield Table(columns, [(leaf.text, where, leaf.expected, leaf.cost) for leaf, where in open_ends(guideline, {})])
+    yield Table(
+        columns, [(leaf.text, where, leaf.expected, leaf.cost) for leaf, where in bottleneck.open_ends(guideline, {})]
+    )
 
 
-def answers(found: Walk) -> Iterator[tuple[str, str, str]]:
+def answers(found: bottleneck.Walk) -> Iterator[tuple[str, str, str]]:
     """Yield each question with its answer and what the answer rests on, empty where it was given."""
     for step in found.steps:
         yield step.question.text, "yes" if step.yes else "no", step.evidence or ("assumed" if step.assumed else "")
 
 
-def published_of(leaf: Leaf) -> Iterator[str]:
+def published_of(leaf: bottleneck.Leaf) -> Iterator[str]:
     """Yield what was published of a leaf."""
     for label, words in (("published", leaf.expected), ("to manage", leaf.cost), ("written", leaf.written)):
         if words:
@@ -207,7 +197,7 @@ _THREADS_MAX = 12
 _THREAD_WORDS = "no CPU: it could have run and had none; ends at: the IOPS at which it would use a whole CPU"
 
 
-def render(found: Sequence[Diagnosis]) -> Group:
+def render(found: Sequence[bottleneck.Diagnosis]) -> Group:
     """Lay out diagnoses one below the other."""
     return Group(*(part for _, part in _parts(found)))
 
@@ -224,7 +214,7 @@ _LEFT_OUT = {
 class DiagnosisScreen:
     """Diagnoses within `lines` lines (None: no limit): what does not fit is left out, and named."""
 
-    found: Sequence[Diagnosis]
+    found: Sequence[bottleneck.Diagnosis]
     lines: int | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -243,7 +233,7 @@ class DiagnosisScreen:
         yield Group(*(part for _, part in parts))
 
 
-def _parts(found: Sequence[Diagnosis]) -> Iterator[tuple[str, RenderableType]]:
+def _parts(found: Sequence[bottleneck.Diagnosis]) -> Iterator[tuple[str, RenderableType]]:
     """Yield the parts of diagnoses, each with the kind of what it is; what has none is always shown. What was seen of
     none of several disks is said once, below them.
     """
@@ -255,20 +245,24 @@ def _parts(found: Sequence[Diagnosis]) -> Iterator[tuple[str, RenderableType]]:
         yield "", Text("")
 
 
-def _one(one: Diagnosis, shared: Sequence[str]) -> Iterator[tuple[str, RenderableType]]:
+def _one(one: bottleneck.Diagnosis, shared: Sequence[str]) -> Iterator[tuple[str, RenderableType]]:
     path = one.path
     yield "", paragraph(Text(one.disk, style="bold").append(f"  {one.workload}", style="not bold dim"))
     which = f" in one of {one.found.of} rounds" if one.found.of > 1 else ""
     yield "", Text(f"{rates_text(one)}{which}", style="dim")
     if path.emulated:
-        yield "", paragraph(EMULATED_WORDS, "yellow")
+        yield "", paragraph(bottleneck.EMULATED_WORDS, "yellow")
     if any(each.mean_ns is not None for each in path.operations):
         yield "operations", operations_table(path.operations)
     proved = list(proof_lines(one))
     yield from (("", part) for part in proved)
     cause, rounds = one.found.cause, f"  (in {one.found.rounds} of {one.found.of} rounds)"
-    style = {Cause.UNDECIDED: "bold yellow", Cause.NOT_BOUND: "bold green"}.get(cause, "bold red")
-    verdict = Text(verdict_words(cause), style=style).append(rounds if one.found.of > 1 else "", "not bold dim")
+    style = {bottleneck.Cause.UNDECIDED: "bold yellow", bottleneck.Cause.NOT_BOUND: "bold green"}.get(
+        cause, "bold red"
+    )
+    verdict = Text(bottleneck.verdict_words(cause), style=style).append(
+        rounds if one.found.of > 1 else "", "not bold dim"
+    )
     yield ("accused" if proved else ""), paragraph(verdict)
     evidence = "accused" if proved else "evidence"
     yield from ((evidence, part) for part in paragraphs(one.found.evidence))
@@ -296,18 +290,18 @@ def _one(one: Diagnosis, shared: Sequence[str]) -> Iterator[tuple[str, Renderabl
     yield "", Text("")
 
 
-def rates_text(one: Diagnosis) -> str:
+def rates_text(one: bottleneck.Diagnosis) -> str:
     """Say what a disk did, and for how long that was seen."""
     rates = f"{format_count(one.path.iops)} IOPS, {format_bandwidth(one.path.bandwidth)}"
     return f"{rates}, seen for {format_seconds(one.seconds)}"
 
 
-def load_again(one: Diagnosis) -> str:
+def load_again(one: bottleneck.Diagnosis) -> str:
     """Return the command that compares engines under the load that was seen."""
     return f"virtune compare --vary disk.aio=threads,native,io_uring --workload '{one.workload}'"
 
 
-def load_known(one: Diagnosis) -> str:
+def load_known(one: bottleneck.Diagnosis) -> str:
     """Say how well that load is known."""
     places = "random places are assumed"
     if one.sequential is not None:
@@ -320,7 +314,7 @@ def exits_text(each: float) -> str:
     return f"KVM exits per I/O: {each:.2g}"
 
 
-def varies(one: Diagnosis) -> Iterator[str]:
+def varies(one: bottleneck.Diagnosis) -> Iterator[str]:
     """Yield the split of the time at the host's disk as a sentence, where it is known."""
     if one.queue is not None:
         told = f"{format_ns(one.queue.queue_ns)} in its queue, {format_ns(one.queue.device_ns)} in the device"
@@ -333,7 +327,7 @@ def shown_threads(threads: Sequence[ThreadCost]) -> list[ThreadCost]:
     return sorted(busy, key=lambda one: -one.cpu_seconds)[:_THREADS_MAX]
 
 
-def _threads(threads: Sequence[ThreadCost], path: DataPath) -> Table:
+def _threads(threads: Sequence[ThreadCost], path: bottleneck.DataPath) -> Table:
     titles = ("CPU", "usr", "sys", "no CPU", "CPU per I/O", "sleeps per I/O", "ends at")
     table = Table(["thread", *right(*titles)])
     for one in threads:

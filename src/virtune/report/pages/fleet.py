@@ -9,25 +9,9 @@ from statistics import fmean
 
 from rich.console import RenderableType
 
+from virtune.model import fleet
 from virtune.model.errors import UsageError
 from virtune.model.finding import Audited, Rule, Unread
-from virtune.model.fleet import (
-    Address,
-    Difference,
-    FleetEffect,
-    FleetHost,
-    FleetLevel,
-    FleetReport,
-    FleetRun,
-    FunnelPoint,
-    HostAudit,
-    HostDrift,
-    HostEstimate,
-    Pooled,
-    TaskProgress,
-    TaskState,
-    Unreached,
-)
 from virtune.model.metric import BY_ID
 from virtune.model.text import format_seconds, format_share, printable
 from virtune.model.verdict import Interval, Verdict
@@ -48,7 +32,7 @@ class RuleRow:
     findings: int
 
 
-def rule_rows(audits: Sequence[HostAudit]) -> tuple[RuleRow, ...]:
+def rule_rows(audits: Sequence[fleet.HostAudit]) -> tuple[RuleRow, ...]:
     """Return the rules that found something, the most severe and the most frequent first.
 
     A host without VMs has nothing to find, so it is not among those without a finding.
@@ -71,7 +55,7 @@ def rule_rows(audits: Sequence[HostAudit]) -> tuple[RuleRow, ...]:
     return tuple(sorted(rows, key=lambda row: (-row.rule.severity.rank, -row.domains, row.rule.id)))
 
 
-def table(found: Sequence[tuple[FleetHost, Address]]) -> RenderableType:
+def table(found: Sequence[tuple[fleet.FleetHost, fleet.Address]]) -> RenderableType:
     """Lay out a line for each host with its address."""
     rows = [(host.name, address.text, " ".join("=".join(one) for one in host.labels)) for host, address in found]
     return Table(["host", "ssh connects to", *wide("labels")], rows)
@@ -94,7 +78,9 @@ SHOWN = (
 
 
 def probe_lines(
-    facts: Sequence[tuple[FleetHost, Mapping[str, str]]], differing: Sequence[Difference], lost: Sequence[Unreached]
+    facts: Sequence[tuple[fleet.FleetHost, Mapping[str, str]]],
+    differing: Sequence[fleet.Difference],
+    lost: Sequence[fleet.Unreached],
 ) -> Iterator[str]:
     """Yield a line for each host, then the facts that differ, then the hosts that gave no answer."""
     if facts:
@@ -112,7 +98,7 @@ def probe_lines(
     yield from lost_lines(lost, len(facts))
 
 
-def audit_lines(audits: Sequence[HostAudit], lost: Sequence[Unreached]) -> Iterator[str]:
+def audit_lines(audits: Sequence[fleet.HostAudit], lost: Sequence[fleet.Unreached]) -> Iterator[str]:
     """Yield the table of VMs by rules, the rules over hosts, and the hosts that gave no answer."""
     yield from brief(*together(audits))
     rows = rules_over_hosts(audits)
@@ -121,7 +107,7 @@ def audit_lines(audits: Sequence[HostAudit], lost: Sequence[Unreached]) -> Itera
     yield from lost_lines(lost, len(audits))
 
 
-def rules_over_hosts(audits: Sequence[HostAudit], *, named: bool = False) -> list[tuple[str, ...]]:
+def rules_over_hosts(audits: Sequence[fleet.HostAudit], *, named: bool = False) -> list[tuple[str, ...]]:
     """Return the heads and the rows of the table of rules; with `named` the name of each stands behind its id."""
     rows: list[tuple[str, ...]] = [("rule", "severity", "hosts", "VMs", "found on", "not on")]
     for row in rule_rows(audits):
@@ -131,12 +117,12 @@ def rules_over_hosts(audits: Sequence[HostAudit], *, named: bool = False) -> lis
     return rows
 
 
-def together(audits: Sequence[HostAudit]) -> tuple[list[Audited], list[Unread]]:
+def together(audits: Sequence[fleet.HostAudit]) -> tuple[list[Audited], list[Unread]]:
     """Return the VMs of all hosts, and what could not be read."""
     return [vm for one in audits for vm in one.audited], [lost for one in audits for lost in one.unread]
 
 
-def lost_lines(lost: Sequence[Unreached], answered: int) -> Iterator[str]:
+def lost_lines(lost: Sequence[fleet.Unreached], answered: int) -> Iterator[str]:
     """Yield a line for each host without an answer, and how many gave one."""
     for one in lost:
         hint = f" ({one.hint})" if one.hint else ""
@@ -164,7 +150,7 @@ TOO_FEW_HOSTS = "too few hosts or rounds to tell"
 """The text in the place of an interval of a mean that is too wide."""
 
 
-def report_lines(found: FleetReport) -> Iterator[str]:
+def report_lines(found: fleet.FleetReport) -> Iterator[str]:
     """Yield the report: the question, the answer of each candidate, the level of each workload."""
     study = found.study
     arms = ", ".join(arm.name for arm in study.arms)
@@ -188,7 +174,7 @@ def others_words(hosts: Sequence[str]) -> str:
     return f"not in it: {names(hosts)}, where something else was measured"
 
 
-def verdict_words(effect: FleetEffect) -> str:
+def verdict_words(effect: fleet.FleetEffect) -> str:
     """Count the verdicts of the hosts: `better on 38 of 40 hosts, undecided on 2, worse on none`."""
     counts = Counter(verdict for _, verdict in effect.verdicts)
     first, *rest = sorted(Verdict, key=lambda one: -counts[one])
@@ -197,19 +183,19 @@ def verdict_words(effect: FleetEffect) -> str:
     return ", ".join(said + (["worse on none"] if not counts[Verdict.WORSE] else []))
 
 
-def mean_ratio(pooled: Pooled) -> Interval:
+def mean_ratio(pooled: fleet.Pooled) -> Interval:
     """Return the mean over hosts as a ratio."""
     return _ratio(pooled.mean, pooled.low, pooled.high, pooled.confidence)
 
 
-def next_ratio(pooled: Pooled) -> Interval | None:
+def next_ratio(pooled: fleet.Pooled) -> Interval | None:
     """Return the interval of one more host as ratios; None where there are too few hosts for it."""
     if pooled.next_low is None or pooled.next_high is None:
         return None
     return _ratio(pooled.mean, pooled.next_low, pooled.next_high, pooled.confidence)
 
 
-def effect_lines(effect: FleetEffect, baseline: str) -> Iterator[str]:
+def effect_lines(effect: fleet.FleetEffect, baseline: str) -> Iterator[str]:
     """Yield the answer of one candidate: the verdicts counted, the mean and the next host, hosts that stand apart."""
     yield f"{effect.candidate} against {baseline} ({effect.workload}): {verdict_words(effect)}"
     if (pooled := effect.pooled) is not None:
@@ -226,7 +212,7 @@ def effect_lines(effect: FleetEffect, baseline: str) -> Iterator[str]:
         yield f"left out, with too few rounds: {names(effect.left_out)}"
 
 
-def level_lines(level: FleetLevel) -> Iterator[str]:
+def level_lines(level: fleet.FleetLevel) -> Iterator[str]:
     """Yield which hosts are odd, or why hosts are not compared."""
     yield f"level of {level.arm} ({level.workload})"
     if level.left_out:
@@ -244,7 +230,7 @@ def level_lines(level: FleetLevel) -> Iterator[str]:
         yield "no host is further from the others than noise and their own variation explain"
 
 
-def _group_lines(group: Sequence[str], estimates: Sequence[HostEstimate]) -> Iterator[str]:
+def _group_lines(group: Sequence[str], estimates: Sequence[fleet.HostEstimate]) -> Iterator[str]:
     """Yield that hosts stand at two levels, and how far apart these are."""
     if group:
         apart = fmean(one.value for one in estimates if one.host in group)
@@ -255,7 +241,7 @@ def _group_lines(group: Sequence[str], estimates: Sequence[HostEstimate]) -> Ite
         )
 
 
-def trait_lines(level: FleetLevel) -> Iterator[str]:
+def trait_lines(level: fleet.FleetLevel) -> Iterator[str]:
     """Yield what the odd hosts have and the others seldom have, the most telling first."""
     such = "of them" if level.group else "odd"
     for trait in level.traits[:TRAITS_SHOWN]:
@@ -267,13 +253,13 @@ def trait_lines(level: FleetLevel) -> Iterator[str]:
         yield "no recorded fact sets it apart"
 
 
-def odd_words(host: str, points: Sequence[FunnelPoint]) -> str:
+def odd_words(host: str, points: Sequence[fleet.FunnelPoint]) -> str:
     """Say of a host that stands apart how far; nothing of others."""
     odd = (one for one in points if one.host == host and one.odd)
     return next((f"odd: {_change(one.distance)} against the others" for one in odd), "")
 
 
-def rank_rows(level: FleetLevel) -> list[tuple[str, ...]]:
+def rank_rows(level: fleet.FleetLevel) -> list[tuple[str, ...]]:
     """Return the heads and the rows of the table of ranks."""
     points = {one.host: one for one in level.points}
     rows: list[tuple[str, ...]] = [("host", "rank", "against the others", "limits")]
@@ -298,7 +284,7 @@ SAID_MAX = 120
 
 
 def run_lines(
-    run: FleetRun, found: Mapping[str, TaskProgress], left: float | None, *, most: int | None = None
+    run: fleet.FleetRun, found: Mapping[str, fleet.TaskProgress], left: float | None, *, most: int | None = None
 ) -> Iterator[str]:
     """Yield the table of a run, and how long what is left takes, in seconds. With `most` so many lines at most: of
     more hosts those of which there is something to see.
@@ -318,7 +304,7 @@ def run_lines(
     if len(shown) < len(run.tasks):
         yield f"and {len(run.tasks) - len(shown)} more"
     states = [found.get(task.name, _WAITING).state for task in run.tasks]
-    counts = [(state, states.count(state)) for state in TaskState if state in states]
+    counts = [(state, states.count(state)) for state in fleet.TaskState if state in states]
     yield ", ".join(f"{number} {state}" for state, number in counts)
     hints: dict[str, dict[str, None]] = {}
     for task in shown:
@@ -329,7 +315,7 @@ def run_lines(
         yield f"at most about {format_seconds(left)} left"
 
 
-def planned_line(run: FleetRun, left: float | None) -> str:
+def planned_line(run: fleet.FleetRun, left: float | None) -> str:
     """Say what a run will do, before its first host is measured."""
     hosts = count_text(len({task.host.name for task in run.tasks}), "host")
     together = f", {run.at_once} at once" if run.at_once > 1 else ", one after the other"
@@ -338,7 +324,7 @@ def planned_line(run: FleetRun, left: float | None) -> str:
 
 
 def ended_lines(
-    run: FleetRun, found: Mapping[str, TaskProgress], drift: Sequence[HostDrift], place: str
+    run: fleet.FleetRun, found: Mapping[str, fleet.TaskProgress], drift: Sequence[fleet.HostDrift], place: str
 ) -> Iterator[str]:
     """Yield what is said when a run is over: the table, the drift of the reference host, and where to read on."""
     yield from run_lines(run, found, None)
@@ -348,7 +334,7 @@ def ended_lines(
             f"({change_words(one.low)} to {change_words(one.high)}) after {one.hours:.1f} h"
         )
     each = [found.get(task.name, _WAITING) for task in run.tasks]
-    open_ = [task for task in each if task.state is not TaskState.FINISHED]
+    open_ = [task for task in each if task.state is not fleet.TaskState.FINISHED]
     if all(task.code == UsageError.exit_code for task in open_):
         goes_on = "its words are wrong, so begin another run"
     else:
@@ -359,10 +345,8 @@ def ended_lines(
         yield f"studies: {place}; `virtune fleet report` says what they say together"
 
 
-_WAITING = TaskProgress(state=TaskState.WAITING)
+_WAITING = fleet.TaskProgress(state=fleet.TaskState.WAITING)
 _OTHER_LINES = 3
 """The heads of the columns, the states counted, and the time left."""
 
-_TO_SEE = (
-    TaskState.RUNNING, TaskState.LOST, TaskState.KILLED, TaskState.FAILED, TaskState.FINISHED, TaskState.WAITING,
-)  # fmt: skip
+_TO_SEE = tuple(map(fleet.TaskState, ("running", "lost", "killed", "failed", "finished", "waiting")))

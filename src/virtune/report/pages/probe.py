@@ -7,20 +7,7 @@ from typing import TypeVar
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from virtune.model.facts import (
-    ClaimKind,
-    CpuFacts,
-    DeviceFacts,
-    DiskFacts,
-    HostFacts,
-    KernelFacts,
-    KvmFacts,
-    Pressure,
-    Program,
-    QemuFacts,
-    ScratchFacts,
-    Unknown,
-)
+from virtune.model import facts as host
 from virtune.model.remark import Remark
 from virtune.model.text import format_bytes, format_ns
 from virtune.report.render.terminal import WEIGHT_STYLE, Table, paragraphs, right, wide
@@ -41,7 +28,7 @@ _ENGINES = (
 )  # fmt: skip
 
 
-def render(facts: HostFacts, remarks: tuple[Remark, ...]) -> RenderableType:
+def render(facts: host.HostFacts, remarks: tuple[Remark, ...]) -> RenderableType:
     """Lay out the facts of a host, then the warnings on them."""
     sections: list[tuple[str, Iterable[Row]]] = [
         ("host", _host(facts)),
@@ -69,7 +56,7 @@ def render(facts: HostFacts, remarks: tuple[Remark, ...]) -> RenderableType:
     return Group(*parts)
 
 
-def _host(facts: HostFacts) -> Iterator[Row]:
+def _host(facts: host.HostFacts) -> Iterator[Row]:
     around, memory = facts.virtualization, facts.memory
     yield _row(
         "machine",
@@ -94,12 +81,12 @@ def _host(facts: HostFacts) -> Iterator[Row]:
     )
 
 
-def _pressure(found: tuple[Pressure, ...]) -> str:
-    known = [(one.resource, one.some_percent) for one in found if not isinstance(one.some_percent, Unknown)]
+def _pressure(found: tuple[host.Pressure, ...]) -> str:
+    known = [(one.resource, one.some_percent) for one in found if not isinstance(one.some_percent, host.Unknown)]
     return "stalled on " + ", ".join(f"{resource} {percent:.1f} %" for resource, percent in known)
 
 
-def _cpu(cpu: CpuFacts) -> Iterator[Row]:
+def _cpu(cpu: host.CpuFacts) -> Iterator[Row]:
     yield "model", _text(cpu.model, str)
     yield _row(
         "count",
@@ -124,11 +111,11 @@ def _cpu(cpu: CpuFacts) -> Iterator[Row]:
         ),
         _part("driver", cpu.idle_driver, lambda driver: f"driver {driver}"),
     )
-    left_open = "?" if isinstance(cpu.vulnerable, Unknown) else str(len(cpu.vulnerable))
+    left_open = "?" if isinstance(cpu.vulnerable, host.Unknown) else str(len(cpu.vulnerable))
     yield "mitigations", _text(cpu.mitigated, lambda names: f"{len(names)} active, {left_open} left open")
 
 
-def _kernel(kernel: KernelFacts) -> Iterator[Row]:
+def _kernel(kernel: host.KernelFacts) -> Iterator[Row]:
     yield "release", _text(kernel.release, str)
     ring, tried = kernel.io_uring, {True: "works (tried)", False: "does not work (tried)"}
     switch = {0: "not switched off", 1: "switched off for most", 2: "switched off"}
@@ -154,7 +141,7 @@ def _kernel(kernel: KernelFacts) -> Iterator[Row]:
     yield "arguments", _text(kernel.arguments, lambda words: " ".join(words) or "none that matter here")
 
 
-def _write_back(kernel: KernelFacts) -> Text:
+def _write_back(kernel: host.KernelFacts) -> Text:
     """Say when dirty pages are written: at a size where one is set, else at a share of memory."""
     begin = _threshold(kernel.dirty_background_bytes, kernel.dirty_background_percent)
     hold = _threshold(kernel.dirty_bytes, kernel.dirty_percent)
@@ -164,13 +151,13 @@ def _write_back(kernel: KernelFacts) -> Text:
     )
 
 
-def _threshold(size: int | Unknown, percent: int | Unknown) -> str | Unknown:
-    if not isinstance(size, Unknown) and size > 0:
+def _threshold(size: int | host.Unknown, percent: int | host.Unknown) -> str | host.Unknown:
+    if not isinstance(size, host.Unknown) and size > 0:
         return format_bytes(size)
-    return percent if isinstance(percent, Unknown) else f"{percent} % of memory"
+    return percent if isinstance(percent, host.Unknown) else f"{percent} % of memory"
 
 
-def _kvm(kvm: KvmFacts) -> Iterator[Row]:
+def _kvm(kvm: host.KvmFacts) -> Iterator[Row]:
     if not kvm.exists:
         yield "/dev/kvm", Text("not there")
         return
@@ -185,7 +172,7 @@ def _kvm(kvm: KvmFacts) -> Iterator[Row]:
     yield "nested", _text(kvm.nested, lambda nested: "on" if nested else "off")
 
 
-def _qemu(qemu: QemuFacts) -> Iterator[Row]:
+def _qemu(qemu: host.QemuFacts) -> Iterator[Row]:
     for emulator in qemu.emulators:
         yield "emulator", _program(emulator)
     if not qemu.emulators:
@@ -205,15 +192,15 @@ def _of_interest(names: tuple[str, ...], interesting: tuple[str, ...]) -> str:
     return ", ".join(chosen) + (f" and {rest} more" if rest else "")
 
 
-def _program(program: Program) -> Text:
+def _program(program: host.Program) -> Text:
     text = Text(f"{program.name} ")
     text.append_text(_text(program.version, str))
-    if not isinstance(program.package, Unknown):
+    if not isinstance(program.package, host.Unknown):
         text.append(f"  {program.package}", style="dim")
     return text
 
 
-def _scratch(scratch: ScratchFacts) -> Iterator[Row]:
+def _scratch(scratch: host.ScratchFacts) -> Iterator[Row]:
     backing = scratch.backing
     yield "directory", Text(scratch.directory)
     place = Text(f"{backing.filesystem or 'no filesystem'} on {backing.mount_point or 'no mount'}, ")
@@ -233,13 +220,13 @@ def _scratch(scratch: ScratchFacts) -> Iterator[Row]:
     )
 
 
-def _disks(disks: tuple[DiskFacts, ...]) -> Iterator[RenderableType]:
+def _disks(disks: tuple[host.DiskFacts, ...]) -> Iterator[RenderableType]:
     shown = [disk for disk in disks if not disk.device.name.startswith(_MINOR)]
     numbers = ("size", "queues")
     titles = ("name", "size", "medium", "scheduler", "queues", "requests", "depth", "cache", "block", "in use")
     table = Table((right(one)[0] if one in numbers else one for one in titles), indent=2)
     for disk in shown:
-        words = ("not checked" if one.kind is ClaimKind.UNSEEN else one.kind.value for one in disk.claims)
+        words = ("not checked" if one.kind is host.ClaimKind.UNSEEN else one.kind.value for one in disk.claims)
         table.add_row(*_disk_cells(disk.device), ", ".join(dict.fromkeys(words)) or "no")
     yield table if shown else Text("  no disk is visible", style="dim")
     for disk in shown:
@@ -250,7 +237,7 @@ def _disks(disks: tuple[DiskFacts, ...]) -> Iterator[RenderableType]:
     yield Text()
 
 
-def _disk_cells(device: DeviceFacts) -> Iterator[str]:
+def _disk_cells(device: host.DeviceFacts) -> Iterator[str]:
     yield device.name
     yield _cell(device.size_bytes, format_bytes)
     yield _cell(device.rotational, lambda rotates: "rotating" if rotates else "solid state")
@@ -269,35 +256,37 @@ def _remarks(remarks: tuple[Remark, ...]) -> Iterator[RenderableType]:
     yield table
 
 
-def _text(value: Value | Unknown, write: Callable[[Value], str | Text]) -> Text:
+def _text(value: Value | host.Unknown, write: Callable[[Value], str | Text]) -> Text:
     """Return a value, or, dimmed, why it is unknown."""
-    if isinstance(value, Unknown):
+    if isinstance(value, host.Unknown):
         words = value.because if value.because == "not installed" else f"unknown: {value.because}"
         return Text(words, style="dim italic")
     written = write(value)
     return written if isinstance(written, Text) else Text(written)
 
 
-def _part(label: str, value: Value | Unknown, write: Callable[[Value], str]) -> tuple[str, str | Unknown]:
+def _part(label: str, value: Value | host.Unknown, write: Callable[[Value], str]) -> tuple[str, str | host.Unknown]:
     """Prepare one part of a line: its name for when it is unknown, and its text for when it is known."""
-    return label, value if isinstance(value, Unknown) else write(value)
+    return label, value if isinstance(value, host.Unknown) else write(value)
 
 
-def _row(label: str, *parts: tuple[str, str | Unknown]) -> Row:
+def _row(label: str, *parts: tuple[str, str | host.Unknown]) -> Row:
     return label, _line(*parts)
 
 
-def _line(*parts: tuple[str, str | Unknown]) -> Text:
+def _line(*parts: tuple[str, str | host.Unknown]) -> Text:
     """Join parts by commas. An unknown one is named; if all are unknown, the first one's reason is given."""
-    reasons = [said for _, said in parts if isinstance(said, Unknown)]
+    reasons = [said for _, said in parts if isinstance(said, host.Unknown)]
     if len(reasons) == len(parts):
         return _text(reasons[0], str)
     written = [
-        Text(f"{label} unknown" if label else "", style="dim italic") if isinstance(said, Unknown) else Text(said)
+        Text(f"{label} unknown" if label else "", style="dim italic")
+        if isinstance(said, host.Unknown)
+        else Text(said)
         for label, said in parts
     ]
     return Text(", ").join(text for text in written if text)
 
 
-def _cell(value: Value | Unknown, write: Callable[[Value], str]) -> str:
-    return "-" if isinstance(value, Unknown) else write(value)
+def _cell(value: Value | host.Unknown, write: Callable[[Value], str]) -> str:
+    return "-" if isinstance(value, host.Unknown) else write(value)

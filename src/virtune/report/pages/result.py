@@ -16,27 +16,10 @@ from virtune.model.study import Study
 from virtune.model.text import format_bytes, format_seconds, format_share
 from virtune.model.verdict import PLANNED_ROUNDS_MIN, Comparison, Outcome, ThresholdResult, Verdict
 from virtune.model.workload import Workload
-from virtune.report.pages.evidence import (
-    count_words,
-    imported_headline,
-    notes,
-    programs_of,
-    repeats_of,
-    resting_on,
-    stopped_text,
-)
+from virtune.report.pages import evidence
 from virtune.report.pages.study import arm_lines, first_read_lines, host_line, to_repeat, verified
+from virtune.report.render import terminal
 from virtune.report.render.forest import axis, axis_of, bar
-from virtune.report.render.terminal import (
-    FirstThatFits,
-    Paragraph,
-    SideBySide,
-    Table,
-    heading,
-    paragraphs,
-    right,
-    section,
-)
 from virtune.report.reproduce import command_again
 from virtune.report.view import ViewCell, ViewRow, WorkloadView, workload_view, worth
 from virtune.report.words import TOO_FEW, change_words, count_text, difference_text, names_text, quantity, share_text
@@ -54,9 +37,9 @@ def answer(result: Result) -> list[RenderableType]:
         return []
     title = f"{judged_label(result)} against {study.baseline}"
     if len(study.compared) > 1:
-        return [heading(title), matrix(result)]
+        return [terminal.heading(title), matrix(result)]
     workload = study.compared[0]
-    return [heading(f"{workload.name}: {title}"), forest(result, workload), *legend(result)]
+    return [terminal.heading(f"{workload.name}: {title}"), forest(result, workload), *legend(result)]
 
 
 def legend(result: Result) -> list[RenderableType]:
@@ -67,7 +50,7 @@ def legend(result: Result) -> list[RenderableType]:
         return []
     together = ", for all verdicts together" if len(result.verdicts) > 1 else ""
     words = f"[low, high], drawn as a bar: {format_share(study.confidence)} confidence interval of the change from"
-    return paragraphs([f"{words} {study.baseline}{together}; the axis is logarithmic"], "dim")
+    return terminal.paragraphs([f"{words} {study.baseline}{together}; the axis is logarithmic"], "dim")
 
 
 def judged_label(result: Result) -> str:
@@ -80,11 +63,11 @@ def forest(result: Result, workload: Workload) -> RenderableType:
     """Draw every arm of one workload against the baseline, on the main metric."""
     found = list(_against_baseline(result, workload))
     reach = axis_of(one.ratio for one in found if one.ratio is not None and is_told(one))
-    table = Table(["", "", "", axis(reach, "0"), ""], indent=2)
+    table = terminal.Table(["", "", "", axis(reach, "0"), ""], indent=2)
     for one in found:
         verdict, cost = Text(one.verdict.value, style=STYLE[one.verdict]), Text(_cost(result, one), style="dim")
         table.add_row(Text(one.candidate, style="bold"), verdict, change_cell(one), bar_cell(one, reach), cost)
-    return FirstThatFits([table], [table.only(0, 1, 2, 3)], [table.only(0, 1, 2)])
+    return terminal.FirstThatFits([table], [table.only(0, 1, 2, 3)], [table.only(0, 1, 2)])
 
 
 def bar_cell(comparison: Comparison | None, reach: float) -> Text:
@@ -132,7 +115,7 @@ def matrix(result: Result, most: int | None = None) -> RenderableType:
     """Lay out several workloads: a row for each of the first `most`, with the verdict and the change of each arm."""
     study = result.study
     others = [arm.name for arm in study.arms if arm.name != study.baseline]
-    table = Table(["workload", *others], indent=2)
+    table = terminal.Table(["workload", *others], indent=2)
     for workload in study.compared[:most]:
         found = {one.candidate: one for one in _against_baseline(result, workload)}
         table.add_row(workload.name, *(_short(found.get(name)) for name in others))
@@ -246,7 +229,7 @@ def conditions(rulings: Sequence[ThresholdResult]) -> list[RenderableType]:
         Text.assemble(f"{one.condition.text}: ", (one.outcome.value, _STYLE[one.outcome]), f" for {sentence(one)}")
         for one in rulings
     )
-    return section("--fail-if conditions", lines)
+    return terminal.section("--fail-if conditions", lines)
 
 
 def sentence(ruling: ThresholdResult) -> str:
@@ -282,10 +265,10 @@ def render(result: Result, facts: str = "", *, first: Sequence[RenderableType] =
     `facts` are those of the host, as JSON; `first` comes before the tables.
     """
     study = result.study
-    said = paragraphs((*arm_lines(study, facts), *about(result, facts)), "dim", indent=0)
-    counted = [Text(f"{words}, see below", style="yellow")] if (words := count_words(result)) else []
+    said = terminal.paragraphs((*arm_lines(study, facts), *about(result, facts)), "dim", indent=0)
+    counted = [Text(f"{words}, see below", style="yellow")] if (words := evidence.count_words(result)) else []
     workloads = (part for workload in study.workloads for part in _workload(result, workload))
-    below = [*verified(result), *notes(result), *to_repeat(command_again(study))]
+    below = [*verified(result), *evidence.notes(result), *to_repeat(command_again(study))]
     return Group(headline(result), *answer(result), *first, Text(""), *said, *counted, *workloads, *below)
 
 
@@ -293,12 +276,12 @@ def headline(result: Result) -> Text:
     """Name the study in one line, and its title, if any, in a second one."""
     study = result.study
     if study.imported:
-        return imported_headline(result)
+        return evidence.imported_headline(result)
     total = len(study.trials)
     whole = result.trials_done == total
     # rounds of a sequential study are added one by one, so a total says nothing
     trials = count_text(total, "trial") if whole and study.sequential else f"{result.trials_done} of {total} trials"
-    again = sum(map(repeats_of, result.arms))
+    again = sum(map(evidence.repeats_of, result.arms))
     return Text.assemble(
         (f"{study.label} {study.id}", "bold"),
         (f"  {trials}", "" if whole else "yellow"),
@@ -320,10 +303,10 @@ def about(result: Result, facts: str) -> Iterator[str]:
         span = f"target {study.target}" if study.target else span
         took = "" if result.elapsed_seconds is None else f", {format_seconds(result.elapsed_seconds)} in all"
         times = f"{format_seconds(study.seconds)} (+ {format_seconds(study.ramp_seconds)} warm-up)"
-        ended = f"; {said}" if (said := stopped_text(result)) else ""
+        ended = f"; {said}" if (said := evidence.stopped_text(result)) else ""
         yield f"{' x '.join(told)} x {times}, in random order (seed {study.seed}), {span}{took}{ended}"
         yield from first_read_lines(study)
-    yield host_line(study, facts, programs_of(result))
+    yield host_line(study, facts, evidence.programs_of(result))
 
 
 def _rounds(result: Result) -> int:
@@ -397,7 +380,7 @@ def verdict_sentence(comparison: Comparison) -> Text:
 
 def _workload(result: Result, workload: Workload) -> list[RenderableType]:
     study = result.study
-    title = Paragraph(heading(workload.name, Text(f"  {workload.meaning}", style="not bold dim")))
+    title = terminal.Paragraph(terminal.heading(workload.name, Text(f"  {workload.meaning}", style="not bold dim")))
     if workload.probe:
         return [title, _saturation(result, workload)]
     parts: list[RenderableType] = [title]
@@ -406,19 +389,21 @@ def _workload(result: Result, workload: Workload) -> list[RenderableType]:
         parts += legend(result) if workload == study.compared[0] else []
     view = workload_view(result, workload)
     base, others = study.baseline, [arm.name for arm in study.arms if arm.name != study.baseline]
-    parts.append(SideBySide(lambda arms: _values(result, view, [base, *arms]), others))
-    parts += paragraphs(values_words(view, study), "dim")
+    parts.append(terminal.SideBySide(lambda arms: _values(result, view, [base, *arms]), others))
+    parts += terminal.paragraphs(values_words(view, study), "dim")
     if view.together:
         all_rounds = view.together
-        parts.append(SideBySide(lambda arms: values_table(TOGETHER, all_rounds, [base, *arms], above=True), others))
-    parts += paragraphs(marks_words(view), "dim")
+        parts.append(
+            terminal.SideBySide(lambda arms: values_table(TOGETHER, all_rounds, [base, *arms], above=True), others)
+        )
+    parts += terminal.paragraphs(marks_words(view), "dim")
     if len(study.arms) > 1:
-        parts.append(SideBySide(lambda arms: _differences(result, view, arms), others))
-        parts += paragraphs(changes_words(view, study), "dim")
+        parts.append(terminal.SideBySide(lambda arms: _differences(result, view, arms), others))
+        parts += terminal.paragraphs(changes_words(view, study), "dim")
         metrics = ", ".join(dict.fromkeys(comparison.measured.label for comparison in view.verdicts))
-        parts.append(heading(f"verdicts on {metrics}", standing(result, workload)))
-        parts += paragraphs(map(verdict_sentence, view.verdicts))
-        parts += paragraphs(resting_on(result, workload), "dim")
+        parts.append(terminal.heading(f"verdicts on {metrics}", standing(result, workload)))
+        parts += terminal.paragraphs(map(verdict_sentence, view.verdicts))
+        parts += terminal.paragraphs(evidence.resting_on(result, workload), "dim")
     return parts
 
 
@@ -446,15 +431,15 @@ def values_table(
     caption: str = "",
     notes: Iterable[str] = (),
     above: bool = False,
-) -> Table:
+) -> terminal.Table:
     """Return the values of some arms, a row for each metric."""
-    table = Table([head, *right(*arms)], caption=caption, notes=notes, above=above)
+    table = terminal.Table([head, *terminal.right(*arms)], caption=caption, notes=notes, above=above)
     for row in rows:
         table.add_row(row.label, *(value_text(row.metric, cell.value) for cell in row.cells if cell.arm in arms))
     return table
 
 
-def _values(result: Result, view: WorkloadView, arms: Sequence[str]) -> Table:
+def _values(result: Result, view: WorkloadView, arms: Sequence[str]) -> terminal.Table:
     """The values, and below them how much the main metric varied over rounds."""
     table = values_table(TYPICAL if view.typical else "", view.rows, arms)
     values = [result.value(arm, view.workload.name, result.study.metric) for arm in arms]
@@ -466,10 +451,10 @@ def _values(result: Result, view: WorkloadView, arms: Sequence[str]) -> Table:
     return table
 
 
-def _differences(result: Result, view: WorkloadView, arms: Sequence[str]) -> Table:
+def _differences(result: Result, view: WorkloadView, arms: Sequence[str]) -> terminal.Table:
     """The changes of some arms, those that are judged first."""
     judged = result.study.judged
-    table = Table([f"change from {result.study.baseline}", *right(*arms)], above=True)
+    table = terminal.Table([f"change from {result.study.baseline}", *terminal.right(*arms)], above=True)
     for row in sorted(view.rows, key=lambda row: judged.index(row.metric.id) if row.judged else len(judged)):
         if row.changes:
             table.add_row(row.label, *(change_cell(cell.change) for cell in row.cells if cell.arm in arms))

@@ -24,36 +24,12 @@ from virtune.model.tuning import Tuning
 from virtune.model.verdict import Comparison, ThresholdResult, Verdict
 from virtune.model.workload import Workload
 from virtune.report.pages import check, evidence, sweep, tune
+from virtune.report.pages import result as results
 from virtune.report.pages.builtin import ending
-from virtune.report.pages.result import (
-    STYLE,
-    about,
-    bar_cell,
-    change_cell,
-    conditions,
-    headline,
-    is_told,
-    legend,
-    level_words,
-    matrix,
-    render,
-    standing,
-    value_text,
-)
 from virtune.report.pages.study import all_checks, arm_lines, not_verified, option_lines, settings_of
 from virtune.report.pages.tune import arms_table
+from virtune.report.render import terminal
 from virtune.report.render.forest import axis, axis_of
-from virtune.report.render.terminal import (
-    WEIGHT_STYLE,
-    FirstThatFits,
-    Paragraph,
-    Table,
-    height_of,
-    paragraph,
-    paragraphs,
-    right,
-    wide,
-)
 from virtune.report.view import ResultView, WorkloadView, view_of
 from virtune.report.words import count_text, methods_text, names_text, quantity
 
@@ -88,15 +64,15 @@ class Screen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Lay out the required parts, then rows and warnings in the lines that are left."""
-        result, view, height = self.result, view_of(self.result), height_of(console, options)
-        head: list[RenderableType] = [headline(result), *verdict_lines(result, view), Text("")]
-        measured = paragraphs(about(result, self.facts), "dim", indent=0)
+        result, view, height = self.result, view_of(self.result), terminal.height_of(console, options)
+        head: list[RenderableType] = [results.headline(result), *verdict_lines(result, view), Text("")]
+        measured = terminal.paragraphs(results.about(result, self.facts), "dim", indent=0)
         takes = evidence.what_deciding_takes
         going_on = dict.fromkeys(line for basis in result.basis for line in takes(result, basis))
         still_open = [*left_open(result), *going_on][:1]
-        below = [*paragraphs(still_open, "yellow", indent=0), verified_line(result)]
+        below = [*terminal.paragraphs(still_open, "yellow", indent=0), verified_line(result)]
         said = list(screen_warnings(result))
-        above = [*conditions(self.rulings), Text("")]
+        above = [*results.conditions(self.rulings), Text("")]
         if self.lines is not None:
             # the answer stays on a low screen: on which host it is, is in `virtune show`
             least = height([*head, *above, *below, *said[:1], *_table(result, view, ROWS_LEAST)]) + bool(said[1:])
@@ -133,8 +109,8 @@ class SearchScreen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Lay out the answer, then the configurations and notes in the lines that are left."""
-        known, height = self.known, height_of(console, options)
-        head = [tune.headline(known), Text(""), *paragraphs(tune.answer_lines(known), indent=0), Text("")]
+        known, height = self.known, terminal.height_of(console, options)
+        head = [tune.headline(known), Text(""), *terminal.paragraphs(tune.answer_lines(known), indent=0), Text("")]
         said = [item("note", text, "yellow") for text in tune.warnings(known)]
         left = None if self.lines is None else self.lines - height([*head, *said[:1]]) - bool(said[1:])
         rows = None if left is None else max(ROWS_LEAST, left - MORE_LINES)
@@ -159,14 +135,14 @@ def verdict_lines(result: Result, view: ResultView) -> list[RenderableType]:
         for verdict, same in _by_verdict(found):
             words = verdict.value if verdict is Verdict.UNDECIDED else _TOLD[verdict]
             text.append("; " if text else "")
-            text.append(f"{words.format(study.baseline)}: ", style=f"bold {STYLE[verdict]}")
+            text.append(f"{words.format(study.baseline)}: ", style=f"bold {results.STYLE[verdict]}")
             text.append(names_text([comparison.candidate for comparison in same], NAMES))
-        return [paragraph(text.append(standing(result, one.workload)))]
+        return [terminal.paragraph(text.append(results.standing(result, one.workload)))]
     every = [comparison for _, found in judged for comparison in found]
     for verdict, same in _by_verdict(every):
         text.append(", " if text else f"{count_text(len(every), 'pair')} against {study.baseline}: ")
-        text.append(f"{len(same)} {verdict.value}", style=f"bold {STYLE[verdict]}")
-    return [paragraph(text)]
+        text.append(f"{len(same)} {verdict.value}", style=f"bold {results.STYLE[verdict]}")
+    return [terminal.paragraph(text)]
 
 
 def left_open(result: Result) -> Iterator[str]:
@@ -192,11 +168,11 @@ def _meaning(result: Result, facts: str) -> list[RenderableType]:
     """Say what the intervals, the values and the arms of the table are; `virtune show` has it where a screen has no
     room.
     """
-    intervals = legend(result) if len(result.study.compared) == 1 else []
+    intervals = results.legend(result) if len(result.study.compared) == 1 else []
     if intervals and result.typical:
-        typical = f"values: {level_words(result.study)}"
-        intervals.append(paragraph(typical, "dim", indent=2))
-    return [*intervals, *paragraphs(arm_lines(result.study, facts), "dim", indent=0)]
+        typical = f"values: {results.level_words(result.study)}"
+        intervals.append(terminal.paragraph(typical, "dim", indent=2))
+    return [*intervals, *terminal.paragraphs(arm_lines(result.study, facts), "dim", indent=0)]
 
 
 def _table(result: Result, view: ResultView, most: int | None) -> list[RenderableType]:
@@ -207,37 +183,39 @@ def _table(result: Result, view: ResultView, most: int | None) -> list[Renderabl
         return _arms(result, view, shown[0], _most(len(view.arms), most))
     if len(study.arms) > 1 and shown:
         label = BY_ID[study.metric].label
-        title = Text(f"{label} against {study.baseline}", style="bold").append(standing(result, shown[0].workload))
+        title = Text(f"{label} against {study.baseline}", style="bold").append(
+            results.standing(result, shown[0].workload)
+        )
         rows_max = None if most is None else _most(len(shown), most - 1)  # the title is a line
-        return [title, matrix(result, rows_max), *_more(len(shown), rows_max, "workload")]
+        return [title, results.matrix(result, rows_max), *_more(len(shown), rows_max, "workload")]
     if not shown:
         return []
     most = _most(len(shown), most)
     rows = [(one.workload.name, *_values(one, study.baseline, study.metric)) for one in shown[:most]]
-    table = Table(["workload", *right(*_titles(shown[0], study.metric))], rows)
+    table = terminal.Table(["workload", *terminal.right(*_titles(shown[0], study.metric))], rows)
     return [table, *_more(len(shown), most, "workload")]
 
 
 def _arms(result: Result, view: ResultView, one: WorkloadView, most: int | None) -> list[RenderableType]:
     study = result.study
     found = one.against(study.metric, study.baseline)
-    told = [each.ratio for each in found.values() if each.ratio is not None and is_told(each)]
+    told = [each.ratio for each in found.values() if each.ratio is not None and results.is_told(each)]
     reach = axis_of(told)
     changed = f"{BY_ID[study.metric].label} change" if found else ""
     drawn = axis(reach, "0") if told else ""
-    table = Table([one.workload.name, "", changed, drawn, *right(*_titles(one, study.metric))])
+    table = terminal.Table([one.workload.name, "", changed, drawn, *terminal.right(*_titles(one, study.metric))])
     for arm in view.arms[:most]:
         verdict = found.get(arm)
         word = Text("" if len(view.arms) == 1 else "baseline")
         if verdict is not None:
-            word = Text(verdict.verdict.value, style=STYLE[verdict.verdict])
-        change = "" if verdict is None else change_cell(verdict)
+            word = Text(verdict.verdict.value, style=results.STYLE[verdict.verdict])
+        change = "" if verdict is None else results.change_cell(verdict)
         cells = _values(one, arm, study.metric)
-        table.add_row(Text(arm, style="bold"), word, change, bar_cell(verdict, reach), *cells)
+        table.add_row(Text(arm, style="bold"), word, change, results.bar_cell(verdict, reach), *cells)
     # the narrower, the fewer figures; the interval drawn stays longest
     last = len(table.columns)
     ways = [tuple(range(end)) for end in range(last, 4, -1)] + [(0, 1, 2, 3), (0, 1, 2, 4), (0, 1, 2)]
-    fits = FirstThatFits(*([table.only(*(number for number in keep if number < last))] for keep in ways))
+    fits = terminal.FirstThatFits(*([table.only(*(number for number in keep if number < last))] for keep in ways))
     return [fits, *_more(len(view.arms), most, "arm")]
 
 
@@ -248,7 +226,7 @@ def _titles(one: WorkloadView, metric: str) -> list[str]:
 def _values(one: WorkloadView, arm: str, metric: str) -> list[str]:
     rows = (row for name in dict.fromkeys((metric, *_COLUMNS)) if (row := one.row(name)) is not None)
     cells = ((row.metric, {cell.arm: cell.value for cell in row.cells}.get(arm)) for row in rows)
-    return [value_text(metric, value) for metric, value in cells]
+    return [results.value_text(metric, value) for metric, value in cells]
 
 
 def _most(count: int, most: int | None) -> int | None:
@@ -261,42 +239,42 @@ def _more(count: int, most: int | None, word: str) -> list[RenderableType]:
     return [Text(f"and {count_text(left, f'more {word}')}", style="dim")] if left > 0 else []
 
 
-def verified_line(result: Result) -> Paragraph:
+def verified_line(result: Result) -> terminal.Paragraph:
     """Say in a line that all settings were read back, else which were not."""
     if wrong := not_verified(result):
         told = (f"{names_text(what, NAMES)} ({names_text(arms, 3)})" for what, arms in wrong.items())
         more = f" and in other ways {len(wrong) - 1} more times" if len(wrong) > 1 else ""
-        return paragraph(f"settings not verified: {next(told)}{more}", "red")
+        return terminal.paragraph(f"settings not verified: {next(told)}{more}", "red")
     found = list(settings_of(result))
     unknown = [arm for arm, mark, _ in found if mark == "?"]
     if unknown or not found:
         whose = f" of {names_text(unknown, NAMES)}" if unknown else ""
-        return paragraph(f"settings{whose} cannot be verified", "yellow")
+        return terminal.paragraph(f"settings{whose} cannot be verified", "yellow")
     arms = "all arms" if len(found) > 1 else "the arm"
     if result.study.simulated:
-        return paragraph(f"settings of {arms} taken by the simulation", "green")
+        return terminal.paragraph(f"settings of {arms} taken by the simulation", "green")
     said = f"settings of {arms} verified: read back from the running processes"
     if all(data_kept(one.in_force) for one in result.arms):
         said += f"; the data of {arms} checked: all was read as it was written"
-    return paragraph(said, "green")
+    return terminal.paragraph(said, "green")
 
 
-def screen_warnings(result: Result) -> Iterator[Paragraph]:
+def screen_warnings(result: Result) -> Iterator[terminal.Paragraph]:
     """Yield failures and warnings, the worst first; notes on how to read figures are left to `virtune show`."""
     failures = (f"{summary.arm}: {reason}" for summary in result.arms for reason in summary.failures)
     yield from (item("failed", text, "red") for text in failures)
     weights = (Weight.INVALID, Weight.WARNING)
     short = ((weight, text) for weight in weights for text in evidence.short_warnings(result, weight))
-    yield from (item(evidence.WORD[weight], text, WEIGHT_STYLE[weight]) for weight, text in short)
+    yield from (item(evidence.WORD[weight], text, terminal.WEIGHT_STYLE[weight]) for weight, text in short)
     yield from (item("warning", text, "yellow") for text in evidence.drift_warnings(result))
     yield from (item("trials", text, "yellow") for text in evidence.rejections(result))
     if result.study.imported:
         yield from (item("warning", text, "yellow") for text in evidence.imported_warnings(result.study))
 
 
-def item(word: str, text: str, style: str) -> Paragraph:
+def item(word: str, text: str, style: str) -> terminal.Paragraph:
     """Return a remark with the word before it."""
-    return paragraph(Text(f"{word}: ", style=style).append(text, style="not bold default"))
+    return terminal.paragraph(Text(f"{word}: ", style=style).append(text, style="not bold default"))
 
 
 def fitting(
@@ -321,10 +299,10 @@ class CheckScreen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Lay out the verdict, then figures and advice in the lines that are left."""
-        fitness, height = self.fitness, height_of(console, options)
-        head = paragraph(check.headline(fitness))
+        fitness, height = self.fitness, terminal.height_of(console, options)
+        head = terminal.paragraph(check.headline(fitness))
         texts = ((one.weight, f"{one.text} ({one.advice})" if one.advice else one.text) for one in fitness.advice)
-        said = [item(weight.value, text, WEIGHT_STYLE[weight]) for weight, text in texts]
+        said = [item(weight.value, text, terminal.WEIGHT_STYLE[weight]) for weight, text in texts]
         left = None if self.lines is None else self.lines - height([head, *said[:1]]) - bool(said[1:])
         body = list(_figures(fitness))
         while body and left is not None and height(body) > left:
@@ -342,12 +320,12 @@ def _figures(fitness: Fitness) -> Iterator[RenderableType]:
         yield Group(Text("noise", style="bold"), check.figures_table(noise))
     disturbed = [f"{one.label} {one.standing}" for one in fitness.gates if one.standing != "clear"]
     if fitness.gates:
-        yield paragraph(f"disturbances: {names_text(disturbed, NAMES) or 'none'}")
+        yield terminal.paragraph(f"disturbances: {names_text(disturbed, NAMES) or 'none'}")
     if fitness.neighbours:
         found = ((one, one.bandwidth_bps) for one in fitness.neighbours)
         told = ((one, "" if rate is None else f" {format_bandwidth(rate)}") for one, rate in found)
         names = [f"{one.name} ({one.pid}) {one.cpus:.2f} CPUs{moved}" for one, moved in told]
-        yield paragraph(f"other processes: {names_text(names, 3)}")
+        yield terminal.paragraph(f"other processes: {names_text(names, 3)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,13 +339,13 @@ class SweepScreen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Lay out what was found, then loads and warnings in the lines that are left."""
-        known, study, height = self.known, self.known.study, height_of(console, options)
+        known, study, height = self.known, self.known.study, terminal.height_of(console, options)
         title = Text(f"{study.label} {study.id}", style="bold")
         title.append("" if known.finished else "  not finished", style="yellow")
         title.append(f"  {study.arms[0].name}, {study.workloads[0].name}", style="not bold default")
-        head = [paragraph(title), *paragraphs(sweep.answer_lines(known))]
+        head = [terminal.paragraph(title), *terminal.paragraphs(sweep.answer_lines(known))]
         result = sweep.without_saturation(self.result)
-        measured = paragraphs(sweep.measured_lines(known, self.facts), "dim", indent=0)
+        measured = terminal.paragraphs(sweep.measured_lines(known, self.facts), "dim", indent=0)
         below = [*measured, verified_line(result)]
         said = list(screen_warnings(result))
         table: list[RenderableType] = [Text(""), sweep.curve_table(known, result), Text("")]
@@ -400,7 +378,7 @@ def plain_report(result: Result, record: StudyRecord, published: PublishedStudy 
     meanings = [Text(f"durability {promise}: {promise.meaning}") for promise in promises]
     correlations = filter(None, map(evidence.correlation_text, result.basis))
     return Group(
-        render(result, record.facts, first=ending(result, published, record.facts)),
+        results.render(result, record.facts, first=ending(result, published, record.facts)),
         Text(f"\n{REFERENCE}"),
         *_section("single rounds", _rounds(result, record)),
         *_section("verified settings, check by check", all_checks(result)),
@@ -433,12 +411,12 @@ def _section(title: str, body: RenderableType) -> tuple[RenderableType, Renderab
     return Text(f"\n{title}\n{'-' * len(title)}"), body
 
 
-def _rounds(result: Result, record: StudyRecord) -> Table:
+def _rounds(result: Result, record: StudyRecord) -> terminal.Table:
     """The main metric of every round: a line per round and workload, a column per arm."""
     study = result.study
     measured_as = (value.measured for one in result.arms for value in one.values if value.metric == study.metric)
     metric = next(measured_as, BY_ID[study.metric])
-    table = Table([f"{metric.label}: workload", *right("round", *(arm.name for arm in study.arms))])
+    table = terminal.Table([f"{metric.label}: workload", *terminal.right("round", *(arm.name for arm in study.arms))])
     found = {(t.trial.workload, t.trial.round, t.trial.arm): t for t in record.trials}
     for workload in study.workloads:
         for number in range(1, (study.rounds_begun or study.rounds) + 1):
@@ -466,7 +444,7 @@ def _method(result: Result, record: StudyRecord) -> Iterator[str]:
     if len(study.arms) > 1:
         yield from _decided(study)
     if result.typical:
-        yield f"The table's values are of a typical round: {level_words(study)}."
+        yield f"The table's values are of a typical round: {results.level_words(study)}."
         yield "A plain mean over all rounds would differ from the verdicts where some rounds were disturbed."
     yield "Percentiles of all rounds together come from the load's histograms, added over rounds, never from a mean;"
     yield "~ marks one with fewer than 100 I/Os beyond it."
@@ -502,8 +480,8 @@ def _changeovers(record: StudyRecord) -> Iterator[str]:
         yield f"New processes: {count} ({why})."
 
 
-def _arms_asked(study: Study) -> Table:
-    table = Table(["", *wide(""), ""])
+def _arms_asked(study: Study) -> terminal.Table:
+    table = terminal.Table(["", *terminal.wide(""), ""])
     for arm in study.arms:
         known, settings, silent = "", arm.options, "its files do not say"
         if arm.stack.kind.made_here:
