@@ -103,8 +103,8 @@ def fork_server() -> ForkServer:
     return server
 
 
-LONG_GROUPS = ("libvirt", "loop devices", "guests", "fleet", "domains", "study", "first", "tune")
-"""The groups that take longest begin first: one of them at the end would leave the other CPU idle."""
+LONG_GROUPS = ("libvirt", "loop devices", "guests", "fleet", "domains", "study", "first")
+"""The groups that take longest begin first, one on each worker: at the end one would leave a CPU idle."""
 
 
 @pytest.hookimpl(tryfirst=True)
