@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims: the reasons why a block device must not be written to. Anything that cannot be checked counts as a claim.
 
-The check includes the device's partitions and everything built on them (LVM, RAID, loop devices).
+The check includes the device's partitions and everything built on them (LVM, RAID, loop devices). The kernel gives no
+lease on a device, so one that was given to an io_uring and closed is found by the names that the ring shows. What is
+on its way through a socket no list has.
 
 Disk images and databases that `blkid` does not know are recognised by their first and last bytes.
 """
@@ -9,8 +11,10 @@ Disk images and databases that `blkid` does not know are recognised by their fir
 import contextlib
 import errno
 import os
+import re
 import stat
 import struct
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -130,8 +134,22 @@ def claims(
     return tuple(found)
 
 
+HIDDEN = ""
+"""In place of a device's number: what a process was given is shown under a name that leads nowhere, or not at all."""
+
+_HIDDEN_SECONDS, _LOOK_SECONDS = 0.5, 0.02
+"""An io_uring is made before its descriptor is anybody's, and outlives its process for some 20 ms."""
+
+
 def open_devices() -> dict[str, list[str]]:
-    """Return which processes have which device open, by `statx.node_at`: a VM on a raw device does not hold it."""
+    """Return which processes have which device open, by `node_at`: a VM on a raw device does not hold it."""
+    until = time.monotonic() + _HIDDEN_SECONDS
+    while HIDDEN in (found := _open_now()) and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)
+    return found
+
+
+def _open_now() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for entry in tree.names("/proc"):
         if entry.isdecimal() and int(entry) != os.getpid():
@@ -281,22 +299,68 @@ def _open_by(family: dict[str, str], opened: Mapping[str, Sequence[str]]) -> Ite
     for number, name in family.items():
         for process in opened.get(number, ()):
             yield _claim(ClaimKind.OPEN, name, f"{name} is open in {process}")
+    for process in opened.get(HIDDEN, ()):
+        text = f"{process} has given an io_uring a file that cannot be looked at, and that may be it"
+        yield _claim(ClaimKind.UNSEEN, next(iter(family.values()), ""), text)
 
 
 def _open_nodes(entry: str) -> set[str]:
     """Return the devices that a process has open or mapped, under any name: a jail has nodes of its own, which lie
     anywhere.
     """
+    process = Path(f"/proc/{entry}")
     found: set[str | None] = set()
-    # a node lies on a devtmpfs or tmpfs, whose number the kernel makes up
-    for mapped in mapped_files(Path(f"/proc/{entry}"), major=b"0+"):
+    rings = mapped_rings = 0
+    # a node lies on a devtmpfs or tmpfs, whose number the kernel makes up, and so does a ring
+    for mapped in mapped_files(process, major=b"0+"):
         with contextlib.suppress(OSError):
-            found.add(node_at(Path(f"/proc/{entry}/map_files/{mapped.place}")))
+            path = process / "map_files" / mapped.place
+            mapped_rings += str(path.readlink()) == _RING
+            found.add(node_at(path))
     with contextlib.suppress(OSError):  # it ended while we looked, or belongs to somebody else
-        for path in Path(f"/proc/{entry}/fd").iterdir():
+        for path in (process / "fd").iterdir():
             with contextlib.suppress(OSError):
-                found.add(node_at(path) if str(path.readlink()).startswith("/") else None)
+                name = str(path.readlink())
+                found.add(node_at(path) if name.startswith("/") else None)
+                if name == _RING:
+                    rings += 1
+                    found |= _registered(process, path.name)
+        if mapped_rings and not rings:
+            found.add(HIDDEN)
     return {number for number in found if number is not None}
+
+
+_RING = "anon_inode:[io_uring]"
+_SLOT = re.compile(rb" *[0-9]+: (.+)")
+
+
+def _registered(process: Path, ring: str) -> set[str | None]:
+    """Return the devices among the files that an io_uring has been given, by the names that the kernel has for them:
+    each may be closed everywhere else. Before Linux 6.11 it shows the last part of the name alone.
+    """
+    found: set[str | None] = set()
+    _, _, slots = (process / "fdinfo" / ring).read_bytes().partition(b"UserFiles:")
+    for line in slots.splitlines()[1:]:
+        if (slot := _SLOT.fullmatch(line)) is None:
+            break
+        name = tree.unescaped(os.fsdecode(slot[1]))
+        if "/" not in name and ":[" not in name:
+            with contextlib.suppress(OSError):
+                found.add(node_at(Path("/dev", name)))
+        elif name.startswith("/"):
+            found |= _named(process, name)
+    return found
+
+
+def _named(process: Path, name: str) -> set[str | None]:
+    """Return the device of a name as the process sees it, and as we do: the kernel does not say whose name it is. One
+    that leads nowhere may be of a device only if it was in a directory of devices.
+    """
+    found: set[str | None] = set()
+    for path in (process / "root" / name.lstrip("/"), Path(name)):
+        with contextlib.suppress(OSError):
+            found.add(node_at(path))
+    return found or ({HIDDEN} if "/dev/" in name else set())
 
 
 def signed(node: str, called: str | None = None) -> Iterator[Claim]:

@@ -190,14 +190,14 @@ def _parse(line: str) -> Mount | None:
         id=int(head[0]),
         parent=int(head[1]),
         number=head[2],
-        shown=_plain(head[3]),
-        point=_plain(head[4]),
-        options=tuple(dict.fromkeys(_plain(option) for option in (*head[5].split(","), *more) if option)),
+        shown=unescaped(head[3]),
+        point=unescaped(head[4]),
+        options=tuple(dict.fromkeys(unescaped(option) for option in (*head[5].split(","), *more) if option)),
         filesystem=tail[0],
-        source=_plain(tail[1]),
+        source=unescaped(tail[1]),
     )
 
 
-def _plain(text: str) -> str:
+def unescaped(text: str) -> str:
     r"""Undo the kernel's escapes: `\040` is a space. Bytes that are no UTF-8 are kept the way os.fsdecode does."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 8) & 0xFF), text)
