@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A fio that does not run what it is given: the real one behind a program that changes its job or its result.
+"""A fio, or a virtune-load, that does not run what it is given: the real one behind a program that changes its job or
+its result.
 
 LIE says how: `job:NAME=VALUE` runs with another option and says so, `quiet:NAME=VALUE` echoes what was asked,
 `replay` gives the first result again, `replay:now` under today's date, `replay:edited` with other rates besides,
@@ -18,7 +19,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    real = shutil.which("fio", path=os.environ["REAL_PATH"])
+    real = shutil.which(Path(sys.argv[0]).name, path=os.environ["REAL_PATH"])
     assert real is not None
     arguments = sys.argv[1:]
     output = next((Path(one.partition("=")[2]) for one in arguments if one.startswith("--output=")), None)

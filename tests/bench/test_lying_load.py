@@ -26,6 +26,7 @@ from virtune.model.evidence import Check
 from virtune.model.remark import Weight
 from virtune.model.stack import BareTarget, FileTarget, NbdTarget, Stack, Target, VhostUserTarget
 from virtune.model.workload import Job
+from virtune.shell import GENERATOR, GENERATOR_PLACES
 
 SPAN = 64 * 1024**2
 FILE = FileTarget(path="/disk", size_bytes=SPAN)
@@ -266,16 +267,48 @@ def test_a_program_that_echoes_nothing_is_unverified_and_judged_by_its_figures()
         assert (check.found, check.hidden) == (found, found is None)
 
 
+def logs(clones: int, *, seconds: float = 2.0, ends: Mapping[int, float] | None = None) -> bytes:
+    """The logs over time of so many clones, one after the other; `ends` are those that end at another time."""
+    lines = []
+    for clone in range(clones):
+        last = (ends or {}).get(clone, seconds)
+        lines += [f"{250 * step + clone}, 900, 0, 0, 0" for step in range(1, int(last / 0.25) + 1)]
+    return "\n".join(lines).encode()
+
+
+@pytest.mark.parametrize("clones", [1, 2, 8, 40, 200])
+def test_a_clone_that_is_missing_or_ends_early_is_found_out_by_the_logs_however_many_there_are(clones: int) -> None:
+    """By the sum of their run times only where 7 % of all of them are missing."""
+    job = fio_job(
+        parse_workload(f"rw=randread,iodepth=4,numjobs={clones}")[0],
+        FILE, seconds=2.0, ramp_seconds=0.1, seed=7, clients=BOTH,
+    )  # fmt: skip
+
+    def found(log: bytes, told_of: FioJob = job) -> list[str]:
+        output = json.dumps(told(told_of)).encode()
+        return [one.setting for one in load_checks(told_of, output, log=log) if one.agrees is not True]
+
+    assert found(logs(clones)) == found(b"") == []
+    assert found(logs(clones, ends={0: 1.5})) == [], "a busy host writes late"
+    assert found(logs(clones, ends={clones - 1: 1.0})) == ["load.runtime"]
+    assert found(logs(clones + 1)) == ["load.numjobs"]
+    if clones > 1:
+        assert found(logs(clones - 1)) == ["load.numjobs"]
+    paced = job_of(f"numjobs={clones},rate_iops=1")
+    assert "load.runtime" not in found(logs(clones, ends={0: 0.5}), paced)
+
+
 @pytest.fixture
 def lying_fio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A PATH on which fio is one that lies."""
-    shim = tmp_path / "bin" / "fio"
-    shim.parent.mkdir()
-    shim.write_text(Path(__file__).with_name("lying_fio.py").read_text())
-    shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("REAL_PATH", os.environ["PATH"])
+    """A PATH on which fio and virtune-load are ones that lie."""
+    for name in ("fio", GENERATOR):
+        shim = tmp_path / "bin" / name
+        shim.parent.mkdir(exist_ok=True)
+        shim.write_text(Path(__file__).with_name("lying_fio.py").read_text())
+        shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("REAL_PATH", os.pathsep.join([os.environ["PATH"], *map(str, GENERATOR_PLACES)]))
     monkeypatch.setenv("KEPT", str(tmp_path / "kept"))
-    monkeypatch.setenv("PATH", f"{shim.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
 
 
 SHORT = ("--rig", "metal", "--span", "8M", "--seconds", "200ms", "--ramp", "0", "--attempts", "1", "-q")
@@ -293,13 +326,16 @@ SHORT = ("--rig", "metal", "--span", "8M", "--seconds", "200ms", "--ramp", "0", 
         ("quiet:bs=64k", "load.bs=4k was requested, but 64 KiB is running"),
         ("quiet:iodepth=1", "load.iodepth=32 was requested, but 1 "),
         ("quiet:runtime=100ms", "load.runtime=200ms was requested, but 0.1"),
+        ("quiet:numjobs=19", "load.numjobs=20 was requested, but 19"),
     ],
 )
 def test_a_fio_that_runs_another_load_ends_the_study_without_figures(
     lie: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("LIE", lie)
-    place = ("--scratch", str(tmp_path / "scratch"), "--store", str(tmp_path / "store"))
+    place = ["--scratch", str(tmp_path / "scratch"), "--store", str(tmp_path / "store")]
+    if "numjobs" in lie:
+        place += ["--seconds", "1500ms", "--workload", "rw=randread,bs=4k,numjobs=20"]
     assert run(["measure", *SHORT, "--rounds", "1", *place]) == 3
     said = capsys.readouterr()
     assert words in said.err
@@ -308,19 +344,43 @@ def test_a_fio_that_runs_another_load_ends_the_study_without_figures(
 
 @pytest.mark.real
 @pytest.mark.usefixtures("lying_fio")
-@pytest.mark.parametrize(("lie", "status"), [("replay", 3), ("replay:now", 0), ("replay:edited", 0)])
-def test_a_result_that_is_given_twice_is_found_out_by_its_date_or_makes_both_trials_invalid(
-    lie: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(
+    ("rig", "lie", "found"),
+    [
+        ("metal", "replay", "one written"), ("metal", "replay:now", ""), ("metal", "replay:edited", ""),
+        ("vhost-user", "replay", "one written"), ("vhost-user", "replay:now", ""),
+    ],
+)  # fmt: skip
+def test_a_result_that_is_given_twice_is_found_out_by_date_or_log_or_makes_both_trials_invalid(
+    rig: str, lie: str, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     monkeypatch.setenv("LIE", lie)
     place = ("--scratch", str(tmp_path / "scratch"), "--store", str(tmp_path / "store"))
-    assert run(["measure", *SHORT, "--rounds", "2", *place, "--json"]) == status
+    asked = [*SHORT, "--rig", rig, *(["--seconds", "600ms"] if rig == "vhost-user" else [])]
+    status = run(["measure", *asked, "--rounds", "2", *place, "--json"])
     said = capsys.readouterr()
-    if status:
-        assert "load.result=of this load was requested, but one written" in said.err
+    if status == 3:
+        assert f"load.result=of this load was requested, but {found or 'one of'}" in said.err
         return
+    assert (status, found) == (0, "")
     for other in (1, 2):
         assert f"its figures are those of trial {other} " in said.out
+
+
+@pytest.mark.real
+@pytest.mark.usefixtures("lying_fio")
+def test_a_result_of_another_study_under_today_s_date_is_not_that_of_its_own_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """virtune-load's log counts every I/O; fio's lines are means, and tell only of how many clones there were."""
+    place = ("--rig", "vhost-user", "--scratch", str(tmp_path / "scratch"), "--store", str(tmp_path / "store"))
+    asked = ["measure", *SHORT, *place, "--seconds", "600ms", "--rounds", "1"]
+    monkeypatch.setenv("LIE", "replay:now")
+    assert run([*asked, "--workload", "rw=randread,bs=4k,iodepth=4,rate_iops=200"]) == 0
+    capsys.readouterr()
+    assert run([*asked, "--workload", "rw=randread,bs=4k,iodepth=4,rate_iops=400"]) == 3
+    assert "load.result=of this load was requested, but one of" in capsys.readouterr().err
 
 
 @pytest.mark.real

@@ -28,6 +28,7 @@ from virtune.bench.live.rings import TrialRings
 from virtune.bench.port import PATIENCE_SECONDS, HostCounters, Keep, LoadJob, LoadOutput, Window
 from virtune.bench.verify import on_off, opened
 from virtune.bounded import read_bounded
+from virtune.fio.as_asked import LOG_SECONDS
 from virtune.fio.job import OPERATIONS
 from virtune.model.errors import LoadError
 from virtune.model.evidence import RINGS, UNDER_LOAD, Check
@@ -265,8 +266,7 @@ def _shape(size_bytes: int) -> tuple[int, int]:
 _CAUSE_SECONDS = 0.2
 """A load may notice the end of its rig before we do, so we wait this long for the rig's end."""
 
-LOG_MS = 250
-"""The interval of the log of IOPS over time: no shorter start-up transient was ever observed."""
+LOG_MS = round(LOG_SECONDS * 1000)
 
 _MAX_OUTPUT_BYTES = 64 * 1024**2
 

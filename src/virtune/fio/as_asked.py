@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from virtune.fio.consistency import contradictions
+from virtune.fio.consistency import contradictions, seconds_of
 from virtune.fio.generator import FIO, PROGRAM
 from virtune.fio.job import FioJob
 from virtune.fio.job_options import size_of
@@ -29,6 +29,24 @@ ADDED = frozenset({"write_iops_log", "log_avg_msec", "exec_prerun"})
 CLOCK_SECONDS = 0.1
 """A clock that was set by more than this while a load ran dates nothing; it is also what two reads may be apart."""
 
+LOG_SECONDS = 0.25
+"""The interval of the log of IOPS over time: no shorter start-up transient was ever observed."""
+
+_LOGGED_SECONDS = 1.0
+"""In a shorter load the last line of one clone may be at the time of the next one's first."""
+
+_LOG_SLACK, _BURST = 0.05, 3.0
+"""A load ends some I/Os after its last line, and may be quicker at its end than before. Of 24 loads of all kinds at
+most 1 in 50 I/Os was beside the log."""
+
+_LATE = 0.1
+"""A clone that waits for a CPU writes its lines late; this share of the time is no early end."""
+
+_PACED = (
+    "rate", "thinktime", "number_ios", "io_size", "loops", "exitall", "startdelay", "stonewall", "latency_",
+)  # fmt: skip
+"""Options (by their first letters) with which a clone may do nothing for long, or end before its time."""
+
 _ECHO = "the options of job {} as its result echoes them"
 
 
@@ -41,10 +59,14 @@ class Ran:
     seconds: float
 
 
-def load_checks(job: FioJob, output: bytes, *, ran: Ran | None = None, guest: int = 0) -> tuple[Check, ...]:
+def load_checks(
+    job: FioJob, output: bytes, *, ran: Ran | None = None, log: bytes = b"", guest: int = 0
+) -> tuple[Check, ...]:
     """Return which program ran, and whether it ran its job: a check for each difference, or one that there is none.
 
-    `ran` is when it ran, None where its clock is another one. An output that cannot be read is judged elsewhere.
+    `ran` is when it ran, None where its clock is another one. `log` are the logs of IOPS over time of all its clones,
+    one after the other; empty where there is none, or not of this job alone. An output that cannot be read is judged
+    elsewhere.
     """
     try:
         document = next((found for _, found in objects(text_of(output))), None)
@@ -56,6 +78,8 @@ def load_checks(job: FioJob, output: bytes, *, ran: Ran | None = None, guest: in
     found = None if result.version is None else PROGRAM if result.version.startswith(PROGRAM) else FIO
     checks = [_check("program", job.program, found, f"the result comes from {result.version}")]
     wrong = [*_of_clock(document, result, ran), *_of_jobs(job, document, result)]
+    if not wrong:
+        wrong += _of_log(job, result, log) if found == FIO else _of_own_log(result, log)
     if wrong:
         checks += wrong
     elif any(options_of(document, entry) is None for entry in entries_of(document)):
@@ -102,6 +126,70 @@ def _of_clock(document: FioObject, result: FioResult, ran: Ran | None) -> Iterat
         away = abs(written - (first if written < first else ran.ended))
         proof = "the time in the result, and this host's clock"
         yield _check("result", "of this load", f"one written {away:,.1f} s {when}", proof)
+
+
+def _of_log(job: FioJob, result: FioResult, log: bytes) -> Iterator[Check]:
+    """Check by the log over time how many clones ran, and that each ran to the end: one of many that is missing, or
+    ends early, is less than what the sum of their run times may be off by.
+
+    fio writes a line of a clone once an interval, as soon as an I/O completes; so where none took as long as that, a
+    clone has its first line within two intervals and its last one no more than two before its end.
+    """
+    named = [_plain(one.as_dict()) for one in job.asked]
+    seconds = min(
+        (seconds_of(one, "runtime") or 0.0 for one in named if one.get("time_based", "0") != "0"), default=0.0
+    )
+    paced = any(name.startswith(_PACED) and value != "0" for one in named for name, value in one.items())
+    streams = [stream for load in result.loads for stream in load.streams]
+    slowest = [stream.lat.max_ns if stream.lat is not None else None for stream in streams]
+    quick = all(one is not None and one < LOG_SECONDS * 1e9 for one in slowest)
+    if not log or seconds < _LOGGED_SECONDS or paced or not quick:
+        return
+    ends = _ends_of_clones(log)
+    clones = sum(int(one.get("numjobs", "1")) for one in named)
+    if len(ends) != clones:
+        yield _check("numjobs", str(clones), str(len(ends)), "the logs over time, one of each clone")
+    elif min(ends) < (least := (1 - _LATE) * seconds - 2 * LOG_SECONDS):
+        proof = f"the log over time of one of {clones} clones, of which each has a line after {least:g} s"
+        yield _check("runtime", f"{seconds:g} s", f"{min(ends):g} s", proof)
+
+
+def _of_own_log(result: FioResult, log: bytes) -> Iterator[Check]:
+    """Check that virtune-load's result has the I/Os of its log over time: all that were logged, and besides those of
+    the last interval, which no line is written for. A result of another run has others, whatever its date.
+    """
+    counts: dict[float, float] = {}
+    times: list[float] = []
+    with contextlib.suppress(ValueError, IndexError):
+        for line in log.splitlines():
+            at, rate = (float(one) for one in line.split(b",")[:2])
+            times.append(at)
+            counts[at] = counts.get(at, 0.0) + rate * times[0] / 1000
+    logged, lines = sum(counts.values()), len(times)
+    streams = [stream for load in result.loads for stream in load.streams]
+    told, longest = (
+        sum(stream.ios or 0 for stream in streams),
+        max((one.seconds or 0.0 for one in streams), default=0),
+    )
+    if lines < 2:
+        return
+    rest = max(0.0, longest - times[-1] / 1000) * max(counts.values()) / (times[0] / 1000)
+    if not logged - lines <= told <= (1 + _LOG_SLACK) * logged + lines + _BURST * rest:
+        proof = f"the log over time, which counts {logged:,.0f} I/Os in {lines} lines"
+        yield _check("result", "of this load", f"one of {told:,} I/Os", proof)
+
+
+def _ends_of_clones(log: bytes) -> list[float]:
+    """Return the time of each clone's last line, in seconds: the next one's lines begin anew."""
+    ends: list[float] = []
+    for line in log.splitlines():
+        with contextlib.suppress(ValueError):
+            at = int(line.partition(b",")[0]) / 1000
+            if ends and at >= ends[-1]:
+                ends[-1] = at
+            else:
+                ends.append(at)
+    return ends
 
 
 def _of_jobs(job: FioJob, document: FioObject, result: FioResult) -> Iterator[Check]:

@@ -221,7 +221,7 @@ def _of_time(load: LoadResult, options: Mapping[str, str], jobs: int, spent: flo
     """Compare the time with the run time that was asked for, of one clone and of all together. A clone ends no
     earlier, and later by what its last I/Os and flushes take.
     """
-    asked, ran = _seconds(options, "runtime"), _longest(load)
+    asked, ran = seconds_of(options, "runtime"), _longest(load)
     ends_itself = {"number_ios", "io_size", "loops"} & options.keys()
     if not asked or not ran or options.get("time_based", "0") == "0" or ends_itself:
         return
@@ -251,7 +251,7 @@ def _of_amount(load: LoadResult, options: Mapping[str, str], jobs: int, *, spare
         yield Contradiction(option="number_ios", asked=str(number), found=f"{done / jobs:,.0f}", proof=proof)
     rate, ran = facts_of(options).rate_iops, _longest(load)
     if rate and ran:
-        owed = rate * jobs * (ran + (_seconds(options, "ramp_time") or 0.0))
+        owed = rate * jobs * (ran + (seconds_of(options, "ramp_time") or 0.0))
         most = owed * (1 + RATE_SLACK) + SIGMAS * math.sqrt(owed) + spare
         if done > most:
             name = "rate_iops" if "rate_iops" in options else "rate"
@@ -317,6 +317,7 @@ def _longest(load: LoadResult) -> float:
     return max((stream.seconds or 0.0 for stream in load.streams), default=0.0)
 
 
-def _seconds(options: Mapping[str, str], name: str) -> float | None:
+def seconds_of(options: Mapping[str, str], name: str) -> float | None:
+    """Return an option that is a time; None where there is none."""
     text = options.get(name, "")
     return milliseconds(text) / 1000 if re.fullmatch(r"[0-9]{1,12}(us|ms|s|m|h)?", text, re.ASCII) else None

@@ -194,7 +194,8 @@ def _load(
         captures.append(evidence.Capture(name=evidence.of_guest("fio.json", guest), content=output))
         if stack.kind.measures:
             # the clock of a guest is its own
-            seen += load_checks(jobs[guest], output, ran=None if stack.kind.in_guest else ran, guest=guest)
+            at, log = None if stack.kind.in_guest else ran, loaded.log if len(jobs) == 1 else b""
+            seen += load_checks(jobs[guest], output, ran=at, log=log, guest=guest)
     for guest, log in enumerate(loaded.operations):
         captures.append(evidence.Capture(name=evidence.of_guest(evidence.EACH_OPERATION, guest), content=log))
     captures.append(_text("command.txt", loaded.command))
