@@ -4,6 +4,9 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -47,6 +50,48 @@ def test_a_directory_that_another_user_made_is_refused(tmp_path: Path) -> None:
     assert caught.value.hint is not None
     assert "--scratch DIR" in caught.value.hint
     assert list(place.iterdir()) == []
+
+
+EXCHANGES = """
+import os, sys
+place, victim = sys.argv[1:]
+os.setgid(65534), os.setuid(65534)
+print("begun", flush=True)
+inner = os.path.join(place, "virtune-scratch-0")
+images = [os.path.join(inner, "virtune-2097152.raw" + end) for end in ("", ".partial", ".virtune.json")]
+tries = [(os.rename, name, name + "~") for name in (inner, *images)]
+tries += [(os.symlink, victim, name) for name in images]
+tries += [(os.unlink, name) for name in images] + [(os.open, name, os.O_RDWR) for name in images]
+while True:
+    for exchange, *names in tries:
+        try:
+            exchange(*names)
+        except OSError:
+            continue
+        print("exchanged", exchange, names, flush=True)
+"""
+
+
+@pytest.mark.real
+def test_nobody_else_can_exchange_an_image_between_its_check_and_its_use(warden: Warden) -> None:
+    """QEMU and fio open an image by its name; another user tries all the time to have that lead elsewhere."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
+        place = Path(directory, "everybody's")
+        place.mkdir()
+        for path, mode in ((place.parent, 0o755), (place, 0o1777)):
+            path.chmod(mode)
+        victim = Path(directory, "victim")
+        victim.write_bytes(b"v" * 2 * MIB)
+        words = [sys.executable, "-c", EXCHANGES, str(place), str(victim)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "begun\n"
+            for number in range(5):
+                with Scratch(place, span_bytes=2 * MIB, say=lambda _: None, passing=number % 2 > 0) as scratch:
+                    assert scratch.image_for(Disk(), warden).stat().st_uid == os.getuid()
+            other.kill()
+            assert other.stdout.read() == ""
+        assert victim.read_bytes() == b"v" * 2 * MIB
 
 
 def test_a_directory_below_one_of_another_user_s_is_refused(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ incompressible data. A small JSON file beside each image, its witness, records i
 inode. It is written before the image is filled, and only what it names is reused, written to, or removed.
 
 Their directory is one in which only we and root can replace files. QEMU and fio open images by name, so owning the
-directory is not enough: a user who may rename a directory above it decides where its name leads.
+directory is not enough: a user who may rename a directory above it decides where its name leads. With that checked up
+to the root, an image needs no descriptor as a target does: whoever could exchange it may write to all that we may.
 """
 
 import contextlib
