@@ -2,6 +2,7 @@
 """One damaged row leaves the others readable, every damage is one sentence, and what may only be read is read."""
 
 import contextlib
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -287,6 +288,18 @@ def test_a_log_that_cannot_be_written_back_is_said_and_not_left_out(place: Path,
         assert "copied.db-wal to a directory of your own" in (caught.value.hint or "")
     finally:
         subprocess.run(["umount", str(place.parent)], check=True)
+
+
+@pytest.mark.parametrize("verb", ["list", "derive", "import"])
+def test_a_store_that_is_no_file_is_said_to_be_none(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    words = [verb, *([str(tmp_path / "any")] if verb == "import" else []), "--store", str(tmp_path / "fifo")]
+    (tmp_path / "any").write_text("{}")
+    assert run(words) in (1, 2)
+    said = capsys.readouterr().err
+    assert "fifo: it is not a regular file" in said or (verb == "import" and "no fio result" in said)
 
 
 def test_reading_makes_no_store(tmp_path: Path) -> None:

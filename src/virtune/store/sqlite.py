@@ -64,6 +64,9 @@ class SqliteFile:
     def open(self, *, reading: bool) -> int:
         """Open the file for writing or reading and return the number of its format."""
         self._reading = reading
+        if self.path.exists() and not self.path.is_file():
+            # SQLite waits for nobody at a FIFO, and calls it a disk that fails
+            raise StoreError(f"cannot use the store {self.path}: it is not a regular file", hint=self.hint)
         if reading:
             found, deadline = self._opened_for_reading(), time.monotonic() + _MADE_SECONDS
             while not found and _is_being_made(self.path) and time.monotonic() < deadline:
