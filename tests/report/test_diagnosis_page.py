@@ -55,7 +55,7 @@ def test_a_page_has_the_cause_its_evidence_and_its_layers(found: tuple[Diagnosis
     assert [table.caption.partition(": ")[2] for table in page.tables] == [
         "where the time of a request goes", "threads, the busiest first",
     ]  # fmt: skip
-    assert page.tables[1].cells[0][1:] == ("iothread", "50 %", "40 %", "10 %", "2 %", "500 us", "-")
+    assert page.tables[1].cells[0][1:] == ("50 %", "40 %", "10 %", "2 %", "500 us", "-", "2,000 IOPS")
     text = page_html(page)
     assert "<script" not in text
     assert "\x1b" not in text

@@ -28,6 +28,7 @@ from virtune.report.charts.tradeoff import speed_against_cost
 from virtune.report.html.page import ReportPage
 from virtune.report.pages.tune import recommendation_line
 from virtune.report.render.terminal import Table
+from virtune.report.words import change_words
 from virtune.store.store import Store
 
 pytestmark = pytest.mark.xdist_group("page")  # what is made for the module is made once
@@ -133,7 +134,7 @@ def test_its_numbers_are_those_of_the_result(page: str, store: Store) -> None:
     assert verdict.ratio is not None
     row = next(chart for chart in charts(store, COMPARE) if chart.name.startswith("forest")).rows[0]
     bounds = (verdict.ratio.estimate, verdict.ratio.low, verdict.ratio.high)
-    assert row == ("slow against free", "undecided", *(f"{(one - 1) * 100:+.1f} %" for one in bounds), "8")
+    assert row == ("slow against free", "undecided", *map(change_words, bounds), "8")
     text = re.sub(r"<[^>]+>", " ", page)
     assert "undecided" in text
     assert COMPARE in text

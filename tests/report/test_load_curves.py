@@ -20,7 +20,7 @@ from virtune.model.measurement import Histogram, Measurement
 from virtune.model.result import Result
 from virtune.model.study import Study, Trial
 from virtune.plan.loads import settled, with_loads
-from virtune.report.charts.loads import load_curves
+from virtune.report.charts.loads import load_curve
 from virtune.report.json.result import result_document
 from virtune.report.pages.evidence import note_lines
 
@@ -73,7 +73,9 @@ def test_no_knee_is_told_where_no_load_was_beyond_it() -> None:
 
 def test_a_workload_has_a_curve_of_its_own_with_its_knees() -> None:
     _, result = offered(*LOADS)
-    read, write = load_curves(result)
+    read, write = (load_curve(result, one) for one in result.study.workloads if one.probe)
+    assert read is not None
+    assert write is not None
     assert (read.name, write.name) == ("loads-randread-4k", "loads-randwrite-4k")
     rows = read.spec["data"]["values"]
     assert len(rows) == len(read.rows) == 2 * len(LOADS), "one I/O at a time is not offered at a rate"

@@ -24,7 +24,7 @@ def question_of(study: Study) -> str:
     workloads = ", ".join(workload.name for workload in study.workloads)
     if len(study.arms) < 2:
         return f"what does {study.arms[0].name} do under {workloads}?"
-    arms = ", ".join(arm.name for arm in study.arms)
+    arms = ", ".join(study.arm_names)
     return f"which of {arms} differ by {100 * study.margin:.3g} % or more in {metric} under {workloads}?"
 
 

@@ -11,7 +11,7 @@ from virtune.report.charts.chart import Chart
 from virtune.report.charts.distribution import heat_map, percentile_curve, rounds_in_time
 from virtune.report.charts.extents import extents
 from virtune.report.charts.forest import forest, narrowing
-from virtune.report.charts.loads import against_offered, load_curves
+from virtune.report.charts.loads import against_offered, load_curve
 from virtune.report.charts.stacked import cpu_by_thread, layer_times
 from virtune.report.charts.tradeoff import iops_bars, speed_against_cost
 
@@ -21,7 +21,7 @@ SIMULATED = "SIMULATED: invented figures, no disk was measured"
 
 def charts_of(result: Result, record: StudyRecord) -> Iterator[Chart]:
     """Return every picture that the study has data for, in the order of the report."""
-    return labelled(result.study, _charts(result, record))
+    return labelled(result.study, filter(None, _charts(result, record)))
 
 
 def labelled(study: Study, charts: Iterable[Chart]) -> Iterator[Chart]:
@@ -33,23 +33,12 @@ def labelled(study: Study, charts: Iterable[Chart]) -> Iterator[Chart]:
             yield chart
 
 
-def _charts(result: Result, record: StudyRecord) -> Iterator[Chart]:
-    yield from load_curves(result)
-    yield from against_offered(result)
-    for workload in result.study.workloads:
-        if workload.probe:
-            continue
-        for made in (
-            iops_bars(result, workload.name) if result.study.builtin == "datapath" else None,
-            forest(result, workload.name),
-            percentile_curve(result, workload.name),
-            rounds_in_time(result, record, workload.name),
-            narrowing(result, workload.name),
-            heat_map(result, record, workload.name),
-            cpu_by_thread(result, record, workload.name),
-            layer_times(result, workload.name),
-            speed_against_cost(result, workload.name),
-        ):
-            if made is not None:
-                yield made
+def _charts(result: Result, record: StudyRecord) -> Iterator[Chart | None]:
+    study, probes = result.study, [one for one in result.study.workloads if one.probe]
+    yield from (draw(result, one) for draw in (load_curve, against_offered) for one in probes)
+    for name in (one.name for one in study.compared):
+        yield iops_bars(result, name) if study.builtin == "datapath" else None
+        yield from (forest(result, name), percentile_curve(result, name), rounds_in_time(result, record, name))
+        yield from (narrowing(result, name), heat_map(result, record, name), cpu_by_thread(result, record, name))
+        yield from (layer_times(result, name), speed_against_cost(result, name))
     yield from extents(result)

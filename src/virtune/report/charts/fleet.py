@@ -132,7 +132,7 @@ def forest_of_hosts(effect: FleetEffect, study: Study) -> Chart:
         for name, word, ratio in named
     ]
     metric = BY_ID[study.metric]
-    better = "higher is better" if metric.better == "higher" else "lower is better"
+    better = f"{metric.better} is better"
     spec = forest_spec(rows, reach, math.log1p(study.margin), f"difference in {metric.label}, {better}", _MARKS)
     return Chart(
         name=file_name(FOREST, f"{effect.workload}-{effect.candidate}"),

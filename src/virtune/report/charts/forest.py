@@ -49,11 +49,13 @@ def forest(result: Result, workload: str) -> Chart | None:
         for one, ratio in ratios
     ]  # fmt: skip
     metric, margin = BY_ID[found[0].metric], math.log1p(result.study.margin)
-    better = "higher is better" if metric.better == "higher" else "lower is better"
+    better = f"{metric.better} is better"
+    mine = [one for one in pairs if one.metric == metric.id]  # those without an interval too
+    decided, verb = sum(one.verdict is not Verdict.UNDECIDED for one in mine), "is" if len(mine) == 1 else "are"
     confidence = found[0].ratio.confidence if found[0].ratio is not None else result.study.confidence
     return Chart(
         name=file_name(FOREST, workload),
-        title=_title([one for one in pairs if one.metric == metric.id], metric.label, workload),
+        title=f"{workload}: {decided} of {count_text(len(mine), 'pair')} {verb} decided on {metric.label}",
         reading=(
             f"Each row is one pair of arms: the mark is the estimated difference in {metric.label} ({better}), the"
             f" line its {_interval_words(confidence, result.study.confidence)}. Inside the grey band"
@@ -66,7 +68,7 @@ def forest(result: Result, workload: str) -> Chart | None:
             (
                 f"{one.candidate} against {one.baseline}",
                 one.verdict.value,
-                *(f"{(bound - 1) * 100:+.1f} %" for bound in (one.ratio.estimate, one.ratio.low, one.ratio.high)),
+                *map(change_words, (one.ratio.estimate, one.ratio.low, one.ratio.high)),
                 str(one.rounds),
             )
             for one in found
@@ -83,13 +85,6 @@ def _interval_words(alone: float, together: float) -> str:
         f"confidence interval ({format_share(alone, 1)} by itself, so that all verdicts hold together at"
         f" {format_share(together)})"
     )
-
-
-def _title(found: list[Comparison], label: str, workload: str) -> str:
-    """Say how many of all pairs are decided, those without an interval too."""
-    decided = sum(one.verdict.value != "undecided" for one in found)
-    pairs = "1 pair is" if len(found) == 1 else f"{len(found)} pairs are"
-    return f"{workload}: {decided} of {pairs} decided on {label}"
 
 
 def ticks_of(reach: float) -> list[float]:
@@ -153,7 +148,7 @@ def narrowing(result: Result, workload: str) -> Chart | None:
         for number, verdicts in result.looked
         for one in verdicts
         if one.workload == workload and one.metric == study.metric and one.baseline == study.baseline
-        and one.ratio is not None and _drawable(one.ratio)
+        and one.ratio is not None and 0 < one.ratio.low <= one.ratio.high < math.inf
     ]  # fmt: skip
     names = list(dict.fromkeys(one.candidate for _, one, _ in found))[:PAIRS_MAX]
     pairs = [one for one in result.verdicts if one.workload == workload and one.metric == study.metric]
@@ -194,10 +189,6 @@ def narrowing(result: Result, workload: str) -> Chart | None:
             for number, one, ratio in found
         ),
     )  # fmt: skip
-
-
-def _drawable(ratio: Interval) -> bool:
-    return 0 < ratio.low <= ratio.high < math.inf
 
 
 def _narrowing_title(result: Result, workload: str, pairs: Sequence[Comparison]) -> str:

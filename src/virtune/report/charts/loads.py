@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Latency against achieved IOPS at offered loads: how much an arm carries before its queue grows."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from virtune.model.metric import BY_ID
@@ -14,15 +14,8 @@ from virtune.report.pages.result import value_text
 from virtune.report.words import estimate_text, quantity
 
 
-def load_curves(result: Result) -> Iterator[Chart]:
-    """Yield a picture of p99 over IOPS at offered loads for each workload that was offered."""
-    for probe in (one for one in result.study.workloads if one.probe):
-        chart = _load_curve(result, probe)
-        if chart is not None:
-            yield chart
-
-
-def _load_curve(result: Result, probe: Workload) -> Chart | None:
+def load_curve(result: Result, probe: Workload) -> Chart | None:
+    """Draw p99 over IOPS at the offered loads of a workload; None where fewer than two marks have both."""
     rows: list[dict[str, Any]] = []
     shown: list[tuple[str, ...]] = []
     for load in result.study.offered_under(probe):
@@ -153,15 +146,8 @@ def _lines(limits: Iterable[Limit]) -> list[dict[str, Any]]:
 _SHOWN = ("iops", "device.util", "cpu.host.usr", "cpu.host.sys")
 
 
-def against_offered(result: Result) -> Iterator[Chart]:
-    """Yield a picture for each workload that was offered at several rates."""
-    for probe in (one for one in result.study.workloads if one.probe):
-        chart = _against_offered(result, probe)
-        if chart is not None:
-            yield chart
-
-
-def _against_offered(result: Result, probe: Workload) -> Chart | None:
+def against_offered(result: Result, probe: Workload) -> Chart | None:
+    """Draw what the rates at which a workload was offered came to; None of fewer than two rates."""
     loads = result.study.offered_under(probe)
     if len(loads) < 2 or len(result.study.arms) > MOST_ARMS:
         return None

@@ -11,7 +11,6 @@ from virtune.model.finding import Audited, Severity, Unread
 from virtune.model.fleet import Difference, FleetEffect, FleetLevel, FleetReport, HostAudit, Unreached
 from virtune.model.metric import BY_ID
 from virtune.model.result import Fitness, LoadSweep, Result
-from virtune.model.text import format_ns, format_share
 from virtune.model.tuning import Recommendation, Tuning
 from virtune.model.verdict import ProofOutcome
 from virtune.report.charts import labelled
@@ -213,22 +212,9 @@ def _diagnosis_charts(found: Sequence[Diagnosis]) -> Iterator[Chart]:
 
 def _diagnosis_tables(one: Diagnosis) -> Iterator[Table]:
     if one.layers is not None:
-        table = Table(
-            ["layer", "mean", "share", "in flight"], caption=f"{one.disk}: where the time of a request goes"
-        )
-        for layer in one.layers.layers:
-            flying = diagnose.in_flight_text(layer.in_flight)
-            table.add_row(layer.label, format_ns(layer.mean_ns), format_share(layer.share), flying)
-        yield table
+        yield diagnose.layers_table(one.layers, f"{one.disk}: where the time of a request goes").filled()
     if threads := diagnose.shown_threads(one.path.threads):
-        columns = ("thread", "kind", "CPU", "usr", "sys", "waiting for a CPU", "CPU per I/O", "sleeps per I/O")
-        table = Table(columns, caption=f"{one.disk}: threads, the busiest first")
-        for thread in threads:
-            iops = one.path.iops_of(thread)
-            each = format_ns(thread.busy / iops * 1e9) if iops else "-"
-            sleeps = diagnose.sleeps_text(thread, iops)
-            table.add_row(thread.name, thread.role, *diagnose.shares_of(thread), each, sleeps)
-        yield table
+        yield diagnose.threads_table(threads, one.path, f"{one.disk}: threads, the busiest first").filled()
     if one.guideline is not None:
         leaf, guideline = one.guideline.leaf, one.guideline.guideline
         yield Table(

@@ -11,7 +11,7 @@ from virtune.model.result import Fitness, GateStanding, Neighbour
 from virtune.model.text import format_bandwidth, format_count, format_ns, format_seconds, format_share
 from virtune.model.verdict import Verdict
 from virtune.report.pages.evidence import drift_text
-from virtune.report.render.terminal import WEIGHT_STYLE, Paragraph, Table, heading, paragraph, right, wide
+from virtune.report.render.terminal import Paragraph, Table, heading, remarks_table, right, wide
 from virtune.report.words import difference_text, share_text
 
 _STYLE = {"invalid": "red", "warns": "yellow", "near": "cyan", "clear": "green"}
@@ -31,11 +31,7 @@ def render(fitness: Fitness) -> RenderableType:
     if fitness.neighbours is not None:
         parts += [heading("other processes meanwhile"), _neighbours(fitness.neighbours)]
     if fitness.advice:
-        parts.append(heading("what to do about it"))
-    for remark in fitness.advice:
-        word = (f"{remark.weight.value}: ", WEIGHT_STYLE[remark.weight])
-        line = Text.assemble(word, remark.text, (f"\n{remark.advice}" if remark.advice else "", "dim"))
-        parts.append(paragraph(line, indent=2))
+        parts += [heading("what to do about it"), remarks_table(fitness.advice)]
     return Group(*parts)
 
 
@@ -133,7 +129,7 @@ def _number(unit: str, value: float | None) -> str:
         return "-"
     match unit:
         case "share":
-            return format_share(value, 1 if value < 0.1 else 0)
+            return share_text(value)
         case "C":
             return f"{value:+.0f} C"
         case "1/s":

@@ -47,10 +47,10 @@ def operations_table(found: Sequence[Operation]) -> Table:
     return table
 
 
-def layers_table(found: Layers) -> Iterator[RenderableType]:
-    """Yield the table of layers, its total, and why layers are missing."""
+def layers_table(found: Layers, caption: str = "") -> Table:
+    """Return the table of layers and its total."""
     interval = "95 % interval" if found.rounds > 1 else ""
-    table = Table([*wide("layer"), *right("mean", interval, "share", "in flight")])
+    table = Table([*wide("layer"), *right("mean", interval, "share", "in flight")], caption=caption)
     for one in found.layers:
         known = one.low_ns is not None and one.high_ns is not None
         ends = f"[{format_ns(one.low_ns or 0)}, {format_ns(one.high_ns or 0)}]" if known else ""
@@ -61,7 +61,11 @@ def layers_table(found: Layers) -> Iterator[RenderableType]:
     table.add_row(*(Text(word, "bold") for word in (seen, format_ns(found.total_ns), "", "100 %", flying)))
     if found.idle is not None and found.idle >= 0.05:
         table.add_row("not handed over by the load", "", "", "", in_flight_text(found.idle))
-    yield table
+    return table
+
+
+def layers_words(found: Layers) -> Iterator[RenderableType]:
+    """Yield what the table of layers is of, and why layers are missing."""
     over = "one round" if found.rounds == 1 else f"means over {count_text(found.rounds, 'round')}"
     yield paragraph(f"{over}; in flight: rate x time (Little's law)", "dim", indent=2)
     values = ((name, words, getattr(found, field)) for field, name, words in _ESXTOP)
@@ -269,12 +273,12 @@ def _one(one: bottleneck.Diagnosis, shared: Sequence[str]) -> Iterator[tuple[str
     yield evidence, paragraph(f"next: {one.found.experiment}", "green", indent=2)
     if one.layers is not None:
         yield "layers", heading("where the time of a request goes")
-        yield from (("layers", part) for part in layers_table(one.layers))
+        yield from (("layers", part) for part in (layers_table(one.layers), *layers_words(one.layers)))
     yield from (("layers", part) for part in paragraphs(varies(one)))
     threads = shown_threads(path.threads)
     if threads and (path.iops > 0 or not shared):  # beside other disks an idle one has nothing to do with them
         yield "threads", heading("threads")
-        yield "threads", _threads(threads, path)
+        yield "threads", threads_table(threads, path)
         yield "threads", paragraph(_THREAD_WORDS, "dim", indent=2)
     if one.exits_per_io is not None:
         yield "threads", Text(f"  {exits_text(one.exits_per_io)}")
@@ -327,29 +331,22 @@ def shown_threads(threads: Sequence[ThreadCost]) -> list[ThreadCost]:
     return sorted(busy, key=lambda one: -one.cpu_seconds)[:_THREADS_MAX]
 
 
-def _threads(threads: Sequence[ThreadCost], path: bottleneck.DataPath) -> Table:
+def threads_table(threads: Sequence[ThreadCost], path: bottleneck.DataPath, caption: str = "") -> Table:
+    """Return what each thread of a disk costs; `ends at`: the IOPS at which it would use a whole CPU."""
     titles = ("CPU", "usr", "sys", "no CPU", "CPU per I/O", "sleeps per I/O", "ends at")
-    table = Table(["thread", *right(*titles)])
+    table = Table(["thread", *right(*titles)], caption=caption, notes=[_THREAD_WORDS])
     for one in threads:
         iops = path.iops_of(one)
         each = one.cpu_seconds / one.seconds / iops if iops else 0.0
         serves = one.role in ("iothread", "main", "load")
         table.add_row(
             one.name if one.role in ("vcpu", "iothread") else f"{one.name} ({one.role})",
-            *shares_of(one),
+            *map(
+                format_share,
+                (one.busy, one.user_seconds / one.seconds, one.system_seconds / one.seconds, one.stalled),
+            ),
             format_ns(each * 1e9) if each else "-",
-            sleeps_text(one, iops),
+            "-" if one.sleeps is None or not iops else f"{one.sleeps / one.seconds / iops:.2g}",
             f"{format_count(1 / each)} IOPS" if serves and each else "",
         )
     return table
-
-
-def shares_of(one: ThreadCost) -> Iterator[str]:
-    """Yield which shares of a CPU a thread used, in user and in system time, and for which it waited."""
-    yield from map(format_share, (one.busy, one.user_seconds / one.seconds))
-    yield from map(format_share, (one.system_seconds / one.seconds, one.stalled))
-
-
-def sleeps_text(thread: ThreadCost, iops: float) -> str:
-    """Say how often a thread sleeps for each I/O."""
-    return "-" if thread.sleeps is None or not iops else f"{thread.sleeps / thread.seconds / iops:.2g}"

@@ -18,7 +18,16 @@ from virtune.model.text import format_bytes, format_seconds, format_share
 from virtune.model.verdict import Verdict
 from virtune.model.workload import Workload
 from virtune.report.render.terminal import WEIGHT_STYLE, section
-from virtune.report.words import TOO_FEW, count_text, cut_text, estimate_text, names_text, percent_text, share_text
+from virtune.report.words import (
+    TOO_FEW,
+    change_words,
+    count_text,
+    cut_text,
+    estimate_text,
+    names_text,
+    percent_text,
+    share_text,
+)
 
 NOISY_SECONDS = 3600.0
 """If deciding the rest would take longer than this, the advice is a quieter host, not more time."""
@@ -156,7 +165,7 @@ def drift_text(drift: Drift, what: str = "IOPS") -> str:
         return f"drift: {TOO_FEW}"
     if drift.low <= 0 <= drift.high:
         none = max(-drift.low, drift.high) <= DRIFT_WARNED
-        ends = f"{_percent(drift.low)} to {_percent(drift.high)} a minute (95 % confidence)"
+        ends = f"{change_words(1 + drift.low)} to {change_words(1 + drift.high)} a minute (95 % confidence)"
         return f"{'no drift detected' if none else 'drift not ruled out'}: {what} may have changed by {ends}"
     moved, low, high = (percent_text(1 + one) for one in (drift.per_minute, drift.low, drift.high))
     return f"{what} changed by {moved} % [{low}, {high}] a minute (compounded) while this was measured"
@@ -206,7 +215,7 @@ def checked_text(study: Study) -> str:
         )
     ends = ""
     if found.low is not None and found.high is not None:
-        ends = f" [{_percent(found.low - 1)}, {_percent(found.high - 1)}]"
+        ends = f" [{change_words(found.low)}, {change_words(found.high)}]"
     told = f"`virtune check` ({found.study}) compared one arm with itself"
     if found.verdict in (Verdict.SAME, Verdict.UNDECIDED):
         return f"{told}: no false difference{ends}"
@@ -225,10 +234,6 @@ def what_deciding_takes(result: Result, basis: Basis) -> Iterator[str]:
     else:  # its error is spent, so a longer plan needs a new study
         whole = format_seconds(basis.seconds_left + (result.elapsed_seconds or 0.0))
         yield f"deciding the rest needs a new run of about {whole} (--budget) at this noise (90 % likely)"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:+.1f} %"
 
 
 _UNNOTED = {"vhost-user-blk": "virtune-load"}

@@ -5,15 +5,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from virtune.model.measurement import FioResult, LoadResult, Measurement, Stream
 from virtune.model.metric import BY_ID, PERCENTILES
 from virtune.model.remark import Remark, Weight
 from virtune.model.text import format_bytes, format_count, format_ns
-from virtune.report.render.terminal import WEIGHT_STYLE, Paragraph, Section, Table, right
+from virtune.report.render.terminal import Paragraph, Section, Table, remarks_table, right
 from virtune.report.words import quantity
 
 WIDTH = 98
@@ -83,11 +81,12 @@ def render(explained: Sequence[Explained], together: Sequence[Remark] = ()) -> R
     for page in _pages(columns):
         parts += [Text(), _table(page)]
     for item in explained:
-        parts += [Text(), *_remarks("What this says" if alone else f"What {item.name} says", item.remarks)]
+        parts += [Text(), Text("What this says" if alone else f"What {item.name} says", style="bold")]
+        parts += [remarks_table(item.remarks)] if item.remarks else []
         if not any(remark.weight is not Weight.NOTE for remark in item.remarks):
             parts.append(Paragraph("No problem found in these figures; they are those of one run.", indent=2))
     if together:
-        parts += [Text(), *_remarks("What they say together", together)]
+        parts += [Text(), Text("What they say together", style="bold"), remarks_table(together)]
     return Group(*parts)
 
 
@@ -268,16 +267,3 @@ def _table(columns: Sequence[_Column]) -> Table:
         table.add_row(Text(label, style="dim"), *(column.cells.get(label, "") for column in columns))
         table.rows += [Section(Text(""))] if label in _SECTIONS and label != rows[-1] else []
     return table
-
-
-def _remarks(title: str, remarks: Sequence[Remark]) -> Iterator[RenderableType]:
-    yield Text(title, style="bold")
-    table = RichTable(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for remark in remarks:
-        table.add_row(Text(remark.weight.value, style=WEIGHT_STYLE[remark.weight]), Text(remark.text))
-        if remark.advice:
-            table.add_row("", Text(f"advice: {remark.advice}", style="dim"))
-    if remarks:
-        yield Padding(table, (0, 0, 0, 2))

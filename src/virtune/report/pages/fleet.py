@@ -153,7 +153,7 @@ TOO_FEW_HOSTS = "too few hosts or rounds to tell"
 def report_lines(found: fleet.FleetReport) -> Iterator[str]:
     """Yield the report: the question, the answer of each candidate, the level of each workload."""
     study = found.study
-    arms = ", ".join(arm.name for arm in study.arms)
+    arms = ", ".join(study.arm_names)
     yield printable(f"{arms} on {count_text(len(found.hosts), 'host')}: {BY_ID[study.metric].label}")
     if study.simulated:
         yield SIMULATED_ONLY

@@ -10,7 +10,7 @@ from rich.text import Text
 from virtune.model import facts as host
 from virtune.model.remark import Remark
 from virtune.model.text import format_bytes, format_ns
-from virtune.report.render.terminal import WEIGHT_STYLE, Table, paragraphs, right, wide
+from virtune.report.render.terminal import Table, paragraphs, remarks_table, right, wide
 
 Value = TypeVar("Value")
 Row = tuple[str, Text]
@@ -52,7 +52,8 @@ def render(facts: host.HostFacts, remarks: tuple[Remark, ...]) -> RenderableType
         cells = ((Text(label.ljust(_LABEL_COLUMNS), style="dim"), text) for label, text in rows)
         parts += [Text(title, style="bold"), Table(["", *wide("")], cells, indent=2), Text()]
     parts += [Text("disks", style="bold"), *_disks(facts.disks)]
-    parts += [Text("warnings and notes", style="bold"), *_remarks(remarks)]
+    nothing = Text("  no problem found", style="green")
+    parts += [Text("warnings and notes", style="bold"), remarks_table(remarks) if remarks else nothing]
     return Group(*parts)
 
 
@@ -244,16 +245,6 @@ def _disk_cells(device: host.DeviceFacts) -> Iterator[str]:
     for value in (device.scheduler, device.queues, device.nr_requests, device.queue_depth, device.write_cache):
         yield _cell(value, str)
     yield f"{_cell(device.logical_block_bytes, str)}/{_cell(device.physical_block_bytes, str)}"
-
-
-def _remarks(remarks: tuple[Remark, ...]) -> Iterator[RenderableType]:
-    if not remarks:
-        yield Text("  no problem found", style="green")
-    table = Table(["", *wide("", least=30)], indent=2)
-    for remark in remarks:
-        text = Text(remark.text).append(f"\n{remark.advice}" if remark.advice else "", style="dim")
-        table.add_row(Text(remark.weight.value, style=WEIGHT_STYLE[remark.weight]), text)
-    yield table
 
 
 def _text(value: Value | host.Unknown, write: Callable[[Value], str | Text]) -> Text:

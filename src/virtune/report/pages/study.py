@@ -305,7 +305,7 @@ def arms_text(study: Study) -> str:
     """Write what a study compares; of a search how many configurations, and its goal."""
     if study.search is not None:
         return f"{len(study.search.ranked)} configurations, {study.search.goal.words}"
-    return ", ".join(arm.name for arm in study.arms)
+    return ", ".join(study.arm_names)
 
 
 def workloads_text(study: Study) -> str:

@@ -281,7 +281,7 @@ def answer_lines(known: Tuning) -> Iterator[Text]:
     for soak in known.soaks:
         held = "too few values to tell"
         if soak.ratio is not None:
-            held = f"last third {100 * (soak.ratio - 1):+.1f} % against the first"
+            held = f"last third {change_words(soak.ratio)} against the first"
         yield Text(f"soak of {format_seconds(soak.seconds)}: {soak.arm}: {held}")
 
 

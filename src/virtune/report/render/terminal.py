@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
-from virtune.model.remark import Weight
+from virtune.model.remark import Remark, Weight
 
 GAP = 2
 """Blanks between two columns."""
@@ -293,6 +293,15 @@ def _longest(cells: Sequence[str]) -> int:
     """Return how wide the longest word of a column is; a very long one (a URL) runs over the column's end."""
     words = (word for cell in cells for word in cell.split())
     return max((size for word in words if (size := cell_len(word)) <= WORD_MAX), default=0)
+
+
+def remarks_table(remarks: Iterable[Remark]) -> Table:
+    """Return a row for each remark: its word, its text, and its advice below."""
+    table = Table(["", *wide("", least=30)], indent=2)
+    for remark in remarks:
+        text = Text(remark.text).append(f"\nadvice: {remark.advice}" if remark.advice else "", style="dim")
+        table.add_row(Text(remark.weight.value, style=WEIGHT_STYLE[remark.weight]), text)
+    return table
 
 
 class FirstThatFits:
