@@ -32,8 +32,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
-from benchmarks.batch import BETTER, ERROR, SAME, WORSE, Judged, Rounds, disagreements, judge_all
+from benchmarks.batch import BETTER, ERROR, MARGIN, SAME, WORSE, Judged, Rounds, disagreements, judge_all
+from virtune.analyse.search.race import Race
 from virtune.analyse.stats.planned import dunnett_alpha, smallest_planned
+from virtune.model.tuning import RaceRules, Standing
 from virtune.model.verdict import fewest_planned
 
 BUDGET_SECONDS, TRIAL_SECONDS = 300.0, 2.9
@@ -444,7 +446,9 @@ def odd_rounds(runs: int, arms: tuple[int, ...]) -> None:
             print(
                 f"{count} arms, {kind} {size:.2g}: called different {told.mean():.3f}, of these no word on rounds"
                 f" {(told & ~last.said).mean():.3f}, nor that levels may last"
-                f" {(told & ~last.said & ~last.unless).mean():.3f}; said {last.said.mean():.3f}, same"
+                f" {(told & ~last.said & ~last.unless).mean():.3f}, nor before half of the plan"
+                f" {(told & ~last.said & ~last.unless & (2 * last.rounds >= shape[1])).mean():.3f}; said"
+                f" {last.said.mean():.3f}, same"
                 f" {(last.verdict == SAME).mean():.2f}, all intervals hold the truth"
                 f" {_holds(last, np.zeros(count - 1)).mean():.3f}; Dunnett once at the end"
                 f" {fixed_dunnett(values).any(axis=1).mean():.3f}",
@@ -474,6 +478,49 @@ def dips(runs: int, arms: tuple[int, ...]) -> None:
             )
 
 
+SEARCHED = (
+    ("independent", 0.0), ("host", 0.8), ("steps", 0.0), ("unequal-rounds", 0.0), ("cold-rounds", 0.0), ("dips", 0.0),
+    ("t3", 0.0), ("freezes", 0.0), ("carried", 0.3), ("carried", 0.5), ("two-point-all", 0.4), ("two-point-arm", 0.4),
+    ("point-arm-10", 1.0), ("point-arm-90", 0.8), ("states", 0.05), ("states", 0.15), ("slow-share", 1 / 3),
+    ("slow-share", 0.1), ("states-arm", 0.1),
+)  # fmt: skip
+"""What a search is tried under: kinds of ROUGH and of NOISES."""
+
+
+def search(runs: int, arms: tuple[int, ...]) -> None:  # noqa: ARG001 - every part is called alike
+    """Searches of a dozen configurations by 100 and 200 slices on restless hosts: how good what they choose is, and
+    how often it is further from the best than is said.
+    """
+    for slices in (100, 200):
+        for kind, size in SEARCHED:
+            found = [_searched(kind, size, seed, slices) for seed in range(runs)]
+            gap = np.array([one for one, _ in found])
+            said = [(one, most.distance) for one, most in found if most.distance is not None]
+            false = np.mean([most.certified and one > MARGIN + 1e-9 for one, most in found])
+            print(
+                f"{slices} slices, {kind} {size:.2g}: within 3 % {(gap <= MARGIN).mean():.2f}, {gap.mean():.1%} below"
+                f" the best; states a distance in {len(said) / runs:.2f}, true"
+                f" {np.mean([one <= most + 1e-9 for one, most in said]):.3f}; certified and false {false:.3f}",
+                flush=True,
+            )
+
+
+def _searched(kind: str, size: float, seed: int, slices: int) -> tuple[float, Standing]:
+    """Return how far the leader of a search is below the best, and what the search says at its end."""
+    chance, shape = np.random.default_rng([61, seed, slices, len(kind), round(100 * size)]), (1, 300, 12)
+    truth = chance.permutation(np.r_[0, -np.sort(chance.exponential(0.06, shape[2] - 1))])
+    values = 9 + 0.08 * chance.standard_normal((shape[1], 1))
+    drawn_by = noise if kind in ("dips", "t3", "host") else rough
+    values = values + drawn_by(chance, kind, size, shape, 0.05)[0] + truth
+    race = Race([str(arm) for arm in range(shape[2])], RaceRules(contenders_first=True, slices_max=slices))
+    for block in values:
+        if not (asked := race.standing.up_next):
+            break
+        race.add({arm: block[int(arm)] for arm in asked})
+    standing = race.standing
+    return math.expm1(truth.max() - truth[int(standing.leader or 0)]), standing
+
+
 def _agree(values: Rounds, what: str) -> None:
     if differ := disagreements(values, planned=values.shape[1]):
         raise SystemExit(f"{differ} verdicts differ from the product's: {what}")
@@ -488,6 +535,7 @@ PARTS = {
     "covered": covered,
     "recorded": recorded,
     "forecast": forecast,
+    "search": search,
 }
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How often a fleet's answers are wrong: fleets whose truth is known, judged by the product's own statistics.
 
-    python -m benchmarks.fleet [wrong|found|covered ...] [--runs 1000]
+    python -m benchmarks.fleet [wrong|groups|found|covered ...] [--runs 1000]
 
 A host's level is the mean of the natural logarithm of its rounds, and its error their standard deviation over the
 root of their number, as the product has them; hosts vary by `tau` besides. Fixed seeds. The results are in fleet.md.
@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from virtune.analyse.fleet import funnel, pooled
+from virtune.analyse.fleet import funnel, pooled, smaller_group
 from virtune.model.fleet import HostEstimate
 
 NOISE = 0.05
@@ -63,6 +63,32 @@ def wrong(runs: int) -> None:
         print(f"| {hosts} | {rounds} | {tau:.0%} | {words} | {share(count, runs)} |", flush=True)
 
 
+def groups(runs: int) -> None:
+    """Count fleets with a host that is called odd, and those that are told as two groups: hosts of two generations,
+    or whose levels have long tails.
+    """
+    print("\n## Two generations of hardware, and long tails\n")
+    print("| hosts | levels of hosts | one called odd | two groups |\n|---|---|---|---|")
+    for hosts in (10, 20, 40):
+        for number, (words, share_, apart, tau) in enumerate((
+            ("normal, 2 %", 0.0, 0.0, 0.02), ("t with 3 df, 2 %", 0.0, 0.0, 0.02), ("lognormal, 2 %", 0.0, 0.0, 0.02),
+            ("a tenth 20 % apart, 1 %", 0.1, 0.2, 0.01), ("a fifth 10 % apart, 1 %", 0.2, 0.1, 0.01),
+            ("a fifth 30 % apart, 2 %", 0.2, 0.3, 0.02), ("half 10 % apart, 1 %", 0.5, 0.1, 0.01),
+        )):  # fmt: skip
+            chance, odd, two = np.random.default_rng([47, hosts, number]), 0, 0
+            for _ in range(runs):
+                level = chance.normal(0, tau, hosts) + apart * (chance.random(hosts) < share_)
+                if words.startswith("t "):
+                    level = tau * chance.standard_t(3, hosts) / math.sqrt(3)
+                elif words.startswith("log"):
+                    level = tau * (np.exp(chance.normal(size=hosts)) - math.exp(0.5)) / math.sqrt(math.e**2 - math.e)
+                estimates = fleet(chance, level, rounds_of(hosts, 12, unequal=False))
+                group = smaller_group(estimates)
+                odd += any(one.odd and one.host not in group for one in funnel(estimates))
+                two += bool(group)
+            print(f"| {hosts} | {words} | {share(odd, runs)} | {share(two, runs)} |", flush=True)
+
+
 def found(runs: int) -> None:
     """Count fleets of forty in which the host that is 10 % slow is found, and others called odd with it."""
     print("\n## One host, or three, of forty 10 % slow\n")
@@ -76,9 +102,10 @@ def found(runs: int) -> None:
         for _ in range(runs):
             true = chance.normal(0, tau, 40)
             true[:slow] += math.log(0.9)
-            points = funnel(fleet(chance, true, rounds_of(40, rounds, unequal=False)))
-            right += sum(one.odd for one in points[:slow])
-            besides += any(one.odd for one in points[slow:])
+            estimates = fleet(chance, true, rounds_of(40, rounds, unequal=False))
+            points, group = funnel(estimates), smaller_group(estimates)
+            right += sum(one.odd or one.host in group for one in points[:slow])
+            besides += any(one.odd or one.host in group for one in points[slow:])
         print(f"| {slow} | {rounds} | {tau:.1%} | {share(right, runs * slow)} | {share(besides, runs)} |", flush=True)
 
 
@@ -109,7 +136,7 @@ def share(count: int, of: int) -> str:
 
 
 def main() -> None:
-    parts = {"wrong": wrong, "found": found, "covered": covered}
+    parts = {"wrong": wrong, "groups": groups, "found": found, "covered": covered}
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet", description="Judge fleets of known truth.")
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(parts))
     parser.add_argument("--runs", type=int, default=1000)
