@@ -184,10 +184,9 @@ def _limit_contradictions(disk: stacks.Disk) -> Iterator[str]:
 
 def _elsewhere(stack: stacks.Stack) -> Iterator[str]:
     """Yield the requested settings that have no meaning on this rig, with the rigs where they have one."""
+    plain, applies = stacks.Stack(), stack.kind.applies
     for knob in TURNED:
-        if knob.id not in stack.kind.applies and stacks.setting_of(stack, knob) != stacks.setting_of(
-            stacks.Stack(), knob
-        ):
+        if knob.id not in applies and stacks.setting_of(stack, knob) != stacks.setting_of(plain, knob):
             rigs = (row for row in RIGS.values() if knob.id in row.applies and not row.hidden)
             names = " or ".join(f"{row.name}{f':{row.where}' if row.needs_where else ''}" for row in rigs)
             yield f"{knob.id} means nothing with rig={stack.rig}: it belongs to rig={names}"
