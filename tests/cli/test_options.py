@@ -11,8 +11,8 @@ import click
 import pytest
 from tests.published import schema
 
-from virtune.cli import VERBS, cli, run
-from virtune.cli.common.options import read_options
+from virtune.cli import GROUPS, VERBS, cli, run
+from virtune.cli.common.options import ShareType, read_options
 from virtune.flows.run.check import check_study
 from virtune.flows.run.question import Question, study_for
 from virtune.model.study import Study, StudyKind
@@ -181,3 +181,22 @@ def test_a_check_plans_its_rounds_with_what_a_trial_of_its_own_rig_takes(tmp_pat
     # two trials a round, each 4 s after 0.5 s of warm-up, and 0.35 s (metal) or 0.4 s (a daemon) around it
     assert rounds == {"metal": round(180 / 9.7), "storage-daemon": round(180 / 9.8)}
     assert rounds["metal"] > rounds["storage-daemon"]
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [("0.03", 0.03), ("3%", 0.03), ("3 %", 0.03), ("0.5%", 0.005), ("50%", 0.5)],
+)
+def test_a_share_may_be_written_in_percent(said: str, found: float) -> None:
+    assert ShareType(0.001, 0.5).convert(said, None, None) == pytest.approx(found)
+
+
+@pytest.mark.parametrize("said", ["", "%", "3%%", "nan", "inf", "inf%", "60%", "-3%", "three"])
+def test_what_is_no_share_is_refused_in_a_sentence(said: str) -> None:
+    with pytest.raises(click.BadParameter):
+        ShareType(0.001, 0.5).convert(said, None, None)
+
+
+def test_every_verb_stands_in_one_group_of_the_help() -> None:
+    listed = [verb for verbs in GROUPS.values() for verb in verbs.split()]
+    assert sorted(listed) == sorted(VERBS)

@@ -23,7 +23,8 @@ def test_what_is_no_size_is_refused_with_a_sentence(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("250us", 250e-6), ("500ms", 0.5), ("5s", 5), ("5", 5), ("2m", 120), ("1h", 3600)]
+    ("text", "seconds"),
+    [("250us", 250e-6), ("500ms", 0.5), ("5s", 5), ("5", 5), ("2m", 120), ("5min", 300), ("9sec", 9), ("1h", 3600)],
 )
 def test_times_are_read(text: str, seconds: float) -> None:
     assert parse_seconds(text) == pytest.approx(seconds)

@@ -48,6 +48,14 @@ VERBS: dict[str, str] = {
 }
 """Every verb with its one line of help."""
 
+GROUPS = {
+    "A VM's disks": "audit diagnose top advise apply undo",
+    "Measure": "compare tune sweep measure study resume",
+    "Results": "show report list explain import export serve derive",
+    "Hosts": "probe check knobs fleet appliance clean",
+}
+"""The verbs as `--help` lists them, those that people need first before the others."""
+
 MODULES = {
     **dict.fromkeys(("probe", "knobs", "check", "clean", "appliance"), "host"),
     **dict.fromkeys(("measure", "compare", "resume"), "compare"),
@@ -96,8 +104,10 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl(list(VERBS.items()))
+        width = max(map(len, VERBS))
+        for title, verbs in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(verb.ljust(width), VERBS[verb]) for verb in verbs.split()])
 
 
 class VirtuneUsage(click.UsageError):

@@ -110,7 +110,7 @@ BREACHED = 4
 
 @click.command(name="check")
 @options.study_options("check")
-@click.option("--fail-if-noisier", type=click.FloatRange(0.001, 10), default=None, metavar="SHARE",
+@click.option("--fail-if-noisier", type=options.ShareType(0.001, 10), default=None, metavar="SHARE",
               help="Exit 4 if a 5-minute comparison could not detect a difference of this size (0.03 is 3 %), or"
                    " this host is NOT FIT for another reason.")  # fmt: skip
 @click.option("--quiet", "-q", is_flag=True, help="Print the result only: no progress and no notes.")

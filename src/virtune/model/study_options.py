@@ -68,13 +68,14 @@ class OptionRow:
     A value that is a mapping holds one entry for each verb; "" stands for the others. `default` is the default value
     (None: it depends on other options, as `otherwise` says), `why` is the reason for it. `low` and `high` are the
     bounds; `below`: the upper one itself is out. `plan` is the key in plan files, or else `not_in_plan` says why they
-    have none. `once` are the verbs that take one value where others take several.
+    have none; `also` are its other names. `once` are the verbs that take one value where others take several.
     """
 
     takes: Takes
     help: str | Mapping[str, str]
     verbs: tuple[str, ...]
     flag: str = ""
+    also: tuple[str, ...] = ()
     metavar: str | Mapping[str, str] | None = None
     choices: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ()
     low: float | None = None
@@ -241,7 +242,7 @@ class StudyOptions:
         plan_help="Knobs of the base, which every arm starts from.",
     )  # fmt: skip
     fix: Words = _row(
-        takes=Takes.SETTINGS, verbs=("tune",), many=True, metavar="KNOB=VALUE",
+        takes=Takes.SETTINGS, verbs=("tune",), many=True, metavar="KNOB=VALUE", flag="--set", also=("--fix",),
         help="A setting of every configuration.", not_in_plan=_SEARCHES,
     )  # fmt: skip
     workloads: Words = _row(

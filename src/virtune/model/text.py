@@ -108,7 +108,7 @@ Bytes = NewType("Bytes", int)
 
 _SIZE = re.compile(r"(?P<n>\d{1,18})(?P<unit>[kmgtpKMGTP]?)(?:i?[bB])?", re.ASCII)
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
-_TIME = re.compile(r"(?P<n>\d{1,12}(?:\.\d{1,9})?)\s*(?P<unit>us|ms|s|m|h)?", re.ASCII)
+_TIME = re.compile(r"(?P<n>\d{1,12}(?:\.\d{1,9})?)\s*(?P<unit>us|ms|s(?:ec)?|m(?:in)?|h)?", re.ASCII)
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -124,14 +124,14 @@ def parse_bytes(text: str) -> Bytes:
 
 
 def parse_seconds(text: str) -> float:
-    """Read a time: `500ms`, `5s`, `2m`, `1h`; a bare number is seconds.
+    """Read a time: `500ms`, `5s`, `2m` or `2min`, `1h`; a bare number is seconds.
 
     Raises ValueError with a sentence that says what may be written.
     """
     match = _TIME.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"not a time: {text!r} (write 500ms, 5s or 2m)")
-    return float(match["n"]) * _SECONDS[match["unit"] or "s"]
+    return float(match["n"]) * _SECONDS[(match["unit"] or "s").removesuffix("ec").removesuffix("in")]
 
 
 def format_bytes(size: float) -> str:

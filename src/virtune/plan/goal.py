@@ -51,13 +51,13 @@ def parse_goal(maximize: str | None, minimize: str | None, subject_to: Sequence[
 def parse_limit(text: str) -> Limit:
     """Read `latency.p99<=1ms` or `iops>=50k`; raises PlanError with the values allowed."""
     found = _LIMIT.fullmatch(text)
-    if found is None or found["sense"] not in ("<=", ">="):
+    if found is None or found["sense"] in ("=", "=="):
         raise PlanError(
             f"not a limit: {quoted(text)}", hint="write METRIC<=VALUE or METRIC>=VALUE: 'latency.p99<=1ms'"
         )
     metric = _metric(found["metric"])
     value = parse_value(metric, found["value"].strip(), text)
-    sense = cast('Literal["<=", ">="]', found["sense"])
+    sense = cast('Literal["<=", ">="]', found["sense"][0] + "=")  # of measured values `<` says the same
     if (sense == "<=") != (metric.better == "lower"):
         other = ">=" if sense == "<=" else "<="
         raise PlanError(

@@ -4,7 +4,7 @@ of its trials, a function of its results so far and of its seed; and proposals f
 large to race all configurations, by Optuna's TPE sampler.
 
     --vary disk.aio=threads,native   these values         --vary disk.aio     all values that the host has
-    --fix disk.cache=none            one value, everywhere, the baseline included
+    --set disk.cache=none            one value, everywhere, the baseline included
     --baseline disk.aio=threads      what is there now; the base of the rig where nothing is said
 
 Without `--vary` the knobs of the rig's path are varied that a disk can change without a new image. What contradicts
@@ -93,7 +93,7 @@ def space_of(asked: Asked, host: Host) -> Space:
     if count > CONFIGURATIONS_MAX:
         raise PlanError(
             f"{count:,} configurations are more than {CONFIGURATIONS_MAX:,}",
-            hint="name fewer values by `--vary KNOB=A,B`, or hold a knob by `--fix KNOB=VALUE`",
+            hint="name fewer values by `--vary KNOB=A,B`, or hold a knob by `--set KNOB=VALUE`",
         )
     promise = asked.durability or durability_of(baseline.stack).promise
     sorter, label = _Sorter(baseline=baseline, promise=promise, cached=_cached(asked, host)), _labels(wanted)

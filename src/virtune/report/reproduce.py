@@ -150,7 +150,7 @@ def _space_again(study: Study, search: Search) -> Iterator[str]:
     for text in vary:
         yield from ("--vary", text)
     for name, value in fixed.items():
-        yield from ("--rig", value) if name == "rig" else ("--fix", f"{name}={value}")
+        yield from ("--rig", value) if name == "rig" else ("--set", f"{name}={value}")
     own = [f"{name}={value}" for name, value in baseline.settings if name not in fixed]
     yield from ("--baseline", ",".join(own)) if own else ()
     if search.promise is not durability_of(baseline.stack).promise:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options that several verbs share: those of a study by their rows in `model/study_options`, and the others."""
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -74,6 +75,22 @@ class SecondsType(click.ParamType[float]):
             return parse_seconds(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class ShareType(click.FloatRange):
+    """A share: 0.03, or 3%."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = str(value).strip()
+        try:
+            found = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
+        except ValueError:
+            found = math.nan
+        if not math.isfinite(found):
+            self.fail(f"not a share: {number!r} (write 0.03 or 3%)", param, ctx)
+        return super().convert(found, param, ctx)
 
 
 def in_data(name: str) -> Callable[[], Path]:
@@ -217,7 +234,7 @@ def study_option(name: str, verb: str) -> Callable[[Command], Command]:
         settings["multiple"] = True
     else:
         settings["default"] = None
-    return click.option(rows.flag_of(name), name, type=_type_of(row, verb), **settings)
+    return click.option(rows.flag_of(name), *row.also, name, type=_type_of(row, verb), **settings)
 
 
 def help_of(name: str, verb: str) -> str:
@@ -245,7 +262,7 @@ def _type_of(row: rows.OptionRow, verb: str) -> Any:
         case rows.Takes.WHOLE:
             return click.IntRange(_whole(row.low), _whole(row.high))
         case rows.Takes.SHARE:
-            return click.FloatRange(row.low, row.high, max_open=row.below)
+            return ShareType(row.low, row.high, max_open=row.below)
         case rows.Takes.PLACE:
             return PlaceType()
         case rows.Takes.CHOICE:
