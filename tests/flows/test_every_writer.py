@@ -6,6 +6,7 @@ setting of an existing configuration. What a language says it writes is taken fr
 """
 
 import contextlib
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -96,18 +97,35 @@ def places(domain: Domain) -> Iterator[str]:
 
 
 def written(language: Language, knob: Knob) -> bool:
-    """Whether two values of a knob make two texts of one configuration; of a switch, one that differs from it."""
+    """Whether two values of a knob make two texts of one configuration; of a switch, one that differs from it.
+
+    What was set there and is taken back reads as if it had only been taken back.
+    """
     values, beside = values_of(knob), NEED_ANOTHER.get((language.name, knob.id), ())
     for text, domains in samples(language.name):
         for domain, at in ((one, at) for one in domains for at in places(one)):
-            made = {text} if isinstance(knob.domain, Switch) else set()
+
+            def turned(text: bytes, *to: tuple[str, str | None], name: str = domain.name, at: str = at) -> bytes:
+                turns = [SettingChange(knob=one, at=at, value=value) for one, value in to]
+                return language.alter(text, *turns, domain=name)
+
+            made = {text: values[0]} if isinstance(knob.domain, Switch) else {}
             for value in values:
-                turns = [SettingChange(knob=one, at=at, value=to) for one, to in (*beside, (knob.id, value))]
                 with contextlib.suppress(PlanError, ReadError):
-                    made.add(language.alter(text, *turns, domain=domain.name))
+                    made.setdefault(turned(text, *beside, (knob.id, value)), value)
                 if len(made) > 1:
+                    with contextlib.suppress(PlanError):  # some must have a value
+                        never = turned(text, *beside, (knob.id, None))
+                        left = turned(next(one for one in made if one != text), (knob.id, None))
+                        both = reading(language, left), reading(language, turned(never, (knob.id, None)))
+                        assert both[0] == both[1], f"{knob.id} at {at!r}"
                     return True
     return False
+
+
+def reading(language: Language, text: bytes) -> str:
+    """What a configuration says, wherever it says it, and without elements that are empty now."""
+    return re.sub(r"\bline=(\d+|None)|\bwritten=frozenset\(.*?\)", "", repr(language.domains(text)))
 
 
 @pytest.mark.parametrize("language", LANGUAGES, ids=lambda one: one.name)
