@@ -8,6 +8,7 @@ import pytest
 from tests.analyse.recordings import RESULTS, recorded
 
 from virtune.analyse.trial.explain import contradicting
+from virtune.fio.consistency import contradictions
 from virtune.fio.results import read_runs
 from virtune.model.measurement import Latency, LoadResult, Stream
 
@@ -53,7 +54,8 @@ def told(stream: Stream) -> list[str]:
 
 def latency(stream: Stream, **changed: object) -> Stream:
     assert stream.clat is not None
-    return replace(stream, clat=replace(stream.clat, **changed))  # type: ignore[arg-type]
+    changed_one = replace(stream.clat, **changed)  # type: ignore[arg-type]
+    return replace(stream, clat=changed_one, lat=stream.lat and changed_one)
 
 
 def planted(stream: Stream, chance: random.Random) -> dict[str, tuple[Stream, str]]:
@@ -114,3 +116,70 @@ def test_a_mean_that_no_tail_explains_is_told() -> None:
     assert told(stream) == []  # a tail of unknown length may explain it
     known = latency(stream, max_ns=30e9)
     assert "its percentiles allow" in told(known)[0]
+
+
+def load(jobs: int, **changed: object) -> LoadResult:
+    """A load of so many clones, reported together: 20,000 reads of 4 KiB in 2 s each, 8 in flight."""
+    lat = Latency(count=IOS * jobs, mean_ns=800e3, min_ns=1e3, max_ns=1e6)
+    stream = Stream(
+        direction="read", ios=IOS * jobs, bytes=IOS * jobs * 4096, seconds=2.0, iops=1e4 * jobs,
+        bandwidth_bps=1e4 * jobs * 4096, lat=lat, clat=lat,
+    )  # fmt: skip
+    whole = LoadResult(
+        name="a", engine="libaio", pattern="randread", block_size=4096, direct=True, jobs=jobs, depth=8, error=0,
+        streams=(stream,), usr_percent=1, sys_percent=1, depth_levels=(("8", 1.0),),
+    )  # fmt: skip
+    return replace(whole, **changed)  # type: ignore[arg-type]
+
+
+def mixed(jobs: int, *, flushes: int) -> LoadResult:
+    """As many writes beside three times as many reads, and flushes of each clone."""
+    (read,) = load(jobs).streams
+    sizes = ((15_000, "read"), (5_000, "write"))
+    streams = tuple(
+        latency(replace(read, direction=way, ios=ios * jobs, bytes=ios * jobs * 4096), count=ios * jobs)
+        for ios, way in sizes
+    )
+    return load(jobs, streams=streams, pattern="randrw", sync=Latency(count=flushes * jobs, mean_ns=1e3))
+
+
+ASKED = {"rw": "randread", "ioengine": "libaio", "iodepth": "8", "time_based": "1", "runtime": "2"}
+IMPOSSIBLE: tuple[tuple[dict[str, str], LoadResult, LoadResult, str], ...] = tuple(
+    (options, of(1), of(4), found)
+    for options, of, found in (
+        ({"rw": "randwrite"}, load, "rw: reads"),
+        ({"bs": "8k"}, load, "bs: 4 KiB"),
+        ({"bssplit": "4k/50:8k/50"}, load, "bssplit: 4 KiB"),
+        ({"rw": "randrw", "rwmixread": "50"}, lambda jobs: mixed(jobs, flushes=0), "rwmixread: 75"),
+        ({"rw": "randrw", "rwmixwrite": "50"}, lambda jobs: mixed(jobs, flushes=0), "rwmixwrite: 25"),
+        ({"rw": "randrw", "rwmixread": "0"}, lambda jobs: mixed(jobs, flushes=0), "rwmixread: 75"),
+        ({"rw": "randwrite", "rwmixread": "75", "fsync": "4"}, lambda jobs: mixed(jobs, flushes=625), "fsync: 8"),
+        ({"runtime": "60"}, load, "runtime: 2 s"),
+        ({"runtime": "1"}, load, "runtime: 2 s"),
+        ({"number_ios": "15000"}, load, "number_ios: 20,000"),
+        ({"number_ios": "25000", "size": "1g"}, load, "number_ios: 20,000"),
+        ({"rate_iops": "1000"}, load, "rate_iops: 10,000"),
+        ({"iodepth": "4"}, load, "iodepth: 8 or more"),
+        ({"iodepth": "64"}, load, "iodepth: 8 to 15"),
+        ({"iodepth": "4"}, lambda jobs: load(jobs, depth_levels=()), "iodepth: 8"),
+        ({"iodepth": "128"}, lambda jobs: load(jobs, depth_levels=()), "iodepth: 8"),
+    )
+)
+
+
+@pytest.mark.parametrize(("asked", "one", "four", "found"), IMPOSSIBLE)
+def test_an_option_that_cannot_have_made_the_figures_is_told_with_what_ran_of_each_clone(
+    asked: dict[str, str], one: LoadResult, four: LoadResult, found: str
+) -> None:
+    for figures, jobs in ((one, 1), (four, 4)):
+        told = contradictions(figures, ASKED | asked, jobs=jobs)
+        assert found in [f"{each.option}: {each.found}" for each in told], jobs
+
+
+def test_options_that_made_the_figures_are_told_nothing_of() -> None:
+    for jobs in (1, 4):
+        assert list(contradictions(load(jobs), ASKED, jobs=jobs, spent=2.0 * jobs)) == []
+        right = ASKED | {"rw": "randrw", "rwmixread": "75", "fsync": "4"}
+        assert list(contradictions(mixed(jobs, flushes=1250), right, jobs=jobs)) == []
+    (one,) = contradictions(load(4), ASKED, jobs=4, spent=4.0)
+    assert (one.option, one.asked, one.found) == ("numjobs", "4", "2")

@@ -2,6 +2,7 @@
 """fio's output as people paste it: quoted, numbered, out of a log, in colours: the figures are the same."""
 
 import random
+import re
 
 import pytest
 from tests.analyse.recordings import BOTH, recorded, text_of
@@ -92,3 +93,10 @@ def test_statistics_are_read_in_any_order() -> None:
         random.Random(seed).shuffle(parts)
         other = plain.replace(line, f"{head}: {', '.join(parts)}")
         assert read_runs(other)[0].result == read_runs(plain)[0].result
+
+
+def test_whose_lines_they_are_changes_no_figure() -> None:
+    said = recorded("two-clients.txt")
+    plain = re.sub(r"(?m)^<[^>]*> ?", "", said)
+    assert plain != said
+    assert [run.result for run in read_runs(plain)] == [run.result for run in read_runs(said)]

@@ -164,6 +164,29 @@ def test_the_time_in_which_a_control_group_held_a_vm_back_is_that_of_all_its_cpu
     assert throttled_share(unseen) is None, "they would be virtune's own groups"
 
 
+@pytest.mark.parametrize(
+    ("direct", "read", "served"),
+    [(0, 80, 1.0), (0, 20, 0.25), (0, 0, 0.0), (40, 60, 0.5), (40, 80, 1.0), (40, 30, 0.0), (79.5, 80, None)],
+)
+def test_a_disk_without_direct_is_served_of_what_the_others_leave(
+    direct: float, read: int, served: float | None
+) -> None:
+    """All disks read 80 MiB, of them `direct` MiB past the page cache, and devices gave the VM `read` MiB."""
+    used = replace(host(), roles=tuple(replace(one, read_bytes=read * 2**20) for one in host().roles))
+    disk, between = LiveDisk(target="vda", path="/x"), rates_between(counted(1), counted(3))
+    path = live_path(disk, between, used, rings=(), all_read=80 * 2**20, direct_read=int(direct * 2**20))
+    assert path.served == served
+
+
+def test_one_request_has_its_layers() -> None:
+    one = DiskRates(
+        seconds=1.0, reads=1, writes=0, flushes=0, read_bytes=4096, written_bytes=0, read_ns=10**6, write_ns=0
+    )
+    path = live_path(LiveDisk(target="vda", path=None), one, None, rings=(), all_read=0)
+    assert path.layers is not None
+    assert [round(layer.mean_ns) for layer in path.layers.layers] == [10**6]
+
+
 def test_a_disk_that_has_hardly_anything_to_do_is_not_bound() -> None:
     quiet = DiskRates(
         seconds=10.0, reads=100, writes=0, flushes=0, read_bytes=1, written_bytes=0, read_ns=10**8, write_ns=0

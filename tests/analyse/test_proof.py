@@ -43,11 +43,17 @@ Ends = tuple[float, float]
 
 
 def judged(
-    condition: str, low: float, high: float, *, again: Cause | None = Cause.DEVICE, stand: Ends | None = None
+    condition: str,
+    low: float,
+    high: float,
+    *,
+    again: Cause | None = Cause.DEVICE,
+    stand: Ends | None = None,
+    share: float | None = 0.6,
 ) -> Proof:
     found = ruling(condition, low, high)
     beside = None if stand is None else comparison("stand-in", *stand, metric=found.condition.metric)
-    return judge_proof(found, cause=Cause.DEVICE, again=again, share=0.6, stand_in=beside)
+    return judge_proof(found, cause=Cause.DEVICE, again=again, share=share, stand_in=beside)
 
 
 MORE = "iops < +43%"
@@ -71,7 +77,12 @@ def test_the_verdict_follows_from_the_interval(
 ) -> None:
     found = judged(MORE, low, high, again=again)
     assert (found.reason, found.outcome) == (reason, OUTCOMES[reason])
-    assert found.why
+    sized = reason in (ProofReason.AS_SAID, ProofReason.LESS_THAN_SAID)
+    assert ("follows from its share of the time" in found.why) is sized
+    without = judged(MORE, low, high, again=again, share=None)
+    assert without.reason is reason
+    assert "share" not in without.why
+    assert (without.why == found.why) is not sized
     assert (found.change, found.least, found.falls) == (ruling(MORE, low, high).comparison.ratio, 1.43, False)
 
 

@@ -179,6 +179,41 @@ def test_a_rule_is_silent_where_there_is_nothing_to_say(case: str) -> None:
     assert said(SILENT[case], case.partition(",")[0]) == []
 
 
+TURNED = {"read": "write", "write": "read", "randread": "randwrite", "randwrite": "randread"}
+
+
+def turned(result: FioResult) -> FioResult:
+    """The same result of the other direction: what was read is written, by fio and on its devices."""
+    loads = tuple(
+        replace(
+            load,
+            pattern=TURNED.get(load.pattern or "", load.pattern),
+            streams=tuple(replace(one, direction=TURNED.get(one.direction, one.direction)) for one in load.streams),
+            options=load.options and tuple((name, TURNED.get(value, value)) for name, value in load.options),
+        )
+        for load in result.loads
+    )
+    devices = tuple(
+        replace(
+            one,
+            reads=one.writes, writes=one.reads, read_bytes=one.written_bytes, written_bytes=one.read_bytes,
+            read_seconds=one.write_seconds, write_seconds=one.read_seconds,
+        )
+        for one in result.devices
+    )  # fmt: skip
+    return replace(result, loads=loads, devices=devices)
+
+
+OF_WRITES = {"cached-sync", "misnamed"}
+"""What is said of writes only, and of a name."""
+
+
+def test_what_is_said_of_reads_is_said_of_as_many_writes() -> None:
+    for case, result in {**{case: fires[0] for case, fires in FIRES.items()}, **SILENT}.items():
+        here, there = ({(one.id, one.weight) for one in explain(told)} for told in (result, turned(result)))
+        assert {one for one in here ^ there if one[0] not in OF_WRITES} == set(), case
+
+
 def test_a_good_run_gives_notes_only() -> None:
     assert {remark.weight for remark in explain(GOOD)} == {Weight.NOTE}
 

@@ -5,8 +5,10 @@ import math
 from dataclasses import replace
 from functools import cache
 from random import Random
+from statistics import fmean
 
 import pytest
+from scipy.stats import ttest_ind
 
 from virtune.analyse.search.sweep import saturation_of, swept
 from virtune.analyse.study.offered_load import knee_of
@@ -16,7 +18,7 @@ from virtune.model.errors import PlanError
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import Measurement
 from virtune.model.reason import Reason
-from virtune.model.result import LoadSweep
+from virtune.model.result import LoadPoint, LoadSweep
 from virtune.model.search import SweepPlan
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind, Trial
@@ -164,3 +166,25 @@ def test_one_round_of_each_load_has_no_interval() -> None:
 def test_what_cannot_be_swept_is_refused(plan: SweepPlan, words: str) -> None:
     with pytest.raises(PlanError, match=words):
         study(plan, 1)
+
+
+def test_a_load_bounds_the_knee_where_a_t_test_of_its_power_shown_to_be_less_says_so() -> None:
+    """Of three loads far apart, each with as many rounds as it likes, two are compared with the best (Bonferroni)."""
+    chance, bounded = Random(1), 0
+    for _ in range(60):
+        groups = [[chance.gauss(mean, 0.1) for _ in range(chance.randint(2, 9))] for mean in (0.9, 1.05, 0.9)]
+        points = [
+            LoadPoint(
+                workload="w", offered=load, achieved=(load,), met=True, latency_ns=1e6, power=tuple(power),
+            )
+            for load, power in zip((1000.0, 2000.0, 4000.0), groups, strict=True)
+        ]  # fmt: skip
+        best = max(range(3), key=lambda index: fmean(groups[index]))
+        less = [ttest_ind(groups[best], groups[one]).pvalue < 0.05 / 2 for one in range(3)]
+        found = knee_of(points)
+        assert found is not None
+        assert found.iops == points[best].offered
+        assert found.low == next((points[one].offered for one in range(best - 1, -1, -1) if less[one]), None)
+        assert found.high == next((points[one].offered for one in range(best + 1, 3) if less[one]), None)
+        bounded += (found.low is not None) + (found.high is not None)
+    assert 15 < bounded < 105
