@@ -55,6 +55,7 @@ SAYS_FAILED = re.compile(r"^(FAILED|ERROR|rule broken).*|^.* BROKEN$", re.MULTIL
 contract."""
 
 FOUND, SURVIVED = "found", "SURVIVED"
+FAST = ("-q", "--no-header", "-p", "no:cacheprovider", "-m", "not real and not long")
 CONTRACTS = "lint-imports"
 """Named as a test, it stands for the import contracts of pyproject.toml."""
 
@@ -123,6 +124,11 @@ def run_tests(copy: Path, names: Sequence[str], seconds: float) -> int:
     child = os.fork()
     if not child:
         _child(copy, names)
+    return waited(child, seconds)
+
+
+def waited(child: int, seconds: float) -> int:
+    """Wait for a child that leads a session; returns its exit status, or TIME_OUT and all of it is killed."""
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
         done, status = os.waitpid(child, os.WNOHANG)
@@ -134,8 +140,8 @@ def run_tests(copy: Path, names: Sequence[str], seconds: float) -> int:
     return TIME_OUT
 
 
-def _child(copy: Path, names: Sequence[str]) -> NoReturn:
-    os.setsid()
+def enter(copy: Path) -> None:
+    """Make this process, a child, one that tests the copy."""
     os.chdir(copy)
     log = os.open(copy / "pytest.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
@@ -145,6 +151,11 @@ def _child(copy: Path, names: Sequence[str]) -> NoReturn:
     for name in [name for name in sys.modules if name.partition(".")[0] in ("virtune", "tests", "benchmarks")]:
         del sys.modules[name]
     sys.path[:0] = [str(copy / "src"), str(copy)]
+
+
+def _child(copy: Path, names: Sequence[str]) -> NoReturn:
+    os.setsid()
+    enter(copy)
     status = 70
     try:
         status = int(_tested(copy, names))
@@ -157,8 +168,7 @@ def _tested(copy: Path, names: Sequence[str]) -> int:
     assert Path(str(virtune.__file__)).is_relative_to(copy), "the tests would run against the checkout"
     if CONTRACTS in names:
         return int(importlib.import_module("importlinter.cli").lint_imports(no_cache=True))
-    options = ["-q", "-x", "--no-header", "-p", "no:cacheprovider", "-m", "not real and not long"]
-    return int(pytest.main([*options, *(f"tests/{name}" for name in names)]))
+    return int(pytest.main([*FAST, "-x", *(f"tests/{name}" for name in names)]))
 
 
 def require_sound(copy: Path, names: Sequence[str], seconds: float) -> None:
