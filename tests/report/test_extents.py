@@ -8,7 +8,7 @@ import pytest
 from virtune.cli import run
 from virtune.flows.reports.report import charts, svgs
 from virtune.report.charts.chart import Chart
-from virtune.report.charts.extents import DRAWN_MAX, each_operation
+from virtune.report.charts.distribution import DRAWN_MAX, each_operation
 from virtune.store.store import Store
 
 KIND = "name=each,rw=randread,bs=4k,number_ios=100,randseed=7"

@@ -14,7 +14,7 @@ from rich.text import Text
 from virtune.model import bottleneck
 from virtune.model.live import Layers, RequestLayer
 from virtune.model.text import format_count, format_ns, format_seconds, format_share, printable, spreadsheet_cell
-from virtune.report.render.terminal import Paragraph, paragraph, paragraphs
+from virtune.report.render.terminal import Paragraph, paragraph, paragraphs, unbroken
 from virtune.report.words import count_text
 
 TableKind = Literal["disks", "vms", "threads", "host"]
@@ -366,9 +366,9 @@ class TopText:
         yield Text(f"{disks}, seen for {format_seconds(frame.seconds)}; {host_words(frame)}", style="dim")
         shown = table("disks", rows_of("disks", frame), sort=SORT_FIRST["disks"])
         if shown.rows:
-            yield _whole(head_line(shown, options.max_width))
+            yield unbroken(head_line(shown, options.max_width))
         for row in shown.rows:
-            yield _whole(row_line(shown, row, options.max_width))
+            yield unbroken(row_line(shown, row, options.max_width))
             yield from paragraphs(_why(row), "dim", indent=3)
         if any(bar_of(row.path.layers, 1).plain for row in shown.rows):
             yield Paragraph(legend(), indent=1, hanging=1)
@@ -406,8 +406,3 @@ def host_words(frame: bottleneck.TopFrame) -> str:
     if frame.host.foreign_cpus is not None and any(vm.seen for vm in frame.vms):
         parts.append(f"others than these VMs used {frame.host.foreign_cpus:.1f} CPUs")
     return ", ".join(parts)
-
-
-def _whole(text: Text) -> Text:
-    text.no_wrap, text.overflow = True, "ignore"
-    return text

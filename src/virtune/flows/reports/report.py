@@ -32,7 +32,7 @@ from virtune.model.study import StudyKind
 from virtune.model.text import did_you_mean, printable, quoted
 from virtune.report.charts import charts_of, labelled
 from virtune.report.charts.chart import Chart, standing_alone
-from virtune.report.charts.extents import each_operation
+from virtune.report.charts.distribution import each_operation
 from virtune.report.html.other_pages import check_page, search_page, sweep_page
 from virtune.report.html.page import ReportPage, page_of
 from virtune.report.pages.study import host_line

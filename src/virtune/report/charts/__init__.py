@@ -8,8 +8,7 @@ from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
 from virtune.model.study import Study
 from virtune.report.charts.chart import Chart
-from virtune.report.charts.distribution import heat_map, percentile_curve, rounds_in_time
-from virtune.report.charts.extents import extents
+from virtune.report.charts.distribution import extents, heat_map, percentile_curve, rounds_in_time
 from virtune.report.charts.forest import forest, narrowing
 from virtune.report.charts.loads import against_offered, load_curve
 from virtune.report.charts.stacked import cpu_by_thread, layer_times

@@ -12,14 +12,14 @@ from virtune.model.evidence import Check, StudyRecord
 from virtune.model.published import PublishedStudy
 from virtune.model.result import Result
 from virtune.model.study import Study
-from virtune.model.text import format_bytes, format_seconds, format_share
+from virtune.model.text import format_share
 from virtune.model.verdict import Comparison, Verdict
 from virtune.report.charts import charts_of
 from virtune.report.charts.chart import Chart
 from virtune.report.pages import result as results
 from virtune.report.pages.builtin import ending
-from virtune.report.pages.evidence import note_lines, programs_of, resting_on, warning_lines
-from virtune.report.pages.study import arm_lines, first_read_lines, host_line, settings_of
+from virtune.report.pages.evidence import note_lines, resting_on, warning_lines
+from virtune.report.pages.study import arm_lines, settings_of
 from virtune.report.render.terminal import Paragraph, SideBySide, Table
 from virtune.report.reproduce import AGAIN, command_again, question_of
 from virtune.report.view import ResultView, view_of
@@ -178,12 +178,9 @@ def _facts(result: Result, record: StudyRecord) -> Iterator[tuple[str, str]]:
         what, _, words = line.partition(" ")
         yield what, words
     yield "trials", f"{result.trials_done} of {len(study.trials)}"
-    if not study.imported:
-        after = f"after {format_seconds(study.ramp_seconds)} of warm-up"
-        yield "each trial", f"one arm under one workload for {format_seconds(study.seconds)}, {after}"
-        yield "load on", study.target or f"a scratch image of {format_bytes(study.span_bytes)} in {study.scratch}"
-        yield from (("read before", line) for line in first_read_lines(study))
-    yield "host", host_line(study, record.facts, programs_of(result))
+    *measured, host = results.about(result, record.facts)
+    yield from (("measured", line) for line in measured)
+    yield "host", host
     yield "computed by", f"{methods_text(record.methods)} of virtune (docs/method.md)"
     if results.legend(result):
         together = ", for all verdicts together" if len(result.verdicts) > 1 else ""

@@ -143,11 +143,13 @@ def _number(unit: str, value: float | None) -> str:
 def _neighbours(found: tuple[Neighbour, ...]) -> RenderableType:
     if not found:
         return Paragraph(Text("none that ran all the time", style="green"), indent=2)
-    rows = []
-    for one in found:
-        moved = "" if one.bandwidth_bps is None else f", {format_bandwidth(one.bandwidth_bps)} of disk I/O"
-        rows.append((f"{one.name} ({one.pid})", Text(f"{one.cpus:.2f} CPUs{moved}")))
-    return figures_table(rows)
+    return figures_table([(f"{one.name} ({one.pid})", Text(took_text(one))) for one in found])
+
+
+def took_text(one: Neighbour) -> str:
+    """Write which CPU time and disk I/O another process took."""
+    moved = "" if one.bandwidth_bps is None else f", {format_bandwidth(one.bandwidth_bps)} of disk I/O"
+    return f"{one.cpus:.2f} CPUs{moved}"
 
 
 def figures_table(rows: list[tuple[str, Text]]) -> Table:

@@ -19,7 +19,7 @@ from virtune.model.published import PublishedStudy
 from virtune.model.remark import Weight
 from virtune.model.result import Fitness, LoadSweep, Result
 from virtune.model.study import Study
-from virtune.model.text import format_bandwidth, format_ns, format_seconds, format_share
+from virtune.model.text import format_ns, format_seconds, format_share
 from virtune.model.tuning import Tuning
 from virtune.model.verdict import Comparison, ThresholdResult, Verdict
 from virtune.model.workload import Workload
@@ -322,9 +322,7 @@ def _figures(fitness: Fitness) -> Iterator[RenderableType]:
     if fitness.gates:
         yield terminal.paragraph(f"disturbances: {names_text(disturbed, NAMES) or 'none'}")
     if fitness.neighbours:
-        found = ((one, one.bandwidth_bps) for one in fitness.neighbours)
-        told = ((one, "" if rate is None else f" {format_bandwidth(rate)}") for one, rate in found)
-        names = [f"{one.name} ({one.pid}) {one.cpus:.2f} CPUs{moved}" for one, moved in told]
+        names = [f"{one.name} ({one.pid}) {check.took_text(one)}" for one in fitness.neighbours]
         yield terminal.paragraph(f"other processes: {names_text(names, 3)}")
 
 

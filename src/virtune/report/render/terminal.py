@@ -81,7 +81,7 @@ def _pieces(plain: str, begin: int, end: int, whole: re.Pattern[str]) -> list[tu
     return found
 
 
-def _line(text: Text) -> Text:
+def unbroken(text: Text) -> Text:
     """Return a line that rich neither wraps nor crops, without blanks at its end."""
     text.rstrip()
     text.no_wrap, text.overflow = True, "ignore"
@@ -99,7 +99,7 @@ class Paragraph:
         later = self.indent + self.hanging
         room = options.max_width
         for number, line in enumerate(wrap(self.text, room - later, first=room - self.indent)):
-            yield _line(Text(" " * (later if number else self.indent)).append_text(line))
+            yield unbroken(Text(" " * (later if number else self.indent)).append_text(line))
 
 
 def paragraph(text: Text | str, style: str = "", *, indent: int = 0) -> Paragraph:
@@ -232,7 +232,7 @@ class Table:
             yield from table.side_by_side(heads, widths)
         for row in table.rows:
             if isinstance(row, Section):
-                yield _line(row.title.copy())
+                yield unbroken(row.title.copy())
             elif widths is None:
                 yield from table.below_one_another(row)
             else:
@@ -265,7 +265,7 @@ class Table:
                 blank = max(0, width - part.cell_len)
                 line.append(" " * blank if column.right else "").append_text(part)
                 line.append(" " * ((0 if column.right else blank) + self.gap))
-            yield _line(line)
+            yield unbroken(line)
 
     def below_one_another(self, row: Row) -> Iterator[Paragraph]:
         """Lay out a row as its first cell and a line below for each other; cells without a head join the first."""
