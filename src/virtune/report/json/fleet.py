@@ -5,27 +5,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypedDict
 
+from virtune.model import fleet
 from virtune.model.finding import Severity
-from virtune.model.fleet import (
-    Address,
-    ChangedHost,
-    Difference,
-    FleetChange,
-    FleetEffect,
-    FleetHost,
-    FleetReport,
-    FleetRun,
-    FleetTask,
-    FunnelPoint,
-    HostAnswer,
-    HostAudit,
-    HostDrift,
-    Installed,
-    Pooled,
-    TaskProgress,
-    TaskState,
-    Unreached,
-)
 from virtune.model.verdict import Verdict
 from virtune.report.json.audit import NotLookedAtPart, UnreadPart
 from virtune.report.json.document import (
@@ -231,7 +212,7 @@ class _Task(TypedDict):
     host: Annotated[Name, "The host's name in the inventory.", At("host.name")]
     part: Annotated[int, "Parts run one after the other: batches, and between them the reference host.", NOT_NEGATIVE]
     state: Annotated[
-        TaskState,
+        fleet.TaskState,
         "`waiting`, `running`, `finished`, `failed`, `killed` (the next call resumes it), or `lost`: the host gives "
         "no answer, and the study may still run there.",
     ]
@@ -373,80 +354,80 @@ class FleetReportDocument(TypedDict):
 
 
 def probe_document(
-    answers: Sequence[tuple[HostAnswer[Any], Mapping[str, str]]],
-    differing: Sequence[Difference],
-    lost: Sequence[Unreached],
+    answers: Sequence[tuple[fleet.HostAnswer[Any], Mapping[str, str]]],
+    differing: Sequence[fleet.Difference],
+    lost: Sequence[fleet.Unreached],
 ) -> FleetProbeDocument:
     """Return the facts of the hosts and what differs."""
     hosts = [_facts(one, facts) for one, facts in answers]
     return part(FleetProbeDocument, hosts=hosts, differences=differing, failed=lost)
 
 
-def _facts(one: HostAnswer[Any], facts: Mapping[str, str]) -> _Facts:
+def _facts(one: fleet.HostAnswer[Any], facts: Mapping[str, str]) -> _Facts:
     return part(_Facts, one, facts=facts)
 
 
 @maker
-def _difference(one: Difference) -> _Difference:
+def _difference(one: fleet.Difference) -> _Difference:
     return part(_Difference, one, values=[part(_Value, value=value, hosts=hosts) for value, hosts in one.values])
 
 
-def audit_document(audits: Sequence[HostAudit], lost: Sequence[Unreached]) -> FleetAuditDocument:
+def audit_document(audits: Sequence[fleet.HostAudit], lost: Sequence[fleet.Unreached]) -> FleetAuditDocument:
     """Return the audits of the hosts and the rules over all of them."""
     return part(FleetAuditDocument, hosts=audits, rules=rule_rows(audits), failed=lost)
 
 
-def inventory_document(found: Sequence[tuple[FleetHost, Address]]) -> InventoryDocument:
+def inventory_document(found: Sequence[tuple[fleet.FleetHost, fleet.Address]]) -> InventoryDocument:
     """Return the hosts and where ssh would connect to."""
     return part(InventoryDocument, hosts=[_inventoried(*one) for one in found])
 
 
-def _inventoried(host: FleetHost, place: Address) -> _Listed:
+def _inventoried(host: fleet.FleetHost, place: fleet.Address) -> _Listed:
     return part(_Listed, host, place)
 
 
-def install_document(done: Sequence[Installed], lost: Sequence[Unreached]) -> FleetInstallDocument:
+def install_document(done: Sequence[fleet.Installed], lost: Sequence[fleet.Unreached]) -> FleetInstallDocument:
     """Return what was installed."""
     return part(FleetInstallDocument, hosts=done, failed=lost)
 
 
-def apply_document(change: FleetChange, found: Sequence[ChangedHost]) -> FleetApplyDocument:
+def apply_document(change: fleet.FleetChange, found: Sequence[fleet.ChangedHost]) -> FleetApplyDocument:
     """Return a change with what was done on every host."""
     return part(FleetApplyDocument, change, hosts=found)
 
 
-def gather_document(hosts: Sequence[GatheredHost], lost: Sequence[Unreached]) -> GatherDocument:
+def gather_document(hosts: Sequence[GatheredHost], lost: Sequence[fleet.Unreached]) -> GatherDocument:
     """Return what was gathered."""
     return part(GatherDocument, hosts=hosts, failed=lost)
 
 
 def run_document(
-    run: FleetRun, found: Mapping[str, TaskProgress], drift: Sequence[HostDrift] = ()
+    run: fleet.FleetRun, found: Mapping[str, fleet.TaskProgress], drift: Sequence[fleet.HostDrift] = ()
 ) -> FleetRunDocument:
     """Return a run with how far it is on each host."""
-    waiting = TaskProgress(state=TaskState.WAITING)
+    waiting = fleet.TaskProgress(state=fleet.TaskState.WAITING)
     tasks = [_task(task, found.get(task.name, waiting)) for task in run.tasks]
     return part(FleetRunDocument, run, tasks=tasks, drift=drift)
 
 
-def _task(task: FleetTask, found: TaskProgress) -> _Task:
-    waits = found.state is TaskState.WAITING and found.left_seconds is None
+def _task(task: fleet.FleetTask, found: fleet.TaskProgress) -> _Task:
+    waits = found.state is fleet.TaskState.WAITING and found.left_seconds is None
     return part(_Task, task, found, left_seconds=task.expected_seconds if waits else found.left_seconds)
 
 
-def report_document(found: FleetReport) -> FleetReportDocument:
+def report_document(found: fleet.FleetReport) -> FleetReportDocument:
     """Return the report of a fleet."""
     return part(FleetReportDocument, found)
 
 
 @maker
-def _effect(one: FleetEffect) -> _Effect:
+def _effect(one: fleet.FleetEffect) -> _Effect:
     verdicts = [part(_HostVerdict, host=host, verdict=verdict) for host, verdict in one.verdicts]
     return part(_Effect, one, verdicts=verdicts)
 
 
 @maker
-def _pooled(one: Pooled) -> _Pooled:
+def _pooled(one: fleet.Pooled) -> _Pooled:
     return part(
         _Pooled,
         one,
@@ -459,5 +440,5 @@ def _pooled(one: Pooled) -> _Pooled:
 
 
 @maker
-def _point(one: FunnelPoint) -> _Point:
+def _point(one: fleet.FunnelPoint) -> _Point:
     return part(_Point, one, ratio=math.exp(one.distance))

@@ -7,19 +7,8 @@ from typing import Annotated, TypedDict
 from virtune.model.evidence import Damaged, Listed
 from virtune.model.measurement import METHOD
 from virtune.model.study import StudyKind
-from virtune.report.json.document import (
-    AT_LEAST_ONE,
-    IDENTITY,
-    NOT_EMPTY,
-    NOT_NEGATIVE,
-    OR_NULL,
-    At,
-    Moment,
-    Name,
-    ProgramVersion,
-    maker,
-    part,
-)
+from virtune.report.json import document as doc
+from virtune.report.json.document import maker, part
 
 LIST = "virtune/list/1"
 
@@ -30,16 +19,18 @@ class _Study(TypedDict):
     id: Annotated[
         str,
         "By which `show`, `resume` and `explain` find it; the beginning is enough. HOST/ID of another host's.",
-        At("name"),
+        doc.At("name"),
     ]
-    created: Annotated[Moment, "When it was begun, in UTC.", At("study.created")]
-    kind: Annotated[StudyKind, "The verb that made it.", At("study.kind")]
-    arms: Annotated[list[Name], "The names of its arms, in the order they were given.", NOT_EMPTY]
-    workloads: Annotated[list[Name], "The names of its workloads.", NOT_EMPTY]
-    trials: Annotated[int | None, "Trials that it consists of; null of a search, which chooses them.", AT_LEAST_ONE]
-    trials_done: Annotated[int, "Trials that gave a measurement.", NOT_NEGATIVE, At("done")]
+    created: Annotated[doc.Moment, "When it was begun, in UTC.", doc.At("study.created")]
+    kind: Annotated[StudyKind, "The verb that made it.", doc.At("study.kind")]
+    arms: Annotated[list[doc.Name], "The names of its arms, in the order they were given.", doc.NOT_EMPTY]
+    workloads: Annotated[list[doc.Name], "The names of its workloads.", doc.NOT_EMPTY]
+    trials: Annotated[
+        int | None, "Trials that it consists of; null of a search, which chooses them.", doc.AT_LEAST_ONE
+    ]
+    trials_done: Annotated[int, "Trials that gave a measurement.", doc.NOT_NEGATIVE, doc.At("done")]
     attempts_failed: Annotated[
-        int, "Attempts at trials that failed; a trial is tried twice.", NOT_NEGATIVE, At("failed")
+        int, "Attempts at trials that failed; a trial is tried twice.", doc.NOT_NEGATIVE, doc.At("failed")
     ]
     finished: Annotated[bool, "Whether every trial gave a measurement."]
 
@@ -54,7 +45,7 @@ class _Damaged(TypedDict):
 class ListDocument(TypedDict):
     """What `virtune list --json` writes."""
 
-    schema: Annotated[str, IDENTITY, {"const": LIST}]
+    schema: Annotated[str, doc.IDENTITY, {"const": LIST}]
     studies: Annotated[list[_Study], "The studies in the store, the newest first."]
     damaged: Annotated[list[_Damaged], "Those that cannot be read."]
 
@@ -63,18 +54,18 @@ class _Derived(TypedDict):
     """One study."""
 
     id: Annotated[str, "Its id; of another host's study HOST/ID."]
-    derived: Annotated[int, "Attempts at trials that got new figures.", NOT_NEGATIVE]
-    current: Annotated[int, "Attempts whose figures are by this method already.", NOT_NEGATIVE]
-    unreadable: Annotated[int, "Attempts that this method cannot read: their older figures stay.", NOT_NEGATIVE]
-    because: Annotated[str | None, "Why the study was left out: it is damaged; null where it was not.", OR_NULL]
+    derived: Annotated[int, "Attempts at trials that got new figures.", doc.NOT_NEGATIVE]
+    current: Annotated[int, "Attempts whose figures are by this method already.", doc.NOT_NEGATIVE]
+    unreadable: Annotated[int, "Attempts that this method cannot read: their older figures stay.", doc.NOT_NEGATIVE]
+    because: Annotated[str | None, "Why the study was left out: it is damaged; null where it was not.", doc.OR_NULL]
 
 
 class DeriveDocument(TypedDict):
     """What `virtune derive --json` writes."""
 
-    schema: Annotated[str, IDENTITY, {"const": "virtune/derive/1"}]
-    virtune: ProgramVersion
-    method: Annotated[int, "The method by which was derived.", AT_LEAST_ONE]
+    schema: Annotated[str, doc.IDENTITY, {"const": "virtune/derive/1"}]
+    virtune: doc.ProgramVersion
+    method: Annotated[int, "The method by which was derived.", doc.AT_LEAST_ONE]
     studies: Annotated[
         list[_Derived],
         "The studies, the newest first, or as they were named; of a database, which several machines may derive at "

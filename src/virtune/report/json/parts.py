@@ -7,17 +7,8 @@ from virtune.model.live import Layers, OperationKind, Way
 from virtune.model.metric import METRICS, Boundary
 from virtune.model.remark import Weight
 from virtune.model.verdict import Verdict
-from virtune.report.json.document import (
-    AT_LEAST_ONE,
-    NOT_EMPTY,
-    NOT_NEGATIVE,
-    POSITIVE,
-    At,
-    Moment,
-    Sentence,
-    maker,
-    part,
-)
+from virtune.report.json import document as doc
+from virtune.report.json.document import maker, part
 
 IN_WORDS = {
     "1/s": "operations a second",
@@ -44,12 +35,12 @@ class RemarkPart(TypedDict):
 class RampPart(TypedDict):
     """One look after five rounds that found the measured time not steady from its begin."""
 
-    round: Annotated[int, "The last round with the ramp that was too short.", AT_LEAST_ONE]
+    round: Annotated[int, "The last round with the ramp that was too short.", doc.AT_LEAST_ONE]
     arm: Annotated[str, "The arm whose halves differed most."]
     workload: Annotated[str, "Under which workload."]
-    change: Annotated[float, "IOPS of the second half of its trials over those of the first.", POSITIVE]
-    before: Annotated[float, "The ramp up to then, in seconds.", NOT_NEGATIVE]
-    after: Annotated[float, "The ramp from then on, of all arms, in seconds.", POSITIVE]
+    change: Annotated[float, "IOPS of the second half of its trials over those of the first.", doc.POSITIVE]
+    before: Annotated[float, "The ramp up to then, in seconds.", doc.NOT_NEGATIVE]
+    after: Annotated[float, "The ramp from then on, of all arms, in seconds.", doc.POSITIVE]
 
 
 class EstimatePart(TypedDict):
@@ -80,44 +71,44 @@ class BasisPart(TypedDict):
     """What the verdicts of one workload rest on."""
 
     workload: Annotated[str, "Its name."]
-    rounds: Annotated[int, "Rounds of the pair that has most.", NOT_NEGATIVE]
+    rounds: Annotated[int, "Rounds of the pair that has most.", doc.NOT_NEGATIVE]
     noise: Annotated[
         float | None,
         "Standard deviation of one round's difference (ln; 0.05 is about 5 %), the median over the pairs; null where"
         " no pair has one.",
-        NOT_NEGATIVE,
+        doc.NOT_NEGATIVE,
     ]
     lag1: Annotated[
         float | None,
         "How alike neighbouring rounds were taken to be, 0 to 0.9, as the intervals allow for.",
-        NOT_NEGATIVE,
+        doc.NOT_NEGATIVE,
     ]
     seconds_left: Annotated[
         float | None,
         "What deciding the rest would take if the noise stays: 0 when nothing is undecided, null when that cannot be"
         " said.",
-        NOT_NEGATIVE,
+        doc.NOT_NEGATIVE,
     ]
     effective: Annotated[
         float | None,
         "How many independent rounds the rounds are worth, neighbours being as alike as `lag1` says; null where that"
         " is.",
-        NOT_NEGATIVE,
+        doc.NOT_NEGATIVE,
     ]
     correlation_seconds: Annotated[
         float | None,
         "The integrated autocorrelation time of the load within trials, in seconds; null where no trial kept its"
         " course.",
-        NOT_NEGATIVE,
+        doc.NOT_NEGATIVE,
     ]
     correlation_open: Annotated[bool, "Whether it goes on beyond a trial, so that it is at least this."]
     drift: _Drift | None
-    starts: Annotated[int, "How many processes, or disks of a guest made anew, carried the trials.", NOT_NEGATIVE]
+    starts: Annotated[int, "How many processes, or disks of a guest made anew, carried the trials.", doc.NOT_NEGATIVE]
     start_spread: Annotated[
         float | None,
         "Standard deviation (ln) of what their starts brought beside the noise of trials; null where starts cannot be"
         " told from trials.",
-        NOT_NEGATIVE,
+        doc.NOT_NEGATIVE,
     ]
 
 
@@ -125,7 +116,7 @@ class CheckedPart(TypedDict):
     """The last A/A test on this host in the day before; null without one."""
 
     study: Annotated[str, "The id of that check."]
-    created: Annotated[Moment, "When it was begun, in UTC."]
+    created: Annotated[doc.Moment, "When it was begun, in UTC."]
     verdict: Annotated[Verdict, "`better` or `worse` was a false alarm."]
     low: Annotated[float | None, "The lower end of the ratio, null where there was no interval."]
     high: Annotated[float | None, "The upper end of the ratio, null where there was no interval."]
@@ -134,12 +125,12 @@ class CheckedPart(TypedDict):
 class FirstReadPart(TypedDict):
     """What was read of the images once, past the page cache, so that storage below this host was not cold."""
 
-    images: Annotated[int, "Files and devices.", AT_LEAST_ONE]
-    size_bytes: Annotated[int, "What trials load of them together.", NOT_NEGATIVE]
-    read_bytes: Annotated[int, "What was read of it.", NOT_NEGATIVE]
-    seconds: Annotated[float, "How long that took.", NOT_NEGATIVE]
+    images: Annotated[int, "Files and devices.", doc.AT_LEAST_ONE]
+    size_bytes: Annotated[int, "What trials load of them together.", doc.NOT_NEGATIVE]
+    read_bytes: Annotated[int, "What was read of it.", doc.NOT_NEGATIVE]
+    seconds: Annotated[float, "How long that took.", doc.NOT_NEGATIVE]
     after: Annotated[
-        int, "Trials that were stored by then: 0 before the first, else the study went on.", NOT_NEGATIVE
+        int, "Trials that were stored by then: 0 before the first, else the study went on.", doc.NOT_NEGATIVE
     ]
     why: Annotated[str, "Why not all was read; empty where it was."]
 
@@ -174,11 +165,13 @@ class _Layer(TypedDict):
 class OperationPart(TypedDict):
     """The requests of one kind."""
 
-    operation: Annotated[OperationKind, "What they ask for; a discard is QEMU's unmap, a guest's TRIM.", At("kind")]
-    iops: Annotated[float, "How many a second.", NOT_NEGATIVE]
-    bandwidth_bps: Annotated[float, "Bytes a second, of reads and writes.", NOT_NEGATIVE, At("bandwidth")]
-    latency_ns: Annotated[float | None, "Their mean time; null without any.", NOT_NEGATIVE, At("mean_ns")]
-    in_flight: Annotated[float, "How many were under way at a time, on average (Little's law).", NOT_NEGATIVE]
+    operation: Annotated[
+        OperationKind, "What they ask for; a discard is QEMU's unmap, a guest's TRIM.", doc.At("kind")
+    ]
+    iops: Annotated[float, "How many a second.", doc.NOT_NEGATIVE]
+    bandwidth_bps: Annotated[float, "Bytes a second, of reads and writes.", doc.NOT_NEGATIVE, doc.At("bandwidth")]
+    latency_ns: Annotated[float | None, "Their mean time; null without any.", doc.NOT_NEGATIVE, doc.At("mean_ns")]
+    in_flight: Annotated[float, "How many were under way at a time, on average (Little's law).", doc.NOT_NEGATIVE]
 
 
 class _Esxtop(TypedDict):
@@ -188,11 +181,11 @@ class _Esxtop(TypedDict):
         float | None,
         "From when the guest's driver has handed a request over, where the virtqueue was seen, else from when"
         " QEMU took it off; until it was completed.",
-        NOT_NEGATIVE,
+        doc.NOT_NEGATIVE,
     ]
-    qavg_ns: Annotated[float | None, "The part of it that requests wait in the virtqueue.", NOT_NEGATIVE]
-    kavg_ns: Annotated[float | None, "GAVG less DAVG: the hypervisor's part.", NOT_NEGATIVE]
-    davg_ns: Annotated[float | None, "The host's block layer and device.", NOT_NEGATIVE]
+    qavg_ns: Annotated[float | None, "The part of it that requests wait in the virtqueue.", doc.NOT_NEGATIVE]
+    kavg_ns: Annotated[float | None, "GAVG less DAVG: the hypervisor's part.", doc.NOT_NEGATIVE]
+    davg_ns: Annotated[float | None, "The host's block layer and device.", doc.NOT_NEGATIVE]
 
 
 class LayersPart(TypedDict):
@@ -200,16 +193,16 @@ class LayersPart(TypedDict):
 
     way: Annotated[Way, "What lies between the load and the medium."]
     top: Annotated[Boundary, "Where they begin; of a live VM its application is not seen."]
-    rounds: Annotated[int, "Rounds that it rests on.", AT_LEAST_ONE]
-    total_ns: Annotated[float, "Mean time from `top` down, in ns: the latency that the load saw.", NOT_NEGATIVE]
-    layers: Annotated[list[_Layer], "From the top down.", NOT_EMPTY]
+    rounds: Annotated[int, "Rounds that it rests on.", doc.AT_LEAST_ONE]
+    total_ns: Annotated[float, "Mean time from `top` down, in ns: the latency that the load saw.", doc.NOT_NEGATIVE]
+    layers: Annotated[list[_Layer], "From the top down.", doc.NOT_EMPTY]
     idle: Annotated[
         float | None,
         "I/Os that may be in flight and were not; null where the load is not held to a depth.",
-        NOT_NEGATIVE,
+        doc.NOT_NEGATIVE,
     ]
     esxtop: _Esxtop
-    reasons: Annotated[list[Sentence], "Why layers are not told apart."]
+    reasons: Annotated[list[doc.Sentence], "Why layers are not told apart."]
 
 
 @maker

@@ -14,37 +14,10 @@ from virtune.model.result import ArmRemark, ArmSummary, LoadPoint, LoadSweep, Re
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind
 from virtune.model.verdict import Outcome, ThresholdResult, Verdict
-from virtune.report.json.document import (
-    A_MOMENT,
-    AT_LEAST_ONE,
-    CODE,
-    IDENTITY,
-    NOT_EMPTY,
-    NOT_NEGATIVE,
-    OR_NULL,
-    POSITIVE,
-    SHARE,
-    At,
-    Keys,
-    Moment,
-    ProgramVersion,
-    Sentence,
-    maker,
-    part,
-)
+from virtune.report.json import document as doc
+from virtune.report.json import parts
+from virtune.report.json.document import maker, part
 from virtune.report.json.host import ProbeDocument
-from virtune.report.json.parts import (
-    IN_WORDS,
-    BasisPart,
-    CheckedPart,
-    EstimatePart,
-    FirstReads,
-    IntervalPart,
-    KneePart,
-    LayersPart,
-    RampPart,
-    RemarkPart,
-)
 from virtune.report.reproduce import command_again, question_of, sweep_again
 
 _ALL_METRICS = {"propertyNames": {"enum": [one.id for one in METRICS]}}
@@ -78,16 +51,18 @@ class WorkloadPart(TypedDict):
 
     name: Annotated[str, "Its name."]
     meaning: Annotated[str, "What it stands for, in words."]
-    offered_iops: Annotated[float | None, "I/Os offered a second; null where one waits for another.", NOT_NEGATIVE]
+    offered_iops: Annotated[
+        float | None, "I/Os offered a second; null where one waits for another.", doc.NOT_NEGATIVE
+    ]
     probe: Annotated[bool, "True where only the baseline ran it, to find its saturation."]
-    jobs: Annotated[list[_Job], "The jobs, which run together.", NOT_EMPTY]
+    jobs: Annotated[list[_Job], "The jobs, which run together.", doc.NOT_EMPTY]
 
 
 class LookPart(TypedDict):
     """A look."""
 
-    round: Annotated[int, "The round after which it was.", AT_LEAST_ONE]
-    share: Annotated[float, "The share of the plan that was done then.", SHARE]
+    round: Annotated[int, "The round after which it was.", doc.AT_LEAST_ONE]
+    share: Annotated[float, "The share of the plan that was done then.", doc.SHARE]
 
 
 class StudyPart(TypedDict):
@@ -95,35 +70,37 @@ class StudyPart(TypedDict):
 
     id: Annotated[str, "By which `show`, `resume` and `explain` find it."]
     kind: Annotated[StudyKind, "The verb that made it.", {"enum": [*KINDS]}]
-    created: Annotated[Moment, "When it was begun, in UTC."]
-    builtin: Annotated[str | None, "Which study that ships with virtune it is; null for any other.", OR_NULL]
+    created: Annotated[doc.Moment, "When it was begun, in UTC."]
+    builtin: Annotated[str | None, "Which study that ships with virtune it is; null for any other.", doc.OR_NULL]
     finished: Annotated[bool, "Whether every trial gave a measurement."]
-    trials: Annotated[int, "Trials that it consists of.", AT_LEAST_ONE]
-    trials_done: Annotated[int, "Trials that gave a measurement.", NOT_NEGATIVE]
-    measured_seconds: Annotated[float | None, f"Measured time of these together, in seconds{_IMPORTED}", NOT_NEGATIVE]
+    trials: Annotated[int, "Trials that it consists of.", doc.AT_LEAST_ONE]
+    trials_done: Annotated[int, "Trials that gave a measurement.", doc.NOT_NEGATIVE]
+    measured_seconds: Annotated[
+        float | None, f"Measured time of these together, in seconds{_IMPORTED}", doc.NOT_NEGATIVE
+    ]
     elapsed_seconds: Annotated[
         float | None,
         "What its trials took with all that they need, interruptions left out, in seconds; null where nothing shows"
         " it.",
-        NOT_NEGATIVE,
+        doc.NOT_NEGATIVE,
     ]
     stopped: Annotated[Stopped | None, "Why a sequential study has ended; null while it has not, and for any other."]
     baseline: Annotated[str, "The arm to compare the others with."]
     metric: Annotated[str, "The metric of the verdicts.", A_METRIC_NAME]
-    rounds: Annotated[int, "Rounds: each tries every arm under every workload once.", AT_LEAST_ONE]
-    seconds: Annotated[float | None, f"Measured time of one trial, in seconds{_IMPORTED}", POSITIVE]
-    ramp_seconds: Annotated[float | None, f"Warm-up before it, not measured, in seconds{_IMPORTED}", NOT_NEGATIVE]
-    seed: Annotated[int | None, f"Seed of the order of trials and of random offsets{_IMPORTED}", NOT_NEGATIVE]
+    rounds: Annotated[int, "Rounds: each tries every arm under every workload once.", doc.AT_LEAST_ONE]
+    seconds: Annotated[float | None, f"Measured time of one trial, in seconds{_IMPORTED}", doc.POSITIVE]
+    ramp_seconds: Annotated[float | None, f"Warm-up before it, not measured, in seconds{_IMPORTED}", doc.NOT_NEGATIVE]
+    seed: Annotated[int | None, f"Seed of the order of trials and of random offsets{_IMPORTED}", doc.NOT_NEGATIVE]
     at_load: Annotated[list[Annotated[str, "A load."]], "Offered loads as asked for: `50%`, `5000iops`."]
     judged: Annotated[list[Annotated[str, "A metric."]], "The metrics that got verdicts, the main one first."]
-    margin: Annotated[float, "The smallest relative difference worth knowing (0.03 is 3 %).", POSITIVE]
+    margin: Annotated[float, "The smallest relative difference worth knowing (0.03 is 3 %).", doc.POSITIVE]
     confidence: Annotated[
         float, "Of all `comparisons` together, 0 to 1.", {"exclusiveMinimum": 0, "exclusiveMaximum": 1}
     ]
-    span_bytes: Annotated[int | None, f"Bytes of the scratch image, or used of a target{_IMPORTED}", AT_LEAST_ONE]
+    span_bytes: Annotated[int | None, f"Bytes of the scratch image, or used of a target{_IMPORTED}", doc.AT_LEAST_ONE]
     scratch: Annotated[str | None, f"The directory of the scratch images{_IMPORTED}"]
     target: Annotated[str | None, "The user's own file or device that was loaded; null for scratch images."]
-    first_reads: FirstReads
+    first_reads: parts.FirstReads
     paired: Annotated[bool, "Whether arms ran in turn and are compared within rounds; imported results are not."]
     sequential: Annotated[
         bool,
@@ -136,9 +113,9 @@ class StudyPart(TypedDict):
         "The looks of a comparison whose end is planned; null for results that are judged otherwise.",
     ]
     budget_seconds: Annotated[
-        float | None, "The most time of running trials, in seconds; null is no limit.", POSITIVE
+        float | None, "The most time of running trials, in seconds; null is no limit.", doc.POSITIVE
     ]
-    workloads: Annotated[list[WorkloadPart], "The workloads, in the order they were given.", NOT_EMPTY]
+    workloads: Annotated[list[WorkloadPart], "The workloads, in the order they were given.", doc.NOT_EMPTY]
 
 
 class ResultBasisPart(TypedDict):
@@ -150,11 +127,11 @@ class ResultBasisPart(TypedDict):
         float,
         "The chance that any of `comparisons` says what is not so, all of them together and however often they were"
         " looked at.",
-        SHARE,
+        doc.SHARE,
     ]
-    pairs: Annotated[int, "How many comparisons share that error.", NOT_NEGATIVE]
-    checked: CheckedPart | None
-    workloads: Annotated[list[BasisPart], "By workload; none for a single arm and for imported results."]
+    pairs: Annotated[int, "How many comparisons share that error.", doc.NOT_NEGATIVE]
+    checked: parts.CheckedPart | None
+    workloads: Annotated[list[parts.BasisPart], "By workload; none for a single arm and for imported results."]
     command: Annotated[str | None, "The command line that asks it again, with its seed; null for imported results."]
 
 
@@ -165,10 +142,10 @@ class _Pair(TypedDict):
     metric: Annotated[str, "The metric.", A_METRIC_NAME]
     baseline: Annotated[str, "The baseline of the comparison."]
     candidate: Annotated[str, "The arm that is judged."]
-    rounds: Annotated[int, "Rounds that both arms have a usable value in.", NOT_NEGATIVE]
-    ratio: Annotated[IntervalPart | None, "candidate / baseline; null where there were too few rounds."]
+    rounds: Annotated[int, "Rounds that both arms have a usable value in.", doc.NOT_NEGATIVE]
+    ratio: Annotated[parts.IntervalPart | None, "candidate / baseline; null where there were too few rounds."]
     plain: Annotated[
-        IntervalPart | None,
+        parts.IntervalPart | None,
         "The ratio of the arms' arithmetic means, with a t interval of its own: no round counts less in it. `ratio`"
         " is robust; where the two disagree, extreme rounds matter. null where there is no other mean.",
     ]
@@ -177,20 +154,20 @@ class _Pair(TypedDict):
         float | None,
         "Standard deviation of one round's difference (ln), as it went into the interval; null where the rounds were"
         " fixed beforehand, or bear none.",
-        NOT_NEGATIVE,
+        doc.NOT_NEGATIVE,
     ]
     lag1: Annotated[
-        float | None, "How alike neighbouring rounds were taken to be, 0 to 0.9; null as `noise`.", NOT_NEGATIVE
+        float | None, "How alike neighbouring rounds were taken to be, 0 to 0.9; null as `noise`.", doc.NOT_NEGATIVE
     ]
     rounds_left: Annotated[
         int | None,
         "A forecast for an undecided pair: so many more rounds would decide it if the noise stays; null where that"
         " cannot be said.",
-        AT_LEAST_ONE,
+        doc.AT_LEAST_ONE,
     ]
     measured_as: MeasuredAs
     why: Annotated[str, "The reason of the verdict, in words."]
-    reason: Annotated[Reason, CODE, {"enum": [*OF_VERDICTS]}]
+    reason: Annotated[Reason, doc.CODE, {"enum": [*OF_VERDICTS]}]
 
 
 class ComparisonPart(_Pair):
@@ -202,7 +179,7 @@ class ComparisonPart(_Pair):
 class DifferencePart(_Pair):
     """Two arms, one workload, one metric, paired by round."""
 
-    difference: Annotated[Verdict, "What may be said of the candidate. `undecided` is an answer.", At("verdict")]
+    difference: Annotated[Verdict, "What may be said of the candidate. `undecided` is an answer.", doc.At("verdict")]
 
 
 class ConditionPart(TypedDict):
@@ -213,7 +190,7 @@ class ConditionPart(TypedDict):
     limit: Annotated[
         float | None,
         "The ratio candidate / baseline that is the limit (1.05 is +5 %); null for a limit on a value.",
-        NOT_NEGATIVE,
+        doc.NOT_NEGATIVE,
     ]
     value: Annotated[float | None, "The value that is the limit, in the metric's base unit; null for a change."]
     workload: Annotated[str, "The workload's name."]
@@ -229,7 +206,7 @@ class ConditionPart(TypedDict):
         " straddles the limit, or nothing can be concluded.",
     ]
     why: Annotated[str, "The reason, in words."]
-    reason: Annotated[Reason, CODE, {"enum": [*OF_VERDICTS]}]
+    reason: Annotated[Reason, doc.CODE, {"enum": [*OF_VERDICTS]}]
 
 
 class MetricPart(TypedDict):
@@ -237,7 +214,9 @@ class MetricPart(TypedDict):
 
     label: Annotated[str, "Its name in tables."]
     unit: Annotated[
-        str, f"Its unit: {', '.join(f'{unit} {words}' for unit, words in IN_WORDS.items())}.", {"enum": [*IN_WORDS]}
+        str,
+        f"Its unit: {', '.join(f'{unit} {words}' for unit, words in parts.IN_WORDS.items())}.",
+        {"enum": [*parts.IN_WORDS]},
     ]
     better: Annotated[Literal["higher", "lower"], "Which way is better."]
 
@@ -260,7 +239,7 @@ class ValuePart(TypedDict):
         "The geometric mean of rates and times, the mean of shares in %; a percentile comes from the added"
         " histograms. In the metric's unit.",
     ]
-    rounds: Annotated[int, "Rounds that it rests on.", AT_LEAST_ONE]
+    rounds: Annotated[int, "Rounds that it rests on.", doc.AT_LEAST_ONE]
     spread: Annotated[float | None, "Relative standard deviation of the rounds (0.03 is 3 %); null without one."]
     resolved: Annotated[
         bool,
@@ -282,36 +261,36 @@ class ValuePart(TypedDict):
     ]
 
 
-class _RepeatedRemark(RemarkPart):
+class _RepeatedRemark(parts.RemarkPart):
     """One thing that a good reader notices."""
 
-    rounds: Annotated[int, "In how many rounds it was made; the text is the first's.", AT_LEAST_ONE]
+    rounds: Annotated[int, "In how many rounds it was made; the text is the first's.", doc.AT_LEAST_ONE]
 
 
 class SummaryPart(TypedDict):
     """One workload over all rounds."""
 
     workload: Annotated[str, "Its name."]
-    rounds: Annotated[int, "Rounds that gave a measurement.", NOT_NEGATIVE]
-    values: Annotated[Mapping[str, ValuePart], "By metric. One that is missing was not measured.", Keys.METRICS]
+    rounds: Annotated[int, "Rounds that gave a measurement.", doc.NOT_NEGATIVE]
+    values: Annotated[Mapping[str, ValuePart], "By metric. One that is missing was not measured.", doc.Keys.METRICS]
     remarks: Annotated[list[_RepeatedRemark], "Warnings and notes."]
     failures: Annotated[list[Annotated[str, "A reason."]], "Why trials failed."]
-    attempts: Annotated[int, "Attempts at its trials, failed and invalid ones too.", NOT_NEGATIVE]
+    attempts: Annotated[int, "Attempts at its trials, failed and invalid ones too.", doc.NOT_NEGATIVE]
     invalid: Annotated[
-        Mapping[str, Annotated[int, "A number of attempts.", AT_LEAST_ONE]],
+        Mapping[str, Annotated[int, "A number of attempts.", doc.AT_LEAST_ONE]],
         "How many of them were invalid, by the id of the remark that says why.",
-        Keys.CAUSES,
+        doc.Keys.CAUSES,
     ]
-    layers: LayersPart | None
+    layers: parts.LayersPart | None
 
 
 class ChangeoverPart(TypedDict):
     """How the arm came to run after the one before it; null where no process of ours carries it."""
 
     swapped: Annotated[str | None, "What was exchanged in a process that ran; null for a new process."]
-    seconds: Annotated[float, "What taking down the one before and bringing this one up took.", NOT_NEGATIVE]
-    process: Annotated[int, "The id of the process.", AT_LEAST_ONE]
-    carried: Annotated[int, "How many arms the process had carried before.", NOT_NEGATIVE]
+    seconds: Annotated[float, "What taking down the one before and bringing this one up took.", doc.NOT_NEGATIVE]
+    process: Annotated[int, "The id of the process.", doc.AT_LEAST_ONE]
+    carried: Annotated[int, "How many arms the process had carried before.", doc.NOT_NEGATIVE]
     why: Annotated[str, "Why a new process was needed; empty where none was."]
     text: Annotated[str, "The same in words."]
 
@@ -319,20 +298,20 @@ class ChangeoverPart(TypedDict):
 class MeasurementPart(TypedDict):
     """What was measured."""
 
-    method: Annotated[int, "The number of the way in which it was derived from the evidence.", AT_LEAST_ONE]
-    values: Annotated[Mapping[str, float], "By metric. One that is missing was not measured.", Keys.METRICS]
-    remarks: Annotated[list[RemarkPart], "Warnings and notes."]
-    gates: Annotated[Mapping[str, float], "What the gates read.", Keys.GATES]
+    method: Annotated[int, "The number of the way in which it was derived from the evidence.", doc.AT_LEAST_ONE]
+    values: Annotated[Mapping[str, float], "By metric. One that is missing was not measured.", doc.Keys.METRICS]
+    remarks: Annotated[list[parts.RemarkPart], "Warnings and notes."]
+    gates: Annotated[Mapping[str, float], "What the gates read.", doc.Keys.GATES]
 
 
 class TrialPart(TypedDict):
     """The arm under one workload, once."""
 
-    round: Annotated[int, "The round, from 1.", AT_LEAST_ONE]
-    number: Annotated[int, "Its place in the order of running, from 1; `show --trial` takes it.", AT_LEAST_ONE]
+    round: Annotated[int, "The round, from 1.", doc.AT_LEAST_ONE]
+    number: Annotated[int, "Its place in the order of running, from 1; `show --trial` takes it.", doc.AT_LEAST_ONE]
     workload: Annotated[str, "The workload's name."]
-    ended: Annotated[str | None, "When it ended, in UTC; null where an imported result does not say.", A_MOMENT]
-    attempt: Annotated[int, "The attempt that counts, from 1.", AT_LEAST_ONE]
+    ended: Annotated[str | None, "When it ended, in UTC; null where an imported result does not say.", doc.A_MOMENT]
+    attempt: Annotated[int, "The attempt that counts, from 1.", doc.AT_LEAST_ONE]
     changeover: ChangeoverPart | None
     failure: Annotated[str | None, "Why it failed; null when it did not."]
     measurement: MeasurementPart | None
@@ -342,15 +321,15 @@ class DurabilityPart(TypedDict):
     """What it promises of a guest's writes; null for an imported arm."""
 
     promise: Annotated[Promise, "The class: who promises less is not simply faster."]
-    why: Annotated[str, "What a write survives there, and why.", At("words")]
+    why: Annotated[str, "What a write survives there, and why.", doc.At("words")]
 
 
 class GuestsPart(TypedDict):
     """The guests of virtune's own that share an arm's load; null where there are none."""
 
-    count: Annotated[int, "How many they are.", AT_LEAST_ONE, At("guests")]
-    vcpus: Annotated[int, "Their vCPUs together.", AT_LEAST_ONE]
-    memory_bytes: Annotated[int, "Their memory together.", AT_LEAST_ONE, At("memory")]
+    count: Annotated[int, "How many they are.", doc.AT_LEAST_ONE, doc.At("guests")]
+    vcpus: Annotated[int, "Their vCPUs together.", doc.AT_LEAST_ONE]
+    memory_bytes: Annotated[int, "Their memory together.", doc.AT_LEAST_ONE, doc.At("memory")]
 
 
 class ArmPart(TypedDict):
@@ -367,7 +346,7 @@ class ArmPart(TypedDict):
         Mapping[str, Annotated[str, "The value."]], "Of an imported arm: what its jobs say beside their workloads."
     ]
     in_force: Annotated[list[CheckPart], "What was found on the running processes."]
-    workloads: Annotated[list[SummaryPart], "What it did, by workload.", NOT_EMPTY]
+    workloads: Annotated[list[SummaryPart], "What it did, by workload.", doc.NOT_EMPTY]
     rounds: Annotated[list[TrialPart], "Its trials so far, by number."]
 
 
@@ -384,12 +363,12 @@ class ResultDocument(TypedDict):
     1/s, CPU seconds per I/O; only shares of a CPU and of time are in %.
     """
 
-    schema: Annotated[str, IDENTITY, {"const": "virtune/result/1"}]
-    virtune: ProgramVersion
+    schema: Annotated[str, doc.IDENTITY, {"const": "virtune/result/1"}]
+    virtune: doc.ProgramVersion
     study: StudyPart
     facts: Annotated[ProbeDocument | None, "The host as it was when the study began."]
     metrics: Annotated[Mapping[str, MetricPart], "All that there are.", _ALL_METRICS]
-    arms: Annotated[list[ArmPart], "The stacks under comparison, in the order they were given.", NOT_EMPTY]
+    arms: Annotated[list[ArmPart], "The stacks under comparison, in the order they were given.", doc.NOT_EMPTY]
     comparisons: Annotated[
         list[ComparisonPart],
         "Every arm against the baseline (`pairs` all: every pair) on the study's metrics, for each workload; their"
@@ -402,9 +381,11 @@ class ResultDocument(TypedDict):
     ]
     conditions: Annotated[list[ConditionPart], "What became of each `--fail-if`, for each workload and arm."]
     pardons: Annotated[list[WaiverPart], "Causes of invalidity for which trials count nevertheless, and why."]
-    ramps: Annotated[list[RampPart], "Ramps that were found too short, in the order of time."]
-    patterns: Annotated[list[Sentence], "What the figures show beside the verdicts: a tail that all arms share, say."]
-    knees: Annotated[list[KneePart], "Of arms at offered loads, where greater loads are shown to be beyond it."]
+    ramps: Annotated[list[parts.RampPart], "Ramps that were found too short, in the order of time."]
+    patterns: Annotated[
+        list[doc.Sentence], "What the figures show beside the verdicts: a tail that all arms share, say."
+    ]
+    knees: Annotated[list[parts.KneePart], "Of arms at offered loads, where greater loads are shown to be beyond it."]
     basis: ResultBasisPart
 
 
@@ -524,46 +505,46 @@ class _SweepStudy(TypedDict):
     """What was asked."""
 
     id: Annotated[str, "By which `show` and `resume` find it."]
-    created: Annotated[Moment, "When it was begun, in UTC."]
+    created: Annotated[doc.Moment, "When it was begun, in UTC."]
     simulated: Annotated[bool, "Whether its figures are invented (rig=simulated)."]
     finished: Annotated[bool, "Whether the curve needed no more loads."]
     arm: Annotated[str, "The name of the stack."]
     settings: Annotated[Mapping[str, str], "Its settings as they were asked for, by knob."]
     workload: Annotated[str, "The workload that was offered at each load."]
     limit: Annotated[str | None, "The limit that the greatest load was looked for under; null without one."]
-    rounds: Annotated[int, "How often each load ran.", AT_LEAST_ONE]
+    rounds: Annotated[int, "How often each load ran.", doc.AT_LEAST_ONE]
     seconds: Annotated[float, "Measured time of a trial, in seconds."]
     ramp_seconds: Annotated[float, "Warm-up before it, in seconds."]
     seed: Annotated[int, "Of the random order and offsets."]
-    trials: Annotated[int, "Trials so far.", AT_LEAST_ONE]
-    first_reads: FirstReads
+    trials: Annotated[int, "Trials so far.", doc.AT_LEAST_ONE]
+    first_reads: parts.FirstReads
 
 
 class _Point(TypedDict):
     """One offered load."""
 
     workload: Annotated[str, "Its name in the store."]
-    offered_iops: Annotated[float, "Operations a second that were offered.", At("offered")]
-    achieved_iops: Annotated[float, "Operations a second that were done, the mean of the rounds.", At("iops")]
+    offered_iops: Annotated[float, "Operations a second that were offered.", doc.At("offered")]
+    achieved_iops: Annotated[float, "Operations a second that were done, the mean of the rounds.", doc.At("iops")]
     met: Annotated[
         bool, "Whether the median round did what was offered: 99 % of it, less 10 ms at the end of a trial."
     ]
-    rounds: Annotated[int, "Rounds that gave a measurement.", AT_LEAST_ONE]
+    rounds: Annotated[int, "Rounds that gave a measurement.", doc.AT_LEAST_ONE]
     values: Annotated[Mapping[str, float], "Its metrics by id, in base units (ns, B/s, 1/s, %)."]
 
 
 class SweepDocument(TypedDict):
     """What `virtune sweep --json` writes."""
 
-    schema: Annotated[str, IDENTITY, {"const": "virtune/sweep/1"}]
-    virtune: ProgramVersion
+    schema: Annotated[str, doc.IDENTITY, {"const": "virtune/sweep/1"}]
+    virtune: doc.ProgramVersion
     study: _SweepStudy
     facts: Annotated[Any, "The facts of the host: a document `virtune/probe/1`; null without them."]
-    saturation: Annotated[EstimatePart | None, "The most that was carried; null where it was not reached."]
+    saturation: Annotated[parts.EstimatePart | None, "The most that was carried; null where it was not reached."]
     knee: Annotated[
-        EstimatePart | None, "The load of the greatest IOPS by mean latency; null for fewer than three loads."
+        parts.EstimatePart | None, "The load of the greatest IOPS by mean latency; null for fewer than three loads."
     ]
-    most: Annotated[EstimatePart | None, "The greatest load at which the limit holds; null without one."]
+    most: Annotated[parts.EstimatePart | None, "The greatest load at which the limit holds; null without one."]
     why: Annotated[list[Annotated[str, "One sentence."]], "What was not found, and why."]
     reasons: Annotated[
         list[Annotated[Reason, {"enum": [*OF_SWEEPS]}]],

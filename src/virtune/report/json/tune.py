@@ -13,22 +13,8 @@ from virtune.model.study import Study
 from virtune.model.tuning import ArmAttempts, Contrast, LimitState, Place, Recommendation, Runner, Tuning
 from virtune.model.verdict import Verdict
 from virtune.model.workload import Job
-from virtune.report.json.document import (
-    AT_LEAST_ONE,
-    CODE,
-    IDENTITY,
-    NOT_EMPTY,
-    NOT_NEGATIVE,
-    POSITIVE,
-    At,
-    Keys,
-    Moment,
-    Name,
-    ProgramVersion,
-    Sentence,
-    maker,
-    part,
-)
+from virtune.report.json import document as doc
+from virtune.report.json.document import maker, part
 from virtune.report.json.host import ProbeDocument
 from virtune.report.json.parts import A_METRIC, BasisPart, CheckedPart, FirstReads, RampPart
 from virtune.report.reproduce import tune_again
@@ -39,12 +25,12 @@ _OF_PROGRAMS = {"propertyNames": {"enum": ["qemu", "qemu-img", "libvirt"]}}
 _AsWritten = Annotated[str, "The value, as it was written."]
 _Limit = Annotated[str, "A limit."]
 
-_Attempts = Annotated[int, "Attempts at its trials in all phases, failed and invalid ones too.", NOT_NEGATIVE]
-_Failed = Annotated[int, "How many of them gave no measurement.", NOT_NEGATIVE]
+_Attempts = Annotated[int, "Attempts at its trials in all phases, failed and invalid ones too.", doc.NOT_NEGATIVE]
+_Failed = Annotated[int, "How many of them gave no measurement.", doc.NOT_NEGATIVE]
 _Invalid = Annotated[
-    Mapping[str, Annotated[int, "A number of attempts.", AT_LEAST_ONE]],
+    Mapping[str, Annotated[int, "A number of attempts.", doc.AT_LEAST_ONE]],
     "How many of them were invalid, by the id of the remark that says why.",
-    Keys.CAUSES,
+    doc.Keys.CAUSES,
 ]
 
 
@@ -60,18 +46,20 @@ class _Removed(TypedDict):
     """What was left out, and why."""
 
     what: Annotated[str, "A value, or one of the configurations by name."]
-    count: Annotated[int | None, "How many configurations; null for a value that this host has not.", AT_LEAST_ONE]
+    count: Annotated[
+        int | None, "How many configurations; null for a value that this host has not.", doc.AT_LEAST_ONE
+    ]
     why: Annotated[str, "The reason, in words."]
-    reason: Annotated[Reason, CODE, {"enum": [*OF_REFUSALS]}]
+    reason: Annotated[Reason, doc.CODE, {"enum": [*OF_REFUSALS]}]
 
 
 class _Apart(TypedDict):
     """Configurations that promise another durability, and are never ranked with the others."""
 
-    arms: Annotated[list[Name], "Their names.", NOT_EMPTY, At("names")]
-    durability: Annotated[Promise, "What they promise.", At("promise")]
+    arms: Annotated[list[doc.Name], "Their names.", doc.NOT_EMPTY, doc.At("names")]
+    durability: Annotated[Promise, "What they promise.", doc.At("promise")]
     weaker: Annotated[bool, "Whether that is less than what the ranked promise."]
-    why: Annotated[str, "What a write survives there, and why.", At("words")]
+    why: Annotated[str, "What a write survives there, and why.", doc.At("words")]
 
 
 class _Job(TypedDict):
@@ -87,28 +75,30 @@ class SearchPart(TypedDict):
 
     id: Annotated[str, "By which `show` and `resume` find it."]
     kind: Annotated[str, "The verb that made it.", {"const": "tune"}]
-    created: Annotated[Moment, "When it was begun, in UTC."]
+    created: Annotated[doc.Moment, "When it was begun, in UTC."]
     mode: Annotated[Literal["quick", "certify"], "How the race is run."]
     metric: Annotated[str, "The metric that is improved.", A_METRIC]
     better: Annotated[Literal["higher", "lower"], "Which way is better."]
     limits: Annotated[list[_Limit], "What must be kept, as it was written."]
-    durability: Annotated[Promise, "What every ranked configuration promises.", At("promise")]
+    durability: Annotated[Promise, "What every ranked configuration promises.", doc.At("promise")]
     ranked: Annotated[int, "How many configurations compete.", {"minimum": 2}]
     tries: Annotated[
-        int | None, "At most so many of them race, as Optuna proposes them; null where all do.", AT_LEAST_ONE
+        int | None, "At most so many of them race, as Optuna proposes them; null where all do.", doc.AT_LEAST_ONE
     ]
-    spread_seconds: Annotated[float, "Blocks of the race begin at least so many seconds apart.", NOT_NEGATIVE]
+    spread_seconds: Annotated[float, "Blocks of the race begin at least so many seconds apart.", doc.NOT_NEGATIVE]
     baseline: Annotated[str, "The arm that is there now."]
-    margin: Annotated[float, "A difference that is not worth more measuring (0.03 is 3 %).", POSITIVE]
-    ramp_seconds: Annotated[float, "Warm-up before each slice, not measured, in seconds.", NOT_NEGATIVE]
-    seed: Annotated[int, "Seed of the order of trials and of random offsets.", NOT_NEGATIVE]
-    span_bytes: Annotated[int, "Size of the scratch image, or how much of a target is used, in bytes.", AT_LEAST_ONE]
+    margin: Annotated[float, "A difference that is not worth more measuring (0.03 is 3 %).", doc.POSITIVE]
+    ramp_seconds: Annotated[float, "Warm-up before each slice, not measured, in seconds.", doc.NOT_NEGATIVE]
+    seed: Annotated[int, "Seed of the order of trials and of random offsets.", doc.NOT_NEGATIVE]
+    span_bytes: Annotated[
+        int, "Size of the scratch image, or how much of a target is used, in bytes.", doc.AT_LEAST_ONE
+    ]
     target: Annotated[str | None, "The user's own file or device that was loaded; null for scratch images."]
     first_reads: FirstReads
-    workloads: Annotated[list[Name], "The names of the workloads.", NOT_EMPTY]
+    workloads: Annotated[list[doc.Name], "The names of the workloads.", doc.NOT_EMPTY]
     jobs: Annotated[list[_Job], "Their jobs, as fio is asked."]
     budget_seconds: Annotated[
-        float | None, "The time that was given to all of it, in seconds; null is the mode's own.", NOT_NEGATIVE
+        float | None, "The time that was given to all of it, in seconds; null is the mode's own.", doc.NOT_NEGATIVE
     ]
     factors: Annotated[list[_Factor], "The knobs that are varied."]
     removed: Annotated[list[_Removed], "What was left out."]
@@ -129,22 +119,22 @@ class _Ratio(TypedDict):
 class ConfirmationPart(TypedDict):
     """Winner against baseline on fresh data, started anew for each measurement."""
 
-    pairs: Annotated[int, "Pairs of starts that gave values of both.", NOT_NEGATIVE]
+    pairs: Annotated[int, "Pairs of starts that gave values of both.", doc.NOT_NEGATIVE]
     winner: Annotated[float | None, "The metric of the winner: geometric mean over its starts."]
     baseline: Annotated[float | None, "The metric of the baseline: geometric mean over its starts."]
     ratio: _Ratio | None
     verdict: Annotated[Verdict, "Of the winner against the baseline."]
-    why: Annotated[str, "The reason, in words.", At("why.text")]
-    reason: Annotated[Reason, CODE, {"enum": [*OF_VERDICTS]}, At("why.reason")]
-    spread: Annotated[float | None, "Relative standard deviation over the winner's starts.", NOT_NEGATIVE]
-    baseline_spread: Annotated[float | None, "The same of the baseline.", NOT_NEGATIVE]
+    why: Annotated[str, "The reason, in words.", doc.At("why.text")]
+    reason: Annotated[Reason, doc.CODE, {"enum": [*OF_VERDICTS]}, doc.At("why.reason")]
+    spread: Annotated[float | None, "Relative standard deviation over the winner's starts.", doc.NOT_NEGATIVE]
+    baseline_spread: Annotated[float | None, "The same of the baseline.", doc.NOT_NEGATIVE]
     unstable: Annotated[bool, "Whether the winner's starts differ by more than a tenth."]
     breaks: Annotated[list[_Limit], "Limits that the winner's fresh data do not keep."]
     processes: Annotated[
         int | None,
         "In how many processes the winner was measured: where they are fewer than the pairs, a start was a guest's"
         " disk made anew in the machine that there was. Null where it was not written down.",
-        AT_LEAST_ONE,
+        doc.AT_LEAST_ONE,
     ]
 
 
@@ -152,7 +142,7 @@ class _Soak(TypedDict):
     """One arm under load for minutes."""
 
     arm: Annotated[str, "Its name."]
-    seconds: Annotated[float, "How long.", NOT_NEGATIVE]
+    seconds: Annotated[float, "How long.", doc.NOT_NEGATIVE]
     ratio: Annotated[float | None, "The metric's last third over its first; 1 is steady."]
 
 
@@ -161,8 +151,8 @@ class LimitPart(TypedDict):
 
     arm: Annotated[str, "Its name."]
     workload: Annotated[str, "The workload of this check."]
-    limit: Annotated[str, "The limit, as it was written.", At("limit.text")]
-    blocks: Annotated[int, "Slices that gave a value.", NOT_NEGATIVE]
+    limit: Annotated[str, "The limit, as it was written.", doc.At("limit.text")]
+    blocks: Annotated[int, "Slices that gave a value.", doc.NOT_NEGATIVE]
     value: Annotated[float | None, "The metric, in its base unit."]
     low: Annotated[float | None, "The lower end of its interval, null where there is none."]
     high: Annotated[float | None, "The upper end of its interval, null where there is none."]
@@ -175,11 +165,11 @@ class ContrastPart(TypedDict):
     mean: Annotated[float, "The difference itself."]
     low: Annotated[float | None, "The lower end of the interval, null where there is none."]
     high: Annotated[float | None, "The upper end of the interval, null where there is none."]
-    blocks: Annotated[int, "Blocks that both ran.", NOT_NEGATIVE]
+    blocks: Annotated[int, "Blocks that both ran.", doc.NOT_NEGATIVE]
     sd: Annotated[float | None, "Standard deviation of one block's difference (ln), as it went into the interval."]
-    lag1: Annotated[float | None, "How alike neighbouring blocks were taken to be, 0 to 0.9.", NOT_NEGATIVE]
+    lag1: Annotated[float | None, "How alike neighbouring blocks were taken to be, 0 to 0.9.", doc.NOT_NEGATIVE]
     why: Annotated[str | None, "Why there is no interval."]
-    reason: Annotated[Reason | None, CODE, {"enum": [*OF_VERDICTS, None]}]
+    reason: Annotated[Reason | None, doc.CODE, {"enum": [*OF_VERDICTS, None]}]
 
 
 class RunnerPart(TypedDict):
@@ -188,8 +178,8 @@ class RunnerPart(TypedDict):
     name: Annotated[str, "Its name."]
     settings: Annotated[Mapping[str, _AsWritten], "Its settings by knob."]
     place: Annotated[Place, "Where it stands."]
-    blocks: Annotated[int, "Blocks that gave a value.", NOT_NEGATIVE]
-    out_after: Annotated[int | None, "Blocks after which it was eliminated.", AT_LEAST_ONE]
+    blocks: Annotated[int, "Blocks that gave a value.", doc.NOT_NEGATIVE]
+    out_after: Annotated[int | None, "Blocks after which it was eliminated.", doc.AT_LEAST_ONE]
     value: Annotated[float | None, "The goal's metric, in its base unit, of the first workload."]
     against_leader: ContrastPart | None
     attempts: _Attempts
@@ -201,7 +191,7 @@ class _Broken(TypedDict):
     """One of them."""
 
     arm: Annotated[str, "Its name."]
-    after_blocks: Annotated[int, "Blocks after which that was known.", AT_LEAST_ONE]
+    after_blocks: Annotated[int, "Blocks after which that was known.", doc.AT_LEAST_ONE]
     attempts: _Attempts
     failed: _Failed
     invalid: _Invalid
@@ -210,23 +200,30 @@ class _Broken(TypedDict):
 class CostPart(TypedDict):
     """What the search cost, and what going on would."""
 
-    blocks: Annotated[int, "Blocks of the race.", NOT_NEGATIVE]
-    slices: Annotated[int, "Slices of the race.", NOT_NEGATIVE]
-    slices_max: Annotated[int | None, "After how many the race stops as it is; null for never.", NOT_NEGATIVE]
-    slices_left: Annotated[int | None, "Forecast of the slices to a certificate; null where none is.", NOT_NEGATIVE]
-    slice_seconds: Annotated[float, "Measured time of a slice, in seconds.", POSITIVE]
+    blocks: Annotated[int, "Blocks of the race.", doc.NOT_NEGATIVE]
+    slices: Annotated[int, "Slices of the race.", doc.NOT_NEGATIVE]
+    slices_max: Annotated[int | None, "After how many the race stops as it is; null for never.", doc.NOT_NEGATIVE]
+    slices_left: Annotated[
+        int | None, "Forecast of the slices to a certificate; null where none is.", doc.NOT_NEGATIVE
+    ]
+    slice_seconds: Annotated[float, "Measured time of a slice, in seconds.", doc.POSITIVE]
     noise: Annotated[
-        float | None, "Standard deviation (ln) of neighbouring slices of the baseline.", NOT_NEGATIVE, At("sd")
+        float | None,
+        "Standard deviation (ln) of neighbouring slices of the baseline.",
+        doc.NOT_NEGATIVE,
+        doc.At("sd"),
     ]
     certificate_seconds: Annotated[
         float | None,
         "What a certificate takes at most by the probe, were all nearly as good as the best; null where that cannot"
         " be said.",
-        NOT_NEGATIVE,
+        doc.NOT_NEGATIVE,
     ]
-    measured_seconds: Annotated[float, "Seconds of load, ramps included.", NOT_NEGATIVE]
-    elapsed_seconds: Annotated[float, "Seconds from the beginning to the last trial, pauses left out.", NOT_NEGATIVE]
-    grid_seconds: Annotated[float, "What five runs of a minute for each configuration measure.", NOT_NEGATIVE]
+    measured_seconds: Annotated[float, "Seconds of load, ramps included.", doc.NOT_NEGATIVE]
+    elapsed_seconds: Annotated[
+        float, "Seconds from the beginning to the last trial, pauses left out.", doc.NOT_NEGATIVE
+    ]
+    grid_seconds: Annotated[float, "What five runs of a minute for each configuration measure.", doc.NOT_NEGATIVE]
 
 
 class _Basis(TypedDict):
@@ -244,13 +241,13 @@ class TuneDocument(TypedDict):
     bytes, 1/s, CPU seconds per I/O.
     """
 
-    schema: Annotated[str, IDENTITY, {"const": "virtune/tune/1"}]
-    virtune: ProgramVersion
+    schema: Annotated[str, doc.IDENTITY, {"const": "virtune/tune/1"}]
+    virtune: doc.ProgramVersion
     study: SearchPart
     facts: Annotated[ProbeDocument | None, "The host as it was when the search began."]
     recommendation: Annotated[Recommendation, "What to do."]
-    why: Annotated[str, "The reason, in words.", At("why.text")]
-    reason: Annotated[Reason, CODE, {"enum": [*OF_RECOMMENDATIONS]}, At("why.reason")]
+    why: Annotated[str, "The reason, in words.", doc.At("why.text")]
+    reason: Annotated[Reason, doc.CODE, {"enum": [*OF_RECOMMENDATIONS]}, doc.At("why.reason")]
     winner: Annotated[
         str | None,
         "The arm that is ahead; to change to it or to keep it is the recommendation. Null while nobody leads.",
@@ -258,33 +255,33 @@ class TuneDocument(TypedDict):
     leader: Annotated[
         str | None,
         "The arm that leads the race; another than the winner where it may break a limit.",
-        At("standing.leader"),
+        doc.At("standing.leader"),
     ]
     distance: Annotated[
-        float | None, "The winner is at most this share below the best of the ranked (0.03 is 3 %).", NOT_NEGATIVE
+        float | None, "The winner is at most this share below the best of the ranked (0.03 is 3 %).", doc.NOT_NEGATIVE
     ]
-    error: Annotated[float, "The probability that anything said of the race is not so, 0 to 1.", NOT_NEGATIVE]
+    error: Annotated[float, "The probability that anything said of the race is not so, 0 to 1.", doc.NOT_NEGATIVE]
     certified: Annotated[
-        bool, "Whether the leader is certainly within the margin of the best.", At("standing.certified")
+        bool, "Whether the leader is certainly within the margin of the best.", doc.At("standing.certified")
     ]
     rivals: Annotated[
-        list[Name],
+        list[doc.Name],
         "Arms that may be better than the leader by more than the margin: while there are any, which one is the best"
         " is undecided.",
     ]
-    tied: Annotated[list[Name], "Arms that are certainly as good as the leader within the margin."]
+    tied: Annotated[list[doc.Name], "Arms that are certainly as good as the leader within the margin."]
     confirmation: ConfirmationPart | None
     soaks: Annotated[list[_Soak], "Arms that were loaded for minutes."]
-    limits: Annotated[list[LimitPart], "Every arm against every limit.", At("checks")]
+    limits: Annotated[list[LimitPart], "Every arm against every limit.", doc.At("checks")]
     arms: Annotated[list[RunnerPart], "The arms that compete and break no limit."]
-    tried: Annotated[int, "How many configurations were raced.", NOT_NEGATIVE]
+    tried: Annotated[int, "How many configurations were raced.", doc.NOT_NEGATIVE]
     broken: Annotated[list[_Broken], "Arms that certainly break a limit."]
     cost: CostPart
-    repeated: Annotated[int, "Attempts that failed or were disturbed, and ran again.", NOT_NEGATIVE]
+    repeated: Annotated[int, "Attempts that failed or were disturbed, and ran again.", doc.NOT_NEGATIVE]
     basis: _Basis
     ramps: Annotated[list[RampPart], "Ramps that were found too short, in the order of time."]
     notes: Annotated[
-        list[Sentence], "Warnings: disturbances that repeated attempts did not remove, and limits of the result."
+        list[doc.Sentence], "Warnings: disturbances that repeated attempts did not remove, and limits of the result."
     ]
     spelled: Annotated[
         Mapping[str, Annotated[str, "The text."]],
@@ -292,7 +289,7 @@ class TuneDocument(TypedDict):
         _OF_PROGRAMS,
     ]
     spelled_notes: Annotated[
-        Mapping[str, Annotated[list[Sentence], "In words."]],
+        Mapping[str, Annotated[list[doc.Sentence], "In words."]],
         "Notes on these texts, or why there are none.",
         _OF_PROGRAMS,
     ]
