@@ -256,6 +256,30 @@ def test_a_disk_that_rests_is_not_the_limit_of_a_guest_that_hands_over_few() -> 
     assert bursts.cause is Cause.UNDECIDED, "several at once and none at other times are not one at a time"
 
 
+def test_a_guest_that_asks_for_little_is_not_said_to_be_held_back() -> None:
+    """Seen of a guest that reads 60 times a second of itself, beside hogs on its CPU."""
+    late = {"vcpu": thread("vcpu", "CPU 0/TCG", busy=0.16, stalled=0.84)}
+    found = judge(live(0.1, 0.0, busy=None, threads=late, origin="monitor", throttled=0.5))
+    assert found.cause is Cause.NOT_BOUND
+    assert "thread 'CPU 0/TCG' could have run and had no CPU for 84 % of the time" in found.evidence
+    assert "its control groups held CPUs back (cpu.max): 0.50 of them at a time, on average" in found.evidence
+    loaded = live(6.0, 0.0, busy=None, threads={"iothread": STARVED}, origin="monitor")
+    unseen = "whether it is cpu.max of its control group that holds it back is not seen"
+    assert judge(loaded).cause is Cause.HOST_CPU
+    assert unseen in judge(loaded).evidence
+    assert unseen not in judge(replace(loaded, throttled=0.0)).evidence
+    assert judge(replace(loaded, throttled=0.5)).cause is Cause.THROTTLE
+
+
+def test_kinds_of_requests_that_differ_are_told_apart() -> None:
+    slow = Operation(kind="read", iops=100.0, bandwidth=0.0, mean_ns=20e6, in_flight=2.0)
+    kinds = (slow, replace(slow, kind="write", mean_ns=1.5e6))
+    disk = live(0.5, 15.5, busy=1.0, operations=kinds)
+    assert "each takes: reads 20 ms, writes 1.50 ms" in judge(disk).evidence
+    alike = judge(replace(disk, operations=(slow, replace(kinds[1], mean_ns=18e6))))
+    assert not any(line.startswith("each takes") for line in alike.evidence)
+
+
 def test_a_live_disk_that_is_at_its_limit_is_named() -> None:
     for in_qemu, at_device, busy in ((0.5, 15.5, 1.0), (1.0, 2.0, 0.97), (0.6, 1.4, 0.8), (6.0, 23.0, 0.72)):
         found = judge(live(in_qemu, at_device, busy=busy))

@@ -20,6 +20,7 @@ from virtune.analyse.layers.stations import (
     SLOW_NS,
     Answer,
     SeenPath,
+    each_kind,
     each_takes,
     ends,
     flying,
@@ -80,6 +81,9 @@ FULL = 0.7
 """A virtqueue with this share of its places in use is full much of the time: a request leaves one before it is used
 again."""
 
+APART = 2.0
+"""A kind of request that takes this many times as long as another is told beside it, whatever the cause."""
+
 SMALL_RING = 32
 """A queue that holds no more is likely to be the bound itself: QEMU's own holds 256."""
 
@@ -88,8 +92,8 @@ def judge(path: DataPath) -> Bottleneck:
     """Return what limits the disk; `undecidable`, with the evidence, where nothing stands out."""
     seen = SeenPath(path)
     asked: tuple[Callable[[SeenPath], Answer], ...] = (
-        _hung, _throttle, _memory, _silent, _operations, _page_cache, _offered, _tables, pool, host_cpu, vcpu, load,
-        serving, _resting, workers, _full_ring, _slow, _depth, _below_rests, _places,
+        _hung, _throttle, _memory, _silent, _operations, _resting, _quota, _page_cache, _offered, _tables, pool,
+        host_cpu, vcpu, load, serving, workers, _full_ring, _slow, _depth, _below_rests, _places,
     )  # fmt: skip
     answer = next((one for ask in asked if (one := ask(seen)) is not None), None)
     if answer is None:
@@ -207,14 +211,19 @@ def _throttle(seen: SeenPath) -> Answer:
             *(() if late is None else late.evidence),
             experiment=_lift(seen, unit),
         )
-    throttled = seen.path.throttled
-    if throttled is not None and throttled >= THROTTLED:
-        return found(
-            Cause.THROTTLE,
-            f"its control groups held CPUs back (cpu.max): {throttled:.2f} of them at a time, on average",
-            experiment="raise the group's cpu.max (libvirt: `virsh schedinfo` has the quotas) and measure again",
-        )
     return None
+
+
+def _quota(seen: SeenPath) -> Answer:
+    """Control groups hold the CPUs of QEMU back."""
+    throttled = seen.path.throttled
+    if throttled is None or throttled < THROTTLED:
+        return None
+    return found(
+        Cause.THROTTLE,
+        f"its control groups held CPUs back (cpu.max): {throttled:.2f} of them at a time, on average",
+        experiment="raise the group's cpu.max (libvirt: `virsh schedinfo` has the quotas) and measure again",
+    )
 
 
 def _waits_for_limit(seen: SeenPath) -> bool:
@@ -243,8 +252,6 @@ def _page_cache(seen: SeenPath) -> Answer:
     """Memory serves the load: nothing else that is not read from here can, it does so fast, and is asked to."""
     path, served = seen.path, seen.path.served
     if served is None or served >= MOST or path.unread or (path.origin != "trial" and seen.latency_ns >= SLOW_NS):
-        return None
-    if _resting(seen) is not None:
         return None
     return found(
         Cause.PAGE_CACHE,
@@ -281,7 +288,7 @@ def _offered(seen: SeenPath) -> Answer:
 
 def _resting(seen: SeenPath) -> Answer:
     """No bottleneck: what is asked of a live disk is not known, it was idle half of the time, and no request of it
-    took long.
+    took long. A lack of CPUs is told beside: it may hold the guest's programs up, and so what they ask for.
     """
     path, layers = seen.path, seen.path.layers
     if path.offered is not None or path.depth is not None or layers is None or layers.in_flight >= RESTING:
@@ -291,7 +298,8 @@ def _resting(seen: SeenPath) -> Answer:
     told = f"{layers.in_flight:.2f} requests were in flight at a time: the VM asks for no more at once"
     cause = Cause.UNDECIDED if path.faults >= FAULTS else Cause.NOT_BOUND  # the guest itself may be held up
     experiment = "where each request takes too long, look at the layer with most of its time; else look in the guest"
-    return found(cause, told, each_takes(seen), full_vcpu(seen), experiment=experiment)
+    late = [answer.evidence[0] for ask in (_quota, host_cpu) if (answer := ask(seen)) is not None]
+    return found(cause, told, each_takes(seen), full_vcpu(seen), *late, experiment=experiment)
 
 
 def _full_ring(seen: SeenPath) -> Answer:
@@ -487,6 +495,8 @@ def _beside(seen: SeenPath, answer: Bottleneck) -> Iterator[str]:
     """
     path, cause = seen.path, answer.cause
     yield from (_failed(path), _uncounted(path))
+    if (kinds := each_kind(seen)) and _differ(path) and not any(kinds in told for told in answer.evidence):
+        yield f"each takes: {kinds}"
     if (
         cause is not Cause.HUNG
         and path.stalls
@@ -514,6 +524,12 @@ def _beside(seen: SeenPath, answer: Bottleneck) -> Iterator[str]:
     for one in seen.of(path.serving)[:1]:
         if one.busy >= 0.01 and not path.polling and path.iops_of(one) > 0:
             yield f"{named(one)}: {ends(one, path.iops_of(one))}"
+
+
+def _differ(path: DataPath) -> bool:
+    """Whether one kind of request takes so much longer than another that their mean is that of neither."""
+    times = [one.mean_ns for one in path.operations if one.mean_ns is not None]
+    return len(times) > 1 and max(times) >= APART * min(times)
 
 
 _NO_END = (Cause.IOTHREAD, Cause.MAIN_LOOP, Cause.UNDECIDED, Cause.HOST_CPU, Cause.HUNG, Cause.NOT_BOUND)

@@ -183,8 +183,14 @@ def each_takes(seen: SeenPath) -> str:
     largest, parts = seen.layer(), [f"each request takes {format_ns(seen.latency_ns)}"]
     if largest is not None:
         parts.append(f"of it {format_ns(largest.mean_ns)} in: {largest.label}")
+    kinds = each_kind(seen)
+    return ", ".join(parts) + (f" ({kinds})" if kinds else "")
+
+
+def each_kind(seen: SeenPath) -> str:
+    """Say how long a request of each kind takes; nothing where there is only one kind."""
     kinds = [f"{one.words} {format_ns(one.mean_ns)}" for one in seen.path.operations if one.mean_ns is not None]
-    return ", ".join(parts) + (f" ({', '.join(kinds)})" if kinds[1:] else "")
+    return ", ".join(kinds) if kinds[1:] else ""
 
 
 def found(cause: Cause, *evidence: str, experiment: str) -> Bottleneck:
@@ -241,9 +247,17 @@ def host_cpu(seen: SeenPath) -> Answer:
         Cause.HOST_CPU,
         f"{named(worst[0])} could have run and had no CPU for {format_share(stalled)} of the time",
         who,
+        "whether it is cpu.max of its control group that holds it back is not seen"
+        if _quota_unseen(seen.path)
+        else "",
         experiment=f"give it a CPU of its own ({_PIN[seen.path.origin].format(tid=worst[0].tid)}), or stop what runs"
         " beside it, and measure again",
     )
+
+
+def _quota_unseen(path: DataPath) -> bool:
+    """Whether a live disk's threads may wait for their control group: one that is held back waits as for a CPU."""
+    return path.origin != "trial" and path.throttled is None
 
 
 def _below_for_long(seen: SeenPath) -> bool:
