@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.domains import load as asked_of
 from benchmarks.layers import HOG
 from benchmarks.top import arguments
 from virtune.bench.qemu.bare import Line
@@ -154,6 +155,7 @@ def slow_device(directory: Path, planted: Planted) -> Iterator[str]:
 def words_of(directory: Path, number: int, planted: Planted, line: int, device: str) -> list[str]:
     """The command line of a VM with the planted disk."""
     words = arguments(directory, number, 0, line, 0)[:-2]  # without the SCSI controller
+    words += ["-device", "pcie-root-port,id=second,chassis=9,slot=9"]
     words += ["-object", "iothread,id=io"]
     for disk in range(2 if planted.group_iops else 1):
         null = f"null-co,node-name=n{disk},size={SIZE},read-zeroes=on,latency-ns={planted.null_ns}"
@@ -169,8 +171,8 @@ def words_of(directory: Path, number: int, planted: Planted, line: int, device: 
                 words += ["-object", f"throttle-group,id=g,x-iops-total={planted.group_iops}"]
             words += ["-blockdev", f"throttle,node-name=t{disk},throttle-group=g,file=n{disk}"]
             name = f"t{disk}"
-        place = f"bus={SLOTS[0]}" if disk == 0 else "bus=pcie.0"
-        words += ["-device", f"virtio-blk-pci,{place},id=d{disk},drive={name},iothread=io"]
+        if disk == 0:  # the guest takes only one at its start
+            words += ["-device", f"virtio-blk-pci,bus={SLOTS[0]},iothread=io,id=d0,drive={name}"]
     return words
 
 
@@ -190,6 +192,18 @@ def machine(directory: Path, number: int, planted: Planted, device: str, load: s
             yield child.pid
         finally:
             child.kill()
+
+
+def plug_in(monitor: Path) -> None:
+    """Plug the second disk of a group in."""
+    disk = {"driver": "virtio-blk-pci", "bus": "second", "id": "d1", "drive": "t1"}
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(monitor))
+        file = connection.makefile("rw")
+        for command in ({"execute": "qmp_capabilities"}, {"execute": "device_add", "arguments": disk}):
+            print(json.dumps(command), file=file, flush=True)
+            while "return" not in (said := json.loads(file.readline())):
+                assert "error" not in said, said
 
 
 @contextlib.contextmanager
@@ -237,6 +251,15 @@ def looked(planted: Planted, seconds: float) -> tuple[dict[str, Any], str]:
             load = f"rw=randread,bs=4k,iodepth={planted.neighbour}"
             ends.enter_context(machine(directory, 1, planted, device, load))
         ends.enter_context(confined(planted, pid))
+        if planted.group_iops:
+            plug_in(directory / "0.load")
+            end = threading.Event()
+            other = threading.Thread(
+                target=asked_of, args=(directory / "0.load", ["/machine/peripheral/d1/virtio-backend"] * 40, end)
+            )
+            other.start()
+            ends.callback(other.join)
+            ends.callback(end.set)
         time.sleep(2)
         words = [*CALL, "diagnose", *vms, "--seconds", f"{seconds}s", "--json"]
         said = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -271,6 +271,14 @@ def test_a_guest_that_asks_for_little_is_not_said_to_be_held_back() -> None:
     assert judge(replace(loaded, throttled=0.5)).cause is Cause.THROTTLE
 
 
+def test_a_disk_without_requests_is_not_limited_by_what_its_group_does() -> None:
+    idle = replace(path(limits={"iops": (300.0, 300.0)}), iops=0.0, layers=None, origin="monitor")
+    for held, cause in ((None, Cause.UNDECIDED), (0, Cause.UNDECIDED), (4, Cause.THROTTLE)):
+        found = judge(replace(idle, held=held))
+        assert found.cause is cause
+        assert "300 of the 300 that are allowed (iops)" in found.evidence
+
+
 def test_kinds_of_requests_that_differ_are_told_apart() -> None:
     slow = Operation(kind="read", iops=100.0, bandwidth=0.0, mean_ns=20e6, in_flight=2.0)
     kinds = (slow, replace(slow, kind="write", mean_ns=1.5e6))

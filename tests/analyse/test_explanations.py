@@ -267,3 +267,19 @@ def test_what_hangs_is_no_wait_in_the_virtqueue(share: float, inside: int) -> No
     assert path.layers is not None
     assert path.layers.total_ns == pytest.approx(each_ns, rel=0.02)
     assert path.layers.top == ("backend" if share else "ring")
+
+
+@pytest.mark.parametrize(("seconds", "more", "told"), [(1.0, 0.1, False), (1.0, 0.5, True), (10.0, 0.15, True)])
+def test_counts_that_begin_apart_tell_of_no_other_requests(seconds: float, more: float, told: bool) -> None:
+    """Seen of a guest without discards and with a quota: its virtqueue completed 10 % more in a second."""
+    done = int(16_000 * seconds)
+    begin = dict.fromkeys((one.name for one in dataclasses.fields(DiskCount)), 0)
+    after = DiskCount(**begin | {"reads": done, "read_ns": done * 100_000, "t_ns": int(seconds * 1e9)})
+    ring = RingRates(
+        seconds=seconds, completed=int(done * (1 + more)), offered_mean=6.0, taken_mean=None, samples=1_000
+    )
+    disk = LiveDisk(target="vda", path=None, protocol="nbd")
+    counts = ({"vda": DiskCount(**begin)}, {"vda": after})
+    vm = LiveVm(name="vm", pid=None, disks=(disk,))
+    (found,) = live_paths(vm, (disk,), counts, None, {"vda": (ring,)})
+    assert (found.path.uncounted > 0) is told

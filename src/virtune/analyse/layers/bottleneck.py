@@ -200,6 +200,9 @@ _FEWER = {
 
 
 def _throttle(seen: SeenPath) -> Answer:
+    """A limit is reached, by this disk or by the others of its group beside it."""
+    if seen.path.iops <= 0 and not seen.path.held:
+        return None
     reached = {unit: done / limit for unit, (limit, done) in seen.path.limits.items() if limit > 0}
     unit = max(reached, key=reached.__getitem__, default="")
     if unit and (reached[unit] >= AT_LIMIT or (reached[unit] >= NEAR_LIMIT and _waits_for_limit(seen))):

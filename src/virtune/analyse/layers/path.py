@@ -249,6 +249,10 @@ samples its standard error is 1 / sqrt(30), 18 %."""
 _FEW_SEEN = 2
 """Where QEMU counted no request, so few that its virtqueue completed may be of the moments of both looks."""
 
+_SKEW_SECONDS = 0.2
+"""So much of what one of two counts of a disk has done may be missing in the other: a QEMU with a quota runs in
+bursts of a tenth of a second, and may do so at both ends of a look."""
+
 _ENOUGH_BYTES = 1024**2
 """With fewer bytes read, page-cache hits are not estimated; with fewer moved by a device, nor are others on it."""
 
@@ -385,7 +389,8 @@ def _uncounted(rates: DiskRates, rings: Sequence[RingRates]) -> float:
     completed = sum(one.completed / one.seconds for one in rings if one.seconds > 0)
     counted = (rates.requests + max(0, rates.failed or 0)) / rates.seconds
     more, least = completed - counted, _ENOUGH_SEEN if counted > 0 else _FEW_SEEN
-    return more if more * rates.seconds > least and more > 2 * DEVIATION * counted else 0.0
+    doubt = (2 * DEVIATION + _SKEW_SECONDS / rates.seconds) * counted
+    return more if more * rates.seconds > least and more > doubt else 0.0
 
 
 def _held(rates: DiskRates, used: Use | None, rings: Sequence[RingRates]) -> tuple[int | None, float]:
