@@ -455,13 +455,10 @@ def _carrying(disk: LiveDisk, threads: Sequence[ThreadCost]) -> tuple[ThreadCost
 
 
 def throttled_share(used: Use) -> float | None:
-    """Return for how many seconds a second the sampled control groups held the VM's CPUs back, all CPUs added up;
-    None
-    if its process is unseen.
+    """Return for how many seconds a second the control groups of a watched VM held its CPUs back, all CPUs added up:
+    0 where none has a quota, None if its process is unseen.
     """
-    if used.role("guest") is None or used.throttled_seconds is None:
-        return None
-    return used.throttled_seconds / used.seconds
+    return None if used.role("guest") is None else (used.throttled_seconds or 0.0) / used.seconds
 
 
 def _served_live(used: Use, all_read: int, direct_read: int, disk: LiveDisk) -> float | None:
