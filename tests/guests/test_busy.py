@@ -104,7 +104,7 @@ def test_disks_come_and_go_while_another_is_loaded(session: GuestSession, image:
     with session.up(GUEST, ground(image)) as bench:
         bench.vm.guest.run(["killall", "-INT", "fio"], timeout_seconds=120)
         gone = lambda: bench.vm.guest.run(["killall", "-0", "fio"], timeout_seconds=120).status != 0  # noqa: E731
-        assert eventually(gone, seconds=60)
+        assert eventually(gone, seconds=200)
         left = bench.vm.guest.get("/run/other.json", timeout_seconds=120)
         (job,) = json.loads(left[left.index(b"{") :])["jobs"]  # before it fio says that it was told to end
         assert (job["error"], job["read"]["short_ios"], job["read"]["drop_ios"]) == (0, 0, 0)
