@@ -57,16 +57,21 @@ EXTRAS = {
 """The modules that a small installation lacks, and the extra that brings each."""
 
 
-def extra(name: str) -> str:
-    """Return what installs an optional part: the packages that it needs and this Python lacks, by their own names,
-    since of an index nothing named virtune is asked.
-    """
+def needs_of(part: str = "") -> list[str]:
+    """Return the requirements of virtune itself, or of one of its extras, with their bounds and without markers."""
     import importlib.metadata
 
-    ours = [
-        one.partition(";")[0].strip() for one in importlib.metadata.requires("virtune") or () if f"'{name}'" in one
-    ]
-    names = [one if "<" in one else re.split("[>=]", one)[0] for one in ours if not _installed(one)]
+    every = [one.partition(";") for one in importlib.metadata.requires("virtune") or ()]
+    return [need.strip() for need, _, marker in every if (f"'{part}'" in marker if part else "extra" not in marker)]
+
+
+def extra(name: str) -> str:
+    """Return what installs an optional part: the packages that it needs and this Python lacks, or all that it needs
+    where it lacks none and one cannot be loaded. They have their own names, since of an index nothing named virtune
+    is asked.
+    """
+    ours = needs_of(name)
+    names = [one if "<" in one else re.split("[>=]", one)[0] for one in ours if not _installed(one)] or ours
     return f"`pip install {' '.join(map(shlex.quote, names))}`"
 
 
@@ -77,12 +82,22 @@ def _installed(requirement: str) -> bool:
 
 
 def missing_module(error: ImportError) -> MissingToolError | None:
-    """Return what to say of a library that is not installed; None where it is no optional one."""
+    """Return what to say of a library that is not installed or cannot be loaded; None where it is no optional one."""
     module = (error.name or "").partition(".")[0]
     if module not in EXTRAS:
         return None
-    what = f"the Python package {module.replace('_', '-')} is not installed, and this needs it"
+    why = "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be loaded ({error})"
+    what = f"the Python package {module.replace('_', '-')} {why}, and this needs it"
     return MissingToolError(what, hint=extra(EXTRAS[module]))
+
+
+def require_modules(*names: str) -> None:
+    """Raise ModuleNotFoundError for the first of these modules that is not installed; none of them is loaded."""
+    import importlib.util
+
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise ModuleNotFoundError(name=name)
 
 
 GENERATOR = "virtune-load"

@@ -8,7 +8,7 @@ import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-from virtune.shell import EXTRAS
+from virtune.shell import EXTRAS, missing_module
 
 _COUNTED = """
 import atexit, gc, sys
@@ -77,6 +77,14 @@ def test_what_needs_an_extra_says_how_to_get_it() -> None:
     ended, said = _small(*commands)
     assert ended == dict.fromkeys(commands, 3)
     assert said.count("is not installed, and this needs it") == said.count("hint: `pip install") == len(commands)
+
+
+def test_what_is_there_and_cannot_be_loaded_is_told_with_its_reason() -> None:
+    found = missing_module(ImportError("no pq wrapper available", name="psycopg"))
+    assert found is not None
+    assert found.message == "the Python package psycopg cannot be loaded (no pq wrapper available), and this needs it"
+    assert "'psycopg[binary]" in (found.hint or "")
+    assert missing_module(ImportError("no memory", name="json")) is None
 
 
 def test_the_table_of_extras_is_the_projects() -> None:

@@ -2,7 +2,6 @@
 """`virtune serve`: the stored studies as a read-only local page."""
 
 import contextlib
-import importlib.util
 import os
 import re
 import secrets
@@ -13,6 +12,7 @@ import click
 
 from virtune.cli.common.options import require_store, store_option
 from virtune.model.errors import PreconditionError, StorePlace
+from virtune.shell import require_modules
 
 HOST = "127.0.0.1"
 """Other machines have no access."""
@@ -20,8 +20,6 @@ HOST = "127.0.0.1"
 _TOKEN_BYTES = 32
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,200}")
-
-_LIBRARIES = ("starlette", "uvicorn", "jinja2", "prometheus_client", "vl_convert")
 
 
 @click.command(name="serve")
@@ -47,9 +45,7 @@ def serve(port: int, token_file: Path | None, store: StorePlace) -> None:
       virtune serve --port 9000 --store results.sqlite
       virtune serve --token-file ~/.config/virtune-token
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    for name in _LIBRARIES:
-        if importlib.util.find_spec(name) is None:
-            raise ModuleNotFoundError(name=name)
+    require_modules("starlette", "uvicorn", "jinja2", "prometheus_client", "vl_convert")
     import uvicorn
 
     from virtune.web.app import application

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import virtune
 from virtune.model.errors import MissingToolError, PreconditionError
-from virtune.shell import CommandError, cache_directory, run
+from virtune.shell import CommandError, cache_directory, needs_of, run
 
 _DOWNLOAD_SECONDS = 1800.0
 _TIME = (1980, 1, 1, 0, 0, 0)
@@ -103,8 +103,7 @@ def own_wheel() -> tuple[str, bytes]:
 
 def needed() -> Sequence[str]:
     """Return what virtune needs on a host: what measures and judges, without what draws pictures and serves pages."""
-    every = importlib.metadata.requires("virtune") or []
-    return [one.partition(";")[0].strip() for one in every if "extra ==" not in one or "'measure'" in one]
+    return [*needs_of(), *needs_of("measure")]
 
 
 def _modules(package: Path) -> Iterator[tuple[str, bytes]]:

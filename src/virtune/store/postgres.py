@@ -268,8 +268,10 @@ def _number(name: str) -> int:
 
 
 def _engine(url: DatabaseUrl) -> sa.Engine:
-    import psycopg
-
+    try:
+        import psycopg
+    except ImportError as error:  # where it is there, and PostgreSQL's library below it is not, it names nothing
+        raise type(error)(str(error), name="psycopg") from None
     waits = {} if "connect_timeout=" in url.text else {"connect_timeout": _CONNECT_SECONDS}
     name = {} if "application_name=" in url.text else {"application_name": "virtune"}
 

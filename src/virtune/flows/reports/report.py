@@ -4,7 +4,6 @@
 import base64
 import contextlib
 import hashlib
-import importlib.util
 import json
 import os
 import resource
@@ -36,6 +35,7 @@ from virtune.report.charts.distribution import each_operation
 from virtune.report.html.other_pages import check_page, search_page, sweep_page
 from virtune.report.html.page import ReportPage, page_of
 from virtune.report.pages.study import host_line
+from virtune.shell import require_modules
 from virtune.store.store import Store
 
 _DRAW = """
@@ -280,9 +280,7 @@ def pngs(made: Sequence[Chart]) -> Iterator[bytes]:
 
 def require_libraries() -> None:
     """Raise ModuleNotFoundError or PreconditionError before a study whose page could not be drawn."""
-    for name in ("jinja2", "vl_convert"):
-        if importlib.util.find_spec(name) is None:
-            raise ModuleNotFoundError(name=name)
+    require_modules("jinja2", "vl_convert")
     _require_address_space()
 
 
