@@ -22,6 +22,7 @@ from pathlib import Path
 import click
 
 import virtune
+from tools.release import commit_time
 from virtune.cli import cli
 
 ROOT = Path(__file__).parents[1]
@@ -189,7 +190,7 @@ def _documents(tree: Path) -> None:
     about = tree / "usr/share/doc/virtune"
     _write(about / "copyright", COPYRIGHT.format(home=HOME))
     _packed(about / "changelog.gz", (ROOT / "CHANGELOG.md").read_text())
-    when = email.utils.formatdate(_epoch())
+    when = email.utils.formatdate(int(commit_time()))
     entry = f"virtune ({_version()}) unstable; urgency=medium\n\n  * See changelog.gz.\n\n"
     _packed(about / "changelog.Debian.gz", f"{entry} -- {_maintainer()}  {when}\n")
 
@@ -203,7 +204,7 @@ def _manuals(place: Path) -> None:
     )
     with tempfile.TemporaryDirectory() as named:
         subprocess.run([UV, "-q", "pip", "install", "--target", named, "--no-deps", MAN], check=True)
-        environment = os.environ | {"PYTHONPATH": named, "SOURCE_DATE_EPOCH": str(_epoch())}
+        environment = os.environ | {"PYTHONPATH": named, "SOURCE_DATE_EPOCH": commit_time()}
         subprocess.run([sys.executable, "-c", code, str(place)], cwd=ROOT, env=environment, check=True)
     for page in place.iterdir():
         text = re.sub(r"^\.PP\n\n((?:.+\n)+)", r".PP\n.nf\n\1.fi\n", page.read_text(), flags=re.MULTILINE)
@@ -260,11 +261,6 @@ def _version() -> str:
 def _maintainer() -> str:
     """Who builds the package, as Debian's tools ask for it."""
     return f"{os.environ.get('DEBFULLNAME', 'virtune')} <{os.environ.get('DEBEMAIL', 'packager@example.org')}>"
-
-
-def _epoch() -> int:
-    asked = ["git", "log", "-1", "--format=%ct"]
-    return int(subprocess.run(asked, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
 
 
 def _write(path: Path, text: str, mode: int = 0o644) -> None:

@@ -58,7 +58,7 @@ def main() -> None:
 
 def _built() -> dict[str, bytes]:
     """Build HEAD in a directory of its own; the content of each file by its name."""
-    when = _run(["git", "log", "-1", "--format=%ct"]).decode().strip()
+    when = commit_time()
     with tempfile.TemporaryDirectory(prefix="virtune-release-", dir="/var/tmp") as named:
         sources, out = Path(named) / "sources", Path(named) / "out"
         sources.mkdir()
@@ -67,6 +67,11 @@ def _built() -> dict[str, bytes]:
         build = [sys.executable, "-m", "hatchling", "build", "-d", str(out), "-t", "sdist", "-t", "wheel"]
         subprocess.run(build, cwd=sources, env=environment, check=True, stdout=sys.stderr)
         return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
+
+
+def commit_time() -> str:
+    """When HEAD was committed, in seconds since 1970: the time of all that is built from it."""
+    return _run(["git", "log", "-1", "--format=%ct"]).decode().strip()
 
 
 def _run(command: list[str]) -> bytes:
