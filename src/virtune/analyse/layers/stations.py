@@ -316,7 +316,7 @@ def full_vcpu(seen: SeenPath) -> str:
     for one in seen.of("vcpu")[:1]:
         if one.busy >= SATURATED and not seen.path.guest_polls:
             used = f"{named(one)} used {format_share(one.busy)} of a CPU"
-            return f"{used}: a program that does its I/O there sends no more"
+            return f"{used}: a program that does its I/O there may send no more"
     return ""
 
 
