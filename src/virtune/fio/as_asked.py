@@ -173,6 +173,11 @@ def _of_own_log(result: FioResult, log: bytes) -> Iterator[Check]:
     )
     if lines < 2:
         return
+    if not times[0] > 0:  # none is written before an interval is over
+        yield _check(
+            "result", "of this load", "not told", f"the log over time, whose first line is of {times[0]:g} ms"
+        )
+        return
     rest = max(0.0, longest - times[-1] / 1000) * max(counts.values()) / (times[0] / 1000)
     if not logged - lines <= told <= (1 + _LOG_SLACK) * logged + lines + _BURST * rest:
         proof = f"the log over time, which counts {logged:,.0f} I/Os in {lines} lines"
