@@ -236,17 +236,22 @@ def group(controller: str, values: dict[str, str]) -> Iterator[None]:
         mine.rmdir()
 
 
-@contextlib.contextmanager
-def loop_device(directory: Path, latency_ns: int) -> Iterator[Path]:
+def loop_device(directory: Path, latency_ns: int) -> contextlib.AbstractContextManager[Path]:
     """Yield a loop device over a FUSE file that is a null-co of that latency."""
+    return looped(directory, f"null-co,size={SPAN},latency-ns={latency_ns}", SPAN)
+
+
+@contextlib.contextmanager
+def looped(directory: Path, node: str, size: int) -> Iterator[Path]:
+    """Yield a loop device over a FUSE file that is this node of a storage daemon."""
     file = directory / "slow"
     file.touch()
-    words = ["qemu-storage-daemon", "--blockdev", f"null-co,node-name=n,size={SPAN},latency-ns={latency_ns}"]
+    words = ["qemu-storage-daemon", "--blockdev", f"{node},node-name=n"]
     words += ["--export", f"fuse,id=e,node-name=n,mountpoint={file},writable=on"]
     with subprocess.Popen(words) as daemon:
         try:
-            until = time.monotonic() + 10
-            while file.stat().st_size < SPAN and time.monotonic() < until:
+            until = time.monotonic() + 20
+            while file.stat().st_size < size and time.monotonic() < until:
                 time.sleep(0.02)
             words = ["losetup", "--find", "--show", "--direct-io=on", str(file)]
             said = subprocess.run(words, check=True, capture_output=True, text=True)

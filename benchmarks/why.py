@@ -4,8 +4,9 @@
     python -m benchmarks.why [--only NAME] [--seconds S]
 
 Each row starts a VM (the guest without an operating system, under TCG), plants one thing, lets `virtune diagnose`
-and `virtune top` look at it by QMP, and prints what they say beside what must be said and what must not. Needs root:
-control groups (version 1), a loop device over FUSE. The slow device is an NBD server that makes reads and writes wait
+and `virtune top` look at it by QMP, and prints what they say beside what must be said and what must not. The cause is
+asked of `diagnose` alone, so what `top` names has to be read. Needs root: control groups (version 1), a loop device
+over FUSE. The slow device is an NBD server that makes reads and writes wait
 for different times, below a loop device. On a host with other work that takes QEMU's CPUs is also a true answer.
 """
 
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.domains import load as asked_of
-from benchmarks.layers import HOG
+from benchmarks.layers import HOG, looped
 from benchmarks.top import arguments
 from virtune.bench.qemu.bare import Line
 from virtune.dialects.qemu.guest import SLOTS
@@ -126,30 +127,14 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, wai
 @contextlib.contextmanager
 def slow_device(directory: Path, planted: Planted) -> Iterator[str]:
     """Yield a loop device whose reads and writes wait."""
-    path, file = directory / "nbd", directory / "slow"
+    path = directory / "nbd"
     waits = {0: (planted.read_ns or 0) / 1e9, 1: planted.write_ns / 1e9}
     loop = asyncio.new_event_loop()
     served = asyncio.start_unix_server(lambda reader, writer: answer(reader, writer, waits), str(path))
     loop.run_until_complete(served)
     threading.Thread(target=loop.run_forever, daemon=True).start()
-    file.touch()
-    words = ["qemu-storage-daemon", "--blockdev", f"nbd,node-name=n,server.type=unix,server.path={path}"]
-    words += ["--export", f"fuse,id=e,node-name=n,mountpoint={file},writable=on"]
-    with subprocess.Popen(words) as daemon:
-        try:
-            until = time.monotonic() + 20
-            while file.stat().st_size < SIZE and time.monotonic() < until:
-                time.sleep(0.02)
-            words = ["losetup", "--find", "--show", "--direct-io=on", str(file)]
-            device = subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
-            try:
-                yield device
-            finally:
-                subprocess.run(["losetup", "--detach", device], check=False)
-        finally:
-            daemon.terminate()
-            daemon.wait()  # it still speaks with the server
-            loop.call_soon_threadsafe(loop.stop)
+    with looped(directory, f"nbd,server.type=unix,server.path={path}", SIZE) as device:
+        yield str(device)
 
 
 def words_of(directory: Path, number: int, planted: Planted, line: int, device: str) -> list[str]:
@@ -286,7 +271,9 @@ def main() -> None:
         wrong = [] if found["cause"] in planted.causes else [f"named {found['cause']}"]
         wrong += [f"not said: {one}" for one in planted.words if one not in said]
         wrong += [f"untrue: {one}" for one in planted.untrue if one in said]
-        print(f"{planted.name}: {first['iops']:.0f} IOPS, {found['cause']}: {'; '.join(wrong) or 'right'}")
+        print(
+            f"{planted.name}: {first['iops']:.0f} IOPS, {found['cause']}: {'; '.join(wrong) or 'diagnose is right'}"
+        )
         print("".join(f"    {one}\n" for one in (*found["evidence"], f"next: {found['experiment']}")), end="")
         print("".join(f"    | {one}\n" for one in shown.splitlines()), end="", flush=True)
 
