@@ -16,7 +16,7 @@ from tests.told_load import told
 
 from virtune.analyse.trial.derive import derive
 from virtune.cli import run
-from virtune.fio.as_asked import ADDED, Ran, _of_own_log, load_checks
+from virtune.fio.as_asked import ADDED, Ran, load_checks, own_log_checks
 from virtune.fio.generator import Clients
 from virtune.fio.job import FioJob, fio_job
 from virtune.fio.options import ENGINES, SHAPING
@@ -303,9 +303,9 @@ def test_a_clone_that_is_missing_or_ends_early_is_found_out_by_the_logs_however_
 @pytest.mark.parametrize("rate", ["5", "nan", "inf", "-1e308"])
 def test_a_log_of_no_time_is_a_result_that_is_not_believed(first: str, rate: str) -> None:
     result = read_result(json.dumps(told(job_of("rw=read"))))
-    (check,) = _of_own_log(result, f"{first},{rate}\n{first},{rate}\n".encode())
+    (check,) = own_log_checks(result, f"{first},{rate}\n{first},{rate}\n".encode())
     assert check.agrees is False
-    assert list(_of_own_log(result, b"x\n")) == []
+    assert list(own_log_checks(result, b"x\n")) == []
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ def load_checks(
     checks = [_check("program", job.program, found, f"the result comes from {result.version}")]
     wrong = [*_of_clock(document, result, ran), *_of_jobs(job, document, result)]
     if not wrong:
-        wrong += _of_log(job, result, log) if found == FIO else _of_own_log(result, log)
+        wrong += _of_log(job, result, log) if found == FIO else own_log_checks(result, log)
     if wrong:
         checks += wrong
     elif any(options_of(document, entry) is None for entry in entries_of(document)):
@@ -154,7 +154,7 @@ def _of_log(job: FioJob, result: FioResult, log: bytes) -> Iterator[Check]:
         yield _check("runtime", f"{seconds:g} s", f"{min(ends):g} s", proof)
 
 
-def _of_own_log(result: FioResult, log: bytes) -> Iterator[Check]:
+def own_log_checks(result: FioResult, log: bytes) -> Iterator[Check]:
     """Check that virtune-load's result has the I/Os of its log over time: all that were logged, and besides those of
     the last interval, which no line is written for. A result of another run has others, whatever its date.
     """
