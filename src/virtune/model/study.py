@@ -36,6 +36,7 @@ class StudyKind(StrEnum):
 
 
 CHANGED_ARM, CHANGED_WORKLOAD = "arm:", "workload:"
+UNLIKE = "unlike:"
 """Before its name: what is recorded with a study of an arm or workload that is not as in the built-in study."""
 
 
@@ -260,6 +261,18 @@ class Study:
             for one in self.options
             if one.name.startswith((CHANGED_ARM, CHANGED_WORKLOAD))
         )
+
+    @property
+    def likeness(self) -> tuple[str, ...]:
+        """Which VM's disk its arms begin with, and what of that could not be carried over."""
+        vm = next((one.value for one in self.options if one.name == "like"), None)
+        if vm is None:
+            return ()
+        left = [
+            f"{one.name.removeprefix(UNLIKE)}: {one.value}" for one in self.options if one.name.startswith(UNLIKE)
+        ]
+        said = f"every arm begins with the settings of {vm}"
+        return (said, f"not carried over from it: {'; '.join(left)}") if left else (said,)
 
     def keeps(self, arm: str, workload: Workload | None = None) -> bool:
         """Whether an arm, and a workload, are as in the built-in study."""

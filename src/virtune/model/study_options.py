@@ -49,6 +49,7 @@ class Provenance(StrEnum):
     BUILTIN = "built-in study"
     JOB_FILE = "job file"
     ENVIRONMENT = "environment"
+    LIKE = "the VM of --like"
     DEFAULT = "default"
 
 
@@ -175,6 +176,10 @@ _SEARCHES = "plan files are for comparisons, and this is for searches"
 _RIGS = (*rig_words(), *rig_words_with_where())
 _TUNED = rig_words(lambda row: row.has_qemu)  # of the others nothing can be turned
 _STACKS = "What runs the disk stack."
+_OF_VM = (
+    "on the storage that it lies on: a libvirt domain, a Proxmox VM's number, or a file with a VM's configuration."
+    " The VM is only read."
+)
 _WORKLOAD = "A named workload, fio's own words"
 
 
@@ -211,8 +216,20 @@ class StudyOptions:
         why="it runs QEMU's block layer on any host, without a guest",
     )  # fmt: skip
     connect: str | None = _row(
-        takes=Takes.TEXT, verbs=("measure", "compare", "sweep"), metavar="URI", high=1000, plan="connect",
-        help="libvirt URI for --rig libvirt:DOMAIN.", otherwise="virsh's",
+        takes=Takes.TEXT, verbs=("measure", "compare", "sweep", "tune"), metavar="URI", high=1000, plan="connect",
+        help={
+            "": "libvirt URI for --rig libvirt:DOMAIN and --like DOMAIN.", "tune": "libvirt URI for --like DOMAIN.",
+        },
+        otherwise="virsh's",
+    )  # fmt: skip
+    like: str | None = _row(
+        takes=Takes.TEXT, verbs=("measure", "compare", "sweep", "tune"), metavar="VM[:DISK]", not_in_plan=_THE_HOST,
+        help={
+            "": f"Begin with the settings of an existing VM's disk, {_OF_VM}",
+            "compare": "Begin every arm with the settings of an existing VM's disk, and compare with it as it is,"
+            f" {_OF_VM}",
+            "tune": f"Take an existing VM's disk as the baseline, {_OF_VM}",
+        },
     )  # fmt: skip
     vary: Words = _row(
         takes=Takes.SETTINGS, verbs=("compare", "tune"), many=True, plan="vary",

@@ -43,6 +43,9 @@ BASELINE = "baseline"
 CONFIGURATIONS_MAX = 20_000
 """The most combinations; more need a choice of values by the user, not a search."""
 
+VARIED_BY_DEFAULT = ("disk.aio", "disk.cache", "export.iothread", "iothread.poll_max_ns")
+"""What a disk can change without a new image: the first two of its own, the others of its export."""
+
 QUEUES_MAX = 8
 """More queues than this do not help a disk that a storage daemon serves from one thread (knob K22)."""
 
@@ -237,9 +240,9 @@ def _by_default(base: Stack, fixed: set[str], host: Host) -> Iterator[tuple[Knob
 
     The number of an export's queues is left out: most loads have one clone, which uses one queue.
     """
-    names = [] if base.disk.backend == "null-co" else ["disk.aio", "disk.cache"]
+    names = [] if base.disk.backend == "null-co" else list(VARIED_BY_DEFAULT[:2])
     if base.export != "nbd":
-        names += ["export.iothread", "iothread.poll_max_ns"]
+        names += VARIED_BY_DEFAULT[2:]
     for name in names:
         if name not in fixed:
             yield BY_ID[name], _all_values(BY_ID[name], host)

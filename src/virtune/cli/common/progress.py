@@ -267,6 +267,8 @@ class Face:
                     self._line(plan_text(study))
                 if guests := guest_words(study.arms):
                     self._line(f"guests {guests}")
+                for likeness in study.likeness:
+                    self._line(likeness)
                 for unequal in study.unequal_guests:
                     self._line(f"warning: {unequal}")
                 self._line(f"{most_text(study)}{format_seconds(seconds)}, set-up included")

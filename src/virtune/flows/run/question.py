@@ -16,6 +16,7 @@ from typing import assert_never
 from virtune.bounded import read_up_to
 from virtune.fio.jobfile import own_times, read_job_file
 from virtune.fio.workloads import parse_workload
+from virtune.flows.domains.like import begun_like
 from virtune.flows.probe import probe
 from virtune.flows.run.preconditions import guest_is_built, with_drive
 from virtune.flows.run.study import new_study, random_seed
@@ -70,6 +71,9 @@ _QUICKLY = {"vmm-latency": re.compile("rand(read|write)-4k-load[04]:.*")}
 _FORMAT = "disk.format="
 
 _RIG = re.compile(r"^rig = .*$", re.MULTILINE)
+
+AS_IT_IS = "now"
+"""The arm that is the VM of `--like` as it is, where no other arm is."""
 
 RAW = "a target is used as it is, so the format is raw, in place of {} as the study has it"
 
@@ -251,7 +255,7 @@ def study_for(question: Question) -> tuple[Study, str]:
     """
     plan, raw = _plan(question)
     written = options.Provenance.BUILTIN if question.builtin else options.Provenance.PLAN
-    asked, sources = layered((options.Provenance.FLAG, _quickly(question)), (written, plan))
+    asked, sources, unlike = begun_like(*layered((options.Provenance.FLAG, _quickly(question)), (written, plan)))
     question = replace(question, kind=_kind(question, asked))
     made = _arms(question.kind, asked)
     given = with_drive(made, asked.target, builtin=bool(asked.study))
@@ -259,13 +263,13 @@ def study_for(question: Question) -> tuple[Study, str]:
     workloads = _workloads_of(question, plan)
     own_seconds, own_ramp = _own_times(workloads)
     scratch = asked.scratch or default_scratch()
-    own = (*_raw(raw), *given.options, *_departures(question, asked, made, workloads))
+    own = (*_raw(raw), *unlike, *given.options, *_departures(question, asked, made, workloads))
     study = Study(
         id="",
         created="",
         kind=question.kind,
         arms=given.arms,
-        baseline=choose_baseline(given.arms, asked.baseline),
+        baseline=choose_baseline(given.arms, asked.baseline or _as_it_is(asked, given.arms)),
         workloads=workloads,
         rounds=most_rounds(question.kind, asked),
         seconds=_or(asked.seconds, own_seconds, TRIAL_SECONDS[question.kind]),
@@ -351,10 +355,18 @@ def checked_span(asked: options.StudyOptions) -> int:
     return span // 4096 * 4096
 
 
+def _as_it_is(asked: options.StudyOptions, arms: Sequence[Arm]) -> str | None:
+    """Return the arm that is the VM as it is, where a study is to be like one."""
+    if asked.like is None:
+        return None
+    base = base_stack([f"rig={asked.rig}", *asked.settings])[0]
+    return next((arm.name for arm in arms if arm.stack == base), None)
+
+
 def _connect(asked: options.StudyOptions, arms: tuple[Arm, ...]) -> str | None:
     """Return the URI of the libvirt with the arms' domains: the given one, else virsh's default."""
     if not any(arm.stack.kind.users_guest for arm in arms):
-        if asked.connect is not None:
+        if asked.connect is not None and asked.like is None:
             raise PlanError("--connect was given, but no arm runs in a libvirt domain", hint="`--rig libvirt:DOMAIN`")
         return None
     if asked.target is not None:
@@ -441,6 +453,8 @@ def _arms(kind: StudyKind, asked: options.StudyOptions) -> tuple[Arm, ...]:
 def _compared(asked: options.StudyOptions, base: Stack, settings: tuple[tuple[str, str], ...]) -> list[Arm]:
     arms = list(arms_from_vary(base, asked.vary, settings=settings)) if asked.vary else []
     arms += [arm_as_written(_on_rig(one, base), base, settings=settings) for one in asked.arms]
+    if asked.like is not None and all(arm.stack != base for arm in arms):
+        arms.insert(0, Arm(name=AS_IT_IS, stack=base, settings=settings))
     if len(arms) < 2:
         hint = "`--vary disk.aio=threads,native,io_uring`, or `--arm` twice"
         raise PlanError(

@@ -19,6 +19,7 @@ from virtune.analyse.trial.rejection import unsettled
 from virtune.bench.port import Bench, DiskImageSpec, Session
 from virtune.bench.qemu.machine import PROGRAM
 from virtune.bench.verify import require_verified
+from virtune.flows.domains.like import searched_like
 from virtune.flows.run.preconditions import Leave, guest_is_built
 from virtune.flows.run.prepare import begun
 from virtune.flows.run.question import checked_span, facts_text, read_workloads
@@ -415,7 +416,9 @@ def tuning_study(asked: StudyOptions) -> tuple[Study, str]:
 
     Raises PlanError, with what is wrong and a hint, before anything is made or run.
     """
-    return study_for(asked, host), facts_text(asked.scratch or default_scratch())
+    asked, unlike = searched_like(asked)
+    study = study_for(asked, host)
+    return replace(study, options=(*study.options, *unlike)), facts_text(asked.scratch or default_scratch())
 
 
 def study_for(asked: StudyOptions, what: Callable[[Asked], Host]) -> Study:

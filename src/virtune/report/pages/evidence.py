@@ -350,6 +350,7 @@ def note_lines(result: Result) -> Iterator[str]:
     """Yield what must be known to read the figures: what they show together, the set-up, which program loaded the
     disks.
     """
+    yield from result.study.likeness
     yield from result.patterns
     for workload in dict.fromkeys(one.workload for one in result.knees):
         told = (f"{one.arm} {estimate_text(one.knee)}" for one in result.knees if one.workload == workload)

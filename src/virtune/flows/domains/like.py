@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`--like VM[:DISK]`: an existing VM is found, wherever its configuration is, and its disk becomes the settings that
+every arm starts from, on the storage that it lies on. Nothing of the VM is changed or written to.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from virtune.flows.domains.domains import FoundDomain, from_libvirt, from_paths
+from virtune.model.domain import DomainDisk
+from virtune.model.errors import PlanError, UsageError
+from virtune.model.finding import PassedOver, Unread
+from virtune.model.knobs import matching
+from virtune.model.study import UNLIKE
+from virtune.model.study_options import ChosenOption, Provenance, StudyOptions
+from virtune.plan.like import LeftBehind, Likeness, Looked, carried, likeness
+from virtune.plan.space import VARIED_BY_DEFAULT
+from virtune.virsh import Virsh, default_uri
+
+PROXMOX = Path("/etc/pve/qemu-server")
+"""Where a Proxmox VE node keeps the configurations of its VMs, by their numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LikeVm:
+    """What a study takes from a VM: its rig, settings, and the directory of its storage (None: a target is given, or
+    another directory); what it is, and what of it is not carried over.
+    """
+
+    rig: str
+    settings: tuple[str, ...]
+    scratch: Path | None
+    said: str
+    left: tuple[LeftBehind, ...]
+
+    @property
+    def unlike(self) -> tuple[ChosenOption, ...]:
+        """What is recorded of what was left behind."""
+        return tuple(
+            ChosenOption(name=f"{UNLIKE}{one.what}", value=one.why, source=Provenance.LIKE) for one in self.left
+        )
+
+
+def begun_like(
+    asked: StudyOptions, sources: dict[str, Provenance]
+) -> tuple[StudyOptions, dict[str, Provenance], tuple[ChosenOption, ...]]:
+    """Return the options of a study with the settings of the VM that it is to be like, where their values came from,
+    and what is recorded of it; the user's own settings take the place of the VM's. Raises as `like_vm` does.
+    """
+    if asked.like is None:
+        return asked, sources, ()
+    vm = like_vm(
+        asked.like, connect=asked.connect, rig=asked.rig, instead=asked.settings, scratch=asked.scratch,
+        target=asked.target is not None,
+    )  # fmt: skip
+    given = {"rig": vm.rig, "settings": (*vm.settings, *asked.settings), "scratch": asked.scratch or vm.scratch}
+    took = {name: Provenance.LIKE for name in given if name not in sources}
+    return replace(asked, like=vm.said, **given), {**sources, **took}, vm.unlike  # type: ignore[arg-type]
+
+
+def searched_like(asked: StudyOptions) -> tuple[StudyOptions, tuple[ChosenOption, ...]]:
+    """Return the options of a search whose baseline is the VM's disk: what is varied is of the baseline, all else is
+    of every configuration. Raises as `like_vm` does.
+    """
+    if asked.like is None:
+        return asked, ()
+    own = [word for word in (asked.baseline or "").split(",") if word.strip()]
+    vm = like_vm(
+        asked.like, connect=asked.connect, rig=asked.rig, instead=(*asked.fix, *own), scratch=asked.scratch,
+        target=asked.target is not None,
+    )  # fmt: skip
+    varied = {one.id for text in asked.vary for one in matching(text.partition("=")[0].strip())} or VARIED_BY_DEFAULT
+    theirs = [word for word in vm.settings if word.partition("=")[0] in varied]
+    held = [word for word in vm.settings if word not in theirs]
+    asked = replace(
+        asked, like=vm.said, rig=vm.rig, fix=(*held, *asked.fix), scratch=asked.scratch or vm.scratch,
+        baseline=",".join((*theirs, *own)) or None,
+    )  # fmt: skip
+    return asked, vm.unlike
+
+
+def like_vm(
+    word: str,
+    *,
+    connect: str | None,
+    rig: str | None,
+    instead: Sequence[str] = (),
+    scratch: Path | None = None,
+    target: bool = False,
+    proxmox: Path = PROXMOX,
+) -> LikeVm:
+    """Return what a study takes from the VM and disk that a user named: a file with its configuration, the number of
+    a Proxmox VM, or a libvirt domain.
+
+    `instead` are the user's own settings, which take the place of the VM's. Raises UsageError where there is no such
+    VM or disk, or several; PlanError where QEMU does not run it, or its storage cannot be used.
+    """
+    found, name = _found(word, connect, proxmox)
+    domain = found.subject.domain
+    if not domain.runs_qemu:
+        raise PlanError(
+            f"{domain.name or found.origin} is run by {domain.kind or 'no QEMU'}, and test disks are QEMU's",
+            hint="`--set` names the settings by hand; `virtune knobs` lists them",
+        )
+    disk = _disk(found, name)
+    elsewhere = found.subject.host.kernel is None
+    rig = rig or ("qemu" if os.access("/dev/kvm", os.R_OK | os.W_OK) else "storage-daemon")
+    looked = Looked(
+        domain=domain,
+        disk=disk,
+        image=found.subject.image(disk),
+        emulator_here=domain.emulator is not None and os.access(domain.emulator, os.X_OK),
+    )
+    taken: Likeness = carried(likeness(looked), rig, instead=instead, target=target)
+    return LikeVm(
+        rig=rig,
+        settings=taken.settings,
+        scratch=None if target or scratch is not None else _storage(domain.name, disk, elsewhere=elsewhere),
+        said=f"{domain.name or found.origin}:{disk.target} ({found.origin})",
+        left=taken.left,
+    )
+
+
+def _found(word: str, connect: str | None, proxmox: Path) -> tuple[FoundDomain, str]:
+    """Return the VM, and the name of its disk, empty where none was named. A file may have a colon in its name."""
+    head, colon, tail = word.rpartition(":")
+    for vm, disk in ((word, ""), *(((head, tail),) if colon else ())):
+        path = proxmox / f"{vm}.conf" if vm.isdecimal() and vm.isascii() else Path(vm)
+        if connect is None and path.is_file():
+            return _only(from_paths([path], here=True), vm), disk
+    vm, disk = (head, tail) if colon else (word, "")
+    if connect is None and ("/" in vm or vm.endswith((".xml", ".conf", ".cmdline", ".yaml"))):
+        raise UsageError(f"no file {vm!r}", hint="--like takes a file, a Proxmox VM's number, or a libvirt domain")
+    virsh = Virsh(connect or default_uri())
+    return _only(from_libvirt(virsh, [vm]), vm), disk
+
+
+def _only(found: Iterator[FoundDomain | Unread | PassedOver], vm: str) -> FoundDomain:
+    every = list(found)
+    unread = next((one for one in every if isinstance(one, Unread)), None)
+    if unread is not None:
+        raise UsageError(f"{vm} cannot be read: {unread.because}")
+    domains = [one for one in every if isinstance(one, FoundDomain)]
+    if len(domains) != 1:
+        raise UsageError(f"{vm} has {len(domains) or 'no'} VMs", hint="a file with one VM")
+    return domains[0]
+
+
+def _disk(found: FoundDomain, name: str) -> DomainDisk:
+    disks = [one for one in found.subject.domain.disks if one.is_disk]
+    chosen = [one for one in disks if name in ("", one.target)]
+    if len(chosen) == 1:
+        return chosen[0]
+    vm, there = found.subject.domain.name or found.origin, ", ".join(one.target for one in disks)
+    if not chosen:
+        raise UsageError(
+            f"{vm} has no disk {name!r}" if name else f"{vm} has no disk", hint=there and f"it has {there}"
+        )
+    raise UsageError(f"{vm} has the disks {there}", hint=f"name one, as in `--like VM:{chosen[0].target}`")
+
+
+def _storage(vm: str, disk: DomainDisk, *, elsewhere: bool) -> Path:
+    """Return the directory that a disk lies in; raises PlanError where it is none of this host."""
+    source, where = disk.source, f"{vm}:{disk.target} lies on"
+    if elsewhere:
+        raise PlanError(
+            f"{where} {source.name} of another host, and scratch images are made on this one",
+            hint="run it there, or name a directory on storage like it: `--scratch DIR`",
+        )
+    if source.kind == "file" and source.name.startswith("/"):
+        folder = Path(source.name).parent
+        if folder.is_dir():
+            return folder
+        raise PlanError(
+            f"{where} {source.name}, and there is no such directory here",
+            hint="`--scratch DIR` names a directory on storage like it",
+        )
+    kind = {"block": "the block device", "volume": "the volume", "network": "network storage"}.get(
+        source.kind, source.kind
+    )
+    raise PlanError(
+        f"{where} {kind} {source.name}, where virtune cannot make a scratch image".replace("  ", " "),
+        hint="a spare volume of the same storage as `--target` (and by --allow-write-to for loads that write), or"
+        " `--scratch DIR` on it",
+    )
