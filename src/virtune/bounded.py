@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Open and read files that a user names or other programs wrote: up to a limit, and those of programs never through a
-link or from a device; a FIFO is read to its end, if a writer opens it in time.
+link or from a device; a FIFO is read to its end, if a writer opens it in time. Write our own whole or not at all.
 """
 
 import contextlib
@@ -34,13 +34,32 @@ def read_json(text: str) -> Any:
 
 
 @contextlib.contextmanager
-def opened(path: str | Path, flags: int = os.O_RDONLY | os.O_NONBLOCK) -> Iterator[int]:
-    """Open a file while the block runs, and yield its descriptor, which no child inherits. Raises OSError."""
-    descriptor = os.open(path, flags | os.O_CLOEXEC)
+def opened(
+    path: str | Path, flags: int = os.O_RDONLY | os.O_NONBLOCK, mode: int = 0o600, *, within: int | None = None
+) -> Iterator[int]:
+    """Open a file while the block runs, and yield its descriptor, which no child inherits; a new one gets this mode,
+    and a relative path is `within` a directory's descriptor. Raises OSError.
+    """
+    descriptor = os.open(path, flags | os.O_CLOEXEC, mode, dir_fd=within)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def write_whole(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Write a file that is there whole or not at all, on the disk when this returns. Raises OSError."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def read_bounded(path: Path, most_bytes: int, *, from_end: bool = False) -> bytes:

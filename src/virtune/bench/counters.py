@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from virtune.model.facts import Residency
@@ -29,7 +28,9 @@ from virtune.warden import start_time
 
 
 class Ticker(abc.ABC):
-    """Takes a sample when its block begins, each interval while it runs, and when it ends."""
+    """Takes a sample when its block begins, each interval while it runs, and when it ends, with a `last` one."""
+
+    last = True
 
     def __init__(self, name: str, *, interval_seconds: float) -> None:
         self._interval = interval_seconds
@@ -41,21 +42,15 @@ class Ticker(abc.ABC):
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end.set()
         self._thread.join()
-        if self._still_there(kind):
+        if self.last:
             self.sample(mark="end")
 
     @abc.abstractmethod
     def sample(self, *, mark: str = "") -> int:
         """Take a sample now, with a mark to find it by; returns its time (monotonic ns)."""
-
-    def _still_there(self, kind: type[BaseException] | None) -> bool:  # noqa: ARG002 - for those who ask somebody else
-        """Whether a last sample is possible after a block that ended like this."""
-        return True
 
     def _run(self) -> None:
         begin = time.monotonic()
@@ -215,18 +210,16 @@ def _with_children(pid: int, generations: int) -> Iterator[int]:
 
 def _text(path: str) -> str:
     """Return the content of a kernel file, empty when it is gone. Unbuffered, because this is the hot path."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
     parts = []
     try:
-        while part := os.read(descriptor, 65536):
-            parts.append(part)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while part := os.read(descriptor, 65536):
+                parts.append(part)
+        finally:
+            os.close(descriptor)
     except OSError:
         return ""
-    finally:
-        os.close(descriptor)
     return b"".join(parts).decode(errors="replace")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from virtune.bench.load import run_here
 from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Surroundings, Window
+from virtune.bounded import opened
 from virtune.fio.job import can_name
 from virtune.model.errors import RigError
 from virtune.model.evidence import Changeover, Check, InForce
@@ -72,14 +73,12 @@ def _named(image: Path) -> Iterator[str]:
     if can_name(str(image)):
         yield str(image)
         return
-    try:
-        descriptor = os.open(image, os.O_PATH | os.O_CLOEXEC)
-    except OSError as error:
-        raise RigError(f"cannot use {image}: {error.strerror}") from None
-    try:
+    with contextlib.ExitStack() as ends:
+        try:
+            descriptor = ends.enter_context(opened(image, os.O_PATH))
+        except OSError as error:
+            raise RigError(f"cannot use {image}: {error.strerror}") from None
         yield f"/proc/{os.getpid()}/fd/{descriptor}"
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from virtune.bench.scratch import never_written
+from virtune.bounded import opened
 from virtune.model.errors import RefusedTargetError
 from virtune.model.text import format_bytes
 from virtune.probe.access import ours_alone
@@ -43,42 +44,41 @@ def admit(
     changes nothing and needs no permission, but never-written blocks in the used part (`span_bytes`) are refused:
     they are read without accessing the disk.
     """
-    with _open(target) as held:
+    with contextlib.ExitStack() as ends:
+        try:  # opening it with O_PATH has no side effects
+            held = Path(f"/proc/{os.getpid()}/fd/{ends.enter_context(opened(target, os.O_PATH))}")
+        except OSError as error:
+            raise RefusedTargetError(f"cannot use {target}: {error.strerror}") from None
         found = held.stat()
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISBLK(found.st_mode)):
             raise RefusedTargetError(f"{target} is neither a file nor a block device")
         if writes:
             _refuse_writing(target, held, found, allow_write_to=allow_write_to, allow_in_use=allow_in_use)
         try:
-            size = _size(held)
+            with opened(held, os.O_RDONLY) as descriptor:
+                size = os.lseek(descriptor, 0, os.SEEK_END)
         except OSError as error:
             raise RefusedTargetError(f"cannot read {target}: {error.strerror}") from None
         if size < _LEAST_BYTES:
             raise RefusedTargetError(
                 f"{target} holds {format_bytes(size)}; at least 1 MiB is needed to measure anything"
             )
-        if stat.S_ISREG(found.st_mode):
-            _refuse_unwritten(target, held, min(size, span_bytes))
+        if stat.S_ISREG(found.st_mode) and (empty := never_written(held, min(size, span_bytes))):
+            hint = "write it once in full, or leave out `--target` and let virtune make a filled scratch image"
+            share = format_bytes(empty)
+            raise RefusedTargetError(
+                f"{share} of {target} were never written: reading them does not measure the disk", hint=hint
+            )
         yield Held(path=held, size_bytes=size)
-
-
-@contextlib.contextmanager
-def _open(target: Path) -> Iterator[Path]:
-    """Yield /proc's path of the file that the target's name leads to now. Opening with O_PATH has no side effects."""
-    try:
-        descriptor = os.open(target, os.O_PATH | os.O_CLOEXEC)
-    except OSError as error:
-        raise RefusedTargetError(f"cannot use {target}: {error.strerror}") from None
-    try:
-        yield Path(f"/proc/{os.getpid()}/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
 
 
 def _refuse_writing(
     target: Path, held: Path, found: os.stat_result, *, allow_write_to: str | None, allow_in_use: bool
 ) -> None:
-    if allow_write_to is None or not _same(Path(allow_write_to), found):
+    same = False
+    with contextlib.suppress(OSError):
+        same = allow_write_to is not None and os.path.samestat(Path(allow_write_to).stat(), found)
+    if not same:
         hint = f"if its contents may be lost: `--allow-write-to {target}`"
         raise RefusedTargetError(f"the load writes to {target}, which virtune did not create", hint=hint)
     if not os.access(held, os.W_OK):
@@ -111,27 +111,3 @@ def _uses(held: Path, found: os.stat_result) -> Iterator[str]:
     unseen = [] if ours_alone(held, found) else unseen_processes()
     if unseen:
         yield f"others may write to it, and the files of {len(unseen)} processes could not be looked at: {unseen[0]}"
-
-
-def _refuse_unwritten(target: Path, held: Path, size: int) -> None:
-    empty = never_written(held, size)
-    if empty:
-        share = format_bytes(empty)
-        hint = "write it once in full, or leave out `--target` and let virtune make a filled scratch image"
-        raise RefusedTargetError(
-            f"{share} of {target} were never written: reading them does not measure the disk", hint=hint
-        )
-
-
-def _same(name: Path, found: os.stat_result) -> bool:
-    with contextlib.suppress(OSError):
-        return os.path.samestat(name.stat(), found)
-    return False
-
-
-def _size(held: Path) -> int:
-    descriptor = os.open(held, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.lseek(descriptor, 0, os.SEEK_END)
-    finally:
-        os.close(descriptor)

@@ -8,7 +8,6 @@ import socket
 import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from qemu.qmp import ExecuteError, Message, QMPClient, QMPError
@@ -97,15 +96,9 @@ class Monitor:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
+    def __exit__(self, *_: object) -> None:
+        with self._ends, contextlib.suppress(*_TROUBLE):  # the other side may be gone already
             _completed(self._loop, asyncio.wait_for(self._client.disconnect(), _DEADLINE_SECONDS))
-        except _TROUBLE:
-            pass  # the other side is already gone
-        finally:
-            self._ends.close()
 
     def execute(self, command: str, arguments: Mapping[str, Any] | None = None) -> Any:
         """Execute one command and return its answer, None where nobody reads it; raises RigError with QEMU's message,

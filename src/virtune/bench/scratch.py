@@ -23,12 +23,11 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from virtune import shell
-from virtune.bounded import read_bounded
-from virtune.model.errors import PreconditionError, RigError
+from virtune.bounded import opened, read_bounded
+from virtune.model.errors import PreconditionError, RigError, words_of
 from virtune.model.event import Say, StepEnded, StepProgressed, StepStarted
 from virtune.model.facts import Unknown
 from virtune.model.stack import Disk, Filesystem
@@ -220,10 +219,8 @@ class Scratch:
         with contextlib.ExitStack() as ends:
             try:
                 self.directory = scratch_place(self.directory)
-                self._place = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-                ends.callback(os.close, self._place)
-                flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-                locked = self._lock(flags, ends)
+                self._place = ends.enter_context(opened(self.directory, os.O_DIRECTORY | os.O_NOFOLLOW))
+                locked = self._lock(ends)
             except OSError as error:
                 hint = "`--scratch DIR` names a directory you may write to"
                 raise PreconditionError(
@@ -239,20 +236,17 @@ class Scratch:
             self._ends = ends.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._passing:
             for image in list(scratch_files(self.directory)):
                 if _PASSING in image.name:
                     remove(image)
         self._ends.close()
 
-    def _lock(self, flags: int, ends: contextlib.ExitStack) -> bool:
+    def _lock(self, ends: contextlib.ExitStack) -> bool:
         """Lock the directory; returns False if another process has the lock. Raises OSError."""
         while True:
-            lock = os.open(_LOCK, flags, 0o600, dir_fd=self._place)
-            ends.callback(os.close, lock)
+            lock = ends.enter_context(opened(_LOCK, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, within=self._place))
             if not _locked(lock):
                 return False
             if os.fstat(lock).st_nlink:  # its last owner may have removed it
@@ -293,9 +287,10 @@ class Scratch:
                 raise PreconditionError(f"{one} is in the way; virtune did not create it", hint=hint)
         try:
             self._require_room(size)
-            with self._new(partial.name, 0o644) as file:
-                with self._new(beside.name, 0o644) as note:
-                    os.write(note, _testimony(file, note, self.span_bytes))
+            with self._new(partial.name) as file:
+                with self._new(beside.name) as note:
+                    said = {"format": _FORMAT, "made_by": "virtune", "span": self.span_bytes, **identity(file)}
+                    os.write(note, f"{json.dumps({**said, 'self': identity(note)})}\n".encode())
                     os.fsync(note)  # the host may fail: no image on the disk without its witness
                 make(partial, file)
                 empty = 0 if path.suffix == ".qcow2" else never_written(partial, size)
@@ -319,15 +314,9 @@ class Scratch:
             remove(beside)
         return path
 
-    @contextlib.contextmanager
-    def _new(self, name: str, mode: int) -> Iterator[int]:
+    def _new(self, name: str) -> contextlib.AbstractContextManager[int]:
         """Yield the descriptor of a newly created file, never through a link."""
-        flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR | os.O_CLOEXEC
-        descriptor = os.open(name, flags, mode, dir_fd=self._place)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
+        return opened(name, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR, 0o644, within=self._place)
 
     def _require_room(self, size: int) -> None:
         free = shutil.disk_usage(self.directory).free
@@ -349,7 +338,8 @@ class Scratch:
         command += ["--output=fill.txt", "--eta=never"]
         with warden.running(command, name="fill", keep=(file,)) as fio:
             while (status := fio.wait(0.1)) is None:
-                self._say(StepProgressed(what=what, fraction=min(1.0, _allocated(file) / self.span_bytes)))
+                allocated = os.fstat(file).st_blocks * 512
+                self._say(StepProgressed(what=what, fraction=min(1.0, allocated / self.span_bytes)))
         if status:
             self._explain_failed_fill(warden.directory / "fill.txt", fio.last_words(), status)
         self._say(StepEnded(what=what))
@@ -410,12 +400,12 @@ def _end_of(log: Path) -> str:
 def _require_readable(path: Path) -> None:
     """Raise RigError where a disk fails, which proves nothing of what lies on it."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        os.close(descriptor)
+        with opened(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW):
+            pass
     except OSError as error:
         if error.errno == errno.EIO:
             hint = "the kernel's log (`dmesg`) says why its disk fails"
-            raise RigError(f"cannot read {path}: {(error.strerror or '').lower()}", hint=hint) from None
+            raise RigError(f"cannot read {path}: {words_of(error)}", hint=hint) from None
 
 
 def bytes_to_fill(directory: Path, images: Iterable[tuple[Disk, int]], *, span_bytes: int) -> int:
@@ -452,12 +442,8 @@ def is_proven(path: Path) -> bool:
     """Whether virtune made a file of one of its names in a scratch directory: an image or half of one that a witness
     names, a witness that names itself or its image, or half an image into which nothing was written.
     """
-    with contextlib.suppress(OSError):
-        found = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            return stat.S_ISREG(os.fstat(found).st_mode) and _proves(path, found)
-        finally:
-            os.close(found)
+    with contextlib.suppress(OSError), opened(path, os.O_PATH | os.O_NOFOLLOW) as found:
+        return stat.S_ISREG(os.fstat(found).st_mode) and _proves(path, found)
     return False
 
 
@@ -499,13 +485,9 @@ def never_written(path: Path, length: int) -> int:
 
 def drop_cache(path: Path) -> None:
     """Drop one file from the page cache, so that every trial starts equally cold. Needs no root."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
+    with contextlib.suppress(OSError), opened(path, os.O_RDONLY) as descriptor:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _said(witness: Path) -> Mapping[str, Any]:
@@ -540,33 +522,20 @@ def _locked(descriptor: int) -> bool:
     """
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
-        try:
+        with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.05)
-        else:
             return True
-
-
-def _testimony(image: int, witness: int, span: int) -> bytes:
-    content = {"format": _FORMAT, "made_by": "virtune", "span": span, **identity(image), "self": identity(witness)}
-    return f"{json.dumps(content)}\n".encode()
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.05)
 
 
 def qcow2_options(disk: Disk) -> dict[str, str]:
     """Return the options of `qemu-img` for the disk's qcow2 image."""
-    options: dict[str, str] = {}
-    if disk.cluster_size is not None:
-        options["cluster_size"] = str(disk.cluster_size)
-    if disk.preallocation is not None:
-        options["preallocation"] = disk.preallocation
-    if disk.extended_l2 is not None:
-        options["extended_l2"] = "on" if disk.extended_l2 else "off"
-    if disk.lazy_refcounts is not None:
-        options["lazy_refcounts"] = "on" if disk.lazy_refcounts else "off"
-    return options
+    names = ("cluster_size", "preallocation", "extended_l2", "lazy_refcounts")
+    asked = ((name, getattr(disk, name)) for name in names)
+    words = {True: "on", False: "off"}
+    return {name: words[one] if isinstance(one, bool) else str(one) for name, one in asked if one is not None}
 
 
 def _stem(span: int, number: int, disk: Disk) -> str:
@@ -580,12 +549,6 @@ def _qcow2_name(stem: str, disk: Disk) -> str:
 
 
 def _takes_direct(file: int) -> bool:
-    try:
-        os.close(os.open(f"/proc/self/fd/{file}", os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC))
-    except OSError:
-        return False
-    return True
-
-
-def _allocated(file: int) -> int:
-    return os.fstat(file).st_blocks * 512
+    with contextlib.suppress(OSError), opened(f"/proc/self/fd/{file}", os.O_RDWR | os.O_DIRECT):
+        return True
+    return False

@@ -40,6 +40,7 @@ from virtune.bench.appliance.sources import (
     libraries,
     stand_ins,
 )
+from virtune.bounded import write_whole
 from virtune.model.errors import PreconditionError
 from virtune.probe.access import read_trusted, why_exchangeable
 
@@ -230,11 +231,11 @@ def appliance_for(sources: Sources, home: Path, *, besides: frozenset[str] = fro
             sign(place)  # there is a program now that unpacks it
         return _read(place) or known, False
     with warden.filled(place) as work:
-        _write(work / _PACKED, kernel)
+        write_whole(work / _PACKED, kernel, mode=0o644)
         _unpack(work, kernel)
-        _write(work / "initramfs", content)
+        write_whole(work / "initramfs", content, mode=0o644)
         described = _description(sources, modules, entries, len(content))
-        _write(work / _DESCRIPTION, f"{json.dumps(described)}\n".encode())
+        write_whole(work / _DESCRIPTION, f"{json.dumps(described)}\n".encode(), mode=0o644)
         sign(work)
         try:
             if not is_whole(place):  # another process may have made it meanwhile, and boot it
@@ -267,7 +268,7 @@ def sign(place: Path) -> None:
     files = [path for path in sorted(place.iterdir()) if path.is_file() and path.name not in (_DIGESTS, "owner")]
     for path in files:
         path.chmod(0o644)
-    _write(place / _DIGESTS, json.dumps({path.name: _digest(path) for path in files}).encode())
+    write_whole(place / _DIGESTS, json.dumps({path.name: _digest(path) for path in files}).encode(), mode=0o644)
 
 
 def _digest(path: Path) -> str:
@@ -292,19 +293,6 @@ def _digest_of(path: Path, *_: int) -> str:
             digest.update(at.to_bytes(8, "little") + part)
             at += len(part)
     return f"{size}-{digest.hexdigest()}"
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a new file in place of the one of this name, which nobody else may write to."""
-    work = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        work.write_bytes(content)
-        work.chmod(0o644)
-        work.rename(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            work.unlink()
-        raise
 
 
 def appliances(home: Path) -> list[Appliance]:
@@ -371,7 +359,7 @@ def _unpack(place: Path, kernel: bytes) -> bool:
     plain = unpacked_kernel(kernel)
     with contextlib.suppress(OSError):
         if plain is not None:
-            _write(place / _PLAIN, plain)
+            write_whole(place / _PLAIN, plain, mode=0o644)
             return True
     return False
 
@@ -481,22 +469,16 @@ def _plain(path: Path) -> bytes:
             return lzma.decompress(content)
         case ".gz":
             return gzip.decompress(content)
-        case ".zst":
-            return _unpacked(path)
+        case ".zst" if shutil.which("zstd") is None:
+            hint = "`apt-get install zstd` brings it"
+            raise PreconditionError(f"{path} is packed by zstd, which is not installed", hint=hint)
+        case ".zst":  # Python reads that format from 3.14 on
+            try:
+                return _by_program("zstd", content) or b""
+            except shell.CommandError as error:
+                raise PreconditionError(f"{path} cannot be unpacked: {error.hint or error.message}") from None
         case packed:
             raise PreconditionError(f"{path} is packed as {packed}, which virtune does not read")
-
-
-def _unpacked(path: Path) -> bytes:
-    """Unpack a module by the `zstd` program: Python reads that format from 3.14 on."""
-    if shutil.which("zstd") is None:
-        raise PreconditionError(
-            f"{path} is packed by zstd, which is not installed", hint="`apt-get install zstd` brings it"
-        )
-    try:
-        return _by_program("zstd", path.read_bytes()) or b""
-    except shell.CommandError as error:
-        raise PreconditionError(f"{path} cannot be unpacked: {error.hint or error.message}") from None
 
 
 _NAME = "guest.json"
@@ -542,12 +524,9 @@ def choose(cache: Path, what: Chosen) -> None:
         "agent": what.agent,
         "key": what.key,
     }
-    work = cache / f"{_NAME}.{os.getpid()}.partial"
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        work.write_text(json.dumps(said) + "\n")
-        work.chmod(0o644)
-        work.rename(cache / _NAME)
+        write_whole(cache / _NAME, f"{json.dumps(said)}\n".encode(), mode=0o644)
     except OSError as error:
         raise PreconditionError(f"cannot write {cache / _NAME}: {error.strerror}") from None
 

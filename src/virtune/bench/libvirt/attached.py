@@ -21,6 +21,7 @@ from pathlib import Path
 from virtune import warden
 from virtune.bench.guest.agent import AgentGuest
 from virtune.bench.guest.channel import GuestError
+from virtune.bounded import opened
 from virtune.dialects.libvirt.disk import alias_of, find_plugged
 from virtune.model.errors import PreconditionError, ReadError, RigError
 from virtune.virsh import LibvirtRefused, Virsh
@@ -55,14 +56,12 @@ class Plugged:
 def alone_in(home: Path, uuid: str, domain: str) -> Iterator[None]:
     """Lock a domain; raises PreconditionError while another virtune measures in it."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(home / f"{uuid}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with opened(home / f"{uuid}.lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW) as descriptor:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PreconditionError(f"another virtune is measuring in {domain}", hint="wait for it to end") from None
         yield
-    except BlockingIOError:
-        raise PreconditionError(f"another virtune is measuring in {domain}", hint="wait for it to end") from None
-    finally:
-        os.close(descriptor)
 
 
 def write_down(home: Path, *, uri: str, uuid: str, domain: str, scratch: Path) -> Plugged:
@@ -89,16 +88,13 @@ def strike_out(home: Path, plugged: Plugged) -> None:
 
 def written_down(home: Path) -> list[Plugged]:
     """Return all records, of live and of dead runs."""
-    return [said for path in _every(home) if (said := _said(path)) is not None]
+    return [said for path in sorted(home.glob(f"virtune-*{_SUFFIX}")) if (said := _said(path)) is not None]
 
 
 def look_alikes(home: Path) -> list[str]:
     """Return the files among the records that virtune did not write there, such as copies; in words."""
-    return [f"{path}: it is no record of virtune's, or a copy" for path in _every(home) if _said(path) is None]
-
-
-def _every(home: Path) -> list[Path]:
-    return sorted(home.glob(f"virtune-*{_SUFFIX}"))
+    every = sorted(home.glob(f"virtune-*{_SUFFIX}"))
+    return [f"{path}: it is no record of virtune's, or a copy" for path in every if _said(path) is None]
 
 
 def _said(path: Path) -> Plugged | None:

@@ -21,7 +21,8 @@ from typing import Protocol
 
 from virtune import shell
 from virtune.bench.appliance.build import Appliance, appliances
-from virtune.bench.qemu.machine import PROGRAM, EndedError, HungError, QemuGuest, running
+from virtune.bench.qemu.machine import PROGRAM, EndedError, HungError, QemuGuest, boot_id, running
+from virtune.bounded import write_whole
 from virtune.model.errors import MissingToolError, RigError
 from virtune.model.remark import KVM_WITHOUT_HARDWARE
 from virtune.model.stack import Machine
@@ -111,10 +112,8 @@ def remembered(place: Path, key: str, boot: Boot, *, device: Path, again: bool =
     if not lasting:
         return found
     place.parent.mkdir(parents=True, exist_ok=True)
-    work = place.with_name(f"{place.name}.{os.getpid()}.partial")
-    work.write_text(json.dumps({name: asdict(one) for name, one in {**known, key: found}.items()}))
-    work.chmod(0o644)
-    work.rename(place)
+    every = {name: asdict(one) for name, one in {**known, key: found}.items()}
+    write_whole(place, json.dumps(every).encode(), mode=0o644)
     return found
 
 
@@ -186,8 +185,5 @@ def _known(place: Path) -> dict[str, Accelerator]:
 def _key(guest: str, emulator: str) -> str:
     program = Path(shell.find(emulator)).resolve()
     found = program.stat()
-    boot = ""
-    with contextlib.suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    parts = (platform.release(), boot, str(program), found.st_size, found.st_mtime_ns, guest)
+    parts = (platform.release(), boot_id(), str(program), found.st_size, found.st_mtime_ns, guest)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

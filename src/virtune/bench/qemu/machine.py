@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import time
@@ -40,7 +41,7 @@ from virtune.bench.guest.channel import (
 from virtune.bench.guest.shell import CHANNELS, ShellGuest
 from virtune.bench.live.monitor import exits_of
 from virtune.bench.qmp import START_SECONDS, Monitor
-from virtune.bounded import read_bounded
+from virtune.bounded import opened, read_bounded
 from virtune.dialects.qemu.guest import DEVICE, DRIVERS, GuestMachine, machine_argv
 from virtune.dialects.qemu.qmp import Command
 from virtune.model.counters import thread_role
@@ -75,7 +76,7 @@ def place_of(appliance: Appliance, program: str, machine: GuestMachine, *, prepa
     words = machine_argv(str(path), replace(plain, channels=(-1,) * len(machine.channels)))
     parts = (appliance.key, machine.agent is not None, words, about.st_size, about.st_mtime_ns, prepared)
     key = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
-    return appliance.kernel.parent / "booted" / f"{_boot()}-{key}"
+    return appliance.kernel.parent / "booted" / f"{boot_id()[:8]}-{key}"
 
 
 def is_saved(place: Path) -> bool:
@@ -95,7 +96,8 @@ def to_save(place: Path, machine: GuestMachine) -> Iterator[Path | None]:
     with contextlib.ExitStack() as ends:
         work = None
         with contextlib.suppress(OSError):
-            if not _has_one(place) and _is_first(place, ends) and _has_room(place.parent, machine):
+            room = (machine.asked.memory or MEMORY) + _ROOM_BYTES
+            if not _has_one(place) and _is_first(place, ends) and shutil.disk_usage(place.parent).free >= room:
                 for left in place.parent.glob(f"{place.name}.*{warden.PARTIAL}"):
                     gone = warden.is_abandoned(left) and warden.remove(left)
                     warden.note_removed([f"half a saved guest {left}"] if gone else [])
@@ -131,8 +133,7 @@ def _is_first(place: Path, ends: contextlib.ExitStack) -> bool:
     """Whether no other process saves this state now; if so, none does until the end, which removes the lock."""
     place.parent.mkdir(exist_ok=True)
     name = place.with_name(f"{place.name}{LOCK}")
-    lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    ends.callback(os.close, lock)
+    lock = ends.enter_context(opened(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW))
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -144,17 +145,12 @@ def _is_first(place: Path, ends: contextlib.ExitStack) -> bool:
     return not _has_one(place)
 
 
-def _has_room(directory: Path, machine: GuestMachine) -> bool:
-    disk = os.statvfs(directory)
-    return disk.f_bavail * disk.f_frsize >= (machine.asked.memory or MEMORY) + _ROOM_BYTES
-
-
 def _remove_old(place: Path) -> None:
     """Remove what other boots left, with any appliance, and of this boot what was not used for the longest time."""
     home, now = place.parent.parent.parent, time.time()
     with contextlib.suppress(OSError):
         every = {path: path.stat().st_mtime for path in home.glob("*/booted/*")}
-        boot, oldest = f"{_boot()}-", now - _UNUSED_SECONDS
+        boot, oldest = f"{boot_id()[:8]}-", now - _UNUSED_SECONDS
         old = [path for path, used in every.items() if not path.name.startswith(boot) and used < oldest]
         ours = [path for path in every if path.parent == place.parent and path.name.startswith(boot)]
         states = [path for path in ours if path.is_dir() and not path.name.endswith(warden.PARTIAL)]
@@ -166,10 +162,10 @@ def _remove_old(place: Path) -> None:
                 warden.remove(path)
 
 
-def _boot() -> str:
-    """Return the beginning of this boot's id."""
+def boot_id() -> str:
+    """Return the id of this boot of the host."""
     with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return "unknown"
 
 

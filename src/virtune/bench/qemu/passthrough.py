@@ -31,6 +31,7 @@ from virtune.bench.qemu.carried import (
     place_checks,
     place_threads,
 )
+from virtune.bounded import opened
 from virtune.dialects.qemu.guest import DEVICE
 from virtune.model.errors import RefusedTargetError, RigError, words_of
 from virtune.model.evidence import Check
@@ -286,9 +287,15 @@ def handed_over(address: str, directory: Path) -> Iterator[Drive]:
 
 def _take(drive: Drive, directory: Path) -> None:
     """Unbind a drive from the host's driver. It is open exclusively until then, so that nothing can begin to use it
-    after the look.
+    after the look. Raises RefusedTargetError while something else uses it.
     """
-    with _alone_on(drive):
+    _until(lambda: not _uses(claims(drive.node)), _SETTLE_SECONDS)
+    require_free(drive, allow_in_use=True)
+    with contextlib.ExitStack() as ends:
+        try:
+            ends.enter_context(opened(drive.node, os.O_EXCL | os.O_NONBLOCK))
+        except OSError as error:
+            raise RefusedTargetError(f"{drive.node} is in use: {words_of(error)}") from None
         warden.note_drive(directory, drive.address, driver=NVME, group=drive.group)
         try:
             warden.bind(DEVICES / drive.address, warden.VFIO, override=warden.VFIO)
@@ -301,21 +308,6 @@ def _take(drive: Drive, directory: Path) -> None:
     _until(node.exists, _NODE_SECONDS)
     if not os.access(node, os.R_OK | os.W_OK):
         raise RigError(f"{node} is not accessible", hint="run as root, or own that file")
-
-
-@contextlib.contextmanager
-def _alone_on(drive: Drive) -> Iterator[None]:
-    """Hold a drive open exclusively while the block runs; raises RefusedTargetError while something else uses it."""
-    _until(lambda: not _uses(claims(drive.node)), _SETTLE_SECONDS)
-    require_free(drive, allow_in_use=True)
-    try:
-        descriptor = os.open(drive.node, os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise RefusedTargetError(f"{drive.node} is in use: {words_of(error)}") from None
-    try:
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _give_back(drive: Drive, directory: Path) -> None:

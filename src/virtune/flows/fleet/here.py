@@ -20,8 +20,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from virtune.bounded import read_bounded
+from virtune.bounded import opened, read_bounded, write_whole
 from virtune.fleet.ssh import HostError, error_in
+from virtune.model import errors
 from virtune.model.errors import PreconditionError, UsageError
 from virtune.model.fleet import TaskProgress, TaskState
 from virtune.model.text import printable
@@ -112,19 +113,16 @@ def begin(task: str, words: Sequence[str]) -> TaskProgress:
     try:
         place.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         _note_words(place, words)
-        descriptor = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
+        with opened(place.lock, os.O_RDWR | os.O_CREAT) as descriptor:
             if _taken(descriptor) and _may_go_on(_ended(place)):
-                _write_whole(place.end, b" " * _END_BYTES)
-                _write_whole(place.carrier, b" " * _NUMBER_BYTES)  # an older carrier's number may be anybody's now
+                write_whole(place.end, b" " * _END_BYTES)
+                write_whole(place.carrier, b" " * _NUMBER_BYTES)  # an older carrier's number may be anybody's now
                 carry = ("fleet", "here", task, "--carry", str(descriptor))
                 # the lock goes with the descriptor: there is no moment in which nobody holds it
                 started = detach([sys.executable, "-m", "virtune", *carry], log=place.log, keep=[descriptor])
                 _write_over(place.carrier, str(started).encode())
-        finally:
-            os.close(descriptor)
     except OSError as error:
-        raise PreconditionError(f"cannot begin {task} in {place.path}: {(error.strerror or '').lower()}") from None
+        raise PreconditionError(f"cannot begin {task} in {place.path}: {errors.words_of(error)}") from None
     return progress_of(task)
 
 
@@ -192,7 +190,7 @@ def words_of(task: str) -> tuple[str, ...]:
 
 def begun(task: str, study: str) -> None:
     """Note the study of a task, so that it can be resumed by whoever comes next."""
-    _write_whole(place_of(task).study, study.encode())
+    write_whole(place_of(task).study, study.encode())
 
 
 def ended(task: str, *, code: int, said: str, hint: str, run: RunProgress | None) -> None:
@@ -222,31 +220,14 @@ def _note_words(place: TaskPlace, words: Sequence[str]) -> None:
         if _text(place.words) != text:
             raise UsageError(f"a task {place.path.name} is here already, and runs something else")
         return
-    _write_whole(place.words, text.encode())
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with part.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
+    write_whole(place.words, text.encode())
 
 
 def _write_over(path: Path, content: bytes) -> None:
     """Write into a file in place, which needs no room on the disk where it has been that long before."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
+    with opened(path, os.O_WRONLY | os.O_CREAT) as descriptor:
         os.pwrite(descriptor, content, 0)
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def stop(task: str) -> None:
@@ -328,14 +309,9 @@ def _is_exclusive(descriptor: int) -> bool:
 
 def _is_held(lock: Path) -> bool:
     """Whether a process carries the task."""
-    try:
-        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
+    with contextlib.suppress(OSError), opened(lock, os.O_RDONLY) as descriptor:
         return _is_exclusive(descriptor)
-    finally:
-        os.close(descriptor)
+    return False
 
 
 def _verdict(run: RunProgress) -> str:

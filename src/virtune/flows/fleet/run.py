@@ -6,7 +6,6 @@ The plan of a run is kept here, so that `fleet run --again` goes on after this p
 """
 
 import contextlib
-import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,14 +20,14 @@ from typing import Generic, TypeVar
 
 from pydantic import TypeAdapter
 
-from virtune.bounded import read_bounded
+from virtune.bounded import read_bounded, write_whole
 from virtune.fleet.schedule import next_task, require_reference, shared, tasks_of, whole_seconds
 from virtune.fleet.ssh import SSH_FAILED, HostError, connected
 from virtune.flows.fleet.ask import FleetAccess, OtherVersionError, Ready, ask_each, ready_on
 from virtune.flows.fleet.here import LINE_MAX, progress_in, require_words, said_by
 from virtune.flows.fleet.results import FleetPlace, pull
 from virtune.flows.stored.show import study_id
-from virtune.model.errors import PreconditionError, UsageError, VirtuneError
+from virtune.model.errors import PreconditionError, UsageError, VirtuneError, words_of
 from virtune.model.fleet import FleetChange, FleetHost, FleetRun, FleetTask, TaskProgress, TaskState, Unreached
 from virtune.model.text import printable
 from virtune.shell import Child, Warden, data_directory
@@ -50,15 +49,11 @@ class KeptPlans(Generic[Plan]):
 
     def keep(self, plan: Plan) -> None:
         """Write a plan, whole or not at all. Raises PreconditionError where it cannot be written."""
-        path = self.place / f"{plan.name}.json"
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            part = path.with_suffix(f".{os.getpid()}")
-            part.write_bytes(TypeAdapter(self.kind).dump_json(plan))
-            part.replace(path)
+            self.place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_whole(self.place / f"{plan.name}.json", TypeAdapter(self.kind).dump_json(plan))
         except OSError as error:
-            why = (error.strerror or "").lower()
-            raise PreconditionError(f"cannot keep the {self.what} in {path.parent}: {why}") from None
+            raise PreconditionError(f"cannot keep the {self.what} in {self.place}: {words_of(error)}") from None
 
     def find(self, name: str) -> Plan:
         """Return a plan by its name, the beginning of it, or `last`. Raises UsageError where there is none."""
@@ -147,7 +142,7 @@ class OpenTasks:
         try:
             self._keep(f"+{task.name}")
         except OSError as error:
-            raise PreconditionError(f"cannot write {self._path}: {(error.strerror or '').lower()}") from None
+            raise PreconditionError(f"cannot write {self._path}: {words_of(error)}") from None
 
     def ended(self, task: FleetTask) -> None:
         """Note that the end of a task was seen; where that cannot be kept, a later call asks its host once more."""
