@@ -16,8 +16,9 @@ from virtune import shell
 from virtune.bench.appliance.build import appliance_for
 from virtune.bench.appliance.sources import find_sources
 from virtune.bench.port import LoadOutput, Session, Surroundings
+from virtune.bench.qemu.bare import find_guest
 from virtune.bench.qemu.load import GuestBench
-from virtune.bench.qemu.rig import Guests, bare_guests, linux_guests
+from virtune.bench.qemu.rig import BareSession, Guests, GuestSession
 from virtune.bench.rigs import SESSIONS, session
 from virtune.bench.scratch import Scratch
 from virtune.bench.simulated import session as simulated
@@ -74,7 +75,7 @@ def machines() -> Iterator[Guests[GuestBench]]:
     cache = shell.cache_directory()
     appliance = appliance_for(find_sources(cache / "packages"), cache / "appliances")[0]
     with Warden("contract-guests") as warden:
-        found = linux_guests(appliance, TCG, warden)
+        found = Guests(lambda: GuestSession(appliance, TCG, warden))
         yield found
         found.give_up()
 
@@ -110,7 +111,8 @@ class TestBareGuest(OnThisHost):
     @pytest.fixture
     def session(self, warden: Warden) -> Iterator[Session]:
         bare_guest()
-        found = bare_guests(warden)
+        guest = find_guest()
+        found = Guests(lambda: BareSession(guest, warden))
         yield found
         found.give_up()
 

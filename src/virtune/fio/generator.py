@@ -8,17 +8,18 @@ change the load are refused.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import assert_never
 
-from virtune.fio.options import ENGINE_OPTIONS
+from virtune.fio.job_options import SYNCHRONOUS
+from virtune.fio.options import ENGINE_OPTIONS, ENGINES
 from virtune.model.errors import PreconditionError
 from virtune.model.stack import BareTarget, FileTarget, GuestTarget, NbdTarget, Target, VhostUserTarget
 from virtune.model.text import format_bytes, parse_bytes
 from virtune.model.workload import READING, WRITING, Job, Workload
 
-PROGRAM = "virtune-load"
+FIO, PROGRAM = "fio", "virtune-load"
 
 INSTEAD = "use disk.export=nbd or fuse, where fio loads the disk"
 
@@ -42,6 +43,7 @@ QUEUE_MAX = 32768 // 3
 """The most requests in the largest virtqueue: 32768 descriptors, three per request."""
 
 _CLONES_MAX = 512
+_DEFAULT_ENGINES = ("io_uring", "libaio", "psync")
 _BUFFERS_MAX = 8 * 1024**3
 _RATE_MAX = 10**8
 _RATES = re.compile(r"([0-9]{1,9})([kK]?)", re.ASCII)
@@ -96,14 +98,6 @@ def clones_of(jobs: Iterable[Job]) -> int:
     return sum(int(job.get("numjobs", "1")) for job in jobs)
 
 
-def spelled(options: Mapping[str, str]) -> dict[str, str]:
-    """Write sizes in bytes, from any of fio's suffixes."""
-    return {
-        name: str(parse_bytes(value)) if name in _SIZES and not value.endswith("%") else value
-        for name, value in options.items()
-    }
-
-
 def _pattern(value: str) -> str | None:
     if ":" in value:
         return "it has no offset modifiers"
@@ -151,13 +145,6 @@ _CHECKS: Mapping[str, Callable[[str], str | None]] = {
 }
 
 
-def writes(options: Mapping[str, str]) -> bool:
-    """Whether a job with these options writes."""
-    return options.get("rw", "read").partition(":")[0] in WRITING
-
-
-FIO = "fio"
-
 UNREAD = frozenset({"description", "disk_util"})
 """Options of a job file that do not affect the load."""
 
@@ -165,6 +152,61 @@ Chosen = tuple[str, str]
 """Decisions made for the user, and why."""
 
 _FUSE = "use disk.export=fuse, where fio opens a file"
+_ANYWHERE = "use disk.export=fuse (or rig=metal), where any engine works, or leave ioengine out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """What a program can do with a target that is none of fio's files. `engine` is its name for the way there, the
+    bus of a guest that has its own driver. `cache` says that there is no page cache, `who` has none, and `hint` what
+    to do instead. `lacks` are options that fio's engine would ignore or fail at, changing the load; `sync` says that
+    of O_SYNC, with a hint, and why it is left out where it is off.
+    """
+
+    engine: str = ""
+    who: str = ""
+    cache: str = ""
+    hint: str = _FUSE
+    lacks: tuple[str, ...] = ()
+    sync: tuple[str, str, str] | None = None
+
+
+_BY_QUEUE = Client(
+    engine="libblkio",
+    who="a vhost-user client",
+    cache="a virtqueue has no page cache",
+    hint="disk.cache decides what QEMU does; disk.export=fuse is a file that fio opens",
+)
+CLIENTS: Mapping[tuple[type[Target], str], Client] = {
+    (NbdTarget, FIO): Client(
+        engine="nbd",
+        who="an NBD client",
+        cache="an NBD client has no page cache",
+        lacks=(*ENGINE_OPTIONS, "sync_file_range"),
+        sync=(
+            "O_SYNC cannot be said over NBD: fio would take sync and ignore it",
+            f"write fsync=1 for a flush after every write, or {_FUSE}",
+            "it is off, and NBD has none",
+        ),
+    ),
+    (VhostUserTarget, FIO): replace(
+        _BY_QUEUE,
+        lacks=tuple(name for name in (*ENGINE_OPTIONS, "sync_file_range") if name != "hipri"),
+        sync=(
+            "fio's libblkio engine would take sync and ignore it",
+            "write fsync=1: a flush after every write",
+            "it is off, and fio's libblkio engine has none",
+        ),
+    ),
+    (VhostUserTarget, PROGRAM): _BY_QUEUE,
+    (BareTarget, PROGRAM): Client(
+        who="a guest without a system",
+        cache="there is no page cache in the guest",
+        hint="`--set guest.system=linux` runs fio in the guest",
+    ),
+    (FileTarget, PROGRAM): Client(engine="io_uring"),
+}
+"""What each program can do with each kind of target. Of a file or device fio can do all that its engines can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,9 +244,9 @@ def takes(workload: Workload) -> bool:
     try:
         for job in workload:
             options = {key: value for key, value in job.as_dict().items() if key not in UNREAD}
-            if options.pop("ioengine", "libblkio") != "libblkio":
+            if options.get("ioengine", "libblkio") != "libblkio":
                 return False
-            on_vhost_user(options, PROGRAM, [])
+            fit(options, VhostUserTarget(socket="", size_bytes=0, queues=1), PROGRAM, frozenset())
     except PreconditionError:
         return False
     return True
@@ -242,111 +284,141 @@ def require_driven(workload: Workload, queues: int) -> None:
         )
 
 
-def on_nbd(options: dict[str, str], chosen: list[Chosen]) -> dict[str, str]:
-    """Return nbd's options; those without a meaning there are removed from `options`, those that nbd would weaken are
-    refused.
+Fitted = tuple[dict[str, str], dict[str, str], list[Chosen]]
+"""The options that a client brings, those of the job that stay, and what was decided."""
+
+
+def fit(job: Mapping[str, str], target: Target, program: str, engines: frozenset[str]) -> Fitted:
+    """Return what becomes of a job's options on a target that this program loads; `engines` are those of fio.
+
+    Raises PreconditionError for options that it would ignore, changing the load, or that it does not have.
     """
-    refuse_on_nbd(options, _FUSE)
-    for name, why in (
-        ("direct", "an NBD client has no page cache; disk.cache decides what QEMU does"),
-        ("invalidate", "an NBD client has no page cache to drop"),
-        ("sync", "it is off, and NBD has none"),
-    ):
-        _leave_out(name, why, options, chosen)
-    flushes = options.pop("fdatasync", "0")
-    if flushes != "0":
+    client = CLIENTS.get((type(target), program))
+    options, chosen = dict(job), list[Chosen]()
+    if client is None:
+        own = _on_file(options, target, engines, chosen)
+        return own, {name: value for name, value in options.items() if name not in own}, chosen
+    own = {"ioengine": target.bus if isinstance(target, BareTarget) else client.engine}
+    require_engine(options.pop("ioengine", own["ioengine"]), target, engines)
+    if client.who:
+        refuse_cache(options, client)
+        left = {"direct": f"{client.cache}; disk.cache decides what QEMU does"}
+        left |= {"invalidate": f"{client.cache} to drop"}
+    else:
+        own["direct"] = options.pop("direct", "1")  # it is 1: `takes` refuses another
+        left = {"invalidate": "virtune drops the file from the page cache before each trial"}
+    refuse_ignored(options, client)
+    _leave_out(options, left | ({"sync": client.sync[2]} if client.sync else {}), chosen)
+    if isinstance(target, NbdTarget) and (flushes := options.pop("fdatasync", "0")) != "0":
         if options.get("fsync", "0") != "0":
             raise PreconditionError("over NBD fsync and fdatasync are the same flush, so both cannot be", hint=_FUSE)
         chosen.append((f"fsync={flushes}", "over NBD fdatasync is the same flush, and fio's nbd engine knows fsync"))
-        return {"ioengine": "nbd", "fsync": flushes}
-    return {"ioengine": "nbd"}
+        options.pop("fsync", None)
+        own["fsync"] = flushes
+    if isinstance(target, FileTarget):
+        chosen.append((f"by {PROGRAM}", "it loads the study's virtqueues, so it loads this too"))
+    if program == PROGRAM:
+        _by_generator(options, chosen)
+    if isinstance(target, BareTarget):
+        if "hipri" not in options:
+            chosen.append(("hipri=1", "the guest looks for completions; hipri=0 has it wait for interrupts"))
+        own["hipri"] = options.pop("hipri", "1")
+    return own, options, chosen
 
 
-def refuse_on_nbd(options: Mapping[str, str], hint: str = _FUSE) -> None:
-    """Refuse options that fio's nbd engine would ignore or fail at, changing the load."""
-    if options.get("sync", "none") not in ("none", "0"):
-        hint = f"write fsync=1 for a flush after every write, or {hint}"
-        raise PreconditionError("O_SYNC cannot be said over NBD: fio would take sync and ignore it", hint=hint)
+def _leave_out(options: dict[str, str], why: Mapping[str, str], chosen: list[Chosen]) -> None:
+    chosen += [(f"{name}={options.pop(name)} is left out", why[name]) for name in why if name in options]
+
+
+def refuse_cache(options: Mapping[str, str], client: Client) -> None:
+    """Refuse to ask for a page cache where there is none."""
     if options.get("direct") == "0":
-        raise PreconditionError("direct=0 asks for a page cache, and an NBD client has none", hint=hint)
-    bound = [name for name in (*ENGINE_OPTIONS, "sync_file_range") if name in options]
+        raise PreconditionError(f"direct=0 asks for a page cache, and {client.who} has none", hint=client.hint)
+
+
+def refuse_ignored(options: Mapping[str, str], client: Client) -> None:
+    """Refuse options that fio's engine would ignore or fail at, changing the load."""
+    if client.sync and options.get("sync", "none") not in ("none", "0"):
+        raise PreconditionError(client.sync[0], hint=client.sync[1])
+    bound = [name for name in client.lacks if name in options]
     if bound:
-        raise PreconditionError(f"fio's nbd engine has no {bound[0]}", hint=hint)
-
-
-def on_vhost_user(options: dict[str, str], program: str, chosen: list[Chosen]) -> dict[str, str]:
-    """Return the options for vhost-user; those without a meaning there are removed from `options`, the rest is
-    checked.
-    """
-    if options.get("direct") == "0":
-        raise PreconditionError(
-            "direct=0 asks for a page cache, and a vhost-user client has none",
-            hint="disk.cache decides what QEMU does; disk.export=fuse is a file that fio opens",
-        )
-    _leave_out("direct", "a virtqueue has no page cache; disk.cache decides what QEMU does", options, chosen)
-    _leave_out("invalidate", "a virtqueue has no page cache to drop", options, chosen)
-    if program == FIO:
-        refuse_on_libblkio(options)
-        _leave_out("sync", "it is off, and fio's libblkio engine has none", options, chosen)
-        return {"ioengine": "libblkio"}
-    _by_generator(options, chosen)
-    return {"ioengine": "libblkio"}
-
-
-def on_bare(options: dict[str, str], bus: str, chosen: list[Chosen]) -> dict[str, str]:
-    """Return the options for a guest without an operating system whose disk is on that bus; those without a meaning
-    there are removed from `options`.
-    """
-    engine, hint = options.pop("ioengine", bus), "`--set guest.system=linux` runs fio in the guest"
-    if engine != bus:
-        raise PreconditionError(
-            f"a guest without an operating system has its own driver: ioengine={engine} does not exist in it",
-            hint=hint,
-        )
-    if options.get("direct") == "0":
-        raise PreconditionError("direct=0 asks for a page cache, and a guest without a system has none", hint=hint)
-    _leave_out("direct", "there is no page cache in the guest; disk.cache decides what QEMU does", options, chosen)
-    _leave_out("invalidate", "there is no page cache in the guest to drop", options, chosen)
-    _by_generator(options, chosen)
-    if "hipri" not in options:
-        chosen.append(("hipri=1", "the guest looks for completions; hipri=0 has it wait for interrupts"))
-    return {"ioengine": bus, "hipri": options.get("hipri", "1")}
+        raise PreconditionError(f"fio's {client.engine} engine has no {bound[0]}", hint=_FUSE)
 
 
 def _by_generator(options: dict[str, str], chosen: list[Chosen]) -> None:
     """Remove options without a meaning for virtune-load, check the rest and write them in its form."""
-    for name in FLUSHES:
-        if not writes(options):
-            _leave_out(name, "the job writes nothing that could be flushed", options, chosen)
+    if options.get("rw", "read").partition(":")[0] not in WRITING:
+        _leave_out(options, dict.fromkeys(FLUSHES, "the job writes nothing that could be flushed"), chosen)
     require_known(options)
-    options.update(spelled(options))
+    for name in _SIZES:  # in bytes, from any of fio's suffixes
+        if not options.get(name, "%").endswith("%"):
+            options[name] = str(parse_bytes(options[name]))
     if "rate_iops" in options:
         chosen.append(
             ("an open loop", "virtune-load starts requests by a timetable and counts latency from the intended start")
         )
 
 
-def on_file_too(options: dict[str, str], chosen: list[Chosen]) -> dict[str, str]:
-    """Return the options of a file for virtune-load, which loads the virtqueues of the same study."""
-    options.pop("direct", None)  # it is 1: `takes` refuses another
-    if "invalidate" in options:
-        _leave_out("invalidate", "virtune drops the file from the page cache before each trial", options, chosen)
-    chosen.append((f"by {PROGRAM}", "it loads the study's virtqueues, so it loads this too"))
-    _by_generator(options, chosen)
-    return {"ioengine": "io_uring", "direct": "1"}
+def _on_file(
+    options: dict[str, str], target: Target, engines: frozenset[str], chosen: list[Chosen]
+) -> dict[str, str]:
+    """Return what fio is told of a file or device."""
+    engine = options.get("ioengine")
+    if engine is None:
+        bound = [name for name in ENGINE_OPTIONS if name in options]
+        able = [e for e in ENGINES if e in engines and all(e in ENGINE_OPTIONS[name] for name in bound)]
+        engine = next((e for e in (*_DEFAULT_ENGINES, *able) if e in able), None)
+        if engine is None:
+            wanted = f"one that has {', '.join(bound)}" if bound else f"one of {', '.join(_DEFAULT_ENGINES)}"
+            raise PreconditionError(f"this fio has no engine for the workload: it needs {wanted}")
+        chosen.append((f"ioengine={engine}", "the workload names none; the best that this fio has for it"))
+    require_engine(engine, target, engines)
+    direct = options.get("direct", "0" if engine == "mmap" else "1")
+    if engine == "mmap":
+        chosen.append(("direct=0", "ioengine=mmap always goes through the page cache"))
+    elif "direct" not in options:
+        chosen.append(("direct=1", "the disk is measured, not the page cache of whoever runs fio"))
+    chosen += limits_of(engine, direct, options)
+    keeps = isinstance(target, FileTarget) and target.keeps_cache
+    invalidate = options.get("invalidate", "0" if keeps else "1")
+    return {"ioengine": engine, "direct": direct, "invalidate": invalidate, "allow_file_create": "0"}
 
 
-def refuse_on_libblkio(options: Mapping[str, str]) -> None:
-    """Refuse options that fio's libblkio engine would ignore, changing the load."""
-    if options.get("sync", "none") not in ("none", "0"):
-        raise PreconditionError(
-            "fio's libblkio engine would take sync and ignore it", hint="write fsync=1: a flush after every write"
-        )
-    bound = [name for name in (*ENGINE_OPTIONS, "sync_file_range") if name in options and name != "hipri"]
-    if bound:
-        raise PreconditionError(f"fio's libblkio engine has no {bound[0]}", hint=_FUSE)
+def limits_of(engine: str, direct: str, options: Mapping[str, str]) -> Iterator[Chosen]:
+    """Warn where the engine cannot do what the workload's options suggest."""
+    depth = options.get("iodepth", "1")
+    if engine in SYNCHRONOUS and depth != "1":
+        yield f"iodepth={depth} acts as 1", f"ioengine={engine} holds one I/O in flight"
+    if engine == "libaio" and direct == "0":
+        yield f"iodepth={depth} may act as 1", "without O_DIRECT Linux AIO blocks while it submits"
 
 
-def _leave_out(name: str, why: str, options: dict[str, str], chosen: list[Chosen]) -> None:
-    if name in options:
-        chosen.append((f"{name}={options.pop(name)} is left out", why))
+def require_engine(engine: str, target: Target, engines: frozenset[str]) -> None:
+    """Raise PreconditionError for an engine that cannot load this target, or that this fio does not have."""
+    match target:
+        case FileTarget():
+            if engine == "nbd":
+                hint = "leave ioengine out, or use disk.export=nbd"
+                raise PreconditionError("ioengine=nbd loads an NBD export, and the target is a file", hint=hint)
+        case NbdTarget():
+            if engine != "nbd":
+                said = f"the target is an NBD export, which ioengine={engine} cannot load"
+                raise PreconditionError(said, hint=_ANYWHERE)
+        case VhostUserTarget():
+            if engine != "libblkio":
+                said = f"the target is a vhost-user-blk export, which ioengine={engine} cannot load"
+                raise PreconditionError(said, hint=_ANYWHERE)
+            return  # what fio lacks virtune-load has
+        case BareTarget(bus=bus):
+            if engine != bus:
+                said = (
+                    f"a guest without an operating system has its own driver: ioengine={engine} does not exist in it"
+                )
+                raise PreconditionError(said, hint=CLIENTS[BareTarget, PROGRAM].hint)
+            return
+        case _:
+            assert_never(target)
+    if engine not in engines:
+        have = ", ".join(e for e in ENGINES if e in engines)
+        hint = "use disk.export=fuse, or a fio built with libnbd" if engine == "nbd" else f"it has {have}"
+        raise PreconditionError(f"this fio has no engine {engine}", hint=hint)

@@ -21,21 +21,21 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from virtune.fio.generator import (
+    CLIENTS,
     FIO,
     UNREAD,
     Chosen,
     Clients,
-    on_bare,
-    on_file_too,
-    on_nbd,
-    on_vhost_user,
+    fit,
+    limits_of,
     program_for,
-    refuse_on_libblkio,
-    refuse_on_nbd,
+    refuse_cache,
+    refuse_ignored,
+    require_engine,
     require_queues,
 )
-from virtune.fio.job_options import SYNCHRONOUS, in_milliseconds, milliseconds
-from virtune.fio.options import ENGINE_OPTIONS, ENGINES, check_together, read_option
+from virtune.fio.job_options import in_milliseconds, milliseconds
+from virtune.fio.options import check_together, read_option
 from virtune.fio.workloads import check_name
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.stack import BareTarget, FileTarget, NbdTarget, Target, VhostUserTarget
@@ -112,7 +112,13 @@ def parts_of(workload: Workload, target: Target) -> Iterator[tuple[Target, str, 
         for job in workload.jobs:
             # a background job keeps its name, by which its figures are left out
             name = job.name if job.name == BACKGROUND else name_of_disk(job.name, number)
-            yield one, name, _share_of(job, len(several))
+            if (part := part_of(job, len(several))) is None:
+                clones = f"{job.get('numjobs', '1')} clones"
+                raise PlanError(
+                    f"{job.name} has {clones}, which {len(several)} disks cannot share evenly",
+                    hint=f"`numjobs={len(several)}` is one for each disk: --workload '...,numjobs={len(several)}'",
+                )
+            yield one, name, part
 
 
 def require_divisible(workload: Workload, target: Target) -> None:
@@ -124,15 +130,11 @@ def require_divisible(workload: Workload, target: Target) -> None:
         )
 
 
-def _share_of(job: Job, several: int) -> Job:
-    clones = int(job.get("numjobs", "1"))
-    if clones % several:
-        raise PlanError(
-            f"{job.name} has {clones} clones, which {several} disks cannot share evenly",
-            hint=f"`numjobs={several}` is one for each disk: --workload '...,numjobs={several}'",
-        )
-    options = {**job.as_dict(), "numjobs": str(clones // several)}
-    return job if several == 1 else replace(job, options=tuple(options.items()))
+def part_of(job: Job, several: int) -> Job | None:
+    """Return a job with its clones divided by so many; None where they cannot be divided evenly."""
+    clones, rest = divmod(int(job.get("numjobs", "1")), several)
+    options = {**job.as_dict(), "numjobs": str(clones)}
+    return job if several == 1 else None if rest else replace(job, options=tuple(options.items()))
 
 
 PERCENTILES = "50:70:90:95:99:99.9:99.99"
@@ -147,7 +149,6 @@ COUNTED_SECONDS = 600
 OPERATIONS = "operations"
 """The names of fio's logs of single I/Os."""
 
-_DEFAULT_ENGINES = ("io_uring", "libaio", "psync")
 _UNSAFE = re.compile(r"[#;$`\\%]")
 _ADDRESS = re.compile(r"[A-Za-z0-9/._@-]{1,107}", re.ASCII)
 
@@ -286,10 +287,9 @@ def _address(target: Target, program: str) -> dict[str, str]:
 
 def _section(job: Job, place: Target, plan: _Plan, workload: Workload, chosen: list[Chosen]) -> dict[str, str]:
     """Return the options of a job on one of the plan's disks."""
-    options, address = job.as_dict(), _address(place, plan.program)
-    own = _on_target(options, place, plan, chosen)
-    extent = extent_of(options, place)
-    section = {**address, **own, **{k: v for k, v in options.items() if k not in own}, **extent}
+    own, options, decided = fit(job.as_dict(), place, plan.program, plan.engines)
+    chosen += decided
+    section = {**_address(place, plan.program), **own, **options, **extent_of(options, place)}
     section |= _how_long(job, workload, plan)
     if job.recorded:
         section |= {"write_lat_log": OPERATIONS, "log_avg_msec": "0", "log_offset": "1"}
@@ -312,23 +312,6 @@ def _how_long(job: Job, workload: Workload, plan: _Plan) -> dict[str, str]:
     return {**times, "runtime": f"{COUNTED_SECONDS}s"} if together and job.name == BACKGROUND else times
 
 
-def _on_target(options: dict[str, str], place: Target, plan: _Plan, chosen: list[Chosen]) -> dict[str, str]:
-    """Return the options for the target's type, and remove those without a meaning there from `options`."""
-    match place:
-        case FileTarget():
-            return _on_file(options, plan, chosen) if plan.program == FIO else on_file_too(options, chosen)
-        case NbdTarget():
-            _require_engine(options.pop("ioengine", "nbd"), plan)
-            return on_nbd(options, chosen)
-        case VhostUserTarget():
-            _require_engine(options.pop("ioengine", "libblkio"), plan)
-            return on_vhost_user(options, plan.program, chosen)
-        case BareTarget(bus=bus):
-            return on_bare(options, bus, chosen)
-        case _:
-            assert_never(place)
-
-
 def _defaults(job: Job, seed: str) -> dict[str, str]:
     """Return the default options of every job."""
     options = job.as_dict()
@@ -342,71 +325,6 @@ def _defaults(job: Job, seed: str) -> dict[str, str]:
     return found | {"clat_percentiles": "1", "lat_percentiles": "1", "percentile_list": PERCENTILES}
 
 
-def _on_file(options: dict[str, str], plan: _Plan, chosen: list[Chosen]) -> dict[str, str]:
-    engine = options.get("ioengine")
-    if engine is None:
-        engine = _best_engine(options, plan.engines)
-        chosen.append((f"ioengine={engine}", "the workload names none; the best that this fio has for it"))
-    _require_engine(engine, plan)
-    direct = options.get("direct", "0" if engine == "mmap" else "1")
-    if engine == "mmap":
-        chosen.append(("direct=0", "ioengine=mmap always goes through the page cache"))
-    elif "direct" not in options:
-        chosen.append(("direct=1", "the disk is measured, not the page cache of whoever runs fio"))
-    chosen += _limits(engine, direct, options)
-    return {
-        "ioengine": engine,
-        "direct": direct,
-        "invalidate": options.get("invalidate", "0" if _keeps_cache(plan.target) else "1"),
-        "allow_file_create": "0",
-    }
-
-
-def _keeps_cache(target: Target) -> bool:
-    return isinstance(target, FileTarget) and target.keeps_cache
-
-
-def _limits(engine: str, direct: str, options: dict[str, str]) -> list[Chosen]:
-    """Warn where the engine cannot do what the workload's options suggest."""
-    found = []
-    depth = options.get("iodepth", "1")
-    if engine in SYNCHRONOUS and depth != "1":
-        found.append((f"iodepth={depth} acts as 1", f"ioengine={engine} holds one I/O in flight"))
-    if engine == "libaio" and direct == "0":
-        found.append((f"iodepth={depth} may act as 1", "without O_DIRECT Linux AIO blocks while it submits"))
-    return found
-
-
-def _best_engine(options: dict[str, str], engines: frozenset[str]) -> str:
-    bound = [name for name in ENGINE_OPTIONS if name in options]
-    able = [e for e in ENGINES if e in engines and all(e in ENGINE_OPTIONS[name] for name in bound)]
-    best = next((e for e in (*_DEFAULT_ENGINES, *able) if e in able), None)
-    if best is None:
-        wanted = f"one that has {', '.join(bound)}" if bound else f"one of {', '.join(_DEFAULT_ENGINES)}"
-        raise PreconditionError(f"this fio has no engine for the workload: it needs {wanted}")
-    return best
-
-
-def _require_engine(engine: str, plan: _Plan) -> None:
-    if isinstance(plan.target, FileTarget) and engine == "nbd":
-        hint = "leave ioengine out, or use disk.export=nbd"
-        raise PreconditionError("ioengine=nbd loads an NBD export, and the target is a file", hint=hint)
-    if isinstance(plan.target, NbdTarget) and engine != "nbd":
-        hint = "use disk.export=fuse (or rig=metal), where any engine works, or leave ioengine out"
-        raise PreconditionError(f"the target is an NBD export, which ioengine={engine} cannot load", hint=hint)
-    if isinstance(plan.target, VhostUserTarget):
-        if engine != "libblkio":
-            hint = "use disk.export=fuse (or rig=metal), where any engine works, or leave ioengine out"
-            raise PreconditionError(
-                f"the target is a vhost-user-blk export, which ioengine={engine} cannot load", hint=hint
-            )
-        return  # what fio lacks virtune-load has
-    if engine not in plan.engines:
-        have = ", ".join(e for e in ENGINES if e in plan.engines)
-        hint = "use disk.export=fuse, or a fio built with libnbd" if engine == "nbd" else f"it has {have}"
-        raise PreconditionError(f"this fio has no engine {engine}", hint=hint)
-
-
 def _unchanged(workload: Workload, text: str, address: dict[str, str], plan: _Plan) -> FioJob:
     """Give a user's own job file to fio as it is; arguments before it are defaults that the file may override."""
     if plan.program != FIO:
@@ -415,15 +333,15 @@ def _unchanged(workload: Workload, text: str, address: dict[str, str], plan: _Pl
     arguments = {"thread": "1", **address, "size": str(plan.target.size_bytes), "allow_file_create": "0"}
     for job in workload.jobs:
         options = job.as_dict()
-        if isinstance(plan.target, FileTarget):
-            _require_engine(options.get("ioengine", "psync"), plan)
-            chosen += _limits(options.get("ioengine", "psync"), options.get("direct", "0"), options)
-        elif isinstance(plan.target, VhostUserTarget):
-            _require_engine(options.get("ioengine", "libblkio"), plan)
-            refuse_on_libblkio(options)
+        client = CLIENTS.get((type(plan.target), FIO))
+        engine = options.get("ioengine", "psync" if client is None else client.engine)
+        require_engine(engine, plan.target, plan.engines)
+        if client is None:
+            chosen += limits_of(engine, options.get("direct", "0"), options)
         else:
-            _require_engine(options.get("ioengine", "nbd"), plan)
-            refuse_on_nbd(options)
+            refuse_ignored(options, client)
+        if client is not None and isinstance(plan.target, NbdTarget):
+            refuse_cache(options, client)
             if options.get("fdatasync", "0") != "0":
                 raise PreconditionError(
                     "fio's nbd engine fails at fdatasync", hint="write fsync, the same flush there"
@@ -459,8 +377,9 @@ def _rewritten(workload: Workload, address: dict[str, str], plan: _Plan) -> FioJ
     chosen: list[Chosen] = [("the job file is written anew", why)]
     sections = []
     for job in workload.jobs:
-        options = {key: value for key, value in job.as_dict().items() if key not in UNREAD}
-        own = _on_target(options, plan.target, plan, chosen)
+        read = {key: value for key, value in job.as_dict().items() if key not in UNREAD}
+        own, options, decided = fit(read, plan.target, plan.program, plan.engines)
+        chosen += decided
         own_extent(options, plan.target)
         for key, said in plan.times.items():
             _same_time(key, options.get(key), said)

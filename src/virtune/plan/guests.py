@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from virtune.fio.generator import Clients, clones_of, require_driven
-from virtune.fio.job import fio_job
+from virtune.fio.job import fio_job, part_of
 from virtune.model.contradictions import bare_target, contradictions, stack_of_disk
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.stack import MEMORY, FileTarget, GuestTarget, NbdTarget, Stack, Target, VhostUserTarget
@@ -38,14 +38,13 @@ def share_of(workload: Workload, stack: Stack) -> Workload:
         )
     jobs = []
     for job in workload:
-        clones = int(job.get("numjobs", "1"))
-        if clones % stack.guests:
+        if (part := part_of(job, stack.guests)) is None:
+            clones = f"{job.get('numjobs', '1')} clones of {job.name}"
             raise PlanError(
-                f"{workload.name} has {clones} clones of {job.name}, which {stack.guests} guests cannot share evenly",
+                f"{workload.name} has {clones}, which {stack.guests} guests cannot share evenly",
                 hint=f"`numjobs={stack.guests}` is one for each guest: --workload '{workload.name},numjobs=...'",
             )
-        options = {**job.as_dict(), "numjobs": str(clones // stack.guests)}
-        jobs.append(replace(job, options=tuple(options.items())))
+        jobs.append(part)
     return replace(workload, jobs=tuple(jobs))
 
 

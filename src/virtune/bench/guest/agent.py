@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from virtune.bench.guest.channel import GuestError, GuestOutput
+from virtune.bench.guest.channel import Guest, GuestError, GuestOutput, GuestProcess, late
 
 BYTES_MAX = 64 * 1024**2
 """The largest file to fetch: fio's JSON with all bins of a hundred jobs has some MB."""
@@ -38,7 +38,6 @@ _POLLS = (0.05, 0.1, 0.2, 0.25)
 """Seconds between checks whether a program has ended; the last one repeats."""
 
 _ANSWER_SECONDS = 10.0
-_GRACE_SECONDS = 3.0
 _NOT_FOUND = 127
 _SIGNALLED = 128
 
@@ -120,7 +119,7 @@ class SocketLine:
                 self._unread += part
 
 
-class AgentProcess:
+class AgentProcess(GuestProcess):
     """A program that runs in the guest, started by its agent."""
 
     def __init__(self, guest: "AgentGuest", pid: int) -> None:
@@ -129,7 +128,6 @@ class AgentProcess:
         self.pid = pid
 
     def wait(self, timeout_seconds: float) -> GuestOutput | None:
-        """Wait for its end and return its output; None when the time is over first."""
         deadline = time.monotonic() + timeout_seconds
         looks = 0
         while self._output is None:
@@ -141,18 +139,12 @@ class AgentProcess:
             looks += 1
         return self._output
 
-    def end(self, *signals: str) -> None:
-        """Send it each signal in turn, with a time limit each, then KILL."""
-        for name in (*signals, "KILL"):
-            if self.wait(0) is not None:
-                return
-            # a stopped process reacts to no signal but KILL
-            words = f"kill -{name} {self.pid}; kill -CONT {self.pid}"
-            self._guest.run(["sh", "-c", words], timeout_seconds=_ANSWER_SECONDS)
-            self.wait(_GRACE_SECONDS)
+    def signal(self, name: str) -> None:
+        words = f"kill -{name} {self.pid}; kill -CONT {self.pid}"
+        self._guest.run(["sh", "-c", words], timeout_seconds=_ANSWER_SECONDS)
 
 
-class AgentGuest:
+class AgentGuest(Guest):
     """A guest by its agent."""
 
     def __init__(self, line: AgentLine) -> None:
@@ -179,7 +171,6 @@ class AgentGuest:
             return ""
 
     def run(self, argv: Sequence[str], *, timeout_seconds: float) -> GuestOutput:
-        """Run a short program to its end; raises GuestError when there is none in time."""
         deadline = time.monotonic() + timeout_seconds
         try:
             process = self.start(argv, timeout_seconds=timeout_seconds)
@@ -189,9 +180,7 @@ class AgentGuest:
             return GuestOutput(status=_NOT_FOUND, stdout=b"", stderr=f"{argv[0]}: not found".encode())
         output = process.wait(max(0.0, deadline - time.monotonic()))
         if output is None:
-            raise GuestError(
-                f"the guest did not answer within {timeout_seconds:g} s", hint=f"asked: {' '.join(argv)[:120]}"
-            )
+            raise late(timeout_seconds, " ".join(argv))
         return output
 
     def start(self, argv: Sequence[str], *, timeout_seconds: float, stdin: bytes = b"") -> AgentProcess:
@@ -205,7 +194,6 @@ class AgentGuest:
         return AgentProcess(self, _whole(pid, "guest-exec"))
 
     def put(self, path: str, content: bytes, *, timeout_seconds: float) -> None:
-        """Write a file in the guest."""
         deadline = time.monotonic() + timeout_seconds
         with self._opened(path, "w", deadline) as handle:
             for start in range(0, len(content), _PUT_BYTES):
@@ -216,7 +204,6 @@ class AgentGuest:
                     raise GuestError(f"the guest took {said.get('count')!r} of {len(part)} bytes of {path}")
 
     def get(self, path: str, *, timeout_seconds: float) -> bytes:
-        """Return the content of a file in the guest; raises GuestError when it cannot be read."""
         deadline = time.monotonic() + timeout_seconds
         found = bytearray()
         with self._opened(path, "r", deadline) as handle:

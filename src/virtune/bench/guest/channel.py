@@ -10,6 +10,7 @@ host that went wrong under TCG ("PIT calibration deviates from PMTIMER: 335686 2
 0.13 s, so that all it measured was wrong by that factor. So its clock is compared with the host's.
 """
 
+import abc
 import json
 import re
 import time
@@ -26,6 +27,11 @@ class GuestError(RigError):
     """A guest did not answer, or gave an invalid answer."""
 
 
+def late(seconds: float, asked: str) -> GuestError:
+    """Return what is said of a guest that did not answer in time."""
+    return GuestError(f"the guest did not answer within {seconds:g} s", hint=f"asked: {asked[:120]}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestOutput:
     """The result of a program that ended in a guest."""
@@ -35,18 +41,30 @@ class GuestOutput:
     stderr: bytes
 
 
-class GuestProcess(Protocol):
+class GuestProcess(abc.ABC):
     """A program that runs in a guest."""
 
     pid: int
 
+    @abc.abstractmethod
     def wait(self, timeout_seconds: float) -> GuestOutput | None:
         """Wait for its end and return what it left; None when the time is over first."""
-        ...
+
+    @abc.abstractmethod
+    def signal(self, name: str) -> None:
+        """Send a signal; a stopped process reacts to none but KILL, so it goes on then."""
 
     def end(self, *signals: str) -> None:
         """Send it and all that it started each signal in turn (`INT`, `TERM`), with a time limit each, then KILL."""
-        ...
+        for name in (*signals, "KILL"):
+            if self.wait(0) is not None:
+                return
+            self.signal(name)
+            self.wait(_GRACE_SECONDS if name != "KILL" else _KILLED_SECONDS)
+
+
+_GRACE_SECONDS, _KILLED_SECONDS = 3.0, 10.0
+"""How long a program may take to obey a signal, and to be gone after the last one."""
 
 
 class Guest(Protocol):

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 
-from virtune.bench.guest.channel import GuestError, GuestOutput, must
+from virtune.bench.guest.channel import Guest, GuestError, GuestOutput, GuestProcess, late, must
 
 GREETING = b"virtune-agent 1"
 
@@ -25,7 +25,6 @@ LOAD, LOOK = 0, 1
 
 CHANNELS = (LOAD, LOOK)
 
-_GRACE_SECONDS = 3.0
 _SAFE = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 _KILL_SECONDS = 10.0
 _CHUNK = 65536
@@ -73,7 +72,7 @@ class Channel:
             number = self.send("run", words, timeout_seconds=timeout_seconds)
             output = self.receive(number, timeout_seconds=timeout_seconds)
         if output is None:
-            raise GuestError(f"the guest did not answer within {timeout_seconds:g} s", hint=f"asked: {words[:120]}")
+            raise late(timeout_seconds, words)
         return output
 
     @contextlib.contextmanager
@@ -139,7 +138,7 @@ class Channel:
             self._unread += part
 
 
-class ShellProcess:
+class ShellProcess(GuestProcess):
     """A program that runs in the guest, on the channel of loads."""
 
     def __init__(self, guest: "ShellGuest", number: int, pid: int) -> None:
@@ -149,23 +148,17 @@ class ShellProcess:
         self.pid = pid
 
     def wait(self, timeout_seconds: float) -> GuestOutput | None:
-        """Wait for its end and return what it left; None when the time is over first."""
         if self._output is None:
             self._output = self._guest.load.receive(self._number, timeout_seconds=timeout_seconds)
         return self._output
 
-    def end(self, *signals: str) -> None:
-        """Send its session each signal in turn, each with time to obey, then KILL."""
-        for name in (*signals, "KILL"):
-            if self.wait(0) is not None:
-                return
-            # a stopped process reacts to no signal but KILL; one that has just begun has no session yet
-            words = "; ".join(f"kill -{one} -{self.pid} || kill -{one} {self.pid}" for one in (name, "CONT"))
-            self._guest.look.run(words, timeout_seconds=_KILL_SECONDS)
-            self.wait(_GRACE_SECONDS if name != "KILL" else _KILL_SECONDS)
+    def signal(self, name: str) -> None:
+        # its session; one that has just begun has none yet
+        words = "; ".join(f"kill -{one} -{self.pid} || kill -{one} {self.pid}" for one in (name, "CONT"))
+        self._guest.look.run(words, timeout_seconds=_KILL_SECONDS)
 
 
-class ShellGuest:
+class ShellGuest(Guest):
     """A test VM made by virtune, reached by its two serial channels."""
 
     def __init__(self, connections: Sequence[socket.socket]) -> None:
@@ -187,23 +180,19 @@ class ShellGuest:
         self.load.run("true", timeout_seconds=max(0.0, deadline - time.monotonic()))
 
     def run(self, argv: Sequence[str], *, timeout_seconds: float) -> GuestOutput:
-        """Run a short program to its end; raises GuestError when there is none in time."""
         return self.look.run(words_of(argv), timeout_seconds=timeout_seconds)
 
     def start(self, argv: Sequence[str], *, timeout_seconds: float) -> ShellProcess:
-        """Start a program that takes its time, one at once."""
         number = self.load.send("own", words_of(["exec", *argv]), timeout_seconds=timeout_seconds)
         return ShellProcess(self, number, self.load.begun(number, timeout_seconds=timeout_seconds))
 
     def put(self, path: str, content: bytes, *, timeout_seconds: float) -> None:
-        """Write a file in the guest."""
         text = base64.b64encode(content).decode()
         output = self.look.run(f"echo {text} | base64 -d >{words_of([path])}", timeout_seconds=timeout_seconds)
         if output.status:
             raise GuestError(f"the guest cannot write {path}", hint=output.stderr.decode(errors="replace").strip())
 
     def get(self, path: str, *, timeout_seconds: float) -> bytes:
-        """Return what a file of the guest holds; raises GuestError when it cannot be read."""
         return must(self, ["cat", path], timeout_seconds=timeout_seconds)
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from virtune.bench.live.rings import WRAP as _WRAP
-from virtune.bench.live.rings import QueueAddresses, RingReader, address_of
+from virtune.bench.live.rings import Piece, QueueAddresses, RingReader, address_of, copy_from
 from virtune.bench.qmp import Monitor
 from virtune.dialects.libvirt.domain import limits_command, read_domain, without
 from virtune.model.domain import Domain, DomainDisk
@@ -68,7 +68,6 @@ class PlaceReader:
 
     def __init__(self, pid: int, queues: Sequence[QueuePlace], *, low: int | None, high: int | None) -> None:
         self._pid, self._queues, self._low, self._high = pid, tuple(queues), low, high
-        self._library = ctypes.CDLL(None, use_errno=True)
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -106,17 +105,8 @@ class PlaceReader:
 
     def _read(self, place: int, count: int) -> bytes:
         buffer = ctypes.create_string_buffer(count)
-        here = _Piece(ctypes.addressof(buffer), count)
-        there = _Piece(place, count)
-        done = self._library.process_vm_readv(self._pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
-        if done != count:
-            number = ctypes.get_errno() or errno.EIO
-            raise OSError(number, os.strerror(number))
+        copy_from(self._pid, Piece(ctypes.addressof(buffer), count), (Piece * 1)(Piece(place, count)))
         return buffer.raw
-
-
-class _Piece(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
 
 
 def place_reader(monitor: Monitor, pid: int, queues: Sequence[QueueAddresses]) -> PlaceReader | None:
@@ -192,8 +182,34 @@ _FIELDS = {
 }  # fmt: skip
 
 
-class LiveDomain:
-    """A running domain."""
+class LiveView(Protocol):
+    """A view of a VM that changes nothing."""
+
+    vm: LiveVm
+
+    def counts(self) -> Mapping[str, DiskCount]:
+        """Return what QEMU has counted of each disk by now, by its target."""
+        ...
+
+    def rings(self, target: str) -> RingReader | str:
+        """Return the virtqueues of a disk, or say why they cannot be seen."""
+        ...
+
+    def places(self, target: str) -> PlaceReader | None:  # noqa: ARG002 - most cannot be seen
+        """Return what sees which places of a disk are asked for; None where they cannot be seen."""
+        return None
+
+    def jobs(self, target: str) -> tuple[str, ...]:  # noqa: ARG002 - most are not seen
+        """Return what works on a disk besides the guest, as far as it is seen."""
+        return ()
+
+    def exits(self) -> int | str:
+        """Return how often KVM has left the guest for the host, all vCPUs together, or why that is not known."""
+        ...
+
+
+class LiveDomain(LiveView):
+    """A running domain, of which a command to the monitor, which is libvirt's, would show more, and taint it."""
 
     def __init__(self, virsh: Virsh, name: str) -> None:
         """Raises PreconditionError when there is no such domain, or it does not run."""
@@ -224,14 +240,6 @@ class LiveDomain:
     def rings(self, target: str) -> str:  # noqa: ARG002 - a domain's monitor is libvirt's
         """A command to the monitor would taint the domain."""
         return _NO_RINGS
-
-    def places(self, target: str) -> PlaceReader | None:  # noqa: ARG002 - a domain's monitor is libvirt's
-        """A command to the monitor would taint the domain."""
-        return None
-
-    def jobs(self, target: str) -> tuple[str, ...]:  # noqa: ARG002 - a domain's monitor is libvirt's
-        """What works on a disk besides the guest is not asked for."""
-        return ()
 
     def exits(self) -> int | str:
         """Return how often KVM has left the guest for the host, as libvirt knows it, or why that is not known."""
@@ -349,32 +357,6 @@ def _disk(domain: Domain, disk: DomainDisk, *, uri: str, local: bool) -> LiveDis
             if (command := limits_command(uri, domain.name, disk, without(name, disk))) is not None
         },
     )
-
-
-class LiveView(Protocol):
-    """A view of a VM that changes nothing."""
-
-    vm: LiveVm
-
-    def counts(self) -> Mapping[str, DiskCount]:
-        """Return what QEMU has counted of each disk by now, by its target."""
-        ...
-
-    def rings(self, target: str) -> RingReader | str:
-        """Return the virtqueues of a disk, or say why they cannot be seen."""
-        ...
-
-    def places(self, target: str) -> PlaceReader | None:
-        """Return what sees which places of a disk are asked for; None where they cannot be seen."""
-        ...
-
-    def jobs(self, target: str) -> tuple[str, ...]:
-        """Return what works on a disk besides the guest, as far as it is seen."""
-        ...
-
-    def exits(self) -> int | str:
-        """Return how often KVM has left the guest for the host, all vCPUs together, or why that is not known."""
-        ...
 
 
 class LiveSource(Protocol):

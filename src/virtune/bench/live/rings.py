@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from virtune.bench.qmp import Monitor
 from virtune.model.errors import RigError
@@ -39,8 +39,21 @@ _QUEUES_MAX = 64
 _HOST_ADDRESS = re.compile(r" is (0x[0-9a-f]+)")
 
 
-class _Piece(ctypes.Structure):
+class Piece(ctypes.Structure):
+    """A piece of a process's memory."""
+
     _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+def copy_from(pid: int, here: Piece, there: "ctypes.Array[Piece]") -> None:
+    """Copy pieces of a process's memory into one of ours; raises OSError where they may not be read."""
+    done = _LIBRARY.process_vm_readv(pid, ctypes.byref(here), 1, there, len(there), 0)
+    if done != here.size:
+        number = ctypes.get_errno() or errno.EIO
+        raise OSError(number, os.strerror(number))
+
+
+_LIBRARY = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +89,12 @@ class RingReader:
 
     def __init__(self, monitor: Monitor, pid: int, queues: "Sequence[QueueAddresses]") -> None:
         self._pid = pid
-        self._rings = tuple(_rings(monitor, queues))
-        self._library = ctypes.CDLL(None, use_errno=True)
+        rings = ((one.size, address_of(monitor, one.avail), address_of(monitor, one.used)) for one in queues)
+        self._rings = tuple(_Ring(at + 2, used + 4 + 8 * size, used + 2, size) for size, at, used in rings)
         places = [place for one in self._rings for place in (one.offered, one.taken, one.completed)]
         self._values = (ctypes.c_uint16 * len(places))()
-        self._here = _Piece(ctypes.addressof(self._values), ctypes.sizeof(self._values))
-        self._there = (_Piece * len(places))(*(_Piece(place, 2) for place in places))
+        self._here = Piece(ctypes.addressof(self._values), ctypes.sizeof(self._values))
+        self._there = (Piece * len(places))(*(Piece(place, 2) for place in places))
         self.read()
 
     @classmethod
@@ -97,11 +110,7 @@ class RingReader:
         """Return for each ring how many requests were offered, taken and completed, each modulo 65536."""
         if not self._rings:
             return []
-        count = len(self._there)
-        done = self._library.process_vm_readv(self._pid, ctypes.byref(self._here), 1, self._there, count, 0)
-        if done != ctypes.sizeof(self._values):
-            number = ctypes.get_errno() or errno.EIO
-            raise OSError(number, os.strerror(number))
+        copy_from(self._pid, self._here, self._there)
         values = list(self._values)
         return list(zip(values[::3], values[1::3], values[2::3], strict=True))
 
@@ -259,12 +268,6 @@ class QueueAddresses:
     used: int
 
 
-def _rings(monitor: Monitor, queues: "Sequence[QueueAddresses]") -> Iterator[_Ring]:
-    for one in queues:
-        here = address_of(monitor, one.avail), address_of(monitor, one.used)
-        yield _Ring(here[0] + 2, here[1] + 4 + 8 * one.size, here[1] + 2, one.size)
-
-
 def queues_of(monitor: Monitor, device: str) -> list[QueueAddresses] | str:
     """Return the split rings of the virtio device at a path of QEMU's objects, or why there are none to be seen. Of a
     SCSI controller they are those of requests, without its queues for commands and events.
@@ -290,15 +293,13 @@ def _queues_at(monitor: Monitor, path: str) -> list[QueueAddresses] | str:
     status = monitor.execute("x-query-virtio-status", {"path": path})
     if "PACKED" in str(status.get("guest-features", {}).get("transports")):
         return "it is a packed ring, and only split rings are read"
-    return list(_split_queues(monitor, path, status))
-
-
-def _split_queues(monitor: Monitor, path: str, status: Mapping[str, Any]) -> Iterator[QueueAddresses]:
-    for number in range(2 * (status.get("name") == "virtio-scsi"), min(int(status["num-vqs"]), _QUEUES_MAX)):
+    found, kind = [], str(status.get("name"))
+    for number in range(2 * (kind == "virtio-scsi"), min(int(status["num-vqs"]), _QUEUES_MAX)):
         ring = monitor.execute("x-query-virtio-queue-status", {"path": path, "queue": number})
         size, desc, avail, used = (int(ring[f"vring-{name}"]) for name in ("num", "desc", "avail", "used"))
         if size and avail and used:
-            yield QueueAddresses(kind=str(status.get("name")), size=size, desc=desc, avail=avail, used=used)
+            found.append(QueueAddresses(kind=kind, size=size, desc=desc, avail=avail, used=used))
+    return found
 
 
 def address_of(monitor: Monitor, physical: int) -> int:

@@ -22,17 +22,16 @@ from virtune import shell
 from virtune.bench.guest.channel import GuestError
 from virtune.bench.qemu.carried import GUEST
 from virtune.bench.qemu.machine import (
-    NUMBERS,
     PROGRAM,
     EndedError,
     HungError,
     QemuGuest,
     console_end,
-    monitored,
+    launched,
     version_of,
 )
 from virtune.bench.qmp import START_SECONDS
-from virtune.dialects.qemu.guest import DEVICE, GuestMachine, machine_argv
+from virtune.dialects.qemu.guest import DEVICE, GuestMachine
 from virtune.dialects.qemu.qmp import Command
 from virtune.model.errors import MissingToolError, RigError, words_of
 from virtune.model.stack import Machine
@@ -202,36 +201,25 @@ def running_bare(
     its output as hint.
     """
     asked = asked or Machine(system="bare")
-    vcpus = asked.cpus
-    program = shell.find(asked.emulator or PROGRAM)
-    name = f"guest{next(NUMBERS)}"
-    console = warden.directory / f"{name}.console"
-    with contextlib.ExitStack() as ends:
-        pairs = [socket.socketpair() for _ in ("line", "monitor")]
-        for ours, _ in pairs:
-            ends.enter_context(ours)
-        machine = GuestMachine(
-            kernel=str(guest), initramfs="", console=str(console), channels=(pairs[0][1].fileno(),),
-            monitor=pairs[1][1].fileno(), kvm=kvm, host_cpu=host_cpu, vcpus=vcpus, asked=asked, first=first,
+
+    def machine(ends: Sequence[int], console: Path) -> GuestMachine:
+        return GuestMachine(
+            kernel=str(guest), initramfs="", console=str(console), channels=(ends[0],), monitor=ends[1], kvm=kvm,
+            host_cpu=host_cpu, vcpus=asked.cpus, asked=asked, first=first,
         )  # fmt: skip
-        begun = time.monotonic()
-        try:
-            keep = tuple(end.fileno() for _, end in pairs)
-            child = ends.enter_context(warden.running(machine_argv(program, machine), name=name, keep=keep))
-        finally:
-            for _, end in pairs:
-                end.close()
-        monitor = ends.enter_context(monitored(pairs[1][0], child, start_seconds=max(START_SECONDS, boot_seconds)))
-        line = Line(pairs[0][0])
-        hello = _hello(line, child, console, boot_seconds)
+
+    program, patience = shell.find(asked.emulator or PROGRAM), max(START_SECONDS, boot_seconds)
+    with launched(warden, program, 1, machine, patience_seconds=patience) as qemu:
+        line = Line(qemu.ports[0])
+        hello = _hello(line, qemu.child, qemu.console, boot_seconds)
         yield BareVm(
-            child=child,
-            monitor=monitor,
-            console=console,
+            child=qemu.child,
+            monitor=qemu.monitor,
+            console=qemu.console,
             kvm=kvm,
-            vcpus=vcpus,
-            version=version_of(monitor.execute("query-version")),
-            boot_seconds=time.monotonic() - begun,
+            vcpus=asked.cpus,
+            version=version_of(qemu.monitor.execute("query-version")),
+            boot_seconds=time.monotonic() - qemu.begun,
             line=line,
             hello=hello,
             exit_ns=int(str(hello["exit_ns"])),

@@ -184,21 +184,17 @@ def machine_checks(
 
 def _emulator_check(asked: str, process: Process, version: str) -> Check:
     """Compare the running program with the requested one; a wrapper script is not resolved."""
-    program = process.program()
+    program, script = process.program(), False
     same = program is not None and Path(asked).resolve() == program
+    with contextlib.suppress(OSError), Path(asked).open("rb") as file:
+        script = file.read(2) == b"#!"
     return Check(
         setting="machine.emulator",
         asked=asked,
         found=asked if same else None,
         proof=f"/proc/{process.pid}/exe is {program}, which says of itself: {version}",
-        hidden=not same and _is_script(Path(asked)),
+        hidden=not same and script,
     )
-
-
-def _is_script(program: Path) -> bool:
-    with contextlib.suppress(OSError), program.open("rb") as file:
-        return file.read(2) == b"#!"
-    return False
 
 
 def _bus_check(ask: Ask, stack: Stack) -> Check:
@@ -420,11 +416,6 @@ class FurtherDisks:
         return self._monitor.execute("qom-get", {"path": f"/machine/peripheral/{device}", "property": prop})
 
 
-def names_of(further: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Return the names of a guest's further disks, for what is kept of the guest."""
-    return {"further": " ".join(one["device"] for one in further)} if further else {}
-
-
 def _turn_of(turn: int, number: int) -> str:
     return f"{turn}-{number + 1}"
 
@@ -495,7 +486,8 @@ class Carried:
             self._plugged = self.stack, started.ground
         self._nodes: tuple[Command, ...] = ()
         self._turn = 0
-        self._threads: set[str] = set(_threads_of(self.stack) if system.fixed else ())
+        disks = range(self.stack.disks) if system.fixed else ()
+        self._threads = {thread for number in disks for thread in stack_of_disk(self.stack, number).device.iothreads}
         self._new: set[Ring] = set()
         self._now = Rings()
         swap = None if self._plugs(self.stack) else self._swap
@@ -663,12 +655,6 @@ class Carried:
 
     def _execute(self, command: str, arguments: Mapping[str, Any] | None = None) -> Any:
         return self.vm.monitor.execute(command, arguments)
-
-
-def _threads_of(stack: Stack) -> Iterator[str]:
-    """Yield the IOThreads of all disks."""
-    for number in range(stack.disks):
-        yield from stack_of_disk(stack, number).device.iothreads
 
 
 def writable(stack: Stack, ground: DiskImageSpec) -> bool:

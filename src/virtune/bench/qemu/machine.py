@@ -9,6 +9,7 @@ again: a guest on TCG has the host's time-stamp counter, whose frequency it meas
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import itertools
 import json
@@ -19,7 +20,7 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
@@ -202,7 +203,7 @@ _LOOK_SECONDS = 0.01
 _BOOTS = 3
 """How often a guest is booted whose clock is wrong."""
 
-NUMBERS = itertools.count()
+_NUMBERS = itertools.count()
 """Numbers the guests of this run, for the names of their files."""
 
 
@@ -338,7 +339,7 @@ class _Start:
     def program(self) -> str:
         return shell.find(self.asked.emulator or PROGRAM)
 
-    def machine(self, ends: Sequence[int], console: Path, memory: int | None, *, resumes: bool) -> GuestMachine:
+    def machine(self, ends: Sequence[int], console: Path, *, memory: int | None, resumes: bool) -> GuestMachine:
         """Return the machine with the descriptors of its ports: channels, agent if any, monitor."""
         return GuestMachine(
             kernel=str(self.appliance.kernel), initramfs=str(self.appliance.initramfs), console=str(console),
@@ -348,43 +349,68 @@ class _Start:
         )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A QEMU that has just been started: our ends of its guest's ports, and when that was (monotonic)."""
+
+    child: shell.Child
+    monitor: Monitor
+    ports: tuple[socket.socket, ...]
+    console: Path
+    begun: float
+
+
 @contextlib.contextmanager
-def _started(start: _Start, memory: IO[bytes] | None = None, *, resumes: bool = False) -> Iterator[tuple[Vm, float]]:
-    """Start QEMU and yield its guest, which is not ready yet, and when that was."""
-    name = f"guest{next(NUMBERS)}"
-    console = start.warden.directory / f"{name}.console"
+def launched(
+    run: shell.Warden,
+    program: str,
+    ports: int,
+    machine: Callable[[Sequence[int], Path], GuestMachine],
+    *,
+    patience_seconds: float,
+    keep: tuple[int, ...] = (),
+) -> Iterator[Launched]:
+    """Start QEMU, whose machine gets the descriptors of so many ports and of its monitor, and the file of its
+    console; it ends with the block. Raises RigError when its monitor does not answer.
+    """
+    name = f"guest{next(_NUMBERS)}"
+    console = run.directory / f"{name}.console"
     with contextlib.ExitStack() as ends:
-        kinds = [*CHANNELS, *(["agent"] if start.appliance.agent else []), "monitor"]
-        pairs = [socket.socketpair() for _ in kinds]
+        pairs = [socket.socketpair() for _ in range(ports + 1)]
         for ours, _ in pairs:
             ends.enter_context(ours)
-        theirs = [pair[1].fileno() for pair in pairs]
-        file = None if memory is None else memory.fileno()
-        machine = start.machine(theirs, console, file, resumes=resumes)
-        keep = (*theirs, *(() if file is None else (file,)))
+        theirs = [end.fileno() for _, end in pairs]
         begun = time.monotonic()
         try:
-            child = ends.enter_context(
-                start.warden.running(machine_argv(start.program, machine), name=name, keep=keep)
-            )
+            command = machine_argv(program, machine(theirs, console))
+            child = ends.enter_context(run.running(command, name=name, keep=(*theirs, *keep)))
         finally:
             for _, end in pairs:
                 end.close()
-        monitor = ends.enter_context(monitored(pairs[-1][0], child, start_seconds=start.patience_seconds))
-        yield (
-            Vm(
-                child=child,
-                monitor=monitor,
-                guest=ShellGuest([pair[0] for pair in pairs[: len(CHANNELS)]]),
-                agent=AgentGuest(SocketLine(pairs[len(CHANNELS)][0])) if start.appliance.agent else None,
-                console=console,
-                kvm=start.kvm,
-                vcpus=machine.vcpus,
-                version="",
-                boot_seconds=0.0,
-            ),
-            begun,
+        monitor = ends.enter_context(monitored(pairs[-1][0], child, start_seconds=patience_seconds))
+        yield Launched(child, monitor, tuple(pair[0] for pair in pairs[:-1]), console, begun)
+
+
+@contextlib.contextmanager
+def _started(start: _Start, memory: IO[bytes] | None = None, *, resumes: bool = False) -> Iterator[tuple[Vm, float]]:
+    """Start QEMU and yield its guest, which is not ready yet, and when that was."""
+    file = () if memory is None else (memory.fileno(),)
+    count, agent = len(CHANNELS), start.appliance.agent
+    machine = functools.partial(start.machine, memory=file[0] if file else None, resumes=resumes)
+    patience = start.patience_seconds
+    with launched(start.warden, start.program, count + agent, machine, patience_seconds=patience, keep=file) as qemu:
+        vm = Vm(
+            child=qemu.child,
+            monitor=qemu.monitor,
+            guest=ShellGuest(qemu.ports[:count]),
+            agent=AgentGuest(SocketLine(qemu.ports[count])) if agent else None,
+            console=qemu.console,
+            kvm=start.kvm,
+            vcpus=start.asked.cpus,
+            version="",
+            boot_seconds=0.0,
         )
+        yield vm, qemu.begun
 
 
 @contextlib.contextmanager
@@ -421,7 +447,7 @@ def _ready(vm: Vm, begun: float) -> Vm:
 
 def _resumed(start: _Start, ends: contextlib.ExitStack, seconds: float) -> Vm | None:
     """Return a guest that goes on from a saved state and ends with `ends`; None where there is none that can."""
-    machine = start.machine([-1] * (len(CHANNELS) + 2), Path(), None, resumes=False)
+    machine = start.machine([-1] * (len(CHANNELS) + 2), Path(), memory=None, resumes=False)
     place = place_of(start.appliance, start.program, machine, prepared=_BEFORE_SAVING)
     try:
         with to_save(place, machine) as work:
@@ -499,18 +525,14 @@ def version_of(shown: Mapping[str, Any]) -> str:
     return f"QEMU {numbers} {shown['package']}".rstrip()
 
 
-def _greets(guest: ShellGuest) -> bool:
-    """Whether the guest answers; False if its QEMU is gone."""
-    try:
-        return guest.greet(timeout_seconds=_GREETING_SECONDS)
-    except GuestError:
-        time.sleep(_GREETING_SECONDS)
-        return False
-
-
 def _until_ready(guest: ShellGuest, child: shell.Child, console: Path, begun: float, seconds: float) -> None:
     """Wait until the guest answers; `begun` is when QEMU was started, and `seconds` the limit from then on."""
-    while not _greets(guest):
+    while True:
+        try:
+            if guest.greet(timeout_seconds=_GREETING_SECONDS):
+                return
+        except GuestError:  # its QEMU is gone
+            time.sleep(_GREETING_SECONDS)
         if (status := child.poll()) is not None:
             words = child.last_words()
             raise EndedError(f"{PROGRAM} ended while the guest booted", hint=words, status=status, refused=False)

@@ -22,7 +22,7 @@ from virtune.bench.port import DiskImageSpec, Surroundings
 from virtune.bench.qemu.accelerator import Accelerator, accelerator_for, bare_accelerator
 from virtune.bench.qemu.bare import BOOT_SECONDS as BARE_SECONDS
 from virtune.bench.qemu.bare import KVM_SECONDS, Bare, find_guest, running_bare
-from virtune.bench.qemu.carried import Carried, StartedMachine, first_of, names_of, require_pages
+from virtune.bench.qemu.carried import Carried, StartedMachine, first_of, require_pages
 from virtune.bench.qemu.load import BareBench, CarriedBench, GuestBench
 from virtune.bench.qemu.machine import FIRST_BOOT_SECONDS, HungError, Linux, running
 from virtune.bench.qemu.passthrough import BOOT_SECONDS, machine_of, taken
@@ -138,6 +138,7 @@ class MachineSession(abc.ABC, Generic[B]):
             raise RigError(f"the guest sees a disk of {min(sizes)} bytes, and the image has {ground.size_bytes}")
         target, checks = self._target(carried, stack, ground)
         told = (repr(one) for one in carried.commands)
+        further = {"further": " ".join(one["device"] for one in carried.further)} if carried.further else {}
         return self._kind(
             target=target,
             image=ground.image,
@@ -148,7 +149,7 @@ class MachineSession(abc.ABC, Generic[B]):
             stack=stack,
             vm=carried.vm,
             accelerator=carried.accelerator,
-            seen=dict(carried.seen) | names_of(carried.further),
+            seen=dict(carried.seen) | further,
             engines=carried.engines,
             held=carried.held,
         )
@@ -185,7 +186,10 @@ class GuestSession(MachineSession[GuestBench]):
     ) -> tuple[Carried, str]:
         drive = taken(stack, self._warden, ends)
         appliance = self._appliance_for(stack)
-        accelerator = self._accelerator_for(stack, appliance)
+        accelerator, emulator = self._accelerator, stack.machine.emulator
+        if accelerator.kvm and (emulator is not None or appliance is not self._appliance):
+            # a QEMU or kernel other than the one tested with KVM is tested too
+            accelerator = accelerator_for(appliance, self._warden, shell.cache_directory(), emulator=emulator)
         boot = functools.partial(
             running,
             appliance,
@@ -215,13 +219,6 @@ class GuestSession(MachineSession[GuestBench]):
         if all(self._appliance.drives(module) for module in besides):
             return self._appliance
         return appliance_besides(cache, besides)
-
-    def _accelerator_for(self, stack: Stack, appliance: Appliance) -> Accelerator:
-        """Return this machine's accelerator; a QEMU or kernel other than the one tested with KVM is tested too."""
-        if not self._accelerator.kvm or (stack.machine.emulator is None and appliance is self._appliance):
-            return self._accelerator
-        cache = shell.cache_directory()
-        return accelerator_for(appliance, self._warden, cache, emulator=stack.machine.emulator)
 
     def _target(self, carried: Carried, stack: Stack, ground: DiskImageSpec) -> tuple[Target, tuple[Check, ...]]:
         first, *more = [one.get("device", "") for one in (carried.seen, *carried.further)]
@@ -308,19 +305,6 @@ def session(stack: Stack, place: Surroundings) -> Iterator["Systems"]:  # noqa: 
         found.give_up()
 
 
-def linux_guests(appliance: Appliance, accelerator: Accelerator, warden: shell.Warden) -> "Guests[GuestBench]":
-    """Return machines for guests with Linux."""
-    return Guests(lambda: GuestSession(appliance, accelerator, warden))
-
-
-def bare_guests(warden: shell.Warden) -> "Guests[BareBench]":
-    """Return machines for guests without an operating system; raises MissingToolError where the guest program is not
-    built.
-    """
-    guest = find_guest()
-    return Guests(lambda: BareSession(guest, warden))
-
-
 class Systems:
     """Guests with and without an operating system: those of one kind end when the other is requested."""
 
@@ -332,17 +316,21 @@ class Systems:
     def up(
         self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False
     ) -> contextlib.AbstractContextManager[GuestBench | BareBench]:
-        """Put the stack below the disk of every guest it needs."""
+        """Put the stack below the disk of every guest it needs; raises MissingToolError where the guest program is
+        not built.
+        """
+        others = self._linux if stack.machine.is_bare else self._bare
+        if others is not None:
+            others.give_up()
         if stack.machine.is_bare:
-            if self._linux is not None:
-                self._linux.give_up()
-            self._bare = self._bare or bare_guests(self._warden)
+            if self._bare is None:
+                guest = find_guest()
+                self._bare = Guests(lambda: BareSession(guest, self._warden))
             return self._bare.up(stack, ground, restart=restart)
-        if self._bare is not None:
-            self._bare.give_up()
         if self._linux is None:
-            appliance, cache = ready_appliance(), shell.cache_directory()
-            self._linux = linux_guests(appliance, accelerator_for(appliance, self._warden, cache), self._warden)
+            appliance = ready_appliance()
+            accelerator = accelerator_for(appliance, self._warden, shell.cache_directory())
+            self._linux = Guests(lambda: GuestSession(appliance, accelerator, self._warden))
         return self._linux.up(stack, ground, restart=restart)
 
     def give_up(self) -> None:
@@ -405,12 +393,15 @@ def _as_one(stack: Stack, ground: DiskImageSpec, benches: list[B]) -> B:
     if stack.own_images:
         spread.append(images_check(benches, {ground.image, *ground.further}))
     seen = [replace(check, guest=number) for number, one in enumerate(benches) for check in one.in_force.checks]
+    # all guests were started as the one that took a new process was, with the sum of their times
+    ways = [one.changeover for one in benches if one.changeover is not None]
+    told = next((way for way in ways if way.swapped is None), ways[0])
     return replace(
         first,
         beside=tuple(loaded[1:]),
         idle=tuple(one.vm.child.pid for one in idle),
         in_force=InForce(checks=(*counted, *spread, *seen)),
-        changeover=_together([one.changeover for one in benches if one.changeover is not None]),
+        changeover=replace(told, seconds=sum(way.seconds for way in ways)),
     )
 
 
@@ -445,9 +436,3 @@ def images_check(benches: Sequence[CarriedBench], meant: Collection[Path | None]
     names = ", ".join(sorted(map(str, images)))
     proof = f"all guests share {names}" if shared else f"the guests stand on {names}"
     return Check(setting="guests.images", asked="on", found=found, proof=proof, hidden=shared)
-
-
-def _together(ways: list[Changeover]) -> Changeover | None:
-    """How all guests were started: as the one that took a new process, with the sum of their times."""
-    told = next((way for way in ways if way.swapped is None), ways[0])
-    return replace(told, seconds=sum(way.seconds for way in ways))
