@@ -7,12 +7,11 @@ VMs did between two samples, and what that cost their host.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Literal
 
 from virtune.model.counters import ThreadCost, Use
 from virtune.model.live import DiskRates, HostQueue, Layers, Operation
-from virtune.model.text import format_bandwidth, format_count
+from virtune.model.text import Worded, format_bandwidth, format_count
 from virtune.model.verdict import Interval, Proof
 
 
@@ -136,27 +135,27 @@ def open_ends(guideline: Guideline, answers: Mapping[str, tuple[bool, str]]) -> 
     return tuple(below(guideline.nodes[guideline.root], ()))
 
 
-class Cause(StrEnum):
+class Cause(Worded):
     """What may limit a disk."""
 
-    DEVICE = "device"
-    BACKEND = "block-layer"
-    IOTHREAD = "iothread"
-    MAIN_LOOP = "main-loop"
-    VCPU = "vcpu"
-    WORKERS = "worker-pool"
-    DEPTH = "depth"
-    RING = "ring"
-    THROTTLE = "throttle"
-    HOST_CPU = "host-cpu"
-    PAGE_CACHE = "page-cache"
-    LOAD = "load-generator"
-    HUNG = "hung"
-    FLUSH = "flush"
-    DISCARD = "discard"
-    MEMORY = "memory"
-    NOT_BOUND = "not-bound"
-    UNDECIDED = "undecidable"
+    DEVICE = "device", "the device"
+    BACKEND = "block-layer", "QEMU's block layer"
+    IOTHREAD = "iothread", "the IOThread"
+    MAIN_LOOP = "main-loop", "QEMU's main loop"
+    VCPU = "vcpu", "the vCPUs"
+    WORKERS = "worker-pool", "the pool of worker threads"
+    DEPTH = "depth", "the number of I/Os in flight"
+    RING = "ring", "the virtqueue: notification and wake-up"
+    THROTTLE = "throttle", "a limit that was set"
+    HOST_CPU = "host-cpu", "contention for this host's CPUs"
+    PAGE_CACHE = "page-cache", "a page cache, not the disk"
+    LOAD = "load-generator", "the load itself"
+    HUNG = "hung", "a hang of what serves it"
+    FLUSH = "flush", "flushes: the guest waits until what it wrote is safe (fsync)"
+    DISCARD = "discard", "discards (TRIM)"
+    MEMORY = "memory", "this host's memory: QEMU's own pages are read back from storage"
+    NOT_BOUND = "not-bound", "its rate is not bound by the disk"
+    UNDECIDED = "undecidable", "undecidable"
 
     @property
     def accuses(self) -> bool:
@@ -164,33 +163,11 @@ class Cause(StrEnum):
         return self not in (Cause.NOT_BOUND, Cause.UNDECIDED)
 
 
-CAUSE_WORDS: Mapping[Cause, str] = {
-    Cause.DEVICE: "the device",
-    Cause.BACKEND: "QEMU's block layer",
-    Cause.IOTHREAD: "the IOThread",
-    Cause.MAIN_LOOP: "QEMU's main loop",
-    Cause.VCPU: "the vCPUs",
-    Cause.WORKERS: "the pool of worker threads",
-    Cause.DEPTH: "the number of I/Os in flight",
-    Cause.RING: "the virtqueue: notification and wake-up",
-    Cause.THROTTLE: "a limit that was set",
-    Cause.HOST_CPU: "contention for this host's CPUs",
-    Cause.PAGE_CACHE: "a page cache, not the disk",
-    Cause.LOAD: "the load itself",
-    Cause.HUNG: "a hang of what serves it",
-    Cause.FLUSH: "flushes: the guest waits until what it wrote is safe (fsync)",
-    Cause.DISCARD: "discards (TRIM)",
-    Cause.MEMORY: "this host's memory: QEMU's own pages are read back from storage",
-    Cause.NOT_BOUND: "its rate is not bound by the disk",
-    Cause.UNDECIDED: "undecidable",
-}
-
-
 def verdict_words(cause: Cause) -> str:
     """Return what limits a disk, as a clause."""
     if cause.accuses:
-        return f"limited by {CAUSE_WORDS[cause]}"
-    return CAUSE_WORDS[cause] if cause is Cause.NOT_BOUND else f"what limits it is {CAUSE_WORDS[cause]}"
+        return f"limited by {cause.words}"
+    return cause.words if cause is Cause.NOT_BOUND else f"what limits it is {cause.words}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,7 +291,7 @@ class Bottleneck:
     @property
     def text(self) -> str:
         """The cause in words."""
-        return CAUSE_WORDS[self.cause]
+        return self.cause.words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,32 +13,20 @@ All of it holds as far as the drive honours a flush, which nothing above the dri
 """
 
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from typing import assert_never
 
 from virtune.model.stack import THROUGH_CACHES, Stack, writes_through
+from virtune.model.text import Worded
 
 
-class Promise(StrEnum):
-    """The class of a stack: what it promises to a guest, the strongest first."""
+class Promise(Worded):
+    """The class of a stack: what it promises to a guest, in words too; the strongest first."""
 
-    EVERY_WRITE = "every-write"
-    FLUSH = "flush"
-    VOLATILE = "volatile"
-    NOTHING = "nothing"
-
-    @property
-    def meaning(self) -> str:
-        """Say it in a sentence."""
-        match self:
-            case Promise.EVERY_WRITE:
-                return "every completed write survives a power cut"
-            case Promise.FLUSH:
-                return "what was flushed survives a power cut"
-            case Promise.VOLATILE:
-                return "even what was flushed is lost when the host crashes"
-            case Promise.NOTHING:
-                return "no data is kept"
+    EVERY_WRITE = "every-write", "every completed write survives a power cut"
+    FLUSH = "flush", "what was flushed survives a power cut"
+    VOLATILE = "volatile", "even what was flushed is lost when the host crashes"
+    NOTHING = "nothing", "no data is kept"
 
 
 class Survives(IntEnum):
@@ -60,7 +48,7 @@ _EVENTS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Durability:
     """What a stack promises: the class, and the failures that a completed and a flushed write survive. `why` names
     the cause.
@@ -96,27 +84,23 @@ def durability_of(stack: Stack) -> Durability:
     disk = stack.disk
     if stack.kind.front == "file":
         direct = "opened with O_DIRECT, as the load does by default"
-        return _durability(Promise.FLUSH, Survives.HOST_CRASH, Survives.POWER_CUT, direct)
+        return Durability(Promise.FLUSH, Survives.HOST_CRASH, Survives.POWER_CUT, direct)
     if disk.backend == "null-co":
-        return _durability(Promise.NOTHING, Survives.NOTHING, Survives.NOTHING, "backend=null-co keeps no data")
+        return Durability(Promise.NOTHING, Survives.NOTHING, Survives.NOTHING, "backend=null-co keeps no data")
     why = f"cache={disk.cache}" + (", qcow2 metadata in QEMU's memory" if disk.format == "qcow2" else "")
     in_memory = disk.format == "qcow2"
     if writes_through(stack) and disk.cache != "unsafe":
         through = f"cache={disk.cache}" if disk.cache in THROUGH_CACHES else "device.write_cache=off"
-        return _durability(Promise.EVERY_WRITE, Survives.POWER_CUT, Survives.POWER_CUT, through)
+        return Durability(Promise.EVERY_WRITE, Survives.POWER_CUT, Survives.POWER_CUT, through)
     match disk.cache:
         case "none" | "directsync":
             completed = Survives.NOTHING if in_memory else Survives.HOST_CRASH
-            return _durability(Promise.FLUSH, completed, Survives.POWER_CUT, why)
+            return Durability(Promise.FLUSH, completed, Survives.POWER_CUT, why)
         case "writeback" | "writethrough":
             completed = Survives.NOTHING if in_memory else Survives.PROCESS_KILL
-            return _durability(Promise.FLUSH, completed, Survives.POWER_CUT, why)
+            return Durability(Promise.FLUSH, completed, Survives.POWER_CUT, why)
         case "unsafe":
             completed = Survives.NOTHING if in_memory else Survives.PROCESS_KILL
-            return _durability(Promise.VOLATILE, completed, Survives.PROCESS_KILL, why)
+            return Durability(Promise.VOLATILE, completed, Survives.PROCESS_KILL, why)
         case _:
             assert_never(disk.cache)
-
-
-def _durability(promise: Promise, completed: Survives, flushed: Survives, why: str) -> Durability:
-    return Durability(promise=promise, completed=completed, flushed=flushed, why=why)

@@ -11,7 +11,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import NewType
+from enum import StrEnum
+from typing import NewType, Self
 
 
 def printable(text: str, *, keep: str = "", most: int | None = None) -> str:
@@ -20,6 +21,18 @@ def printable(text: str, *, keep: str = "", most: int | None = None) -> str:
     At most `most` characters are returned.
     """
     return "".join(character if character.isprintable() or character in keep else "?" for character in text[:most])
+
+
+class Worded(StrEnum):
+    """Codes for programs, each with its `words` for people."""
+
+    words: str
+
+    def __new__(cls, code: str, *words: str) -> Self:
+        """Make a code whose words may be in several parts."""
+        made = str.__new__(cls, code)
+        made._value_, made.words = code, "".join(words)
+        return made
 
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")

@@ -28,7 +28,7 @@ from virtune.analyse.study.verdicts import (
     judge,
     verdicts_of,
 )
-from virtune.model.bottleneck import CAUSE_WORDS, Cause
+from virtune.model.bottleneck import Cause
 from virtune.model.errors import UsageError
 from virtune.model.evidence import StudyRecord
 from virtune.model.metric import BY_ID
@@ -223,7 +223,7 @@ def _reason(
         case Outcome.UNDECIDED:
             return ProofReason.NOISE, f"the rounds do not decide it: {ruling.why}"
         case Outcome.BREACHED if again is not cause:
-            words = "nothing" if again is None else CAUSE_WORDS[again]
+            words = "nothing" if again is None else again.words
             said = "which nothing seemed to limit" if again in (None, Cause.UNDECIDED) else f"limited by {words}"
             return ProofReason.NOT_ACCUSED_AGAIN, (
                 f"the load changed too little, but these rounds had another stack to judge: {said}"

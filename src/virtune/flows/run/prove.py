@@ -11,7 +11,7 @@ from virtune.analyse.study.thresholds import judge_proof, rule
 from virtune.flows.live.diagnose import diagnose_study
 from virtune.flows.run.question import budgeted, facts_text, most_rounds, require_sensible
 from virtune.flows.run.study import new_study, random_seed
-from virtune.model.bottleneck import CAUSE_WORDS, Accusation, DataPath, Diagnosis
+from virtune.model.bottleneck import Accusation, DataPath, Diagnosis
 from virtune.model.errors import UsageError
 from virtune.model.evidence import StudyRecord
 from virtune.model.knob import Support
@@ -89,7 +89,7 @@ def _comparison(
         seed=random_seed() if asked.seed is None else asked.seed,
         scratch=str(scratch.absolute()),
         span_bytes=source.span_bytes,
-        title=f"is {CAUSE_WORDS[accused.found.cause]} the limit of {accused.disk}? (study {source.id})",
+        title=f"is {accused.found.cause.words} the limit of {accused.disk}? (study {source.id})",
         metric=found.metric,
         margin=source.margin,
         confidence=source.confidence,

@@ -372,7 +372,7 @@ def _reasons(records: Iterable[TrialRecord]) -> str:
 def beforehand(study: Study, seen: SeenCosts = NOTHING_SEEN) -> str:
     """Return the size of the search and its longest time, set-up included, to be shown before it starts."""
     search, whole = pilot.search_of(study), expected_seconds(study, seen)
-    words = f"{len(search.ranked)} configurations of durability `{search.promise}` ({search.promise.meaning})"
+    words = f"{len(search.ranked)} configurations of durability `{search.promise}` ({search.promise.words})"
     words += f", {search.goal.words}"
     if search.tries is not None:
         words += f"; {search.racing} of them race, as Optuna's TPE proposes them from what the others did"

@@ -26,7 +26,7 @@ def speed_against_cost(result: Result, workload: str) -> Chart | None:
         if iops is None or cost is None or not arm.stack.kind.made_here:
             continue
         promise = durability_of(arm.stack).promise
-        meanings[promise.value] = promise.meaning
+        meanings[promise.value] = promise.words
         iops, cost = iops.of_a_round, cost.of_a_round  # as in the table, and as the intervals
         row = {"arm": arm.name, "iops": iops.value, "cost": cost.value * 1e6, "survives": promise.value}
         rows.append(row | _ends(result, arm.name, workload))

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from virtune.model.bottleneck import CAUSE_WORDS, EMULATED_WORDS, Cause, Diagnosis, verdict_words
+from virtune.model.bottleneck import EMULATED_WORDS, Cause, Diagnosis, verdict_words
 from virtune.model.evidence import StudyRecord
 from virtune.model.finding import Audited, Severity, Unread
 from virtune.model.fleet import Difference, FleetEffect, FleetLevel, FleetReport, HostAudit, Unreached
@@ -155,7 +155,7 @@ def proof_page(one: Diagnosis, result: Result, record: StudyRecord) -> ReportPag
     lines = (*one.found.evidence, *diagnose.proof_sentences(one.proof))
     return replace(
         page,
-        question=f"Is {CAUSE_WORDS[one.found.cause]} what limits {one.disk} under {one.workload}?",
+        question=f"Is {one.found.cause.words} what limits {one.disk} under {one.workload}?",
         verdicts=(first, *map(VerdictLine, lines), *page.verdicts),
     )
 

@@ -84,7 +84,7 @@ _STYLE = {ProofOutcome.CONFIRMED: "bold green", ProofOutcome.REFUTED: "bold red"
 
 def proof_headline(one: bottleneck.Diagnosis, proof: Proof) -> str:
     """Return the verdict in a line."""
-    accused = bottleneck.CAUSE_WORDS[one.found.cause]
+    accused = one.found.cause.words
     words = {
         ProofOutcome.CONFIRMED: f"confirmed: limited by {accused}",
         ProofOutcome.REFUTED: f"refuted: not limited by {accused}",

@@ -235,7 +235,7 @@ def headline(known: Tuning) -> Text:
     """Name the search, its goal, and the number of its configurations."""
     study, search = known.study, _search(known)
     workloads = ", ".join(workload.name for workload in study.workloads)
-    promise = f"durability `{search.promise}`: {search.promise.meaning}"
+    promise = f"durability `{search.promise}`: {search.promise.words}"
     tried = "" if search.tries is None else f", {_tried(known)} of them tried (chosen by Optuna's TPE)"
     return Text.assemble(
         (f"{study.label} {study.id}", "bold"),

@@ -373,7 +373,7 @@ def plain_report(result: Result, record: StudyRecord, published: PublishedStudy 
     study = result.study
     stacks = [arm.stack for arm in study.arms if arm.stack.kind.made_here]
     promises = dict.fromkeys(durability_of(stack).promise for stack in stacks)
-    meanings = [Text(f"durability {promise}: {promise.meaning}") for promise in promises]
+    meanings = [Text(f"durability {promise}: {promise.words}") for promise in promises]
     correlations = filter(None, map(evidence.correlation_text, result.basis))
     return Group(
         results.render(result, record.facts, first=ending(result, published, record.facts)),
