@@ -8,7 +8,7 @@ import pytest
 
 from virtune.advise.audit import audit
 from virtune.advise.placement import cpus_of, flash
-from virtune.dialects.languages import LIBVIRT
+from virtune.dialects.libvirt.alter import LIBVIRT
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.model.finding import HostView, ImageView, Severity, Subject
 

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import User
 from tests.published import complaints, strictly
 
-from virtune.dialects.languages import LIBVIRT
+from virtune.dialects.libvirt.alter import LIBVIRT
 from virtune.flows.domains.advise import read_turn
 
 DOMAINS = Path(__file__).parents[1] / "captures" / "domains"

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtune.dialects.languages import LIBVIRT
-from virtune.dialects.libvirt.alter import alter
+from virtune.dialects.libvirt.alter import LIBVIRT, alter
 from virtune.dialects.libvirt.disk import disk_xml
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.dialects.libvirt.words import CONTROLLER_ATTRIBUTES, DRIVER_ATTRIBUTES, LIMITS, REFUSALS, refusal

@@ -3,8 +3,7 @@
 
 from pathlib import Path
 
-from virtune.dialects.languages import LIBVIRT
-from virtune.dialects.libvirt.alter import dropped, foreign
+from virtune.dialects.libvirt.alter import LIBVIRT, dropped, foreign
 from virtune.model.domain import SettingChange
 
 TEXT = (Path(__file__).parents[1] / "captures" / "domains" / "vagrant-sata.xml").read_bytes()

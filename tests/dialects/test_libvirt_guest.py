@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from virtune.apply.health import Sign, read_sign
-from virtune.dialects.languages import LIBVIRT
-from virtune.dialects.libvirt.alter import unmet
+from virtune.dialects.libvirt.alter import LIBVIRT, unmet
 from virtune.dialects.libvirt.domain import (
     after_power_off,
     boot_disks,

@@ -4,7 +4,7 @@
 import pytest
 from tests.libvirt_settings import DOMAIN, REFUSED, TAKEN
 
-from virtune.dialects.languages import LIBVIRT
+from virtune.dialects.libvirt.alter import LIBVIRT
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.flows.domains.advise import read_turn
 from virtune.model.errors import PlanError

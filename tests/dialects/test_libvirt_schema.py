@@ -9,7 +9,7 @@ import pytest
 
 from virtune.advise.audit import audit
 from virtune.advise.placement import flash
-from virtune.dialects.languages import LIBVIRT
+from virtune.dialects.libvirt.alter import LIBVIRT
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.model.finding import Subject
 

@@ -3,15 +3,17 @@
 
 import contextlib
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtune.dialects import bhyve, vmx, xl
-from virtune.dialects.languages import LANGUAGES, language_of
+from virtune.dialects.bhyve import BHYVE
+from virtune.dialects.language import Language
+from virtune.dialects.languages import language_of
+from virtune.dialects.vmx import VMX
+from virtune.dialects.xl import XL
 from virtune.model.domain import Domain, DomainDisk, SettingChange
 from virtune.model.errors import PlanError, ReadError
 from virtune.model.knobs import BY_ID
@@ -153,16 +155,13 @@ def test_only_the_named_line_changes(name: str) -> None:
     assert language_of(altered).alter(altered, turn) == altered
 
 
-@pytest.mark.parametrize("module", [xl, vmx, bhyve], ids=lambda module: module.__name__.rpartition(".")[2])
-def test_what_a_language_cannot_say_is_refused_with_the_reason(module: object) -> None:
-    refusals: Mapping[str, str] = module.REFUSALS  # type: ignore[attr-defined]
-    name = module.__name__.rpartition(".")[2]  # type: ignore[attr-defined]
-    alter = next(one.alter for one in LANGUAGES if one.name == name)
-    assert len(refusals) >= 5
-    for knob, because in refusals.items():
+@pytest.mark.parametrize("language", [XL, VMX, BHYVE], ids=lambda language: language.name)
+def test_what_a_language_cannot_say_is_refused_with_the_reason(language: Language) -> None:
+    assert len(language.refusals) >= 5
+    for knob, because in language.refusals.items():
         assert knob in BY_ID
         with pytest.raises(PlanError, match=r"cannot be written into an? .*: ") as caught:
-            alter(b"", SettingChange(knob=knob, at="scsi0", value="1"))
+            language.alter(b"", SettingChange(knob=knob, at="scsi0", value="1"))
         assert because in caught.value.message
 
 
@@ -194,9 +193,9 @@ def test_any_bytes_are_read_or_refused(name: str, noise: bytes, at: int) -> None
 def test_what_follows_a_target_belongs_to_it(before: str, after: str) -> None:
     """xl takes all behind `target=` for the name of the image, so a flag there would open another one."""
     text = f"name = 'a'\ndisk = [ '{before}' ]\n".encode()
-    altered = xl.alter_xl(text, SettingChange(knob="disk.discard", at="xvda", value="ignore"))
+    altered = XL.alter(text, SettingChange(knob="disk.discard", at="xvda", value="ignore"))
     assert altered == text.replace(before.encode(), after.encode())
-    (was,), (now,) = xl.read_xl(text).disks, xl.read_xl(altered).disks
+    (was,), (now,) = XL.read(text).disks, XL.read(altered).disks
     assert (was.source, now.discard) == (now.source, "ignore")
 
 
@@ -210,7 +209,7 @@ def test_what_follows_a_target_belongs_to_it(before: str, after: str) -> None:
 )
 def test_xen_s_own_default_for_discards_is_no_flag(before: str, after: str) -> None:
     text = f"name = 'a'\ndisk = [ '{before}' ]\n".encode()
-    altered = xl.alter_xl(text, SettingChange(knob="disk.discard", at="xvda", value=None))
+    altered = XL.alter(text, SettingChange(knob="disk.discard", at="xvda", value=None))
     assert altered == text.replace(before.encode(), after.encode())
 
 
@@ -218,8 +217,8 @@ def test_xen_s_own_default_for_discards_is_no_flag(before: str, after: str) -> N
 @pytest.mark.parametrize("value", ["unmap", "ignore"])
 def test_a_disk_of_xen_with_empty_places_at_its_end_can_be_changed(empty: str, value: str) -> None:
     text = f"name = 'a'\ndisk = [ '/dev/vg/a,,hdb{empty}' ]\n".encode()
-    altered = xl.alter_xl(text, SettingChange(knob="disk.discard", at="hdb", value=value))
-    (was,), (now,) = xl.read_xl(text).disks, xl.read_xl(altered).disks
+    altered = XL.alter(text, SettingChange(knob="disk.discard", at="hdb", value=value))
+    (was,), (now,) = XL.read(text).disks, XL.read(altered).disks
     assert (now.discard, now.source, now.format, now.read_only) == (value, was.source, was.format, was.read_only)
 
 
@@ -249,7 +248,7 @@ def test_vm_bhyve_s_drive_for_cds_holds_no_data_of_the_guest() -> None:
 
 
 def xl_disk(words: str) -> DomainDisk:
-    (disk,) = xl.read_xl(f'name = "a"\ndisk = [ "{words}" ]\n'.encode()).disks
+    (disk,) = XL.read(f'name = "a"\ndisk = [ "{words}" ]\n'.encode()).disks
     return disk
 
 
@@ -307,15 +306,15 @@ def test_what_xl_refuses_of_a_disk_is_refused_with_its_line(words: str, because:
 def test_the_old_form_is_altered_like_the_new_one() -> None:
     text = b"name = 'a'\ndisk = [ 'phy:/dev/vg/a,xvda,w', 'file:/srv/b.img,xvdb,w' ]\n"
     turn = SettingChange(knob="disk.discard", at="xvdb", value="unmap")
-    assert xl.alter_xl(text, turn) == text.replace(b"xvdb,w", b"xvdb,w,discard")
+    assert XL.alter(text, turn) == text.replace(b"xvdb,w", b"xvdb,w,discard")
 
 
 def test_a_list_of_disks_without_an_end_is_said() -> None:
     """The disks were passed over, and nothing was found in a VM that has them."""
     with pytest.raises(ReadError, match="line 2: the list of disks has no end"):
-        xl.read_xl(b"name = 'a'\ndisk = [ 'phy:/dev/vg/a,xvda,w', 'file:b ]\n")
+        XL.read(b"name = 'a'\ndisk = [ 'phy:/dev/vg/a,xvda,w', 'file:b ]\n")
     python = b'name = \'a\'\ndisk = [ "phy:/dev/a,hda,w", """phy:/dev/b\'",hdb,w""" ]\n'
-    assert [one.source.name for one in xl.read_xl(python).disks] == ["/dev/a", "/dev/b'\""]
+    assert [one.source.name for one in XL.read(python).disks] == ["/dev/a", "/dev/b'\""]
 
 
 def test_a_vm_without_disks_is_a_vm() -> None:
@@ -332,11 +331,11 @@ disk = [ # the guest's disks
   '/dev/new#1,raw,xvda,rw' # not "yet"
 ]
 """
-    (disk,) = xl.read_xl(text).disks
+    (disk,) = XL.read(text).disks
     assert (disk.source.name, disk.line) == ("/dev/new#1", 4)
-    altered = xl.alter_xl(text, SettingChange(knob="disk.discard", at="xvda", value="unmap"))
+    altered = XL.alter(text, SettingChange(knob="disk.discard", at="xvda", value="unmap"))
     assert altered == text.replace(b"new#1,raw,xvda,rw", b"new#1,raw,xvda,rw,discard")
-    assert xl.read_xl(b"name = 'a'\n# disk = [ '/dev/old,raw,xvda,rw' ]\n").disks == ()
+    assert XL.read(b"name = 'a'\n# disk = [ '/dev/old,raw,xvda,rw' ]\n").disks == ()
 
 
 @pytest.mark.parametrize(
@@ -363,22 +362,22 @@ def test_only_a_line_feed_ends_a_line_and_the_last_may_have_none() -> None:
     """A carriage return inside a note made another setting be written over."""
     head = b'config.version = "8"\r\nannotation = "x\ry"\r\nscsi0:0.virtualSSD = "0"\r\n'
     text = head + b'memsize = "512"\r\nscsi0:0.fileName = "a.vmdk"'
-    altered = vmx.alter_vmx(text, SettingChange(knob="device.rotation_rate", at="scsi0:0", value="1"))
+    altered = VMX.alter(text, SettingChange(knob="device.rotation_rate", at="scsi0:0", value="1"))
     assert altered == text.replace(b'SSD = "0"', b'SSD = "1"')
-    altered = vmx.alter_vmx(text, SettingChange(knob="disk.cache", at="scsi0:0", value="writethrough"))
+    altered = VMX.alter(text, SettingChange(knob="disk.cache", at="scsi0:0", value="writethrough"))
     assert altered == text + b'\r\nscsi0:0.writeThrough = "TRUE"'
     text = b"# x\ry\nname=a\npci.0.2.0.device=virtio-blk\npci.0.2.0.direct=false\npci.0.2.0.path=/x"
-    altered = bhyve.alter_bhyve(text, SettingChange(knob="disk.cache", at="pci.0.2.0", value="directsync"))
+    altered = BHYVE.alter(text, SettingChange(knob="disk.cache", at="pci.0.2.0", value="directsync"))
     assert altered == text.replace(b"=false", b"=true") + b"\npci.0.2.0.nocache=true"
 
 
 def test_vmware_writes_through_where_it_is_told_to() -> None:
     text = text_of("win10.vmx")
-    altered = vmx.alter_vmx(text, SettingChange(knob="disk.cache", at="scsi0:1", value="writethrough"))
+    altered = VMX.alter(text, SettingChange(knob="disk.cache", at="scsi0:1", value="writethrough"))
     assert [one for one in altered.splitlines() if one not in text.splitlines()] == [b'scsi0:1.writeThrough = "TRUE"']
-    assert [one.cache for one in vmx.read_vmx(altered).disks][:2] == ["writeback", "writethrough"]
+    assert [one.cache for one in VMX.read(altered).disks][:2] == ["writeback", "writethrough"]
     with pytest.raises(PlanError, match="it has writeback, writethrough"):
-        vmx.alter_vmx(text, SettingChange(knob="disk.cache", at="scsi0:1", value="none"))
+        VMX.alter(text, SettingChange(knob="disk.cache", at="scsi0:1", value="none"))
 
 
 def test_a_vmx_is_known_whatever_the_case_of_its_keys_and_its_empty_drives_are_empty() -> None:
@@ -414,14 +413,14 @@ pci.0.4.0.path=/dev/zvol/a
 pci.0.5.0.device=virtio-net
 pci.0.5.0.path=/x
 """
-    disks = bhyve.read_bhyve(text).disks
+    disks = BHYVE.read(text).disks
     assert [(one.target, one.device, one.bus, one.cache, one.line) for one in disks] == [
         ("pci.0.3.0.port.0", "disk", "sata", "writethrough", 4),
         ("pci.0.3.0.port.1", "cdrom", "sata", "writeback", 7),
         ("pci.0.4.0", "disk", "virtio", "writeback", 9),
     ]
     turn = SettingChange(knob="disk.cache", at="pci.0.3.0.port.0", value="directsync")
-    altered = bhyve.alter_bhyve(text, turn)
+    altered = BHYVE.alter(text, turn)
     assert altered == text.replace(b"a.img\n", b"a.img\npci.0.3.0.port.0.nocache=true\n")
 
 

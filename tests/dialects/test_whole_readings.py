@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from virtune.dialects import bhyve, vm_bhyve, vmx, xl
+from virtune.dialects.bhyve import BHYVE, VM_BHYVE
 from virtune.dialects.languages import language_of
 from virtune.dialects.nova import NOVA
+from virtune.dialects.vmx import VMX
+from virtune.dialects.xl import XL
 from virtune.model.domain import DiskSource, Domain, DomainDisk, SettingChange, SourceKind
 from virtune.model.errors import PlanError, ReadError
 
@@ -259,8 +261,8 @@ def test_a_value_that_a_language_lacks_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(("read", "text"), [
-    (NOVA.read, b"[DEFAULT]\nvirt_type = kvm\n"), (vmx.read_vmx, b'memsize = "512"\n'),
-    (bhyve.read_bhyve, b"name=a\n"), (vm_bhyve.domains, b'cpu=1\n'), (xl.read_xl, b"vcpus = 1\n"),
+    (NOVA.read, b"[DEFAULT]\nvirt_type = kvm\n"), (VMX.read, b'memsize = "512"\n'),
+    (BHYVE.read, b"name=a\n"), (VM_BHYVE.read, b'cpu=1\n'), (XL.read, b"vcpus = 1\n"),
 ], ids=WHOLE)  # fmt: skip
 def test_a_text_that_has_nothing_of_a_language_is_refused(read: Callable[[bytes], object], text: bytes) -> None:
     with pytest.raises(ReadError):

@@ -10,8 +10,8 @@ import pytest
 from tests.libvirt_settings import DOMAIN, REFUSED, TAKEN
 from tests.libvirtd import Libvirtd
 
-from virtune.dialects.languages import LIBVIRT
 from virtune.dialects.libvirt import alter as unchecked
+from virtune.dialects.libvirt.alter import LIBVIRT
 from virtune.flows.domains.advise import read_turn
 from virtune.model.domain import SettingChange
 from virtune.model.errors import PlanError

@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bhyve's language: `bhyve_config(5)` files (`pci.0.2.0.path=...`), their disks read and altered in place (pure)."""
+"""bhyve's languages, read and altered in place (pure): its own `bhyve_config(5)` files (`pci.0.2.0.path=...`), and
+vm-bhyve's configuration of a VM, lines of `disk0_opts="nocache"`.
+
+Source of the latter: vm-bhyve, sample-templates/config.sample.
+"""
 
 import re
 from collections.abc import Mapping
 
-from virtune.dialects.language import no_disk
-from virtune.dialects.text.lines import Page, Setting, read_page, settings_of, with_line, with_value, without
+from virtune.dialects.language import Language, no_disk
+from virtune.dialects.text.lines import Settings, options_of, read_settings, with_option, without_option
 from virtune.model.domain import DiskSource, Domain, DomainDisk, SettingChange
 from virtune.model.errors import PlanError, ReadError
 
 _SETTING = re.compile(r"\s*(?P<key>[\w.-]+)=(?P<value>(?:.*\S)?)\s*$")
+_KNOWN = re.compile(rb"^pci\.\d+\.\d+\.\d+\.device=", re.MULTILINE)
 _DEVICES = {"virtio-blk": "virtio", "nvme": "nvme", "ahci": "sata", "ahci-hd": "sata", "ahci-cd": "sata"}
-_PLACE = re.compile(r"(?P<device>pci\.\d+\.\d+\.\d+)(?P<port>\.port\.\d+)?\.path")
+_PLACE = re.compile(r"(?P<place>(?P<device>pci\.\d+\.\d+\.\d+)(?:\.port\.\d+)?)\.path")
 """Where a disk's file is written: at the device, or at a port of an AHCI controller."""
 
-
-REFUSALS: Mapping[str, str] = {
+_REFUSALS: Mapping[str, str] = {
     "disk.aio": "bhyve has no choice of engines: worker threads do the I/O",
     "device.iothread": "bhyve has worker threads for every disk and no word for them",
     "device.num_queues": "bhyve's virtio-blk has one queue",
@@ -24,7 +28,7 @@ REFUSALS: Mapping[str, str] = {
 }
 """The settings that bhyve lacks, and why."""
 
-CACHES: Mapping[str, frozenset[str]] = {
+_CACHES: Mapping[str, frozenset[str]] = {
     "writeback": frozenset(),
     "none": frozenset({"nocache"}),
     "writethrough": frozenset({"direct"}),
@@ -33,100 +37,180 @@ CACHES: Mapping[str, frozenset[str]] = {
 """QEMU's words for what bhyve's two do: `nocache` is O_DIRECT, `direct` is O_SYNC."""
 
 
-def is_bhyve(text: bytes) -> bool:
-    """Whether a text has devices as bhyve_config(5) writes them."""
-    return re.search(rb"^pci\.\d+\.\d+\.\d+\.device=", text, re.MULTILINE) is not None
-
-
-def read_bhyve(text: bytes) -> Domain:
-    """Read a VM's configuration; raises ReadError."""
-    keys = {key: (one.line.number, one.value) for key, one in _read(text)[1].items()}
-    disks = []
-    for key, (line, path) in keys.items():
-        found = _PLACE.fullmatch(key)
-        device = keys.get(f"{found['device']}.device", (0, ""))[1] if found is not None else ""
-        if device not in _DEVICES:
-            continue
-        place = key.removesuffix(".path")
-        kind = keys.get(f"{place}.type", (0, device.partition("-")[2]))[1]
-        flags = frozenset(name for name in ("nocache", "direct") if _true(keys.get(f"{place}.{name}")))
-        disks.append(
-            DomainDisk(
-                target=place,
-                line=line,
-                device="cdrom" if kind == "cd" else "disk",
-                bus=_DEVICES[device],
-                source=DiskSource(kind="block" if path.startswith("/dev/") else "file", name=path),
-                format="raw",
-                cache=next(name for name, wanted in CACHES.items() if wanted == flags),
-                discard="ignore" if _true(keys.get(f"{place}.nodelete")) else None,
-                read_only=_true(keys.get(f"{place}.ro")),
-                options=flags | ({f"ioslots={keys[f'{place}.ioslots'][1]}"} if f"{place}.ioslots" in keys else set()),
-            )
-        )
-    if not disks and not is_bhyve(text):
+def domains(text: bytes) -> tuple[Domain, ...]:
+    """Read the VM of a text; raises ReadError."""
+    config = read_settings(text, _SETTING)
+    files = filter(None, map(_PLACE.fullmatch, config.by_key))
+    kinds = ((found["place"], config.value(f"{found['device']}.device")) for found in files)
+    disks = tuple(_disk(config, place, device) for place, device in kinds if device in _DEVICES)
+    if not disks and not _KNOWN.search(text):
         raise ReadError("it is no configuration of bhyve")
-    cpus = keys.get("cpus", (0, "1"))[1]
-    return Domain(
-        name=keys.get("name", (0, ""))[1], uuid=keys.get("uuid", (0, None))[1], kind="bhyve", line=1,
-        vcpus=int(cpus) if cpus.isdecimal() and len(cpus) < 6 else 1, disks=tuple(disks), language="bhyve",
+    uuid = config.value("uuid") if "uuid" in config.by_key else None
+    return (
+        Domain(
+            name=config.value("name"), uuid=uuid, kind="bhyve", line=1, vcpus=config.vcpus("cpus"), disks=disks,
+            language="bhyve",
+        ),
     )  # fmt: skip
 
 
-def alter_bhyve(text: bytes, *turns: SettingChange) -> bytes:
-    """Return the configuration with settings of disks changed: bhyve's flags, the NVMe's `maxq`. Raises PlanError."""
-    for turn in turns:
-        if f"{turn.at}.path" not in _read(text)[1]:
-            raise no_disk(turn, (one.target for one in read_bhyve(text).disks))
-        if turn.knob == "nvme.max_ioqpairs":
-            text = _with_queues(text, turn)
-            continue
-        for flag, on in flags_of(turn).items():
-            text = _with_flag(text, turn.at, flag, on=on)
+def _disk(config: Settings, place: str, device: str) -> DomainDisk:
+    words = frozenset(word for word in ("nocache", "direct", "nodelete", "ro") if _is_on(config, f"{place}.{word}"))
+    slots = f"{place}.ioslots"
+    return _disk_of(
+        place,
+        file=config.value(f"{place}.path"),
+        line=config.by_key[f"{place}.path"].line.number,
+        bus=_DEVICES[device],
+        cdrom=config.value(f"{place}.type", device.partition("-")[2]) == "cd",
+        words=words | ({f"ioslots={config.value(slots)}"} if slots in config.by_key else set()),
+    )
+
+
+def _disk_of(
+    target: str, *, file: str, line: int, bus: str | None, cdrom: bool, words: frozenset[str], block: bool = False
+) -> DomainDisk:
+    """Return a disk by what is said of it; `words` are the flags of a block device and the number of its slots."""
+    flags = words & {"nocache", "direct"}
+    return DomainDisk(
+        target=target,
+        line=line,
+        device="cdrom" if cdrom else "disk",
+        bus=bus,
+        source=DiskSource(kind="block" if block or file.startswith("/dev/") else "file", name=file),
+        format="raw",
+        cache=next(cache for cache, wanted in _CACHES.items() if wanted == flags),
+        discard="ignore" if "nodelete" in words else None,
+        read_only="ro" in words,
+        options=flags | {word for word in words if word.startswith("ioslots=")},
+    )
+
+
+def turn(text: bytes, wanted: SettingChange, _domain: str = "") -> bytes:
+    """Return the text with a disk's setting changed: bhyve's flags, the NVMe's `maxq`; raises PlanError."""
+    config = read_settings(text, _SETTING)
+    if f"{wanted.at}.path" not in config.by_key:
+        raise no_disk(wanted, (one.target for one in domains(text)[0].disks))
+    if wanted.knob == "nvme.max_ioqpairs":
+        if config.value(f"{wanted.at}.device") != "nvme":
+            raise PlanError(f"{wanted.at} is no NVMe disk, and only those have maxq")
+        if wanted.value is not None and not re.fullmatch(r"[1-9]\d{0,3}", wanted.value):
+            raise PlanError(f"{wanted.value[:40]!r} is no number of queues")
+        return _with_key(text, f"{wanted.at}.maxq", wanted.value)
+    for flag, on in _flags_of(wanted).items():
+        if _is_on(read_settings(text, _SETTING), f"{wanted.at}.{flag}") != on:
+            text = _with_key(text, f"{wanted.at}.{flag}", str(on).lower())
     return text
 
 
-def flags_of(turn: SettingChange) -> dict[str, bool]:
-    """Return the flags of a block device that a turn sets and clears; raises PlanError for what bhyve has not."""
-    if turn.knob == "disk.discard" and turn.value in ("unmap", "ignore", None):
-        return {"nodelete": turn.value == "ignore"}
-    wanted = CACHES.get(turn.value or "writeback")
-    if turn.knob != "disk.cache" or wanted is None:
-        raise PlanError(f"bhyve has no {turn.knob}={(turn.value or '')[:40]}")
-    return {flag: flag in wanted for flag in ("nocache", "direct")}
+def _flags_of(wanted: SettingChange) -> dict[str, bool]:
+    """Return the flags of a block device that a change sets and clears; raises PlanError for what bhyve has not."""
+    if wanted.knob == "disk.discard" and wanted.value in ("unmap", "ignore", None):
+        return {"nodelete": wanted.value == "ignore"}
+    flags = _CACHES.get(wanted.value or "writeback")
+    if wanted.knob != "disk.cache" or flags is None:
+        raise PlanError(f"bhyve has no {wanted.knob}={(wanted.value or '')[:40]}")
+    return {flag: flag in flags for flag in ("nocache", "direct")}
 
 
-def _with_queues(text: bytes, turn: SettingChange) -> bytes:
-    device = _read(text)[1].get(f"{turn.at}.device")
-    if device is None or device.value != "nvme":
-        raise PlanError(f"{turn.at} is no NVMe disk, and only those have maxq")
-    if turn.value is not None and not re.fullmatch(r"[1-9]\d{0,3}", turn.value):
-        raise PlanError(f"{turn.value[:40]!r} is no number of queues")
-    return _with_value(text, turn.at, "maxq", turn.value)
-
-
-def _with_flag(text: bytes, place: str, flag: str, *, on: bool) -> bytes:
-    now = _read(text)[1].get(f"{place}.{flag}")
-    if _true((now.line.number, now.value) if now is not None else None) == on:
-        return text
-    return _with_value(text, place, flag, str(on).lower())
-
-
-def _with_value(text: bytes, place: str, word: str, value: str | None) -> bytes:
+def _with_key(text: bytes, key: str, value: str | None) -> bytes:
     """Set one key of a device in its line, or in a new one after its path; None takes the line away."""
-    page, settings = _read(text)
-    found = settings.get(f"{place}.{word}")
-    if value is None:
-        return text if found is None else without(page, found)
-    if found is not None:
-        return with_value(page, found, value)
-    return with_line(page, settings[f"{place}.path"], f"{place}.{word}={value}")
+    config = read_settings(text, _SETTING)
+    return config.with_key(key, value, line=f"{key}={value}", after=config.by_key[f"{key.rpartition('.')[0]}.path"])
 
 
-def _read(text: bytes) -> tuple[Page, dict[str, Setting]]:
-    page = read_page(text)
-    return page, {one.key: one for one in settings_of(page, _SETTING)}
+def _is_on(config: Settings, key: str) -> bool:
+    return config.value(key).lower() in ("true", "on", "yes", "1")
 
 
-def _true(value: tuple[int, str] | None) -> bool:
-    return value is not None and value[1].lower() in ("true", "on", "yes", "1")
+BHYVE = Language(
+    name="bhyve",
+    title="bhyve",
+    text="a configuration of bhyve",
+    knows=lambda text: _KNOWN.search(text) is not None,
+    domains=domains,
+    turn=turn,
+    says={
+        "disk.cache": "nocache= (O_DIRECT) and direct= (O_SYNC)",
+        "disk.discard": "nodelete=true (ignore), without it unmap",
+        "nvme.max_ioqpairs": "maxq= of an NVMe disk",
+    },
+    refusals=_REFUSALS,
+)
+"""bhyve itself."""
+
+
+_VM_SETTING = re.compile(r"(?P<key>[a-z][a-z0-9_]*)=\"?(?P<value>[^\"#]*)\"?")
+_VM_KNOWN = re.compile(rb"^disk\d+_(?:type|name)=", re.MULTILINE)
+_VM_BUSES = _DEVICES | {"virtio-scsi": "scsi"}
+
+
+def vm_domains(text: bytes) -> tuple[Domain, ...]:
+    """Read the VM of a text of vm-bhyve's; raises ReadError."""
+    config = read_settings(text, _VM_SETTING)
+    names = _vm_names(config)
+    if not names:
+        raise ReadError("it has no disk as vm-bhyve writes one (`disk0_name=`)")
+    return (
+        Domain(
+            name="",
+            uuid=config.value("uuid") or None,
+            kind="bhyve",
+            line=min(one.line.number for one in config.by_key.values()),
+            vcpus=config.vcpus("cpu"),
+            disks=tuple(_vm_disk(config, name) for name in names),
+            language="vm-bhyve",
+        ),
+    )
+
+
+def _vm_names(config: Settings) -> list[str]:
+    return sorted({found[1] for key in config.by_key if (found := re.fullmatch(r"(disk\d{1,3})_name", key))})
+
+
+def _vm_disk(config: Settings, name: str) -> DomainDisk:
+    options = options_of(config.value(f"{name}_opts"))
+    kind = config.value(f"{name}_type")
+    return _disk_of(
+        name,
+        file=config.value(f"{name}_name"),
+        line=config.by_key[f"{name}_name"].line.number,
+        bus=_VM_BUSES.get(kind),
+        cdrom=kind == "ahci-cd",
+        words=frozenset(f"ioslots={one.value}" if one.name == "ioslots" else one.name for one in options),
+        block=config.value(f"{name}_dev") in ("zvol", "sparse-zvol"),
+    )
+
+
+def vm_turn(text: bytes, wanted: SettingChange, _domain: str = "") -> bytes:
+    """Return vm-bhyve's text with a disk's setting changed, by flags of its options; raises PlanError."""
+    config, key = read_settings(text, _VM_SETTING), f"{wanted.at}_opts"
+    name = config.by_key.get(f"{wanted.at}_name")
+    if name is None:
+        raise no_disk(wanted, _vm_names(config))
+    options = config.value(key)
+    for flag, on in _flags_of(wanted).items():
+        there = any(one.name == flag for one in options_of(options))
+        if on and not there:
+            options = with_option(options, flag, None, flag=True)
+        elif there and not on:
+            options = without_option(options, flag)
+    if not options and key not in config.by_key:
+        return text
+    return config.with_key(key, options, line=f'{key}="{options}"', after=name)
+
+
+VM_BHYVE = Language(
+    name="vm-bhyve",
+    title="vm-bhyve",
+    text="a vm-bhyve configuration",
+    knows=lambda text: _VM_KNOWN.search(text) is not None,
+    domains=vm_domains,
+    turn=vm_turn,
+    says={
+        "disk.cache": 'disk0_opts="nocache,direct" (O_DIRECT, O_SYNC)',
+        "disk.discard": 'disk0_opts="nodelete" (ignore), without it unmap',
+    },
+    refusals={**_REFUSALS, "device.bus": "diskN_type= changes it; the guest must have the driver first"},
+)
+"""vm-bhyve."""

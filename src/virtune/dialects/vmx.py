@@ -1,86 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VMware's language: a VM's `.vmx`, lines of `key = "value"`, its disks read and altered in place (pure)."""
+"""VMware's language: a VM's `.vmx`, lines of `key = "value"`, its disks read and altered in place (pure).
+
+The case of keys does not matter.
+"""
 
 import re
 from collections.abc import Mapping
 
-from virtune.dialects.language import no_disk, one_of
-from virtune.dialects.text.lines import Page, Setting, read_page, settings_of, with_line, with_value
+from virtune.dialects.language import Language, no_disk, one_of
+from virtune.dialects.text.lines import Settings, read_settings
 from virtune.model.domain import DiskSource, Domain, DomainDisk, SettingChange
 from virtune.model.errors import PlanError, ReadError
 
 _SETTING = re.compile(r'\s*(?P<key>[\w:.-]+)\s*=\s*"(?P<value>[^"]*)"\s*$')
 _KNOWN = re.compile(rb'(?im)^[ \t]*(\.encoding|config\.version|virtualHW\.version)[ \t]*=[ \t]*"')
-_DISK = re.compile(r"(?P<bus>scsi|sata|ide|nvme)\d+:\d+", re.IGNORECASE)
+_FILE = re.compile(r"(?P<disk>(?P<bus>scsi|sata|ide|nvme)\d+:\d+)\.filename")
 
 _EMPTY = ("", "emptybackingstring", "auto detect")
 """What stands for a file in a CD-ROM drive that has none, or takes whatever the host's has."""
 
-CONTROLLERS: Mapping[str, str] = {"pvscsi": "pvscsi", "mptsas1068": "lsisas1068"}
+_CONTROLLERS: Mapping[str, str] = {"pvscsi": "pvscsi", "mptsas1068": "lsisas1068"}
 """The controllers that QEMU has as well, by VMware's names for them."""
 
-WORDS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
+_WORDS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
     "device.rotation_rate": ("virtualSSD", "0", {"0": "0", "1": "1"}),
     "disk.cache": ("writeThrough", "writeback", {"writeback": "FALSE", "writethrough": "TRUE"}),
 }
 """Knobs of a disk: the key, the default, and VMware's word for each value. libvirt reads writeThrough likewise."""
 
-REFUSALS: Mapping[str, str] = {
-    "disk.aio": "VMware has no word for its engine",
-    "disk.discard": "VMware has no word for it on a hosted disk",
-    "device.iothread": "VMware has no IOThreads to give",
-    "device.num_queues": "VMware has no word for it",
-    "device.bus": "the bus is the disk's name (scsi0:0, nvme0:0): move it by hand, once the guest has the driver",
-}
-"""The settings that a .vmx lacks, and why."""
 
-
-def is_vmx(text: bytes) -> bool:
-    """Whether a text begins as VMware's files do; the case of keys does not matter."""
-    return _KNOWN.search(text) is not None
-
-
-def read_vmx(text: bytes) -> Domain:
-    """Read a VM's configuration; raises ReadError."""
-    keys = {key: (one.line.number, one.value) for key, one in _read(text)[1].items()}
-    if "config.version" not in keys and "virtualhw.version" not in keys:
+def domains(text: bytes) -> tuple[Domain, ...]:
+    """Read the VM of a text; raises ReadError."""
+    config = read_settings(text, _SETTING, folded=True)
+    if not config.by_key.keys() & {"config.version", "virtualhw.version"}:
         raise ReadError("it is no .vmx: it has neither config.version nor virtualHW.version")
-    disks = []
-    for key, (line, value) in keys.items():
-        target, _, word = key.rpartition(".")
-        found = _DISK.fullmatch(target)
-        if (
-            word == "filename"
-            and found is not None
-            and keys.get(f"{target}.present", (0, "TRUE"))[1].upper() == "TRUE"
-        ):
-            mode = keys.get(f"{target}.mode", (0, "persistent"))
-            kind = keys.get(f"{target}.devicetype", (0, "disk"))[1].lower()
-            disks.append(
-                DomainDisk(
-                    target=target,
-                    line=mode[0] or line,
-                    device="cdrom" if "cdrom" in kind else "lun" if kind == "scsi-passthru" else "disk",
-                    bus=found["bus"].lower(),
-                    source=_source(value, cdrom="cdrom" in kind),
-                    driver=keys.get(f"{target.partition(':')[0]}.virtualdev", (0, ""))[1].lower() or None,
-                    format="vmdk",
-                    cache="writethrough" if _through(keys.get(f"{target}.writethrough")) else "writeback",
-                    rotation_rate=1 if keys.get(f"{target}.virtualssd", (0, ""))[1] == "1" else None,
-                    options=frozenset({mode[1].lower()}),
-                )
-            )
-    cpus = keys.get("numvcpus", (0, "1"))[1]
-    return Domain(
-        name=keys.get("displayname", (0, ""))[1],
-        uuid=None,
-        kind="vmware",
-        line=1,
-        vcpus=int(cpus) if cpus.isdecimal() and len(cpus) < 6 else 1,
-        machine=keys.get("virtualhw.version", (0, ""))[1] or None,
-        disks=tuple(disks),
-        written=frozenset({"mainmem.usenamedfile"}) if "mainmem.usenamedfile" in keys else frozenset(),
-        language="vmx",
+    files = filter(None, map(_FILE.fullmatch, config.by_key))
+    return (
+        Domain(
+            name=config.value("displayname"),
+            uuid=None,
+            kind="vmware",
+            line=1,
+            vcpus=config.vcpus("numvcpus"),
+            machine=config.value("virtualhw.version") or None,
+            disks=tuple(_disk(config, found["disk"], found["bus"]) for found in files if _is_there(config, found)),
+            written=frozenset(config.by_key.keys() & {"mainmem.usenamedfile"}),
+            language="vmx",
+        ),
+    )
+
+
+def _is_there(config: Settings, found: re.Match[str]) -> bool:
+    return config.value(f"{found['disk']}.present", "TRUE").upper() == "TRUE"
+
+
+def _disk(config: Settings, target: str, bus: str) -> DomainDisk:
+    file = config.by_key[f"{target}.filename"]
+    kind = config.value(f"{target}.devicetype").lower()
+    cdrom = "cdrom" in kind
+    through = config.value(f"{target}.writethrough").upper() == "TRUE"
+    return DomainDisk(
+        target=target,
+        line=config.by_key.get(f"{target}.mode", file).line.number,
+        device="cdrom" if cdrom else "lun" if kind == "scsi-passthru" else "disk",
+        bus=bus,
+        source=_source(file.value, cdrom=cdrom),
+        driver=config.value(f"{target.partition(':')[0]}.virtualdev").lower() or None,
+        format="vmdk",
+        cache="writethrough" if through else "writeback",
+        rotation_rate=1 if config.value(f"{target}.virtualssd") == "1" else None,
+        options=frozenset({config.value(f"{target}.mode", "persistent").lower()}),
     )
 
 
@@ -90,49 +79,50 @@ def _source(name: str, *, cdrom: bool) -> DiskSource:
     return DiskSource(kind="block" if name.startswith(("/dev/", "/vmfs/devices/")) else "file", name=name)
 
 
-def alter_vmx(text: bytes, *turns: SettingChange) -> bytes:
-    """Return the configuration with `virtualSSD`, `writeThrough` or `virtualDev` changed. Raises PlanError."""
-    for turn in turns:
-        there = [one.target for one in read_vmx(text).disks]
-        if turn.at.lower() not in there:
-            raise no_disk(turn, there)
-        if turn.knob == "device.scsi_controller":
-            text = _with_controller(text, turn)
-            continue
-        if turn.knob not in WORDS:
-            because = REFUSALS.get(turn.knob, "a .vmx has no word for it")
-            raise PlanError(f"{turn.knob} cannot be written into a .vmx: {because}")
-        word, default, values = WORDS[turn.knob]
-        value = turn.value or default
+def turn(text: bytes, wanted: SettingChange, _domain: str = "") -> bytes:
+    """Return the text with `virtualSSD`, `writeThrough` or `virtualDev` changed; raises PlanError."""
+    config, (domain,) = read_settings(text, _SETTING, folded=True), domains(text)
+    if domain.disk(wanted.at.lower()) is None:
+        raise no_disk(wanted, (one.target for one in domain.disks))
+    if wanted.knob in _WORDS:
+        word, default, values = _WORDS[wanted.knob]
+        value = wanted.value or default
         if value not in values:
-            raise PlanError(f"a .vmx has no {turn.knob}={value[:40]}: it has {', '.join(values)}")
-        text = _with_key(text, turn.at, word, values[value])
-    return text
+            raise PlanError(f"a .vmx has no {wanted.knob}={value[:40]}: it has {', '.join(values)}")
+        return _with_key(config, wanted.at, word, values[value])
+    bus = wanted.at.partition(":")[0]  # VMware keeps the controller by the bus, for all disks on it
+    if not bus.lower().startswith("scsi"):
+        raise PlanError(f"there is no disk {wanted.at[:60]!r} here that hangs on a SCSI controller")
+    return _with_key(config, bus, "virtualDev", one_of(wanted, _CONTROLLERS))
 
 
-def _with_controller(text: bytes, turn: SettingChange) -> bytes:
-    """The controller of a disk: VMware keeps it by the bus, for all disks on it."""
-    bus, _, number = turn.at.partition(":")
-    if not re.fullmatch(r"scsi\d+", bus, re.IGNORECASE) or not number:
-        raise PlanError(f"there is no disk {turn.at[:60]!r} here that hangs on a SCSI controller")
-    return _with_key(text, bus, "virtualDev", one_of(turn, CONTROLLERS))
-
-
-def _with_key(text: bytes, target: str, word: str, value: str) -> bytes:
-    page, settings = _read(text)
-    found = settings.get(f"{target}.{word}".lower())
-    if found is not None:
-        return with_value(page, found, value)
-    beside = [one for key, one in settings.items() if key.startswith(f"{target}.".lower())]
+def _with_key(config: Settings, target: str, word: str, value: str) -> bytes:
+    key = f"{target}.{word}".lower()
+    beside = [one for name, one in config.by_key.items() if name.startswith(f"{target}.".lower())]
     if not beside:  # a controller that the file leaves to VMware's own default
         raise PlanError(f"there is no line of {target} here that {word} could follow")
-    return with_line(page, max(beside, key=lambda one: one.line.number), f'{target}.{word} = "{value}"')
+    last = max(beside, key=lambda one: one.line.number)
+    return config.with_key(key, value, line=f'{target}.{word} = "{value}"', after=last)
 
 
-def _through(setting: tuple[int, str] | None) -> bool:
-    return setting is not None and setting[1].upper() == "TRUE"
-
-
-def _read(text: bytes) -> tuple[Page, dict[str, Setting]]:
-    page = read_page(text)
-    return page, {one.key.lower(): one for one in settings_of(page, _SETTING)}
+VMX = Language(
+    name="vmx",
+    title="VMware",
+    text="a .vmx",
+    knows=lambda text: _KNOWN.search(text) is not None,
+    domains=domains,
+    turn=turn,
+    says={
+        "device.scsi_controller": 'scsi0.virtualDev = "pvscsi" | "lsisas1068"',
+        "device.rotation_rate": 'scsi0:0.virtualSSD = "0" | "1"',
+        "disk.cache": 'scsi0:0.writeThrough = "TRUE" | "FALSE" (writethrough, writeback)',
+    },
+    refusals={
+        "disk.aio": "VMware has no word for its engine",
+        "disk.discard": "VMware has no word for it on a hosted disk",
+        "device.iothread": "VMware has no IOThreads to give",
+        "device.num_queues": "VMware has no word for it",
+        "device.bus": "the bus is the disk's name (scsi0:0, nvme0:0): move it by hand, once the guest has the driver",
+    },
+)
+"""VMware."""

@@ -9,10 +9,10 @@ then no format. Read as Xen's own scanner reads it (libxlu_disk_l.l).
 import re
 from collections.abc import Iterator, Mapping
 
-from virtune.dialects.language import no_disk, one_of
+from virtune.dialects.language import Language, no_disk, one_of
 from virtune.dialects.text.lines import read_page
 from virtune.model.domain import DiskSource, Domain, DomainDisk, SettingChange
-from virtune.model.errors import PlanError, ReadError
+from virtune.model.errors import ReadError
 
 _HEAD = re.compile(r"^[ \t]*disk[ \t]*\+?=[ \t]*\[", re.MULTILINE)
 _STRING = r"""\"{3}((?:[^"\n]|"(?!""))*+)\"{3}|'{3}((?:[^'\n]|'(?!''))*+)'{3}|'([^'\n]*)'|"([^"\n]*)\""""
@@ -37,19 +37,8 @@ _OF_A_DOMAIN = frozenset({"builder", "type", "kernel", "ramdisk", "bootloader", 
 _KEYS_MIN = 3
 """So many keys that xl knows, and a name, make a text its configuration where it has no disks."""
 
-BOOLEANS = ("direct-io-safe", "discard", "no-discard")
-REFUSALS: Mapping[str, str] = {
-    "disk.cache": "xl has no cache modes: qdisk is buffered in dom0 unless direct-io-safe, phy over a device is not",
-    "disk.aio": "xl has no word for the engine of qdisk",
-    "device.iothread": "qdisk is served by a QEMU of its own, which xl gives no IOThread",
-    "device.num_queues": "queues are a parameter of blkback and blkfront (max_queues), not of a domain",
-    "disk.detect_zeroes": "xl has no word for it",
-    "disk.throttle_iops": "xl limits no disk",
-}
-"""The settings that xl lacks, and why."""
 
-
-def is_xl(text: bytes) -> bool:
+def knows(text: bytes) -> bool:
     """Whether a text has a list of disks as xl wants it, or keys of a domain without disks."""
     if re.search(rb"^[ \t]*disk[ \t]*\+?=[ \t]*\[", text, re.MULTILINE) is not None:
         return True
@@ -57,42 +46,32 @@ def is_xl(text: bytes) -> bool:
     return "name" in keys and len(keys & _OF_A_DOMAIN) >= _KEYS_MIN
 
 
-def read_xl(text: bytes) -> Domain:
-    """Read a domain's configuration; raises ReadError."""
+def domains(text: bytes) -> tuple[Domain, ...]:
+    """Read the domain of a text; raises ReadError."""
     config = read_page(text).text
     keys = {found[1]: found[2] or found[3] or found[4] or "" for found in _KEY.finditer(config)}
     disks = tuple(_disk(words, config.count("\n", 0, at) + 1) for at, words in _disks(config))
     if not disks and "name" not in keys:
         raise ReadError("it is no configuration of xl")
-    return Domain(
-        name=keys.get("name", ""),
-        uuid=keys.get("uuid"),
-        kind="xen",
-        line=1,
-        vcpus=int(keys.get("vcpus", "1") or "1") if keys.get("vcpus", "1").isdecimal() else 1,
-        machine=keys.get("type") or keys.get("builder"),
-        disks=disks,
-        language="xl",
-    )
+    vcpus = keys.get("vcpus", "1")
+    return (
+        Domain(
+            name=keys.get("name", ""), uuid=keys.get("uuid"), kind="xen", line=1,
+            vcpus=int(vcpus) if vcpus.isdecimal() else 1, machine=keys.get("type") or keys.get("builder"),
+            disks=disks, language="xl",
+        ),
+    )  # fmt: skip
 
 
-def alter_xl(text: bytes, *turns: SettingChange) -> bytes:
-    """Return the configuration with `disk.discard` of disks changed, by the flags of that name. Raises PlanError."""
-    for turn in turns:
-        if turn.knob != "disk.discard":
-            because = REFUSALS.get(turn.knob, "xl has no word for it")
-            raise PlanError(f"{turn.knob} cannot be written into an xl configuration: {because}")
-        flag = None if turn.value is None else one_of(turn, {"unmap": "discard", "ignore": "no-discard"})
-        text = _with_flag(text, turn, flag)
-    return text
-
-
-def _with_flag(text: bytes, turn: SettingChange, flag: str | None) -> bytes:
+def turn(text: bytes, wanted: SettingChange, _domain: str = "") -> bytes:
+    """Return the text with `disk.discard` of a disk changed, by the flags of that name; raises PlanError."""
+    flag = None if wanted.value is None else one_of(wanted, {"unmap": "discard", "ignore": "no-discard"})
     page = read_page(text)
     for at, words in _disks(page.text):
-        if _keys(words).get("vdev", "").partition(":")[0] == turn.at:
-            return page.spliced(at, at + len(words), _without_flags(words) if flag is None else _flagged(words, flag))
-    raise no_disk(turn, (one.target for one in read_xl(text).disks))
+        if _keys(words).get("vdev", "").partition(":")[0] == wanted.at:
+            changed = _without_flags(words) if flag is None else _flagged(words, flag)
+            return page.spliced(at, at + len(words), changed)
+    raise no_disk(wanted, (one.target for one in domains(text)[0].disks))
 
 
 def _without_flags(words: str) -> str:
@@ -209,7 +188,7 @@ def _disk(words: str, line: int) -> DomainDisk:
         format=keys.get("format") or "raw",
         discard="unmap" if "discard" in keys else "ignore" if "no-discard" in keys else None,
         read_only=_ACCESS[keys.get("access", "")],
-        options=frozenset(name for name in (*BOOLEANS, "script") if name in keys),
+        options=frozenset(name for name in ("direct-io-safe", "discard", "no-discard", "script") if name in keys),
     )
 
 
@@ -222,3 +201,24 @@ def _source(keys: Mapping[str, str]) -> DiskSource:
     if script in _SCRIPTED or remote is not None:
         return DiskSource(kind="network", name=target, protocol=remote[1] if remote is not None else script)
     return DiskSource(kind="block" if target.startswith("/dev/") else "file", name=target)
+
+
+XL = Language(
+    name="xl",
+    title="Xen",
+    text="an xl configuration",
+    knows=knows,
+    domains=domains,
+    turn=turn,
+    says={"disk.discard": "discard | no-discard"},
+    refusals={
+        "disk.cache": "xl has no cache modes: qdisk is buffered in dom0 unless direct-io-safe, phy over a device is"
+        " not",
+        "disk.aio": "xl has no word for the engine of qdisk",
+        "device.iothread": "qdisk is served by a QEMU of its own, which xl gives no IOThread",
+        "device.num_queues": "queues are a parameter of blkback and blkfront (max_queues), not of a domain",
+        "disk.detect_zeroes": "xl has no word for it",
+        "disk.throttle_iops": "xl limits no disk",
+    },
+)
+"""Xen."""

@@ -12,8 +12,7 @@ from typing import Any
 
 from virtune.bench.guest.agent import AgentGuest, Refused
 from virtune.bench.guest.channel import SPEED_HINT, GuestError, read_clock, speed_words, wrong_speed
-from virtune.dialects.libvirt.disk import has_agent_channel
-from virtune.dialects.libvirt.domain import read_domain
+from virtune.dialects.libvirt.domain import has_agent, read_domain
 from virtune.model.errors import PreconditionError, ReadError
 from virtune.model.stack import Stack, thread_number
 from virtune.probe.process import Process, process_of_domain
@@ -89,7 +88,7 @@ def find_way(uri: str, domain: str) -> DomainAccess:
         )
     uuid = virsh.uuid(domain)
     live = _running(virsh, uuid, domain)
-    if not has_agent_channel(live):
+    if not has_agent(live):
         raise PreconditionError(
             f"{domain} has no port for a guest agent, by which virtune runs fio in it",
             hint=f"`virsh attach-device` gives it one as it runs: {_CHANNEL}; then install qemu-guest-agent in it",

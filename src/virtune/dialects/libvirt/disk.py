@@ -15,7 +15,6 @@ from xml.sax.saxutils import escape
 
 from virtune.dialects.libvirt.domain import domain_element, read_domain
 from virtune.dialects.libvirt.words import BLOCK_SIZES, CONTROLLER_ATTRIBUTES, DRIVER_ATTRIBUTES
-from virtune.dialects.qemu.guest import AGENT_PORT
 from virtune.dialects.text.xml import Element, read_document
 from virtune.model.errors import PreconditionError
 from virtune.model.knobs import BY_ID
@@ -224,24 +223,11 @@ def free_target(*domains: bytes) -> str:
 
 def find_plugged(domain: bytes, name: str) -> Element | None:
     """Return the disk of that name in a running domain's XML; None when it is not there."""
-    root = domain_element(read_document(domain))
-    return next(
-        (disk for disk in root.all("devices/disk") if _attribute_of(disk, "alias", "name") == alias_of(name)), None
-    )
+    disks = domain_element(read_document(domain)).all("devices/disk")
+    return next((disk for disk in disks if disk.value("alias", "name") == alias_of(name)), None)
 
 
 def driver_words(disk: Element) -> Mapping[str, str]:
     """Return the attributes of a disk's `<driver>`."""
     driver = disk.child("driver")
     return {} if driver is None else dict(driver.attributes)
-
-
-def has_agent_channel(domain: bytes) -> bool:
-    """Whether a domain has the port on which a guest agent listens."""
-    root = domain_element(read_document(domain))
-    return any(_attribute_of(channel, "target", "name") == AGENT_PORT for channel in root.all("devices/channel"))
-
-
-def _attribute_of(element: Element, child: str, attribute: str) -> str | None:
-    found = element.child(child)
-    return None if found is None else found.get(attribute)

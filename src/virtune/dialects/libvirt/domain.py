@@ -8,6 +8,7 @@ harm.
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from string import ascii_lowercase
 
 from virtune.dialects.qemu.command import about_disks, changes_a_disk
 from virtune.dialects.text.xml import Document, Element, read_document
@@ -53,28 +54,22 @@ def domain_in(document: Document) -> Domain:
     """Read the domain of a document."""
     root = domain_element(document)
     threads = root.child("iothreads")
-    os_type = root.find("os/type")
-    emulator = root.find("devices/emulator")
-    vcpu = root.child("vcpu")
-    weight = root.find("blkiotune/weight")
-    devices = root.child("devices")
-    name, uuid = root.child("name"), root.child("uuid")
-    hidden = root.find("features/kvm/hidden")
+    vcpu, weight, devices = root.child("vcpu"), root.find("blkiotune/weight"), root.child("devices")
     groups = {_text_of(one, "group_name"): tuple(_limits(one)) for one in root.all("throttlegroups/throttlegroup")}
     return Domain(
-        name=name.text if name is not None else "",
-        uuid=uuid.text or None if uuid is not None else None,
+        name=_text_of(root, "name"),
+        uuid=_text_of(root, "uuid") or None,
         kind=root.get("type") or "",
         line=root.line,
         vcpus=1 if vcpu is None else _attribute(vcpu, "current") or _number(vcpu.text, vcpu, "vcpu"),
-        machine=os_type.get("machine") if os_type is not None else None,
-        arch=os_type.get("arch") if os_type is not None else None,
-        emulator=emulator.text or None if emulator is not None else None,
+        machine=root.value("os/type", "machine"),
+        arch=root.value("os/type", "arch"),
+        emulator=_text_of(root, "devices/emulator") or None,
         threads=threads_in(root),
         threads_line=threads.line if threads is not None else root.line,
         pins=tuple(_pins(root)),
         guest_agent=any(one.get("name") == AGENT_PORT for one in root.all("devices/channel/target")),
-        kvm_hidden=hidden is not None and hidden.get("state") == "on",
+        kvm_hidden=root.value("features/kvm/hidden", "state") == "on",
         host_devices=len(list(root.all("devices/hostdev"))),
         io_weight=_number(weight.text, weight, "weight") if weight is not None else None,
         disks=tuple(_disk(one, groups) for one in root.all("devices/disk")),
@@ -111,12 +106,10 @@ def threads_in(root: Element) -> tuple[DomainThread, ...]:
         raise ReadError(f"line {count.line if count else 0}: {number} IOThreads are more than a host can have")
     listed = {}
     for one in root.all("iothreadids/iothread"):
-        poll = one.child("poll")
-        identity = _attribute(one, "id")
+        poll, identity = one.child("poll"), _attribute(one, "id")
         if identity is not None:
-            listed[identity] = DomainThread(
-                number=identity, poll_max_ns=_attribute(poll, "max") if poll is not None else None
-            )
+            polls = None if poll is None else _attribute(poll, "max")
+            listed[identity] = DomainThread(number=identity, poll_max_ns=polls)
     free = (one for one in range(1, number + len(listed) + 1) if one not in listed)
     for _ in range(number - len(listed)):
         one_more = next(free)
@@ -140,16 +133,14 @@ def _pins(root: Element) -> Iterator[tuple[str, str]]:
     for tag, key in (("vcpupin", "vcpu"), ("iothreadpin", "iothread")):
         for one in root.all(f"cputune/{tag}"):
             yield f"{key}:{one.get(key) or ''}", one.get("cpuset") or ""
-    emulator = root.find("cputune/emulatorpin")
-    if emulator is not None:
-        yield "emulator", emulator.get("cpuset") or ""
+    if root.find("cputune/emulatorpin") is not None:
+        yield "emulator", root.value("cputune/emulatorpin", "cpuset") or ""
 
 
 def _written(root: Element, devices: Element | None) -> Iterator[str]:
     """The elements that a libvirt before some version does not know and drops in silence."""
-    for path in ("iothreadids/iothread/poll",):
-        if next(root.all(path), None) is not None:
-            yield path
+    if next(root.all("iothreadids/iothread/poll"), None) is not None:
+        yield "iothreadids/iothread/poll"
     for disk in devices.children if devices is not None else ():
         if disk.tag == "disk":
             yield from (
@@ -160,8 +151,7 @@ def _written(root: Element, devices: Element | None) -> Iterator[str]:
 
 
 def _disk(disk: Element, groups: Mapping[str, tuple[tuple[str, int], ...]]) -> DomainDisk:
-    target = disk.child("target")
-    name = (target.get("dev") if target is not None else None) or ""
+    target, name = disk.child("target"), target_of(disk)
     driver = disk.child("driver") or Element("driver", {}, disk.start, disk.line, disk.source, disk)
     filters = [one.get("group") or "" for one in disk.all("throttlefilters/throttlefilter")]
     size, group = driver.find("metadata_cache/max_size"), disk.find("iotune/group_name")
@@ -169,7 +159,7 @@ def _disk(disk: Element, groups: Mapping[str, tuple[tuple[str, int], ...]]) -> D
         target=name,
         line=disk.line,
         device=disk.get("device") or "disk",
-        bus=(target.get("bus") if target is not None else None) or bus_of(name),
+        bus=bus_of(disk),
         source=_source(disk),
         driver=driver.get("name"),
         format=driver.get("type"),
@@ -229,9 +219,9 @@ def _limits_of(disk: Element, groups: Sequence[tuple[tuple[str, int], ...]]) -> 
     return tuple(found.items())
 
 
-def _text_of(element: Element, tag: str) -> str:
-    child = element.child(tag)
-    return child.text if child is not None else ""
+def _text_of(element: Element, path: str) -> str:
+    found = element.find(path)
+    return found.text if found is not None else ""
 
 
 def _limits(tune: Element) -> Iterator[tuple[str, int]]:
@@ -267,17 +257,39 @@ def _controller_of(disk: Element, name: str) -> int:
     address = disk.child("address")
     if address is not None:
         return _attribute(address, "controller") or 0
-    if name.startswith("sd") and name[2:].isalpha() and len(name) < 6:
-        number = 0
-        for letter in name[2:]:
-            number = number * 26 + ord(letter.lower()) - ord("a") + 1
-        return (number - 1) // _DISKS_PER_SCSI_CONTROLLER
-    return 0
+    number = number_of(name) if name.startswith("sd") else None
+    return 0 if number is None else number // _DISKS_PER_SCSI_CONTROLLER
 
 
-def bus_of(target: str) -> str | None:
-    """Return the bus that libvirt takes from a target's name when none is written."""
-    return next((bus for prefix, bus in _GUEST_PREFIXES.items() if target.startswith(prefix)), None)
+def target_of(disk: Element) -> str:
+    """Return the name of a disk; empty for one without."""
+    return disk.value("target", "dev") or ""
+
+
+def bus_of(disk: Element) -> str | None:
+    """Return the bus of a disk: where none is written, the one that libvirt takes from its name."""
+    prefixes = (bus for prefix, bus in _GUEST_PREFIXES.items() if target_of(disk).startswith(prefix))
+    return disk.value("target", "bus") or next(prefixes, None)
+
+
+def in_letters(number: int) -> str:
+    """Return the letters of the disk of a number: a to z, then aa."""
+    letters = ""
+    while number >= 0:
+        letters = ascii_lowercase[number % 26] + letters
+        number = number // 26 - 1
+    return letters
+
+
+def number_of(name: str) -> int | None:
+    """Return the number that the letters of a disk's name stand for, from 0; None for no such name."""
+    letters = name[2:]
+    if not letters or len(letters) > 4 or any(letter not in ascii_lowercase for letter in letters):
+        return None
+    number = 0
+    for letter in letters:
+        number = number * 26 + ascii_lowercase.index(letter) + 1
+    return number - 1
 
 
 def _bytes(size: Element) -> int:
@@ -298,15 +310,9 @@ def _number(text: str, element: Element, name: str) -> int:
     return int(text)
 
 
-_AGENT = "org.qemu.guest_agent.0"
-
-
 def has_agent(text: bytes) -> bool:
     """Whether the domain has the channel that QEMU's guest agent listens on."""
-    return any(
-        (target := channel.child("target")) is not None and target.get("name") == _AGENT
-        for channel in _domain(text).all("devices/channel")
-    )
+    return any(target.get("name") == AGENT_PORT for target in _domain(text).all("devices/channel/target"))
 
 
 def has_console(text: bytes) -> bool:
@@ -317,8 +323,7 @@ def has_console(text: bytes) -> bool:
 
 def after_power_off(text: bytes) -> str:
     """Return what libvirt does when the guest powers itself off: `destroy` ends its process, `restart` does not."""
-    said = _domain(text).child("on_poweroff")
-    return said.text if said is not None and said.text else "destroy"
+    return _text_of(_domain(text), "on_poweroff") or "destroy"
 
 
 def boot_disks(text: bytes) -> frozenset[str]:
@@ -328,8 +333,8 @@ def boot_disks(text: bytes) -> frozenset[str]:
     """
     domain = _domain(text)
     disks = [disk for disk in domain.all("devices/disk") if (disk.get("device") or "disk") in ("disk", "lun")]
-    ordered = frozenset(_target(disk) for disk in disks if disk.child("boot") is not None)
-    return ordered or frozenset(_target(disk) for disk in disks[:1])
+    ordered = frozenset(target_of(disk) for disk in disks if disk.child("boot") is not None)
+    return ordered or frozenset(target_of(disk) for disk in disks[:1])
 
 
 def plugged_counts(text: bytes) -> dict[str, int]:
@@ -341,18 +346,13 @@ def plugged_counts(text: bytes) -> dict[str, int]:
 def disk_text(text: bytes, target: str) -> str:
     """Return the element of one disk as it is written; raises ReadError where there is none."""
     for disk in _domain(text).all("devices/disk"):
-        if _target(disk) == target:
+        if target_of(disk) == target:
             return text[disk.start : disk.end].decode()
     raise ReadError(f"the domain has no disk {target[:60]!r}")
 
 
 def _domain(text: bytes) -> Element:
     return domain_element(read_document(text))
-
-
-def _target(disk: Element) -> str:
-    target = disk.child("target")
-    return (target.get("dev") if target is not None else None) or ""
 
 
 _LIMITS, _BURSTS, _SIZE = "_sec", "_sec_max", "size_iops_sec"

@@ -7,7 +7,7 @@ Only settings that virtune's changes can cause are checked: libvirt itself decid
 
 from collections.abc import Iterator, Mapping
 
-from virtune.dialects.libvirt.domain import bus_of, domain_element, threads_in
+from virtune.dialects.libvirt.domain import bus_of, domain_element, target_of, threads_in
 from virtune.dialects.text.xml import Element, read_document
 from virtune.model.errors import PlanError
 
@@ -63,15 +63,13 @@ def _all(domain: Element, threads: set[str]) -> Iterator[tuple[str, str]]:
     yield from _placement(domain, threads)
     yield from _pools(domain)
     for disk in domain.all("devices/disk"):
-        target = disk.child("target")
-        name = (target.get("dev") if target is not None else None) or "a disk without a name"
-        bus = (target.get("bus") if target is not None else None) or bus_of(name) or ""
+        name, bus = target_of(disk) or "a disk without a name", bus_of(disk) or ""
         yield from _engine(disk, name)
         yield from _bus_words(disk, name, bus)
         yield from _threads(disk, name, threads)
         yield from _limits(disk, name)
         yield from _image(disk, name)
-        if bus == "ide" and _has_no_ide(domain):
+        if bus == "ide" and (domain.value("os/type", "machine") or "").startswith(_NO_IDE):
             yield f"its machine type has no IDE controller for {name}", f"device.bus@{name}=ahci is SATA"
         if disk.get("type") == "vhostuser":
             yield from _vhost_user(disk, name)
@@ -274,8 +272,3 @@ def _controller(controller: Element, threads: set[str]) -> Iterator[tuple[str, s
     if number is not None:
         yield from _thread(number, name, threads)
     yield from _mapping(driver, name, threads)
-
-
-def _has_no_ide(domain: Element) -> bool:
-    kind = domain.find("os/type")
-    return kind is not None and (kind.get("machine") or "").startswith(_NO_IDE)

@@ -7,6 +7,8 @@ text lacks all read these rows.
 
 from collections.abc import Mapping
 
+from virtune.model.knob import Knob
+
 DRIVER_ATTRIBUTES: Mapping[str, str] = {
     "disk.aio": "io",
     "disk.cache": "cache",
@@ -58,12 +60,6 @@ BLOCK_SIZES: Mapping[str, str] = {
 }
 """Attributes of a disk's `<blockio>`."""
 
-FEATURES: Mapping[str, str] = {
-    "cpu.kvm_hint_dedicated": "hint-dedicated",
-    "cpu.kvm_poll_control": "poll-control",
-}
-"""Elements of `<features><kvm>`."""
-
 SCSI_MODELS: Mapping[str, str] = {
     "virtio-scsi-single": "virtio-scsi",
     "virtio-scsi-pci": "virtio-scsi",
@@ -87,29 +83,38 @@ POOL_WORDS: Mapping[str, str] = {
 }
 """Attributes of a listed `<iothread>`."""
 
-PINS: Mapping[str, tuple[str, str]] = {
+TUNED: Mapping[str, tuple[str, str]] = {
     "iothread.pin": ("iothreadpin", "iothread"),
     "vcpu.pin": ("vcpupin", "vcpu"),
     "emulator.pin": ("emulatorpin", ""),
-}
-"""Elements of `<cputune>` that pin something, and the attribute that says what."""
-
-SCHEDULERS: Mapping[str, tuple[str, str]] = {
     "iothread.scheduler": ("iothreadsched", "iothreads"),
     "emulator.scheduler": ("emulatorsched", ""),
 }
-BANDWIDTH: Mapping[str, str] = {"iothread.quota": "iothread_quota", "iothread.period": "iothread_period"}
-"""Elements of `<cputune>` for all IOThreads together."""
+"""Elements of `<cputune>` that pin or schedule something, and the attribute that says what."""
 
-OF_THE_DOMAIN = frozenset(
-    {"iothread.count", "emulator.pin", "emulator.scheduler", "cpu.kvm_hidden", *FEATURES, *BANDWIDTH}
-)
+DISK_WORDS: Mapping[str, tuple[str, str]] = {
+    **{knob: ("driver", word) for knob, word in DRIVER_ATTRIBUTES.items()},
+    **{knob: (f"iotune/{word}", "") for knob, word in LIMITS.items()},
+    **{knob: ("blockio", word) for knob, word in BLOCK_SIZES.items()},
+    "device.rotation_rate": ("target", "rotation_rate"),
+}
+"""Where a disk has its settings: the way to an element, and the attribute of it; empty for its text."""
+
+DOMAIN_WORDS: Mapping[str, tuple[str, str]] = {
+    "iothread.count": ("iothreads", ""),
+    "iothread.quota": ("cputune/iothread_quota", ""),
+    "iothread.period": ("cputune/iothread_period", ""),
+    "cpu.kvm_hidden": ("features/kvm/hidden", ""),
+    "cpu.kvm_hint_dedicated": ("features/kvm/hint-dedicated", "state"),
+    "cpu.kvm_poll_control": ("features/kvm/poll-control", "state"),
+}
+"""The same of the domain as a whole."""
+
+OF_THE_DOMAIN = frozenset({"emulator.pin", "emulator.scheduler", *DOMAIN_WORDS})
 OF_A_THREAD = frozenset({"iothread.pin", "iothread.scheduler", *POLL_WORDS, *POOL_WORDS})
 OF_A_CONTROLLER = frozenset({"device.scsi_controller", *CONTROLLER_ATTRIBUTES} - {"device.iothread"})
 OF_EITHER = frozenset({"device.iothread", "device.iothread_vq_mapping"})
-OF_A_DISK = frozenset(
-    {"device.bus", "device.rotation_rate", "disk.cache_size", *DRIVER_ATTRIBUTES, *LIMITS, *BLOCK_SIZES}
-)
+OF_A_DISK = frozenset({"device.bus", "disk.cache_size", *DISK_WORDS})
 _KNOWN = OF_THE_DOMAIN | OF_A_THREAD | OF_A_CONTROLLER | OF_EITHER | OF_A_DISK | {"vcpu.pin"}
 
 _CONVERT = "the image itself must be made anew: `qemu-img convert` while the VM is off"
@@ -170,3 +175,14 @@ REFUSALS: Mapping[str, str] = {
 def refusal(knob: str) -> str | None:
     """Return why domain XML cannot set a knob; None if it can."""
     return None if knob in _KNOWN else REFUSALS.get(knob, "it is not part of a domain's configuration")
+
+
+def says(knob: Knob) -> str:
+    """Return where domain XML has a knob, as it is written there."""
+    of, (way, word) = "disk", DISK_WORDS.get(knob.id, ("", ""))
+    if knob.id in CONTROLLER_ATTRIBUTES and not way:
+        of, way, word = "controller", "driver", CONTROLLER_ATTRIBUTES[knob.id]
+    if not way or way == "target":
+        return knob.spelled.get("libvirt", "")
+    *elements, last = (of, *way.split("/"))
+    return "".join(f"<{element}>" for element in elements) + (f"<{last} {word}=>" if word else f"<{last}>")

@@ -9,7 +9,7 @@ at the end of a line, and takes `a#b` for a comment.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from virtune.model.errors import PlanError, ReadError
@@ -100,6 +100,40 @@ def settings_of(page: Page, form: re.Pattern[str], heading: re.Pattern[str] | No
         elif found := form.match(line.text):
             start, end = found.span("value")
             yield Setting(found["key"], found["value"], line, line.start + start, line.start + end, section)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of a text by their keys, of several with one key the last; `value` and `with_key` ask for one."""
+
+    page: Page
+    by_key: Mapping[str, Setting]
+
+    def value(self, key: str, otherwise: str = "") -> str:
+        """Return the value of a key."""
+        return self.by_key[key].value if key in self.by_key else otherwise
+
+    def vcpus(self, key: str) -> int:
+        """Read a key as a number of vCPUs: one where it is not there, or none that a VM can have."""
+        return int(text) if _VCPUS.fullmatch(text := self.value(key)) else 1
+
+    def with_key(self, key: str, value: str | None, *, line: str = "", after: Setting | None = None) -> bytes:
+        """Return the bytes with the value of a key, without its line for None; where it is not there, with `line`
+        added after a setting's.
+        """
+        found = self.by_key.get(key)
+        if found is not None:
+            return without(self.page, found) if value is None else with_value(self.page, found, value)
+        return self.page.spliced(0, 0, "") if value is None or after is None else with_line(self.page, after, line)
+
+
+_VCPUS = re.compile(r"[0-9]{1,5}")
+
+
+def read_settings(text: bytes, form: re.Pattern[str], *, folded: bool = False) -> Settings:
+    """Read a text of settings without sections; with `folded` keys the case of their letters does not matter."""
+    page = read_page(text)
+    return Settings(page, {one.key.lower() if folded else one.key: one for one in settings_of(page, form)})
 
 
 def with_value(page: Page, setting: Setting, value: str) -> bytes:

@@ -69,6 +69,11 @@ class Element:
             found = found.child(tag) if found is not None else None
         return found
 
+    def value(self, path: str, name: str) -> str | None:
+        """Return an attribute of the first descendant by names with slashes between."""
+        found = self.find(path)
+        return None if found is None else found.get(name)
+
     def all(self, path: str) -> Iterator["Element"]:
         """Yield all descendants by names with slashes between."""
         *way, last = path.split("/")

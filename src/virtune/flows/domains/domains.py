@@ -12,7 +12,8 @@ from typing import TypeVar
 from virtune.advise.audit import audit, rules
 from virtune.bench.verify import opened
 from virtune.dialects.language import Language
-from virtune.dialects.languages import LIBVIRT, SUFFIXES, language_of
+from virtune.dialects.languages import SUFFIXES, language_of
+from virtune.dialects.libvirt.alter import LIBVIRT
 from virtune.dialects.libvirt.domain import may_be_domain, read_domain
 from virtune.dialects.qemu.command import disks_of_argv
 from virtune.dialects.text.masking import masked
