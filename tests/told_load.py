@@ -17,12 +17,16 @@ EACH_NS = 100_000.0
 def told(job: FioJob, *, version: str = "fio-3.33") -> dict[str, Any]:
     """The result of a load that has just ended."""
     now = time.time()
+    own = {"description": job.identity} if job.identity else {}
     entries = [entry for one in job.asked for entry in _entries(one)]
+    for one in entries:
+        if "description" in (said := own | one["job options"]):
+            one["desc"] = said["description"]
     return {
         "fio version": version if job.program == "fio" else "virtune-load-0.1.0",
         "timestamp": int(now),
         "timestamp_ms": int(now * 1000),
-        "global options": {"write_iops_log": "load", "log_avg_msec": "250"},
+        "global options": {"write_iops_log": "load", "log_avg_msec": "250"} | own,
         "jobs": entries,
     }
 

@@ -5,7 +5,7 @@ its result.
 
 LIE says how: `job:NAME=VALUE` runs with another option and says so, `quiet:NAME=VALUE` echoes what was asked,
 `replay` gives the first result again, `replay:now` under today's date, `replay:edited` with other rates besides,
-`edit:FACTOR` multiplies the rates of what ran.
+`replay:nameless` without what names its load, `edit:FACTOR` multiplies the rates of what ran.
 """
 
 import json
@@ -50,6 +50,13 @@ def main() -> None:
             kept.write_text(json.dumps(result))
         if lie:
             result |= {"timestamp": int(time.time()), "timestamp_ms": int(time.time() * 1000)}
+        if lie == "nameless":
+            for one in (
+                result["global options"],
+                *(part for job in result["jobs"] for part in (job, job["job options"])),
+            ):
+                one.pop("description", None)
+                one.pop("desc", None)
     factor = float(lie) if kind == "edit" else 1 + time.time() % 0.05 if lie == "edited" else 1.0
     for one in result["jobs"]:
         one["read"] |= {rate: type(one["read"][rate])(one["read"][rate] * factor) for rate in ("iops", "bw_bytes")}

@@ -16,9 +16,10 @@ from tests.told_load import told
 
 from virtune.analyse.trial.derive import derive
 from virtune.cli import run
-from virtune.fio.as_asked import ADDED, Ran, load_checks, own_log_checks
+from virtune.fio.as_asked import ADDED, Ran, identity_of, load_checks, own_log_checks
 from virtune.fio.generator import Clients
 from virtune.fio.job import FioJob, fio_job
+from virtune.fio.jobfile import read_job_file
 from virtune.fio.options import ENGINES, SHAPING
 from virtune.fio.results import read_result
 from virtune.fio.workloads import PROFILES, parse_workload
@@ -28,6 +29,7 @@ from virtune.model.remark import Weight
 from virtune.model.stack import BareTarget, FileTarget, NbdTarget, Stack, Target, VhostUserTarget
 from virtune.model.workload import Job
 from virtune.shell import GENERATOR, GENERATOR_PLACES
+from virtune.store.store import Store
 
 SPAN = 64 * 1024**2
 FILE = FileTarget(path="/disk", size_bytes=SPAN)
@@ -268,6 +270,54 @@ def test_a_program_that_echoes_nothing_is_unverified_and_judged_by_its_figures()
         assert (check.found, check.hidden) == (found, found is None)
 
 
+OWN_FILE = "[a]\nrw=randread\n[b]\nrw=randread\ndescription=of the user\n"
+NAMED = identity_of("s", 2, 1, 0, "0" * 16)
+OTHERS = {
+    "a trial": identity_of("s", 1, 1, 0, "1" * 16),
+    "a retry": identity_of("s", 2, 2, 0, "2" * 16),
+    "a study": identity_of("t", 2, 1, 0, "3" * 16),
+    "a guest": identity_of("s", 2, 1, 1, "0" * 16),
+    "an earlier run of the same attempt": identity_of("s", 2, 1, 0, "4" * 16),
+    "a stranger": "made by hand",
+    "nobody": "",
+}
+
+
+def named_job(words: str, identity: str) -> FioJob:
+    workload = read_job_file(words, name="own") if words.startswith("[") else parse_workload(words)[0]
+    return fio_job(workload, FILE, seconds=1.0, ramp_seconds=0.1, seed=7, clients=BOTH, identity=identity)
+
+
+@pytest.mark.parametrize("whose", OTHERS)
+@pytest.mark.parametrize(
+    "words", ["rw=randread", "rw=randread,numjobs=3", "rw=randread + rw=read,numjobs=2", "one:rw=write", OWN_FILE]
+)
+def test_a_result_is_of_its_own_load_by_name_in_whole_and_in_each_part(words: str, whose: str) -> None:
+    job, other = named_job(words, NAMED), told(named_job(words, OTHERS[whose]))
+    own = told(job)
+    assert judged(job, own) == []
+    assert [one.setting for one in judged(job, other)] == ["load.result"]
+    parts = own["jobs"]
+    for number, theirs in enumerate(other["jobs"]):
+        if theirs.get("desc") == parts[number].get("desc"):
+            continue  # what a user's section says of itself is the same in both
+        for place in ("whole", "desc", "options"):
+            mixed = json.loads(json.dumps(own))
+            if place == "whole":
+                mixed["jobs"][number] = theirs
+            elif place == "desc":
+                mixed["jobs"][number]["desc"] = OTHERS[whose]
+            else:
+                mixed["jobs"][number]["job options"]["description"] = OTHERS[whose]
+            assert [one.setting for one in judged(job, mixed)] == ["load.result"], place
+
+
+def test_a_job_file_that_describes_all_of_its_jobs_is_left_as_it_is_and_without_a_name() -> None:
+    job = named_job("[a]\nrw=randread\ndescription=mine\n", NAMED)
+    assert job.identity == ""
+    assert judged(job, told(job)) == []
+
+
 def logs(clones: int, *, seconds: float = 2.0, ends: Mapping[int, float] | None = None) -> bytes:
     """The logs over time of so many clones, one after the other; `ends` are those that end at another time."""
     lines = []
@@ -357,11 +407,13 @@ def test_a_fio_that_runs_another_load_ends_the_study_without_figures(
 @pytest.mark.parametrize(
     ("rig", "lie", "found"),
     [
-        ("metal", "replay", "one written"), ("metal", "replay:now", ""), ("metal", "replay:edited", ""),
+        ("metal", "replay", "that of trial 1, attempt 1, of study"), ("metal", "replay:now", "that of trial 1"),
+        ("metal", "replay:edited", "that of trial 1"), ("metal", "replay:nameless", "one that names no trial"),
+        ("storage-daemon", "replay:now", "that of trial 1"),
         ("vhost-user", "replay", "one written"), ("vhost-user", "replay:now", ""),
     ],
 )  # fmt: skip
-def test_a_result_that_is_given_twice_is_found_out_by_date_or_log_or_makes_both_trials_invalid(
+def test_a_result_that_is_given_twice_is_found_out_by_name_date_or_log_or_makes_both_trials_invalid(
     rig: str, lie: str, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -376,6 +428,27 @@ def test_a_result_that_is_given_twice_is_found_out_by_date_or_log_or_makes_both_
     assert (status, found) == (0, "")
     for other in (1, 2):
         assert f"its figures are those of trial {other} " in said.out
+
+
+@pytest.mark.real
+@pytest.mark.usefixtures("lying_fio")
+def test_a_result_of_another_study_under_today_s_date_names_that_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = ("--scratch", str(tmp_path / "scratch"), "--store", str(tmp_path / "store"))
+    own = tmp_path / "own.fio"
+    own.write_text("[one]\nrw=randread\nbs=4k\ndirect=1\n[two]\ndescription=of the user\nrw=randread\ndirect=1\n")
+    monkeypatch.setenv("LIE", "replay:now")
+    for words in ([], ["--workload", str(own)]):
+        (tmp_path / "kept").unlink(missing_ok=True)
+        assert run(["measure", *SHORT, *place, "--rounds", "1", *words]) == 0
+        with Store(tmp_path / "store", reading=True) as store:
+            first = store.find("last")
+        capsys.readouterr()
+        assert run(["measure", *SHORT, *place, "--rounds", "1", *words]) == 3
+        said = capsys.readouterr()
+        assert f"but that of trial 1, attempt 1, of study {first} is running" in said.err
+        assert not said.out
 
 
 @pytest.mark.real

@@ -91,6 +91,7 @@ def _terms(baseline: str | None, metric: str) -> "Terms":
 def _bundles(paths: tuple[Path, ...], store: StorePlace) -> None:
     """Import the studies of bundles."""
     from virtune.flows.stored.import_bundle import merge, read_bundle
+    from virtune.flows.stored.show import exchanged
     from virtune.store.store import Store
 
     with contextlib.ExitStack() as opened:
@@ -104,6 +105,8 @@ def _bundles(paths: tuple[Path, ...], store: StorePlace) -> None:
             more = "" if done.new else "more "
             added = f"{done.attempts} {more}trials" if done.new or done.attempts else "nothing new"
             click.echo(f"{done.study}: {added}")
+            for (number, _), whose in exchanged(kept, kept.get(done.study)):
+                click.echo(f"{done.study}: trial {number} is invalid: its result is {whose}", err=True)
 
 
 def _opened(path: Path) -> IO[bytes]:

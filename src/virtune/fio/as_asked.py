@@ -7,8 +7,9 @@ unverified. The figures' bounds are in `fio.consistency`; here they are those of
 """
 
 import contextlib
+import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from virtune.fio.consistency import contradictions, seconds_of
@@ -19,12 +20,17 @@ from virtune.fio.options import ALIASES, IN_FILES, NOTHING, SHAPING
 from virtune.fio.results import read_result, text_of
 from virtune.fio.results_json import FioObject, entries_of, objects, options_of, result_of
 from virtune.model.errors import ReadError
-from virtune.model.evidence import Check
+from virtune.model.evidence import Check, of_guest
 from virtune.model.measurement import FioResult, LoadResult
 from virtune.model.workload import BACKGROUND, Job
 
-ADDED = frozenset({"write_iops_log", "log_avg_msec", "exec_prerun"})
-"""Options that the rigs add to a job, none of which shapes it: its log over time, the barrier of guests."""
+ADDED = frozenset({"write_iops_log", "log_avg_msec", "exec_prerun", "description"})
+"""Options that are added to a job, none of which shapes it: its log over time, the barrier of guests, its name."""
+
+_IDENTITY = re.compile(
+    r"virtune/(?P<study>[A-Za-z0-9._-]{1,64})/(?P<trial>[0-9]{1,10})/(?P<attempt>[0-9]{1,10})/[0-9]{1,4}/[0-9a-f]{16}"
+)
+_DESCRIBED = re.compile(r"^(?:.* --)?description=(\S[^\n]*)", re.MULTILINE)
 
 CLOCK_SECONDS = 0.1
 """A clock that was set by more than this while a load ran dates nothing; it is also what two reads may be apart."""
@@ -48,6 +54,13 @@ _PACED = (
 """Options (by their first letters) with which a clone may do nothing for long, or end before its time."""
 
 _ECHO = "the options of job {} as its result echoes them"
+
+
+def identity_of(study: str, trial: int, attempt: int, guest: int, chance: str) -> str:
+    """Return the word by which the result of a guest's load is told from every other; `chance` are 16 random hex
+    digits, so that nobody has a result of it before it runs.
+    """
+    return f"virtune/{study}/{trial}/{attempt}/{guest}/{chance}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +90,7 @@ def load_checks(
         return ()
     found = None if result.version is None else PROGRAM if result.version.startswith(PROGRAM) else FIO
     checks = [_check("program", job.program, found, f"the result comes from {result.version}")]
-    wrong = [*_of_clock(document, result, ran), *_of_jobs(job, document, result)]
+    wrong = [*_of_identity(job, document), *_of_clock(document, result, ran), *_of_jobs(job, document, result)]
     if not wrong:
         wrong += _of_log(job, result, log) if found == FIO else own_log_checks(result, log)
     if wrong:
@@ -107,6 +120,60 @@ def depth_check(output: bytes, asked: int) -> Check:
 
 def _check(what: str, asked: str, found: str | None, proof: str) -> Check:
     return Check(setting=f"load.{what}", asked=asked, found=found, proof=proof)
+
+
+def _of_identity(job: FioJob, document: FioObject) -> Iterator[Check]:
+    """Check that a result is that of its own load, which only what ran it can know by name."""
+    own = {text for one in job.asked for text in _texts(one.as_dict(), "description")}
+    if job.identity and (found := _other(job.identity, own, document)) is not None:
+        yield _check("result", "of this load", found, "the description in the result of every job")
+
+
+def _other(identity: str, own: Iterable[str], document: FioObject) -> str | None:
+    """Say which result it is, None where it is the one of this identity. `own` are what a job file says itself.
+
+    fio writes it beside each clone's figures, and in its options or in those of all jobs.
+    """
+    entries = entries_of(document)
+    named = [{*_texts(entry, "desc"), *_texts(entry.get("job options"), "description")} for entry in entries]
+    told = {*_texts(document.get("global options"), "description")}.union(*named)
+    others = sorted(told - {identity, *own})
+    if not others and identity in told and all(named):
+        return None
+    of = next((found for one in others if (found := _IDENTITY.fullmatch(one))), None)
+    return "one that names no trial" if of is None else f"that of {_trial_in(of)}"
+
+
+def _texts(found: object, key: str) -> Iterator[str]:
+    if isinstance(found, dict) and isinstance(text := found.get(key), str):
+        yield text
+
+
+def _trial_in(found: re.Match[str]) -> str:
+    return f"trial {found['trial']}, attempt {found['attempt']}, of study {found['study']}"
+
+
+def another_trial(parts: Mapping[str, bytes], *, study: str, trial: int, attempt: int) -> str | None:
+    """Say which result the captures of a trial hold; None where it is its own, or where they were kept by a virtune
+    that gave its loads no identity. A trial of guests has those of each.
+    """
+    for guest in itertools.takewhile(lambda one: of_guest("fio.json", one) in parts, itertools.count()):
+        job, output = (parts.get(of_guest(name, guest), b"") for name in ("job.fio", "fio.json"))
+        said = [*_descriptions(job), *(_descriptions(parts.get("command.txt", b"")) if not guest else ())]
+        if (given := next((found for one in said if (found := _IDENTITY.match(one))), None)) is None:
+            continue
+        if (given["study"], int(given["trial"]), int(given["attempt"])) != (study, trial, attempt):
+            return f"that of {_trial_in(given)}"
+        own = {one for one in said if not _IDENTITY.match(one)}
+        with contextlib.suppress(ReadError):  # what cannot be read is judged elsewhere
+            document = next((found for _, found in objects(text_of(output))), {})
+            if (other := _other(given[0], own, document)) is not None:
+                return other
+    return None
+
+
+def _descriptions(text: bytes) -> list[str]:
+    return _DESCRIBED.findall(text.decode(errors="replace"))
 
 
 def _of_clock(document: FioObject, result: FioResult, ran: Ran | None) -> Iterator[Check]:

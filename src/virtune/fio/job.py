@@ -159,7 +159,8 @@ class FioJob:
 
     `program` runs it: fio, or virtune-load, which takes fio's options. `direct` says whether fio opens the target
     with O_DIRECT, `engines` are those that its jobs name or are given. `asked` are its jobs with all of their
-    options. Output options are the caller's.
+    options. Output options are the caller's. `identity` is in the result of every job of it; empty where the jobs of
+    a user's file describe themselves, and where the program has no such option.
     """
 
     text: str
@@ -169,6 +170,7 @@ class FioJob:
     engines: frozenset[str]
     asked: tuple[Job, ...]
     program: str = FIO
+    identity: str = ""
 
 
 def fio_job(
@@ -179,8 +181,10 @@ def fio_job(
     ramp_seconds: float,
     seed: int,
     clients: Clients,
+    identity: str = "",
 ) -> FioJob:
-    """Write the job that puts the workload on the target; `clients` are at hand to run it.
+    """Write the job that puts the workload on the target; `clients` are at hand to run it. `identity` is one word by
+    which the result can be told from that of any other load (`fio.as_asked.identity_of`).
 
     Raises PlanError when the workload is invalid, PreconditionError when this target or this fio cannot run it as
     intended.
@@ -190,8 +194,9 @@ def fio_job(
     times = {"runtime": in_milliseconds(seconds), "ramp_time": in_milliseconds(ramp_seconds)}
     program = program_for(workload, target, clients)
     plan = _Plan(
-        target=target, times=times, seed=str(seed % (2**31 - 1) + 1), engines=clients.engines, program=program
-    )
+        target=target, times=times, seed=str(seed % (2**31 - 1) + 1), engines=clients.engines, program=program,
+        identity=identity if program == FIO else "",
+    )  # fmt: skip
     _check_jobs(workload)
     if isinstance(target, VhostUserTarget):
         require_queues(workload, target.queues, program)
@@ -217,6 +222,7 @@ def _written(
 ) -> FioJob:
     """Write the job file. fio is told when it must not write, virtune-load when it may."""
     lines = [f"# {workload.name}: written by virtune", "[global]", "thread=1"]
+    lines += [f"description={plan.identity}"] if plan.identity else []
     for name, options in sections:
         lines += ["", f"[{name}]", *(f"{key}={value}" for key, value in options.items())]
     directs = {options["direct"] for _, options in sections if "direct" in options}
@@ -229,6 +235,7 @@ def _written(
         engines=frozenset(options["ioengine"] for _, options in sections),
         asked=tuple(make_job(name, {"thread": "1", **options}) for name, options in sections),
         program=plan.program,
+        identity=plan.identity,
     )
 
 
@@ -241,6 +248,7 @@ class _Plan:
     seed: str
     engines: frozenset[str]
     program: str
+    identity: str
 
 
 def _check_jobs(workload: Workload) -> None:
@@ -360,7 +368,10 @@ def _unchanged(workload: Workload, text: str, address: dict[str, str], plan: _Pl
     directs = {job.get("direct", "0") for job in workload.jobs} if isinstance(plan.target, FileTarget) else set()
     if directs == {"0"}:
         chosen.append(("direct=0", "the job file does not say direct=1, so the page cache is measured as well"))
+    # what a [global] section of the file says of itself takes the place of what is said before it
+    identity = "" if all("description" in job.as_dict() for job in workload.jobs) else plan.identity
     words = tuple(f"--{key}={value}" for key, value in arguments.items())
+    words += (f"--description={identity}",) if identity else ()
     return FioJob(
         text=text,
         arguments=words if workload.writes else ("--readonly", *words),
@@ -368,6 +379,7 @@ def _unchanged(workload: Workload, text: str, address: dict[str, str], plan: _Pl
         direct=_one_direct(directs),
         engines=frozenset(one.get("ioengine", address.get("ioengine", "psync")) for one in workload.jobs),
         asked=tuple(make_job(one.name, {**arguments, **one.as_dict()}) for one in workload.jobs),
+        identity=identity,
     )
 
 

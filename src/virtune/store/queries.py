@@ -237,6 +237,19 @@ def trials_of(key: str, measurement: sa.ColumnElement[str]) -> sa.Select[Any]:
     )
 
 
+def results_of(key: str) -> sa.Select[Any]:
+    """Select of every attempt the jobs of its load, the command line and the results."""
+    name = CAPTURES.c.name
+    return (
+        sa.select(TRIALS.c.number, TRIALS.c.attempt, name, CAPTURES.c.content)
+        .join(CAPTURES, CAPTURES.c.trial_id == TRIALS.c.id)
+        .where(TRIALS.c.study_id == key)
+        .where(name.like("job%.fio") | name.like("fio%.json") | (name == "command.txt"))
+        .order_by(TRIALS.c.number, TRIALS.c.attempt)
+        .execution_options(yield_per=100)
+    )
+
+
 def by_method(key: str | None = None) -> sa.Select[Any]:
     """Select of every study, the newest first, how many measurements are of today's method and of an older one; with
     a key of this study alone.

@@ -7,6 +7,7 @@ of the method that derived them, so that a newer method can derive them again. S
 """
 
 import contextlib
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
@@ -50,6 +51,7 @@ from virtune.store.queries import (
     put_trial,
     question_of,
     record_of,
+    results_of,
     summaries_of,
     trials_of,
 )
@@ -376,6 +378,19 @@ class Store:
             row = attempt_of(self._key(study_id), number, attempt).scalar_subquery()
             rows = db.execute(sa.select(CAPTURES).where(CAPTURES.c.trial_id == row)).all()
         return tuple(capture_of(one.name, one.content) for one in sorted(rows, key=lambda one: str(one.name)))
+
+    def results(self, study_id: str) -> Iterator[tuple[tuple[int, int], Mapping[str, bytes]]]:
+        """Yield for every attempt, by number and attempt, the captures that say what its load was told and gave. A
+        damaged one is left out.
+        """
+        with self._transaction() as db:
+            rows = db.execute(results_of(self._key(study_id)))
+            for place, found in itertools.groupby(rows, key=lambda row: (row.number, row.attempt)):
+                kept: dict[str, bytes] = {}
+                for row in found:
+                    with contextlib.suppress(StoreError):
+                        kept[row.name] = capture_of(row.name, row.content).content
+                yield place, kept
 
     def require_own(self, study_id: str) -> None:
         """Raise UsageError for a study of another host: its trials cannot go on here."""

@@ -7,6 +7,7 @@ the stored attempts only, so an interrupted study resumes without a difference.
 
 import contextlib
 import json
+import secrets
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +25,7 @@ from virtune.bench.permission import Held
 from virtune.bench.port import PATIENCE_SECONDS, Bench, DiskImageSpec, HostCounters, LoadJob, Session, Window
 from virtune.bench.scratch import Scratch, bytes_to_fill, image_bytes
 from virtune.bench.verify import require_verified
-from virtune.fio.as_asked import Ran, depth_check, load_checks
+from virtune.fio.as_asked import Ran, depth_check, identity_of, load_checks
 from virtune.fio.generator import Clients
 from virtune.fio.job import COUNTED_SECONDS, FioJob, fio_job
 from virtune.fio.jobfile import own_times
@@ -68,8 +69,10 @@ class Tools:
     first_read: FirstRead | None = None
 
 
-def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[evidence.TrialRecord, tuple[evidence.Capture, ...]]:
-    """Run one trial and return its record with its raw evidence.
+def run_trial(
+    study: Study, trial: Trial, tools: Tools, *, attempt: int = 1
+) -> tuple[evidence.TrialRecord, tuple[evidence.Capture, ...]]:
+    """Run one attempt at a trial and return its record with its raw evidence.
 
     A failed load or rig gives a record with its reason. Raises NotInForceError when another setting runs than
     requested, since figures must not be reported under its name.
@@ -89,7 +92,8 @@ def run_trial(study: Study, trial: Trial, tools: Tools) -> tuple[evidence.TrialR
             seen += [tools.data[arm.name]] if arm.name in tools.data else []
             captures += [_text("rig.txt", bench.command), *disks_below(arm.stack, ground)]
             require_verified(arm.name, seen)
-            _load(study, trial, workload, bench, tools, captures, seen)
+            jobs = _jobs(study, trial, attempt, workload, bench, tools)
+            _load(study, trial, jobs, bench, tools, captures, seen)
             if arm.stack.poll_max_ns is not None and bench.processes:
                 captures.append(_text(evidence.IDLE, idle_cost(bench.processes.values())))
         require_verified(arm.name, seen)
@@ -162,16 +166,16 @@ def surroundings_checks(stack: Stack, ground: DiskImageSpec, tools: Tools) -> It
 def _load(
     study: Study,
     trial: Trial,
-    workload: Workload,
+    jobs: list[FioJob],
     bench: Bench,
     tools: Tools,
     captures: list[evidence.Capture],
     seen: list[evidence.Check],
 ) -> None:
-    jobs = _jobs(study, trial, workload, bench, tools)
-    job = jobs[0]
+    job, stack = jobs[0], study.arm(trial.arm).stack
+    workload = study.arm(trial.arm).load_of(study.workload(trial.workload))
     captures += [_text(evidence.of_guest("job.fio", guest), one.text) for guest, one in enumerate(jobs)]
-    chosen = [*job.chosen, *_held_words(study, study.arm(trial.arm).stack, tools)]
+    chosen = [*job.chosen, *_held_words(study, stack, tools)]
     captures.append(_text("choices.txt", "".join(f"{what}: {why}\n" for what, why in chosen)))
     window = Window(
         seconds=study.seconds,
@@ -180,9 +184,8 @@ def _load(
         seed=study.seed,
         patience_seconds=COUNTED_SECONDS if workload.counted else PATIENCE_SECONDS,
     )
-    share = share_of(workload, study.arm(trial.arm).stack)
+    share = share_of(workload, stack)
     loads = [LoadJob(job=one, workload=share, program=tools.programs.get(one.program, one.program)) for one in jobs]
-    stack = study.arm(trial.arm).stack
     with neighbour(
         stack.neighbour, tools.warden, lambda: tools.scratch.image_for(Disk(), tools.warden, IMAGE)
     ) as loud:
@@ -249,9 +252,9 @@ def _held_words(study: Study, stack: Stack, tools: Tools) -> list[tuple[str, str
     return [(str(tools.target.path), f"{study.target}, held open so that its name cannot come to mean another")]
 
 
-def _jobs(study: Study, trial: Trial, workload: Workload, bench: Bench, tools: Tools) -> list[FioJob]:
+def _jobs(study: Study, trial: Trial, attempt: int, workload: Workload, bench: Bench, tools: Tools) -> list[FioJob]:
     """Return the job of every guest that shares the load; one job without guests."""
-    stack = study.arm(trial.arm).stack
+    stack, chance = study.arm(trial.arm).stack, secrets.token_hex(8)
     return [
         fio_job(
             share_of(workload, stack),
@@ -260,6 +263,7 @@ def _jobs(study: Study, trial: Trial, workload: Workload, bench: Bench, tools: T
             ramp_seconds=study.ramp_seconds,
             seed=guest_seed(planned.trial_seed(study.seed, trial.round), guest),
             clients=_clients(workload, tools),
+            identity=identity_of(study.id, trial.number, attempt, guest, chance) if stack.kind.measures else "",
         )
         for guest in range(stack.guests)
     ]
@@ -526,8 +530,8 @@ class Attempts:
         while True:
             begun = time.monotonic()
             asked = replace(self._study, ramp_seconds=self._ramp.seconds)
-            record, captures = run_trial(asked, trial, self._tools)
             count = 1 + sum(one.trial.number == trial.number for one in self._made)
+            record, captures = run_trial(asked, trial, self._tools, attempt=count)
             record = self._not_a_copy(replace(record, attempt=count))
             if not self._store.add_trial(self._study.id, record, captures):
                 said = (

@@ -4,17 +4,18 @@
 import contextlib
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from virtune.analyse.study.summarise import summarise
+from virtune.fio.as_asked import another_trial
 from virtune.model.errors import LoadError, StoreError
 from virtune.model.evidence import FIO_OUTPUTS, Capture, Listed, StudyRecord, TrialRecord
 from virtune.model.facts import Unknown
 from virtune.model.measurement import METHOD, Measurement
-from virtune.model.remark import COPY, UNVERIFIED
+from virtune.model.remark import ANOTHER_TRIAL, COPY, UNVERIFIED
 from virtune.model.result import Result
 from virtune.model.study import Checked, Study, StudyKind
 from virtune.plan.trials import NOTHING_SEEN, SeenCosts, TimedStudy, kind_of, seen_of
@@ -39,11 +40,32 @@ def by_todays_method(store: "Store", study_id: str) -> StudyRecord:
 
 
 def derived_anew(store: "Store", record: StudyRecord) -> StudyRecord:
-    """Return a study that was read with the figures of today's method, without reading it again."""
+    """Return a study that was read with the figures of today's method, without reading it again. A trial whose kept
+    result is that of another one is invalid.
+    """
     attempts = tuple(_derived_anew(store, record, one) for one in record.attempts)
+    others = dict(exchanged(store, record))
+    attempts = tuple(_of_another(one, others.get((one.trial.number, one.attempt))) for one in attempts)
     stand = {one.trial.number: one for one in attempts}  # the last of several attempts counts
     trials = tuple(stand[one.trial.number] for one in record.trials)
     return replace(record, trials=trials, attempts=attempts)
+
+
+def exchanged(store: "Store", record: StudyRecord) -> Iterator[tuple[tuple[int, int], str]]:
+    """Yield the attempts whose captures are of another load, by number and attempt, with whose they are."""
+    if record.study.imported or record.study.simulated:
+        return
+    for (number, attempt), parts in store.results(record.study.id):
+        found = another_trial(parts, study=record.study.id, trial=number, attempt=attempt)
+        if found is not None:
+            yield (number, attempt), found
+
+
+def _of_another(trial: TrialRecord, found: str | None) -> TrialRecord:
+    if found is None or trial.measurement is None or ANOTHER_TRIAL.id in trial.measurement.causes:
+        return trial
+    remark = ANOTHER_TRIAL.remark(text=f"the kept result is not that of this trial, but {found}")
+    return replace(trial, measurement=replace(trial.measurement, remarks=(*trial.measurement.remarks, remark)))
 
 
 def captures_of(store: "Store", study_id: str, number: int, name: str | None) -> Sequence[Capture]:
