@@ -5,7 +5,8 @@ its result.
 
 LIE says how: `job:NAME=VALUE` runs with another option and says so, `quiet:NAME=VALUE` echoes what was asked,
 `replay` gives the first result again, `replay:now` under today's date, `replay:edited` with other rates besides,
-`replay:nameless` without what names its load, `edit:FACTOR` multiplies the rates of what ran.
+`replay:nameless` without what names its load, `replay:renamed` with the name of the load that it stands for,
+`edit:FACTOR` multiplies the rates of what ran.
 """
 
 import json
@@ -45,7 +46,8 @@ def main() -> None:
             options = [one["job options"] for one in result["jobs"]]
             result = json.loads(kept.read_text())
             for one, own in zip(result["jobs"], options, strict=True):
-                one["job options"] = own
+                named = one["job options"].get("description") if lie != "renamed" else own.get("description")
+                one["job options"] = own | ({} if named is None else {"description": named})
         else:
             kept.write_text(json.dumps(result))
         if lie:

@@ -410,7 +410,8 @@ def test_a_fio_that_runs_another_load_ends_the_study_without_figures(
         ("metal", "replay", "that of trial 1, attempt 1, of study"), ("metal", "replay:now", "that of trial 1"),
         ("metal", "replay:edited", "that of trial 1"), ("metal", "replay:nameless", "one that names no trial"),
         ("storage-daemon", "replay:now", "that of trial 1"),
-        ("vhost-user", "replay", "one written"), ("vhost-user", "replay:now", ""),
+        ("vhost-user", "replay", "that of trial 1"), ("vhost-user", "replay:now", "that of trial 1"),
+        ("vhost-user", "replay:renamed", ""),
     ],
 )  # fmt: skip
 def test_a_result_that_is_given_twice_is_found_out_by_name_date_or_log_or_makes_both_trials_invalid(
@@ -459,7 +460,7 @@ def test_a_result_of_another_study_under_today_s_date_is_not_that_of_its_own_log
     """virtune-load's log counts every I/O; fio's lines are means, and tell only of how many clones there were."""
     place = ("--rig", "vhost-user", "--scratch", str(tmp_path / "scratch"), "--store", str(tmp_path / "store"))
     asked = ["measure", *SHORT, *place, "--seconds", "600ms", "--rounds", "1"]
-    monkeypatch.setenv("LIE", "replay:now")
+    monkeypatch.setenv("LIE", "replay:renamed")
     assert run([*asked, "--workload", "rw=randread,bs=4k,iodepth=4,rate_iops=200"]) == 0
     capsys.readouterr()
     assert run([*asked, "--workload", "rw=randread,bs=4k,iodepth=4,rate_iops=400"]) == 3

@@ -316,6 +316,7 @@ impl Draft {
             "rate_process" => job.process = process(value)?,
             "random_distribution" => job.distribution = distribution(value)?,
             "norandommap" => must_be_on(value, "places are drawn anew each time, as with norandommap=1")?,
+            "description" => {}
             "thread" => must_be_on(value, "clones are threads here")?,
             "allow_file_create" if switch(value)? => return Err("no file is created here; make it first".to_owned()),
             "allow_file_create" => {}

@@ -26,6 +26,7 @@ const fn flag(name: &'static str, meaning: &'static str) -> Word {
 /// Every option a job may set. `--help` and the parser read the same rows.
 pub const WORDS: &[Word] = &[
     word("name", "", "name of the job in the result [load]"),
+    word("description", "", "a text that the result repeats among the job's options"),
     word("ioengine", "", "virtio-blk-vhost-user | io_uring | libblkio (with libblkio_driver)"),
     word("filename", "", "the vhost-user socket, or the file or block device"),
     word("libblkio_driver", "", "with ioengine=libblkio: virtio-blk-vhost-user | io_uring, as fio's engine names them"),

@@ -211,7 +211,8 @@ CLIENTS: Mapping[tuple[type[Target], str], Client] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clients:
-    """The available load generators: the engines of this fio, and virtune-load if `installed`.
+    """The available load generators: the engines of this fio, and virtune-load if `installed`; `described` if that
+    repeats a job's description in its result, as fio does.
 
     With `alike` files and disks of this host are loaded by virtune-load too, so that a study that compares them with
     a vhost-user-blk export, or a guest without an operating system, uses one load generator for all.
@@ -220,6 +221,7 @@ class Clients:
     engines: frozenset[str]
     installed: bool = False
     alike: bool = False
+    described: bool = False
 
 
 def program_for(workload: Workload, target: Target, clients: Clients) -> str:

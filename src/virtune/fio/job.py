@@ -195,7 +195,7 @@ def fio_job(
     program = program_for(workload, target, clients)
     plan = _Plan(
         target=target, times=times, seed=str(seed % (2**31 - 1) + 1), engines=clients.engines, program=program,
-        identity=identity if program == FIO else "",
+        identity=identity if program == FIO or clients.described else "",
     )  # fmt: skip
     _check_jobs(workload)
     if isinstance(target, VhostUserTarget):

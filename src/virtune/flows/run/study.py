@@ -5,7 +5,7 @@ import contextlib
 import importlib
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +20,7 @@ from virtune.bench.port import Surroundings
 from virtune.bench.rbd import rbd_images
 from virtune.bench.rigs import session
 from virtune.bench.scratch import Scratch
+from virtune.fio.generator import Clients
 from virtune.flows.run import prepare
 from virtune.flows.run import trial as trials
 from virtune.flows.run.preconditions import Leave, admitted, require_programs
@@ -36,6 +37,7 @@ from virtune.plan.guests import clients_for, loads_virtqueues, require_fit
 from virtune.plan.loads import disturbed_probes, settled, with_loads
 from virtune.plan.trials import SeenCosts, looked_at, plan_done, propose, round_seconds
 from virtune.probe.kernel import try_io_uring
+from virtune.probe.programs import said_of_itself
 from virtune.store.store import Store
 
 _NOISES = (0.02, 0.05, 0.15)
@@ -167,7 +169,7 @@ def prepared(
     # one engine for all arms that load files or disks: a guest's fio may have fewer engines
     engines = engines.intersection(*(way.engines | _OF_EXPORTS for way in ways.values()))
     programs = {"fio": fio, **_generator(study, engines)}
-    clients = clients_for(study, engines=engines, installed=shell.GENERATOR in programs)
+    clients = clients_of(study, engines, programs)
     require_fit(study, clients=clients)
     with (
         admitted(study, leave) as target,
@@ -243,6 +245,13 @@ def _generator(study: Study, engines: frozenset[str]) -> dict[str, str]:
     with contextlib.suppress(*([] if exported and "libblkio" not in engines else [MissingToolError])):
         return {shell.GENERATOR: shell.find_generator()}
     return {}
+
+
+def clients_of(study: Study, engines: frozenset[str], programs: Mapping[str, str]) -> Clients:
+    """Return the load generators of a study; an older virtune-load does not repeat a job's description."""
+    generator = programs.get(shell.GENERATOR)
+    described = generator is not None and "\n  description " in said_of_itself(generator, "--help")
+    return replace(clients_for(study, engines=engines, installed=generator is not None), described=described)
 
 
 def _usable(engines: frozenset[str], say: events.Say) -> frozenset[str]:
