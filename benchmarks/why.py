@@ -4,10 +4,10 @@
     python -m benchmarks.why [--only NAME] [--seconds S]
 
 Each row starts a VM (the guest without an operating system, under TCG), plants one thing, lets `virtune diagnose`
-and `virtune top` look at it by QMP, and prints what they say beside what must be said and what must not. The cause is
-asked of `diagnose` alone, so what `top` names has to be read. Needs root: control groups (version 1), a loop device
-over FUSE. The slow device is an NBD server that makes reads and writes wait
-for different times, below a loop device. On a host with other work that takes QEMU's CPUs is also a true answer.
+and `virtune top` look at it by QMP, and scores what each says against what must be said and what must not. Needs
+root: control groups (version 1), a loop device over FUSE. The slow device is an NBD server that makes reads and
+writes wait for different times, below a loop device. On a host with other work that takes QEMU's CPUs is also a true
+answer.
 """
 
 import argparse
@@ -75,8 +75,8 @@ PLANTED: tuple[Planted, ...] = (
             read_ns=20_000_000),
     Planted(name="B2 writes slow, reads fast", causes=("device",), words=("reads", "writes"), load=MIX, read_ns=0,
             write_ns=20_000_000),
-    Planted(name="B9 quota of 25 %", causes=("throttle",), words=("cpu.max",), quota=0.25,
-            null_ns=100_000),
+    Planted(name="B9 quota of 25 %", causes=("throttle",), words=("cpu.max",), untrue=("others hardly worked",),
+            quota=0.25, null_ns=0),
     Planted(name="B16 neighbour, raw with offset", causes=("device",), words=("others caused", "vm1"),
             read_ns=1_000_000, untrue=("no file and no block device", "let more I/Os be in flight"), neighbour=16,
             load="rw=randread,bs=4k,iodepth=1"),
@@ -220,13 +220,15 @@ def confined(planted: Planted, pid: int) -> Iterator[None]:
             ends.callback(hog.wait)
             ends.callback(hog.kill)
         if planted.quota is not None:
-            values = {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": str(int(1e5 * planted.quota))}
+            # many shares, so that its quota is what it lacks, and no CPU of a busy host
+            values = {"cpu.shares": "200000", "cpu.cfs_period_us": "100000"}
+            values |= {"cpu.cfs_quota_us": str(int(1e5 * planted.quota))}
             ends.enter_context(held("cpu", pid, values))
         yield
 
 
-def looked(planted: Planted, seconds: float) -> tuple[dict[str, Any], str]:
-    """What `diagnose` and `top` say while it is planted."""
+def looked(planted: Planted, seconds: float) -> dict[str, dict[str, Any]]:
+    """What `diagnose` and `top` say of the first disk while it is planted."""
     with tempfile.TemporaryDirectory(prefix="why-", dir="/var/tmp") as name, contextlib.ExitStack() as ends:
         directory = Path(name)
         device = ends.enter_context(slow_device(directory, planted)) if planted.slow else ""
@@ -246,13 +248,27 @@ def looked(planted: Planted, seconds: float) -> tuple[dict[str, Any], str]:
             ends.callback(other.join)
             ends.callback(end.set)
         time.sleep(2)
-        words = [*CALL, "diagnose", *vms, "--seconds", f"{seconds}s", "--json"]
-        said = subprocess.run(words, capture_output=True, text=True, check=False)
-        assert said.returncode == 0, said.stderr
+        said = document("diagnose", *vms, "--seconds", f"{seconds}s")
         if planted.neighbour is not None:
             vms += ["--qmp", f"{directory}/1.top"]
-        shown = subprocess.run([*CALL, "top", "--once", *vms], capture_output=True, text=True, check=False)
-        return json.loads(said.stdout), shown.stdout + shown.stderr
+        shown = document("top", "--once", *vms, "--interval", f"{max(1.0, seconds / 2)}s")
+        return {"diagnose": said["disks"][0], "top": shown["vms"][0]["disks"][0]}
+
+
+def document(*words: str) -> Any:
+    """What a verb says as JSON."""
+    said = subprocess.run([*CALL, *words, "--json"], capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stderr
+    return json.loads(said.stdout)
+
+
+def wrong(planted: Planted, seen: dict[str, Any]) -> list[str]:
+    """What is wrong about what was said of a disk."""
+    found = seen["bottleneck"]
+    said = " ".join((found["text"], *found["evidence"], found["experiment"]))
+    faults = [] if found["cause"] in planted.causes else [f"named {found['cause']}"]
+    faults += [f"not said: {one}" for one in planted.words if one not in said]
+    return faults + [f"untrue: {one}" for one in planted.untrue if one in said]
 
 
 def main() -> None:
@@ -261,21 +277,21 @@ def main() -> None:
     parser.add_argument("--only", default="", help="only those with this in their name")
     parser.add_argument("--seconds", type=float, default=5.0)
     asked = parser.parse_args()
+    right = {"diagnose": 0, "top": 0}
     for planted in PLANTED:
         if asked.only not in planted.name:
             continue
-        document, shown = looked(planted, asked.seconds)
-        first = document["disks"][0]
-        found = first["bottleneck"]
-        said = " ".join((found["text"], *found["evidence"], found["experiment"], shown))
-        wrong = [] if found["cause"] in planted.causes else [f"named {found['cause']}"]
-        wrong += [f"not said: {one}" for one in planted.words if one not in said]
-        wrong += [f"untrue: {one}" for one in planted.untrue if one in said]
-        print(
-            f"{planted.name}: {first['iops']:.0f} IOPS, {found['cause']}: {'; '.join(wrong) or 'diagnose is right'}"
-        )
-        print("".join(f"    {one}\n" for one in (*found["evidence"], f"next: {found['experiment']}")), end="")
-        print("".join(f"    | {one}\n" for one in shown.splitlines()), end="", flush=True)
+        for verb, seen in looked(planted, asked.seconds).items():
+            found, faults = seen["bottleneck"], wrong(planted, seen)
+            right[verb] += not faults
+            told = f"{verb}: {seen['iops']:.0f} IOPS, {found['cause']}: {'; '.join(faults) or 'right'}"
+            print(f"{planted.name}: {told}")
+            print(
+                "".join(f"    {one}\n" for one in (*found["evidence"], f"next: {found['experiment']}")),
+                end="",
+                flush=True,
+            )
+    print(", ".join(f"{verb}: {count} right" for verb, count in right.items()))
 
 
 if __name__ == "__main__":

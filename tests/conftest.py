@@ -339,6 +339,28 @@ def require_both_ends(user: User, arm: Any) -> None:
         assert (measured["values"].keys() >= AT_BOTH_ENDS) is both, (marks, measured)
 
 
+def quota_group() -> Path:
+    """A control group below ours that may use a fifth of one CPU, and gets that whoever else wants the CPUs.
+
+    Skips where none can be made.
+    """
+    one, two = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
+    place = (one if one.is_dir() else two) / f"virtune-test-{os.getpid()}"
+    try:
+        place.mkdir()
+        if one.is_dir():
+            (place / "cpu.cfs_quota_us").write_text("20000")
+            (place / "cpu.shares").write_text("200000")
+        else:
+            (place / "cpu.max").write_text("20000 100000")
+            (place / "cpu.weight").write_text("10000")
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            place.rmdir()
+        pytest.skip(f"no control group with a CPU limit can be made here: {error}; run as root on the host")
+    return place
+
+
 def eventually(true: Callable[[], bool], *, seconds: float = 60) -> bool:
     """Whether something comes true in time, also on a machine whose CPUs others use.
 

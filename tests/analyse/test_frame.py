@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all running VMs did between two samples: the disks, the threads, what could not be seen."""
 
+import json
 from dataclasses import replace
 
 import pytest
-from tests.live_samples import NO_RINGS, UNPLUGGED, live, reads_of
+from tests.live_samples import HEADER, NO_RINGS, UNPLUGGED, kernel_line, live, reads_of
 
 from virtune.analyse.layers.frame import disk_series, frame, rings_moved
+from virtune.analyse.trial.counters import read_counters
 from virtune.model.bottleneck import Cause, DiskFrame, TopFrame
 from virtune.model.live import LiveSample, RingCount, ring_rates_between
 from virtune.report.json.live import top_document
@@ -44,6 +46,19 @@ def test_two_samples_are_a_row_for_each_disk() -> None:
         ("ring", 500_000), ("backend", 1_000_000),
     ]  # fmt: skip
     assert mail.in_flight == pytest.approx(3)
+
+
+def test_a_vm_is_held_back_by_its_own_groups_and_those_alone() -> None:
+    def held(second: int, **files: int) -> LiveSample:
+        texts = {path: f"nr_throttled 1\nthrottled_usec {us}\n" for path, us in files.items()}
+        kernel = json.dumps(kernel_line(second) | {"groups": {"sql1": texts}}).encode() + b"\n"
+        return replace(live(second), host=read_counters(HEADER + kernel).samples[0])
+
+    # a thread came into a group that had been held back for hours
+    found = between(held(2, a=5_000_000, b=70_000), held(4, a=5_500_000, b=170_000, c=9_000_000_000))
+    assert disk(found, "sql1:vda").path.throttled == pytest.approx(0.3)
+    assert disk(found, "sql1:vda").found.cause is Cause.THROTTLE
+    assert disk(found, "mail:disk0").path.throttled is None, "nobody looked"
 
 
 def test_the_cpu_of_an_io_is_that_of_the_threads_which_serve_its_disk() -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.analyse.edited_trials import HEADER, sample
 
 from virtune.analyse.layers.bottleneck import judge
-from virtune.analyse.layers.path import live_path, live_paths, throttled_share
+from virtune.analyse.layers.path import live_path, live_paths
 from virtune.analyse.trial.counters import read_counters
 from virtune.analyse.trial.usage import use
 from virtune.bench.live.domain import counts_of, exits_in, require_counts
@@ -157,11 +157,13 @@ def test_limits_of_control_groups_are_compared_with_what_it_did() -> None:
 
 
 def test_the_time_in_which_a_control_group_held_a_vm_back_is_that_of_all_its_cpus() -> None:
-    for seconds, share in ((0.4, 0.2), (9.0, 4.5), (0.0, 0.0)):
-        assert throttled_share(replace(host(), throttled_seconds=seconds)) == share
-    assert throttled_share(replace(host(), throttled_seconds=None)) == 0.0, "none of its groups has a quota"
+    between, disk = rates_between(counted(1), counted(3)), LiveDisk(target="vda", path="/x")
+    for seconds, share in ((0.4, 0.2), (9.0, 4.5), (0.0, 0.0), (None, None)):
+        used = replace(host(), roles=tuple(replace(one, held_back_seconds=seconds) for one in host().roles))
+        assert live_path(disk, between, used, rings=(), all_read=0).throttled == share
     unseen = replace(host(), throttled_seconds=0.4, roles=())
-    assert throttled_share(unseen) is None, "they would be virtune's own groups"
+    found = live_path(disk, between, unseen, rings=(), all_read=0)
+    assert found.throttled is None, "they would be virtune's own groups"
 
 
 @pytest.mark.parametrize(

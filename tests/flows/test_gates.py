@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import User, eventually, fork_server
+from tests.conftest import User, eventually, fork_server, quota_group
 
 from virtune.probe.devices import backing_of
 
@@ -109,28 +109,6 @@ def test_a_study_killed_between_two_attempts_makes_the_others_and_no_more(user: 
         after, trial = only(user.run("resume", "-q", "--json").json())
     assert (trial["attempt"], after["attempts"], after["invalid"]["foreign-io"]) == (3, 3, 3)
     assert user.run("list", "--json").json()["studies"][0]["finished"]
-
-
-def quota_group() -> Path:
-    """A control group below ours that may use a fifth of one CPU, and gets that whoever else wants the CPUs.
-
-    Skips where none can be made.
-    """
-    one, two = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
-    place = (one if one.is_dir() else two) / f"virtune-test-{os.getpid()}"
-    try:
-        place.mkdir()
-        if one.is_dir():
-            (place / "cpu.cfs_quota_us").write_text("20000")
-            (place / "cpu.shares").write_text("200000")
-        else:
-            (place / "cpu.max").write_text("20000 100000")
-            (place / "cpu.weight").write_text("10000")
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            place.rmdir()
-        pytest.skip(f"no control group with a CPU limit can be made here: {error}; run as root on the host")
-    return place
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from tests.conftest import User, bare_guest, eventually
+from tests.conftest import User, bare_guest, eventually, quota_group
 from tests.published import schema
 
 from virtune import shell
@@ -44,9 +44,10 @@ time_based=1
 
 @dataclass
 class Loaded:
-    """A QEMU whose guest loads its disk: where its monitor listens."""
+    """A QEMU whose guest loads its disk: where its monitor listens, and its process."""
 
     socket: Path
+    pid: int
 
 
 def null(nanoseconds: int, name: str = "n0") -> list[str]:
@@ -76,14 +77,15 @@ def loading(tmp_path: Path, nodes: Sequence[str], job: str = JOB) -> Iterator[Lo
         )  # fmt: skip
         argv = [*machine_argv(shell.find(PROGRAM), machine), "-qmp", f"unix:{listens},server=on,wait=off"]
         argv += [*nodes, "-device", f"virtio-blk-pci,id=data,drive=n0,bus={SLOTS[0]}"]
-        ends.enter_context(warden.running(argv, name="top", keep=(line[1].fileno(), monitor[1].fileno())))
+        keep = (line[1].fileno(), monitor[1].fileno())
+        process = ends.enter_context(warden.running(argv, name="top", keep=keep))
         for pair in (line, monitor):
             pair[1].close()
         guest = Line(line[0])
         assert guest.receive(60) is not None, "it did not come up"
         guest.ask("job", job.encode(), expect="armed", timeout_seconds=60)
         guest.ask("go", b"60000 0", expect="began", timeout_seconds=60)
-        yield Loaded(listens)
+        yield Loaded(listens, process.pid)
 
 
 def test_one_interval_of_a_live_disk_is_what_was_planted(user: User, loaded: Loaded) -> None:
@@ -149,6 +151,23 @@ def test_a_server_that_stops_is_a_hang_and_no_idle_disk(user: User, tmp_path: Pa
     (seen,) = top["vms"][0]["disks"]
     assert (seen["bottleneck"]["cause"], seen["in_flight"]) == ("hung", DEPTH)
     assert seen["waiting_seconds"] >= 0.5
+
+
+def test_a_quota_on_its_cpus_is_told_by_both_and_no_lack_of_cpus(user: User, tmp_path: Path) -> None:
+    group = quota_group()
+    try:
+        with loading(tmp_path, null(0)) as guest:
+            (group / "cgroup.procs").write_text(str(guest.pid))
+            cause, evidence, _ = said_of(user, guest)
+            top = user.run("top", "--once", "--json", "--qmp", str(guest.socket), "--interval", "1s").json()
+    finally:
+        group.rmdir()
+    (seen,) = top["vms"][0]["disks"]
+    found = seen["bottleneck"]
+    assert (cause, found["cause"]) == ("throttle", "throttle"), (evidence, found)
+    for told in (evidence, " ".join(found["evidence"])):
+        assert "its control groups held CPUs back (cpu.max)" in told
+        assert "others hardly worked" not in told
 
 
 def test_what_is_planted_below_a_live_disk_is_named(user: User, tmp_path: Path) -> None:

@@ -100,7 +100,6 @@ def test_limits_of_either_version_of_control_groups(tmp_path: Path) -> None:
 
 
 def test_limits_of_another_process_are_those_of_its_groups_and_all_above(tmp_path: Path) -> None:
-    top = tmp_path / "sys/fs/cgroup"
     for path, text in {
         "proc/self/cgroup": "0::/\n",
         "proc/self/mountinfo": "30 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
@@ -111,16 +110,22 @@ def test_limits_of_another_process_are_those_of_its_groups_and_all_above(tmp_pat
         "sys/fs/cgroup/machine.slice/vm1/io.max": "8:0 rbps=9000 wbps=200 riops=max wiops=max\n8:16 riops=1\n",
         "sys/fs/cgroup/machine.slice/vm1/cpu.max": "50000 100000\n",
         "sys/fs/cgroup/machine.slice/vm1/cpu.stat": "throttled_usec 1\n",
+        "sys/fs/cgroup/machine.slice/vm1/libvirt/vcpu0/cpu.stat": "throttled_usec 2\n",
+        "proc/77/task/77/cgroup": "0::/machine.slice/vm1/libvirt\n",
+        "proc/77/task/78/cgroup": "0::/machine.slice/vm1/libvirt/vcpu0\n",
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    (top / "machine.slice/vm1/libvirt").mkdir()
     assert disk_limits(["sda"], tmp_path, pid=77) == {"read.bps": 5000.0, "write.bps": 200.0, "read.iops": 70.0}
     assert disk_limits(["sdb"], tmp_path, pid=77) == {"read.iops": 1.0}
     assert disk_limits([], tmp_path, pid=77) == disk_limits(["sda"], tmp_path) == {}
-    assert cpu_stat_files(tmp_path, pid=77) == ("/sys/fs/cgroup/machine.slice/vm1/cpu.stat",)
+    groups = [one.removeprefix("/sys/fs/cgroup/machine.slice/vm1/") for one in cpu_stat_files(tmp_path, pid=77)]
+    assert sorted(groups) == ["cpu.stat", "libvirt/vcpu0/cpu.stat"], "a vCPU has a group of its own"
     assert cpu_stat_files(tmp_path) == ()
     one = unpack("cgroup-v1", tmp_path / "1")
+    (one / "proc/77/task/77").mkdir(parents=True)
+    (one / "proc/77/task/77/cgroup").write_text((one / "proc/self/cgroup").read_text())
+    assert "/sys/fs/cgroup/cpu,cpuacct/docker/abc/cpu.stat" in cpu_stat_files(one, pid=77)
     (one / "sys/class/block/sdz").mkdir(parents=True)
     (one / "sys/class/block/sdz/dev").write_text("8:0\n")
     assert disk_limits(["sdz"], one) == {"read.bps": 1048576.0}

@@ -72,8 +72,8 @@ class Sampler(Ticker):
     """Samples counters in its own thread while the block runs; `content()` returns the samples.
 
     `processes` maps a role ("daemon", "load") to a pid; a process's children have its role. `files` maps a name to a
-    file whose page-cache residency is sampled. `throttled` is the process whose control groups are watched for
-    throttling, by default this one.
+    file whose page-cache residency is sampled. `groups`: for how long control groups held each process back is
+    sampled, too.
     """
 
     def __init__(
@@ -83,13 +83,14 @@ class Sampler(Ticker):
         processes: Mapping[str, int] | None = None,
         files: Mapping[str, str | Path] | None = None,
         interval_seconds: float = 1.0,
-        throttled: int | None = None,
+        groups: bool = False,
     ) -> None:
         super().__init__("sampler", interval_seconds=interval_seconds)
         self._devices = frozenset(devices)
         self._files = dict(files or {})
         self._processes: list[tuple[str, int, int]] = []
-        self._throttles = cpu_stat_files(pid=throttled)
+        self._throttles = cpu_stat_files()
+        self._groups: dict[str, tuple[str, ...]] | None = {} if groups else None
         self._sensors = sensors(devices)
         self._lines = [_line(_header(devices) | {"drive_limits": self._sensors.drive_limits})]
         self._lock = threading.Lock()
@@ -122,6 +123,8 @@ class Sampler(Ticker):
     def _admit(self, role: str, pid: int) -> None:
         with self._lock:
             self._processes.append((role, pid, start_time(pid)))
+            if self._groups is not None:
+                self._groups[role] = cpu_stat_files(pid=pid)
 
     def _read(self, mark: str) -> dict[str, Any]:
         now = time.monotonic_ns()
@@ -139,6 +142,8 @@ class Sampler(Ticker):
         sample["vmstat"] = [line for line in _text("/proc/vmstat").splitlines() if line.startswith(_VMSTAT)]
         sample["loadavg"] = _text("/proc/loadavg").strip()
         sample["throttle"] = {path: _text(path) for path in self._throttles}
+        if self._groups is not None:
+            sample["groups"] = {role: {path: _text(path) for path in some} for role, some in self._groups.items()}
         if mark:  # temperature and frequency change slowly, and reading a CPU's frequency may wake it
             sample |= self._read_sensors()
             tids = {role: list(threads) for role, threads in sample["threads"].items()}

@@ -76,7 +76,8 @@ class ProcessCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """All counters read at one instant. `pressure_us` is the stall time by (resource, some or full).
+    """All counters read at one instant. `pressure_us` is the stall time by (resource, some or full), `held_back_us`
+    for how long each control group of a role held its CPUs back, by the file that says so.
 
     Samples with a mark have the sensors too: `heat_count` is the total of thermal throttle events,
     `frequency_khz` is the fastest CPU's, `drives_c` are temperatures by the file that shows them.
@@ -94,6 +95,7 @@ class Sample:
     dirty_bytes: Mapping[str, int] = field(default_factory=dict)
     load_1min: float | None = None
     throttled_us: int | None = None
+    held_back_us: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     swapped_pages: int | None = None
     clock_source: str | None = None
     heat_count: int | None = None
@@ -152,7 +154,8 @@ class RoleUse:
     """What all processes of one role used, busiest thread first.
 
     With `ended` threads, `cpu_seconds` comes from the processes' clock ticks, which keep the time of ended threads;
-    their waiting is lost, so `wait_seconds` is then at least that.
+    their waiting is lost, so `wait_seconds` is then at least that. `held_back_seconds` is how long control groups
+    held its CPUs back, all CPUs added up; None where nobody looked.
     """
 
     role: str
@@ -165,6 +168,7 @@ class RoleUse:
     threads: tuple[ThreadUse, ...]
     ended: int = 0
     major_faults: int | None = None
+    held_back_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,8 +109,16 @@ def _is_one(path: str, root: Path) -> bool | Unknown:
 
 
 def cpu_stat_files(root: Path = tree.ROOT, *, pid: int | None = None) -> tuple[str, ...]:
-    """Return the `cpu.stat` of every group that limits a process's CPU time: it counts how long it was throttled."""
-    return tuple(f"{group}/cpu.stat" for group, _ in _cpu_limits(root, pid) if tree.exists(f"{group}/cpu.stat", root))
+    """Return the `cpu.stat` of every group that limits our CPU time, which counts how long it did; of another process
+    that of all groups of its threads, since a limit may be set later, and libvirt sets those of vCPUs and IOThreads.
+    """
+    if pid is None:
+        groups = [group for group, _ in _cpu_limits(root)]
+    else:
+        tasks = [f"{pid}/task/{tid}" for tid in tree.names(f"/proc/{pid}/task", root)]
+        groups = list(_groups("cpu", root, *tasks))
+    files = (f"{group}/cpu.stat" for group in dict.fromkeys(groups))
+    return tuple(one for one in files if tree.exists(one, root))
 
 
 def cpu_limit(root: Path = tree.ROOT) -> float | Unknown | None:
@@ -123,9 +131,10 @@ def cpu_limit(root: Path = tree.ROOT) -> float | Unknown | None:
 def io_limits(root: Path = tree.ROOT, *, pid: int | None = None) -> tuple[str, ...]:
     """Return every I/O limit that applies to a process, as the kernel writes it (`8:0 rbps=1048576`)."""
     found = []
-    for group in _groups("io", root, pid):
+    task = "self" if pid is None else pid
+    for group in _groups("io", root, task):
         found += [line for line in tree.lines(f"{group}/io.max", root) if line]
-    for group in _groups("blkio", root, pid):
+    for group in _groups("blkio", root, task):
         for name in ("read_bps", "write_bps", "read_iops", "write_iops"):
             lines = tree.lines(f"{group}/blkio.throttle.{name}_device", root)
             found += [f"{line.replace(' ', f' {name}=')}" for line in lines if line]
@@ -138,8 +147,8 @@ def disk_limits(devices: Collection[str], root: Path = tree.ROOT, *, pid: int | 
     return group_limits(io_limits(root, pid=pid), {one for one in numbers if isinstance(one, str)})
 
 
-def _cpu_limits(root: Path, pid: int | None = None) -> Iterator[tuple[str, float]]:
-    for group in _groups("cpu", root, pid):
+def _cpu_limits(root: Path) -> Iterator[tuple[str, float]]:
+    for group in _groups("cpu", root, "self"):
         maximum = tree.text(f"{group}/cpu.max", root)
         if isinstance(maximum, Unknown):
             quota = tree.number(f"{group}/cpu.cfs_quota_us", root)
@@ -151,9 +160,11 @@ def _cpu_limits(root: Path, pid: int | None = None) -> Iterator[tuple[str, float
             yield group, int(words[0]) / int(words[1])
 
 
-def _groups(controller: str, root: Path, pid: int | None) -> Iterator[str]:
-    """Yield the directories of a process's group and those above it, in whichever hierarchy has the controller."""
-    for line in tree.lines(f"/proc/{'self' if pid is None else pid}/cgroup", root):
+def _groups(controller: str, root: Path, *tasks: int | str) -> Iterator[str]:
+    """Yield the directories of the groups of processes or threads, by their directories in /proc, and those above
+    them, in whichever hierarchy has the controller.
+    """
+    for line in dict.fromkeys(line for task in tasks for line in tree.lines(f"/proc/{task}/cgroup", root)):
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if number == "0" and not controllers:

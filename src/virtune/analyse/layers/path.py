@@ -21,7 +21,7 @@ from virtune.analyse.trial.derive import used_by
 from virtune.analyse.trial.gates import is_direct, medium
 from virtune.analyse.trial.usage import thread_costs
 from virtune.model.bottleneck import CONTROL_GROUP, Bottleneck, Cause, DataPath
-from virtune.model.counters import ThreadCost, Use, group_limits
+from virtune.model.counters import RoleUse, ThreadCost, Use, group_limits
 from virtune.model.errors import StoreError
 from virtune.model.evidence import DISK_QUEUE
 from virtune.model.live import (
@@ -343,7 +343,6 @@ def live_path(
     of bytes read from all disks of its VM that lie on this host, since the process's counters do not separate disks,
     and `direct_read` how many of these passed the page cache by.
     """
-    threads = () if used is None else _carrying(disk, thread_costs({}, used))
     timed = None if used is None or not used.disks or not disk.direct else timed_disk(used.disks[0], used.seconds)
     done, role = throttled_rates([rates]), None if used is None else used.role("guest")
     held, quiet = _held(rates, used, rings)
@@ -351,7 +350,7 @@ def live_path(
         iops=rates.requests / rates.seconds,
         bandwidth=done["bps"],
         layers=_layers(disk, rates, used, rings),
-        threads=threads,
+        threads=() if used is None else _carrying(disk, thread_costs({}, used)),
         serving="iothread" if disk.threads else "main",
         polling=disk.polling,
         limits={
@@ -360,6 +359,7 @@ def live_path(
             **{f"{CONTROL_GROUP}{unit}": (limit, done[unit]) for unit, limit in disk.group_limits.items()},
         },
         lifts=disk.lifts,
+        throttled=_throttled(used, role),
         served=None if used is None or disk.path is None else _served_live(used, all_read, direct_read, disk),
         device_busy=used.disks[0].busy_percent / 100 if used is not None and used.disks else None,
         foreign_cpus=None if used is None else used.foreign_cpus,
@@ -412,6 +412,11 @@ def _others(used: Use | None) -> float | None:
     return used.foreign_share(used.disks[0].name, ("guest",))
 
 
+def _throttled(used: Use | None, role: RoleUse | None) -> float | None:
+    held_back = None if role is None else role.held_back_seconds
+    return None if used is None or held_back is None else held_back / used.seconds
+
+
 def _memory_pressure(used: Use) -> float | None:
     found = next((one.some_percent for one in used.pressure if one.resource == "memory"), None)
     return None if found is None else found / 100
@@ -452,13 +457,6 @@ def _carrying(disk: LiveDisk, threads: Sequence[ThreadCost]) -> tuple[ThreadCost
     """Return the threads without the IOThreads of other disks. A thread's name is cut to 15 bytes by the kernel."""
     names = {name[:15] for name in disk.threads}
     return tuple(one for one in threads if one.role != "iothread" or not names or one.name in names)
-
-
-def throttled_share(used: Use) -> float | None:
-    """Return for how many seconds a second the control groups of a watched VM held its CPUs back, all CPUs added up:
-    0 where none has a quota, None if its process is unseen.
-    """
-    return None if used.role("guest") is None else (used.throttled_seconds or 0.0) / used.seconds
 
 
 def _served_live(used: Use, all_read: int, direct_read: int, disk: LiveDisk) -> float | None:

@@ -62,6 +62,7 @@ class _Line:
     vmstat: list[str] = field(default_factory=list)
     loadavg: str = ""
     throttle: dict[str, str] = field(default_factory=dict)
+    groups: dict[str, dict[str, str]] = field(default_factory=dict)
     clock_source: str = ""
     heat: dict[str, str] = field(default_factory=dict)
     frequency: dict[str, str] = field(default_factory=dict)
@@ -128,6 +129,10 @@ def _build(line: _Line, ticks: int) -> Sample:
         dirty_bytes={name: dirty for name, (_, dirty) in line.residency.items() if dirty is not None},
         load_1min=float(line.loadavg.split()[0]) if line.loadavg else None,
         throttled_us=_throttled(line.throttle),
+        held_back_us={
+            role: {path: _throttled({path: text}) or 0 for path, text in texts.items()}
+            for role, texts in line.groups.items()
+        },
         swapped_pages=_swapped(line.vmstat),
         clock_source=line.clock_source or None,
         heat_count=sum(int(text) for text in line.heat.values() if text) if line.heat else None,
@@ -216,7 +221,7 @@ def _pressure(texts: Mapping[str, str]) -> dict[tuple[str, str], int]:
 
 
 def _throttled(texts: Mapping[str, str]) -> int | None:
-    """Add up how long our groups were throttled: µs in version 2 of the hierarchy, ns in version 1."""
+    """Add up how long groups were throttled: µs in version 2 of the hierarchy, ns in version 1."""
     found: list[int] = []
     for text in texts.values():
         counts = _pairs(text.splitlines())

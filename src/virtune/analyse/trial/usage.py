@@ -133,9 +133,17 @@ def _role(role: str, samples: Sequence[Sample]) -> RoleUse:
         read_bytes=_count(processes, "read_bytes"),
         written_bytes=_count(processes, "written_bytes"),
         major_faults=_count(processes, "major_faults"),
+        held_back_seconds=_held_back(samples[0].held_back_us.get(role), samples[-1].held_back_us.get(role)),
         threads=tuple(sorted(threads, key=lambda thread: -thread.cpu_seconds)),
         ended=ended,
     )
+
+
+def _held_back(first: Mapping[str, int] | None, last: Mapping[str, int] | None) -> float | None:
+    """Add up the groups that are in both, since a thread may have come into another one."""
+    if first is None or last is None:
+        return None
+    return math.fsum(max(0, last[path] - us) for path, us in first.items() if path in last) / 1e6
 
 
 def _from_its_begin(groups: Sequence[Mapping[int, _Count]]) -> list[Mapping[int, _Count]]:

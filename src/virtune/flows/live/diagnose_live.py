@@ -9,7 +9,7 @@ from pathlib import Path
 
 from virtune.advise.guidelines import tuning_for
 from virtune.analyse.layers.bottleneck import answers_of, free_drive, judge, not_applicable
-from virtune.analyse.layers.path import host_queue, live_paths, throttled_share
+from virtune.analyse.layers.path import host_queue, live_paths
 from virtune.analyse.trial.counters import read_counters
 from virtune.analyse.trial.usage import use
 from virtune.bench.counters import DiskQueue, Sampler
@@ -49,13 +49,8 @@ def look(view: LiveView, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
     """Observe the disks of a VM, or the one of that name, for some seconds."""
     pid = view.vm.pid
     chosen = tuple(
-        replace(
-            one,
-            unread=(*one.unread, *view.jobs(one.target)),
-            # what QEMU's control groups, and those above them, set on its devices
-            group_limits=one.group_limits if pid is None else disk_limits(one.devices, pid=pid),
-        )
-        for one in with_devices(_chosen(view.vm, disk))
+        replace(one, unread=(*one.unread, *view.jobs(one.target)))
+        for one in with_devices(_chosen(view.vm, disk), pid)
     )
     names = tuple(dict.fromkeys(name for one in chosen for name in one.devices))
     before: Mapping[str, DiskCount] = {}
@@ -64,7 +59,7 @@ def look(view: LiveView, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
     places = {one.target: found for one in chosen if (found := view.places(one.target)) is not None}
     with contextlib.ExitStack() as ends:
         sampler = ends.enter_context(
-            Sampler(devices=names, processes={} if pid is None else {"guest": pid}, throttled=pid)
+            Sampler(devices=names, processes={} if pid is None else {"guest": pid}, groups=True)
         )
         queues = {one.target: ends.enter_context(DiskQueue(one.devices[0])) for one in chosen if one.devices}
         seen = {name: ends.enter_context(sampled(one)) for name, one in readers.items() if not isinstance(one, str)}
@@ -98,7 +93,7 @@ def _diagnoses(
     idle = {} if vm.pid is None else nvme_idle()  # a VM of another host has that host's drives
     for found in live_paths(vm, chosen, counts, used, seen):
         disk, rates, ring = found.disk, found.rates, rings[found.disk.target]
-        path = replace(found.path, throttled=throttled_share(used))
+        path = found.path
         judged = judge(path)
         unseen = tuple(one for one in (ring, exits) if isinstance(one, str))
         curve = curves.get(disk.target, DiskCurve(points=()))
@@ -153,11 +148,12 @@ def _missing(vm: LiveVm, disk: LiveDisk, used: Use, rates: DiskRates) -> Iterato
         yield "the time of its requests: QEMU does not account them (account-done=off)"
 
 
-def with_devices(disks: Sequence[LiveDisk]) -> tuple[LiveDisk, ...]:
-    """Return disks with the host's block devices below them."""
-    return tuple(
-        one if one.path is None else replace(one, devices=tuple(backing_of(one.path).names)) for one in disks
-    )
+def with_devices(disks: Sequence[LiveDisk], pid: int | None) -> Iterator[LiveDisk]:
+    """Yield disks with the host's block devices below them, and what QEMU's control groups set on these."""
+    for one in disks:
+        names = one.devices if one.path is None else tuple(backing_of(one.path).names)
+        limits = one.group_limits if pid is None else disk_limits(names, pid=pid)
+        yield replace(one, devices=names, group_limits=limits)
 
 
 def _chosen(vm: LiveVm, disk: str) -> tuple[LiveDisk, ...]:

@@ -106,11 +106,11 @@ class Watch:
                         missing[rings] = None
                     else:
                         readers[vm.name, disk.target] = rings
-        self._shown = tuple(replace(vm, disks=with_devices(vm.disks)) for vm in vms)
+        self._shown = tuple(replace(vm, disks=tuple(with_devices(vm.disks, vm.pid))) for vm in vms)
         self._missing = tuple(missing)
         devices = dict.fromkeys(name for vm in self._shown for disk in vm.disks for name in disk.devices)
         processes = {vm.name: vm.pid for vm in vms if vm.pid is not None}
-        self._sampler = Sampler(devices=tuple(devices), processes=processes)
+        self._sampler = Sampler(devices=tuple(devices), processes=processes, groups=True)
         self._rings = None
         if readers:
             with contextlib.suppress(OSError):  # a VM ended just now
