@@ -7,29 +7,24 @@ setting of an existing configuration. What a language says it writes is taken fr
 
 import contextlib
 import re
-from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 
 import pytest
+from tests.flows.writers import places, samples, values_of
 from tests.knob_values import EXAMPLES, stack_with
 
 from virtune.dialects.language import Language
-from virtune.dialects.languages import LANGUAGES, language_of
+from virtune.dialects.languages import LANGUAGES
 from virtune.flows.reports.render import spelled_stack
-from virtune.model.domain import Domain, SettingChange
+from virtune.model.domain import SettingChange
 from virtune.model.errors import PlanError, ReadError
-from virtune.model.knob import Choice, Knob, Switch
+from virtune.model.knob import Knob, Switch
 from virtune.model.knobs import BY_ID, KNOBS, TURNED
 from virtune.model.rig import RIGS
 
-CAPTURES = Path(__file__).parents[1] / "captures"
 PROGRAMS = ("qemu", "libvirt")
 NO_REASON = "virtune has no words for it here"
 CASES = [(rig, knob) for rig in ("storage-daemon", "qemu") for knob in sorted(RIGS[rig].applies)]
 
-TYPED = ("1", "2", "4", "64", "512", "4096", "65536", "1048576", "0-1", "1+2", "fifo:1", "fifo 1", "batch", "a", "b")
-"""Numbers, sizes, CPUs, IOThreads, schedulers and names."""
 
 NEED_ANOTHER = {
     ("libvirt", "iothread.thread_pool_min"): (("iothread.thread_pool_max", "64"),),
@@ -50,50 +45,6 @@ def test_each_setting_is_in_the_lines_of_a_program_or_named_beside_them_with_the
         said = one.text != plain[program].text or made[""] != made[knob]
         assert not one.text or said != bool(named), f"{program}: {knob} is neither in the lines nor beside them"
         assert not any(NO_REASON in note for note in named), named
-
-
-@cache
-def samples(name: str) -> tuple[tuple[bytes, tuple[Domain, ...]], ...]:
-    """The recorded configurations in a language."""
-    found = []
-    for path in sorted(one for one in CAPTURES.rglob("*") if one.is_file()):
-        text = path.read_bytes()
-        try:
-            if len(text) < 200_000 and language_of(text).name == name:
-                found.append((text, language_of(text).domains(text)))
-        except ReadError:
-            continue
-    return tuple(sorted(found, key=lambda one: len(one[0])))
-
-
-def values_of(knob: Knob) -> tuple[str | None, ...]:
-    """Values of a knob as somebody types them, and its default."""
-    typed = [EXAMPLES[knob.id][0]] if knob.id in EXAMPLES else []
-    match knob.domain:
-        case Choice(values=values):
-            typed += values
-        case Switch():
-            typed += ["on", "off"]
-        case _:
-            typed += TYPED
-    return (*(one for one in typed if readable(knob, one)), None)
-
-
-def readable(knob: Knob, text: str) -> bool:
-    try:
-        knob.read(text)
-    except ValueError:
-        return False
-    return True
-
-
-def places(domain: Domain) -> Iterator[str]:
-    """Where a knob may be set: the domain, two of its disks, and one of each other kind."""
-    yield ""
-    yield from (disk.target for disk in domain.disks[:2])
-    yield from (f"scsi:{one.index}" for one in domain.controllers[:1])
-    yield from (f"iothread:{one.number}" for one in domain.threads[:1])
-    yield "vcpu:0"
 
 
 def written(language: Language, knob: Knob) -> bool:
