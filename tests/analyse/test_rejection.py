@@ -90,7 +90,7 @@ def test_an_arm_that_cannot_show_a_cause_says_nothing_of_it() -> None:
     ]
     (pardon,) = pardons(made)
     assert pardon.arm is None
-    assert pardon.text.startswith("foreign I/O: 7 of 8 trials of none (others do not show it) disturbed, more")
+    assert pardon.text.startswith("foreign I/O in 7 of 8 trials of none (others do not show it): too many")
     assert pardons([one for one in made if one.trial.arm == "writeback"] + made[:5]) == (), "too few to say anything"
     (laid,) = pardons([read(one, "foreign-io") for one in made])
     assert laid.arm == "none", "where all can show it, it is the arm's"
@@ -104,7 +104,7 @@ def test_equal_bad_luck_is_no_finding(one: int, other: int) -> None:
 def test_a_host_that_is_always_like_that_does_not_reject_everything() -> None:
     (pardon,) = pardons(attempts(rejected={"threads": 3, "native": 2}, tried={"threads": 3, "native": 3}))
     assert pardon.arm is None
-    assert "5 of 6 trials disturbed, more than half: repeating does not help" in pardon.text
+    assert "in 5 of 6 trials: too many to leave out" in pardon.text
     assert pardons(attempts(rejected={"threads": 3, "native": 2}, tried={"threads": 3, "native": 2})) == ()
 
 

@@ -114,7 +114,7 @@ def test_conditions_hold_together_so_their_intervals_are_wider(kept: Kept, befor
 
 def test_one_run_each_shows_the_difference_and_is_undecided(kept: Kept) -> None:
     files = (str(FOLDER / "study1-before.txt"), str(FOLDER / "study1-after.txt"))
-    shown = " ".join(kept("compare", *files, "--fail-if", "iops < -3%", status=5).split())
+    shown = " ".join(kept("compare", *files, "-v", "--fail-if", "iops < -3%", status=5).split())
     assert "undecided, IOPS +14.8 % [too few runs to tell]; one run each cannot decide" in shown
     assert "iops < -3%: undecided for study1-after against study1-before" in shown
     assert "the arms did not run in turn" in shown
@@ -122,7 +122,7 @@ def test_one_run_each_shows_the_difference_and_is_undecided(kept: Kept) -> None:
 
 def test_a_condition_shows_no_interval_where_the_table_shows_none(kept: Kept, before: Path, tmp_path: Path) -> None:
     few = repeats(tmp_path, "few", speed=0.9, runs=3)
-    shown = kept("compare", str(before), str(few), "--fail-if", "iops < -3%", status=5)
+    shown = kept("compare", str(before), str(few), "-v", "--fail-if", "iops < -3%", status=5)
     assert shown.count("[too few runs to tell]") >= 2
     (_, condition) = shown.split("--fail-if conditions")
     assert "[too few runs to tell]" in " ".join(condition.split())
@@ -139,7 +139,7 @@ def test_the_seed_of_a_run_is_no_other_option(kept: Kept) -> None:
     runs = [EXAMPLES / "before" / f"run-{number}.json" for number in (1, 2)]
     seeds = {json.loads(run.read_text())["jobs"][0]["job options"]["randseed"] for run in runs}
     assert len(seeds) == 2
-    shown = kept("compare", *map(str, runs))
+    shown = kept("compare", *map(str, runs), "-v")
     assert "the arms did not run in turn" in shown
     assert "randseed" not in shown
 
@@ -149,11 +149,11 @@ def test_other_jobs_are_refused_or_compared_with_a_warning(kept: Kept, tmp_path:
     deep = repeats(tmp_path, "deep", speed=1.0, iodepth="64")
     kept("compare", str(one), str(deep), status=2)
     assert "job asks deep for something else: iodepth is 64, and 8 in one" in kept.err
-    shown = " ".join(kept("compare", str(one), str(deep), "--different-jobs").split())
+    shown = " ".join(kept("compare", str(one), str(deep), "--different-jobs", "-v").split())
     assert "warning: the jobs differ, so a difference may be theirs" in shown
     assert "job: iodepth (one: 8, deep: 64)" in shown.replace("; ", ", ")
     engine = repeats(tmp_path, "engine", speed=1.0, ioengine="io_uring")
-    shown = " ".join(kept("compare", str(one), str(engine)).split())
+    shown = " ".join(kept("compare", str(one), str(engine), "-v").split())
     assert "the arms differ in other options too: ioengine" in shown
     assert "warning:" not in shown
 
@@ -163,7 +163,7 @@ def test_workloads_match_by_name_and_what_only_one_has_is_left_out_and_said(kept
         result(tmp_path / arm, "reads.json", jobname="reads")
         result(tmp_path / arm, "more.json", jobname="more")
     result(tmp_path / "b", "alone.json", jobname="alone")
-    shown = kept("compare", str(tmp_path / "a"), str(tmp_path / "b"))
+    shown = kept("compare", str(tmp_path / "a"), str(tmp_path / "b"), "-v")
     assert "left out: alone is not in all of them" in kept.err
     assert shown.count("one run each cannot decide") == 2
     named = result(tmp_path, "named.json", jobname="otherwise")
@@ -355,9 +355,7 @@ def test_no_output_is_sure_of_runs_that_were_not_in_turn(
         assert "confidence this verdict is right" not in text
         assert "with 95 % confidence all" not in text
     for text in (" ".join(one.split()) for one in texts[:-1]):
-        assert (
-            "if nothing but the change differed between the runs, this verdict is right with 95 % confidence" in text
-        )
+        assert "if nothing but the change differed between the runs" in text
 
 
 def test_arms_of_a_search_are_not_compared_as_if_nobody_had_chosen_among_them(
@@ -400,7 +398,7 @@ def test_completion_latency_stands_for_total_latency_and_says_so(kept: Kept, tmp
     (workload,) = found["arms"][0]["workloads"]
     assert workload["values"]["latency.p99"]["measured_as"] == "clat.p99"
     assert workload["values"]["latency.mean"]["measured_as"] is None
-    shown = kept(*words, "--fail-if", "latency.p99 > +5%", status=4)
+    shown = kept(*words, "-v", "--fail-if", "latency.p99 > +5%", status=4)
     assert "verdicts on clat p99" in shown
     assert "latency p99" not in shown
     assert "latency mean" in shown
@@ -470,7 +468,7 @@ def test_copies_are_no_second_run(kept: Kept, before: Path, tmp_path: Path) -> N
     found = strictly(kept(*words, "--json"))
     remarks = [one for arm in found["arms"] for one in arm["workloads"][0]["remarks"] if one["id"] == "copy"]
     assert [one["rounds"] for one in remarks] == [6]
-    assert "byte for byte the same" in " ".join(kept(*words).split())
+    assert "byte for byte the same" in " ".join(kept(*words, "-v").split())
     assert "copy" not in json.dumps(
         [
             one["id"]

@@ -27,9 +27,17 @@ from tests.probe.machines import unpack
 
 from virtune.analyse.study.host_rules import judge_host
 from virtune.cli import run
+from virtune.cli.common.output import show_result
+from virtune.cli.common.result_output import ResultOutput
+from virtune.cli.common.run_study import show_tuning
+from virtune.cli.tune import show_sweep
 from virtune.flows.live.top import Recorder
+from virtune.flows.run.sweep import finished_sweep
+from virtune.flows.run.tune import finished_tuning
+from virtune.flows.stored.show import current
 from virtune.probe.host import host_facts
 from virtune.report.pages.probe import render
+from virtune.store.store import Store
 
 HERE = Path(__file__).parent
 SAID = HERE / "said"
@@ -47,6 +55,9 @@ PICTURED = ("four-arms", "search", "sweep", "at-load", "in-guests")
 
 MACHINE = "MACHINE"
 """In place of a verb: the page of a probe of this recorded machine."""
+
+SHORT = "SHORT"
+"""In place of a verb: the end of the run that measured this study."""
 
 MACHINES = ("lvm-on-raid", "small-vm", "two-sockets")
 
@@ -75,6 +86,7 @@ def cases() -> dict[str, tuple[Case, ...]]:
     for name, study in studies().items():
         store = (study, "--store", "STORE")
         found[name] = (
+            Case(name=f"{name}.short.txt", words=(SHORT, *store)),
             Case(name=f"{name}.txt", words=("show", *store)),
             Case(name=f"{name}.60.txt", words=("show", *store), columns=60),
             Case(name=f"{name}.160.txt", words=("show", *store), columns=160),
@@ -174,7 +186,7 @@ def said(case: Case, at: dict[str, str]) -> str:
     words = [at.get(word, word.replace("DIR/", at["DIR"] + "/")) for word in case.words]
     out, err = io.StringIO(), io.StringIO()
     with _columns(case.columns), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run(words)
+        code = _end_of_run(words[1], Path(at["STORE"])) if words[0] == SHORT else run(words)
     assert code == case.code, (case.name, code, err.getvalue()[-500:])
     text = out.getvalue() if case.writes is None else (Path(at["DIR"]) / case.writes).read_text()
     if case.name.endswith(".html.txt"):
@@ -186,6 +198,18 @@ def said(case: Case, at: dict[str, str]) -> str:
         text = MOMENT.sub("MOMENT", text)  # what is read now is dated now
     text = re.sub(r"(?m)^(virtune_scrape_duration_seconds) .*", r"\1 TIME", text)
     return DIGITS.sub(lambda found: f"{float(found.group()):.6g}", text).rstrip() + "\n"
+
+
+def _end_of_run(study: str, place: Path) -> int:
+    with Store(place) as store:
+        record, result = current(store, study)
+        if record.study.search is not None:
+            show_tuning(store, finished_tuning(store, study), ResultOutput(), brief=True)
+        elif record.study.sweep is not None:
+            show_sweep(store, finished_sweep(store, study), ResultOutput(), brief=True)
+        else:
+            show_result(result, record, ResultOutput(), brief=True)
+    return 0
 
 
 def _of_machine(name: str, columns: int) -> str:

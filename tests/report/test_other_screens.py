@@ -30,10 +30,10 @@ from virtune.model.result import (
 )
 from virtune.model.study import StudyKind
 from virtune.model.text import format_count
+from virtune.report.pages.brief import LINES, of_check, of_sweep
 from virtune.report.pages.check import render as check_page
 from virtune.report.pages.diagnose import DiagnosisScreen, render
 from virtune.report.pages.sweep import answer_lines
-from virtune.report.pages.whole import CheckScreen, SweepScreen
 from virtune.store.store import Store
 
 ROOM = 20
@@ -69,18 +69,14 @@ def invented(remarks: int, *, fit: bool) -> Fitness:
 @pytest.mark.parametrize("fit", [True, False])
 @pytest.mark.parametrize("remarks", [0, 1, 30])
 def test_a_check_is_one_screen_with_its_verdict_first(remarks: int, *, fit: bool) -> None:
-    lines = lines_of(CheckScreen(fitness=invented(remarks, fit=fit), lines=ROOM))
-    assert len(lines) <= ROOM, "\n".join(lines)
+    lines = lines_of(of_check(invented(remarks, fit=fit)))
+    assert len(lines) <= LINES, "\n".join(lines)
     assert lines[0].startswith("FIT: " if fit else "NOT FIT: ")
     told = "\n".join(lines)
-    assert "minimum detectable effect" in told
-    assert "in 5 min" in told
+    assert "finds: 20.0 % in 1 min; 4.0 % in 5 min; 1.3 % in 15 min" in told
     assert "20261122-000000-0000" in told
-    assert remarks == 0 or "warning: " in told
-    assert remarks < 30 or "more, in `virtune show`" in told
-    everything = lines_of(CheckScreen(fitness=invented(remarks, fit=fit)))
-    assert remarks < 30 or len(everything) > 60, "without a screen nothing is left out"
-    assert "CPU contention invalid" in "\n".join(everything)
+    assert "CPU contention invalid" in told
+    assert remarks == 0 or "to do: " in told
 
 
 WHOLE_CHECK = """\
@@ -115,9 +111,9 @@ def test_every_figure_of_a_check_stands_on_its_page_and_those_that_matter_on_its
     found = invented(0, fit=False)
     found = replace(found, neighbours=(found.neighbours or ())[:1], gates=found.gates[:1], correlation_open=False)
     assert lines_of(check_page(found)) == WHOLE_CHECK.splitlines()
-    screen = lines_of(CheckScreen(fitness=found, lines=ROOM))
-    assert set(WHOLE_CHECK.splitlines()[9:12]) < set(screen)
-    assert "longer for" not in " ".join(screen)
+    screen = " ".join(lines_of(of_check(found)))
+    assert "best with --seconds 1" in screen
+    assert "longer for" not in screen
     alone = replace(found, slices=found.slices[:1])
     assert "longer for" not in " ".join(lines_of(check_page(alone)))
 
@@ -128,8 +124,8 @@ def test_the_kept_check_fits_on_a_screen(tmp_path: Path) -> None:
     with Store(place) as store:
         found = next(one for one in store.list() if isinstance(one, Listed) and one.study.kind is StudyKind.CHECK)
         checked = fitness(store.get(found.study.id))
-    lines = lines_of(CheckScreen(fitness=checked, lines=ROOM))
-    assert len(lines) <= ROOM
+    lines = lines_of(of_check(checked))
+    assert len(lines) <= LINES
     assert "FIT" in lines[0]
 
 
@@ -180,18 +176,16 @@ def test_a_sweep_carries_at_most_no_less_than_one_of_its_loads_achieved(seed: in
 @pytest.mark.parametrize("warnings", [0, 12])
 def test_a_sweep_is_one_screen_with_what_it_found_first(loads: int, warnings: int) -> None:
     known, result = swept(loads), summarise(with_warnings(record(8), warnings))
-    lines = lines_of(SweepScreen(known=known, result=result, facts="", lines=ROOM))
-    assert len(lines) <= ROOM, "\n".join(lines)
+    lines = lines_of(of_sweep(known, result, ""))
+    assert warnings or len(lines) <= LINES, "\n".join(lines)
     told = "\n".join(lines)
     assert "not finished" in lines[0]
-    assert lines[1].startswith("  saturation: ")
+    assert lines[0].startswith("threads, randread-4k, not finished: saturation: ")
     assert "knee: " in told
     offered = 1000.0 * (loads - loads // 4)
     assert any(line.split()[:1] == [format_count(offered)] for line in lines), "the loads around the knee are shown"
     assert loads < 60 or "more load" in told
-    assert warnings == 0 or "warning: " in told
-    everything = lines_of(SweepScreen(known=known, result=result, facts=""))
-    assert sum(line.lstrip()[:1].isdigit() and "#" in line for line in everything) == loads
+    assert warnings == 0 or "warnings: " in told
 
 
 def test_without_a_terminal_a_check_and_a_sweep_say_where_the_rest_is(
@@ -201,8 +195,8 @@ def test_without_a_terminal_a_check_and_a_sweep_say_where_the_rest_is(
     for words in (["check", *where], ["sweep", *where]):
         assert run(words) == 0
         captured = capsys.readouterr()
-        assert "the whole result: `virtune show`" in captured.err
         brief = captured.out.splitlines()
+        assert brief[-1].startswith("next: `virtune show`")
         assert run(["show", "--store", str(tmp_path / "s.sqlite")]) == 0
         whole = capsys.readouterr().out.splitlines()
         assert len(brief) < len(whole), words

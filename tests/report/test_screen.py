@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a run is one screen: the verdict first, a row for each arm, the first warnings, what is left out."""
+"""The end of a run has twelve lines: the finding first, a row for each arm, and all that limits it."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -12,18 +11,18 @@ from tests.report.warned import with_warnings
 from virtune.analyse.study.summarise import summarise
 from virtune.model.evidence import Check, StudyRecord, TrialRecord
 from virtune.model.measurement import Histogram
-from virtune.model.study import StudyKind
+from virtune.model.reason import Reason
+from virtune.model.study import Checked, StudyKind
+from virtune.model.verdict import Verdict
+from virtune.report.pages.brief import LINES, limits, of_result
 from virtune.report.pages.result import render
-from virtune.report.pages.whole import Screen
 from virtune.report.render.terminal import set_at
 
-ROOM = 20
 
-
-def screen(kept: StudyRecord, width: int = 80, lines: int | None = ROOM) -> list[str]:
+def screen(kept: StudyRecord, width: int = 80) -> list[str]:
     console = Console(width=width, no_color=True)
     with console.capture() as captured:
-        console.print(Screen(result=summarise(kept), facts=kept.facts, lines=lines), crop=False, end="")
+        console.print(of_result(summarise(kept), kept.facts), crop=False, end="")
     return captured.get().splitlines()
 
 
@@ -42,50 +41,52 @@ def with_arms(kept: StudyRecord, count: int) -> StudyRecord:
 
 
 @pytest.mark.parametrize("arms", [2, 5, 40])
-@pytest.mark.parametrize("warnings", [0, 1, 12])
-@pytest.mark.parametrize("width", [60, 80, 160])
-def test_it_is_one_screen_however_much_there_is_to_say(arms: int, warnings: int, width: int) -> None:
+@pytest.mark.parametrize("warnings", [0, 1])
+@pytest.mark.parametrize("width", [100, 160])
+def test_it_has_twelve_lines_however_many_arms_there_are(arms: int, warnings: int, width: int) -> None:
     lines = screen(with_warnings(with_arms(record(8), arms), warnings), width)
-    assert len(lines) <= ROOM + (2 if width < 80 else 0), "\n".join(lines)
+    assert len(lines) <= LINES, "\n".join(lines)
     assert all(len(line) <= width for line in lines)
     told = "\n".join(lines)
-    assert "+10" in told
-    assert warnings == 0 or "warning: " in told
-    assert warnings < 12 or "more, in `virtune show`" in told
+    assert "+10" in lines[0]
+    assert warnings == 0 or "warnings: " in told
     assert arms < 40 or "more arms" in told
+    assert lines[-1].startswith("next: ")
 
 
-@pytest.mark.parametrize("arms", range(3, 9))
-def test_no_line_says_that_one_arm_is_left_out_whose_row_would_have_fit(arms: int) -> None:
-    told = "\n".join(screen(with_warnings(with_arms(record(8), arms), 12)))
-    assert "more, in `virtune show`" in told
-    assert "1 more arm\n" not in told
+def test_no_warning_is_left_out_and_the_arms_give_way() -> None:
+    lines = screen(with_warnings(with_arms(record(8), 40), 12))
+    assert all(f"{number} is a warning" in " ".join(lines) for number in range(12))
+    assert sum(line.startswith("arm-") for line in lines) == 1
 
 
-def test_the_host_gives_way_to_the_answer_on_a_low_screen() -> None:
-    programs = {"storage_daemon": {"version": "7.2.22"}, "emulators": []}
-    scratch = {"backing": {"devices": [{"name": "vda"}], "filesystem": "ext4"}}
-    host = {
-        "cpu": {"model": "A CPU with a long name " * 5, "online": 2}, "kernel": {"release": "6.1"}, "qemu": programs,
-        "fio": {"program": None}, "disks": [], "scratch": scratch,
-    }  # fmt: skip
-    kept = with_warnings(with_arms(replace(record(8), facts=json.dumps({"host": host})), 5), 12)
-    low, high = screen(kept, lines=ROOM - 2), screen(kept, lines=ROOM + 20)
-    assert len(low) <= ROOM - 2
-    assert not any("A CPU with" in line for line in low)
-    assert any("A CPU with" in line for line in high)
-    assert any(line.startswith("8 rounds x 5 arms") for line in low)
-    assert "arm-3" in "\n".join(low)
-
-
-def test_the_verdict_comes_first_and_its_interval_is_drawn() -> None:
-    lines = screen(record(8))
-    assert lines[1] == "better than threads: native"
+def test_the_finding_comes_first_and_its_interval_is_drawn() -> None:
+    lines = screen(record(8), 100)
+    assert lines[0].startswith("▲ native is better than threads, +10.0 % [")
     row = next(line for line in lines if line.startswith("native "))
-    for part in ("better", "+10.0 % [", "●", "1,102"):
+    for part in ("▲ better", "+10.0 % [", "●", "1,102"):
         assert part in row
     assert any(line.split()[:2] == ["threads", "baseline"] for line in lines)
     assert not any("latency p99" in line for line in lines), "it was not measured"
+    several = screen(with_arms(record(8), 3))
+    assert several[0] == "▲ better: arm-0 +10.0 %, arm-1 +10.0 % (IOPS against threads)"
+    assert screen(with_arms(record(8), 40))[0].startswith("▲ 39 of 39 better, most arm-")
+
+
+def test_what_undoes_a_verdict_has_a_line_of_its_own() -> None:
+    found = summarise(record(8))
+    (one,) = found.verdicts
+    lasting = "the whole interval is on the better side, unless ...: the change is -3.0 % to +24.0 %"
+    undone = replace(one, reason=Reason.UNLESS_LASTING, why=lasting)
+    rare = replace(one, verdict=Verdict.UNDECIDED, reason=Reason.RARE_ROUNDS, why="uncertain")
+    told = [*map(str, limits(replace(found, verdicts=(undone, rare))))]
+    assert "native, unless an arm keeps a level for some rounds: then -3.0 % to +24.0 %" in told
+    assert "undecided: native: an arm is far off in a few of its rounds" in told
+    unknown = replace(rare, reason=Reason.SATURATED, why="native is saturated")
+    assert "undecided: native: native is saturated" in [*map(str, limits(replace(found, verdicts=(unknown,))))]
+    checked = Checked(study="s", created="2026-11-23T00:00:00+00:00", verdict=Verdict.WORSE, low=0.8, high=0.9)
+    distrusted = replace(found, study=replace(found.study, checked=checked))
+    assert any("distrust all verdicts" in str(line) for line in limits(distrusted))
 
 
 def test_why_a_percentile_stays_undecided_is_said_and_not_only_that_it_is() -> None:
@@ -98,8 +99,9 @@ def test_why_a_percentile_stays_undecided_is_said_and_not_only_that_it_is() -> N
         if one.measurement is not None
     ]
     lines = screen(replace(kept, study=replace(kept.study, metric="latency.p99"), trials=tuple(trials)), 160)
-    (line,) = [one for one in lines if one.startswith("undecided: native: p99 needs 2,000 I/Os a run")]
-    assert line.endswith("let each run 5 times as long (--seconds, fio's runtime)")
+    said = " ".join(lines)
+    assert "undecided: native: p99 needs 2,000 I/Os a run" in said
+    assert "let each run 5 times as long (--seconds, fio's runtime)" in said
 
 
 def test_several_workloads_are_a_row_each_and_a_single_stack_is_its_figures() -> None:
@@ -109,19 +111,14 @@ def test_several_workloads_are_a_row_each_and_a_single_stack_is_its_figures() ->
     trials = [replace(one, trial=replace(one.trial, workload=job.name)) for job in several for one in kept.trials]
     trials = [replace(one, trial=replace(one.trial, number=number)) for number, one in enumerate(trials, 1)]
     lines = screen(replace(kept, study=replace(kept.study, workloads=several), trials=tuple(trials)))
-    assert len(lines) <= ROOM
-    assert lines[1] == "30 pairs against threads: 30 better"
-    assert any(line.split()[:2] == ["job-1", "better"] for line in lines)
+    assert len(lines) <= LINES
+    assert lines[0].startswith("▲ 30 of 30 better, most native +10.0 %")
+    assert any(line.split()[:3] == ["job-1", "▲", "better"] for line in lines)
     assert any("more workloads" in line for line in lines)
     alone = replace(kept.study, arms=kept.study.arms[:1], kind=StudyKind.MEASURE)
-    (row,) = (line for line in screen(replace(kept, study=alone)) if line.startswith("threads "))
+    first, _, row, *_ = screen(replace(kept, study=alone))
+    assert first == "threads under randread-4k: IOPS 1,002"
     assert row.split()[1] == "1,002"
-
-
-def test_where_there_is_no_screen_no_warning_is_left_out() -> None:
-    lines = screen(with_warnings(with_arms(record(8), 40), 12), lines=None)
-    assert sum(line.startswith("warning: ") for line in lines) == 12
-    assert sum(line.startswith("arm-") for line in lines) == 39
 
 
 def test_a_setting_that_was_not_verified_is_named() -> None:

@@ -38,8 +38,9 @@ from virtune.report.html.other_pages import search_page
 from virtune.report.json.host import probe_document
 from virtune.report.json.tune import tuning_document
 from virtune.report.markdown import tuning_markdown
+from virtune.report.pages.brief import of_search
 from virtune.report.pages.tune import arms_table, render, runner_rows, short_names
-from virtune.report.pages.whole import SearchScreen, plain_search
+from virtune.report.pages.whole import plain_search
 from virtune.report.reproduce import tune_again
 
 RATES = {"base": 40_000.0, "fast": 80_000.0}
@@ -224,7 +225,7 @@ def test_only_what_is_recommended_has_won(said: Recommendation, *, finished: boo
     found, kept = searched(study_of(list(RATES)), World(RATES, noise=0.01))
     known = replace(found, recommendation=said, finished=finished)
     lines = [(one.title, one.text, one.notes) for one in spelled(known)]
-    written: tuple[str, ...] = (page(known), shown(SearchScreen(known=known)), tuning_markdown(known, "", lines),
+    written: tuple[str, ...] = (page(known), shown(of_search(known, "")), tuning_markdown(known, "", lines),
                shown(plain_search(known, "", lines)),
                html.unescape(page_html(search_page(known, kept))))  # fmt: skip
     won = finished and said is not Recommendation.UNDECIDED

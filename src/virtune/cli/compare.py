@@ -115,7 +115,7 @@ def _existing(inputs: Sequence[str], asked: dict[str, Any], out: ResultOutput, *
         confidence=asked["confidence"] or OPTIONS["confidence"].default,
     )
     record = hold_against(inputs, asked["store"], terms, different_jobs=different_jobs, say=say)
-    return show_result(summarise(record), record, out)
+    return show_result(summarise(record), record, out, brief=not out.verbose)
 
 
 @click.command(name="measure")

@@ -132,7 +132,7 @@ def check(
       virtune check --seconds 3m --rig storage-daemon --set disk.aio=native
       virtune check --json --fail-if-noisier 0.03
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
-    from virtune.cli.common.output import say_more, show_check
+    from virtune.cli.common.output import show_check
     from virtune.cli.common.progress import Face, under_face
     from virtune.flows.run.check import check_study, fitness, run_check
     from virtune.flows.run.preconditions import Leave
@@ -158,7 +158,6 @@ def check(
             store=kept,
             study=study,
         )
-    say_more(silent=as_json or verbose or quiet)
     return 0 if fail_if_noisier is None or fitness(record).finds(fail_if_noisier) else BREACHED
 
 

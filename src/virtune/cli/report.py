@@ -4,6 +4,7 @@
 import json
 import os
 import stat
+import webbrowser
 from pathlib import Path
 
 import click
@@ -29,6 +30,7 @@ _HEAD_BYTES = 4096
 @click.option("--interactive", is_flag=True,
               help="Add a script to the HTML file that shows values under the pointer and zooms; 1 MB more. Without"
                    " scripts the file stays as it is.")  # fmt: skip
+@click.option("--open", "shows", is_flag=True, help="Show the HTML file in your browser.")
 @store_option
 def report(
     study: str,
@@ -38,17 +40,17 @@ def report(
     png: Path | None,
     spec: bool,
     interactive: bool,
+    shows: bool,
     store: StorePlace,
 ) -> int:
     """Write STUDY (an id, the beginning of one, or `last`) as one HTML file with its pictures.
 
-    The file needs no network and no script: verdicts, verified settings and warnings first, then a forest plot,
-    latency percentiles, every trial in order of time, how intervals narrowed, a latency heat map, and speed against
-    CPU cost, each with its numbers.
+    The file needs no network and no script: the finding and its intervals first, then pictures of latency, time and
+    cost, each with its numbers, and the proof.
 
     \b
     Examples:
-      virtune report
+      virtune report --open
       virtune report last -o result.html
       virtune report 20261122 --png pictures/
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
@@ -57,8 +59,8 @@ def report(
 
     if sum(one is not None for one in (output, svg, png)) + spec > 1:
         raise UsageError("one of -o, --svg, --png and --spec at a time")
-    if interactive and (svg or png or spec):
-        raise UsageError("--interactive is for the HTML file")
+    if (interactive or shows) and (svg or png or spec):
+        raise UsageError("--interactive and --open are for the HTML file")
     require_store(store, study)
     with Store(store, reading=True) as kept:
         name = kept.find(study)
@@ -75,7 +77,10 @@ def report(
                 _write(folder / f"{chart.name}.{kind}", content)
             return 0
         content = report_html(kept, name, interactive=interactive).encode()
-        _write(output or Path(f"virtune-{name}.html"), content, "the result with pictures, for a browser: ")
+        output = output or Path(f"virtune-{name}.html")
+        _write(output, content, "the result with pictures, for a browser: ")
+    if shows and not webbrowser.open(output.absolute().as_uri()):
+        click.echo("no browser is found here: copy the file to where one is", err=True)
     return 0
 
 

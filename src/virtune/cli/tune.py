@@ -84,11 +84,10 @@ def sweep(**asked: Any) -> int:
 
 def sweeping(store: "Store", study: "Study", work: "Callable[[Say], LoadSweep]", out: "ResultOutput") -> int:
     """Run the loads with a progress display, then show the curve; when interrupted, the curve so far."""
-    from virtune.cli.common.output import say_more
     from virtune.cli.common.progress import Face, under_face
     from virtune.flows.run.sweep import finished_sweep
 
-    code = under_face(
+    return under_face(
         Face(quiet=out.quiet, verbose=out.verbose),
         work,
         lambda: finished_sweep(store, study.id),
@@ -96,19 +95,17 @@ def sweeping(store: "Store", study: "Study", work: "Callable[[Say], LoadSweep]",
         store=store,
         study=study,
     )
-    say_more(silent=out.silent)
-    return code
 
 
 def show_sweep(store: "Store", known: "LoadSweep", out: "ResultOutput", *, brief: bool = False) -> int:
     """Write the result of a sweep to stdout, and to a file if one was named.
 
-    With `brief` a terminal shows one screen of it.
+    With `brief` it takes a dozen lines.
     """
-    from virtune.cli.common.output import put, say_report, screen_lines, write_report
+    from virtune.cli.common.output import put, say_report, write_report
     from virtune.flows.stored.show import current
+    from virtune.report.pages.brief import of_sweep
     from virtune.report.pages.sweep import render
-    from virtune.report.pages.whole import SweepScreen
 
     record, result = current(store, known.study.id)
     text = render(known, result, record.facts)
@@ -121,7 +118,7 @@ def show_sweep(store: "Store", known: "LoadSweep", out: "ResultOutput", *, brief
 
         click.echo(json.dumps(sweep_document(known, result, facts=record.facts), indent=2))
     else:
-        put(SweepScreen(known=known, result=result, facts=record.facts, lines=screen_lines()) if brief else text)
+        put(of_sweep(known, result, record.facts) if brief else text)
     if out.report is not None:
         say_report(out.report)
     return 0

@@ -293,10 +293,16 @@ class Tuning:
 
     @property
     def settled(self) -> bool:
-        """Whether the search is over and recommends something: only then there is a winner, whose settings are
-        advice.
+        """Whether the search is over and its settings are advice: it recommends a change, or to keep the baseline
+        where nothing may be better.
         """
-        return self.finished and self.recommendation is not Recommendation.UNDECIDED
+        keeps = self.recommendation is Recommendation.KEEP and not self.rivals
+        return self.finished and (keeps or self.recommendation is Recommendation.CHANGE)
+
+    @property
+    def won(self) -> bool:
+        """Whether there is a winner: settled, and nothing may be better."""
+        return self.settled and not self.rivals
 
     @property
     def rivals(self) -> tuple[str, ...]:

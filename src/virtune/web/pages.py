@@ -14,10 +14,9 @@ from virtune.model.study import StudyKind
 from virtune.model.text import format_count, format_seconds, format_share
 from virtune.report.charts.chart import Chart
 from virtune.report.charts.fleet import HostCheck, host_over_time
-from virtune.report.html.page import MARKS
 from virtune.report.pages.check import sentence
 from virtune.report.pages.evidence import drift_text
-from virtune.report.pages.result import changed_value, verdict_sentence
+from virtune.report.pages.result import MARKS, changed_value, verdict_sentence
 from virtune.report.pages.study import host_line
 from virtune.report.render.terminal import Table
 from virtune.report.view import ResultView, view_of

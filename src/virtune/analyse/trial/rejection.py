@@ -72,10 +72,7 @@ def _of_cause(cause: str, measured: Sequence[tuple[str, Measurement]]) -> Iterat
         shown = list(dict.fromkeys(arm for arm, _ in seen))
         blind = len({arm for arm, _ in measured}) > len(shown)
         of = f" of {', '.join(shown)} (others do not show it)" if blind else ""
-        text = (
-            f"{label}: {rejected} of {len(seen)} trials{of} disturbed, more than half: repeating does not help, so"
-            " such trials count"
-        )
+        text = f"{label} in {rejected} of {len(seen)} trials{of}: too many to leave out"
         yield Waiver(cause=cause, arm=None, text=text)
         return
     for arm in dict.fromkeys(arm for arm, _ in seen):

@@ -59,7 +59,7 @@ def show_check(
 ) -> None:
     """Write a check to stdout; without `around` it is a stored one, whose neighbours are no longer known.
 
-    With `brief` a terminal shows one screen of it.
+    With `brief` it takes a dozen lines.
     """
     from virtune.flows.run.check import fitness
 
@@ -69,10 +69,10 @@ def show_check(
 
         click.echo(json.dumps(check_document(found), indent=2))
         return
+    from virtune.report.pages.brief import of_check
     from virtune.report.pages.check import render
-    from virtune.report.pages.whole import CheckScreen
 
-    put(CheckScreen(fitness=found, lines=screen_lines()) if brief else render(found))
+    put(of_check(found) if brief else render(found))
 
 
 def show_result(
@@ -80,7 +80,7 @@ def show_result(
 ) -> int:
     """Write a result to the requested outputs; returns the exit code of its conditions.
 
-    With `brief` a terminal shows one screen of it. `proved` is what a study that tests a diagnosis says of it, which
+    With `brief` it takes a dozen lines. `proved` is what a study that tests a diagnosis says of it, which
     a terminal shows first.
     """
     if record.study.kind is StudyKind.CHECK and out.stdout_alone:
@@ -94,18 +94,20 @@ def show_result(
 
         click.echo(json.dumps(result_document(result, record, rulings), indent=2))
     elif out.markdown != STDOUT:
+        from virtune.report.pages.brief import of_result
         from virtune.report.pages.builtin import ending
         from virtune.report.pages.result import conditions, render
-        from virtune.report.pages.whole import Screen
 
-        authors = _authors(record)
-        first = ending(result, authors, record.facts)
-        short = Screen(result=result, facts=record.facts, rulings=rulings, lines=screen_lines(), authors=authors)
         if proved is not None:
             from virtune.report.pages.diagnose import proof_lines
 
             put(Group(*proof_lines(proved), ""))
-        put(short if brief else Group(render(result, record.facts, first=first), *conditions(rulings)))
+        authors = _authors(record)
+        if brief:
+            put(of_result(result, record.facts, rulings, authors))
+        else:
+            first = ending(result, authors, record.facts)
+            put(Group(render(result, record.facts, first=first), *conditions(rulings)))
     out.write(result, rulings, record.facts)
     if out.report is not None:
         say_report(out.report)
@@ -115,12 +117,6 @@ def show_result(
 def say_report(path: Path) -> None:
     """Say where a report was written, and what is in it."""
     click.echo(f"\nthe whole result with its evidence: {path}", err=True)
-
-
-def say_more(*, silent: bool) -> None:
-    """Say below one screen of a result where the rest of it is."""
-    if not silent:
-        click.echo("\nthe whole result: `virtune show`; with pictures: `virtune report`", err=True)
 
 
 def proof_shown(store: "Store", record: StudyRecord, result: Result) -> Diagnosis | None:

@@ -143,11 +143,6 @@ class ResultOutput:
         """Whether the result goes to stdout only, and nothing is asked of it."""
         return not self.conditions and self.report is None and self.markdown is None and self.junit is None
 
-    @property
-    def silent(self) -> bool:
-        """Whether nothing is to be said beside the result."""
-        return self.as_json or self.verbose or self.quiet
-
     def rulings(self, record: "StudyRecord") -> "tuple[ThresholdResult, ...]":
         """Judge the conditions by the measurements."""
         if not self.conditions:

@@ -12,7 +12,7 @@ import click
 from rich.live import Live
 
 from virtune.cli.common.options import read_options, say_options
-from virtune.cli.common.output import proof_shown, put, say_more, say_report, screen_lines, show_result, write_report
+from virtune.cli.common.output import proof_shown, put, say_report, show_result, write_report
 from virtune.cli.common.progress import Face, carried_now, under_face
 from virtune.cli.common.result_output import STDOUT, ResultOutput, write_markdown
 from virtune.flows.run.preconditions import Leave
@@ -88,9 +88,7 @@ def going_on(store: Store, study: Study, work: Callable[[Say], tuple[StudyRecord
         return show_result(result, record, out, brief=not out.verbose, proved=proof_shown(store, record, result))
 
     face = Face(quiet=out.quiet, verbose=out.verbose)
-    code = under_face(face, work, so_far, show, store=store, study=study)
-    say_more(silent=out.silent)
-    return code
+    return under_face(face, work, so_far, show, store=store, study=study)
 
 
 class RaceFace(Face):
@@ -160,12 +158,10 @@ def searching(store: Store, study: Study, work: Callable[[Say], Tuning], out: Re
         show_tuning(store, known, out, brief=not out.verbose)
 
     under_face(RaceFace(quiet=out.quiet, verbose=out.verbose), work, so_far, show, store=store, study=study)
-    if not out.silent:
-        click.echo("\nthe whole result, with the lines that put a winner to use: `virtune show`", err=True)
 
 
 def show_tuning(store: Store, known: Tuning, out: ResultOutput, *, brief: bool = False) -> None:
-    """Write what a search says where it was asked for. With `brief` a terminal shows one screen of it."""
+    """Write what a search says where it was asked for. With `brief` it takes a dozen lines."""
     from virtune.flows.reports.render import spelled
 
     words, facts = spelled(known), store.get(known.study.id).facts
@@ -184,9 +180,9 @@ def show_tuning(store: Store, known: Tuning, out: ResultOutput, *, brief: bool =
 
         click.echo(json.dumps(search_document(known, words, facts), indent=2))
     elif out.markdown != STDOUT and brief:
-        from virtune.report.pages.whole import SearchScreen
+        from virtune.report.pages.brief import of_search
 
-        put(SearchScreen(known=known, lines=screen_lines()))
+        put(of_search(known, facts))
     elif out.markdown != STDOUT:
         from virtune.report.pages.tune import render
 

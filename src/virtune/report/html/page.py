@@ -56,9 +56,6 @@ def study_part(result: Result, published: PublishedStudy | None = None, facts: s
     return tuple(blocks)
 
 
-MARKS = {"better": "▲", "worse": "▼", "same": "■", "undecided": "○"}
-"""The symbol of a verdict, so that it can be read without colour."""
-
 _OWN_PICTURES = ("bars", "extents", "loads", "offered", "operations")
 """How the names of the pictures begin that the authors of the studies drew."""
 
@@ -79,7 +76,7 @@ class VerdictLine:
     @property
     def mark(self) -> str:
         """The symbol of its word."""
-        return MARKS.get(self.verdict, "")
+        return results.MARKS.get(self.verdict, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +129,8 @@ class ReportPage:
     def counts(self) -> str:
         """How many verdicts there are of each kind."""
         found = Counter(one.verdict for one in self.verdicts)
-        return f"{len(self.verdicts)} verdicts: {', '.join(f'{found[word]} {word}' for word in MARKS if found[word])}"
+        told = (f"{found[word]} {word}" for word in results.MARKS if found[word])
+        return f"{len(self.verdicts)} verdicts: {', '.join(told)}"
 
 
 def page_of(

@@ -229,11 +229,10 @@ def what_deciding_takes(result: Result, basis: Basis) -> Iterator[str]:
     if basis.seconds_left is None:
         yield "more rounds will not decide the rest at this noise"
     elif basis.seconds_left > NOISY_SECONDS:
-        rest = "" if all(one.verdict is Verdict.UNDECIDED for one in result.verdicts) else " the rest"
-        yield f"this host is too noisy now to decide{rest}: it would take more than an hour (see `virtune check`)"
+        yield "this host is too noisy: deciding would take more than an hour (`virtune check`)"
     else:  # its error is spent, so a longer plan needs a new study
         whole = format_seconds(basis.seconds_left + (result.elapsed_seconds or 0.0))
-        yield f"deciding the rest needs a new run of about {whole} (--budget) at this noise (90 % likely)"
+        yield f"a new run of about {whole} (--budget) decides the rest (90 % likely)"
 
 
 _UNNOTED = {"vhost-user-blk": "virtune-load"}
@@ -373,18 +372,8 @@ def warnings(result: Result, weight: Weight) -> Iterator[str]:
     """Yield each kind of remark of that weight once: the worst of it, its median, and who it was said of how
     often.
     """
-    for same in _by_kind(result, weight).values():
+    for same in by_kind(result, weight).values():
         yield _worst(same, _whose(result, same) + _left_out(result, weight))
-
-
-def short_warnings(result: Result, weight: Weight) -> Iterator[str]:
-    """Yield the same with one count: the worst of each kind, and a few of the arms that it was said of."""
-    for same in _by_kind(result, weight).values():
-        arms = dict.fromkeys(summary.arm for summary, _ in same)
-        every = sum(one.rounds for one in result.arms if one.arm in arms)
-        trials = f"{sum(one.rounds for _, one in same)} of {count_text(every, 'trial')}"
-        whose = "all arms" if len(arms) == len(result.study.arms) > 1 else names_text([*arms], 3)
-        yield _worst(same, f"{trials} of {whose}{_left_out(result, weight)}")
 
 
 def _left_out(result: Result, weight: Weight) -> str:
@@ -517,7 +506,7 @@ def _export_notes(study: Study) -> Iterator[str]:
         yield "arms with different exports differ by the cost of the exports too, not only by the disk's settings"
 
 
-def _by_kind(result: Result, weight: Weight) -> dict[str, list[tuple[ArmSummary, ArmRemark]]]:
+def by_kind(result: Result, weight: Weight) -> dict[str, list[tuple[ArmSummary, ArmRemark]]]:
     """Group the remarks of that weight by their kind, the arm with the most rounds first."""
     found: dict[str, list[tuple[ArmSummary, ArmRemark]]] = {}
     for summary in result.arms:

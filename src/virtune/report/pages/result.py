@@ -4,7 +4,7 @@ the outcomes of --fail-if.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -26,6 +26,9 @@ from virtune.report.words import TOO_FEW, change_words, count_text, difference_t
 
 REPEATS_TOLD = 4
 """With fewer unpaired runs of each no interval is shown: it cannot decide anything, and may be very wide."""
+
+MARKS: Mapping[str, str] = {Verdict.BETTER: "▲", Verdict.WORSE: "▼", Verdict.SAME: "■", Verdict.UNDECIDED: "○"}
+"""The symbol of a verdict, so that it can be read without colour."""
 
 STYLE = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.SAME: "cyan", Verdict.UNDECIDED: "yellow"}
 
@@ -126,7 +129,8 @@ def _short(comparison: Comparison | None) -> Text:
     if comparison is None:
         return Text("-", style="dim")
     change = comparison.change if comparison.ratio is None else comparison.ratio.estimate
-    words = comparison.verdict.value + ("" if change is None else f" {change_words(change)}")
+    words = f"{MARKS[comparison.verdict]} {comparison.verdict}"
+    words += "" if change is None else f" {change_words(change)}"
     return Text(words, style=STYLE[comparison.verdict])
 
 
@@ -225,11 +229,15 @@ _STYLE = {Outcome.BREACHED: "red", Outcome.HELD: "green", Outcome.UNDECIDED: "ye
 
 def conditions(rulings: Sequence[ThresholdResult]) -> list[RenderableType]:
     """Lay out every --fail-if condition with its outcome."""
-    lines = (
-        Text.assemble(f"{one.condition.text}: ", (one.outcome.value, _STYLE[one.outcome]), f" for {sentence(one)}")
-        for one in rulings
-    )
-    return terminal.section("--fail-if conditions", lines)
+    return terminal.section("--fail-if conditions", condition_lines(rulings))
+
+
+def condition_lines(rulings: Sequence[ThresholdResult]) -> Iterator[Text]:
+    """Yield each condition with its outcome in a line."""
+    for one in rulings:
+        yield Text.assemble(
+            f"{one.condition.text}: ", (one.outcome.value, _STYLE[one.outcome]), f" for {sentence(one)}"
+        )
 
 
 def sentence(ruling: ThresholdResult) -> str:

@@ -2,6 +2,7 @@
 """What a study was: where it ran, its arms, their verified settings, its options; and the list of studies."""
 
 import json
+import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -30,6 +31,24 @@ def host_line(study: Study, facts: str, programs: Collection[str] = ()) -> str:
     except (ValueError, LookupError, TypeError, AttributeError):  # from another version of virtune, or damaged
         said = ["host recorded in another form"]
     return ", ".join([*said, f"virtune {__version__}"])
+
+
+def host_words(study: Study, facts: str) -> str:
+    """Name the host in a few words: its CPU, kernel, QEMU and disk, and whether it is itself a VM."""
+    line = host_line(study, facts)
+    for long, short in _SHORTER:
+        line = long.sub(short, line)
+    return line
+
+
+_SHORTER = (
+    (re.compile(r", VMs? with [^,]*|, a VM (?:that only runs the load, without an operating system|with Linux)"), ""),
+    (re.compile(r"\((?:R|TM)\)| CPU @ \S+| \d+-Core Processor|, loaded by [^,]+|, fio [^,]+|, virtune \S+$"), ""),
+    (re.compile(r"(Linux \d+\.\d+)[^,]*"), r"\1"),
+    (re.compile(r"\([^()]*(; this host is itself a VM)\)"), r"\1"),
+    (re.compile(r" ?; this host is itself a VM"), ", itself a VM"),
+)
+"""What a short form says of a host in fewer words, or not."""
 
 
 def is_vm(facts: str) -> bool:

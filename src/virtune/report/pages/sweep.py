@@ -68,10 +68,7 @@ def answer_lines(known: LoadSweep) -> Iterator[str]:
                 f" since one load achieved {format_count(best)}"
             )
     if known.knee is not None:
-        yield (
-            f"knee: {estimate_text(known.knee)}; beyond it more load adds more latency than throughput "
-            "(greatest IOPS by mean latency)"
-        )
+        yield (f"knee: {estimate_text(known.knee)}; beyond it latency grows faster than throughput")
     yield from (one.text for one in known.why)
 
 

@@ -258,25 +258,43 @@ def _measured(known: Tuning, facts: str) -> Iterator[str]:
     yield host_line(study, facts)
 
 
-def answer_lines(known: Tuning) -> Iterator[Text]:
-    """Yield the result of a search: the winner, its certainty, and the recommendation."""
+def trust(known: Tuning) -> str:
+    """Say in a line what was tried, and for how long."""
+    return (
+        f"{known.study.label} {known.study.id}: {count_text(_tried(known), 'configuration')} in"
+        f" {format_seconds(known.elapsed_seconds)}"
+        + ("" if known.finished else f", not finished: {known.phase.value}")
+    )
+
+
+def answer_lines(known: Tuning, *, brief: bool = False) -> Iterator[Text]:
+    """Yield the result of a search: the winner, its certainty, and the recommendation; `brief` without what only
+    confirms it.
+    """
     metric, search = BY_ID[known.study.metric], _search(known)
-    yield Text(recommendation_line(known), style=f"bold {_STYLE[known.recommendation]}")
-    yield from _ahead(known)
+    found = known.confirmation
+    confirmed = found is not None and found.ratio is not None and known.recommendation is Recommendation.CHANGE
+    first = recommendation_line(known)
+    if brief and confirmed and found is not None and found.ratio is not None:
+        first = f"change to {known.winner}: {metric.label} {difference_text(found.ratio)} against the baseline"
+    yield Text(first, style=f"bold {_STYLE[known.recommendation]}")
+    yield from _ahead(known, brief=brief)
     if known.tied:
         yield Text(f"the same within {share_text(known.study.margin)}: {names_text(known.tied, NAMES_SHOWN)}")
     yield from _limits(known)
-    if (found := known.confirmation) is not None:
+    if found is not None and not (brief and confirmed):
         line = Text(f"against the baseline, on fresh data: {metric.label} ")
         if found.ratio is None or found.ratio.confidence < 1 - search.error:
             line.append(f"undecided, {found.why.text}", style="yellow")
         else:
             style = {Verdict.BETTER: "green", Verdict.WORSE: "red"}.get(found.verdict, "yellow")
             line.append(difference_text(found.ratio), style=style)
-            line.append(f" ({format_share(found.ratio.confidence)} confidence), {_starts(found)}")
+            line.append(f" ({format_share(found.ratio.confidence)} confidence)")
+            line.append(f", {_starts(found)}")
             if found.winner is not None and found.baseline is not None:
                 line.append(f": {quantity(metric, found.winner)} for {quantity(metric, found.baseline)}")
         yield line
+    if found is not None and (found.unstable or not brief):
         yield Text(_spread(known), style="yellow" if found.unstable else "")
     for soak in known.soaks:
         held = "too few values to tell"
@@ -285,22 +303,24 @@ def answer_lines(known: Tuning) -> Iterator[Text]:
         yield Text(f"soak of {format_seconds(soak.seconds)}: {soak.arm}: {held}")
 
 
-def _ahead(known: Tuning) -> Iterator[Text]:
+def _ahead(known: Tuning, *, brief: bool) -> Iterator[Text]:
     """Yield what has won, or is ahead so far, what the baseline is, and how far below the best it may be."""
     metric, winner = BY_ID[known.study.metric], known.winner
     if winner is not None:
         # nobody has won where the search does not say which is the best
-        line = Text("winner  " if known.settled else "ahead so far  ", style="bold")
-        line.append(winner, style="green" if known.settled else "yellow")
+        line = Text("winner  " if known.won else "ahead so far  ", style="bold")
+        line.append(winner, style="green" if known.won else "yellow")
         value = dict(known.values).get(winner)
-        yield line.append("" if value is None else f"  {metric.label} {quantity(metric, value)}", style="not bold")
+        line.append("" if value is None else f"  {metric.label} {quantity(metric, value)}", style="not bold")
+        yield line.append(f"; {_distance(known, brief=True)}" if brief else "", style="not bold")
         if known.settled:
             yield Text(f"settings  {_settings(known, winner)}")
     if winner != known.study.baseline:
         yield Text(f"baseline  {known.study.baseline}: {_settings(known, known.study.baseline)}")
     if winner is None:
         return
-    yield Text(_distance(known))
+    if not brief:
+        yield Text(_distance(known))
     if known.finished and (rivals := known.rivals):
         words = f"the best is undecided: {names_text(rivals, NAMES_SHOWN)} may be better by more than"
         yield Text(f"{words} {share_text(known.study.margin)}", style="yellow")
@@ -308,13 +328,13 @@ def _ahead(known: Tuning) -> Iterator[Text]:
         yield Text(f"{known.standing.leader} is faster but may break a limit", style="yellow")
 
 
-def _distance(known: Tuning) -> str:
+def _distance(known: Tuning, *, brief: bool = False) -> str:
     search = _search(known)
     if known.distance is None:
         return "no bound yet on how far below the best it is"
     of = "" if search.tries is None else f" of the {_tried(known)} that were tried"
-    sure = f"({format_share(1 - search.error)} confidence)"
-    distance = f"{100 * known.distance:.1f} % below the best{of} {sure}"
+    sure = "" if brief else f" ({format_share(1 - search.error)} confidence)"
+    distance = f"{100 * known.distance:.1f} % below the best{of}{sure}"
     if known.standing.certified:
         return f"certified: at most {distance}"
     return f"no guarantee yet: it may be up to {distance}" + ("; block limit reached" if known.finished else "")

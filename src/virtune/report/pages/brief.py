@@ -1,0 +1,467 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a run in twelve lines: the finding, its picture, all that limits it, one line on the trials, one on the
+host. The proof is in `virtune show`, with -v, and in the report.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
+from rich.text import Text
+
+from virtune.model.durability import durability_of
+from virtune.model.evidence import data_kept
+from virtune.model.metric import BY_ID
+from virtune.model.published import PublishedStudy
+from virtune.model.reason import Reason
+from virtune.model.remark import EMULATED, GATE_BY_ID, SIMULATED, Weight, label_of
+from virtune.model.result import Fitness, LoadSweep, Result
+from virtune.model.text import format_share
+from virtune.model.tuning import Tuning
+from virtune.model.verdict import Comparison, ThresholdResult, Verdict
+from virtune.report.pages import check, evidence, sweep, tune
+from virtune.report.pages import result as results
+from virtune.report.pages.builtin import ending
+from virtune.report.pages.study import host_words, not_verified, settings_of
+from virtune.report.render import terminal
+from virtune.report.render.forest import axis, axis_of
+from virtune.report.view import ResultView, WorkloadView, view_of
+from virtune.report.words import change_words, count_text, cut_text, names_text, share_text
+
+LINES = 12
+"""The lines of a result."""
+
+_IMPORTED_LINES = 8
+"""The same of results that were measured elsewhere: of these no host and no trials are known."""
+
+ROWS_LEAST = 2
+"""The fewest arms that are shown, whatever else there is to say."""
+
+NAMES, _PAIRS = 5, 2
+"""The most names of arms, and of arms that are undecided, in one line."""
+
+_COLUMNS = ("latency.mean", "latency.p99", "cpu_per_io")
+"""What is shown of each arm besides the metric of the verdicts."""
+
+_CLAUSE = 70
+"""The most characters of a remark's first clause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brief:
+    """Parts in at most `most` lines: `head`, `limits` and `below` are never left out, the picture has as many rows as
+    fit, and `more` stands where there is room.
+    """
+
+    head: Sequence[RenderableType]
+    picture: Callable[[int | None], list[RenderableType]] = lambda _: []
+    rows: int = 0
+    limits: Sequence[RenderableType] = ()
+    below: Sequence[RenderableType] = ()
+    more: Sequence[RenderableType] = ()
+    most: int = LINES
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Lay them out in the lines that are left."""
+        height = terminal.height_of(console, options)
+        left = self.most - height([*self.head, *self.limits, *self.below])
+        rows, drawn = self.rows, self.picture(None)
+        while rows > ROWS_LEAST and height(drawn) > left:
+            rows -= 1
+            drawn = self.picture(rows)
+        told: list[RenderableType] = []
+        for part in self.more:
+            if height([*told, part]) + height(drawn) <= left:
+                told.append(part)
+        for part in (*self.head, *drawn, *told, *self.limits, *self.below):
+            for line in console.render_lines(part, options, pad=False):
+                yield from line
+                yield Segment.line()
+
+
+def of_result(
+    result: Result, facts: str, rulings: Sequence[ThresholdResult] = (), authors: PublishedStudy | None = None
+) -> Brief:
+    """Return a comparison, a study or a single stack; `facts` are the host's, as JSON. A built-in study has its own
+    table, however long, in place of the general one, with what its `authors` printed.
+    """
+    view, study, own = view_of(result), result.study, ending(result, authors, facts)
+    shown = [one for one in view.workloads if not one.workload.probe and one.rows]
+    words = meaning(result)
+    return Brief(
+        head=[terminal.paragraph(finding(result, view))],
+        picture=lambda most: own or _table(result, view, shown, most),
+        rows=len(view.arms) if len(shown) == 1 else len(shown),
+        more=[terminal.paragraph(words, "dim")] if words else [],
+        limits=terminal.paragraphs([*results.condition_lines(rulings), *limits(result)], indent=0),
+        below=[
+            terminal.paragraph(trust(result), "dim"),
+            *([] if study.imported else [_line("host", host_words(study, facts))]),
+            _line("next", following(result)),
+        ],
+        most=_IMPORTED_LINES if study.imported else LINES,
+    )
+
+
+def finding(result: Result, view: ResultView | None = None) -> Text:
+    """Say in one sentence what was found, with the largest effects first: the title of every output."""
+    study, view = result.study, view or view_of(result)
+    judged = [(one, list(one.against(study.metric, study.baseline).values())) for one in view.workloads]
+    judged = [(one, found) for one, found in judged if found]
+    text = Text()
+    if not judged:
+        return text.append(_figures(view) or "nothing was measured", style="bold")
+    every = sorted((one for _, found in judged for one in found), key=_effect, reverse=True)
+    told = _told(every, named=len(judged) == 1)
+    if sum(len(words) for _, words in told) > _HEADLINE:
+        told = _told(every, named=False)
+    for verdict, words in told:
+        style = results.STYLE[verdict]
+        text.append("; " if text else "").append(f"{results.MARKS[verdict]} {words}", style=f"bold {style}")
+    label = every[0].measured.label
+    return text.append(f" ({label} against {study.baseline})" if len(every) > 1 else f" ({label})")
+
+
+_HEADLINE = 60
+"""More characters are too many for one line: then only the arm with the largest effect is named."""
+
+
+def _effect(one: Comparison) -> float:
+    change = one.change if one.ratio is None else one.ratio.estimate
+    return 0.0 if change is None or not change > 0 else max(change, 1 / change)
+
+
+def _told(every: Sequence[Comparison], *, named: bool) -> list[tuple[Verdict, str]]:
+    """Say of each verdict which arms have it, with their changes; without `named` how many pairs, and the largest
+    effect.
+    """
+    if len(every) == 1:
+        (one,) = every
+        words = {Verdict.BETTER: "is better than", Verdict.WORSE: "is worse than", Verdict.SAME: "is the same as"}
+        said = f"{one.candidate} {words.get(one.verdict, 'against')} {one.baseline}"
+        said += ": undecided" if one.verdict is Verdict.UNDECIDED else ""
+        return [(one.verdict, ", ".join(filter(None, (said, results.change_text(one)))))]
+    found = []
+    for verdict in Verdict:
+        if same := [one for one in every if one.verdict is verdict]:
+            names = [f"{one.candidate} {_percent(one)}".strip() for one in same]
+            most = f", most {names[0]}" if verdict in (Verdict.BETTER, Verdict.WORSE) else ""
+            where = f" under {same[0].workload}" if most and same[0].workload != every[-1].workload else ""
+            short = f"{len(same)} of {len(every)} {verdict.value}{most}{where}"
+            found.append((verdict, f"{verdict.value}: {', '.join(names)}" if named else short))
+    return found
+
+
+def _percent(one: Comparison) -> str:
+    if one.verdict not in (Verdict.BETTER, Verdict.WORSE) or one.ratio is None:
+        return ""
+    return change_words(one.ratio.estimate)
+
+
+def _figures(view: ResultView) -> str:
+    """Say what a single stack did, where nothing is compared."""
+    told = []
+    for one in view.workloads:
+        rows = (row for name in ("iops", "latency.mean", "latency.p99") if (row := one.row(name)) is not None)
+        figures = [f"{row.label} {results.value_text(row.metric, row.cells[0].value)}" for row in rows]
+        if figures and not one.workload.probe:
+            told.append(f"{view.arms[0]} under {one.workload.name}: {', '.join(figures)}")
+    return told[0] + (f" (and {count_text(len(told) - 1, 'workload')} more)" if told[1:] else "") if told else ""
+
+
+_WHY = {
+    Reason.TOO_FEW: "too few rounds",
+    Reason.NOT_SETTLED: "could be none, could be more than {margin}",
+    Reason.RARE_ROUNDS: "an arm is far off in a few of its rounds",
+    Reason.LASTING_LEVELS: "an arm changes its level for many rounds at a time",
+}
+"""Why a pair is not decided, in few words; other reasons are said as they are."""
+
+_SHORT = {
+    EMULATED.id: "under emulation (TCG): figures of the emulator, no VM's",
+    SIMULATED.id: "simulated: no disk was measured",
+    "kvm-without-hardware": "KVM without hardware virtualization: compare VMs with VMs only",
+}
+"""What limits all figures, in few words."""
+
+_BUSY = ("cpu-wait", "steal", "foreign-io", "cpu-throttled")
+"""The gates that say that others use this host."""
+
+
+def limits(result: Result) -> Iterator[Text]:
+    """Yield a line for each thing that undoes or limits a verdict: no short form leaves one out."""
+    study = result.study
+    if wrong := not_verified(result):
+        told = (f"{names_text(what, 2)} ({names_text(arms, 1)})" for what, arms in wrong.items())
+        more = f" and in other ways {len(wrong) - 1} more times" if len(wrong) > 1 else ""
+        yield Text(f"settings not verified: {next(told)}{more}", style="red")
+    elif not study.imported and (unknown := _unknown(result)):
+        yield Text(f"settings of {names_text(unknown, NAMES)} cannot be verified", style="yellow")
+    failures = [f"{summary.arm}: {reason}" for summary in result.arms for reason in summary.failures]
+    if failures:
+        yield Text(f"failed: {names_text(failures, 1)}", style="red")
+    yield from (Text(line, style="yellow") for line in _unsure(result))
+    if study.imported:
+        turn = ", not in turn" if len(study.arms) > 1 else ""
+        yield Text(f"measured elsewhere{turn}; no setting was verified", style="yellow")
+        yield from (Text(cut_text(text, 150), style="yellow") for text in evidence.imported_warnings(study))
+    if study.checked is not None and study.checked.verdict in (Verdict.BETTER, Verdict.WORSE):
+        yield Text("`virtune check` found a false difference on this host: distrust all verdicts", style="red")
+    yield from (Text(text.partition(". ")[0], style="yellow") for text in evidence.drift_warnings(result))
+    yield from (Text(f"{text}", style="yellow") for text in study.unequal_guests)
+    if len({durability_of(arm.stack).promise for arm in study.arms if arm.stack.kind.made_here}) > 1:
+        yield Text("the arms differ in durability: a faster one may only do less work", style="yellow")
+    yield from _disturbed(result)
+
+
+def _unsure(result: Result) -> Iterator[str]:
+    """Say why pairs are undecided, each reason once, and what would undo a verdict."""
+    margin, why = format_share(result.study.margin, 0), dict[str, dict[str, None]]()
+    for one in result.verdicts:
+        if one.reason is Reason.UNLESS_LASTING:
+            then = one.why.rpartition(" is ")[2]
+            yield f"{one.candidate}, unless an arm keeps a level for some rounds: then {then}"
+        if one.verdict is Verdict.UNDECIDED:
+            words = one.why if one.reason not in _WHY or one.closed else _WHY[one.reason].format(margin=margin)
+            other = "" if one.baseline == result.study.baseline else f" against {one.baseline}"
+            why.setdefault(words, {})[f"{one.candidate}{other}"] = None
+    for words, arms in why.items():
+        yield f"undecided: {names_text([*arms], _PAIRS)}: {words}"
+
+
+def _disturbed(result: Result) -> Iterator[Text]:
+    """Yield a line on the others that use this host, and one on all else that trials warn of."""
+    busy, others = list[str](), list[str]()
+    for kind, text in _kinds(result).items():
+        (busy if kind in _BUSY else others).append(text)
+    if busy:
+        stays = "; too much to leave out" if any(one.arm is None for one in result.pardons) else ""
+        yield Text(f"busy host: {', '.join(busy)}{stays}", style="yellow")
+    for one in result.pardons:
+        if one.arm is not None:
+            yield Text(f"{label_of(one.cause)} goes with {one.arm}, so its trials count", style="yellow")
+    if others:
+        yield Text("warnings: ", style="yellow").append("; ".join(others), style="not bold default")
+
+
+def _kinds(result: Result) -> dict[str, str]:
+    """Return each kind of warning in a few words, with how many trials, and whether these were left out."""
+    found: dict[str, str] = {}
+    for weight in (Weight.INVALID, Weight.WARNING):
+        for kind, same in evidence.by_kind(result, weight).items():
+            trials = sum(remark.rounds for _, remark in same)
+            arms = {summary.arm for summary, _ in same}
+            every = sum(one.rounds for one in result.arms if one.arm in arms)
+            _, worst = max(same, key=lambda pair: pair[1].worst or 0.0)
+            words = _SHORT.get(kind) or _clause(worst.remark.text)
+            gate = GATE_BY_ID.get(kind)
+            if gate is not None and gate.unit == "share" and worst.worst is not None:
+                words = f"{gate.label} up to {share_text(worst.worst)}"
+            if kind not in found:
+                out = ", left out" if weight is Weight.INVALID and len(result.study.arms) > 1 else ""
+                found[kind] = f"{words} ({trials} of {count_text(every, 'trial')}{out})"
+    return found
+
+
+def _clause(text: str) -> str:
+    """Return the first clause of a remark."""
+    return cut_text(next(part for part in _ENDS.split(text) if part), _CLAUSE)
+
+
+_ENDS = re.compile(r"[:;] |\. |, which ")
+
+
+def _unknown(result: Result) -> list[str]:
+    return [arm for arm, mark, _ in settings_of(result) if mark == "?"]
+
+
+def trust(result: Result) -> str:
+    """Say in a line how many trials count, that settings were read back, and how sure the verdicts are."""
+    study = result.study
+    name = f"{study.label} {study.id}".strip() if study.id else "not stored"
+    ran = result.trials_done + sum(map(evidence.repeats_of, result.arms))
+    used = sum(value.rounds for one in result.arms if (value := one.get(study.metric)) is not None)
+    told = [f"{used} of {count_text(ran, 'run' if study.imported else 'trial')} count"]
+    told += [f"{len(study.trials)} were planned"] if result.trials_done < len(study.trials) else []
+    if not study.imported and not not_verified(result) and not _unknown(result):
+        told += [] if study.simulated else ["settings verified"]
+    told += ["data checked"] if not study.imported and all(data_kept(one.in_force) for one in result.arms) else []
+    if decided := sum(one.verdict is not Verdict.UNDECIDED for one in result.verdicts):
+        only = " if nothing but the change differed between the runs" if study.imported else ""
+        told.append(f"{'together ' if decided > 1 else ''}{format_share(study.confidence)} sure{only}")
+    return f"{name}: {', '.join(told)}"
+
+
+def meaning(result: Result) -> str:
+    """Say what arms are that run QEMU's block layer without a VM; empty for others."""
+    exports = [arm.name for arm in result.study.arms if arm.stack.kind.front == "export"]
+    return f"{names_text(exports, NAMES)}: QEMU without a VM, which adds its kernel and exits" if exports else ""
+
+
+def following(result: Result) -> str:
+    """Say what to type next: what decides the rest, and where everything else is."""
+    takes = (line for basis in result.basis for line in evidence.what_deciding_takes(result, basis))
+    if line := next(takes, ""):
+        return f"{line}; `virtune show`"
+    return _EVERYTHING if result.study.id else "-v has every figure"
+
+
+_EVERYTHING = "`virtune show` (every figure), `virtune report --open` (pictures)"
+
+
+def _table(result: Result, view: ResultView, shown: Sequence[WorkloadView], most: int | None) -> list[RenderableType]:
+    """Return the rows with the verdicts: for one workload a row per arm, for several a row per workload."""
+    study = result.study
+    if len(shown) == 1:
+        if study.imported and len(view.arms) == 2 and result.verdicts:
+            return [results.forest(result, shown[0].workload)]
+        return _arms(result, view, shown[0], _most(len(view.arms), most))
+    most = _most(len(shown), most)
+    if len(study.arms) > 1 and shown:
+        return [results.matrix(result, most), *_more(len(shown), most, "workload")]
+    if not shown:
+        return []
+    rows = [(one.workload.name, *_values(one, study.baseline, study.metric)) for one in shown[:most]]
+    table = terminal.Table(["workload", *terminal.right(*_titles(shown[0], study.metric))], rows)
+    return [table, *_more(len(shown), most, "workload")]
+
+
+def _arms(result: Result, view: ResultView, one: WorkloadView, most: int | None) -> list[RenderableType]:
+    study = result.study
+    found = one.against(study.metric, study.baseline)
+    told = [each.ratio for each in found.values() if each.ratio is not None and results.is_told(each)]
+    reach = axis_of(told)
+    changed = f"{BY_ID[study.metric].label} change" if found else ""
+    drawn = axis(reach, "0") if told else ""
+    table = terminal.Table([one.workload.name, "", changed, drawn, *terminal.right(*_titles(one, study.metric))])
+    for arm in view.arms[:most]:
+        verdict = found.get(arm)
+        word = Text("" if len(view.arms) == 1 else "baseline")
+        if verdict is not None:
+            word = Text(f"{results.MARKS[verdict.verdict]} {verdict.verdict}", style=results.STYLE[verdict.verdict])
+        change = "" if verdict is None else results.change_cell(verdict)
+        cells = _values(one, arm, study.metric)
+        table.add_row(Text(arm, style="bold"), word, change, results.bar_cell(verdict, reach), *cells)
+    # the narrower, the fewer figures; the interval drawn stays longest
+    last = len(table.columns)
+    ways = [tuple(range(end)) for end in range(last, 4, -1)] + [(0, 1, 2, 3), (0, 1, 2, 4), (0, 1, 2)]
+    fits = terminal.FirstThatFits(*([table.only(*(number for number in keep if number < last))] for keep in ways))
+    return [fits, *_more(len(view.arms), most, "arm")]
+
+
+def _titles(one: WorkloadView, metric: str) -> list[str]:
+    return [row.label for name in dict.fromkeys((metric, *_COLUMNS)) if (row := one.row(name)) is not None]
+
+
+def _values(one: WorkloadView, arm: str, metric: str) -> list[str]:
+    rows = (row for name in dict.fromkeys((metric, *_COLUMNS)) if (row := one.row(name)) is not None)
+    cells = ((row.metric, {cell.arm: cell.value for cell in row.cells}.get(arm)) for row in rows)
+    return [results.value_text(metric, value) for metric, value in cells]
+
+
+def _most(count: int, most: int | None) -> int | None:
+    """Return how many of `count` rows are shown: the line that says that one is left out would take its room."""
+    return None if most is None or count <= most + 1 else most
+
+
+def _more(count: int, most: int | None, word: str) -> list[RenderableType]:
+    left = 0 if most is None else count - most
+    return [Text(f"and {count_text(left, f'more {word}')}", style="dim")] if left > 0 else []
+
+
+def _line(word: str, text: str) -> terminal.Paragraph:
+    return terminal.paragraph(Text(f"{word}: ", style="bold").append(text, style="not bold dim"))
+
+
+def of_search(known: Tuning, facts: str) -> Brief:
+    """Return the result of a search; `facts` are those of the host, as JSON."""
+    study = known.study
+    notes = _of_slices(tune.warnings(known))
+    limits_ = [Text("warnings: ", style="yellow").append("; ".join(notes), style="not bold default")] if notes else []
+    where = "`virtune show` (its lines for a VM)" if known.settled else "`virtune show` (every figure)"
+    return Brief(
+        head=terminal.paragraphs(tune.answer_lines(known, brief=True), indent=0),
+        picture=lambda most: [tune.arms_table(known, most)],
+        rows=len(known.standing.runners) + len(known.broken),
+        limits=terminal.paragraphs(limits_, indent=0),
+        below=[
+            terminal.paragraph(f"{tune.trust(known)}; {host_words(study, facts)}", "dim"),
+            _line("next", f"{where}, `virtune report --open` (pictures)"),
+        ],
+    )
+
+
+def _of_slices(notes: Sequence[str]) -> list[str]:
+    """Return the first clause of each warning on a search, with how many slices it is of, unless another said
+    it already.
+    """
+    said: list[str] = []
+    for note in notes:
+        text, _, counted = note.rpartition(" (") if note.endswith(")") else (note, "", "")
+        words = _SHORT[SIMULATED.id] if text.startswith(SIMULATED.id) else _clause(text)
+        if not any(one.startswith(words) for one in said):
+            said.append(words + (f" ({counted.partition(':')[0]})" if counted else ""))
+    return said
+
+
+def of_sweep(known: LoadSweep, result: Result, facts: str) -> Brief:
+    """Return a sweep; `facts` are those of the host, as JSON."""
+    study, result = known.study, sweep.without_saturation(result)
+    rows, (first, *others) = len(known.points), sweep.answer_lines(known)
+    first = f"{study.arms[0].name}, {study.workloads[0].name}{'' if known.finished else ', not finished'}: {first}"
+
+    def picture(most: int | None) -> list[RenderableType]:
+        table = sweep.curve_table(known, result, most)
+        named = {title: number for number, title in enumerate(table.titles)}
+        keep = [named[one] for one in (*_CURVE, table.titles[-1]) if one in named]
+        return [table.only(*keep), *_more(rows, most, "load")]
+
+    return Brief(
+        head=[terminal.paragraph(first, "bold"), *terminal.paragraphs(others, indent=0)],
+        picture=picture,
+        rows=rows,
+        limits=terminal.paragraphs(limits(result), indent=0),
+        below=[
+            terminal.paragraph(trust(result), "dim"),
+            _line("host", host_words(study, facts)),
+            _line("next", _EVERYTHING),
+        ],
+    )
+
+
+_CURVE = ("offered", "achieved", "mean", "p99", "CPU per I/O")
+"""The columns of a load beside its bar."""
+
+
+def of_check(fitness: Fitness) -> Brief:
+    """Return a check: whether the host is fit, how small a difference it shows, its noise, and what to do first."""
+    told = [f"{text} in {minutes}" for minutes, text in _reaches(fitness)]
+    noise = [f"{name} {text}" for name, text in check.noise_rows(fitness) if name in _NOISE]
+    disturbed = [f"{one.label} {one.standing}" for one in fitness.gates if one.standing != "clear"]
+    others = [f"{one.name} ({one.pid}) {check.took_text(one)}" for one in fitness.neighbours or ()]
+    advice = [one.advice or one.text for one in fitness.advice]
+    best = "" if fitness.best_seconds is None else f", best with --seconds {fitness.best_seconds:g}"
+    parts = {
+        "finds": "; ".join(told) + best if told else "",
+        "noise": "; ".join(map(str, noise)),
+        "disturbed by": names_text(disturbed, NAMES) if fitness.gates else "",
+        "beside it ran": names_text(others, 2),
+        "to do": names_text(advice, 1),
+    }
+    return Brief(
+        head=[terminal.paragraph(check.headline(fitness))],
+        limits=[_line(word, text) for word, text in parts.items() if text],
+        below=[_line("next", "`virtune show` (every figure)")],
+    )
+
+
+_NOISE = ("spread", "drift", "A/A test")
+"""The figures of noise that say whether a host is fit."""
+
+
+def _reaches(fitness: Fitness) -> Iterator[tuple[str, str]]:
+    for one in fitness.reaches:
+        if one.smallest is not None:
+            yield f"{one.minutes} min", format_share(one.smallest, 1)
