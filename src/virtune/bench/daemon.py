@@ -90,11 +90,6 @@ def export_checks(stack: Stack, served: Served) -> Iterator[Check]:
         yield Check(setting="export.num_queues", asked=str(stack.queues), found=found, proof=proof)
 
 
-def iothread_of(served: Served) -> int | None:
-    """Return the thread id of the export's IOThread, None where there is none or it cannot be identified."""
-    return next(iter(served.threads)) if len(served.threads) == 1 else None
-
-
 def iothread_check_under_load(stack: Stack, iothread: int, own_ns: int, main_ns: int) -> Check:
     """Find out from the CPU time under load whether the IOThread or the main loop serves the export."""
     served = serving_thread(own_ns, main_ns, main_enough_ns=_MAIN_LOOP_NS)
@@ -315,16 +310,28 @@ class Daemon:
 
     def __init__(self, warden: shell.Warden) -> None:
         self._warden = warden
-        self._program = shell.find(PROGRAM)
         self._stack: Stack | None = None
         self._told: tuple[Command, ...] = ()
         self.carried = 0
         with contextlib.ExitStack() as ends:
-            self.child, connection = ends.enter_context(_daemon(self._program, warden))
-            self._monitor = ends.enter_context(_monitor(connection, self.child))
+            ours, theirs = map(ends.enter_context, socket.socketpair())
+            end = theirs.fileno()
+            command = [
+                shell.find(PROGRAM),
+                "--chardev",
+                f"socket,id=monitor,fd={end}",
+                "--monitor",
+                "chardev=monitor",
+            ]
+            self.child = ends.enter_context(warden.running(command, name="daemon", keep=(end,)))
+            theirs.close()
+            try:
+                self._monitor = ends.enter_context(Monitor(ours))
+            except RigError as error:
+                raise RigError(f"{PROGRAM}: {error.message}", hint=self.child.last_words()) from None
             # A daemon that ends by SIGTERM unmounts by itself; the mount of a killed one stays, and every access
             # fails with ENOTCONN until it is unmounted.
-            ends.callback(self._unmount)
+            ends.callback(lambda: [unmount(mount) for mount in mounts_below(warden.directory)])
             ends.callback(self.child.end, signal.SIGTERM)  # first, since a hanging daemon does not answer
             self._process = Process(self.child.pid)
             self._started, self._crew = self._process.rings(), self._threads()
@@ -362,7 +369,7 @@ class Daemon:
                 rings=self._process.rings(),
                 loop_rings=self._started.count(IO_URING) > 0 or bare.count(IO_URING) > before.count(IO_URING),
             ),
-            iothread=iothread_of(served),
+            iothread=next(iter(served.threads)) if len(served.threads) == 1 else None,
             child=self.child,
             warden=self._warden,
         )
@@ -372,8 +379,11 @@ class Daemon:
         deadline = time.monotonic() + _GONE_SECONDS
         for command in undo_commands(self._told):
             self._monitor.execute(command.execute, command.arguments)
-            if command.execute == "block-export-del":
-                self._await_no_export(deadline)
+            # QEMU answers a deletion before the last client has disconnected
+            while command.execute == "block-export-del" and self._monitor.execute("query-block-exports"):
+                if time.monotonic() > deadline:
+                    raise RigError(f"{PROGRAM} did not end its export within {_GONE_SECONDS:g} s")
+                time.sleep(_TICK_SECONDS)
         left = self._monitor.execute("query-named-block-nodes")
         if left:
             raise RigError(f"{PROGRAM} still has the block node {left[0]['node-name']}")
@@ -398,40 +408,6 @@ class Daemon:
     def _tell(self, commands: Sequence[Command]) -> None:
         for command in commands:
             self._monitor.execute(command.execute, command.arguments)
-
-    def _await_no_export(self, deadline: float) -> None:
-        """Wait until the export is gone: QEMU answers a deletion before the last client has disconnected."""
-        while self._monitor.execute("query-block-exports"):
-            if time.monotonic() > deadline:
-                raise RigError(f"{PROGRAM} did not end its export within {_GONE_SECONDS:g} s")
-            time.sleep(_TICK_SECONDS)
-
-    def _unmount(self) -> None:
-        for mount in mounts_below(self._warden.directory):
-            unmount(mount)
-
-
-@contextlib.contextmanager
-def _daemon(program: str, warden: shell.Warden) -> Iterator[tuple[shell.Child, socket.socket]]:
-    """Start a daemon without an image, its monitor connected from the start, and yield it with our end."""
-    ours, theirs = socket.socketpair()
-    with ours, contextlib.ExitStack() as stack:
-        with theirs:
-            end = theirs.fileno()
-            argv = [program, "--chardev", f"socket,id=monitor,fd={end}", "--monitor", "chardev=monitor"]
-            child = stack.enter_context(warden.running(argv, name="daemon", keep=(end,)))
-        yield child, ours
-
-
-@contextlib.contextmanager
-def _monitor(connection: socket.socket, child: shell.Child) -> Iterator[Monitor]:
-    """Connect to the daemon's monitor; if the daemon ends instead, raise an error with the end of its log."""
-    with contextlib.ExitStack() as stack:
-        try:
-            monitor = stack.enter_context(Monitor(connection))
-        except RigError as error:
-            raise RigError(f"{PROGRAM}: {error.message}", hint=child.last_words()) from None
-        yield monitor
 
 
 def _places(ground: DiskImageSpec, directory: Path) -> DaemonPlaces:

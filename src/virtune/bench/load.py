@@ -483,13 +483,9 @@ def _last_words(child: shell.Child, output: Path) -> str | None:
         for line in said.splitlines():
             if "verify failed" in line:
                 return shell.last_line(line)
-    return child.last_words() or _first_complaint(output)
-
-
-def _first_complaint(output: Path) -> str | None:
-    """Return the first line of fio's error message; with --output it goes into that file."""
-    try:
+    if words := child.last_words():
+        return words
+    with contextlib.suppress(OSError):  # with --output fio's error message goes into that file
         said = read_bounded(output, _COMPLAINT_BYTES).decode(errors="replace")
-    except OSError:
-        return None
-    return next((line.strip()[:300] for line in said.splitlines() if line.startswith("fio:")), None)
+        return next((line.strip()[:300] for line in said.splitlines() if line.startswith("fio:")), None)
+    return None

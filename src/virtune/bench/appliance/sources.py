@@ -266,12 +266,17 @@ def find_sources(
             f"the modules of the kernel {kernel} are not at hand",
             hint=f"{OWN_KERNEL} --modules /lib/modules/RELEASE` names them",
         )
+    found_agent = None
+    if agent:
+        installed = shutil.which("qemu-ga", path=os.pathsep.join(("/usr/sbin", "/usr/bin", "/usr/local/bin")))
+        packaged = installed or _program_of(packages, "qemu-guest-agent", "usr/sbin/qemu-ga")
+        found_agent = Path(packaged)
     return Sources(
         kernel=kernel,
         modules=modules,
         busybox=_busybox(packages),
         fio=Path(shell.find("fio")).resolve(),
-        agent=_guest_agent(packages) if agent else None,
+        agent=found_agent,
     )
 
 
@@ -311,11 +316,6 @@ def _busybox(packages: Path) -> Path:
     if installed is not None and not is_dynamic(Path(installed)):
         return Path(installed).resolve()
     return _program_of(packages, "busybox-static", "bin/busybox", "usr/bin/busybox")
-
-
-def _guest_agent(packages: Path) -> Path:
-    installed = shutil.which("qemu-ga", path=os.pathsep.join(("/usr/sbin", "/usr/bin", "/usr/local/bin")))
-    return Path(installed) if installed else _program_of(packages, "qemu-guest-agent", "usr/sbin/qemu-ga")
 
 
 def _program_of(packages: Path, name: str, *places: str) -> Path:

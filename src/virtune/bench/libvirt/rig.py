@@ -401,18 +401,15 @@ def _counters(counted: bytes, clock: float, marks: list[tuple[str, float]]) -> b
     `clock` is the host's monotonic clock at the guest's boot, derived from an agent's answer and some hundredths of a
     second late.
     """
-    samples = [*_samples(counted.decode(errors="replace"), clock)]
-    samples += [{"t": int(at * 1e9), "mark": mark} for mark, at in marks]
+    samples: list[dict[str, object]] = [{"t": int(at * 1e9), "mark": mark} for mark, at in marks]
+    for part in counted.decode(errors="replace").split("== ")[1:]:
+        uptime, _, text = part.partition("\n")
+        with contextlib.suppress(ValueError, IndexError):
+            at = clock + float(uptime.split()[0])
+            samples.append({"t": int(at * 1e9), "uptime": uptime, "text": text})
     head = {"schema": SCHEMA, "files": ["/proc/stat", "/proc/diskstats", "/proc/interrupts"]}
     lines = [head, *sorted(samples, key=lambda sample: int(str(sample["t"])))]
     return "".join(json.dumps(line) + "\n" for line in lines).encode()
-
-
-def _samples(text: str, clock: float) -> Iterator[dict[str, object]]:
-    for part in text.split("== ")[1:]:
-        head, _, body = part.partition("\n")
-        with contextlib.suppress(ValueError, IndexError):
-            yield {"t": int((clock + float(head.split()[0])) * 1e9), "uptime": head, "text": body}
 
 
 @contextlib.contextmanager
@@ -435,7 +432,10 @@ def session(stack: Stack, place: Surroundings) -> Iterator["DomainSession"]:
         plugged = write_down(home, uri=way.virsh.uri, uuid=way.uuid, domain=way.domain, scratch=place.scratch)
         found = DomainSession(way, plugged, before)
         try:
-            found.furnish()
+            # our scripts, in a new directory in the guest's memory
+            words = [word for name, content in scripts().items() for word in (name, content.decode())]
+            furnish = ["sh", "-c", _FURNISH, "sh", f"/run/{plugged.name}", *words]
+            must(way.guest, furnish, timeout_seconds=_SHORT_SECONDS)
             yield found
         finally:
             take_out(plugged, way.virsh, way.guest)
@@ -452,11 +452,6 @@ class DomainSession:
         self._engines = RingOwners()
         self._count = 0
 
-    def furnish(self) -> None:
-        """Write our scripts into a new directory in the guest's memory."""
-        words = [word for name, content in scripts().items() for word in (name, content.decode())]
-        must(self._way.guest, ["sh", "-c", _FURNISH, "sh", self._place, *words], timeout_seconds=_SHORT_SECONDS)
-
     @contextlib.contextmanager
     def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> Iterator[DomainBench]:  # noqa: ARG002
         """Attach a disk, and detach it when the block ends; every stack gets a new disk, so `restart` adds nothing.
@@ -471,7 +466,11 @@ class DomainSession:
         xml = plug_xml(stack, image=str(image), target=target, name=self._plugged.name, writable=ground.writes)
         bare = self._rings()
         try:
-            self._plug(xml, image)
+            with as_file(xml) as name:
+                try:
+                    self._way.virsh.run("attach-device", self._way.uuid, name, "--live")
+                except LibvirtRefused as refusal:
+                    raise _explained(refusal.message, self._way.domain, image) from None
             new = self._engines.opened(loops_of(stack), bare, self._rings())
             yield self._bench(stack, ground, xml, target, new, begun)
         except BaseException:
@@ -497,13 +496,6 @@ class DomainSession:
                 f"the configuration of {self._way.domain} {when} is not what it was: {differs}",
                 hint="somebody changed it meanwhile, or a disk of virtune's stayed: `virtune clean` takes that out",
             )
-
-    def _plug(self, xml: str, image: Path) -> None:
-        with as_file(xml) as name:
-            try:
-                self._way.virsh.run("attach-device", self._way.uuid, name, "--live")
-            except LibvirtRefused as refusal:
-                raise _explained(refusal.message, self._way.domain, image) from None
 
     def _bench(
         self, stack: Stack, ground: DiskImageSpec, xml: str, target: str, new: set[Ring], begun: float

@@ -64,8 +64,7 @@ def advise(found: FoundDomain, wish: Wish, findings: Sequence[Finding] | None = 
     the user named it.
     """
     groups, left = _wanted(found, wish, findings)
-    if len(found.text) * (sum(map(len, groups)) + len(wish.turns)) > WORK_BYTES_MAX:
-        count = sum(map(len, groups)) + len(wish.turns)
+    if len(found.text) * (count := sum(map(len, groups)) + len(wish.turns)) > WORK_BYTES_MAX:
         raise PlanError(f"{count:,} changes of one domain are too many at once", hint="name some with --set")
     after, made, unsaid = found.text, list[SettingChange](), list[LeftAlone]()
     names: dict[str, str] = {}
@@ -106,18 +105,13 @@ def advise_all(every: Sequence[FoundDomain], wish: Wish) -> Iterator[tuple[Found
         if absent and not (turns or wish.rules or wish.template):
             advice = Advice(turns=(), effects=(), after=one.text, diff="")
         else:
-            advice = _named(one, replace(wish, turns=turns), among=len(every))
+            try:
+                advice = advise(one, replace(wish, turns=turns))
+            except PlanError as error:
+                of = f"{one.subject.domain.name or one.origin}: " if len(every) > 1 else ""
+                raise PlanError(f"{of}{error.message}", hint=error.hint) from None
         left = (LeftAlone(at=at, why=because(Reason.NOT_WRITABLE, refusal="there is no such disk")) for at in absent)
         yield one, replace(advice, left=(*advice.left, *left))
-
-
-def _named(found: FoundDomain, wish: Wish, *, among: int) -> Advice:
-    """Return the advice for one domain; where it is one of several, a refusal says of which it is."""
-    try:
-        return advise(found, wish)
-    except PlanError as error:
-        name = found.subject.domain.name or found.origin
-        raise PlanError(error.message if among == 1 else f"{name}: {error.message}", hint=error.hint) from None
 
 
 def _live_alone(found: FoundDomain, turns: Sequence[SettingChange]) -> Iterator[LeftAlone]:
@@ -192,26 +186,19 @@ def _wanted(
         return [(turn,) for turn in template.turns], template.left
     if wish.turns and not wish.rules:
         return [], ()
-    known = {rule.id for rule in rules()}
-    for name in wish.rules:
-        if name not in known:
-            raise UsageError(f"no rule {name!r}", hint="docs/reference/rules.md lists them")
+    _known(wish.rules, "")
     groups: list[Sequence[SettingChange]] = []
     left: list[LeftAlone] = []
     for finding in audit(found.subject) if findings is None else findings:
         asked = finding.rule.id in wish.rules if wish.rules else finding.rule.severity is not Severity.TRY
         if asked and finding.seen.turns:
-            groups.append(_unsaid(finding.seen.turns, [turn for group in groups for turn in group]))
+            # the most severe finding on a knob of one place decides
+            taken = {(turn.knob, turn.at) for group in groups for turn in group}
+            groups.append([turn for turn in finding.seen.turns if (turn.knob, turn.at) not in taken])
         elif asked:
             why = because(Reason.NO_SETTING, seen=masked(finding.seen.seen), advice=masked(finding.seen.advice))
             left.append(LeftAlone(rule=finding.rule.id, at=finding.at, why=why))
     return groups, tuple(left)
-
-
-def _unsaid(turns: Sequence[SettingChange], said: Sequence[SettingChange]) -> list[SettingChange]:
-    """The changes of settings not changed yet: the most severe finding on a knob of one place decides."""
-    taken = {(turn.knob, turn.at) for turn in said}
-    return [turn for turn in turns if (turn.knob, turn.at) not in taken]
 
 
 DIFF_BYTES_MAX = 4 * 1024**2
@@ -234,7 +221,8 @@ def audit_all(
     Diffs, which cost more time than findings, are made for at most `diffs` findings: one for `each` finding, or one
     per domain for all its errors and warnings. Raises UsageError for an unknown rule to ignore.
     """
-    asked = _asked(ignored)
+    known = _known(ignored, " to ignore")
+    asked = [rule for rule in known.values() if rule.id not in ignored]
     by_need = rules_by_need(asked)
     for one in found:
         if isinstance(one, PassedOver):
@@ -265,12 +253,13 @@ def audit_all(
         )  # fmt: skip
 
 
-def _asked(ignored: Collection[str]) -> list[Rule]:
+def _known(names: Collection[str], what: str) -> dict[str, Rule]:
+    """Return all rules by their ids; raises UsageError for a name that none has."""
     known = {rule.id: rule for rule in rules()}
-    for name in ignored:
+    for name in names:
         if name not in known:
-            raise UsageError(f"no rule {name!r} to ignore", hint="docs/reference/rules.md lists them")
-    return [rule for rule in known.values() if rule.id not in ignored]
+            raise UsageError(f"no rule {name!r}{what}", hint="docs/reference/rules.md lists them")
+    return known
 
 
 def _without_secrets(finding: Finding) -> Finding:

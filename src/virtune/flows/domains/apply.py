@@ -58,7 +58,10 @@ def run_anew(virsh: Virsh, journal: Journal, entry: Entry, how: Restart) -> None
     power.shut_down(how.timeout_seconds, force_off=how.force_off)
     journal.step(entry, Step.STARTING)
     power.start_paused()
-    require_in_force(virsh, entry.uuid, _as_named_now(entry))
+    # the present names of its disks: another bus gives another name
+    disks = zip(read_domain(entry.before).disks, read_domain(entry.after).disks, strict=True)
+    names = {old.target: new.target for old, new in disks}
+    require_in_force(virsh, entry.uuid, [replace(turn, at=names.get(turn.at, turn.at)) for turn in entry.turns])
 
     def resume() -> None:
         journal.step(entry, Step.RESUMING)
@@ -80,8 +83,17 @@ def return_to_running(virsh: Virsh, journal: Journal, entry: Entry, how: Restart
         return "it runs as it did"
     if not power.is_off() and not began and (asked_now or not power.wait_until_off(how.timeout_seconds)):
         return "it was asked to shut down and still runs, as it did; it may still obey"
-    if not power.is_off():
-        _take_down(power, how, entry)
+    if not power.is_off() and power.never_ran():  # it has nothing to lose
+        power.pull_the_plug()
+    elif not power.is_off():
+        try:
+            power.shut_down(how.timeout_seconds, force_off=how.force_off)
+        except libvirt.StillRunningError as error:
+            raise libvirt.StillRunningError(
+                f"{entry.domain} has its old configuration for the next start, and still runs with the new one: "
+                f"{error.message}",
+                hint=f"`virtune undo {entry.id} --force-off` pulls the plug, and starts it as it was",
+            ) from None
     journal.step(entry, Step.RETURNING)
     power.start_paused()
     try:
@@ -104,30 +116,6 @@ def require_in_force(virsh: Virsh, uuid: str, turns: Sequence[SettingChange], on
     said += [f"{one.at}: {one.seen.seen} ({one.rule.id})" for one in findings if not only or one.at in only]
     if said:
         raise NotInForceError(f"the running VM does not have what was asked for: {'; '.join(said)}")
-
-
-def _as_named_now(entry: Entry) -> tuple[SettingChange, ...]:
-    """The changes of an entry, with the present names of its disks: another bus gives another name."""
-    before, after = read_domain(entry.before).disks, read_domain(entry.after).disks
-    names = {old.target: new.target for old, new in zip(before, after, strict=True)}
-    return tuple(replace(turn, at=names.get(turn.at, turn.at)) for turn in entry.turns)
-
-
-def _take_down(power: libvirt.Power, how: Restart, entry: Entry) -> None:
-    """Shut down a guest that runs with the new configuration. One that never ran is destroyed, as it has nothing to
-    lose.
-    """
-    if power.never_ran():
-        power.pull_the_plug()
-        return
-    try:
-        power.shut_down(how.timeout_seconds, force_off=how.force_off)
-    except libvirt.StillRunningError as error:
-        raise libvirt.StillRunningError(
-            f"{entry.domain} has its old configuration for the next start, and still runs with the new one: "
-            f"{error.message}",
-            hint=f"`virtune undo {entry.id} --force-off` pulls the plug, and starts it as it was",
-        ) from None
 
 
 def _waiting(live: bytes, inactive: bytes) -> str:
@@ -198,12 +186,8 @@ def return_plugs(virsh: Virsh, entry: Entry, seconds: float, *, again: bool) -> 
             continue
         if now is not None:
             if again:
-                libvirt.require_spare(
-                    virsh,
-                    entry.uuid,
-                    (libvirt.LibvirtDomain(virsh, entry.uuid).dump().live or "").encode(),
-                    plug.target,
-                )
+                live = libvirt.LibvirtDomain(virsh, entry.uuid).dump().live or ""
+                libvirt.require_spare(virsh, entry.uuid, live.encode(), plug.target)
             libvirt.unplug(virsh, entry.uuid, plug.target, plug.new, seconds)
         libvirt.plug_in(virsh, entry.uuid, plug.old)
 
@@ -324,7 +308,11 @@ def undo(virsh: Virsh, entry: Entry, *, journal: Journal, anyway: bool, back: Ba
             return f"{entry.domain} was put back before; nothing to do"
         domain = libvirt.LibvirtDomain(virsh, entry.uuid)
         current = domain.configuration()
-        _require_ours(entry, current, anyway=anyway)
+        if not anyway and changed_since(entry, current):
+            raise PreconditionError(
+                f"{entry.domain} has been changed since by somebody else, and undoing would take that away too",
+                hint=f"`virtune undo {entry.id} --show` shows how; `--anyway` puts back what was before all the same",
+            )
         said = _restore(virsh, journal, entry, current, back)
     return f"{entry.domain} is as it was before {entry.id}{said and '; '}{said}"
 
@@ -333,15 +321,11 @@ def changed_since(entry: Entry, current: bytes) -> str:
     """Return the diff between a domain and virtune's version of it; empty if there is none."""
     if current in (entry.before, entry.found):
         return ""
-    if entry.found is None and not _strange(entry, current):
-        return ""
+    if entry.found is None:  # just given to libvirt; settings that it dropped do not count
+        lost = set(dropped(before=entry.before, asked=entry.after, found=current))
+        if not set(foreign(asked=entry.after, found=current)) - lost:
+            return ""
     return unified(entry.found or entry.after, current, name=entry.domain)
-
-
-def _strange(entry: Entry, current: bytes) -> bool:
-    """Whether a domain differs from the one just given to libvirt; settings that libvirt dropped do not count."""
-    lost = set(dropped(before=entry.before, asked=entry.after, found=current))
-    return bool(set(foreign(asked=entry.after, found=current)) - lost)
 
 
 def _make(domain: libvirt.LibvirtDomain, journal: Journal, entry: Entry) -> None:
@@ -402,15 +386,6 @@ def _restore(virsh: Virsh, journal: Journal, entry: Entry, current: bytes, back:
     if not back.pending:
         journal.step(entry, Step.UNDONE)
     return said
-
-
-def _require_ours(entry: Entry, current: bytes, *, anyway: bool) -> None:
-    difference = changed_since(entry, current)
-    if difference and not anyway:
-        raise PreconditionError(
-            f"{entry.domain} has been changed since by somebody else, and undoing would take that away too",
-            hint=f"`virtune undo {entry.id} --show` shows how; `--anyway` puts back what was before all the same",
-        )
 
 
 def _back(virsh: Virsh, journal: Journal, entry: Entry, error: BaseException) -> None:

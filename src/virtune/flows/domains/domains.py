@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from virtune import bounded
 from virtune.advise.audit import audit, rules
 from virtune.bench.verify import opened
 from virtune.dialects.language import Language
@@ -19,7 +20,7 @@ from virtune.dialects.qemu.command import disks_of_argv
 from virtune.dialects.text.masking import masked
 from virtune.dialects.text.xml import BYTES_MAX
 from virtune.model.domain import Domain
-from virtune.model.errors import ReadError, UsageError
+from virtune.model.errors import ReadError, UsageError, words_of
 from virtune.model.facts import Program, Unknown
 from virtune.model.finding import Finding, HostView, PassedOver, ProcessDisk, Rule, Running, Subject, Unread
 from virtune.probe.cpu import cpu_facts, online_cpus
@@ -111,7 +112,7 @@ def _below(path: Path) -> Iterator[Path | Unread]:
         elif kind != stat.S_IFDIR:
             yield one
     for error in refused:
-        yield Unread(origin=str(error.filename), because=f"it cannot be read: {(error.strerror or '').lower()}")
+        yield Unread(origin=str(error.filename), because=f"it cannot be read: {words_of(error)}")
 
 
 def _not_followed(link: Path, home: str) -> Iterator[Unread]:
@@ -120,7 +121,7 @@ def _not_followed(link: Path, home: str) -> Iterator[Unread]:
         inner = stat.S_ISDIR(to.stat().st_mode)
     except OSError as error:
         if link.suffix in SUFFIXES:
-            yield Unread(origin=str(link), because=f"it is a link to {to}: {(error.strerror or '').lower()}")
+            yield Unread(origin=str(link), because=f"it is a link to {to}: {words_of(error)}")
     else:
         if not to.is_relative_to(home) and (inner or link.suffix in SUFFIXES):
             yield Unread(origin=str(link), because=f"it is a link to {to}, outside of the folder")
@@ -161,18 +162,14 @@ def _language_of(path: Path, text: bytes, *, named: bool) -> Language | None:
 def read_limited(path: Path) -> bytes:
     """Read an untrusted file: only a regular one, and no more than a domain's text may have."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with bounded.opened(path) as descriptor:
+            # a directory can be opened, but no file object made of it
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise ReadError("it is not a regular file")
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                return file.read(BYTES_MAX + 1)
     except OSError as error:
-        raise ReadError(f"it cannot be read: {(error.strerror or '').lower()}") from None
-    # a directory can be opened, but no file object made of it
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise ReadError("it is not a regular file")
-    with os.fdopen(descriptor, "rb") as file:
-        try:
-            return file.read(BYTES_MAX + 1)
-        except OSError as error:
-            raise ReadError(f"it cannot be read: {(error.strerror or '').lower()}") from None
+        raise ReadError(f"it cannot be read: {words_of(error)}") from None
 
 
 def from_libvirt(virsh: Virsh, names: Sequence[str] = ()) -> Iterator[FoundDomain | Unread]:
@@ -208,10 +205,8 @@ def _found_in(uri: str, dumped: DumpedDomain, host: HostView, *, local: bool) ->
     text = (dumped.inactive or dumped.live or "").encode()
     domain = read_domain(text)
     view = replace(host, images=image_views(domain)) if local else host
-    running = None
-    if dumped.live is not None:
-        live = read_domain(dumped.live.encode())
-        running = _running(dumped, live, local=local)
+    live = None if dumped.live is None else read_domain(dumped.live.encode())
+    running = None if live is None else _running(dumped, live, local=local)
     subject = Subject(domain=domain, host=view, running=running, connect=uri)
     return FoundDomain(origin=uri, text=text, subject=subject)
 
@@ -227,14 +222,9 @@ def _running(dumped: DumpedDomain, live: Domain, *, local: bool) -> Running:
             continue
         direct = opened(process, Path(disk.source.name)).direct
         node = nodes.get(disk.source.name)
-        shown.append(
-            ProcessDisk(
-                target=disk.target,
-                direct=None if direct is None else direct == "on",
-                aio=node.aio if node is not None else None,
-                no_flush=node.no_flush if node is not None else None,
-            )
-        )
+        aio, no_flush = (None, None) if node is None else (node.aio, node.no_flush)
+        on = None if direct is None else direct == "on"
+        shown.append(ProcessDisk(target=disk.target, direct=on, aio=aio, no_flush=no_flush))
     # another user's process shows neither descriptors nor maps, so its engines are unknown
     readable = process.readable
     return Running(

@@ -134,13 +134,14 @@ def entries_in(text: str) -> tuple[list[str], list[str]]:
     """
     found = read_document(text, _ENTRIES)
     entries, damaged = found.get("entries"), found.get("damaged")
-    if not isinstance(entries, list) or not isinstance(damaged, list) or not all(map(_is_entry, entries)):
+    try:
+        ids = {one["id"]: one["undone"] for one in entries or ()}
+    except (TypeError, LookupError):
+        ids = {None: None}
+    sound = all(is_word(one) and isinstance(undone, bool) for one, undone in ids.items())
+    if not isinstance(entries, list) or not isinstance(damaged, list) or not sound:
         raise HostError("its list of changes is damaged")
-    return [one["id"] for one in entries if not one["undone"]], [str(one) for one in damaged]
-
-
-def _is_entry(found: object) -> bool:
-    return isinstance(found, dict) and isinstance(found.get("undone"), bool) and is_word(found.get("id"))
+    return [one for one, undone in ids.items() if not undone], [str(one) for one in damaged]
 
 
 def _journalled(ready: Ready, verb: str, change: str, *words: str) -> str:

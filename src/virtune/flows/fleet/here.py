@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -147,10 +148,8 @@ def progress_of(task: str) -> TaskProgress:
     return TaskProgress(
         state=TaskState.RUNNING,
         study=study,
-        done=0 if run is None else run.done,
-        total=0 if run is None else run.total,
         left_seconds=None if run is None or run.until is None else max(0.0, round(run.until - time.time())),
-        verdict="" if run is None else _verdict(run),
+        **_come_to(run),
     )
 
 
@@ -202,9 +201,7 @@ def ended(task: str, *, code: int, said: str, hint: str, run: RunProgress | None
         code=code,
         said=said[:_SAID_MAX],
         hint=hint[:_SAID_MAX],
-        done=0 if run is None else run.done,
-        total=0 if run is None else run.total,
-        verdict="" if run is None else _verdict(run)[:_SAID_MAX],
+        **_come_to(run),
     )
     _write_over(place_of(task).end, line_of(end).encode().ljust(_END_BYTES))
 
@@ -250,19 +247,13 @@ def read_line(text: str) -> TaskProgress:
 
 def progress_in(text: str) -> TaskProgress:
     """Read the line of another host. Raises HostError for anything else."""
-    try:
+    with contextlib.suppress(ValueError):
         found = read_line(text.strip())
-    except ValueError:
-        found = None
-    if found is None or not _is_sound(found):
-        raise HostError("what its virtune said of the task is not to be understood")
-    return found
-
-
-def _is_sound(found: TaskProgress) -> bool:
-    """Whether a host's numbers are some, and its study's id may be a word of a command."""
-    numbers = (found.done, found.total, found.left_seconds or 0.0, abs(found.code or 0))
-    return all(0 <= one <= _NUMBER_MAX for one in numbers) and (not found.study or bool(_NAME.fullmatch(found.study)))
+        numbers = (found.done, found.total, found.left_seconds or 0.0, abs(found.code or 0))
+        # its numbers are some, and its study's id may be a word of a command
+        if all(0 <= one <= _NUMBER_MAX for one in numbers) and (not found.study or _NAME.fullmatch(found.study)):
+            return found
+    raise HostError("what its virtune said of the task is not to be understood")
 
 
 def _ended(place: TaskPlace) -> TaskProgress | None:
@@ -314,14 +305,15 @@ def _is_held(lock: Path) -> bool:
     return False
 
 
-def _verdict(run: RunProgress) -> str:
-    """Say the verdicts so far: of one pair its own, of several how many are decided."""
-    if run.search:
-        return run.search
-    if run.compared == 1 and run.pairs:
+def _come_to(run: RunProgress | None) -> dict[str, Any]:
+    """Return how far a run is, with the verdicts so far: of one pair its own, of several how many are decided."""
+    if run is None:
+        return {}
+    said = run.search or (f"{run.decided} of {run.compared} decided" if run.compared else "")
+    if not run.search and run.compared == 1 and run.pairs:
         one = run.pairs[0]
-        return f"{one.candidate}: {one.verdict}{f', {one.difference}' if one.difference else ''}"
-    return f"{run.decided} of {run.compared} decided" if run.compared else ""
+        said = f"{one.candidate}: {one.verdict}{f', {one.difference}' if one.difference else ''}"
+    return {"done": run.done, "total": run.total, "verdict": said[:_SAID_MAX]}
 
 
 def said_by(log: str) -> tuple[str, str]:

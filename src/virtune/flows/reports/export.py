@@ -48,7 +48,10 @@ def anonymous_copy(store: Store, name: str, names: Sequence[tuple[str, str]]) ->
         copy.add_study(study, facts=_cleaned(words, record.facts) if record.facts else "")
         for one in attempts:
             captures = store.captures(name, one.trial.number, attempt=one.attempt)
-            copy.add_trial(name, _trial(words, one), [_capture(words, capture) for capture in captures])
+            clean = (words.cleaned(_text(one.content)).encode("utf-8", "surrogateescape") for one in captures)
+            names_of = (words.cleaned_value(one.name) for one in captures)
+            kept = [Capture(name=name, content=content) for name, content in zip(names_of, clean, strict=True)]
+            copy.add_trial(name, _trial(words, one), kept)
         if record.finished:
             copy.finish(name)
         yield copy, sorted(words.left)
@@ -90,11 +93,6 @@ def _trial(words: Anonymous, one: TrialRecord) -> TrialRecord:
     )
 
 
-def _capture(words: Anonymous, capture: Capture) -> Capture:
-    content = words.cleaned(_text(capture.content)).encode("utf-8", "surrogateescape")
-    return Capture(name=words.cleaned_value(capture.name), content=content)
-
-
 def _text(content: bytes) -> str:
     return content.decode("utf-8", "surrogateescape")
 
@@ -107,15 +105,17 @@ def measurements_csv(store: Store, study: str) -> str:
 
     `counts` is 0 where the attempt was disturbed or repeated.
     """
-    record = by_todays_method(store, study)
-    return _csv(record)
+    return _csv(by_todays_method(store, study))
 
 
 def _csv(record: StudyRecord) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows(_rows(record))
+    for study, trial, attempt, number, workload, arm, ended, counts, metric, unit, value in _values(record):
+        # a spreadsheet takes these for texts and numbers
+        names = spreadsheet_cell(str(workload)), spreadsheet_cell(str(arm))
+        writer.writerow([study, trial, attempt, number, *names, ended, int(bool(counts)), metric, unit, repr(value)])
     return text.getvalue()
 
 
@@ -146,13 +146,6 @@ def _moment(text: object) -> datetime | None:
     except ValueError:
         return None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-
-
-def _rows(record: StudyRecord) -> Iterator[tuple[object, ...]]:
-    """Yield the rows as texts that a spreadsheet takes for texts and numbers."""
-    for study, trial, attempt, number, workload, arm, ended, counts, metric, unit, value in _values(record):
-        names = spreadsheet_cell(str(workload)), spreadsheet_cell(str(arm))
-        yield study, trial, attempt, number, *names, ended, int(bool(counts)), metric, unit, repr(value)
 
 
 def _values(record: StudyRecord) -> Iterator[tuple[object, ...]]:

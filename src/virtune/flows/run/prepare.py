@@ -65,15 +65,6 @@ def all_come_up(study: Study, tools: Tools, say: Say, *, again: bool = False) ->
     return checks
 
 
-def check_data_again(study: Study, tools: Tools, say: Say) -> None:
-    """Check after the measurement, where the study asks for it, that all arms still keep their data.
-
-    Raises CorruptDataError for one that does not.
-    """
-    if study.check_data:
-        all_come_up(study, tools, say, again=True)
-
-
 def _keeps_data(arm: Arm, study: Study, tools: Tools, *, again: bool) -> Check:
     """Check that an arm keeps its data. The pattern does not stay: a disk that compresses would serve it faster."""
     seed = study.seed + again

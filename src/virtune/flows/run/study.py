@@ -60,12 +60,11 @@ def new_study(study: Study, *, restart: bool = False) -> Study:
     study = replace(study, id=name, created=now.isoformat(timespec="seconds"))
     if study.at_load:
         return with_loads(study, restart=restart)
-    return replace(
-        study,
-        trials=propose(
-            study, rounds=_at_once(study), workloads=[workload.name for workload in study.workloads], restart=restart
-        ),
-    )
+    rounds = study.rounds  # of a sequential study all that come before the first interim look
+    if study.sequential:
+        rounds = study.fewest_rounds if study.budget_seconds is None else 1
+    workloads = [workload.name for workload in study.workloads]
+    return replace(study, trials=propose(study, rounds=rounds, workloads=workloads, restart=restart))
 
 
 def shows(study: Study) -> str:
@@ -88,13 +87,6 @@ def shows(study: Study) -> str:
         return f"too few rounds to show a difference: {rounds}; {study.fewest_rounds} are the minimum for a verdict"
     known[0] += " (standard deviation)"
     return f"{rounds} rounds detect a difference of {', '.join(known)}"
-
-
-def _at_once(study: Study) -> int:
-    """Return how many rounds are proposed at first: all that come before the first interim look."""
-    if not study.sequential:
-        return study.rounds
-    return study.fewest_rounds if study.budget_seconds is None else 1
 
 
 def random_seed() -> int:
@@ -194,10 +186,14 @@ def prepared(
         list(loaded(study, tools))  # images are created on request: now, and not in the first trial
         with rbd_images((arm.stack for arm in study.arms), scratch, warden, say) as rbd:
             tools = replace(tools, rbd=rbd)
-            with _judges():
-                tools = replace(tools, data=prepare.all_come_up(study, tools, say) if all_up else {})
+            # the analysis takes half a second to load, in which a guest boots, and must not fall between trials
+            loading = threading.Thread(target=importlib.import_module, args=("scipy.special",))
+            loading.start()
+            tools = replace(tools, data=prepare.all_come_up(study, tools, say) if all_up else {})
+            loading.join()
             yield replace(tools, first_read=trials.read_first(study, loaded(study, tools), tools, say))
-            prepare.check_data_again(study, tools, say)
+            if study.check_data:
+                prepare.all_come_up(study, tools, say, again=True)
 
 
 @contextlib.contextmanager
@@ -209,17 +205,6 @@ def taken_up(
     with prepared(record.study, say, leave, all_up=all_up) as tools:
         prepare.require_same_images(record.study)  # a damaged scratch image has just been replaced
         yield prepare.resumed(record, tools, store), tools
-
-
-@contextlib.contextmanager
-def _judges() -> Iterator[None]:
-    """Import the analysis while the block runs: it takes half a second, in which a guest boots, and must not fall
-    between trials.
-    """
-    loading = threading.Thread(target=importlib.import_module, args=("scipy.special",))
-    loading.start()
-    yield
-    loading.join()
 
 
 def loaded(study: Study, tools: trials.Tools) -> Iterator[Path]:

@@ -143,13 +143,10 @@ def images_for(stack: Stack, tools: Tools) -> list[Path]:
     """
     several = max(images_of(stack), 1 if stack.spread is None else 2)
     apart = None if stack.spread is None else tools.spread[stack.spread]
-    found = []
-    for number in range(several):
-        if apart is not None and number % 2:
-            found.append(apart.image_for(stack.disk, tools.warden, number - 1))
-        else:
-            found.append(tools.scratch.image_for(stack.disk, tools.warden, number))
-    return found
+    places = [(tools.scratch, number) for number in range(several)]
+    if apart is not None:
+        places[1::2] = [(apart, number - 1) for _, number in places[1::2]]
+    return [scratch.image_for(stack.disk, tools.warden, number) for scratch, number in places]
 
 
 def surroundings_checks(stack: Stack, ground: DiskImageSpec, tools: Tools) -> Iterator[evidence.Check]:
@@ -175,7 +172,10 @@ def _load(
     job, stack = jobs[0], study.arm(trial.arm).stack
     workload = study.arm(trial.arm).load_of(study.workload(trial.workload))
     captures += [_text(evidence.of_guest("job.fio", guest), one.text) for guest, one in enumerate(jobs)]
-    chosen = [*job.chosen, *_held_words(study, stack, tools)]
+    chosen = [*job.chosen]
+    if tools.target is not None and stack.place != "scratch" and stack.device.vfio_pci is None:
+        held = f"{study.target}, held open so that its name cannot come to mean another"
+        chosen.append((str(tools.target.path), held))
     captures.append(_text("choices.txt", "".join(f"{what}: {why}\n" for what, why in chosen)))
     window = Window(
         seconds=study.seconds,
@@ -245,16 +245,12 @@ def disks_below(stack: Stack, ground: DiskImageSpec) -> Iterator[evidence.Captur
         yield _text(evidence.DISKS, json.dumps({"disks": disks}) + "\n")
 
 
-def _held_words(study: Study, stack: Stack, tools: Tools) -> list[tuple[str, str]]:
-    """Return a note on the name under which an existing target is loaded."""
-    if tools.target is None or stack.place == "scratch" or stack.device.vfio_pci is not None:
-        return []
-    return [(str(tools.target.path), f"{study.target}, held open so that its name cannot come to mean another")]
-
-
 def _jobs(study: Study, trial: Trial, attempt: int, workload: Workload, bench: Bench, tools: Tools) -> list[FioJob]:
     """Return the job of every guest that shares the load; one job without guests."""
     stack, chance = study.arm(trial.arm).stack, secrets.token_hex(8)
+    # fio loads an existing device, since virtune-load would open it exclusively
+    claimed = workload.writes and tools.target is not None and tools.target.path.is_block_device()
+    clients = replace(tools.clients, alike=tools.clients.alike and not claimed)
     return [
         fio_job(
             share_of(workload, stack),
@@ -262,17 +258,11 @@ def _jobs(study: Study, trial: Trial, attempt: int, workload: Workload, bench: B
             seconds=study.seconds,
             ramp_seconds=study.ramp_seconds,
             seed=guest_seed(planned.trial_seed(study.seed, trial.round), guest),
-            clients=_clients(workload, tools),
+            clients=clients,
             identity=identity_of(study.id, trial.number, attempt, guest, chance) if stack.kind.measures else "",
         )
         for guest in range(stack.guests)
     ]
-
-
-def _clients(workload: Workload, tools: Tools) -> Clients:
-    """Return the load generators; fio loads an existing device, since virtune-load would open it exclusively."""
-    claimed = workload.writes and tools.target is not None and tools.target.path.is_block_device()
-    return replace(tools.clients, alike=tools.clients.alike and not claimed)
 
 
 def _file_of(image: Path) -> Path | None:
@@ -326,19 +316,17 @@ def _parts(study: Study, images: Iterable[Path], tools: Tools) -> dict[Path, int
     made = tools.scratch.made.union(*(one.made for one in tools.spread.values()))
     held = tools.target
     parts: dict[Path, int] = {}
+    # a drive that a guest drives itself is not read
+    ours = [one.stack for one in study.arms if one.stack.place == "target" and one.stack.device.vfio_pci is None]
+    loaded = any(stack.disk.backend not in ("null-co", "rbd") for stack in ours)
     for image in images:
         if held is not None and str(image) == study.target:
-            if any(_loads_target(arm.stack) for arm in study.arms):
+            if loaded:
                 parts[held.path] = held.size_bytes
         elif image not in made:
             with contextlib.suppress(OSError):  # an image that somebody removed is the business of its trials
                 parts[image] = image.stat().st_size
     return parts
-
-
-def _loads_target(stack: Stack) -> bool:
-    """Whether a stack loads the study's target through this host; a drive that a guest drives itself is not read."""
-    return stack.place == "target" and stack.device.vfio_pci is None and stack.disk.backend not in ("null-co", "rbd")
 
 
 class ReadingProgress:

@@ -224,8 +224,9 @@ def _search(record: StudyRecord, tools: Tools, *, store: Store, say: events.Say)
                 require_percentiles(known)
                 say(events.Noticed(text=probed_words(known)))
             attempts = _attempts(study, known, tools, store, say)
-            if known.phase is Phase.RACE:
-                begun = _spread(begun, pilot.search_of(study).spread_seconds)
+            if known.phase is Phase.RACE:  # blocks lie so far apart
+                time.sleep(max(0.0, begun + pilot.search_of(study).spread_seconds - time.monotonic()))
+                begun = time.monotonic()
             done = {one.trial.number for one in made}
             for index, trial in enumerate(block, 1):
                 if trial.number not in done:
@@ -233,7 +234,9 @@ def _search(record: StudyRecord, tools: Tools, *, store: Store, say: events.Say)
                     say(events.TrialStarted(trial=trial, place=place, seconds_left=left or 0.0))
                     attempts.make(trial)
                     made = attempts.made
-            _require_baseline(made)
+            probes = [one for one in made if phase_of(one.trial.round) is Phase.PROBE]
+            if len(probes) >= 3 and all(one.measurement is None for one in probes):
+                raise LoadError("no trial of the baseline gave a measurement", hint=_reasons(probes))
     except KeyboardInterrupt:
         count, hint = len({one.trial.number for one in made}), f"continue with `virtune resume {study.id}`"
         raise Interrupted(f"interrupted; {count} trials are stored", hint=hint) from None
@@ -250,12 +253,6 @@ def _with_repeats(seconds: float | None, made: Sequence[TrialRecord]) -> float |
     last = {one.trial.number: one.attempt for one in made}
     repeated = [one.attempt < last[one.trial.number] for one in made]
     return seconds * attempts_for(_MANY, repeated) / _MANY
-
-
-def _spread(begun: float, seconds: float) -> float:
-    """Wait until the block before began so many seconds ago, and return when this one begins (monotonic)."""
-    time.sleep(max(0.0, begun + seconds - time.monotonic()))
-    return time.monotonic()
 
 
 def probed_words(known: Tuning) -> str:
@@ -316,13 +313,6 @@ def _with(record: StudyRecord, made: Sequence[TrialRecord], *, before: int | Non
     kept = tuple(one for one in made if before is None or one.trial.number < before)
     standing = {one.trial.number: one for one in kept}
     return replace(record, trials=tuple(standing[number] for number in sorted(standing)), attempts=kept)
-
-
-def _require_baseline(made: Sequence[TrialRecord]) -> None:
-    """Raise LoadError when the probe has no measurement: then nothing can be tuned."""
-    probes = [one for one in made if phase_of(one.trial.round) is Phase.PROBE]
-    if len(probes) >= 3 and all(one.measurement is None for one in probes):
-        raise LoadError("no trial of the baseline gave a measurement", hint=_reasons(probes))
 
 
 def require_percentiles(known: Tuning) -> None:
@@ -430,7 +420,11 @@ def study_for(asked: StudyOptions, what: Callable[[Asked], Host]) -> Study:
     goal = parse_goal(asked.maximize, asked.minimize, asked.subject_to)
     workloads = read_workloads(asked.workloads or OPTIONS["workloads"].default, Path())
     span = checked_span(asked)
-    space = _space(asked, span, what)
+    durability = None if asked.durability is None else Promise(asked.durability)
+    words = Asked(
+        rig=asked.rig, vary=asked.vary, fix=asked.fix, baseline=asked.baseline, durability=durability, span_bytes=span
+    )
+    space = space_of(words, what(words))
     if asked.soak and not any(workload.writes for workload in workloads):
         raise PlanError("--soak needs a workload that writes", hint="leave out --soak")
     if asked.target is not None and any(arm.stack.disk.backend != "file" for arm in space.arms):
@@ -491,14 +485,6 @@ def _require_time(asked: StudyOptions) -> None:
             f" {format_seconds(budget)}",
             hint="a smaller --spread, or a larger --budget",
         )
-
-
-def _space(asked: StudyOptions, span: int, what: Callable[[Asked], Host]) -> Space:
-    durability = None if asked.durability is None else Promise(asked.durability)
-    words = Asked(
-        rig=asked.rig, vary=asked.vary, fix=asked.fix, baseline=asked.baseline, durability=durability, span_bytes=span
-    )
-    return space_of(words, what(words))
 
 
 def _search_of(asked: StudyOptions, goal: Goal, space: Space) -> Search:

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 from virtune.flows.stored.show import derived_anew
 from virtune.model.errors import DatabaseUrl, StoreError, StorePlace
@@ -49,32 +50,22 @@ def derive_studies(
     """
     with Store(place) as store:
         counted = {one.name: one for one in store.methods()}
-        wanted = [_key(store, name) for name in names] or _from_here(place, [*counted])
+        ids = [store.find(name) for name in names]
+        wanted = [f"{store.host}{SEPARATOR}{study}" if store.host else study for study in ids]
+    if not wanted:
+        wanted = [*counted]
+        # each machine begins elsewhere in a database that others may derive, too
+        first = (
+            zlib.crc32(os.uname().nodename.encode()) % len(wanted) if isinstance(place, DatabaseUrl) and wanted else 0
+        )
+        wanted = [*wanted[first:], *wanted[:first]]
     left = [name for name in wanted if counted[name].older]
-    attempts = sum(counted[name].older for name in left)
-    found = _derived_by(place, left, processes=min(processes, 1 + attempts // each))
+    processes = min(processes, 1 + sum(counted[name].older for name in left) // each)
+    size = max(1, min(STUDIES_MAX, len(left) // (4 * processes)))
+    parts = [left[begin : begin + size] for begin in range(0, len(left), size)]
+    found = chain.from_iterable(divided(partial(_derived_of, place), parts, processes=processes))
     for name in wanted:
         yield next(found) if counted[name].older else DerivedStudy(name=name, current=counted[name].current)
-
-
-def _key(store: Store, name: str) -> str:
-    study = store.find(name)
-    return f"{store.host}{SEPARATOR}{study}" if store.host else study
-
-
-def _from_here(place: StorePlace, names: Sequence[str]) -> list[str]:
-    """Let each machine begin elsewhere in a database that others may derive, too."""
-    if not isinstance(place, DatabaseUrl) or not names:
-        return list(names)
-    first = zlib.crc32(os.uname().nodename.encode()) % len(names)
-    return [*names[first:], *names[:first]]
-
-
-def _derived_by(place: StorePlace, names: Sequence[str], *, processes: int) -> Iterator[DerivedStudy]:
-    each = max(1, min(STUDIES_MAX, len(names) // (4 * processes)))
-    parts = [names[begin : begin + each] for begin in range(0, len(names), each)]
-    for part in divided(partial(_derived_of, place), parts, processes=processes):
-        yield from part
 
 
 def _derived_of(place: StorePlace, names: Sequence[str]) -> list[DerivedStudy]:

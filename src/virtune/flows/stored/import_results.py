@@ -90,7 +90,10 @@ def find_results(
         if len(paths) == 1 and paths[0].is_dir():
             found = _arms_in_folder(found)
         else:
-            found = [replace(one, arm=_without_counter(one.arm) or _parent(one.shown)) for one in found]
+            parents = (Path(one.shown).absolute().parent.name for one in found)
+            found = [
+                replace(one, arm=_without_counter(one.arm) or name) for one, name in zip(found, parents, strict=True)
+            ]
     shown = _arm_names(one.arm for one in found)
     return tuple(replace(one, arm=shown[one.arm]) for one in found)
 
@@ -229,10 +232,6 @@ def _without_counter(name: str) -> str:
     return match["name"].rstrip("-_. ") if match else name
 
 
-def _parent(shown: str) -> str:
-    return Path(shown).absolute().parent.name
-
-
 def _arm_names(names: Iterable[str]) -> dict[str, str]:
     """Return a name to show for each: short, without control characters, and as different as they were."""
     shown: dict[str, str] = {}
@@ -288,20 +287,14 @@ def runs_of(found: Iterable[FoundResult]) -> list[Run]:
     runs = []
     for one in found:
         original = first.setdefault(one.content, one.shown)
-        mine = (_run(one, index) for index in range(len(one.parts)))
-        runs += [run if original == one.shown else _copied(run, one.shown, original) for run in mine]
+        same = f"{one.shown} is byte for byte the same as {original}"
+        remark = COPY.remark(weight=Weight.WARNING, text=f"{same}: a copy is no second run, and shows no difference")
+        for run in (_run(one, index) for index in range(len(one.parts))):
+            measured = run.measurement
+            if measured is not None and original != one.shown:
+                measured = replace(measured, remarks=(*measured.remarks, remark))
+            runs.append(replace(run, measurement=measured))
     return runs
-
-
-def _copied(run: Run, shown: str, original: str) -> Run:
-    """Mark a run as a copy of another."""
-    if run.measurement is None:
-        return run
-    remark = COPY.remark(
-        weight=Weight.WARNING,
-        text=f"{shown} is byte for byte the same as {original}: a copy is no second run, and shows no difference",
-    )
-    return replace(run, measurement=replace(run.measurement, remarks=(*run.measurement.remarks, remark)))
 
 
 def record_of(
@@ -321,11 +314,8 @@ def record_of(
     for number, (run, name) in enumerate(zip(runs, names, strict=True), 1):
         rounds[run.arm, name] = rounds.get((run.arm, name), 0) + 1
         trial = Trial(number=number, round=rounds[run.arm, name], arm=run.arm, workload=name)
-        records.append(
-            TrialRecord(
-                trial=trial, ended=run.ended, in_force=InForce(), measurement=run.measurement, failure=run.failure
-            )
-        )
+        made = TrialRecord(trial=trial, ended=run.ended, in_force=InForce(), measurement=run.measurement)
+        records.append(replace(made, failure=run.failure))
     now = datetime.now(UTC)
     study = Study(
         id=study_id(now),
@@ -447,17 +437,15 @@ def _workloads(runs: Sequence[Run], names: Sequence[str]) -> tuple[Workload, ...
     found: dict[str, list[Run]] = {}
     for run, name in zip(runs, names, strict=True):
         found.setdefault(name, []).append(run)
-    return tuple(_agreed(name, mine) for name, mine in found.items())
-
-
-def _agreed(name: str, runs: Sequence[Run]) -> Workload:
-    first = runs[0].workload
-    jobs = []
-    for index, job in enumerate(first.jobs):
-        others = [run.workload.jobs[index].as_dict() for run in runs if index < len(run.workload.jobs)]
-        same = tuple((key, value) for key, value in job.options if all(o.get(key) == value for o in others))
-        jobs.append(Job(name=job.name, options=same))
-    return replace(first, name=name, jobs=tuple(jobs))
+    made = []
+    for name, mine in found.items():
+        first, jobs = mine[0].workload, []
+        for index, job in enumerate(first.jobs):
+            others = [run.workload.jobs[index].as_dict() for run in mine if index < len(run.workload.jobs)]
+            same = tuple((key, value) for key, value in job.options if all(o.get(key) == value for o in others))
+            jobs.append(Job(name=job.name, options=same))
+        made.append(replace(first, name=name, jobs=tuple(jobs)))
+    return tuple(made)
 
 
 def _arm(name: str, runs: Sequence[Run]) -> Arm:
