@@ -62,7 +62,7 @@ def cache_state_checks(images: Sequence[Path], state: CacheState) -> tuple[Check
 
 
 def _check(asked: str, found: str | None, proof: str, *, hidden: bool = False) -> Check:
-    return Check(setting="host.cache", asked=asked, found=found, proof=proof, hidden=hidden)
+    return Check("host.cache", asked, found, proof, hidden=hidden)
 
 
 def _size(image: Path) -> int:

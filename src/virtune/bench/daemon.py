@@ -75,19 +75,17 @@ class Served:
 
 def export_checks(stack: Stack, served: Served) -> Iterator[Check]:
     """Compare what the daemon shows of its export with the stack's settings."""
-    yield Check(setting="disk.export", asked=stack.export, found=served.kind, proof="QMP query-block-exports")
+    yield Check("disk.export", stack.export, served.kind, "QMP query-block-exports")
     if stack.export == "vhost-user-blk" or stack.iothread is not None:
         yield _thread_check(stack, served.threads)
     if stack.poll_max_ns is not None:
         found = None if served.poll_max_ns is None else str(served.poll_max_ns)
-        yield Check(
-            setting="iothread.poll_max_ns", asked=str(stack.poll_max_ns), found=found, proof="QMP qom-get poll-max-ns"
-        )
+        yield Check("iothread.poll_max_ns", str(stack.poll_max_ns), found, "QMP qom-get poll-max-ns")
     if stack.export == "vhost-user-blk":
         found = None if served.queues is None else str(served.queues)
         answers = "the server's answer to GET_QUEUE_NUM"
         proof = answers if found else "the server does not answer GET_QUEUE_NUM"
-        yield Check(setting="export.num_queues", asked=str(stack.queues), found=found, proof=proof)
+        yield Check("export.num_queues", str(stack.queues), found, proof)
 
 
 def iothread_check_under_load(stack: Stack, iothread: int, own_ns: int, main_ns: int) -> Check:
@@ -95,19 +93,19 @@ def iothread_check_under_load(stack: Stack, iothread: int, own_ns: int, main_ns:
     served = serving_thread(own_ns, main_ns, main_enough_ns=_MAIN_LOOP_NS)
     proof = f"thread {iothread} used {own_ns / 1e6:.1f} ms of CPU {UNDER_LOAD}, the main loop {main_ns / 1e6:.1f}"
     found = None if served is None else on_off(served)
-    return Check(setting="export.iothread", asked=on_off(stack.in_iothread), found=found, proof=proof)
+    return Check("export.iothread", on_off(stack.in_iothread), found, proof)
 
 
 def _thread_check(stack: Stack, threads: frozenset[int]) -> Check:
     """Return the check before the load: the thread's existence does not prove yet that the export runs in it."""
     asked = on_off(stack.in_iothread)
     if not stack.in_iothread:
-        return Check(setting="export.iothread", asked=asked, found="off", proof="the daemon was given no IOThread")
+        return Check("export.iothread", asked, "off", "the daemon was given no IOThread")
     if len(threads) != 1:
         proof = f"{len(threads)} threads came with the IOThread, so it cannot be told apart"
     else:
         proof = f"thread {next(iter(threads))} came with the IOThread; the load tells whether the export runs in it"
-    return Check(setting="export.iothread", asked=asked, found=None, proof=proof)
+    return Check("export.iothread", asked, None, proof)
 
 
 _GET_QUEUE_NUM = 17

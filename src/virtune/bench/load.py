@@ -201,7 +201,7 @@ def pin_check(pid: int, cpus: str | None) -> tuple[Check, ...]:
     wrong = {place for place in places if set(parse_list(place)) != wanted}
     found = None if not places else min(wrong) if wrong else cpus
     proof = f"Cpus_allowed_list of {len(places)} threads in /proc/{pid}/task {UNDER_LOAD}"
-    return (Check(setting="load.pin", asked=cpus, found=found, proof=proof, hidden=not places),)
+    return (Check("load.pin", cpus, found, proof, hidden=not places),)
 
 
 _NAME = "virtio-ring"
@@ -449,8 +449,8 @@ class _Child:
         direct = on_off(job.direct)
         return (
             *self._several(self._bench.target, process),
-            Check(setting="load.engine", asked=str(asked), found=engine, proof=seen[engine], hidden=unlooked),
-            Check(setting="load.direct", asked=direct, found=held.direct, proof=held.proof, hidden=unlooked),
+            Check("load.engine", str(asked), engine, seen[engine], hidden=unlooked),
+            Check("load.direct", direct, held.direct, held.proof, hidden=unlooked),
         )
 
     def _several(self, target: FileTarget, process: Process) -> tuple[Check, ...]:
@@ -463,7 +463,7 @@ class _Child:
         found = str(len(held)) if len(held) == len(paths) else None
         proof = f"the load holds {', '.join(held) or 'none of them'} open"
         over = self._child.poll() is not None
-        return (Check(setting="disks.count", asked=str(len(paths)), found=found, proof=proof, hidden=over),)
+        return (Check("disks.count", str(len(paths)), found, proof, hidden=over),)
 
 
 def _read(output: Path, child: shell.Child, name: str) -> bytes:

@@ -45,9 +45,7 @@ class LoudNeighbour:
         done = self._done() - self._before
         unit = "bytes read" if self.kind == "io" else "ns of CPU time"
         proof = f"process {self.pid}: {done:,} {unit} {UNDER_LOAD}"
-        return (
-            Check(setting="host.neighbour", asked=self.kind, found=self.kind if done > 0 else "none", proof=proof),
-        )
+        return (Check("host.neighbour", self.kind, self.kind if done > 0 else "none", proof),)
 
     def _done(self) -> int:
         if self.pid is None:

@@ -148,7 +148,7 @@ class SimulatedBench:
             log=_log(math.fsum(iops for _, iops in outputs), window, chance, dipped=dipped),
             command=self.command,
             checks=(
-                Check(setting="load.program", asked=VERSION, found=VERSION, proof="the result is simulated"),
+                Check("load.program", VERSION, VERSION, "the result is simulated"),
                 *_checks(self.stack, f"simulated {UNDER_LOAD}"),
             ),
         )
@@ -205,7 +205,7 @@ def _checks(stack: Stack, proof: str) -> tuple[Check, ...]:
     """Return a check for each setting that equals the request, as befits a simulated stack."""
     values = {knob.id: setting_of(stack, knob) for knob in KNOBS if knob.place}
     return tuple(
-        Check(setting=name, asked=words(values[name]), found=words(values[name]), proof=proof, guest=guest)
+        Check(name, words(values[name]), words(values[name]), proof, guest=guest)
         for guest in range(stack.guests)
         for name in to_verify(stack)
     )

@@ -129,7 +129,7 @@ def engine_check(asked: str, came: Collection[Ring], now: Rings) -> Check:
         found, proof = "threads", "the process holds neither an io_uring nor a kernel AIO context"
     else:
         proof = "no ring appeared when the image was opened that tells the engine; the load will"
-    return Check(setting="disk.aio", asked=asked, found=found, proof=proof)
+    return Check("disk.aio", asked, found, proof)
 
 
 def engine_check_under_load(asked: str, activity: Activity) -> Check:
@@ -141,7 +141,7 @@ def engine_check_under_load(asked: str, activity: Activity) -> Check:
     if found is None and veiled:
         words.append(f"whether {_A_RING.get(veiled[0], veiled[0])} completed requests is not shown to us")
     excused = _untellable(asked, veiled, activity)
-    return Check(setting="disk.aio", asked=asked, found=found, proof="; ".join(words), hidden=excused)
+    return Check("disk.aio", asked, found, "; ".join(words), hidden=excused)
 
 
 def moved_since(process: Process, before: Rings, mine: Collection[Ring] | None = None) -> Activity:
@@ -222,29 +222,29 @@ def guest_checks(
     # Linux treats a write-protected SCSI disk as one without a cache
     told = writes or device.bus != "virtio-scsi"
     found_cache = seen.get("write_cache") if told else None
-    yield Check(setting="guest.write_cache", asked=asked_cache, found=found_cache, proof=proof)
+    yield Check("guest.write_cache", asked_cache, found_cache, proof)
     queues = device.num_queues or device.scsi_num_queues or device.max_ioqpairs
     if queues is not None:
         # a guest makes no more queues than it has CPUs
         expected = str(min(queues, vcpus))
-        yield Check(setting="guest.queues", asked=expected, found=seen.get("queues"), proof=f"{proof}/*/mq")
+        yield Check("guest.queues", expected, seen.get("queues"), f"{proof}/*/mq")
     features = seen.get("features", "")
     for name, asked, bit in (("packed", device.packed, _PACKED_BIT), ("event_idx", device.event_idx, _EVENT_IDX_BIT)):
         if asked is not None:
             took = ("on" if features[bit] == "1" else "off") if len(features) > bit else None
-            yield Check(setting=f"guest.{name}", asked="on" if asked else "off", found=took, proof=_FEATURES)
+            yield Check(f"guest.{name}", "on" if asked else "off", took, _FEATURES)
     if device.queue_size is not None and "[none]" in seen.get("scheduler", ""):
         size, depth = str(device.queue_size), seen.get("nr_requests")
-        yield Check(setting="guest.queue_size", asked=size, found=depth, proof=f"{proof}/*/queue/nr_requests")
+        yield Check("guest.queue_size", size, depth, f"{proof}/*/queue/nr_requests")
     if device.bus == "ide":
         depth = seen.get("queue_depth")
-        yield Check(setting="guest.queue_depth", asked="1", found=depth, proof=f"{proof}/*/device/queue_depth")
+        yield Check("guest.queue_depth", "1", depth, f"{proof}/*/device/queue_depth")
     for name, value in (
         ("logical_block_size", device.logical_block_size),
         ("physical_block_size", device.physical_block_size),
     ):
         if value is not None:
-            yield Check(setting=f"device.{name}", asked=str(value), found=seen.get(name), proof=proof)
+            yield Check(f"device.{name}", str(value), seen.get(name), proof)
 
 
 _NODES = "QMP query-named-block-nodes"
@@ -279,7 +279,7 @@ def opened(process: Process, image: Path) -> Opened:
 def direct_check(disk: Disk, held: Opened) -> Check:
     """Compare how the image is opened with the requested cache mode."""
     asked = on_off(disk.cache in DIRECT_CACHES)
-    return Check(setting="O_DIRECT", asked=asked, found=held.direct, proof=held.proof, hidden=held.hidden)
+    return Check("O_DIRECT", asked, held.direct, held.proof, hidden=held.hidden)
 
 
 def cache_checks(stack: Stack, held: Opened, nodes: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
@@ -288,9 +288,9 @@ def cache_checks(stack: Stack, held: Opened, nodes: Sequence[Mapping[str, Any]])
     yield direct_check(disk, held)
     no_flush = [node["cache"]["no-flush"] for node in nodes if node["node-name"] in (FILE_NODE, FORMAT_NODE)]
     ignored = on_off(any(no_flush)) if no_flush else None
-    yield Check(setting="cache.no-flush", asked=on_off(disk.cache == "unsafe"), found=ignored, proof=_NODES)
+    yield Check("cache.no-flush", on_off(disk.cache == "unsafe"), ignored, _NODES)
     found, proof = _cache_mode(disk, held.direct, ignored)
-    yield Check(setting="disk.cache", asked=disk.cache, found=found, proof=proof, hidden=held.hidden)
+    yield Check("disk.cache", disk.cache, found, proof, hidden=held.hidden)
 
 
 def node_checks(
@@ -303,10 +303,10 @@ def node_checks(
     driver = file_node.get("drv")
     same = (disk.backend, driver) == ("file", "host_device")
     proof = f"{_NODES}: host_device" if same else _NODES
-    yield Check(setting="disk.backend", asked=disk.backend, found="file" if same else driver, proof=proof)
-    yield Check(setting="disk.format", asked=disk.format, found=format_node.get("drv"), proof=_NODES)
+    yield Check("disk.backend", disk.backend, "file" if same else driver, proof)
+    yield Check("disk.format", disk.format, format_node.get("drv"), _NODES)
     zeroes = format_node.get("detect_zeroes")
-    yield Check(setting="disk.detect_zeroes", asked=disk.detect_zeroes, found=zeroes, proof=_NODES)
+    yield Check("disk.detect_zeroes", disk.detect_zeroes, zeroes, _NODES)
     image = format_node.get("image", {})
     details = image.get("format-specific", {}).get("data", {})
     shown: tuple[tuple[str, object, object], ...] = (
@@ -317,12 +317,12 @@ def node_checks(
     for setting, asked, found in shown:
         if asked is not None:
             seen = None if found is None else words(found)
-            yield Check(setting=setting, asked=words(asked), found=seen, proof=_NODES)
+            yield Check(setting, words(asked), seen, _NODES)
     for one in LIMITS:
         limit = setting_of(stack, BY_ID[one.knob])
         if limit is not None:
             value = None if limits is None and limit else str((limits or {}).get(one.qmp, 0))
-            yield Check(setting=one.knob, asked=str(limit), found=value, proof="QMP qom-get limits")
+            yield Check(one.knob, str(limit), value, "QMP qom-get limits")
 
 
 def rbd_checks(stack: Stack, nodes: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
@@ -333,12 +333,12 @@ def rbd_checks(stack: Stack, nodes: Sequence[Mapping[str, Any]]) -> Iterator[Che
     node = next((one for one in nodes if one["node-name"] == FILE_NODE), {})
     place = _rbd_place(node.get("image", {}).get("filename", ""))
     proof = f"{_NODES}: {node.get('file', 'no such node')}"
-    yield Check(setting="disk.rbd", asked=disk.rbd, found=None if place is None else place.text, proof=proof)
+    yield Check("disk.rbd", disk.rbd, None if place is None else place.text, proof)
     cache = node.get("cache", {})
     direct, ignored = (on_off(cache[name]) if name in cache else None for name in ("direct", "no-flush"))
     found, _ = _cache_mode(disk, direct, ignored)
     told = "librbd's cache is off" if direct == "on" else "librbd's cache is on"
-    yield Check(setting="disk.cache", asked=disk.cache, found=found, proof=f"{_NODES}: {told}")
+    yield Check("disk.cache", disk.cache, found, f"{_NODES}: {told}")
 
 
 def _rbd_place(filename: str) -> RbdPlace | None:
@@ -485,7 +485,7 @@ def iothread_check_under_load(stack: Stack, spent: Spent) -> Check | None:
     if served is not None:
         found = asked if served == (asked != "none") else ("an IOThread" if served else "none")
     proof = f"IOThreads used {own / 1e6:.0f} ms of CPU {UNDER_LOAD}, the main loop {main / 1e6:.0f}"
-    return Check(setting="device.iothread", asked=asked, found=found, proof=proof)
+    return Check("device.iothread", asked, found, proof)
 
 
 def mapping_check_under_load(stack: Stack, spent: Spent) -> Check | None:
@@ -503,4 +503,4 @@ def mapping_check_under_load(stack: Stack, spent: Spent) -> Check | None:
     found = "+".join(served) or ("none" if spent.of("main") >= MAIN_LOOP_NS and spent.tells else None)
     found = mapping if served and ours else found
     proof = f"CPU of the IOThreads {UNDER_LOAD}: {used or 'none'}"
-    return Check(setting="device.iothread_vq_mapping", asked=mapping, found=found, proof=proof)
+    return Check("device.iothread_vq_mapping", mapping, found, proof)

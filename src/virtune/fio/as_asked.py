@@ -111,15 +111,15 @@ def depth_check(output: bytes, asked: int) -> Check:
         loads = [one for one in read_result(text_of(output)).loads if one.name != BACKGROUND]
         found = {dict(one.options or ()).get("iodepth", "") for one in loads} - {""}
     return Check(
-        setting="workload.iodepth",
-        asked=str(asked),
-        found=" and ".join(sorted(found)) or None,
-        proof="the options of every job in the result of the load",
+        "workload.iodepth",
+        str(asked),
+        " and ".join(sorted(found)) or None,
+        "the options of every job in the result of the load",
     )
 
 
 def _check(what: str, asked: str, found: str | None, proof: str) -> Check:
-    return Check(setting=f"load.{what}", asked=asked, found=found, proof=proof)
+    return Check(f"load.{what}", asked, found, proof)
 
 
 def _of_identity(job: FioJob, document: FioObject) -> Iterator[Check]:

@@ -64,7 +64,7 @@ UNDER_LOAD = "under load"
 """The text in the proof of a check that was made while the load ran."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Check:
     """One setting: the requested value, the value found on the running process, and the proof.
 

@@ -226,7 +226,7 @@ class Mounted:
         """Check that all of them have the requested filesystem."""
         found = asked if set(self.kinds) == {asked} else ", ".join(self.kinds)
         proof = f"the guest's /proc/mounts: {'; '.join(self.lines)}"
-        return Check(setting="disk.filesystem", asked=asked, found=found, proof=proof)
+        return Check("disk.filesystem", asked, found, proof)
 
 
 def mount(guest: Guest, devices: Sequence[str], kind: str, *, writes: bool) -> Mounted:

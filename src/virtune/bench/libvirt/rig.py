@@ -110,12 +110,7 @@ def driver_checks(stack: Stack, asked: Element, found: Element) -> Iterator[Chec
         # these are verified on the process and in the guest
         if name in ("name", "cache", "io"):
             continue
-        yield Check(
-            setting=_KNOBS.get(name, f"device.{name}"),
-            asked=value,
-            found=has.get(name, "libvirt's default"),
-            proof=_LIVE,
-        )
+        yield Check(_KNOBS.get(name, f"device.{name}"), value, has.get(name, "libvirt's default"), _LIVE)
     limits = {one.tag: str(one.text) for limit in LIMITS for one in found.all(f"iotune/{limit.libvirt}")}
     cache = found.child("driver")
     sizes = [] if cache is None else [str(one.text) for one in cache.all("metadata_cache/max_size")]
@@ -125,11 +120,11 @@ def driver_checks(stack: Stack, asked: Element, found: Element) -> Iterator[Chec
     )
     for knob, limit, shown in rows:
         if limit is not None:
-            yield Check(setting=knob, asked=str(limit), found=shown, proof=_LIVE)
+            yield Check(knob, str(limit), shown, _LIVE)
     target = found.child("target")
     bus = None if target is None else target.get("bus")
     plugged = "virtio-blk" if bus == "virtio" else bus
-    yield Check(setting="device.bus", asked=stack.device.bus, found=plugged, proof=_LIVE)
+    yield Check("device.bus", stack.device.bus, plugged, _LIVE)
 
 
 def image_checks(stack: Stack, image: Path) -> Iterator[Check]:
@@ -142,7 +137,7 @@ def image_checks(stack: Stack, image: Path) -> Iterator[Check]:
     ):
         if asked is not None:
             shown = None if found is None else words(found)
-            yield Check(setting=knob, asked=words(asked), found=shown, proof=f"the header of {image}")
+            yield Check(knob, words(asked), shown, f"the header of {image}")
 
 
 def cache_check(
@@ -168,7 +163,7 @@ def cache_check(
         how = (
             f"O_DIRECT {direct} on the image's descriptor, {seen.get('write_cache')} in the guest, {said} in libvirt"
         )
-    yield Check(setting="disk.cache", asked=asked, found=mode, proof=how, hidden=held.hidden)
+    yield Check("disk.cache", asked, mode, how, hidden=held.hidden)
 
 
 def disk_checks(
@@ -265,9 +260,7 @@ class DomainBench(LoadedGuest):
             proof = f"the domain's process is not seen from here, so nothing tells {UNDER_LOAD}"
             asked = {"disk.aio": aio, "device.iothread": self.stack.device.iothread}
             return tuple(
-                Check(setting=name, asked=value, found=None, proof=proof, hidden=True)
-                for name, value in asked.items()
-                if value is not None
+                Check(name, value, None, proof, hidden=True) for name, value in asked.items() if value is not None
             )
         requests = self.operations() - self.requests_before
         spent = replace(spent_by(process.pid, since(process, self.spent_before)), requests=requests)
@@ -519,9 +512,7 @@ class DomainSession:
             image=ground.image,
             command=f"virsh -c {self._way.virsh.uri} attach-device {self._way.domain} DISK.xml --live\n{xml}",
             processes={} if self._way.process is None else {"guest": self._way.process.pid},
-            in_force=InForce(
-                checks=(Check(setting="accelerator", asked=accelerator, found=accelerator, proof=why), *checks)
-            ),
+            in_force=InForce(checks=(Check("accelerator", accelerator, accelerator, why), *checks)),
             changeover=Changeover(
                 swapped="disk",
                 seconds=time.monotonic() - begun,

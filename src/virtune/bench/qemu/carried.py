@@ -114,16 +114,14 @@ def device_checks(ask: Ask, added: Mapping[str, Mapping[str, Any]], stack: Stack
             # what the cache mode says of the device is verified in the guest
             if name in given and (setting, stack.device.write_cache) != ("device.write_cache", None):
                 found = words(ask("qom-get", {"path": at, "property": name}))
-                yield Check(
-                    setting=setting, asked=words(given[name]), found=found, proof=f"QMP qom-get {identity}.{name}"
-                )
+                yield Check(setting, words(given[name]), found, f"QMP qom-get {identity}.{name}")
         if (mapping := stack.device.iothread_vq_mapping) is not None and "iothread-vq-mapping" in given:
             shown = ask("qom-get", {"path": at, "property": "iothread-vq-mapping"})
             yield Check(
-                setting="device.iothread_vq_mapping",
-                asked=mapping,
-                found=mapping_text(shown, queues=":" in mapping),
-                proof=f"QMP qom-get {identity}.iothread-vq-mapping",
+                "device.iothread_vq_mapping",
+                mapping,
+                mapping_text(shown, queues=":" in mapping),
+                f"QMP qom-get {identity}.iothread-vq-mapping",
             )
 
 
@@ -140,7 +138,7 @@ def thread_checks(ask: Ask, stack: Stack) -> Iterator[Check]:
             str(ask("qom-get", {"path": f"/objects/{thread}", "property": name})) for thread in stack.device.iothreads
         }
         shown = found.pop() if len(found) == 1 else "several"
-        yield Check(setting=setting, asked=str(asked), found=shown, proof=f"QMP qom-get /objects/ID {name}")
+        yield Check(setting, str(asked), shown, f"QMP qom-get /objects/ID {name}")
 
 
 def machine_checks(
@@ -154,32 +152,25 @@ def machine_checks(
         shown = str(ask("qom-get", {"path": "/machine", "property": "type"})).removesuffix("-machine")
         family = {"q35": "pc-q35-", "pc": "pc-i440fx-"}.get(asked.type)
         found = asked.type if shown == asked.type or (family and shown.startswith(family)) else shown
-        yield Check(setting="machine.type", asked=asked.type, found=found, proof=f"QMP qom-get /machine: {shown}")
+        yield Check("machine.type", asked.type, found, f"QMP qom-get /machine: {shown}")
     if asked.system is not None:
         kernel = str(ask("qom-get", {"path": "/machine", "property": "kernel"}))
         system = "bare" if Path(kernel).name == GUEST else "linux"
         proof = f"QMP qom-get /machine: it booted {kernel}"
-        yield Check(setting="guest.system", asked=asked.system, found=system, proof=proof)
+        yield Check("guest.system", asked.system, system, proof)
     cpus = ask("query-cpus-fast", {})
     if asked.vcpus is not None:
         count = str(asked.vcpus)
-        yield Check(setting="machine.vcpus", asked=count, found=str(len(cpus)), proof="QMP query-cpus-fast")
-        yield Check(
-            setting="guest.vcpus", asked=count, found=cpus_in_guest, proof="the CPUs that answer in the guest"
-        )
+        yield Check("machine.vcpus", count, str(len(cpus)), "QMP query-cpus-fast")
+        yield Check("guest.vcpus", count, cpus_in_guest, "the CPUs that answer in the guest")
     if asked.cpu is not None:
         kind = str(ask("qom-get", {"path": cpus[0]["qom-path"], "property": "type"})).removesuffix("-x86_64-cpu")
         name = asked.cpu.partition(",")[0]
         found = asked.cpu if kind == name else kind
-        yield Check(setting="machine.cpu", asked=asked.cpu, found=found, proof=f"QMP qom-get the CPU's type: {kind}")
+        yield Check("machine.cpu", asked.cpu, found, f"QMP qom-get the CPU's type: {kind}")
     if asked.memory is not None:
         memory = ask("query-memory-size-summary", {})["base-memory"]
-        yield Check(
-            setting="machine.memory",
-            asked=str(asked.memory or MEMORY),
-            found=str(memory),
-            proof="QMP query-memory-size-summary",
-        )
+        yield Check("machine.memory", str(asked.memory or MEMORY), str(memory), "QMP query-memory-size-summary")
 
 
 def _emulator_check(asked: str, process: Process, version: str) -> Check:
@@ -189,10 +180,10 @@ def _emulator_check(asked: str, process: Process, version: str) -> Check:
     with contextlib.suppress(OSError), Path(asked).open("rb") as file:
         script = file.read(2) == b"#!"
     return Check(
-        setting="machine.emulator",
-        asked=asked,
-        found=asked if same else None,
-        proof=f"/proc/{process.pid}/exe is {program}, which says of itself: {version}",
+        "machine.emulator",
+        asked,
+        asked if same else None,
+        f"/proc/{process.pid}/exe is {program}, which says of itself: {version}",
         hidden=not same and script,
     )
 
@@ -204,7 +195,7 @@ def _bus_check(ask: Ask, stack: Stack) -> Check:
     parent = str(ask("qom-get", {"path": at, "property": "parent_bus"}))
     found = "ahci" if kind == "ide-hd" and f"/{AHCI}/" in parent else _BUSES.get(kind, kind)
     proof = f"QMP qom-get {DEVICE}: {kind} on {parent}"
-    return Check(setting="device.bus", asked=stack.device.bus, found=found, proof=proof)
+    return Check("device.bus", stack.device.bus, found, proof)
 
 
 POOLS = Path("/sys/kernel/mm/hugepages")
@@ -237,10 +228,10 @@ def pages_check(machine: Machine, process: Process) -> Iterator[Check]:
         return
     shown = process.memfd_page_bytes()
     yield Check(
-        setting="memory.hugepages",
-        asked=str(machine.hugepages),
-        found=None if shown is None else str(shown),
-        proof=f"KernelPageSize of the memory in /proc/{process.pid}/smaps",
+        "memory.hugepages",
+        str(machine.hugepages),
+        None if shown is None else str(shown),
+        f"KernelPageSize of the memory in /proc/{process.pid}/smaps",
     )
 
 
@@ -285,7 +276,7 @@ def place_checks(stack: Stack, process: Process, when: str = "") -> Iterator[Che
         wrong = {places for places in threads.values() if set(parse_list(places)) != wanted}
         found = None if not threads else asked if not wrong else min(wrong)
         proof = f"Cpus_allowed_list of {len(threads)} threads in /proc/{process.pid}/task{when}"
-        yield Check(setting=knob, asked=asked, found=found, proof=proof)
+        yield Check(knob, asked, found, proof)
 
 
 def _asked(stack: Stack, role: str) -> tuple[str, str | None]:
@@ -373,13 +364,11 @@ class FurtherDisks:
         there = [name for name in mine if self._shown(name, "type") is not None]
         found = str(min(len(there), len(seen)))
         proof = f"QMP qom-get {', '.join(there)}; the guest sees {', '.join(seen)}"
-        yield Check(setting="disks.count", asked=str(stack.disks), found=found, proof=proof)
+        yield Check("disks.count", str(stack.disks), found, proof)
         if stack.own_iothreads:
             threads = [self._thread_of(number) for number in range(stack.disks)]
             found = "on" if len({*threads} - {""}) == stack.disks else "off"
-            yield Check(
-                setting="disks.iothreads", asked="on", found=found, proof=f"QMP qom-get: {', '.join(threads)}"
-            )
+            yield Check("disks.iothreads", "on", found, f"QMP qom-get: {', '.join(threads)}")
         if stack.second is not None:
             yield self._second_check(stack.second)
 
@@ -389,9 +378,7 @@ class FurtherDisks:
         shown = dict(self._of_second())
         found = asked if all(shown.get(name) == value for name, value in wanted) else None
         told = ", ".join(f"{name}={shown.get(name)}" for name, _ in wanted)
-        return Check(
-            setting="disks.second", asked=asked, found=found or told, proof=f"QMP qom-get {device_id(1)}: {told}"
-        )
+        return Check("disks.second", asked, found or told, f"QMP qom-get {device_id(1)}: {told}")
 
     def _of_second(self) -> Iterator[tuple[str, object]]:
         yield "device.bus", _BUSES.get(str(self._shown(device_id(1), "type")))
@@ -591,7 +578,7 @@ class Carried:
     def _accelerator_check(self) -> Check:
         runs_on = "kvm" if self._execute("query-kvm")["enabled"] else "tcg"
         proof = f"QMP query-kvm; {self.accelerator.why}"
-        return Check(setting="accelerator", asked=self.accelerator.name, found=runs_on, proof=proof)
+        return Check("accelerator", self.accelerator.name, runs_on, proof)
 
     def _may_stay(self, stack: Stack, ground: DiskImageSpec) -> bool:
         """Whether the device may stay: a guest would not notice another size, or a change to writable."""
@@ -686,4 +673,4 @@ def through_device(check: Check, stack: Stack, seen: Mapping[str, str]) -> Check
         return check
     through = seen.get("write_cache") == "write through"
     proof = "the device announces no write cache" if through else "the device announces a write cache"
-    return Check(setting=check.setting, asked=check.asked, found=check.asked if through else "another", proof=proof)
+    return Check(check.setting, check.asked, check.asked if through else "another", proof)

@@ -439,4 +439,4 @@ def passed_check(ask: Ask, drive: Drive, here: HostsSide, seen: Mapping[str, str
         f"{group} and has {format_bytes(here.locked_bytes)} of memory locked; the guest sees {size} bytes{named}"
     )
     found = "; ".join(differs) or drive.address
-    return Check(setting="storage.vfio_pci", asked=drive.address, found=found, proof=proof)
+    return Check("storage.vfio_pci", drive.address, found, proof)

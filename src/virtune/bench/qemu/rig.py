@@ -382,7 +382,7 @@ def _as_one(stack: Stack, ground: DiskImageSpec, benches: list[B]) -> B:
     loaded, idle = benches[: stack.guests], benches[stack.guests :]
     pids = ", ".join(str(one.vm.child.pid) for one in benches)
     counted = (
-        Check(setting=name, asked=str(asked), found=str(len(found)), proof=f"QEMU processes {pids}")
+        Check(name, str(asked), str(len(found)), f"QEMU processes {pids}")
         for name, asked, found in (
             ("guests.count", stack.guests, loaded),
             ("guests.idle", stack.idle_guests, idle),
@@ -425,7 +425,7 @@ def spread_check(asked: str, image: Path | None) -> Check:
         place = image.resolve().parent
         found = asked if place.is_relative_to(Path(asked).resolve()) else str(place)
     proof = f"every second guest or disk stands on {image}"
-    return Check(setting="guests.spread", asked=asked, found=found, proof=proof)
+    return Check("guests.spread", asked, found, proof)
 
 
 def images_check(benches: Sequence[CarriedBench], meant: Collection[Path | None]) -> Check:
@@ -435,4 +435,4 @@ def images_check(benches: Sequence[CarriedBench], meant: Collection[Path | None]
     found = None if shared else "on" if images == meant and len(images) == len(benches) else "off"
     names = ", ".join(sorted(map(str, images)))
     proof = f"all guests share {names}" if shared else f"the guests stand on {names}"
-    return Check(setting="guests.images", asked="on", found=found, proof=proof, hidden=shared)
+    return Check("guests.images", "on", found, proof, hidden=shared)

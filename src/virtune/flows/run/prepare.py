@@ -77,7 +77,7 @@ def _keeps_data(arm: Arm, study: Study, tools: Tools, *, again: bool) -> Check:
             _refill(arm, ground, tools, seed)
         raise
     _refill(arm, ground, tools, seed)
-    return Check(setting=DATA, asked="kept", found="kept", proof=f"{proof}: all of that as written")
+    return Check(DATA, "kept", "kept", f"{proof}: all of that as written")
 
 
 def _proof_of_data(arm: Arm, ground: DiskImageSpec, tools: Tools, seed: int, *, again: bool) -> str:

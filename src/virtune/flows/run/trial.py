@@ -155,9 +155,7 @@ def surroundings_checks(stack: Stack, ground: DiskImageSpec, tools: Tools) -> It
     yield from cache_state_checks([_file_of(image) or image for image in images], stack.cache_state)
     if stack.place == "scratch" and ground.image is not None:
         found = "scratch" if ground.image.parent == tools.scratch.directory else "target"
-        yield evidence.Check(
-            setting="disk.place", asked="scratch", found=found, proof=f"the load is on {ground.image}"
-        )
+        yield evidence.Check("disk.place", "scratch", found, f"the load is on {ground.image}")
 
 
 def _load(
