@@ -40,7 +40,12 @@ def set_cache(images: Iterable[Path], state: CacheState) -> None:
         if state == "cold":
             drop_cache(image)
         elif state == "warm":
-            _read(image)
+            try:
+                with image.open("rb", buffering=0) as file:
+                    while file.read(_CHUNK_BYTES):
+                        pass
+            except OSError as error:
+                raise RigError(f"cannot read {image} into the page cache: {error.strerror}") from None
 
 
 def cache_state_checks(images: Sequence[Path], state: CacheState) -> tuple[Check, ...]:
@@ -53,31 +58,13 @@ def cache_state_checks(images: Sequence[Path], state: CacheState) -> tuple[Check
     for image in images:
         found = cachestat(image)
         if isinstance(found, Unknown):
-            return (_check(state, None, found.because, hidden=True),)
-        cached, size = cached + found.cached_bytes, size + _size(image)
+            return (Check("host.cache", state, None, found.because, hidden=True),)
+        with image.open("rb") as file:
+            cached, size = cached + found.cached_bytes, size + file.seek(0, os.SEEK_END)
     share = cached / size if size else 0.0
     proof = f"cachestat: {format_bytes(cached)} of {format_bytes(size)} are in the page cache"
     seen = state if state == "as-found" or share >= WARM else "cold" if share <= COLD else "partly cached"
-    return (_check(state, seen, proof),)
-
-
-def _check(asked: str, found: str | None, proof: str, *, hidden: bool = False) -> Check:
-    return Check("host.cache", asked, found, proof, hidden=hidden)
-
-
-def _size(image: Path) -> int:
-    with image.open("rb") as file:
-        return file.seek(0, os.SEEK_END)
-
-
-def _read(image: Path) -> None:
-    """Read a whole file, so that it is in the page cache if there is memory for it."""
-    try:
-        with image.open("rb", buffering=0) as file:
-            while file.read(_CHUNK_BYTES):
-                pass
-    except OSError as error:
-        raise RigError(f"cannot read {image} into the page cache: {error.strerror}") from None
+    return (Check("host.cache", state, seen, proof),)
 
 
 BLOCK_BYTES = 1024**2

@@ -341,16 +341,14 @@ class Scratch:
                 allocated = os.fstat(file).st_blocks * 512
                 self._say(StepProgressed(what=what, fraction=min(1.0, allocated / self.span_bytes)))
         if status:
-            self._explain_failed_fill(warden.directory / "fill.txt", fio.last_words(), status)
+            output, words = warden.directory / "fill.txt", fio.last_words()
+            _require_no_lack(self.directory, output, words or "")
+            if shutil.disk_usage(self.directory).free < _SPARE_BYTES:
+                raise PreconditionError(f"{self.directory} became full", hint=_ELSEWHERE)
+            how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+            hint = words or shell.last_line(_end_of(output))
+            raise RigError(f"fio {how} while it filled the scratch image", hint=hint)
         self._say(StepEnded(what=what))
-
-    def _explain_failed_fill(self, output: Path, words: str | None, status: int) -> None:
-        said = _end_of(output)
-        _require_no_lack(self.directory, output, words or "")
-        if shutil.disk_usage(self.directory).free < _SPARE_BYTES:
-            raise PreconditionError(f"{self.directory} became full", hint=_ELSEWHERE)
-        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-        raise RigError(f"fio {how} while it filled the scratch image", hint=words or shell.last_line(said))
 
     def _format(self, disk: Disk, plain: Path, warden: shell.Warden, path: Path, file: int) -> None:
         what = f"making a filesystem ({disk.filesystem}) with a file of {format_bytes(self.span_bytes)}"

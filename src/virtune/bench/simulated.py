@@ -129,7 +129,11 @@ class SimulatedBench:
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
         """Return the load's simulated output; raises LoadError where the scenario has it fail."""
-        place = f"{self.stack!r}{_newer(self.stack)} {jobs[0].workload.name}"
+        # settings that are not in the stack's text are added, so that a later one changes no other arm's chance
+        mine = ((one.name, getattr(self.stack, one.name)) for one in fields(self.stack) if not one.repr)
+        newer = "" if self.stack.pins.load is None else f" load.pin={self.stack.pins.load}"
+        newer += "".join(f" {name}={value}" for name, value in mine if value != getattr(Stack(), name))
+        place = f"{self.stack!r}{newer} {jobs[0].workload.name}"
         key = place, window.round
         self.attempts[key] = self.attempts.get(key, 0) + 1
         chance = _drawn(f"{window.seed} {window.round} {self.attempts[key]} {place}")
@@ -209,14 +213,6 @@ def _checks(stack: Stack, proof: str) -> tuple[Check, ...]:
         for guest in range(stack.guests)
         for name in to_verify(stack)
     )
-
-
-def _newer(stack: Stack) -> str:
-    """Return the settings that are not in the stack's text, so that one added later changes no other arm's chance."""
-    mine = ((one.name, getattr(stack, one.name)) for one in fields(stack) if not one.repr)
-    defaults = Stack()
-    pinned = "" if stack.pins.load is None else f" load.pin={stack.pins.load}"
-    return pinned + "".join(f" {name}={value}" for name, value in mine if value != getattr(defaults, name))
 
 
 def _drawn(seed: str) -> Random:

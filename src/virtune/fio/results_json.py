@@ -76,7 +76,8 @@ def objects(text: str) -> Iterator[tuple[str, FioObject]]:
         except json.JSONDecodeError as error:
             if not mended and _NOT_A_NUMBER.match(text, error.pos):
                 # fio wrote a number that JSON does not have. Only now, because repairing copies the text.
-                text, position, mended = _mend(text[start.end() - 1 :]), 0, True
+                quoted = _NOT_A_NUMBER.sub(lambda one: one[0] if one[0][0] == '"' else "null", text[begin:])
+                text, position, mended = quoted, 0, True
                 continue
             broken, failures = broken or error, failures + 1
             position = max(start.end(), error.pos)
@@ -88,11 +89,6 @@ def objects(text: str) -> Iterator[tuple[str, FioObject]]:
                 yield text[begin:position], value
     if broken and not found:
         raise ReadError(f"the JSON is broken: {_why(broken)}", hint=AGAIN)
-
-
-def _mend(text: str) -> str:
-    """Write `null` for every nan and inf that stands outside a string."""
-    return _NOT_A_NUMBER.sub(lambda match: match[0] if match[0].startswith('"') else "null", text)
 
 
 def _why(error: ValueError | RecursionError) -> str:

@@ -150,7 +150,8 @@ def parse_workload(text: str) -> tuple[Workload, ...]:
     """
     if len(text) > LONGEST or not text.isprintable():
         raise PlanError("a workload is one printable line", hint=f"at most {LONGEST} characters; or use a job file")
-    name, words = _split_name(text)
+    match = _NAMED.fullmatch(text)  # a colon after the first `=` belongs to a value (rw=randread:8)
+    name, words = ("", text) if match is None else (check_name(match["name"].strip(), "a workload"), match["words"])
     parts = [part.strip() for part in re.split("[;+]", words)]
     if len(parts) > JOBS_MAX:
         raise PlanError(f"{len(parts)} jobs in one workload are more than {JOBS_MAX}", hint="clones: numjobs=...")
@@ -162,12 +163,8 @@ def parse_workload(text: str) -> tuple[Workload, ...]:
     if len({one.name for one in jobs}) < len(jobs):
         raise PlanError(f"{where}: two jobs have the same name")
     meaning = " + ".join(_words(one, number) for number, one in enumerate(jobs, 1))
-    return (Workload(name=name or short_name(jobs), meaning=f"{INLINE}{meaning}", jobs=jobs),)
-
-
-def short_name(jobs: tuple[Job, ...]) -> str:
-    """Make a name out of the jobs that differs when they do: `randread-4k-qd32`, `rw-8k-qd16-rwmixread-70`."""
-    return _fitting("_and_".join(_job_name(one) for one in jobs))
+    name = name or _fitting("_and_".join(_job_name(one) for one in jobs))
+    return (Workload(name=name, meaning=f"{INLINE}{meaning}", jobs=jobs),)
 
 
 def check_name(name: str, what: str) -> str:
@@ -176,14 +173,6 @@ def check_name(name: str, what: str) -> str:
         hint = "letters, digits, dots, dashes and underscores, at most 64, the first a letter or a digit"
         raise PlanError(f"{quoted(name)} cannot be the name of {what}", hint=hint)
     return name
-
-
-def _split_name(text: str) -> tuple[str, str]:
-    """Split `mine: rw=...`; a colon after the first `=` belongs to a value (rw=randread:8)."""
-    match = _NAMED.fullmatch(text)
-    if match is None:
-        return "", text
-    return check_name(match["name"].strip(), "a workload"), match["words"]
 
 
 def _pieces(text: str) -> list[str]:
@@ -257,6 +246,7 @@ def _unnamed(number: int) -> str:
 
 
 def _job_name(one: Job) -> str:
+    """Make a name out of a job that differs when it does: `randread-4k-qd32`, `rw-8k-qd16-rwmixread-70`."""
     options = one.as_dict()
     rw, bs = options.pop("rw", "read"), options.pop("bs", "4k")
     depth, clones = options.pop("iodepth", "1"), options.pop("numjobs", "1")

@@ -37,14 +37,15 @@ def parse_goal(maximize: str | None, minimize: str | None, subject_to: Sequence[
     """
     if maximize is not None and minimize is not None:
         raise PlanError("a search improves one metric", hint="the other one as a limit: `--subject-to`")
-    if maximize is None and minimize is None:
-        metric = BY_ID["iops"]
-    elif maximize is not None:
-        metric = _improved(maximize, "higher")
+    if minimize is not None:
+        metric = _improved(minimize, "lower")
     else:
-        metric = _improved(cast("str", minimize), "lower")
+        metric = BY_ID["iops"] if maximize is None else _improved(maximize, "higher")
     limits = tuple(parse_limit(text) for text in subject_to)
-    _agree(limits)
+    names = [limit.metric for limit in limits]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise PlanError(f"{twice} has two limits", hint="the narrower one says it all")
     return Goal(metric=metric.id, limits=limits)
 
 
@@ -107,13 +108,6 @@ def parse_value(metric: Metric, text: str, whole: str) -> float:
     return value
 
 
-def _agree(limits: Sequence[Limit]) -> None:
-    names = [limit.metric for limit in limits]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise PlanError(f"{twice} has two limits", hint="the narrower one says it all")
-
-
 LIMIT_MAX = 100_000.0
 """Percent. A greater change than this (thousandfold) is taken for a mistake."""
 
@@ -139,23 +133,15 @@ def parse_condition(text: str) -> Threshold:
     change = None if match is None else _CHANGE.fullmatch(match["value"])
     if match is None or (change is None and not re.match(r"\d", match["value"], re.ASCII)):
         raise UsageError(f"not a condition: {quoted(text)}", hint=_EXAMPLE)
-    metric = metric_id(match["metric"])
-    if metric is None:
-        guess = did_you_mean(match["metric"], (*BY_ID, *ALIASES))
-        raise UsageError(f"no metric {quoted(match['metric'])}", hint=guess or f"one of {FAMILIES}")
-    if not BY_ID[metric].compared:
+    of = _metric(match["metric"])
+    if not of.compared:
         why = "it rises naturally with more I/O; use `cpu_per_io` instead"
-        raise UsageError(f"{metric} is a share of time and cannot be compared", hint=why)
+        raise UsageError(f"{of.id} is a share of time and cannot be compared", hint=why)
     relation: Literal["<", ">"] = "<" if match["relation"] == "<" else ">"
-    if change is None:
-        return _on_value(metric, relation, match["value"], text)
-    return _on_change(metric, relation, change, text)
-
-
-def _on_value(metric: str, relation: Literal["<", ">"], written: str, text: str) -> Threshold:
-    value = parse_value(BY_ID[metric], written, text)
-    said = "".join(written.split())
-    return Threshold(metric=metric, relation=relation, limit=1.0, text=f"{metric} {relation} {said}", value=value)
+    if change is not None:
+        return _on_change(of.id, relation, change, text)
+    value, said = parse_value(of, match["value"], text), "".join(match["value"].split())
+    return Threshold(metric=of.id, relation=relation, limit=1.0, text=f"{of.id} {relation} {said}", value=value)
 
 
 def _on_change(metric: str, relation: Literal["<", ">"], match: re.Match[str], text: str) -> Threshold:

@@ -284,7 +284,8 @@ def intervention(
         if replaced is None or (one.stand_in and stand_in is None):
             continue
         share = _share(accused, one.removes)
-        metric = "latency.mean" if _achieved(accused) else "iops"
+        offered = accused.path.offered  # where the load gets its rate, its IOPS cannot rise
+        metric = "iops" if offered is None or accused.path.iops < 0.98 * offered else "latency.mean"
         arms = (replace(arm, name=AS_IS), replaced, *([] if stand_in is None else [stand_in]))
         condition = _condition(metric, share, falls=row.falls)
         return Intervention(
@@ -305,20 +306,10 @@ def _known(accused: Diagnosis, arm: Arm, workload: Workload) -> dict[str, str]:
         "queues": str(max(2, arm.stack.device.num_queues or 0)),
         "vcpus": str(2 * (arm.stack.machine.vcpus or 1)),
     }
-    device = _device_ns(accused)
-    depth = accused.path.depth
-    return (
-        found
-        | ({} if device is None else {"device_ns": str(round(device))})
-        | ({} if depth is None else {"depth": str(round(depth))})
-    )
-
-
-def _device_ns(accused: Diagnosis) -> float | None:
-    layers = accused.layers
-    if layers is None:
-        return None
-    return next((one.mean_ns for one in layers.layers if one.boundary == "device"), None)
+    layers = () if accused.layers is None else accused.layers.layers
+    device = next((one.mean_ns for one in layers if one.boundary == "device"), None)
+    numbers = {"device_ns": device, "depth": accused.path.depth}
+    return found | {name: str(round(number)) for name, number in numbers.items() if number is not None}
 
 
 def _share(accused: Diagnosis, removes: tuple[Boundary, ...]) -> float | None:
@@ -329,12 +320,6 @@ def _share(accused: Diagnosis, removes: tuple[Boundary, ...]) -> float | None:
     if not removes or accused.layers is None:
         return None
     return sum(one.share for one in accused.layers.layers if one.boundary in removes) or None
-
-
-def _achieved(accused: Diagnosis) -> bool:
-    """Whether the load offers a rate and gets it, so that its IOPS cannot rise."""
-    offered = accused.path.offered
-    return offered is not None and accused.path.iops >= 0.98 * offered
 
 
 def _condition(metric: str, share: float | None, *, falls: bool) -> Threshold:

@@ -29,7 +29,7 @@ the plan file lies. Unknown keys are refused by name.
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -133,19 +133,19 @@ def _size(value: object) -> int:
     return size
 
 
-def _words(value: object) -> tuple[str, ...]:
+def _words(
+    value: object, says: str = 'a workload in quotes, or a list: ["randread-4k", "randwrite-4k"]'
+) -> options.Words:
     words = [value] if isinstance(value, str) else value
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
-        raise ValueError('write a workload in quotes, or a list: ["randread-4k", "randwrite-4k"]')
+        raise ValueError(f"write {says}")
     return tuple(words)
 
 
 def _loads(value: object) -> tuple[str, ...]:
-    words = [value] if isinstance(value, str) else value
-    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
-        raise ValueError('write loads in quotes: ["50%", "70%", "5000iops"]')
+    words = _words(value, 'loads in quotes: ["50%", "70%", "5000iops"]')
     try:
-        return read_loads(tuple(words))
+        return read_loads(words)
     except PlanError as error:
         raise ValueError(f"{error.message}: {error.hint}") from None
 
@@ -172,9 +172,10 @@ def _arm_name(value: object) -> str:
 
 
 _TIME = WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "pattern": "^[0-9.]+ *(us|ms|s|m|h)?$"}]})
-_SIZE = WithJsonSchema(
-    {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^[0-9]+[kmgtpKMGTP]?(i?[bB])?$"}]}
-)
+_BYTES: dict[str, Any] = {
+    "anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^[0-9]+[kmgtpKMGTP]?(i?[bB])?$"}]
+}
+_SIZE = WithJsonSchema(_BYTES)
 _WORKLOAD = WithJsonSchema(
     {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 )
@@ -203,26 +204,22 @@ def _field(name: str, row: options.OptionRow) -> tuple[Any, Any]:
     return Annotated[_TYPES[row.takes](row), Field(description=plan_words(name))], nothing
 
 
-def _time(row: options.OptionRow) -> Any:
-    return Annotated[float | None, BeforeValidator(partial(_seconds, row.low or 0.0, row.high or math.inf)), _TIME]
-
-
-def _share(row: options.OptionRow) -> Any:
-    return Annotated[float | None, Field(ge=row.low, lt=row.high) if row.below else Field(ge=row.low, le=row.high)]
-
-
 _TYPES: Mapping[options.Takes, Callable[[options.OptionRow], Any]] = {
     options.Takes.SETTINGS: lambda _: dict[str, Any],
     options.Takes.ARMS: lambda _: Annotated[list[_Arm], Field(max_length=ARMS_MAX)],
     options.Takes.WORKLOADS: lambda _: Annotated[options.Words, BeforeValidator(_words), _WORKLOAD],
     options.Takes.LOADS: lambda _: Annotated[options.Words, BeforeValidator(_loads), _WORKLOAD],
-    options.Takes.TIME: _time,
+    options.Takes.TIME: lambda row: Annotated[
+        float | None, BeforeValidator(partial(_seconds, row.low or 0.0, row.high or math.inf)), _TIME
+    ],
     options.Takes.SIZE: lambda _: Annotated[int | None, BeforeValidator(_size), _SIZE],
     options.Takes.RIG: lambda _: Annotated[str | None, BeforeValidator(_rig), _RIG],
     options.Takes.METRIC: lambda _: Annotated[str | None, BeforeValidator(partial(_one_of, tuple(BY_ID))), _METRIC],
     options.Takes.CHOICE: lambda row: Literal[options.for_verb(row.choices, "compare")] | None,
     options.Takes.WHOLE: lambda row: Annotated[int | None, Field(ge=row.low, le=row.high)],
-    options.Takes.SHARE: _share,
+    options.Takes.SHARE: lambda row: Annotated[
+        float | None, Field(ge=row.low, lt=row.high) if row.below else Field(ge=row.low, le=row.high)
+    ],
     options.Takes.SWITCH: lambda _: bool,
     options.Takes.TEXT: lambda row: Annotated[
         str | None, Field(max_length=None if row.high is None else int(row.high))
@@ -275,13 +272,13 @@ def _text(value: object, where: str) -> str:
 def _settings(table: Mapping[str, Any], where: str) -> Iterator[str]:
     """Yield `knob=value` for a table of settings, each checked so that an error names its place."""
     words = [_setting(name, value, where) for name, value in _flat(table)]
-    _in_place(where, lambda: apply_settings(Stack(), words))
+    _require_settings(where, words)
     yield from words
 
 
 def _setting(name: str, value: object, where: str) -> str:
     word = f"{name}={_text(value, f'{where}.{quoted(name)[1:-1]}')}"
-    _in_place(where, lambda: apply_settings(Stack(), [word]))
+    _require_settings(where, [word])
     return word
 
 
@@ -299,9 +296,9 @@ def _varied(table: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name}={','.join(words)}"
 
 
-def _in_place(where: str, check: Callable[[], object]) -> None:
+def _require_settings(where: str, words: Sequence[str]) -> None:
     try:
-        check()
+        apply_settings(Stack(), words)
     except PlanError as error:
         raise PlanError(f"{where}: {error.message}", hint=error.hint) from None
 
@@ -323,7 +320,7 @@ def _domain_schema(domain: Domain) -> dict[str, Any]:
         case Number(low=low, high=high):
             return {"type": "integer", "minimum": low, "maximum": high}
         case Size():
-            return {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^[0-9]+[kmgtpKMGTP]?(i?[bB])?$"}]}
+            return _BYTES
         case Switch():
             return {"anyOf": [{"type": "boolean"}, {"enum": ["on", "off"]}]}
         case Text(shape=shape):

@@ -210,7 +210,9 @@ def _all_values(knob: Knob, host: Host) -> tuple[str, ...]:
     if knob.id in _USUAL:
         return _USUAL[knob.id]
     if knob.id == "export.num_queues":
-        return _queue_counts(host)
+        # powers of two up to one for each CPU, which is what QEMU gives a guest of that many
+        most = max(1, min(host.cpus, QUEUES_MAX))
+        return tuple(str(2**power) for power in range(most.bit_length()))
     match knob.domain:
         case Choice(values=values):
             return values
@@ -225,14 +227,6 @@ _USUAL: Mapping[str, tuple[str, ...]] = {
     "disk.cluster_size": ("64k", "2M"),
 }
 """Values for number knobs without a list: QEMU's default, and the other value that is sometimes recommended."""
-
-
-def _queue_counts(host: Host) -> tuple[str, ...]:
-    """One queue, and powers of two up to one for each CPU, which is what QEMU gives a guest of that many."""
-    counts = [1]
-    while counts[-1] * 2 <= min(host.cpus, QUEUES_MAX):
-        counts.append(counts[-1] * 2)
-    return tuple(map(str, counts))
 
 
 def _by_default(base: Stack, fixed: set[str], host: Host) -> Iterator[tuple[Knob, tuple[str, ...]]]:
@@ -304,8 +298,13 @@ class _Sorter:
         in_class = durability_of(self._baseline.stack).promise is self._promise
         left = len(self._ranked) + in_class
         if left < 2:
+            hint = "`--vary disk.aio` makes a choice"
+            if self._apart:
+                hint = f"{len(self._apart)} promise another durability than {self._promise}: `--durability` chooses"
+            elif self._removed:
+                hint = self._removed.most_common(1)[0][0].text
             words = "one configuration is" if left else "no configuration is"
-            raise PlanError(f"{words} left to rank", hint=self._why_few())
+            raise PlanError(f"{words} left to rank", hint=hint)
         reasons = (Removed.by(why, what=self._example[why], count=count) for why, count in self._removed.items())
         return Space(
             factors=factors,
@@ -320,13 +319,6 @@ class _Sorter:
     def _remove(self, arm: Arm, why: Why) -> None:
         self._removed[why] += 1
         self._example.setdefault(why, arm.name)
-
-    def _why_few(self) -> str:
-        if self._apart:
-            return f"{len(self._apart)} promise another durability than {self._promise}: `--durability` chooses"
-        if self._removed:
-            return self._removed.most_common(1)[0][0].text
-        return "`--vary disk.aio` makes a choice"
 
 
 def combinations(factors: Sequence[Factor], base: Stack) -> Iterator[tuple[tuple[str, str], ...]]:
@@ -408,7 +400,9 @@ def _asked(study: Study, search: Search, known: Tuning, left: set[str], *, seed:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     scales = {factor.knob: _scale(factor) for factor in search.factors}
     names = {effective(study.arm(name).stack): name for name in search.ranked}
-    base = _base(study, search)
+    # the stack with the fixed settings, which all configurations vary
+    some = next(name for name in search.ranked if name != study.baseline)
+    base = apply_settings(Stack(), [f"{k}={v}" for k, v in study.arm(some).settings if k not in scales])[0]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True, n_startup_trials=1)
@@ -430,14 +424,6 @@ def _asked(study: Study, search: Search, known: Tuning, left: set[str], *, seed:
         count += 1
         if count == known.wanted:
             return
-
-
-def _base(study: Study, search: Search) -> Stack:
-    """Return the stack with the fixed settings, which all configurations vary."""
-    varied = {factor.knob for factor in search.factors}
-    some = next(name for name in search.ranked if name != study.baseline)
-    fixed = [f"{knob}={value}" for knob, value in study.arm(some).settings if knob not in varied]
-    return apply_settings(Stack(), fixed)[0]
 
 
 def _ordered(factor: Factor) -> bool:

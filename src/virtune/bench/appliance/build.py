@@ -518,12 +518,8 @@ def choose(cache: Path, what: Chosen) -> None:
 
     Raises PreconditionError where the cache cannot be written.
     """
-    said = {
-        "kernel": None if what.kernel is None else str(what.kernel.absolute()),
-        "modules": None if what.modules is None else str(what.modules.absolute()),
-        "agent": what.agent,
-        "key": what.key,
-    }
+    kernel, modules = (None if one is None else str(one.absolute()) for one in (what.kernel, what.modules))
+    said = {"kernel": kernel, "modules": modules, "agent": what.agent, "key": what.key}
     try:
         cache.mkdir(parents=True, exist_ok=True)
         write_whole(cache / _NAME, f"{json.dumps(said)}\n".encode(), mode=0o644)

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
 
 from virtune import shell, warden
 from virtune.bench.port import DiskImageSpec
@@ -91,9 +90,7 @@ def drive_at(address: str, root: Path = Path("/")) -> Drive:
             f"the disk {address} is driven by {driver or 'nothing'}, so nobody can see what is on it",
             hint=f"give it back to the host (`driverctl unset-override {address}`): virtune takes it when needed",
         )
-    group = _group(place, groups, devices)
-    namespace = _namespace(place, root)
-    return Drive(address=address, group=group, **namespace, serial=_word(next(_controllers(place)) / "serial"))
+    return _drive(place, root, group=_group(place, groups, devices))
 
 
 def address_of(node: Path, root: Path = Path("/")) -> str:
@@ -113,7 +110,9 @@ def require_lockable(machine: Machine) -> None:
     """
     needed = (machine.memory or MEMORY) + _SPARE_BYTES
     most, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    if most == resource.RLIM_INFINITY or most >= needed or _may_lock():
+    status = dict(line.partition(":")[::2] for line in _word(Path("/proc/self/status")).splitlines())
+    may_lock = int(status.get("CapEff", "0"), 16) >> _CAP_IPC_LOCK & 1
+    if most == resource.RLIM_INFINITY or most >= needed or may_lock:
         return
     raise RigError(
         f"a guest that drives a disk itself has its memory locked, {format_bytes(needed)}, and we may lock "
@@ -135,7 +134,9 @@ def _require_iommu(root: Path, groups: Path) -> None:
 
 def _group(place: Path, groups: Path, devices: Path) -> str:
     """Return the drive's IOMMU group; raises RigError where it cannot be handed over alone."""
-    group = _target(place / "iommu_group")
+    group = ""
+    with contextlib.suppress(OSError):
+        group = (place / "iommu_group").readlink().name
     if not group or _word(groups / group / "name") == "vfio-noiommu":
         raise RigError(f"the disk {place.name} is behind no IOMMU, and could write to all of the host's memory")
     others = sorted(one.name for one in _listed(groups / group / "devices") if one.name != place.name)
@@ -148,8 +149,8 @@ def _group(place: Path, groups: Path, devices: Path) -> str:
     return group
 
 
-def _namespace(place: Path, root: Path) -> "_Namespace":
-    """Return the only namespace of a drive; raises RigError for a drive with several, or with several controllers."""
+def _drive(place: Path, root: Path, *, group: str) -> Drive:
+    """Return a drive by its only namespace; raises RigError for one with several, or with several controllers."""
     controllers = list(_controllers(place))
     found = [name for one in controllers for name in _namespaces(one)]
     if len(found) != 1:
@@ -163,13 +164,8 @@ def _namespace(place: Path, root: Path) -> "_Namespace":
     sectors, number = _word(home / "size"), _word(home / "dev")
     if not sectors.isdecimal() or not number:
         raise RigError(f"the size of /dev/{found[0]} cannot be read")
-    return {"node": f"/dev/{found[0]}", "number": number, "size_bytes": int(sectors) * _SECTOR_BYTES}
-
-
-class _Namespace(TypedDict):
-    node: str
-    number: str
-    size_bytes: int
+    node, size, serial = f"/dev/{found[0]}", int(sectors) * _SECTOR_BYTES, _word(controllers[0] / "serial")
+    return Drive(address=place.name, group=group, node=node, number=number, size_bytes=size, serial=serial)
 
 
 def _controllers(device: Path) -> Iterator[Path]:
@@ -183,34 +179,16 @@ def _namespaces(controller: Path) -> list[str]:
     return [re.sub(r"c\d+", "", name) for name in names]
 
 
-def _may_lock() -> bool:
-    """Whether this process may lock any amount of memory."""
-    for line in _word(Path("/proc/self/status")).splitlines():
-        if line.startswith("CapEff:"):
-            return bool(int(line.split()[1], 16) >> _CAP_IPC_LOCK & 1)
-    return False
-
-
 def _listed(directory: Path) -> list[Path]:
-    try:
+    with contextlib.suppress(OSError):
         return sorted(directory.iterdir())
-    except OSError:
-        return []
+    return []
 
 
 def _word(path: Path) -> str:
-    try:
+    with contextlib.suppress(OSError):
         return path.read_text().strip()
-    except OSError:
-        return ""
-
-
-def _target(link: Path) -> str:
-    """Return the last part of where a link leads, empty without one."""
-    try:
-        return link.readlink().name
-    except OSError:
-        return ""
+    return ""
 
 
 DEVICES = Path("/sys/bus/pci/devices")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from virtune.advise.audit import Consequences, audit, not_audited, not_looked_at, rules, rules_by_need
 from virtune.advise.device import lifting, limits_now, limits_of, told
-from virtune.advise.placement import NAME, flash
+from virtune.advise.placement import flash
 from virtune.dialects.text.masking import masked
 from virtune.flows.domains.domains import FoundDomain, unified
 from virtune.model.domain import LIMIT_KNOBS, SettingChange
@@ -21,8 +21,6 @@ from virtune.model.reason import Reason, because
 if TYPE_CHECKING:
     from virtune.flows.stored.earlier_studies import Past
 
-
-TEMPLATES = (NAME,)
 
 WORK_BYTES_MAX = 24 * 1024**2
 """Every change reads the text three times, at some 10 MB a second: a domain of 10 kB may have 2,400 changes."""

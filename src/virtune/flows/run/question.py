@@ -30,7 +30,6 @@ from virtune.model.text import did_you_mean, format_seconds, quoted
 from virtune.model.verdict import Threshold, fewest_planned
 from virtune.model.workload import Workload
 from virtune.plan.arms import (
-    Sources,
     arm_as_written,
     arms_from_vary,
     base_stack,
@@ -256,14 +255,17 @@ def study_for(question: Question) -> tuple[Study, str]:
     plan, raw = _plan(question)
     written = options.Provenance.BUILTIN if question.builtin else options.Provenance.PLAN
     asked, sources, unlike = begun_like(*layered((options.Provenance.FLAG, _quickly(question)), (written, plan)))
-    question = replace(question, kind=_kind(question, asked))
+    if question.kind is StudyKind.COMPARE and asked.study and not (asked.arms or asked.vary):
+        question = replace(question, kind=StudyKind.MEASURE)  # the copy of a plan of one stack
     made = _arms(question.kind, asked)
     given = with_drive(made, asked.target, builtin=bool(asked.study))
     at_load = read_loads(asked.at_load)
     workloads = _workloads_of(question, plan)
     own_seconds, own_ramp = _own_times(workloads)
     scratch = asked.scratch or default_scratch()
-    own = (*_raw(raw), *unlike, *given.options, *_departures(question, asked, made, workloads))
+    default = options.Provenance.DEFAULT
+    raw_format = () if raw is None else (options.ChosenOption(name=FORMAT_KNOB, value=raw, source=default),)
+    own = (*raw_format, *unlike, *given.options, *_departures(question, asked, made, workloads))
     study = Study(
         id="",
         created="",
@@ -295,21 +297,17 @@ def study_for(question: Question) -> tuple[Study, str]:
     elif asked.budget is not None:
         raise PlanError("--budget is for `compare`, which stops when every pair is decided")
     require_sensible(study)
-    study = replace(study, options=(*_options(question.verb, study, asked, sources), *own))
-    study = with_system(study, built=guest_is_built())
+    sources = {**_otherwise(study), **sources}
+    chosen = recorded(question.verb, asked, sources, _values(study))
+    study = with_system(replace(study, options=(*chosen, *own)), built=guest_is_built())
     return new_study(study, restart=asked.restart), facts_text(scratch)
 
 
-def _options(
-    verb: str, study: Study, asked: options.StudyOptions, sources: Sources
-) -> tuple[options.ChosenOption, ...]:
-    """Return the value of every option and its origin."""
-    own_seconds, own_ramp = _own_times(study.workloads)
-    job_file = {
-        name: options.Provenance.JOB_FILE for name, own in (("seconds", own_seconds), ("ramp", own_ramp)) if own
-    }
-    environment = {} if study.connect is None else {"connect": options.Provenance.ENVIRONMENT}
-    return recorded(verb, asked, {**job_file, **environment, **sources}, _values(study))
+def _otherwise(study: Study) -> dict[str, options.Provenance]:
+    """Return where options come from that were neither given nor in a plan."""
+    times = zip(("seconds", "ramp"), _own_times(study.workloads), strict=True)
+    found = {name: options.Provenance.JOB_FILE for name, own in times if own}
+    return found if study.connect is None else {**found, "connect": options.Provenance.ENVIRONMENT}
 
 
 def _quickly(question: Question) -> options.StudyOptions:
@@ -328,22 +326,24 @@ def _quickly(question: Question) -> options.StudyOptions:
 
 def _values(study: Study) -> dict[str, object]:
     """Return a study's values by option."""
-    return {
+    alike = (
+        "baseline",
+        "metric",
+        "pairs",
+        "margin",
+        "confidence",
+        "rounds",
+        "seconds",
+        "attempts",
+        "seed",
+        "connect",
+    )
+    return {name: getattr(study, name) for name in alike} | {
         "workloads": tuple(workload.name for workload in study.workloads),
-        "baseline": study.baseline,
-        "metric": study.metric,
-        "pairs": study.pairs,
-        "margin": study.margin,
-        "confidence": study.confidence,
         "budget": study.budget_seconds,
-        "rounds": study.rounds,
-        "seconds": study.seconds,
         "ramp": study.ramp_seconds,
-        "attempts": study.attempts,
-        "seed": study.seed,
         "scratch": None if study.target else study.scratch,
         "span": study.span_bytes,
-        "connect": study.connect,
     }
 
 
@@ -397,20 +397,6 @@ def _plan(question: Question) -> tuple[options.StudyOptions, str | None]:
     return on_target(plan) if plan.study and target else (plan, None)
 
 
-def _kind(question: Question, asked: options.StudyOptions) -> StudyKind:
-    """Return the kind of the study: the copy of a plan of one stack is measured."""
-    copied = question.kind is StudyKind.COMPARE and asked.study and not (asked.arms or asked.vary)
-    return StudyKind.MEASURE if copied else question.kind
-
-
-def _raw(said: str | None) -> tuple[options.ChosenOption, ...]:
-    return (
-        ()
-        if said is None
-        else (options.ChosenOption(name=FORMAT_KNOB, value=said, source=options.Provenance.DEFAULT),)
-    )
-
-
 def _departures(
     question: Question, asked: options.StudyOptions, arms: Sequence[Arm], workloads: Sequence[Workload]
 ) -> Iterator[options.ChosenOption]:
@@ -452,7 +438,11 @@ def _arms(kind: StudyKind, asked: options.StudyOptions) -> tuple[Arm, ...]:
 
 def _compared(asked: options.StudyOptions, base: Stack, settings: tuple[tuple[str, str], ...]) -> list[Arm]:
     arms = list(arms_from_vary(base, asked.vary, settings=settings)) if asked.vary else []
-    arms += [arm_as_written(_on_rig(one, base), base, settings=settings) for one in asked.arms]
+    for one in asked.arms:
+        written = one
+        if not (isinstance(one, str) or base.kind.measures):  # if the whole plan is simulated, without its own rig
+            written = one[0], tuple(word for word in one[1] if not word.startswith("rig="))
+        arms.append(arm_as_written(written, base, settings=settings))
     if asked.like is not None and all(arm.stack != base for arm in arms):
         arms.insert(0, Arm(name=AS_IT_IS, stack=base, settings=settings))
     if len(arms) < 2:
@@ -463,21 +453,13 @@ def _compared(asked: options.StudyOptions, base: Stack, settings: tuple[tuple[st
     return arms
 
 
-def _on_rig(written: str | options.NamedArm, base: Stack) -> str | options.NamedArm:
-    """Return an arm; if the whole plan is simulated, without its own rig."""
-    if isinstance(written, str) or base.kind.measures:
-        return written
-    name, words = written
-    return name, tuple(word for word in words if not word.startswith("rig="))
-
-
 def _workloads_of(question: Question, plan: options.StudyOptions) -> tuple[Workload, ...]:
     """Read the workloads; a plan file's job files are relative to the plan file."""
     if question.builtin and not question.workloads:
         return tuple(found for word in plan.workloads for found in parse_workload(word))
-    if question.plan is not None and not question.workloads:
-        return read_workloads(plan.workloads or options.OPTIONS["workloads"].default, question.plan.parent)
-    return read_workloads(question.workloads or options.OPTIONS["workloads"].default, Path())
+    planned = question.plan is not None and not question.workloads
+    words = (plan if planned else question).workloads or options.OPTIONS["workloads"].default
+    return read_workloads(words, question.plan.parent if planned and question.plan else Path())
 
 
 def read_workloads(words: tuple[str, ...], folder: Path) -> tuple[Workload, ...]:
