@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from html import unescape
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from virtune.fio.job_options import MOST_JOBS, JobFacts, canonical, facts_of, shown
 from virtune.model.errors import ReadError
@@ -257,13 +257,83 @@ class Group:
         if kind == "sync":
             self.sync = make(self.sync)
         elif self.streams and not self.lost:
-            stream = self.streams[-1]
-            if kind == "slat":
-                self.streams[-1] = replace(stream, slat=make(stream.slat))
-            elif kind == "clat":
-                self.streams[-1] = replace(stream, clat=make(stream.clat))
-            else:
-                self.streams[-1] = replace(stream, lat=make(stream.lat))
+            last = self.streams[-1]
+            changed: dict[str, Any] = {kind: make(getattr(last, kind))}
+            self.streams[-1] = replace(last, **changed)
+
+    def flow(self, match: "_Match") -> None:
+        """`read: IOPS=35.3k, BW=138MiB/s (145MB/s)(276MiB/2001msec)`; fio 2: `read : io=..., bw=..., iops=...`."""
+        old = match.re is FLOW_2
+        bandwidth = size(match["bw"], old=old)
+        self.lost = bandwidth is None or len(self.streams) >= len(_DIRECTIONS)
+        if bandwidth is None or self.lost:
+            return
+        moved = size(match["io"], old=old) if match["io"] else None
+        stream = Stream(
+            direction=match["direction"],
+            ios=None,
+            bytes=round(moved) if moved is not None else None,
+            seconds=int(match["runtime"]) / 1000 if match["runtime"] else None,
+            iops=amount(match["iops"]),
+            bandwidth_bps=bandwidth,
+        )
+        self.streams.append(stream)
+
+    def unread(self, match: "_Match") -> None:  # noqa: ARG002
+        """A direction that cannot be read: the following lines belong to it, and not to the direction before."""
+        self.lost = True
+
+    def latency(self, match: "_Match") -> None:
+        """`clat (usec): min=25, max=3435, avg=209.27, stdev=68.98`."""
+        ns = {name: nanoseconds(match[name], match["unit"]) for name in ("min", "max", "avg", "stdev")}
+        found = Latency(mean_ns=ns["avg"], min_ns=ns["min"], max_ns=ns["max"], stddev_ns=ns["stdev"])
+        self.change(match["kind"], lambda _: found)
+
+    def sampled(self, match: "_Match") -> None:
+        """`iops        : min=33208, max=37358, avg=35314.00, stdev=929.21, samples=6`."""
+        if self.streams and not self.lost:
+            self.streams[-1] = replace(
+                self.streams[-1],
+                iops_samples=int(match["samples"]) if match["samples"] else None,
+                iops_min=amount(match["min"]),
+                iops_max=amount(match["max"]),
+                iops_mean=amount(match["avg"]),
+                iops_stddev=amount(match["stdev"]),
+            )
+
+    def cpu(self, match: "_Match") -> None:
+        """`cpu          : usr=2.88%, sys=22.93%, ctx=18381, majf=0, minf=26`."""
+        self.usr, self.sys = float(match["usr"]), float(match["sys"])
+        counts = (int(match[name]) if match[name] else None for name in ("ctx", "majf", "minf"))
+        self.switches, self.major, self.minor = counts
+
+    def depths(self, match: "_Match") -> None:
+        """`IO depths    : 1=0.1%, 2=0.1%, 4=0.1%, 8=100.0%, 16=0.0%, 32=0.0%, >=64=0.0%`, and of `submit` and
+        `complete` below it.
+        """
+        levels = tuple((one["level"], float(one["share"]) / 100) for one in DEPTH.finditer(match.string))
+        setattr(self, {"submit": "submitted", "complete": "completed"}.get(match["of"], "levels"), levels)
+
+    def issues(self, match: "_Match") -> None:
+        """`issued rwts: total=70692,70898,0,0 short=0,0,0,0 dropped=0,0,0,0`, and fio 2's `total=r=70692/w=...`."""
+        dropped = DROPPED.match(match.string)
+        rows = [_numbers(match["total"]), _numbers(match["short"]), _numbers(dropped["dropped"]) if dropped else []]
+        total, short, drop = (dict(zip(_DIRECTIONS, row, strict=False)) for row in rows)
+        self.sync_count = total.get("sync")
+        self.issued = sum(total.get(direction, 0) for direction in _DIRECTIONS[:3])
+        self.streams = [
+            replace(
+                stream,
+                ios=self.issued if stream.direction == "mixed" else total.get(stream.direction),
+                short_ios=short.get(stream.direction, 0),
+                dropped_ios=drop.get(stream.direction, 0),
+            )
+            for stream in self.streams
+        ]
+
+    def failed(self, match: "_Match") -> None:
+        """`errors    : total=12, first_error=5/<Input/output error>`, with continue_on_error."""
+        self.errors = int(match["total"])
 
 
 def load_of(group: Group, definitions: list[Definition], options: dict[str, str] | None) -> LoadResult:
@@ -430,6 +500,11 @@ class _Reader:
         if line.startswith("|"):
             self._percentiles(line)
             return
+        for pattern, note in _OF_GROUP:
+            if match := pattern.match(line):
+                if self._group is not None:
+                    note(self._group, match)
+                return
         for pattern, take in _TAKERS:
             if match := pattern.match(line):
                 take(self, match)
@@ -480,41 +555,6 @@ class _Reader:
         if len(self.groups) > MOST_JOBS:
             raise ReadError(f"this has results of more than {MOST_JOBS} jobs, which no fio runs")
 
-    def take_flow(self, match: _Match) -> None:
-        """`read: IOPS=35.3k, BW=138MiB/s (145MB/s)(276MiB/2001msec)`; fio 2: `read : io=..., bw=..., iops=...`."""
-        old = match.re is FLOW_2
-        bandwidth = size(match["bw"], old=old)
-        if self._group is None:
-            return
-        self._group.lost = bandwidth is None or len(self._group.streams) >= len(_DIRECTIONS)
-        if bandwidth is None or self._group.lost:
-            return
-        moved = size(match["io"], old=old) if match["io"] else None
-        stream = Stream(
-            direction=match["direction"],
-            ios=None,
-            bytes=round(moved) if moved is not None else None,
-            seconds=int(match["runtime"]) / 1000 if match["runtime"] else None,
-            iops=amount(match["iops"]),
-            bandwidth_bps=bandwidth,
-        )
-        self._group.streams.append(stream)
-
-    def take_unread(self, match: _Match) -> None:  # noqa: ARG002
-        """A direction that cannot be read: the following lines belong to it, and not to the direction before."""
-        if self._group is not None:
-            self._group.lost = True
-
-    def take_latency(self, match: _Match) -> None:
-        """`clat (usec): min=25, max=3435, avg=209.27, stdev=68.98`."""
-        if self._group is None:
-            return
-        ns = {name: nanoseconds(match[name], match["unit"]) for name in ("min", "max", "avg", "stdev")}
-        self._group.change(
-            match["kind"],
-            lambda _: Latency(mean_ns=ns["avg"], min_ns=ns["min"], max_ns=ns["max"], stddev_ns=ns["stdev"]),
-        )
-
     def take_table(self, match: _Match) -> None:
         """`clat percentiles (usec):`, the head of a table."""
         self._table = (match["kind"], match["unit"])
@@ -533,68 +573,6 @@ class _Reader:
             kind, lambda old: replace(old, percentiles=(old.percentiles + row)[:_MOST_PERCENTILES]) if old else None
         )
 
-    def take_samples(self, match: _Match) -> None:
-        """`iops        : min=33208, max=37358, avg=35314.00, stdev=929.21, samples=6`."""
-        if self._group is None or not self._group.streams or self._group.lost:
-            return
-        self._group.streams[-1] = replace(
-            self._group.streams[-1],
-            iops_samples=int(match["samples"]) if match["samples"] else None,
-            iops_min=amount(match["min"]),
-            iops_max=amount(match["max"]),
-            iops_mean=amount(match["avg"]),
-            iops_stddev=amount(match["stdev"]),
-        )
-
-    def take_cpu(self, match: _Match) -> None:
-        """`cpu          : usr=2.88%, sys=22.93%, ctx=18381, majf=0, minf=26`."""
-        if self._group is not None:
-            self._group.usr, self._group.sys = float(match["usr"]), float(match["sys"])
-            self._group.switches, self._group.major, self._group.minor = (
-                int(match[name]) if match[name] else None for name in ("ctx", "majf", "minf")
-            )
-
-    def take_depths(self, match: _Match) -> None:
-        """`IO depths    : 1=0.1%, 2=0.1%, 4=0.1%, 8=100.0%, 16=0.0%, 32=0.0%, >=64=0.0%`, and of `submit` and
-        `complete` below it.
-        """
-        if self._group is not None:
-            found = DEPTH.finditer(match.string)
-            levels = tuple((level["level"], float(level["share"]) / 100) for level in found)
-            match match["of"]:
-                case "submit":
-                    self._group.submitted = levels
-                case "complete":
-                    self._group.completed = levels
-                case _:
-                    self._group.levels = levels
-
-    def take_issued(self, match: _Match) -> None:
-        """`issued rwts: total=70692,70898,0,0 short=0,0,0,0 dropped=0,0,0,0`, and fio 2's `total=r=70692/w=...`."""
-        if self._group is None:
-            return
-        dropped = DROPPED.match(match.string)
-        rows = [_numbers(match["total"]), _numbers(match["short"]), _numbers(dropped["dropped"]) if dropped else []]
-        total, short, drop = (dict(zip(_DIRECTIONS, row, strict=False)) for row in rows)
-        self._group.sync_count = total.get("sync")
-        self._group.issued = sum(total.get(direction, 0) for direction in _DIRECTIONS[:3])
-        self._group.streams = [
-            replace(
-                stream,
-                ios=sum(total.get(d, 0) for d in _DIRECTIONS[:3])
-                if stream.direction == "mixed"
-                else total.get(stream.direction),
-                short_ios=short.get(stream.direction, 0),
-                dropped_ios=drop.get(stream.direction, 0),
-            )
-            for stream in self._group.streams
-        ]
-
-    def take_failed(self, match: _Match) -> None:
-        """`errors    : total=12, first_error=5/<Input/output error>`, with continue_on_error."""
-        if self._group is not None:
-            self._group.errors = int(match["total"])
-
     def take_status(self, match: _Match) -> None:
         """`Run status group 0 (all jobs):`: nothing more of the groups comes."""
         self._closed.add(match["group"])
@@ -602,22 +580,18 @@ class _Reader:
 
     def take_device(self, match: _Match) -> None:
         """`vda: ios=63122/63435, merge=0/0, ticks=10750/10679, in_queue=21429, util=84.33%`."""
-        counted = {
-            name: int(match[name])
-            for name in ("reads", "writes", "read_merges", "write_merges", "read_ticks", "write_ticks")
-        }
         sectors = match["read_sectors"], match["write_sectors"]
         # Given again (--status-interval) the last one holds; the next client's device of the same name is another.
         self.devices[match["name"], len(self.groups)] = DeviceUse(
             name=match["name"],
-            reads=counted["reads"],
-            writes=counted["writes"],
+            reads=int(match["reads"]),
+            writes=int(match["writes"]),
             read_bytes=int(sectors[0]) * SECTOR if sectors[0] else None,
             written_bytes=int(sectors[1]) * SECTOR if sectors[1] else None,
-            read_merges=counted["read_merges"],
-            write_merges=counted["write_merges"],
-            read_seconds=counted["read_ticks"] / 1000,
-            write_seconds=counted["write_ticks"] / 1000,
+            read_merges=int(match["read_merges"]),
+            write_merges=int(match["write_merges"]),
+            read_seconds=int(match["read_ticks"]) / 1000,
+            write_seconds=int(match["write_ticks"]) / 1000,
             busy_percent=float(match["util"]),
         )
 
@@ -630,9 +604,8 @@ class _Reader:
         groups = [group for group in self.groups.values() if group.key[0] != ALL_CLIENTS]
         groups = groups or list(self.groups.values())
         if not groups and self.failure:
-            raise ReadError(
-                f"fio gave no result: {self.failure}", hint="the lines before it say at which file or option"
-            )
+            hint = "the lines before it say at which file or option"
+            raise ReadError(f"fio gave no result: {self.failure}", hint=hint)
         if not groups and self._closed:
             raise ReadError("this fio run did no I/O at all", hint="fio's messages before the result say why")
         if not groups:
@@ -651,12 +624,9 @@ class _Reader:
         return FioResult(
             source="text",
             version=self.version,
-            loads=tuple(self._load(group) for group in groups),
+            loads=tuple(load_of(one, self._mine(one), self.commanded.get(one.key[0])) for one in groups),
             devices=tuple(self.devices.values()),
         )
-
-    def _load(self, group: Group) -> LoadResult:
-        return load_of(group, self._mine(group), self.commanded.get(group.key[0]))
 
     def _mine(self, group: Group) -> list[Definition]:
         """The definitions behind a group: with group reporting all of its number, otherwise those of its name."""
@@ -665,17 +635,19 @@ class _Reader:
         return [d for d in numbered if d.name == name] if self._results[number] > 1 else numbered
 
 
+_OF_GROUP: tuple[tuple[re.Pattern[str], Callable[[Group, _Match], None]], ...] = (
+    (LATENCY, Group.latency),
+    (SAMPLES, Group.sampled),
+    (FLOW, Group.flow),
+    (FLOW_2, Group.flow),
+    (FLOW_UNREAD, Group.unread),
+    (CPU, Group.cpu),
+    (DEPTHS, Group.depths),
+    (ISSUED, Group.issues),
+    (FAILED, Group.failed),
+)
 _TAKERS: tuple[tuple[re.Pattern[str], Callable[[_Reader, _Match], None]], ...] = (
-    (LATENCY, _Reader.take_latency),
     (PERCENTILES, _Reader.take_table),
-    (SAMPLES, _Reader.take_samples),
-    (FLOW, _Reader.take_flow),
-    (FLOW_2, _Reader.take_flow),
-    (FLOW_UNREAD, _Reader.take_unread),
-    (CPU, _Reader.take_cpu),
-    (DEPTHS, _Reader.take_depths),
-    (ISSUED, _Reader.take_issued),
-    (FAILED, _Reader.take_failed),
     (HEADER, _Reader.take_header),
     (DEFINITION, _Reader.take_definition),
     (CLONES, _Reader.take_clones),
