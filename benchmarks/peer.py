@@ -21,8 +21,7 @@ from typing import cast
 from virtune.analyse.stats.paired import interval_of
 from virtune.bench.counters import Sampler
 from virtune.bench.load import fio_engines
-from virtune.bench.port import Bench, DiskImageSpec, HostCounters, LoadJob, Surroundings, Window
-from virtune.bench.rigs import session
+from virtune.bench.port import Bench, DiskImageSpec, HostCounters, LoadJob, Surroundings, Window, session
 from virtune.bench.scratch import Scratch
 from virtune.fio.generator import Clients
 from virtune.fio.job import fio_job

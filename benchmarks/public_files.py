@@ -19,8 +19,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from virtune.dialects.languages import LANGUAGES, language_of
-from virtune.fio.jobfile import read_job_file
 from virtune.fio.results import read_result, text_of
+from virtune.fio.workloads import read_job_file
 from virtune.model.domain import Domain, DomainDisk, cache_of
 from virtune.model.errors import PlanError, ReadError
 

@@ -20,8 +20,7 @@ from random import Random
 from virtune.analyse.stats.paired import interval_of
 from virtune.bench.counters import Sampler
 from virtune.bench.daemon import DaemonBench
-from virtune.bench.port import DiskImageSpec, Surroundings
-from virtune.bench.rigs import session
+from virtune.bench.port import DiskImageSpec, Surroundings, session
 from virtune.model.stack import Disk, NbdTarget, Stack
 from virtune.probe.devices import backing_of
 from virtune.shell import Warden

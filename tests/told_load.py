@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from virtune.fio.job import FioJob
-from virtune.fio.job_options import SYNCHRONOUS, facts_of, milliseconds, size_of, whole
+from virtune.fio.options import SYNCHRONOUS, facts_of, milliseconds, size_of, whole
 from virtune.model.workload import READING, WRITING, Job
 
 EACH_NS = 100_000.0

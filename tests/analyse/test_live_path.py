@@ -14,8 +14,7 @@ from virtune.analyse.trial.usage import use
 from virtune.bench.live.domain import counts_of, exits_in, require_counts
 from virtune.bench.live.monitor import is_medium, name_of
 from virtune.bench.live.rings import RingSeen, add, ring_rates, wait
-from virtune.fio.live_load import rate_words, sequential_share, workload_words
-from virtune.fio.workloads import parse_workload
+from virtune.fio.workloads import parse_workload, rate_words, sequential_share, workload_words
 from virtune.model.bottleneck import Cause, DataPath
 from virtune.model.counters import Use
 from virtune.model.errors import PreconditionError

@@ -16,7 +16,7 @@ from tests.analyse.reading_cases import (
 from tests.analyse.recordings import recorded
 
 from virtune.analyse.trial.explain import LOAD_RULES, RESULT_RULES, beside, explain
-from virtune.fio.job_options import facts_of
+from virtune.fio.options import facts_of
 from virtune.fio.results import read_result
 from virtune.model.measurement import FioResult
 from virtune.model.remark import OF_LOADS, OF_RESULTS, Remark, Weight

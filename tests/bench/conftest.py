@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import eventually, marked_processes
 
-from virtune.bench.port import Session, Surroundings
-from virtune.bench.rigs import session
+from virtune.bench.port import Session, Surroundings, session
 from virtune.shell import Warden
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from virtune.bench.cache_state import BLOCK_BYTES, in_turn, read_once, set_cache
+from virtune.bench.surroundings import BLOCK_BYTES, in_turn, read_once, set_cache
 from virtune.model.facts import Residency
 from virtune.probe.images import cachestat
 

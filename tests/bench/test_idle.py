@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import eventually
 
 from virtune import shell
-from virtune.bench.neighbour import idle_cost
+from virtune.bench.surroundings import idle_cost
 from virtune.probe.process import Process
 
 pytestmark = pytest.mark.real

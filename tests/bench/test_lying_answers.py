@@ -17,11 +17,11 @@ import virtune.bench
 from virtune.bench.daemon import Served, export_checks
 from virtune.bench.daemon import iothread_check_under_load as export_thread
 from virtune.bench.guest.channel import Mounted
-from virtune.bench.neighbour import LoudNeighbour
 from virtune.bench.qemu.accelerator import Accelerator
 from virtune.bench.qemu.carried import Carried, FurtherDisks, pages_check, place_checks, through_device
 from virtune.bench.qemu.rig import images_check, spread_check
 from virtune.bench.qmp import Monitor
+from virtune.bench.surroundings import LoudNeighbour
 from virtune.bench.verify import (
     Activity,
     Opened,

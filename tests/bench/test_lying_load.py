@@ -19,10 +19,9 @@ from virtune.cli import run
 from virtune.fio.as_asked import ADDED, Ran, identity_of, load_checks, own_log_checks
 from virtune.fio.generator import Clients
 from virtune.fio.job import FioJob, fio_job
-from virtune.fio.jobfile import read_job_file
 from virtune.fio.options import ENGINES, SHAPING
 from virtune.fio.results import read_result
-from virtune.fio.workloads import PROFILES, parse_workload
+from virtune.fio.workloads import PROFILES, parse_workload, read_job_file
 from virtune.model.errors import LoadError
 from virtune.model.evidence import Check
 from virtune.model.remark import Weight

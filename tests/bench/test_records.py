@@ -11,7 +11,7 @@ import pytest
 
 from virtune import shell
 from virtune.bench import rbd
-from virtune.bench.libvirt import attached
+from virtune.bench.libvirt import access
 from virtune.flows.clean import clean
 
 UUID = "c7a5fdbd-cdaf-9455-926a-d65c16db1809"
@@ -68,17 +68,17 @@ def test_a_spoilt_record_of_a_disk_is_named_and_left(
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     home = shell.data_directory() / "plugged"
     home.mkdir(parents=True)
-    plugged = attached.write_down(home, uri="test:///default", uuid=UUID, domain="vm", scratch=tmp_path / "scratch")
-    assert attached.written_down(home) == [plugged]
+    plugged = access.write_down(home, uri="test:///default", uuid=UUID, domain="vm", scratch=tmp_path / "scratch")
+    assert access.written_down(home) == [plugged]
     record = home / f"{plugged.name}.json"
     spoil(record)
     before = sorted(tmp_path.rglob("*"))
-    assert attached.written_down(home) == []
+    assert access.written_down(home) == []
     removed, _, strange = clean(tmp_path / "scratch", images=False)
     assert not [one for one in removed if "vm" in one]
     assert [one for one in strange if str(record) in one]
     if spoil in SPOILT.values():  # of the others the file is virtune's own
-        attached.strike_out(home, plugged)
+        access.strike_out(home, plugged)
     assert sorted(tmp_path.rglob("*")) == before
 
 

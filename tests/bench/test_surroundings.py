@@ -10,11 +10,10 @@ from tests.bench.loading import raw_job, run
 from tests.conftest import eventually
 
 from virtune import shell
-from virtune.bench.cache_state import cache_state_checks, set_cache
 from virtune.bench.load import pin_check, pin_load
 from virtune.bench.metal import MetalSession
-from virtune.bench.neighbour import neighbour
 from virtune.bench.port import DiskImageSpec
+from virtune.bench.surroundings import cache_state_checks, neighbour, set_cache
 from virtune.fio.generator import Clients
 from virtune.fio.job import fio_job
 from virtune.fio.workloads import parse_workload

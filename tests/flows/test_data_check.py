@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from virtune.bench.outside import difference_outside
+from virtune.bench.scratch import difference_outside
 from virtune.cli import run
 from virtune.fio.data_check import Step, data_job, difference_in, regions_of
 from virtune.fio.generator import Clients

@@ -74,7 +74,7 @@ from virtune.analyse.trial.explain import explain
 from virtune.analyse.trial.measure import measurement_of
 from virtune.dialects.language import Language
 from virtune.dialects.languages import LANGUAGES, language_of
-from virtune.fio.job_options import size_of, whole
+from virtune.fio.options import size_of, whole
 from virtune.fio.results import read_result
 from virtune.fio.workloads import parse_workload
 from virtune.flows.reports.render import spelled_stack

@@ -19,8 +19,7 @@ from tests.libvirtd import Libvirtd
 
 from virtune.bench.guest.agent import AgentGuest
 from virtune.bench.libvirt.access import find_way
-from virtune.bench.port import Session, Surroundings
-from virtune.bench.rigs import session
+from virtune.bench.port import Session, Surroundings, session
 from virtune.bench.scratch import Scratch
 from virtune.flows.run.question import Question, study_for
 from virtune.model.errors import LoadError, PlanError, PreconditionError

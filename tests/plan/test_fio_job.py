@@ -11,8 +11,7 @@ from tests.plan.sections import sections
 
 from virtune.fio.generator import Clients
 from virtune.fio.job import COUNTED_SECONDS, FioJob, fio_job
-from virtune.fio.jobfile import read_job_file
-from virtune.fio.workloads import PROFILES, parse_workload
+from virtune.fio.workloads import PROFILES, parse_workload, read_job_file
 from virtune.model.errors import PlanError, PreconditionError, VirtuneError
 from virtune.model.stack import FileTarget, NbdTarget, Target
 from virtune.model.workload import Job, Workload

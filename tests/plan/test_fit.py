@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from virtune.fio.generator import Clients
-from virtune.fio.jobfile import read_job_file
-from virtune.fio.workloads import parse_workload
+from virtune.fio.workloads import parse_workload, read_job_file
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.study import Study, StudyKind
 from virtune.model.workload import Workload

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from virtune.fio.jobfile import read_job_file
-from virtune.fio.workloads import parse_workload
+from virtune.fio.workloads import parse_workload, read_job_file
 from virtune.model.errors import PlanError
 from virtune.model.study import Study, StudyKind
 from virtune.model.study_options import Provenance

@@ -3,8 +3,7 @@
 
 import pytest
 
-from virtune.fio.jobfile import read_job_file
-from virtune.fio.workloads import parse_workload
+from virtune.fio.workloads import parse_workload, read_job_file
 from virtune.model.bottleneck import Bottleneck, Cause, DataPath, Diagnosis
 from virtune.model.knobs import BY_ID
 from virtune.model.live import Layers, RequestLayer

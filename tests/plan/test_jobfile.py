@@ -7,9 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from virtune.fio.jobfile import REASONS_MAX, own_times, read_job_file
 from virtune.fio.options import IN_FILES, REFUSED, SHAPING
-from virtune.fio.workloads import parse_workload
+from virtune.fio.workloads import REASONS_MAX, own_times, parse_workload, read_job_file
 from virtune.model.errors import PlanError
 
 TEXT = """\

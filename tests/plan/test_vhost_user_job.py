@@ -12,9 +12,8 @@ from tests.plan.sections import sections
 
 from virtune.fio.generator import Clients
 from virtune.fio.job import FioJob, fio_job
-from virtune.fio.jobfile import read_job_file
 from virtune.fio.options import IN_FILES, SHAPING
-from virtune.fio.workloads import GROUPS, PROFILES, parse_workload
+from virtune.fio.workloads import GROUPS, PROFILES, parse_workload, read_job_file
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.stack import FileTarget, GuestTarget, Target, VhostUserTarget
 from virtune.model.study import Study, StudyKind

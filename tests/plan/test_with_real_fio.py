@@ -14,9 +14,8 @@ from tests.plan.option_samples import SAMPLES
 
 from virtune.fio.generator import Clients
 from virtune.fio.job import FioJob, fio_job
-from virtune.fio.jobfile import read_job_file
 from virtune.fio.options import ENGINE_OPTIONS, ENGINES, IN_FILES, SHAPING
-from virtune.fio.workloads import PROFILES, parse_workload
+from virtune.fio.workloads import PROFILES, parse_workload, read_job_file
 from virtune.model.stack import FileTarget, NbdTarget, Target
 from virtune.model.workload import Workload
 

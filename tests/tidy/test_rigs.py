@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from virtune.bench.rigs import SESSIONS
+from virtune.bench.port import SESSIONS
 from virtune.model.rig import RIGS, read_rig, rig_words, rig_words_with_where
 from virtune.model.study_options import OPTIONS, for_verb
 

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 
 from tools.pages.markdown import code, plain, table, whole
-from virtune.fio import jobfile, workloads
+from virtune.fio import workloads
 from virtune.fio.job import PERCENTILES
 from virtune.fio.options import ALIASES, ENGINE_OPTIONS, ENGINES, IN_FILES, REFUSED, SHAPING, FioOption
 from virtune.fio.workloads import GROUPS, JOBS_MAX, LONGEST, PROFILES
@@ -38,7 +38,7 @@ def _profiles() -> Iterator[str]:
 
 
 def _inline() -> Iterator[str]:
-    block = inspect.cleandoc(workloads.__doc__ or "").split("\n\n", 2)[2]
+    block = inspect.cleandoc(workloads.__doc__ or "").split("\n\n")[2]
     yield "## On one line\n"
     yield "```text"
     yield inspect.cleandoc(block)
@@ -74,7 +74,9 @@ def _allowed() -> Iterator[str]:
 
 def _files() -> Iterator[str]:
     yield "## Job files\n"
-    yield plain(inspect.cleandoc(jobfile.__doc__ or "")) + "\n"
+    yield "A user's own fio job file: parse it, refuse dangerous options, and run it unchanged.\n"
+    text = inspect.cleandoc(workloads.__doc__ or "")
+    yield plain(next(part for part in text.split("\n\n") if part.startswith("Read as fio"))) + "\n"
     yield "A job file may also say:\n"
     yield from _options(IN_FILES)
 

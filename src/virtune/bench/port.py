@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rig port: a rig brings Stacks up, loads them, and takes them down, as a `with` block for the study and one for
-each trial.
+each trial. And the rigs by name: each is imported and prepared when a stack needs it, to save its start-up time.
 
 A rig's processes (a daemon, a guest) may live as long as the study, and arms are switched in them; how an arm was
 started is part of the evidence. The rig knows where its load runs, so it runs the load. The contract of all rigs is
-in `tests/contract/test_rigs.py`; `virtune.bench.rigs` has a row for each.
+in `tests/contract/test_rigs.py`. A new rig is a row of `virtune.model.rig`, a line in `SESSIONS`, and a module or
+room beside this one.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from virtune.fio.job import FioJob
+from virtune.model.errors import RigError
 from virtune.model.evidence import Changeover, Check, InForce
+from virtune.model.rig import Rig
 from virtune.model.stack import Stack, Target
 from virtune.model.workload import Workload
 from virtune.shell import Warden
@@ -170,3 +175,40 @@ class Surroundings:
     warden: Warden
     scratch: Path
     access: Mapping[str, object] = field(default_factory=dict)
+
+
+SESSIONS: Mapping[Rig, str] = {
+    "metal": "virtune.bench.metal",
+    "storage-daemon": "virtune.bench.daemon",
+    "qemu": "virtune.bench.qemu.rig",
+    "libvirt": "virtune.bench.libvirt.rig",
+    "simulated": "virtune.bench.simulated",
+}
+"""The module of each rig: its `session`, called with the stack and its surroundings, returns a Session as a `with`
+block.
+"""
+
+
+@contextlib.contextmanager
+def session(place: Surroundings) -> Iterator[Session]:
+    """Yield the rigs of a study as one: each is prepared when a stack needs it, and all end with the block."""
+    with contextlib.ExitStack() as ends:
+        yield _Rigs(place, ends)
+
+
+class _Rigs:
+    """Every rig used so far, by its name and argument."""
+
+    def __init__(self, place: Surroundings, ends: contextlib.ExitStack) -> None:
+        self._place, self._ends = place, ends
+        self._ready: dict[tuple[str, str | None], Session] = {}
+
+    def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> AbstractContextManager[Bench]:
+        key = stack.rig, stack.domain
+        if key not in self._ready:
+            if stack.rig not in SESSIONS:
+                hint = "its results were imported"
+                raise RigError("this stack was not measured here, so no rig can start it", hint=hint)
+            make: Any = importlib.import_module(SESSIONS[stack.rig]).session
+            self._ready[key] = self._ends.enter_context(make(stack, self._place))
+        return self._ready[key].up(stack, ground, restart=restart)

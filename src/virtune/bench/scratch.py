@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scratch images: created, filled and removed by virtune, fully written, reused while valid.
+"""Scratch images: created, filled and removed by virtune, fully written, reused while valid, looked into outside of
+the stack that wrote them.
 
 QEMU and filesystems serve reads of never-written blocks without accessing the disk, so an image is filled once with
 incompressible data. A small JSON file beside each image, its witness, records its maker, size and inode, and its own
@@ -26,11 +27,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from virtune import shell
+from virtune.bench.port import DiskImageSpec
 from virtune.bounded import opened, read_bounded
+from virtune.fio.data_check import Region
 from virtune.model.errors import PreconditionError, RigError, words_of
 from virtune.model.event import Say, StepEnded, StepProgressed, StepStarted
 from virtune.model.facts import Unknown
-from virtune.model.stack import Disk, Filesystem
+from virtune.model.stack import Disk, Filesystem, Stack
 from virtune.model.text import format_bytes
 from virtune.probe.access import user_name, why_exchangeable
 from virtune.probe.images import read_qcow2, unwritten_bytes
@@ -550,3 +553,62 @@ def _takes_direct(file: int) -> bool:
     with contextlib.suppress(OSError), opened(f"/proc/self/fd/{file}", os.O_RDWR | os.O_DIRECT):
         return True
     return False
+
+
+_COPY_SECONDS = 120.0
+
+
+def loaded_images(stack: Stack, ground: DiskImageSpec) -> tuple[Path, ...]:
+    """Return the images that the load of a stack was on: those of its disks, or of its guests that load."""
+    further = ground.further[: stack.guests - 1] if stack.own_images else ground.further
+    second = ground.second if stack.guests > 1 else None
+    return tuple(dict.fromkeys(one for one in (ground.image, second, *further) if one is not None))
+
+
+def readable_outside(stack: Stack) -> bool:
+    """Whether an image tells the place of each block: where a guest's filesystem put its file is not known here, and
+    what a guest drives itself is on no image.
+    """
+    own = stack.device.vfio_pci is not None
+    return stack.disk.filesystem == "none" and stack.disk.backend == "file" and not own
+
+
+def difference_outside(
+    stack: Stack, images: Sequence[Path], regions: Sequence[Region], mark: str, directory: Path
+) -> str | None:
+    """Return where an image holds something else than the pattern, None where none does. qcow2 images are read
+    through files in the directory. Raises RigError when an image cannot be read.
+    """
+    for image in images:
+        drop_cache(image)
+        for region in (place for one in regions for place in one.each()):
+            try:
+                if stack.disk.format == "raw":
+                    at = _differs(image, region, mark, begin=region.offset)
+                else:
+                    at = _in_qcow2(image, stack.disk.format, region, mark, directory / "outside.raw")
+            except OSError as error:
+                raise RigError(f"cannot read {image}: {error.strerror}") from None
+            if at is not None:
+                return f"byte {at} of {image}"
+    return None
+
+
+def _differs(path: Path, region: Region, mark: str, *, begin: int) -> int | None:
+    with path.open("rb") as file:
+        file.seek(begin)
+        return next((offset for offset, block in region.blocks(mark) if file.read(len(block)) != block), None)
+
+
+def _in_qcow2(image: Path, kind: str, region: Region, mark: str, read: Path) -> int | None:
+    # `qemu-img dd` takes count= for the end of what it copies, not for its length
+    file = {"driver": kind, "file": {"driver": "file", "filename": str(image)}}
+    part = json.dumps({"driver": "raw", "offset": region.offset, "size": region.size, "file": file})
+    try:
+        command = [shell.find("qemu-img"), "convert", "-O", "raw", f"json:{part}", str(read)]
+        shell.run(command, timeout_seconds=_COPY_SECONDS)
+        return _differs(read, region, mark, begin=0)
+    except shell.CommandError as error:
+        raise RigError(f"cannot read {image}: {error.message}", hint=error.hint) from None
+    finally:
+        read.unlink(missing_ok=True)

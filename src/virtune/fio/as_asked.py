@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from virtune.fio.consistency import contradictions, seconds_of
 from virtune.fio.generator import FIO, PROGRAM
 from virtune.fio.job import FioJob
-from virtune.fio.job_options import size_of
-from virtune.fio.options import ALIASES, IN_FILES, NOTHING, SHAPING
+from virtune.fio.options import ALIASES, IN_FILES, NOTHING, SHAPING, size_of
 from virtune.fio.results import read_result, text_of
 from virtune.fio.results_json import FioObject, entries_of, objects, options_of, result_of
 from virtune.model.errors import ReadError

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from virtune.fio.job_options import SYNCHRONOUS, facts_of, milliseconds, size_of, whole
+from virtune.fio.options import SYNCHRONOUS, facts_of, milliseconds, size_of, whole
 from virtune.model.errors import ReadError
 from virtune.model.measurement import FioResult, Latency, LoadResult, Stream
 from virtune.model.text import format_bandwidth, format_bytes, format_count

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from virtune.fio.job_options import SYNCHRONOUS
-from virtune.fio.options import ENGINE_OPTIONS, ENGINES
+from virtune.fio.options import ENGINE_OPTIONS, ENGINES, SYNCHRONOUS
 from virtune.model.errors import PreconditionError
 from virtune.model.stack import BareTarget, FileTarget, GuestTarget, NbdTarget, Target, VhostUserTarget
 from virtune.model.text import format_bytes, parse_bytes

@@ -34,8 +34,7 @@ from virtune.fio.generator import (
     require_engine,
     require_queues,
 )
-from virtune.fio.job_options import in_milliseconds, milliseconds
-from virtune.fio.options import check_together, read_option
+from virtune.fio.options import check_together, in_milliseconds, milliseconds, read_option
 from virtune.fio.workloads import check_name
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.stack import BareTarget, FileTarget, NbdTarget, Target, VhostUserTarget

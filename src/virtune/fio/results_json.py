@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from virtune.fio.consistency import stream_contradictions
-from virtune.fio.job_options import MOST_JOBS, canonical, facts_of, shown
+from virtune.fio.options import MOST_JOBS, canonical, facts_of, shown
 from virtune.model.errors import ReadError
 from virtune.model.measurement import STREAMS, DeviceUse, FioResult, Histogram, Latency, LoadResult, Stream
 
@@ -70,8 +70,8 @@ def objects(text: str) -> Iterator[tuple[str, FioObject]]:
     position, found, failures, mended = 0, 0, 0, False
     broken: json.JSONDecodeError | None = None
     while failures < MOST_FAILURES and (start := _START.search(text, position)):
+        begin = start.end() - 1
         try:
-            begin = start.end() - 1
             value, position = json.JSONDecoder(strict=False).raw_decode(text, begin)
         except json.JSONDecodeError as error:
             if not mended and _NOT_A_NUMBER.match(text, error.pos):

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from html import unescape
 from typing import Any, TypeVar
 
-from virtune.fio.job_options import MOST_JOBS, JobFacts, canonical, facts_of, shown
+from virtune.fio.options import MOST_JOBS, JobFacts, canonical, facts_of, shown
 from virtune.model.errors import ReadError
 from virtune.model.measurement import DeviceUse, FioResult, Latency, LoadResult, Stream
 from virtune.model.text import ESCAPE, prefix_of

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workloads by name, and workloads written as fio options on one line.
+"""Workloads: by name, written as fio options on one line, in a user's own fio job file, or as a running VM's disk
+shows them.
 
 What may be written where a workload is asked for:
 
@@ -11,16 +12,28 @@ What may be written where a workload is asked for:
     mine: name=reader,rw=randread + rw=write    `mine` names the workload, `name=` a job
     rw=randread + name=background,rw=randread,numjobs=2     a job named `background` only disturbs: no figure is of it
     rw=randread,number_ios=100,randseed=7       100 I/Os at 100 places, the same everywhere; each one's time is kept
+
+Of a job file, which runs unchanged:
+
+Read as fio 3.33 reads it: sections, a `[global]` that applies to what follows, `;` and `#` that end a line anywhere,
+options without a value. Where fio would fail (`rw= read`) or read something else than a person does (`[global2]`,
+which it takes for `[global]`), the file is refused with the reason.
+
+QEMU's counters of a running VM's disk give the number of reads and writes, their mean size, queue depth and rate.
+They do not give the offsets, which only the requests in the virtqueue show. Where these are not seen random access is
+assumed, which read-ahead and caches do not flatter.
 """
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-from virtune.fio.options import SHAPING, check_together, read_option
+from virtune.fio.options import ALIASES, NOTHING, SHAPING, check_together, milliseconds, read_option
 from virtune.model.errors import PlanError
-from virtune.model.text import did_you_mean, quoted
+from virtune.model.live import DiskRates, Move
+from virtune.model.text import did_you_mean, format_bytes, quoted
 from virtune.model.workload import INLINE, Job, Workload, job
 
 LONGEST = 4096
@@ -260,3 +273,236 @@ def _slug(text: str) -> str:
 
 def _fitting(name: str) -> str:
     return name if len(name) <= 64 else f"{name[:55]}-{crc32(name.encode()):08x}"
+
+
+CHARACTERS_MAX = 1024**2
+"""The largest job file; fio's own examples are below 4 KiB, generated ones below 1 MiB."""
+
+REASONS_MAX = 12
+"""The most reasons listed; further ones are counted."""
+
+LINE_MAX = 1000
+"""fio reads lines into a buffer of fixed size and would take the rest of a longer one for the next line."""
+
+_SECTION = re.compile(r"\[(?P<name>[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63})\]", re.ASCII)
+_OWN_NAME = re.compile(r"name[ \t]*=[ \t]*(?P<name>.*?)[ \t]*", re.ASCII)
+_LINE = re.compile(r"(?P<key>[A-Za-z_][A-Za-z0-9_-]*)(?P<rest>[ \t]*=(?P<value>.*))?", re.ASCII | re.DOTALL)
+
+
+def read_job_file(text: str, name: str) -> Workload:
+    """Read a job file into a workload that carries the text unchanged and its jobs with the globals folded in.
+
+    Raises PlanError naming the file and, for every line that cannot be taken, the line and the reason.
+    """
+    label = _label(name)
+    if len(text) > CHARACTERS_MAX:
+        raise PlanError(f"{label} is longer than {format_bytes(CHARACTERS_MAX)}, which no job file needs")
+    if any("\ud800" <= c <= "\udfff" or c == "\0" for c in text):
+        raise PlanError(f"{label} is no text in UTF-8")
+    shared: dict[str, str] = {}
+    jobs: list[tuple[str, dict[str, str]]] = []
+    current: dict[str, str] | None = None
+    reasons: list[PlanError] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        where = f"{label} line {number}"
+        try:
+            content = _content(line, where)
+            if content.startswith("["):
+                current = {}  # the options of an invalid section are checked too
+                section = _section(content, where)
+                current = shared if section == "global" else dict(shared)
+                if section != "global":
+                    jobs.append((section, current))
+            elif content:
+                _take(content, where, current)
+        except PlanError as reason:
+            reasons.append(reason)
+    if reasons:
+        raise _all_of(reasons, label)
+    return _workload(label, text, jobs)
+
+
+def _all_of(reasons: list[PlanError], label: str) -> PlanError:
+    """Combine all reasons into one error, so that a file can be fixed at once."""
+    if len(reasons) == 1:
+        return reasons[0]
+    lines = [
+        reason.message.removeprefix(f"{label} ") + (f" ({reason.hint})" if reason.hint else "")
+        for reason in reasons[:REASONS_MAX]
+    ]
+    more = len(reasons) - REASONS_MAX
+    return PlanError(
+        f"{label} cannot run as it is, for {len(reasons)} reasons",
+        hint="change these lines, or take them out",
+        details=[*lines, *([f"and {more} more"] if more > 0 else [])],
+    )
+
+
+def _take(content: str, where: str, current: dict[str, str] | None) -> None:
+    """Read an option into its section."""
+    if current is None:
+        raise PlanError(f"{where}: {quoted(content)} stands before any section", hint="begin with [global] or a job")
+    match = _OWN_NAME.fullmatch(content)
+    if match is not None:
+        current["name"] = _section(f"[{match['name']}]", where)
+        return
+    key, _, value = content.partition("=")
+    if value.strip() in NOTHING.get(key.strip(), ()):
+        return
+    name, read = _option(content, where)
+    current[name] = read
+
+
+def own_times(workload: Workload) -> tuple[float | None, float | None]:
+    """Return (seconds, ramp seconds) set in a job file, None where it leaves them to virtune.
+
+    Raises PlanError when its jobs disagree: they run together, so they end together.
+    """
+    seconds = _one_time(workload, "runtime")
+    return seconds, _one_time(workload, "ramp_time")
+
+
+def _one_time(workload: Workload, key: str) -> float | None:
+    if workload.verbatim is None:
+        return None
+    said = {milliseconds(job.as_dict()[key]) for job in workload.jobs if key in job.as_dict()}
+    if len(said) > 1:
+        raise PlanError(f"the jobs of {workload.name} have different {key}s", hint="jobs of a workload run together")
+    return next((value / 1000 for value in said), None)
+
+
+def _label(name: str) -> str:
+    """Return the file's name as a name for the workload: its last part, without characters that garble a table."""
+    last = name.replace("\\", "/").rstrip("/").rpartition("/")[2]
+    stem = re.sub(r"\.(fio|job|ini|txt)$", "", last)
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", stem).strip("._-")[:64] or "job-file"
+
+
+def _content(line: str, where: str) -> str:
+    """Return a line without comments; refuse a line that fio would read differently from a person."""
+    line = line.removesuffix("\r")
+    if len(line) > LINE_MAX:
+        raise PlanError(f"{where} is longer than {LINE_MAX} characters")
+    content = re.split("[;#]", line, maxsplit=1)[0].strip(" \t")
+    if any(not c.isprintable() and c != "\t" for c in content):
+        raise PlanError(f"{where} has a character that cannot be printed")
+    for sign, what in (("$", "variables such as ${X} and $ncpus"), ("`", "commands")):
+        if sign in content:
+            raise PlanError(f"{where}: virtune does not let a job file use {what}", hint="write the value itself")
+    if content.startswith("include"):
+        raise PlanError(f"{where}: virtune refuses to include other files", hint="put its lines into this file")
+    return content
+
+
+def _section(content: str, where: str) -> str:
+    match = _SECTION.fullmatch(content)
+    if match is None:
+        hint = "a section is [name]: letters, digits, spaces, dots and dashes, at most 64"
+        raise PlanError(f"{where}: {quoted(content)} is no section", hint=hint)
+    name = match["name"].strip()
+    if name != "global" and name.casefold().startswith("global"):
+        hint = "write [global] for what is common to the jobs after it, or give the job another name"
+        raise PlanError(f"{where}: fio may take [{name}] for [global]", hint=hint)
+    return name
+
+
+def _option(content: str, where: str) -> tuple[str, str]:
+    match = _LINE.fullmatch(content)
+    if match is None:
+        raise PlanError(f"{where}: {quoted(content)} is not option=value")
+    key, value = match["key"], match["value"]
+    canonical = ALIASES.get(key, key)
+    option = SHAPING.get(canonical)
+    if value is not None and value != value.lstrip() and option is not None and option.word:
+        raise PlanError(
+            f"{where}: fio takes the blank after {key}= for part of the value", hint=f"write {key}={value.strip()}"
+        )
+    return read_option(key, None if value is None else value.strip(), where=where, in_file=True)
+
+
+def _workload(label: str, text: str, jobs: list[tuple[str, dict[str, str]]]) -> Workload:
+    if not jobs:
+        raise PlanError(f"{label} has no job", hint="add a section such as [reader] with rw=randread")
+    if len(jobs) > JOBS_MAX:
+        raise PlanError(f"{label} has {len(jobs)} jobs, more than {JOBS_MAX}", hint="make clones with numjobs")
+    # `name=` in a section, or in [global] for all that follow, wins over the section's own
+    jobs = [(options.pop("name", section).replace(" ", "_"), options) for section, options in jobs]
+    names = [name for name, _ in jobs]
+    for name, options in jobs:
+        if names.count(name) > 1:
+            raise PlanError(f"{label} has two jobs named {name}", hint="give each its own name")
+        check_together({"direct": "0", **options}, where=f"{label} [{name}]")
+    count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
+    return Workload(
+        name=label,
+        meaning=f"the fio job file {label}: {count}",
+        jobs=tuple(Job(name=name, options=tuple(options.items())) for name, options in jobs),
+        verbatim=text,
+    )
+
+
+_BLOCK_MIN, _BLOCK_MAX = 512, 1024**2
+
+_SECTOR = 512
+
+_MOVES_MIN = 30
+"""With fewer looks at the virtqueue nothing is said of places: the standard error of a share is up to 9 %."""
+
+_NEAR = 2.0
+"""A later request follows an earlier one if it begins at most so many times as far beyond it as the bytes between
+them: requests differ in size, and only their mean is known."""
+
+_WHOLLY = 0.1
+"""Up to this share of the others a load counts as random, or as sequential."""
+
+
+def sequential_share(moves: Sequence[Move], rates: DiskRates) -> float | None:
+    """Return the share of requests (0..1) that follow those before them on the disk; None where too few were seen."""
+    data = rates.reads + rates.writes
+    if len(moves) < _MOVES_MIN or data <= 0 or not any(one.sectors for one in moves):
+        return None
+    each = (rates.read_bytes + rates.written_bytes) / data
+    near = [one for one in moves if 0 < one.sectors * _SECTOR <= _NEAR * one.requests * each]
+    return len(near) / len(moves)
+
+
+def workload_words(rates: DiskRates, sequential: float | None = None) -> str:
+    """Return the load as fio options, as `--workload` takes them; empty where nothing was read or written.
+    `sequential` is the share of requests that follow those before them, None if unknown.
+    """
+    reads, writes = rates.reads, rates.writes
+    if reads + writes <= 0:
+        return ""
+    mixed = reads > 0 and writes > 0
+    share = sequential or 0.0
+    wholly = share >= 1 - _WHOLLY
+    words = [f"rw={'' if wholly else 'rand'}{'rw' if mixed else 'read' if reads else 'write'}"]
+    if not wholly and share > _WHOLLY:
+        words.append(f"percentage_random={round(100 * (1 - share))}")
+    if mixed:
+        words.append(f"rwmixread={min(99, max(1, round(100 * reads / (reads + writes))))}")
+    sizes = [_block(rates.read_bytes, reads), _block(rates.written_bytes, writes)]
+    told = [size for size, count in zip(sizes, (reads, writes), strict=True) if count]
+    words.append(f"bs={_size(told[0])}" if len(set(told)) == 1 else f"bs={_size(told[0])},{_size(told[-1])}")
+    # an idle disk has nothing in flight, so the depth is averaged over the busy time
+    in_flight = (rates.read_ns + rates.write_ns) / 1e9 / rates.seconds
+    words.append(f"iodepth={max(1, round(in_flight))}")
+    if rates.flushes and writes:
+        words.append(f"fsync={max(1, round(writes / rates.flushes))}")
+    return ",".join(words)
+
+
+def rate_words(rates: DiskRates) -> str:
+    """Return the rate of I/Os as fio options."""
+    return f"rate_iops={max(1, round((rates.reads + rates.writes) / rates.seconds))}"
+
+
+def _block(total: int, count: int) -> int:
+    """Return the power of two nearest to the mean size of a request."""
+    if not count or total <= 0:
+        return _BLOCK_MIN
+    return int(min(_BLOCK_MAX, max(_BLOCK_MIN, 2 ** round(math.log2(total / count)))))
+
+
+def _size(size: int) -> str:
+    return f"{size // 1024}k" if size % 1024 == 0 else str(size)

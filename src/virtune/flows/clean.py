@@ -8,9 +8,8 @@ from pathlib import Path
 from virtune import shell, warden
 from virtune.bench import rbd
 from virtune.bench.guest.agent import AgentGuest
-from virtune.bench.libvirt import attached
-from virtune.bench.libvirt.access import LibvirtLine
-from virtune.bench.libvirt.attached import Plugged, alone_in, strike_out, take_out, written_down
+from virtune.bench.libvirt import access
+from virtune.bench.libvirt.access import LibvirtLine, Plugged, alone_in, strike_out, take_out, written_down
 from virtune.bench.scratch import Scratch, has_lock, look_alikes, made_place, remove, scratch_files
 from virtune.flows.run.preconditions import clean_halves, strange_guests
 from virtune.model.errors import PreconditionError, VirtuneError
@@ -64,7 +63,7 @@ def clean(scratch: Path, *, images: bool) -> tuple[list[str], list[str], list[st
         if directory.exists() and not drives:
             kept.append(f"directory {directory}: something is mounted below it, or another user's files are in it")
     plugged = shell.data_directory() / "plugged"
-    strange += attached.look_alikes(plugged)
+    strange += access.look_alikes(plugged)
     out, left = clean_domains(plugged)
     removed += out
     kept += left

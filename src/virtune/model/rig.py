@@ -2,7 +2,7 @@
 """The rigs (ways to run a Stack), one row each: which knobs apply to it, and which of these cannot be verified.
 
 Arms, plan files, the command line, job fitting, dialects and reports read these rows; nobody else asks for a rig's
-name. What a rig does lies in `virtune.bench`, and `virtune.bench.rigs` says where.
+name. What a rig does lies in `virtune.bench`, and `virtune.bench.port` says where.
 """
 
 from collections.abc import Callable, Mapping

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
-from virtune.fio.job_options import SYNCHRONOUS
+from virtune.fio.options import SYNCHRONOUS
 from virtune.model.errors import LoadError, PlanError
 from virtune.model.evidence import StudyRecord
 from virtune.model.measurement import Measurement

@@ -33,7 +33,7 @@ from virtune.analyse.trial.gates import (
     spread,
 )
 from virtune.fio.consistency import contradictions
-from virtune.fio.job_options import SYNCHRONOUS
+from virtune.fio.options import SYNCHRONOUS
 from virtune.model.measurement import FioResult, Latency, LoadResult, Stream
 from virtune.model.remark import (
     CACHED_SYNC,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from virtune.analyse.trial.measure import completions
-from virtune.fio.job_options import SYNCHRONOUS
+from virtune.fio.options import SYNCHRONOUS
 from virtune.model.counters import DiskUse, Use
 from virtune.model.measurement import FioResult, LoadResult, Stream
 from virtune.model.remark import (

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from virtune.fio.job_options import facts_of, shown, size_of
+from virtune.fio.options import facts_of, shown, size_of
 from virtune.model.errors import ReadError
 from virtune.model.evidence import IMPORTED
 from virtune.model.measurement import FioResult, LoadResult

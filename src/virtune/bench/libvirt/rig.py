@@ -33,10 +33,12 @@ from virtune.bench.guest.channel import (
     wrong_speed,
 )
 from virtune.bench.guest.load import ARM_SECONDS, FioLoad, LoadedGuest, run_in_guests
-from virtune.bench.libvirt.access import DomainAccess, require_possible, scripts
-from virtune.bench.libvirt.attached import (
+from virtune.bench.libvirt.access import (
+    DomainAccess,
     Plugged,
     alone_in,
+    require_possible,
+    scripts,
     strike_out,
     sweep_guest,
     take_out,

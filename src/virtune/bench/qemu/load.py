@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from virtune.bench.guest.agent import words_of
 from virtune.bench.guest.channel import GuestError, GuestSampler
 from virtune.bench.guest.load import ARM_SECONDS, FioLoad, GuestLoad, LoadedGuest, run_in_guests
-from virtune.bench.guest.shell import words_of
 from virtune.bench.live.monitor import FIELDS
 from virtune.bench.live.rings import RingReader
 from virtune.bench.load import STUCK_SECONDS, Progress

@@ -27,7 +27,7 @@ from typing import IO, Any
 
 from virtune import shell, warden
 from virtune.bench.appliance.build import LOCK, Appliance, is_whole, sign
-from virtune.bench.guest.agent import AgentGuest, SocketLine
+from virtune.bench.guest.agent import CHANNELS, AgentGuest, ShellGuest, SocketLine
 from virtune.bench.guest.channel import (
     WAIT_SECONDS,
     GuestError,
@@ -39,7 +39,6 @@ from virtune.bench.guest.channel import (
     unmount,
     wrong_speed,
 )
-from virtune.bench.guest.shell import CHANNELS, ShellGuest
 from virtune.bench.live.monitor import exits_of
 from virtune.bench.qmp import START_SECONDS, Monitor
 from virtune.bounded import opened, read_bounded

@@ -16,7 +16,7 @@ from virtune.bench.counters import DiskQueue, Sampler
 from virtune.bench.live.domain import LiveDomain, LiveView, watched_moves
 from virtune.bench.live.monitor import monitored
 from virtune.bench.live.rings import sampled
-from virtune.fio.live_load import rate_words, sequential_share, workload_words
+from virtune.fio.workloads import rate_words, sequential_share, workload_words
 from virtune.model.bottleneck import DataPath, Diagnosis, Walk, walk
 from virtune.model.counters import Use
 from virtune.model.errors import PreconditionError, UsageError

@@ -8,10 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from virtune.bench.outside import difference_outside, loaded_images, readable_outside
-from virtune.bench.port import Bench, DiskImageSpec, LoadJob, Surroundings, Window
-from virtune.bench.rigs import session
-from virtune.bench.scratch import Scratch
+from virtune.bench.port import Bench, DiskImageSpec, LoadJob, Surroundings, Window, session
+from virtune.bench.scratch import Scratch, difference_outside, loaded_images, readable_outside
 from virtune.bench.verify import require_verified
 from virtune.fio.data_check import STEPS, Step, checked, data_job, data_workload, difference_in, parts_for, regions_of
 from virtune.fio.generator import Clients

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import assert_never
 
 from virtune.bounded import read_up_to
-from virtune.fio.jobfile import own_times, read_job_file
-from virtune.fio.workloads import parse_workload
+from virtune.fio.workloads import own_times, parse_workload, read_job_file
 from virtune.flows.domains.like import begun_like
 from virtune.flows.probe import probe
 from virtune.flows.run.preconditions import guest_is_built, with_drive

@@ -15,11 +15,10 @@ from virtune.analyse.study.summarise import summarise
 from virtune.analyse.study.thresholds import look
 from virtune.analyse.study.verdicts import confidence_of_one, require_measured
 from virtune.bench.load import fio_engines
-from virtune.bench.neighbour import IMAGE as NEIGHBOURS
-from virtune.bench.port import Surroundings
+from virtune.bench.port import Surroundings, session
 from virtune.bench.rbd import rbd_images
-from virtune.bench.rigs import session
 from virtune.bench.scratch import Scratch
+from virtune.bench.surroundings import IMAGE as NEIGHBOURS
 from virtune.fio.generator import Clients
 from virtune.flows.run import prepare
 from virtune.flows.run import trial as trials

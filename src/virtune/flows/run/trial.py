@@ -18,17 +18,16 @@ from statistics import fmean
 
 from virtune.analyse.trial.derive import derive
 from virtune.analyse.trial.rejection import Ramp, ramp_of, unsettled, why_again
-from virtune.bench.cache_state import cache_state_checks, read_once, set_cache
 from virtune.bench.counters import DiskQueue, Sampler
-from virtune.bench.neighbour import IMAGE, idle_cost, neighbour
 from virtune.bench.permission import Held
 from virtune.bench.port import PATIENCE_SECONDS, Bench, DiskImageSpec, HostCounters, LoadJob, Session, Window
 from virtune.bench.scratch import Scratch, bytes_to_fill, image_bytes
+from virtune.bench.surroundings import IMAGE, cache_state_checks, idle_cost, neighbour, read_once, set_cache
 from virtune.bench.verify import require_verified
 from virtune.fio.as_asked import Ran, depth_check, identity_of, load_checks
 from virtune.fio.generator import Clients
 from virtune.fio.job import COUNTED_SECONDS, FioJob, fio_job
-from virtune.fio.jobfile import own_times
+from virtune.fio.workloads import own_times
 from virtune.flows.stored.show import by_todays_method
 from virtune.model import evidence
 from virtune.model.contradictions import images_of
