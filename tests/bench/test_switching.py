@@ -212,4 +212,4 @@ def test_where_the_kernel_hides_what_an_engine_completes_each_arm_gets_a_process
             assert changeover(bench).process != old
             assert changeover(bench).why.startswith("this kernel does not show whether what an earlier arm left")
     finally:
-        rig.end()
+        rig.close()

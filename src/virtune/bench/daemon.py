@@ -20,6 +20,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -233,11 +234,11 @@ class DaemonSession:
         except BaseException:
             # Its state is unknown.
             self._why = "the trial in the one before failed"
-            self.end()
+            self.close()
             raise
         self._take_down()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """End the daemon, if there is one."""
         if self._daemon is not None:
             daemon, self._daemon = self._daemon, None
@@ -247,7 +248,7 @@ class DaemonSession:
         """Bring the stack up in the running daemon, or in a new one because of `why`."""
         begun = time.monotonic()
         if self._daemon is None or why is not None:
-            self.end()
+            self.close()
             self._daemon = Daemon(self._warden)
         daemon = self._daemon
         try:
@@ -286,21 +287,16 @@ class DaemonSession:
                 self._daemon.close()
         except RigError as error:
             self._why = f"the one before did not let go of its disk: {error.message}"
-            self.end()
+            self.close()
         except BaseException:
-            self.end()
+            self.close()
             raise
         self._down_seconds = time.monotonic() - begun
 
 
-@contextlib.contextmanager
-def session(stack: Stack, place: Surroundings) -> Iterator[DaemonSession]:  # noqa: ARG001 - one daemon carries all
-    """Yield the rig, and end its daemon with the block."""
-    found = DaemonSession(place.warden)
-    try:
-        yield found
-    finally:
-        found.end()
+def session(stack: Stack, place: Surroundings) -> AbstractContextManager[DaemonSession]:  # noqa: ARG001 - one for all
+    """Return the rig, whose daemon ends with the block."""
+    return contextlib.closing(DaemonSession(place.warden))
 
 
 class Daemon:
@@ -341,7 +337,8 @@ class Daemon:
 
     def open(self, stack: Stack, ground: DiskImageSpec) -> DaemonBench:
         """Bring a stack up and check what it added; raises RigError with QEMU's message."""
-        places, pid, monitor = _places(ground, self._warden.directory), self.child.pid, self._monitor
+        at, pid, monitor = self._warden.directory, self.child.pid, self._monitor
+        places = ground.places(writable=ground.writes, socket=str(at / "disk.sock"), mountpoint=str(at / "disk"))
         Path(places.socket).unlink(missing_ok=True)
         if stack.export == "fuse":
             Path(places.mountpoint).touch()
@@ -406,19 +403,6 @@ class Daemon:
     def _tell(self, commands: Sequence[Command]) -> None:
         for command in commands:
             self._monitor.execute(command.execute, command.arguments)
-
-
-def _places(ground: DiskImageSpec, directory: Path) -> DaemonPlaces:
-    image = ground.image
-    return DaemonPlaces(
-        image="" if image is None else str(image.absolute()),
-        size_bytes=ground.size_bytes,
-        socket=str(directory / "disk.sock"),
-        mountpoint=str(directory / "disk"),
-        block_device=image is not None and image.is_block_device(),
-        writable=ground.writes,
-        rbd=ground.rbd,
-    )
 
 
 def _target(stack: Stack, places: DaemonPlaces) -> Target:

@@ -4,6 +4,7 @@
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -81,7 +82,6 @@ def _named(image: Path) -> Iterator[str]:
         yield f"/proc/{os.getpid()}/fd/{descriptor}"
 
 
-@contextlib.contextmanager
-def session(stack: Stack, place: Surroundings) -> Iterator[MetalSession]:  # noqa: ARG001 - it is the same for all
-    """Yield the rig, which needs no preparation."""
-    yield MetalSession(place.warden)
+def session(stack: Stack, place: Surroundings) -> AbstractContextManager[MetalSession]:  # noqa: ARG001 - as for all
+    """Return the rig, which needs no preparation."""
+    return contextlib.nullcontext(MetalSession(place.warden))

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from virtune.dialects.qemu.qmp import DaemonPlaces
 from virtune.fio.job import FioJob
 from virtune.model.errors import RigError
 from virtune.model.evidence import Changeover, Check, InForce
@@ -151,6 +152,19 @@ class DiskImageSpec:
     second: Path | None = None
     further: tuple[Path | None, ...] = ()
     rbd: str = ""
+
+    def places(self, *, writable: bool, socket: str = "", mountpoint: str = "") -> DaemonPlaces:
+        """Return where QEMU finds the image, and puts its export if there is one."""
+        image = self.image
+        return DaemonPlaces(
+            image="" if image is None else str(image.absolute()),
+            size_bytes=self.size_bytes,
+            socket=socket,
+            mountpoint=mountpoint,
+            block_device=image is not None and image.is_block_device(),
+            writable=writable,
+            rbd=self.rbd,
+        )
 
 
 class Session(Protocol):

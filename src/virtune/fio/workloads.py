@@ -47,6 +47,37 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _OPTION = re.compile(r"[a-z_][a-z0-9_-]*", re.ASCII)
 
 
+_PROFILES = """
+randread-4k: rw=randread bs=4k iodepth=32
+    4 KiB random reads, 32 in flight: how many small reads the stack can carry
+randwrite-4k: rw=randwrite bs=4k iodepth=32
+    4 KiB random writes, 32 in flight: how many small writes the stack can carry
+randread-4k-qd1: rw=randread bs=4k iodepth=1
+    4 KiB random reads, one at a time: what one read costs from end to end
+randwrite-4k-qd1: rw=randwrite bs=4k iodepth=1
+    4 KiB random writes, one at a time: what one write costs from end to end
+seqread-1m: rw=read bs=1m iodepth=8
+    1 MiB sequential reads, 8 in flight: bandwidth, as in a scan or a backup
+seqwrite-1m: rw=write bs=1m iodepth=8
+    1 MiB sequential writes, 8 in flight: bandwidth, as in a restore or a copy
+oltp-8k-70-30: rw=randrw rwmixread=70 bs=8k iodepth=16
+    8 KiB random, 70 % reads, 16 in flight: pages of a transactional database
+log-sync-16k: rw=write bs=16k iodepth=1 fsync=1
+    16 KiB sequential writes, one at a time, a flush after each: a database's log
+container-node: rw=randrw rwmixread=70 bs=16k iodepth=16
+    16 KiB random, 70 % reads, 16 in flight, as of a node with containers{study 1}
+log-collector: rw=write bs=16k iodepth=1 numjobs=4 fsync=32
+    four streams of 16 KiB appended writes, a flush after every 32{study 1}
+ci-agent: rw=randrw rwmixread=50 bs=64k iodepth=8
+    64 KiB random, half reads and half writes, 8 in flight, as of builds{study 1}
+light-database: rw=randrw rwmixread=80 bs=8k iodepth=4 fdatasync=16
+    8 KiB random, 80 % reads, 4 in flight, a flush after every 16 writes{study 1}
+io-engine: rw=randread bs=4k iodepth=32 numjobs=1 ioengine=libaio direct=1
+    study 1: 4 KiB random reads, 32 in flight, by an application that keeps using libaio
+"""
+_STUDY_1 = "; where study 1 expects a faster engine to help, and measures nothing"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """A workload with a name and a description. `options` are the fio options of its one job."""
@@ -56,93 +87,22 @@ class Profile:
     options: Mapping[str, str]
 
 
-def _profile(name: str, meaning: str, words: str) -> Profile:
-    return Profile(name=name, meaning=meaning, options=dict(word.split("=", 1) for word in words.split()))
-
-
-_STUDY_2 = "study 2: buffered 4 KiB random writes by four jobs through the page cache, engine {}"
-
+_ENGINES = {
+    f"fio-engines-{one}": (
+        f"rw=randwrite bs=4k iodepth=1 numjobs=4 ioengine={one} direct=0 refill_buffers=0 norandommap=0",
+        f"study 2: buffered 4 KiB random writes by four jobs through the page cache, engine {one}",
+    )
+    for one in ("sync", "psync", "libaio", "mmap", "splice", "io_uring")
+}
 PROFILES: Mapping[str, Profile] = {
-    profile.name: profile
-    for profile in (
-        _profile(
-            "randread-4k",
-            "4 KiB random reads, 32 in flight: how many small reads the stack can carry",
-            "rw=randread bs=4k iodepth=32",
-        ),
-        _profile(
-            "randwrite-4k",
-            "4 KiB random writes, 32 in flight: how many small writes the stack can carry",
-            "rw=randwrite bs=4k iodepth=32",
-        ),
-        _profile(
-            "randread-4k-qd1",
-            "4 KiB random reads, one at a time: what one read costs from end to end",
-            "rw=randread bs=4k iodepth=1",
-        ),
-        _profile(
-            "randwrite-4k-qd1",
-            "4 KiB random writes, one at a time: what one write costs from end to end",
-            "rw=randwrite bs=4k iodepth=1",
-        ),
-        _profile(
-            "seqread-1m",
-            "1 MiB sequential reads, 8 in flight: bandwidth, as in a scan or a backup",
-            "rw=read bs=1m iodepth=8",
-        ),
-        _profile(
-            "seqwrite-1m",
-            "1 MiB sequential writes, 8 in flight: bandwidth, as in a restore or a copy",
-            "rw=write bs=1m iodepth=8",
-        ),
-        _profile(
-            "oltp-8k-70-30",
-            "8 KiB random, 70 % reads, 16 in flight: pages of a transactional database",
-            "rw=randrw rwmixread=70 bs=8k iodepth=16",
-        ),
-        _profile(
-            "log-sync-16k",
-            "16 KiB sequential writes, one at a time, a flush after each: a database's log",
-            "rw=write bs=16k iodepth=1 fsync=1",
-        ),
-        *(
-            _profile(name, f"{meaning}; where study 1 expects a faster engine to help, and measures nothing", words)
-            for name, meaning, words in (
-                (
-                    "container-node",
-                    "16 KiB random, 70 % reads, 16 in flight, as of a node with containers",
-                    "rw=randrw rwmixread=70 bs=16k iodepth=16",
-                ),
-                (
-                    "log-collector",
-                    "four streams of 16 KiB appended writes, a flush after every 32",
-                    "rw=write bs=16k iodepth=1 numjobs=4 fsync=32",
-                ),
-                (
-                    "ci-agent",
-                    "64 KiB random, half reads and half writes, 8 in flight, as of builds",
-                    "rw=randrw rwmixread=50 bs=64k iodepth=8",
-                ),
-                (
-                    "light-database",
-                    "8 KiB random, 80 % reads, 4 in flight, a flush after every 16 writes",
-                    "rw=randrw rwmixread=80 bs=8k iodepth=4 fdatasync=16",
-                ),
-            )
-        ),
-        _profile(
-            "io-engine",
-            "study 1: 4 KiB random reads, 32 in flight, by an application that keeps using libaio",
-            "rw=randread bs=4k iodepth=32 numjobs=1 ioengine=libaio direct=1",
-        ),
-        *(
-            _profile(
-                f"fio-engines-{engine}",
-                _STUDY_2.format(engine),
-                f"rw=randwrite bs=4k iodepth=1 numjobs=4 ioengine={engine} direct=0 refill_buffers=0 norandommap=0",
-            )
-            for engine in ("sync", "psync", "libaio", "mmap", "splice", "io_uring")
-        ),
+    name: Profile(
+        name=name,
+        meaning=meaning.replace("{study 1}", _STUDY_1),
+        options=dict(word.split("=", 1) for word in words.split()),
+    )
+    for name, words, meaning in (
+        *re.findall(r"^(\S+): (.*)\n    (.*)$", _PROFILES, re.MULTILINE),
+        *((name, *both) for name, both in _ENGINES.items()),
     )
 }
 """Every single workload that has a name."""

@@ -69,9 +69,12 @@ def clean(scratch: Path, *, images: bool) -> tuple[list[str], list[str], list[st
     kept += left
     removed += clean_halves()
     strange += strange_guests()
-    out, left = _in_ceph()
-    removed += out
-    kept += left
+    for image in rbd.abandoned():  # one that cannot be reached stays recorded
+        try:
+            what = "the image" if image.remove() else "the record of the image"
+            removed.append(f"{what} {image.path} in Ceph")
+        except VirtuneError as error:
+            kept.append(f"the image {image.path} may still be in Ceph: {error.hint or error.message}")
     try:
         place = made_place(scratch)
         if place is not None:
@@ -80,19 +83,6 @@ def clean(scratch: Path, *, images: bool) -> tuple[list[str], list[str], list[st
     except PreconditionError as error:
         kept.append(error.message)
     return removed + warden.noted_removals(), kept, strange
-
-
-def _in_ceph() -> tuple[list[str], list[str]]:
-    """Remove the images that dead runs left in Ceph pools; one that cannot be reached stays recorded."""
-    removed: list[str] = []
-    kept: list[str] = []
-    for image in rbd.abandoned():
-        try:
-            there = image.remove()
-            removed.append(f"{'the image' if there else 'the record of the image'} {image.path} in Ceph")
-        except VirtuneError as error:
-            kept.append(f"the image {image.path} may still be in Ceph: {error.hint or error.message}")
-    return removed, kept
 
 
 def _scratch(scratch: Path, *, images: bool) -> list[str]:

@@ -236,7 +236,6 @@ class DomainBench(LoadedGuest):
     place: str
     scripts: str
     accelerator: str
-    accelerator_why: str
     xml: str
     brought: set[Ring]
 
@@ -252,7 +251,7 @@ class DomainBench(LoadedGuest):
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
         """Run a load on the disk with the guest's own fio."""
-        keep.capture("accelerator.txt", f"{self.accelerator}: {self.accelerator_why}\n")
+        keep.capture("accelerator.txt", self.accelerator)
         return run_in_guests([DomainLoad(self, jobs[0])], window, keep)
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
@@ -507,27 +506,24 @@ class DomainSession:
             raise RigError(f"the guest sees a disk of {size} bytes, and the image has {ground.size_bytes}")
         kind = domain_element(read_document(live)).get("type") or ""
         accelerator, why = accelerator_of(kind, self._way.process)
+        pid = 0 if self._way.process is None else self._way.process.pid
         self._count += 1
         checks = self._checks(stack, ground, asked, disk, seen, new)
         return DomainBench(
             target=GuestTarget(path=path, size_bytes=ground.size_bytes),
             image=ground.image,
             command=f"virsh -c {self._way.virsh.uri} attach-device {self._way.domain} DISK.xml --live\n{xml}",
-            processes={} if self._way.process is None else {"guest": self._way.process.pid},
+            processes={"guest": pid} if pid else {},
             in_force=InForce(checks=(Check("accelerator", accelerator, accelerator, why), *checks)),
             changeover=Changeover(
-                swapped="disk",
-                seconds=time.monotonic() - begun,
-                process=0 if self._way.process is None else self._way.process.pid,
-                carried=self._count - 1,
+                swapped="disk", seconds=time.monotonic() - begun, process=pid, carried=self._count - 1
             ),
             stack=stack,
             way=self._way,
             disk=target,
             place=f"{self._place}/load",
             scripts=self._place,
-            accelerator=accelerator,
-            accelerator_why=why,
+            accelerator=f"{accelerator}: {why}\n",
             seen=seen,
             xml=live.decode(),
             brought=self._engines.of(loops_of(stack)),

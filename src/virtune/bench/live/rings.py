@@ -17,7 +17,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Generic, Protocol, Self, TypeVar
 
 from virtune.bench.qmp import Monitor
@@ -145,11 +145,7 @@ class RingSeen:
 
     def count(self) -> RingCount:
         """Return the sums as they are now."""
-        return RingCount(
-            completed=self.completed, seconds=self.seconds, offered=self.offered, taken=self.taken,
-            samples=self.samples, torn=self.torn, size=self.size, inside=self.inside, quiet=self.quiet,
-            stalled=self.stalled, stalls=self.stalls,
-        )  # fmt: skip
+        return RingCount(**{one.name: getattr(self, one.name) for one in fields(RingCount)})
 
 
 _Key = TypeVar("_Key", bound=Hashable)

@@ -508,7 +508,7 @@ class Carried:
         self._make_threads(stack)
         place_threads(stack, self.process)
         bare = self.process.rings()
-        self._nodes = node_commands(stack, _places(stack, ground), self._turn)
+        self._nodes = node_commands(stack, ground.places(writable=writable(stack, ground)), self._turn)
         for command in self._nodes:
             self._do(command)
         top = top_node(self._nodes)
@@ -537,7 +537,8 @@ class Carried:
             one = stack_of_disk(stack, number)
             self._system.prepare(one.device.bus)
             self._make_threads(one)
-        places = [_places(stack, replace(ground, image=image)) for image in ground.further]
+        may = writable(stack, ground)
+        places = [replace(ground, image=image).places(writable=may) for image in ground.further]
         serials = self._further.plug(stack, places, self._turn, self._do) if stack.disks > 1 else ()
         return tuple(self._system.look(serial) for serial in serials)
 
@@ -652,19 +653,6 @@ def writable(stack: Stack, ground: DiskImageSpec) -> bool:
 def first_of(stack: Stack, ground: DiskImageSpec) -> tuple[Command, ...]:
     """Return the disks that a machine must have from its start."""
     return first_commands(stack, ground.size_bytes, read_only=not writable(stack, ground))
-
-
-def _places(stack: Stack, ground: DiskImageSpec) -> DaemonPlaces:
-    image = ground.image
-    return DaemonPlaces(
-        image="" if image is None else str(image.absolute()),
-        size_bytes=ground.size_bytes,
-        socket="",
-        mountpoint="",
-        block_device=image is not None and image.is_block_device(),
-        writable=writable(stack, ground),
-        rbd=ground.rbd,
-    )
 
 
 def through_device(check: Check, stack: Stack, seen: Mapping[str, str]) -> Check:

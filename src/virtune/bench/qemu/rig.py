@@ -12,6 +12,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -295,14 +296,9 @@ def ready_appliance() -> Appliance:
     return chosen_appliance(shell.cache_directory())
 
 
-@contextlib.contextmanager
-def session(stack: Stack, place: Surroundings) -> Iterator["Systems"]:  # noqa: ARG001 - machines come as needed
-    """Yield the rig; its machines end with the block."""
-    found = Systems(place.warden)
-    try:
-        yield found
-    finally:
-        found.give_up()
+def session(stack: Stack, place: Surroundings) -> AbstractContextManager["Systems"]:  # noqa: ARG001 - all as needed
+    """Return the rig; its machines end with the block."""
+    return contextlib.closing(Systems(place.warden))
 
 
 class Systems:
@@ -333,7 +329,7 @@ class Systems:
             self._linux = Guests(lambda: GuestSession(appliance, accelerator, self._warden))
         return self._linux.up(stack, ground, restart=restart)
 
-    def give_up(self) -> None:
+    def close(self) -> None:
         """End all machines."""
         for guests in (self._linux, self._bare):
             if guests is not None:

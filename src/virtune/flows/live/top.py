@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Self, overload
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
 from virtune import __version__
 from virtune.analyse.layers.frame import not_watched, rings_moved
@@ -80,12 +80,15 @@ class Watch:
             self._vms = vms
             self._look_at(vms)
         kernel = self._sampler.line()
+        rings: dict[str, dict[str, tuple[RingCount, ...]]] = {}
+        for (name, disk), seen in ({} if self._rings is None else self._rings.counts()).items():
+            rings.setdefault(name, {})[disk] = seen
         found = LiveSample(
             kernel=kernel,
             host=read_counters(self._header + kernel).samples[0],
             vms=self._shown,
             counts=counts,
-            rings={} if self._rings is None else _by_vm(self._rings.counts()),
+            rings=rings,
             missing=self._missing,
         )
         if self._before is not None and rings_moved(self._before, found):
@@ -162,13 +165,6 @@ def samples(
         yield watch.sample()
         count = max(count + 1, int((now() - begin) / interval_seconds) + 1)
         wait(max(0.0, begin + count * interval_seconds - now()))
-
-
-def _by_vm(counts: Mapping[tuple[str, str], tuple[RingCount, ...]]) -> dict[str, dict[str, tuple[RingCount, ...]]]:
-    found: dict[str, dict[str, tuple[RingCount, ...]]] = {}
-    for (vm, disk), rings in counts.items():
-        found.setdefault(vm, {})[disk] = rings
-    return found
 
 
 RECORDING = "virtune/top-recording/1"
@@ -312,7 +308,11 @@ class Recording(Sequence[LiveSample]):
             if not line.endswith(b"\n"):
                 return found
             if line.startswith(_VMS):
-                running = _vms_of(line, number)
+                try:
+                    running = _read_vms(line)
+                except ValueError:
+                    said = f"the recording is damaged: line {number} does not say which VMs run"
+                    raise StoreError(said) from None
             else:
                 found.append((place, number, running))
 
@@ -326,10 +326,8 @@ class Recording(Sequence[LiveSample]):
 def _sample_line(sample: LiveSample) -> bytes:
     """Return the line of a sample."""
     counts = {vm: {disk: _values(one) for disk, one in disks.items()} for vm, disks in sample.counts.items()}
-    rings = {
-        vm: {disk: [_values(one) for one in some] for disk, some in disks.items()}
-        for vm, disks in sample.rings.items()
-    }
+    every = sample.rings.items()
+    rings = {vm: {disk: [*map(_values, some)] for disk, some in disks.items()} for vm, disks in every}
     head = json.dumps({"counts": counts, "rings": rings}, separators=(",", ":")).encode()
     return head[:-1] + b',"kernel":' + sample.kernel.rstrip() + b"}\n"
 
@@ -338,21 +336,12 @@ def _header_of(line: bytes) -> bytes:
     """Return the first line of the kernel's counters, by the first line of a recording; raises StoreError."""
     try:
         found = _read_header(line)
-    except (ValidationError, ValueError):
-        raise StoreError(
-            "this is no recording of `virtune top`", hint="`virtune top --record FILE` makes one"
-        ) from None
+    except ValueError:
+        hint = "`virtune top --record FILE` makes one"
+        raise StoreError("this is no recording of `virtune top`", hint=hint) from None
     if found.schema != RECORDING:
         raise StoreError(f"this is a file of the kind {found.schema[:60]!r}, not {RECORDING!r}")
     return _written(found.kernel)
-
-
-def _vms_of(line: bytes, number: int) -> _RunningVms:
-    """Read a line that says which VMs run; raises StoreError with its number."""
-    try:
-        return _read_vms(line)
-    except (ValidationError, ValueError):
-        raise StoreError(f"the recording is damaged: line {number} does not say which VMs run") from None
 
 
 def _sample_of(header: bytes, line: bytes, number: int, running: _RunningVms) -> LiveSample:
@@ -375,7 +364,7 @@ def _sample_of(header: bytes, line: bytes, number: int, running: _RunningVms) ->
             },
             missing=running.missing,
         )
-    except (ValidationError, ValueError, VirtuneError):
+    except (ValueError, VirtuneError):
         raise StoreError(f"the recording is damaged: line {number} is no sample") from None
 
 

@@ -9,8 +9,8 @@ stored now.
 import contextlib
 import threading
 import time
-from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from virtune import __version__
 from virtune.flows.run.check import fitness
@@ -47,6 +47,9 @@ DESCRIPTIONS = {
 """Every metric with its help; the dashboard may name no other."""
 
 
+_Kept = TypeVar("_Kept", Result, Fitness)
+
+
 class Derived:
     """What was derived for the last scrape, so that the next one derives only what has changed since: results by
     study, number of attempts and method.
@@ -65,24 +68,20 @@ class Derived:
             yield
             self._kept = self._used
 
-    def result(self, store: Store, one: Listed) -> Result:
-        """Return the result of a study; raises StoreError for one that is damaged."""
-        key = ("result", *_state(one))
-        found = self._kept.get(key)
-        self._used[key] = kept = found if isinstance(found, Result) else current(store, one.study.id)[1]
-        return kept
-
-    def fitness(self, store: Store, one: Listed) -> Fitness:
-        """Return what a check says of its host."""
-        key = ("fitness", *_state(one))
-        found = self._kept.get(key)
-        self._used[key] = kept = found if isinstance(found, Fitness) else fitness(store.get(one.study.id))
-        return kept
+    def of(self, store: Store, one: Listed, derive: Callable[[Store, str], _Kept]) -> _Kept:
+        """Return what is derived of a study; raises StoreError for one that is damaged."""
+        # a study of the same id is never changed but by further attempts
+        key = derive, one.study.id, one.done, one.failed, one.finished, len(one.study.trials), METHOD
+        self._used[key] = found = self._kept[key] if key in self._kept else derive(store, one.study.id)
+        return cast("_Kept", found)
 
 
-def _state(one: Listed) -> tuple[Hashable, ...]:
-    """Return what changes when a study does: a study of the same id is never changed but by further attempts."""
-    return one.study.id, one.done, one.failed, one.finished, len(one.study.trials), METHOD
+def _result(store: Store, study: str) -> Result:
+    return current(store, study)[1]
+
+
+def _fitness(store: Store, study: str) -> Fitness:
+    return fitness(store.get(study))
 
 
 def exposition(store: Store, accept: str = "", derived: Derived | None = None) -> tuple[bytes, str]:
@@ -127,7 +126,7 @@ class _Collected:
         for one in page.rows:
             if isinstance(one, Listed) and one.study.search is None and one.study.sweep is None and one.done:
                 try:
-                    result = self.derived.result(self.store, one)
+                    result = self.derived.of(self.store, one, _result)
                 except StoreError:  # it is damaged; the others are not affected
                     continue
                 _add(families, result)
@@ -167,7 +166,7 @@ def _add(families: dict[str, Any], result: Result) -> None:
 
 def _add_host(families: dict[str, Any], store: Store, derived: Derived) -> None:
     for one in (one for one in newest(store, 1, kind=StudyKind.CHECK) if one.done):
-        found = derived.fitness(store, one)
+        found = derived.of(store, one, _fitness)
         smallest = found.reach(5)
         if smallest is not None:
             families["virtune_host_detectable_difference_ratio"].add_metric([one.study.id], smallest)

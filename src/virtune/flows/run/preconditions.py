@@ -149,7 +149,15 @@ def with_drive(arms: Sequence[Arm], target: Path | None, *, builtin: bool) -> Gi
             raise PreconditionError(f"arm {gone!r} cannot be here: {error.message}", hint=error.hint) from None
         rest = tuple(arm for arm in arms if arm.stack.device.vfio_pci is None)
         return Given(arms=rest, target=target, left_out=f"{gone} is left out: {error.message}")
-    return Given(arms=tuple(_with_address(arm, address) for arm in arms), target=target or node)
+    named = []
+    for arm in arms:
+        if arm.stack.device.vfio_pci != PASSED_TARGET:
+            named.append(arm)
+            continue
+        stack = replace(arm.stack, device=replace(arm.stack.device, vfio_pci=address))
+        said = tuple((name, address if name == PASSED_KNOB else value) for name, value in arm.settings)
+        named.append(replace(arm, stack=stack, settings=said))
+    return Given(arms=tuple(named), target=target or node)
 
 
 def bring_back(study: Study) -> None:
@@ -200,15 +208,6 @@ def _drive(asked: set[str | None], target: Path | None, *, simulated: bool) -> t
         raise PlanError(f"the arms have several drives: {', '.join(sorted(addresses))}", hint="compare two studies")
     drive = drive_at(addresses.pop())
     return drive.address, Path(drive.node)
-
-
-def _with_address(arm: Arm, address: str) -> Arm:
-    """Return an arm with the address of its drive where it has the word for the target's."""
-    if arm.stack.device.vfio_pci != PASSED_TARGET:
-        return arm
-    stack = replace(arm.stack, device=replace(arm.stack.device, vfio_pci=address))
-    said = tuple((name, address if name == PASSED_KNOB else value) for name, value in arm.settings)
-    return replace(arm, stack=stack, settings=said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

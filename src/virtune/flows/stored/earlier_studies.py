@@ -20,8 +20,7 @@ from virtune.model.remark import EMULATED
 from virtune.model.result import Result
 from virtune.model.stack import Disk, Stack
 from virtune.model.study import Arm, Study
-from virtune.model.verdict import Comparison, Interval, Verdict
-from virtune.model.workload import Workload
+from virtune.model.verdict import Comparison, Verdict
 from virtune.report.words import difference_text, methods_text
 from virtune.store.store import Store
 
@@ -139,8 +138,10 @@ def _sentences(record: StudyRecord, result: Result, now: Arm, then: Arm) -> Iter
     for verdict in result.verdicts:
         if {verdict.baseline, verdict.candidate} != {now.name, then.name} or verdict.workload in emulated:
             continue
-        if not _tells_queues(result.study.workload(verdict.workload), now.stack, then.stack):
-            continue
+        queues = {now.stack.queues, then.stack.queues}
+        clones = clones_of(result.study.workload(verdict.workload).jobs)
+        if len(queues) > 1 and clones < max(queues):
+            continue  # a load with fewer clones than queues ran the same on both
         seen = verdict if verdict.baseline == now.name else _turned_round(verdict)
         size = f", {metric.label} {difference_text(seen.ratio)}" if seen.ratio is not None else ""
         told = "undecided" if seen.verdict is Verdict.UNDECIDED else f"{seen.verdict.value} so"
@@ -149,17 +150,9 @@ def _sentences(record: StudyRecord, result: Result, now: Arm, then: Arm) -> Iter
         )
 
 
-def _tells_queues(workload: Workload, now: Stack, then: Stack) -> bool:
-    """Whether the load used all queues of both arms; a load with fewer clones ran the same on both."""
-    return now.queues == then.queues or clones_of(workload.jobs) >= max(now.queues, then.queues)
-
-
 def _turned_round(one: Comparison) -> Comparison:
-    ratio = one.ratio
-    if ratio is not None:
-        ratio = Interval(
-            estimate=1 / ratio.estimate, low=1 / ratio.high, high=1 / ratio.low, confidence=ratio.confidence
-        )
+    of = one.ratio
+    ratio = None if of is None else replace(of, estimate=1 / of.estimate, low=1 / of.high, high=1 / of.low)
     return replace(one, ratio=ratio, verdict=_OPPOSITE.get(one.verdict, one.verdict))
 
 
