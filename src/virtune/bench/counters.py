@@ -103,7 +103,6 @@ class Sampler(Ticker):
         self.sample(mark=f"{role} added")
 
     def sample(self, *, mark: str = "") -> int:
-        """Take a sample now, with a mark to find it by; returns its time (monotonic ns)."""
         with self._lock:
             read = self._read(mark)
             self._lines.append(_line(read))
@@ -261,7 +260,6 @@ class DiskQueue(Ticker):
         self._points: list[tuple[int, int, int, float, float]] = []
 
     def sample(self, *, mark: str = "") -> int:
-        """Look at it now."""
         now = time.monotonic()
         with contextlib.suppress(OSError, ValueError):
             inside = sum(map(int, self._inflight.read_text().split()))

@@ -185,7 +185,6 @@ class DaemonBench:
         return run_here(self, jobs[0], window, keep, self.warden)
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
-        """Check which threads and rings do the I/O now."""
         process, checks = Process(self.child.pid), []
         threads = since(process, self.marks.spent)
         if self.stack.disk.backend == "file":

@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import Protocol
 
 from virtune import shell
-from virtune.bench.live.rings import TrialRings
+from virtune.bench.live.rings import RingMemory, TrialRings
 from virtune.bench.port import PATIENCE_SECONDS, HostCounters, Keep, LoadJob, LoadOutput, Window
 from virtune.bench.verify import on_off, opened
 from virtune.bounded import read_bounded
 from virtune.fio.as_asked import LOG_SECONDS
 from virtune.fio.job import OPERATIONS
-from virtune.model.errors import LoadError
+from virtune.model.errors import LoadError, words_of
 from virtune.model.evidence import RINGS, UNDER_LOAD, Check
 from virtune.model.stack import FileTarget, Stack, Target
 from virtune.probe.cpu import parse_list
@@ -214,7 +214,7 @@ _SIZES = tuple(2**power for power in range(7, 16))
 _INDEX = struct.Struct("<H")
 
 
-class ExportRings:
+class ExportRings(RingMemory):
     """The rings of the export that a process drives; raises OSError when it has none, or may not be read."""
 
     def __init__(self, pid: int) -> None:
@@ -232,11 +232,9 @@ class ExportRings:
         return len(self._begins)
 
     def read(self) -> list[tuple[int, int, int]]:
-        """Return for each ring how many requests were offered, taken and completed, each modulo 65536."""
         return [self._read(begin) for begin in self._begins]
 
     def size(self, index: int) -> int:  # noqa: ARG002 - all have the same
-        """How many requests a ring holds."""
         return self._size
 
     def _read(self, begin: int) -> tuple[int, int, int]:
@@ -320,18 +318,11 @@ def run_here(bench: Here, load: LoadJob, window: Window, keep: Keep, warden: she
     job_file, output = warden.directory / "load.fio", warden.directory / "load.json"
     job_file.write_text(load.job.text)
     output.unlink(missing_ok=True)
-    for old in (*_logs(warden.directory), *warden.directory.glob(f"{OPERATIONS}_*.log")):
+    for old in (*warden.directory.glob("load_iops.*.log"), *warden.directory.glob(f"{OPERATIONS}_*.log")):
         old.unlink()
     logging = [f"--write_iops_log={warden.directory / 'load'}", f"--log_avg_msec={LOG_MS}"]
-    argv = [
-        program,
-        *arguments,
-        *logging,
-        "--output-format=json+",
-        f"--output={output}",
-        "--eta=never",
-        str(job_file),
-    ]
+    writing = ["--output-format=json+", f"--output={output}", "--eta=never"]
+    argv = [program, *arguments, *logging, *writing, str(job_file)]
     with (
         keep.host(processes=bench.processes, image=bench.image) as host,
         warden.running(argv, name="load", ask=signal.SIGINT) as child,
@@ -349,10 +340,12 @@ def run_here(bench: Here, load: LoadJob, window: Window, keep: Keep, warden: she
         how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit {status}"
         raise LoadError(f"{name} ended early: {how}", hint=_last_words(child, output))
     try:
-        log = b"".join(read_bounded(path, _MAX_OUTPUT_BYTES) for path in _logs(warden.directory))
-        operations = b"".join(read_bounded(path, _MAX_OUTPUT_BYTES) for path in _operations(warden.directory))
+        log, operations = (
+            b"".join(read_bounded(path, _MAX_OUTPUT_BYTES) for path in sorted(warden.directory.glob(f"{name}.*.log")))
+            for name in ("load_iops", f"{OPERATIONS}_lat")
+        )
     except OSError as error:
-        raise LoadError(f"a log of {name} cannot be read: {(error.strerror or '').lower()}") from None
+        raise LoadError(f"a log of {name} cannot be read: {words_of(error)}") from None
     return LoadOutput(
         output=_read(output, child, name),
         log=log,
@@ -379,14 +372,6 @@ def _moments(window: Window, host: HostCounters, program: str, pid: int, rings: 
         on_begin=on_begin,
         on_end=on_end,
     )
-
-
-def _logs(directory: Path) -> list[Path]:
-    return sorted(directory.glob("load_iops.*.log"))
-
-
-def _operations(directory: Path) -> list[Path]:
-    return sorted(directory.glob(f"{OPERATIONS}_lat.*.log"))
 
 
 def _require_rig(bench: Here) -> None:
@@ -420,11 +405,9 @@ class _Child:
         """Return None: a process of this host is either slow or gone."""
 
     def stop(self) -> None:
-        """End it, and all that it started."""
         self._child.end(signal.SIGINT, signal.SIGTERM)
 
     def look(self) -> tuple[Check, ...]:
-        """Check the rig and the load itself."""
         pinned = pin_check(self._child.pid, self._bench.stack.pins.load)
         return (*self._bench.under_load(flushes=self._load.flushes), *pinned, *self._own())
 

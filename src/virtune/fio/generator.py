@@ -127,10 +127,6 @@ def _distribution(value: str) -> str | None:
     return None if known else "it has random and zipf:THETA"
 
 
-def _stays_on(value: str) -> str | None:
-    return None if value == "1" else "it keeps no map, so random places may repeat"
-
-
 _CHECKS: Mapping[str, Callable[[str], str | None]] = {
     "rw": _pattern,
     "bs": _block,
@@ -140,7 +136,7 @@ _CHECKS: Mapping[str, Callable[[str], str | None]] = {
     "numjobs": _at_most(_CLONES_MAX),
     "rate_iops": _rates,
     "random_distribution": _distribution,
-    "norandommap": _stays_on,
+    "norandommap": lambda value: None if value == "1" else "it keeps no map, so random places may repeat",
 }
 
 
@@ -231,8 +227,12 @@ def program_for(workload: Workload, target: Target, clients: Clients) -> str:
         case BareTarget():
             return PROGRAM
         case FileTarget():
-            ours = clients.alike and _as_on_an_export(workload) and takes(workload)
-            return PROGRAM if ours else FIO
+            # no engine or polling of the device, which only make sense on a file, and no job file, which fio runs
+            # unchanged where it opens the file
+            own = workload.verbatim is not None or {"ioengine", "hipri"} & {
+                n for one in workload for n in one.as_dict()
+            }
+            return PROGRAM if clients.alike and not own and takes(workload) else FIO
         case VhostUserTarget():
             ours = "libblkio" not in clients.engines or (clients.installed and takes(workload))
             return PROGRAM if ours else FIO
@@ -251,14 +251,6 @@ def takes(workload: Workload) -> bool:
     except PreconditionError:
         return False
     return True
-
-
-def _as_on_an_export(workload: Workload) -> bool:
-    """Whether a file's job has no options that only make sense on a file: an engine, polling of the device, or a
-    user's own job file, which fio runs unchanged where it opens the file.
-    """
-    said = {name for job in workload for name in job.as_dict()}
-    return workload.verbatim is None and not said & {"ioengine", "hipri"}
 
 
 def require_queues(workload: Workload, queues: int, program: str) -> None:

@@ -53,7 +53,9 @@ def extent_of(options: dict[str, str], target: Target) -> dict[str, str]:
     first, step = _share(options.get("offset", "0"), whole), _share(options.get("offset_increment", "0"), whole)
     last = first + step * (int(options.get("numjobs", "1")) - 1)
     size = _share(options["size"], whole) if "size" in options else whole - last
-    block = _largest_block(options)
+    blocks = re.split("[,-]", options.get("bsrange", options.get("bs", "4k")))
+    blocks += [part.partition("/")[0] for part in re.split("[,:]", options.get("bssplit", "")) if part]
+    block = max(map(parse_bytes, blocks))
     if size < block or last + size > whole:
         need = format_bytes(last + max(size, block))
         raise PreconditionError(
@@ -70,12 +72,6 @@ def _share(text: str, whole: int) -> int:
     if text.endswith("%"):
         return whole * int(text[:-1]) // 100 // _PAGE * _PAGE
     return parse_bytes(text)
-
-
-def _largest_block(options: dict[str, str]) -> int:
-    sizes = [parse_bytes(size) for size in re.split("[,-]", options.get("bsrange", options.get("bs", "4k")))]
-    sizes += [parse_bytes(part.partition("/")[0]) for part in re.split("[,:]", options.get("bssplit", "")) if part]
-    return max(sizes)
 
 
 def own_extent(options: dict[str, str], target: Target) -> None:
@@ -118,15 +114,6 @@ def parts_of(workload: Workload, target: Target) -> Iterator[tuple[Target, str, 
                     hint=f"`numjobs={len(several)}` is one for each disk: --workload '...,numjobs={len(several)}'",
                 )
             yield one, name, part
-
-
-def require_divisible(workload: Workload, target: Target) -> None:
-    """Raise PlanError for a job file on several disks: it runs as it is."""
-    if workload.verbatim is not None and len(targets_of(target)) > 1:
-        raise PlanError(
-            f"{workload.name} is a job file, which runs as it is and cannot be divided among several disks",
-            hint="write its words inline: rw=...,numjobs=...",
-        )
 
 
 def part_of(job: Job, several: int) -> Job | None:
@@ -201,7 +188,11 @@ def fio_job(
         require_queues(workload, target.queues, program)
     address = _address(target, program)
     if workload.verbatim is not None:
-        require_divisible(workload, target)
+        if len(targets_of(target)) > 1:
+            raise PlanError(
+                f"{workload.name} is a job file, which runs as it is and cannot be divided among several disks",
+                hint="write its words inline: rw=...,numjobs=...",
+            )
         return _unchanged(workload, workload.verbatim, address, plan)
     chosen: list[Chosen] = []
     sections = [

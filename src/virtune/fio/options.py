@@ -491,16 +491,13 @@ def _direct(options: Mapping[str, str]) -> bool | None:
 
 
 def _rate_iops(options: Mapping[str, str], pattern: str, block_size: int | None) -> float | None:
-    """Add up the `rate_iops` (or `rate`, in bytes) of one job over its directions."""
-    for name, scale in (("rate_iops", 1), ("rate", block_size)):
-        if name in options and scale:
-            parts = [size_of(part) for part in options[name].split(",")]
-            return _rate_of_directions(parts, pattern, scale)
-    return None
-
-
-def _rate_of_directions(parts: list[int | None], pattern: str, scale: int) -> float | None:
-    """One value counts for every direction; of `read,write,trim` each counts for its own."""
+    """Add up the `rate_iops` (or `rate`, in bytes) of one job over its directions: one value counts for each of them,
+    of `read,write,trim` each for its own.
+    """
+    name, scale = ("rate_iops", 1) if "rate_iops" in options else ("rate", block_size)
+    if name not in options or not scale:
+        return None
+    parts = [size_of(part) for part in options[name].split(",")]
     active = [pattern in READING, pattern in WRITING and "trim" not in pattern, "trim" in pattern]
     asked = [parts[0] if len(parts) == 1 else (parts[i] if i < len(parts) else None) for i in range(3)]
     limited = [value for value, on in zip(asked, active, strict=True) if on]

@@ -17,22 +17,6 @@ from virtune.model.text import format_bytes
 from virtune.virsh import Virsh
 
 
-def clean_domains(home: Path) -> tuple[list[str], list[str]]:
-    """Detach the disks of dead runs from domains; returns what was removed, and what could not be.
-
-    A domain that cannot be reached, or does not release a disk, stays recorded for the next call.
-    """
-    removed: list[str] = []
-    kept: list[str] = []
-    for left in written_down(home):
-        if left.abandoned:
-            try:
-                removed += _out(home, left)
-            except VirtuneError as error:
-                kept.append(f"the disk {left.name} may still be in the domain {left.domain}: {error.message}")
-    return removed, kept
-
-
 def _out(home: Path, left: Plugged) -> Iterator[str]:
     with alone_in(home, left.uuid, left.domain):
         virsh = Virsh(left.uri, write=True)
@@ -64,9 +48,11 @@ def clean(scratch: Path, *, images: bool) -> tuple[list[str], list[str], list[st
             kept.append(f"directory {directory}: something is mounted below it, or another user's files are in it")
     plugged = shell.data_directory() / "plugged"
     strange += access.look_alikes(plugged)
-    out, left = clean_domains(plugged)
-    removed += out
-    kept += left
+    for left in (one for one in written_down(plugged) if one.abandoned):  # what fails stays recorded
+        try:
+            removed += _out(plugged, left)
+        except VirtuneError as error:
+            kept.append(f"the disk {left.name} may still be in the domain {left.domain}: {error.message}")
     removed += clean_halves()
     strange += strange_guests()
     for image in rbd.abandoned():  # one that cannot be reached stays recorded

@@ -48,8 +48,12 @@ def share_of(workload: Workload, stack: Stack) -> Workload:
     return replace(workload, jobs=tuple(jobs))
 
 
-def require_shared_image(workload: Workload, stack: Stack) -> None:
-    """Raise PlanError where guests would write to one qcow2 image, which only one QEMU may write to."""
+def require_possible(workload: Workload, stack: Stack) -> None:
+    """Raise PlanError where guests would write to one qcow2 image, which only one QEMU may write to, and for a depth
+    of an arm where the load is a job file.
+    """
+    if stack.load_depth is not None and workload.verbatim is not None:
+        raise PlanError("workload.iodepth is set, and a job file runs as it is", hint="write iodepth= into the file")
     shared = stack.guests + stack.idle_guests > 1 and not stack.own_images
     if shared and workload.writes and stack.disk.format != "raw":
         raise PlanError(
@@ -200,8 +204,7 @@ def require_fit(study: Study, *, clients: Clients) -> None:
             try:
                 if arm.stack.export == "vhost-user-blk" and asked in study.workloads:
                     require_driven(workload, arm.stack.queues)
-                require_shared_image(workload, arm.stack)
-                _require_depth(workload, arm.stack)
+                require_possible(workload, arm.stack)
                 fio_job(
                     share_of(workload, arm.stack),
                     _target_like(arm.stack, study.span_bytes),
@@ -214,12 +217,6 @@ def require_fit(study: Study, *, clients: Clients) -> None:
                 raise type(error)(
                     f"arm {arm.name} cannot carry {workload.name}: {error.message}", hint=error.hint
                 ) from error
-
-
-def _require_depth(workload: Workload, stack: Stack) -> None:
-    """Raise PlanError for a depth of an arm where the load is a job file."""
-    if stack.load_depth is not None and workload.verbatim is not None:
-        raise PlanError("workload.iodepth is set, and a job file runs as it is", hint="write iodepth= into the file")
 
 
 def _target_like(stack: Stack, size_bytes: int) -> Target:

@@ -180,7 +180,6 @@ class GuestSampler(Ticker):
         self._lines = [json.dumps({"schema": SCHEMA, "files": _FILES}) + "\n"]
 
     def sample(self, *, mark: str = "") -> int:
-        """Take a sample now, findable by its mark; returns its time (monotonic ns)."""
         begun = time.monotonic_ns()
         line: dict[str, object] = {"t": begun, "wall": time.time()} | ({"mark": mark} if mark else {})
         try:

@@ -190,7 +190,6 @@ class FioLoad(GuestLoad):
         """Wait until all jobs are at the barrier; False when they do not reach it in time."""
 
     def arm(self) -> None:
-        """Return when all jobs are at the barrier."""
         if self.waits():
             return
         ended = self.process.wait(1.0)
@@ -208,7 +207,6 @@ class FioLoad(GuestLoad):
         return output is not None
 
     def stop(self) -> None:
-        """End it, and all that it started."""
         self.process.end("INT", "TERM")
 
     def fetched(self, path: str) -> bytes:
@@ -409,13 +407,11 @@ class _Together:
         return STUCK if any(one.progress.stuck(one.bench.operations, now) for one in self._left) else None
 
     def stop(self) -> None:
-        """End the remaining ones, as far as they react."""
         for one in self._left:
             with contextlib.suppress(GuestError):
                 one.stop()
 
     def look(self) -> tuple[Check, ...]:
-        """Check which threads and rings do the I/O of each guest now."""
         return tuple(
             replace(check, guest=number)
             for number, one in enumerate(self._loads)

@@ -241,7 +241,6 @@ class DomainBench(LoadedGuest):
 
     @property
     def process(self) -> Process | None:
-        """Its QEMU."""
         return self.way.process
 
     @property
@@ -255,7 +254,6 @@ class DomainBench(LoadedGuest):
         return run_in_guests([DomainLoad(self, jobs[0])], window, keep)
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
-        """Look who does the I/O now."""
         process, aio = self.process, self.stack.disk.aio
         if process is None:
             proof = f"the domain's process is not seen from here, so nothing tells {UNDER_LOAD}"
@@ -337,7 +335,6 @@ class DomainLoad(FioLoad):
         self._clock = read_clock(self.guest, timeout_seconds=_ANSWER_SECONDS)
 
     def release(self) -> None:
-        """Open the barrier."""
         asked = time.monotonic()
         self.guest.put(f"{self.bench.place}/go", b"\n" * self.job.clones, timeout_seconds=_ANSWER_SECONDS)
         # three commands: open the file, write, close; the write releases the load

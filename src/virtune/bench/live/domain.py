@@ -268,7 +268,6 @@ class LiveDomains:
         self._shape: dict[str, frozenset[str]] | None = None
 
     def vms(self) -> tuple[LiveVm, ...]:
-        """Return the domains as they were when last counted."""
         return tuple(self._vms.values())
 
     def counts(self) -> Mapping[str, Mapping[str, DiskCount]]:

@@ -212,7 +212,6 @@ class LiveMonitor:
         return found
 
     def rings(self, target: str) -> RingReader | str:
-        """Return the virtqueues of a disk, or why they are not readable."""
         if self.vm.pid is None:
             return "the wait in the virtqueue: QEMU's process is not seen from here"
         found = self._queues(target)
@@ -226,14 +225,12 @@ class LiveMonitor:
             return "the wait in the virtqueue: QEMU does not say where it lies"
 
     def places(self, target: str) -> PlaceReader | None:
-        """Return what sees which places of a disk are asked for; None where they are not readable."""
         found = self._queues(target)
         return (
             None if self.vm.pid is None or isinstance(found, str) else place_reader(self._monitor, self.vm.pid, found)
         )
 
     def jobs(self, target: str) -> tuple[str, ...]:
-        """Return the block jobs that work on a disk now."""
         graph = Graph.read(self._monitor)
         return () if graph is None else tuple(graph.jobs(self._monitor, self._nodes[target]))
 
@@ -247,7 +244,6 @@ class LiveMonitor:
         return queues_of(self._monitor, path)
 
     def exits(self) -> int | str:
-        """Return how often KVM has left the guest for the host, or why that is not known."""
         if self.vm.emulated:
             return "KVM exits: the guest runs without KVM"
         found = exits_of(self._monitor)
@@ -360,7 +356,6 @@ class LiveMonitors:
         self._stopped: dict[str, str] = {}
 
     def vms(self) -> tuple[LiveVm, ...]:
-        """Return the VMs as they were when last counted."""
         seen = (
             replace(one.vm, name=name, disks=(), missing=(f"the disks of {name}: its guest does not run: {why}",))
             if (why := self._stopped.get(name))
@@ -394,7 +389,6 @@ class LiveMonitors:
         return found
 
     def rings(self, vm: str, target: str) -> RingReader | str:
-        """Return the virtqueues of a disk, or why they are not readable."""
         return self._views[vm].rings(target)
 
 

@@ -84,7 +84,7 @@ class RingMemory(Protocol):
         ...
 
 
-class RingReader:
+class RingReader(RingMemory):
     """The rings of one disk of a VM; raises OSError when QEMU's memory may not be read."""
 
     def __init__(self, monitor: Monitor, pid: int, queues: "Sequence[QueueAddresses]") -> None:
@@ -107,7 +107,6 @@ class RingReader:
         return len(self._rings)
 
     def read(self) -> list[tuple[int, int, int]]:
-        """Return for each ring how many requests were offered, taken and completed, each modulo 65536."""
         if not self._rings:
             return []
         copy_from(self._pid, self._here, self._there)
@@ -115,7 +114,6 @@ class RingReader:
         return list(zip(values[::3], values[1::3], values[2::3], strict=True))
 
     def size(self, index: int) -> int:
-        """How many requests a ring holds."""
         return self._rings[index].size
 
 

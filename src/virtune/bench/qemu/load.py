@@ -72,7 +72,6 @@ class CarriedBench(LoadedGuest):
 
     @property
     def process(self) -> Process:
-        """The QEMU."""
         return Process(self.vm.child.pid)
 
     @abc.abstractmethod
@@ -90,15 +89,12 @@ class CarriedBench(LoadedGuest):
         return spent_by(self.vm.child.pid, since(self.process, self.spent_before))
 
     def operations(self) -> int:
-        """Return the number of requests that the disk has completed."""
         return self.vm.operations()
 
     def evidence(self) -> str:
-        """Return the evidence of a failed guest."""
         return self.vm.evidence()
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
-        """Look who does the I/O now."""
         spent = replace(self.spent(), requests=self.operations() - self.requests_before)
         checks = [iothread_check_under_load(self.stack, spent), mapping_check_under_load(self.stack, spent)]
         if self.stack.disk.backend == "file" and self.counted:
@@ -110,7 +106,6 @@ class CarriedBench(LoadedGuest):
         return tuple(check for check in (*checks, *places) if check is not None)
 
     def trouble(self) -> str | None:
-        """Say how QEMU ended, None while it runs."""
         return self.vm.trouble()
 
 
@@ -122,7 +117,6 @@ class GuestBench(CarriedBench):
     beside: tuple["GuestBench", ...] = ()
 
     def load(self, job: LoadJob) -> "LinuxLoad":
-        """Return a load by fio."""
         return LinuxLoad(self, job)
 
 
@@ -134,7 +128,6 @@ class BareBench(CarriedBench):
     beside: tuple["BareBench", ...] = ()
 
     def load(self, job: LoadJob) -> "BareLoad":
-        """Return the load that the guest is itself."""
         return BareLoad(self, job)
 
 
@@ -150,7 +143,6 @@ class _QemuLoad(GuestLoad):
         return found if (exits := vm.exits()) is None else found | {"exits": exits}
 
     def spent(self) -> Spent:
-        """Return the CPU time of each of QEMU's threads since the load began."""
         return self.bench.spent()
 
     def rings(self) -> Iterator[Callable[[], RingReader]]:
@@ -172,7 +164,6 @@ class LinuxLoad(_QemuLoad, FioLoad):
         self._sent = 0
 
     def start(self) -> None:
-        """Write the job and start fio."""
         # all in one line with the shell's builtin printf: under emulation every program costs 10 ms
         old = f"/run/go /run/armed /run/load.json /run/load_*.log /{OPERATIONS}_*.log"
         written = self._look.run(
@@ -186,7 +177,6 @@ class LinuxLoad(_QemuLoad, FioLoad):
         self.process, self.command = self.guest.start(argv, timeout_seconds=_PREPARE_SECONDS), shlex.join(argv)
 
     def sampled(self) -> GuestSampler:
-        """Sample the guest's own counters while the block runs."""
         return self._sampler
 
     def waits(self) -> bool:
@@ -204,12 +194,10 @@ class LinuxLoad(_QemuLoad, FioLoad):
         self._sent = self._look.send("run", f"printf '{lines}' >/run/go", timeout_seconds=_ANSWER_SECONDS)
 
     def released(self) -> None:
-        """Wait until the barrier is open."""
         if self._look.receive(self._sent, timeout_seconds=_ANSWER_SECONDS) is None:
             raise GuestError("a guest did not open its barrier")
 
     def mark(self, mark: str) -> None:
-        """Read the guest's own counters."""
         self._sampler.sample(mark=mark)
 
     def over(self, seconds: float, *, due: bool) -> bool:  # noqa: ARG002 - its shell says without delay that it ended

@@ -563,7 +563,6 @@ class Linux:
         self.drives = vm.vcpus
 
     def prepare(self, bus: str) -> None:
-        """Load the drivers of a bus; raises RigError when the guest's kernel lacks them."""
         for module in DRIVERS[bus]:
             self._load(module, f"bus={bus}")
 
@@ -593,12 +592,10 @@ class Linux:
         self._drivers.add(module)
 
     def protect(self, device: str) -> None:
-        """Have the kernel refuse all writes to a disk; raises RigError when it does not."""
         words = f"blockdev --setro {device} && blockdev --getro {device}"
         done = self._vm.guest.look.run(words, timeout_seconds=_DRIVER_SECONDS)
         if done.stdout.strip() != b"1":
             raise RigError(f"the guest did not set {device} to read-only", hint=done.stderr.decode(errors="replace"))
 
     def look(self, serial: str = DEVICE) -> Mapping[str, str]:
-        """Wait until the guest sees the disk with that serial number, and return its properties there."""
         return seen_in_guest(self._vm.guest, serial, timeout_seconds=_SEEN_SECONDS)

@@ -6,7 +6,7 @@ nothing but the name of the change: what a killed virtune or a broken connection
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -87,7 +87,9 @@ def make_change(
         return _journalled(ready, "apply", change.name, "--yes", *change.words, "--", *vms[ready.name])
 
     found: list[ChangedHost] = []
-    for step in _in_steps([one.host for one in change.hosts], steps):
+    hosts, begins = [one.host for one in change.hosts], range(steps.canary, len(change.hosts), steps.batch)
+    batches = [hosts[start : start + steps.batch] for start in begins]
+    for step in [hosts[: steps.canary], *batches] if steps.canary else batches:
         if any(one.failed for one in found):
             found += [ChangedHost(host=host, state="untouched") for host in step]
             continue
@@ -147,10 +149,3 @@ def entries_in(text: str) -> tuple[list[str], list[str]]:
 def _journalled(ready: Ready, verb: str, change: str, *words: str) -> str:
     """Call a verb of a host's virtune with the journal of a change."""
     return ready.answered(["sh", "-c", _JOURNALLED, "sh", ready.virtune, verb, change, *words])
-
-
-def _in_steps(hosts: Sequence[FleetHost], steps: ChangeSteps) -> Iterator[Sequence[FleetHost]]:
-    if steps.canary:
-        yield hosts[: steps.canary]
-    for start in range(steps.canary, len(hosts), steps.batch):
-        yield hosts[start : start + steps.batch]

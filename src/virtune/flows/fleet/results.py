@@ -66,14 +66,6 @@ class FleetFolder:
             with self.of(host, reading=True) as store:
                 yield store, {host: ("", study)}
 
-    def texts(self, studies: Sequence[FinishedStudy]) -> list[str]:
-        """Return the texts of studies as they are kept."""
-        found = []
-        for one in studies:
-            with self.of(one.host, reading=True) as store:
-                found.append(store.text(one.id))
-        return found
-
     def of(self, host: str, *, reading: bool = False) -> Store:
         """Return the store of a host's studies."""
         return Store(self.place_of(host), reading=reading)
@@ -114,15 +106,6 @@ class FleetStore:
         """Yield the store, open for reading, with all studies; `studies` are the ids by their hosts."""
         with Store(self.place, reading=True) as store:
             yield store, {host: (host, study) for host, study in studies.items()}
-
-    def texts(self, studies: Sequence[FinishedStudy]) -> list[str]:
-        """Return the texts of studies as they are kept."""
-        found = []
-        with Store(self.place, reading=True) as store:
-            for one in studies:
-                store.host = one.host
-                found.append(store.text(one.id))
-        return found
 
     def of(self, host: str, *, reading: bool = False) -> Store:
         """Return the store, in which ids mean a host's studies."""
@@ -335,11 +318,13 @@ def _asked(place: FleetPlace, names: Sequence[str]) -> Sequence[_Asked]:
     asked: dict[Hashable, _Asked] = {}
     of_digest: dict[str, _Asked] = {}
     # of texts that are alike in this one is read: defaults of an older virtune may make two texts one question
-    texts = place.texts([studies[0] for studies in alike.values()])
-    for text, (digest, studies) in zip(texts, alike.items(), strict=True):
-        study = _study(text) or next(filter(None, map(_study, place.texts(studies))), None)
+    for digest, studies in alike.items():
+        study = next(filter(None, (_study(place, one) for one in studies)), None)
         if study is not None:
-            of_digest[digest] = asked.setdefault(_question(study), _Asked(study=study))
+            arms = tuple((arm.name, arm.settings) for arm in study.arms)
+            # not when, where or how long it was asked
+            key = (study.kind, study.baseline, arms, study.workloads, study.metric, study.seconds, study.simulated)
+            of_digest[digest] = asked.setdefault(key, _Asked(study=study))
     for one in rows:
         if one.question in of_digest:
             same = of_digest[one.question]
@@ -348,11 +333,10 @@ def _asked(place: FleetPlace, names: Sequence[str]) -> Sequence[_Asked]:
     return [*asked.values()]
 
 
-def _study(text: str) -> Study | None:
-    try:
-        return study_from_json(text)
-    except PlanError:
-        return None
+def _study(place: FleetPlace, kept: FinishedStudy) -> Study | None:
+    with contextlib.suppress(PlanError), place.of(kept.host, reading=True) as store:
+        return study_from_json(store.text(kept.id))
+    return None
 
 
 def _require_apart(found: Mapping[str, fleet.HostSummary]) -> None:
@@ -365,12 +349,6 @@ def _require_apart(found: Mapping[str, fleet.HostSummary]) -> None:
                 f"{before} and {host} hold the same study {summary.study}: one host by two names",
                 hint="remove the store of one of them",
             )
-
-
-def _question(study: Study) -> Hashable:
-    """Return what makes two studies the same question: arms, workloads and metric, not when, where or how long."""
-    arms = tuple((arm.name, arm.settings) for arm in study.arms)
-    return (study.kind, study.baseline, arms, study.workloads, study.metric, study.seconds, study.simulated)
 
 
 def drift_of(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from virtune.analyse.study.thresholds import judge_proof, rule
 from virtune.flows.live.diagnose import diagnose_study
-from virtune.flows.run.question import budgeted, facts_text, most_rounds, require_sensible
+from virtune.flows.run.question import budgeted, facts_text, most_rounds
 from virtune.flows.run.study import new_study, random_seed
 from virtune.model.bottleneck import Accusation, DataPath, Diagnosis
 from virtune.model.errors import UsageError
@@ -61,7 +61,6 @@ def plan_proof(store: Store, study_id: str, number: int | None, asked: StudyOpti
     scratch = asked.scratch or Path(source.scratch)
     study = _comparison(source, accused, found, asked, workload=workload, scratch=scratch, notes=notes)
     study = budgeted(study, asked)
-    require_sensible(study)
     return PlannedProof(accused=accused, study=new_study(study), facts=facts_text(scratch))
 
 

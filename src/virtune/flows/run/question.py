@@ -291,11 +291,7 @@ def study_for(question: Question) -> tuple[Study, str]:
         attempts=asked.attempts or options.OPTIONS["attempts"].default,
         check_data=asked.check_data,
     )
-    if question.kind is StudyKind.COMPARE:
-        study = budgeted(study, asked)
-    elif asked.budget is not None:
-        raise PlanError("--budget is for `compare`, which stops when every pair is decided")
-    require_sensible(study)
+    study = budgeted(study, asked)
     sources = {**_otherwise(study), **sources}
     chosen = recorded(question.verb, asked, sources, _values(study))
     study = with_system(replace(study, options=(*chosen, *own)), built=guest_is_built())
@@ -491,7 +487,7 @@ def _text(path: Path) -> str:
         raise PlanError(f"{path} is not text in UTF-8") from None
 
 
-def require_sensible(study: Study) -> None:
+def _sensible(study: Study) -> Study:
     if not options.SECONDS_MIN <= study.seconds <= options.SECONDS_MAX:
         raise PlanError("--seconds must be between 50 ms and one day", hint="`--seconds 3s`")
     if not 0 <= study.ramp_seconds <= options.RAMP_MAX:
@@ -501,17 +497,24 @@ def require_sensible(study: Study) -> None:
         raise PlanError(f"the budget is shorter than one round ({takes}), or more than a week")
     if study.target is not None and any(arm.stack.disk.backend != "file" for arm in study.arms):
         raise PreconditionError("backend=null-co has no disk below it, so it cannot be compared on a target")
+    return study
 
 
 def budgeted(study: Study, asked: options.StudyOptions) -> Study:
-    """Return the study with its time budget; the default budget does not apply if rounds are given."""
+    """Return the study with its time budget; the default budget does not apply if rounds are given. Raises PlanError
+    and PreconditionError for a study that makes no sense.
+    """
     said = asked.budget
+    if study.kind is not StudyKind.COMPARE and said is not None:
+        raise PlanError("--budget is for `compare`, which stops when every pair is decided")
+    if study.kind is not StudyKind.COMPARE:
+        return _sensible(study)
     if said is None and asked.rounds is None:
         loads = len(study.at_load) + 1  # one I/O at a time besides
         said = max(options.BUDGET_SECONDS, options.BUDGET_ROUNDS * loads * round_seconds(study))
     pairs = asked.pairs or options.OPTIONS["pairs"].default
     fewest = fewest_planned(len(study.arms))
-    return replace(study, sequential=True, budget_seconds=said, pairs=pairs, fewest_rounds=fewest)
+    return _sensible(replace(study, sequential=True, budget_seconds=said, pairs=pairs, fewest_rounds=fewest))
 
 
 def most_rounds(kind: StudyKind, asked: options.StudyOptions) -> int:

@@ -185,14 +185,10 @@ def prepared(
         list(loaded(study, tools))  # images are created on request: now, and not in the first trial
         with rbd_images((arm.stack for arm in study.arms), scratch, warden, say) as rbd:
             tools = replace(tools, rbd=rbd)
-            # the analysis takes half a second to load, in which a guest boots, and must not fall between trials
-            loading = threading.Thread(target=importlib.import_module, args=("scipy.special",))
-            loading.start()
-            tools = replace(tools, data=prepare.all_come_up(study, tools, say) if all_up else {})
-            loading.join()
+            with _judges():
+                tools = replace(tools, data=prepare.all_come_up(study, tools, say) if all_up else {})
             yield replace(tools, first_read=trials.read_first(study, loaded(study, tools), tools, say))
-            if study.check_data:
-                prepare.all_come_up(study, tools, say, again=True)
+            prepare.all_come_up(study, tools, say, again=True)
 
 
 @contextlib.contextmanager
@@ -204,6 +200,17 @@ def taken_up(
     with prepared(record.study, say, leave, all_up=all_up) as tools:
         prepare.require_same_images(record.study)  # a damaged scratch image has just been replaced
         yield prepare.resumed(record, tools, store), tools
+
+
+@contextlib.contextmanager
+def _judges() -> Iterator[None]:
+    """Import the analysis while the block runs: it takes half a second, in which a guest boots, and must not fall
+    between trials.
+    """
+    loading = threading.Thread(target=importlib.import_module, args=("scipy.special",))
+    loading.start()
+    yield
+    loading.join()
 
 
 def loaded(study: Study, tools: trials.Tools) -> Iterator[Path]:

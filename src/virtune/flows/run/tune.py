@@ -57,13 +57,12 @@ COME_UP_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
-class _Anew:
+class _Anew(Session):
     """Rigs that restart every stack: in a new process, or for guests with a new disk in the same machine."""
 
     rigs: Session
 
     def up(self, stack: Stack, ground: DiskImageSpec, *, restart: bool = False) -> AbstractContextManager[Bench]:  # noqa: ARG002
-        """Bring a stack up in a new process or with a new disk."""
         return self.rigs.up(stack, ground, restart=True)
 
 
@@ -488,6 +487,8 @@ def _require_time(asked: StudyOptions) -> None:
 
 
 def _search_of(asked: StudyOptions, goal: Goal, space: Space) -> Search:
+    far = SPREAD_SECONDS if asked.budget is None else min(SPREAD_SECONDS, asked.budget / SPREAD_BLOCKS)
+    far = far if asked.mode == "certify" else 0.0
     return Search(
         goal=goal,
         mode=asked.mode or OPTIONS["mode"].default,
@@ -502,7 +503,7 @@ def _search_of(asked: StudyOptions, goal: Goal, space: Space) -> Search:
         confirm_pairs=OPTIONS["confirm"].default if asked.confirm is None else asked.confirm,
         confirm_seconds=asked.confirm_seconds or OPTIONS["confirm_seconds"].default,
         soak_seconds=asked.soak or 0.0,
-        spread_seconds=_spread_of(asked),
+        spread_seconds=far if asked.spread is None else asked.spread,
         vary=asked.vary,
         tries=tries_for(len(space.ranked)),
         patience=pilot.PATIENCE,
@@ -525,14 +526,6 @@ def host(asked: Asked) -> Host:
         cpus=len(os.sched_getaffinity(0)),
         memory_bytes=memory,
     )
-
-
-def _spread_of(asked: StudyOptions) -> float:
-    if asked.spread is not None:
-        return asked.spread
-    if asked.mode != "certify":
-        return 0.0
-    return SPREAD_SECONDS if asked.budget is None else min(SPREAD_SECONDS, asked.budget / SPREAD_BLOCKS)
 
 
 def _apart(space: Space) -> tuple[SetApart, ...]:
