@@ -9,7 +9,6 @@ import gzip
 import json
 import math
 import random
-import re
 import sys
 import tempfile
 import zlib
@@ -28,8 +27,9 @@ from tests.analyse.reading_cases import FIRES, SILENT
 from tests.analyse.recordings import RESULTS, recorded
 from tests.flows.writers import places, samples, values_of
 from tests.golden.census import Census, flat
+from tests.golden.census_worlds import WORLDS
 from tests.golden.golden_cases import STORE, studies
-from tests.golden.turned import donors_of, kept, turned, turned_text
+from tests.golden.turned import Answers, asked, each, kept, turned_text
 from tests.knob_values import EXAMPLES
 from tests.live_samples import live
 from tests.probe.machines import unpack
@@ -84,7 +84,6 @@ from virtune.model.bottleneck import DataPath
 from virtune.model.contradictions import contradictions, settings_of_second
 from virtune.model.domain import SettingChange
 from virtune.model.durability import durability_of
-from virtune.model.errors import VirtuneError
 from virtune.model.evidence import StudyRecord, not_shown, to_verify, unverified
 from virtune.model.finding import Subject
 from virtune.model.knobs import BY_ID, KNOBS, find, matching
@@ -103,24 +102,6 @@ from virtune.probe.host import host_facts
 from virtune.store.store import Store
 
 SAID = Path(__file__).parent / "census"
-IMPOSSIBLE = (ArithmeticError, ValueError, TypeError, LookupError, AssertionError)
-"""What an input that cannot be may raise; no reader lets one in."""
-
-OTHERS_WORDS = re.compile(r"(it is no (?:XML|YAML)): .*")
-"""What a parser of another project says is its own affair."""
-
-Answers = Iterator[Sequence[str]]
-
-
-def asked(answer: Callable[..., Iterable[str]], *of: Any) -> Sequence[str]:
-    """Return what is said of something, or the sentence of the error."""
-    try:
-        return list(answer(*of))
-    except VirtuneError as error:
-        said = OTHERS_WORDS.sub(r"\1", str(error))
-        return [f"{type(error).__name__}: {said}", *([error.hint] if error.hint else [])]
-    except IMPOSSIBLE:
-        return []
 
 
 def bottlenecks() -> Answers:
@@ -130,13 +111,13 @@ def bottlenecks() -> Answers:
         found = judge(path)
         yield from (found.cause.name, *found.evidence, found.experiment)
 
-    yield from (asked(judged, path) for path in each([one for _, one in PLANTED], 1))
+    yield from (asked(judged, path) for path in each([one for _, one in PLANTED], 2))
 
 
 def readings() -> Answers:
     """What is said of every fio result that a rule speaks of, or is silent on."""
     results = [*(one for one, _, _ in FIRES.values()), *SILENT.values()]
-    yield from (asked(remarked, explain, one) for one in each(results, 5))
+    yield from (asked(remarked, explain, one) for one in each(results, 8))
 
 
 def remarked(rules: Callable[[Any], Iterable[Remark]], seen: object) -> Iterator[str]:
@@ -163,16 +144,6 @@ def audits() -> Answers:
 
     subjects = [case.subject for pair in AUDITED.values() for case in pair]
     yield from (asked(audited, one) for one in each(subjects, 4))
-
-
-def each(inputs: Sequence[Any], share: int) -> Iterator[Any]:
-    """Yield the inputs with one thing turned, one of `share` of them."""
-    donors = donors_of(inputs)
-    for number, one in enumerate(inputs):
-        yield one
-        for way, other in turned(one, donors):
-            if kept(f"{number}{way}", share):
-                yield other
 
 
 def results() -> Answers:
@@ -416,7 +387,7 @@ def records() -> Answers:
         if record.study.sweep is not None:
             yield from flat(swept(record))
 
-    yield from (asked(concluded, one) for one in each(kept_studies(), 400))
+    yield from (asked(concluded, one) for one in each(kept_studies(), 500))
 
 
 def frames() -> Answers:
@@ -484,7 +455,7 @@ SUBJECTS: Mapping[str, Callable[[], Answers]] = {
     "bottlenecks": bottlenecks, "readings": readings, "hosts": hosts, "audits": audits, "results": results,
     "configurations": configurations, "writings": writings, "settings": settings, "statistics": statistics,
     "plans": plans, "comparisons": comparisons, "races": races, "records": records, "frames": frames,
-    "trials": trials, "words": words,
+    "trials": trials, "words": words, **WORLDS,
 }  # fmt: skip
 
 

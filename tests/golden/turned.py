@@ -9,9 +9,11 @@ import dataclasses
 import re
 import zlib
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
+
+from virtune.model.errors import VirtuneError
 
 Donors = Mapping[tuple[type, str], list[Any]]
 """What a field of a class is in any of the inputs."""
@@ -120,3 +122,33 @@ OTHER = {
     "native": "io_uring", "threads": "native", "io_uring": "threads", "writeback": "unsafe",
 }  # fmt: skip
 """In place of a word."""
+
+
+IMPOSSIBLE = (ArithmeticError, ValueError, TypeError, LookupError, AssertionError)
+"""What an input that cannot be may raise; no reader lets one in."""
+
+OTHERS_WORDS = re.compile(r"(it is no (?:XML|YAML)): .*")
+"""What a parser of another project says is its own affair."""
+
+Answers = Iterator[Sequence[str]]
+
+
+def asked(answer: Callable[..., Iterable[str]], *of: Any) -> Sequence[str]:
+    """Return what is said of something, or the sentence of the error."""
+    try:
+        return list(answer(*of))
+    except VirtuneError as error:
+        said = OTHERS_WORDS.sub(r"\1", str(error))
+        return [f"{type(error).__name__}: {said}", *([error.hint] if error.hint else [])]
+    except IMPOSSIBLE:
+        return []
+
+
+def each(inputs: Sequence[Any], share: int) -> Iterator[Any]:
+    """Yield the inputs with one thing turned, one of `share` of them."""
+    donors = donors_of(inputs)
+    for number, one in enumerate(inputs):
+        yield one
+        for way, other in turned(one, donors):
+            if kept(f"{number}{way}", share):
+                yield other
