@@ -17,7 +17,7 @@ from scipy import interpolate, special, stats
 from virtune.analyse.stats.anytime import HUBER_K, LAG1_DOUBT, LAG1_MAX, quantile
 from virtune.analyse.stats.arms import far_rounds, lonely
 from virtune.analyse.stats.noise import lag1_of, pseudo_values
-from virtune.analyse.stats.paired import Levels, compare_planned
+from virtune.analyse.stats.paired import FEW_ROUNDS, Levels, compare_planned
 from virtune.analyse.stats.planned import (
     Estimates,
     differences,
@@ -43,7 +43,8 @@ _WORDS = {Verdict.BETTER: BETTER, Verdict.WORSE: WORSE, Verdict.SAME: SAME, Verd
 class Judged:
     """A look at many runs: verdict, mean and radius (ln) of the interval that is shown, runs x pairs; and whether the
     result says of an arm that its level lasts or that rounds are far from it (`said`), or of a difference that levels
-    that last would undo it (`unless`). `rounds` is the round of the look.
+    that last would undo it (`unless`), or that it was decided in few rounds (`few`). `rounds` is that of the
+    look.
     """
 
     verdict: NDArray[np.int64]
@@ -51,6 +52,7 @@ class Judged:
     radius: NDArray[np.float64]
     said: NDArray[np.bool_]
     unless: NDArray[np.bool_]
+    few: NDArray[np.bool_]
     rounds: NDArray[np.int64]
 
 
@@ -78,19 +80,20 @@ def judge_all(values: Rounds, *, every: bool = False) -> Ended:
     pairs, alpha = pairs_of(arms, every=every), alpha_of(arms, every=every)
     shape = runs, len(pairs)
     first, verdict = np.zeros(shape, np.int64), np.full(shape, UNDECIDED)
-    mean, radius, said, unless = np.zeros(shape), np.full(shape, math.inf), np.zeros(runs, bool), np.zeros(runs, bool)
+    mean, radius = np.zeros(shape), np.full(shape, math.inf)
+    said, unless, few = (np.zeros(runs, bool) for _ in range(3))
     open_, stopped = np.arange(runs), np.zeros(runs, np.int64)
     for count in range(fewest_planned(arms), planned + 1):
         level = level_at(count, planned, alpha, fewest=fewest_planned(arms))
         seen = judge(values[open_, :count], pairs, alpha=alpha, level=level)
         verdict[open_], mean[open_], radius[open_], said[open_] = seen.verdict, seen.mean, seen.radius, seen.said
-        stopped[open_], unless[open_] = count, seen.unless
+        stopped[open_], unless[open_], few[open_] = count, seen.unless, seen.few
         different = np.isin(seen.verdict, (BETTER, WORSE))
         first[open_] = np.where((first[open_] == 0) & different, count, first[open_])
         open_ = open_[(seen.verdict == UNDECIDED).any(axis=1)]
         if not len(open_):
             break
-    last = Judged(verdict=verdict, mean=mean, radius=radius, said=said, unless=unless, rounds=stopped)
+    last = Judged(verdict=verdict, mean=mean, radius=radius, said=said, unless=unless, few=few, rounds=stopped)
     return Ended(last=last, first=first)
 
 
@@ -124,13 +127,15 @@ def judge(values: Rounds, pairs: Sequence[tuple[int, int]], *, alpha: float, lev
     far = far_rounds(values)
     odd = np.any(lonely(far, 1) | lonely(far, -1), axis=1)
     said: NDArray[np.bool_] = odd | np.any(seen.far[:, turned] | (seen.lasts[:, turned] > 0), axis=1)
-    unless = np.zeros(len(values), bool)
+    undone = np.zeros(told.shape, bool)
     if told.any():
         sds = _quantiles(alpha, seen.df, seen.lag1[:, None], values.shape[1], arms, lasting=True)
         if_lasting = (sds * np.sqrt(seen.variance / values.shape[1]))[:, turned]
-        unless = np.any(told & (np.abs(mean) <= if_lasting), axis=1)
+        undone = told & (np.abs(mean) <= if_lasting)
     rounds = np.full(len(values), values.shape[1])
-    return Judged(verdict=verdict, mean=mean, radius=radius, said=said, unless=unless, rounds=rounds)
+    unless: NDArray[np.bool_] = np.any(undone, axis=1)
+    few: NDArray[np.bool_] = np.any(told & ~undone, axis=1) & (values.shape[1] < FEW_ROUNDS)
+    return Judged(verdict=verdict, mean=mean, radius=radius, said=said, unless=unless, few=few, rounds=rounds)
 
 
 def _planned(values: Rounds, pairs: list[tuple[int, int]], level: float) -> tuple[Rounds, Rounds, Estimates]:
@@ -205,4 +210,5 @@ def disagreements(values: Rounds, *, planned: int) -> int:
             near = theirs.ratio is None or abs(math.log(theirs.ratio.high) - high) < most
             differ += _WORDS[theirs.verdict] != mine.verdict[run, index] or not near
         differ += any(one.reason is Reason.UNLESS_LASTING for one in found) != mine.unless[run]
+        differ += any(one.reason is Reason.FEW_ROUNDS for one in found) != mine.few[run]
     return differ

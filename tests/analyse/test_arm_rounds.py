@@ -14,6 +14,7 @@ from virtune.analyse.stats.arms import alone, far_rounds, lasting
 from virtune.analyse.study.summarise import summarise
 from virtune.model.reason import Reason
 from virtune.model.result import Result
+from virtune.model.text import format_seconds
 from virtune.model.verdict import Verdict
 from virtune.plan.trials import trials
 
@@ -163,7 +164,32 @@ def test_a_verdict_that_lasting_levels_would_undo_says_so_and_a_plain_one_does_n
     assert "on the better side, unless arms keep a level for some rounds" in near.why
     assert "[-" in near.why, "the interval that includes no change"
     (plain,) = planted(2, "ab", {("b", number): 1.3 for number in range(1, 11)}, rounds=10).verdicts
-    assert (plain.verdict, plain.reason) == (Verdict.BETTER, Reason.BETTER_SIDE)
+    assert (plain.verdict, plain.reason) == (Verdict.BETTER, Reason.FEW_ROUNDS)
+
+
+@pytest.mark.parametrize(("count", "few"), [(6, True), (37, True), (38, False), (45, False)])
+@pytest.mark.parametrize("arms", ["ab", "abcd"])
+def test_a_difference_that_is_decided_in_few_rounds_says_in_how_many(count: int, arms: str, *, few: bool) -> None:
+    asked = asked_of(arms, rounds=50)
+    found = summarise(run(asked, count, better=1.5, noise=0.02, seed=3)).verdicts[-1]
+    assert (found.verdict, found.reason) == (Verdict.BETTER, Reason.FEW_ROUNDS if few else Reason.BETTER_SIDE)
+    seconds = count * len(arms) * (asked.seconds + asked.ramp_seconds)
+    assert found.why.startswith(f"decided in {count} rounds ({format_seconds(seconds)} of load): ") is few
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [("states", 0.15), ("states-arm", 0.1), ("point-arm-90", 0.8), ("step-arm", 0.1), ("drift-arm", 0.2)],
+)
+def test_two_equal_arms_that_stop_before_a_level_changes_are_seldom_called_different_without_a_word(
+    kind: str, size: float
+) -> None:
+    """17 to 38 % are called different, and 15 to 39 % had no word on it (benchmarks/decide.md)."""
+    values = rough(np.random.default_rng([23, len(kind)]), kind, size, (300, 51, 2), 0.05)
+    last = judge_all(9 + values).last
+    told = np.isin(last.verdict, (BETTER, WORSE)).any(axis=1)
+    assert told.sum() > 30
+    assert (told & ~last.said & ~last.unless & ~last.few).sum() <= 21
 
 
 @pytest.mark.parametrize("factor", [0.4, 2.5])

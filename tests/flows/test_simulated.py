@@ -168,3 +168,25 @@ def test_a_plan_says_beforehand_what_it_detects_and_whether_it_can_decide(
     study, _ = study_for(Question(kind=StudyKind.COMPARE, arms=named, rounds=rounds, scratch=tmp_path))
     assert shows(study).startswith(said)
     assert study.rounds_begun == min(rounds, study.fewest_rounds), "so many are run before the first look"
+
+
+def test_a_difference_that_is_decided_in_few_rounds_says_so_by_one_sentence_in_every_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, html, store = tmp_path / "page.md", tmp_path / "page.html", ("--store", str(tmp_path / "store.sqlite"))
+    words = ["compare", "--arm", "a:rig=simulated", "--arm", "b:rig=simulated,disk.aio=io_uring", "--rounds", "40"]
+    screen = called(capsys, *words, "-q", "--seed", "3", "--markdown", str(page), *store)
+    text = called(capsys, "show", "last", *store)
+    (verdict,) = json.loads(called(capsys, "show", "last", "--json", *store))["comparisons"]
+    called(capsys, "report", "last", "-o", str(html), *store)
+    assert verdict["reason"] == "few-rounds"
+    sentence = verdict["why"]
+    assert re.fullmatch(
+        r"decided in [6-9] rounds \([0-9.]+ s of load\): a level that an arm keeps for longer, or what it does more"
+        r" rarely, would look the same; a second run tells",
+        sentence,
+    )
+    for one in (screen, text, page.read_text(), html.read_text()):
+        plain = " ".join(one.split())
+        assert plain.count(sentence) == 1
+        assert "no interval shows what" not in plain, "one sentence is enough"

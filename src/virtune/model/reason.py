@@ -20,6 +20,11 @@ class Reason(Worded):
         "the whole interval is on the {side} side, unless arms keep a level for some rounds: with as much of that",
         " as {rounds} rounds leave open, the change is {lasting}",
     )
+    FEW_ROUNDS = (
+        "few-rounds",
+        "decided in {rounds} rounds ({seconds} of load): a level that an arm keeps for longer, or what it does more",
+        " rarely, would look the same; a second run tells",
+    )
     WITHIN_MARGIN = "within-margin", "any difference is smaller than {margin}"
     NOT_SETTLED = "not-settled", "the interval includes 0 and reaches beyond the {margin} margin"
     FAR_ROUNDS = (

@@ -27,7 +27,7 @@ from virtune.report.pages.result import (
     marks_words,
     ruling_text,
     values_words,
-    verdict_sentence,
+    verdict_sentences,
 )
 from virtune.report.pages.study import arm_lines, settings_of
 from virtune.report.pages.tune import answer_lines, arms_table, sections
@@ -147,7 +147,7 @@ def _workloads(result: Result) -> Iterator[str]:
         yield from (*items((*values_words(one, result.study), *changes_words(one, result.study))), "")
         if one.together:
             yield from _values(TOGETHER, one.together, view.arms)
-        yield from (*items(marks_words(one)), "", *items(map(str, map(verdict_sentence, one.verdicts))))
+        yield from (*items(marks_words(one)), "", *items(map(str, verdict_sentences(one.verdicts))))
         yield from (*items(resting_on(result, one.workload) if one.verdicts else ()), "", "")
 
 

@@ -16,7 +16,7 @@ from virtune.report.charts.chart import Chart
 from virtune.report.charts.fleet import HostCheck, host_over_time
 from virtune.report.pages.check import sentence
 from virtune.report.pages.evidence import drift_text
-from virtune.report.pages.result import MARKS, changed_value, verdict_sentence
+from virtune.report.pages.result import MARKS, changed_value, verdict_sentences
 from virtune.report.pages.study import host_line
 from virtune.report.render.terminal import Table
 from virtune.report.view import ResultView, view_of
@@ -263,7 +263,7 @@ def pair_of(first: Result, second: Result) -> StudyPair:
 
 
 def _side(result: Result, view: ResultView) -> StudySide:
-    said = tuple(verdict_sentence(one).plain for workload in view.workloads for one in workload.verdicts)
+    said = tuple(one.plain for workload in view.workloads for one in verdict_sentences(workload.verdicts))
     return StudySide(id=result.study.id, label=result.study.label, arms=view.arms, verdicts=said)
 
 

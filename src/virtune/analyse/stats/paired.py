@@ -23,7 +23,7 @@ from statistics import fmean, variance
 from virtune.analyse.stats.student import mean_and_radius, two_sided
 from virtune.model.metric import Metric
 from virtune.model.reason import NO_MEASUREMENT, Reason, Why, because
-from virtune.model.text import format_share
+from virtune.model.text import format_seconds, format_share
 from virtune.model.tuning import Contrast
 from virtune.model.verdict import ROUNDS_MIN, Comparison, Interval, Verdict
 
@@ -40,14 +40,22 @@ sign test would reject one in six of the real differences that a t test finds.
 """
 
 
+FEW_ROUNDS = 38
+"""A difference that is decided in fewer rounds says in how many. From here on at most 6 % of equal arms that keep a
+level for many rounds, or are seldom far from theirs, are called different without a word on it, from 30 on 9 %
+(benchmarks/decide.md).
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
     """The two-sided levels of a family of comparisons at a look of their plan: `alpha` is one comparison's error over
-    the whole plan, `level` is its level at this look.
+    the whole plan, `level` is its level at this look. The loads of a round take `round_seconds`.
     """
 
     alpha: float
     level: float
+    round_seconds: float = 0.0
 
 
 def compare(
@@ -152,7 +160,7 @@ def compare_planned(
         )
     ]
     whenever = contrasts(values, wanted, alpha=levels.alpha)
-    rules = _Rules(margin=margin, confidence=1 - levels.alpha, arms=len(arms), fewest=fewest, planned=True)
+    rules = _Rules(margin=margin, confidence=1 - levels.alpha, arms=len(arms), fewest=fewest, levels=levels)
     return [
         _compared(
             metric,
@@ -189,7 +197,7 @@ class _Rules:
     confidence: float
     arms: int
     fewest: int
-    planned: bool = False
+    levels: Levels | None = None
 
 
 def _compared(
@@ -213,9 +221,10 @@ def _compared(
             margin=rules.margin,
             asked=asked,
             fewest=rules.fewest,
-            sign_level=_SIGN_LEVEL_PLANNED if rules.planned else _SIGN_LEVEL,
+            sign_level=_SIGN_LEVEL if rules.levels is None else _SIGN_LEVEL_PLANNED,
             found=found,
         )
+        why = _if_few(why, len(pairs), rules.levels)
     # more rounds need not change that
     told_by_rounds = why.reason in (Reason.FAR_ROUNDS, Reason.RARE_ROUNDS, Reason.PLAIN_MEAN)
     return Comparison(
@@ -233,6 +242,13 @@ def _compared(
         lag1=None if found.sd is None else found.lag1,
         rounds_left=_rounds_left(found, rules) if verdict is Verdict.UNDECIDED and not told_by_rounds else None,
     )
+
+
+def _if_few(why: Why, rounds: int, levels: Levels | None) -> Why:
+    """Return the reason for a difference: that its rounds are few, where they are and nothing else is to be said."""
+    if levels is None or rounds >= FEW_ROUNDS or why.reason not in (Reason.BETTER_SIDE, Reason.WORSE_SIDE):
+        return why
+    return because(Reason.FEW_ROUNDS, rounds=rounds, seconds=format_seconds(rounds * levels.round_seconds))
 
 
 def _plain_of(found: Contrast, confidence: float) -> Interval | None:
@@ -259,7 +275,7 @@ def _rounds_left(found: Contrast, rules: _Rules) -> int | None:
     from virtune.analyse.stats.anytime import blocks_to_decide
     from virtune.analyse.stats.planned import rounds_to_decide
 
-    forecast = rounds_to_decide if rules.planned else blocks_to_decide
+    forecast = blocks_to_decide if rules.levels is None else rounds_to_decide
     count = forecast(found, margin=rules.margin, alpha=1 - rules.confidence, arms=rules.arms)
     return None if count is None else max(1, max(count, rules.fewest) - found.blocks)
 

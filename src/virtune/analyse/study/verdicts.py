@@ -378,11 +378,12 @@ def _at_look(
     looks: tuple[tuple[int, float], ...],
     words: _Words,
     fewest: int,
+    round_seconds: float,
 ) -> list[Comparison]:
     from virtune.analyse.stats.planned import level_of
 
     alpha = 1 - words["confidence"]
-    levels = Levels(alpha=alpha, level=level_of(looks, alpha))
+    levels = Levels(alpha=alpha, level=level_of(looks, alpha), round_seconds=round_seconds)
     return compare_planned(
         metric,
         values,
@@ -411,7 +412,8 @@ def _by_rounds(
             told = sum(2 * sum(map(math.isfinite, row)) > len(row) for row in values.values())
             fewest = max(study.fewest_rounds, fewest_planned(told))
             if looks:
-                yield from _at_look(metric, values, pairs, looks, words, fewest)
+                each = (study.seconds + study.ramp_seconds) * len(study.arms) * len(study.workloads)
+                yield from _at_look(metric, values, pairs, looks, words, fewest, each)
             else:
                 yield from compare_at_any_time(metric, values, pairs, **words, fewest=fewest)
             return

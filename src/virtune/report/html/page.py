@@ -147,7 +147,9 @@ def page_of(
     several = len(study.compared) > 1
     named = [(f"{one.name}: " if several else "", one) for one in study.compared] if result.verdicts else []
     verdicts = (
-        (one, f"{one.workload}: {results.verdict_sentence(one)}") for each in view.workloads for one in each.verdicts
+        (one, f"{one.workload}: {said}")
+        for each in view.workloads
+        for one, said in zip(each.verdicts, results.verdict_sentences(each.verdicts), strict=True)
     )
     return ReportPage(
         title=f"{study.label} {study.id}",

@@ -217,9 +217,12 @@ def limits(result: Result) -> Iterator[Text]:
 
 
 def _unsure(result: Result) -> Iterator[str]:
-    """Say why pairs are undecided, each reason once, and what would undo a verdict."""
+    """Say why pairs are undecided, each reason once, and what would undo a verdict, or look like it."""
     margin, why = format_share(result.study.margin, 0), dict[str, dict[str, None]]()
+    few = dict[str, dict[str, None]]()
     for one in result.verdicts:
+        if one.reason is Reason.FEW_ROUNDS:
+            few.setdefault(one.why, {})[one.candidate] = None
         if one.reason is Reason.UNLESS_LASTING:
             then = one.why.rpartition(" is ")[2]
             yield f"{one.candidate}, unless an arm keeps a level for some rounds: then {then}"
@@ -227,6 +230,8 @@ def _unsure(result: Result) -> Iterator[str]:
             words = one.why if one.reason not in _WHY or one.closed else _WHY[one.reason].format(margin=margin)
             other = "" if one.baseline == result.study.baseline else f" against {one.baseline}"
             why.setdefault(words, {})[f"{one.candidate}{other}"] = None
+    for words, arms in few.items():
+        yield f"{names_text([*arms], _PAIRS)}: {words}"
     for words, arms in why.items():
         yield f"undecided: {names_text([*arms], _PAIRS)}: {words}"
 

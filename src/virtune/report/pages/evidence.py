@@ -73,7 +73,7 @@ def resting_on(result: Result, workload: Workload) -> Iterator[str]:
     found = [one for one in result.verdicts if one.workload == workload.name]
     if found and workload == result.study.compared[0]:
         yield meaning_of_verdicts(result.study)
-    if decided := [one.rounds for one in found if one.verdict is not Verdict.UNDECIDED]:
+    if decided := [one for one in found if one.verdict is not Verdict.UNDECIDED]:
         right = "all of these verdicts are right" if len(found) > 1 else "this verdict is right"
         looks = "the intervals account for checking after every round, to stop early"
         looks = f"; {looks}" if result.study.sequential else ""
@@ -84,10 +84,12 @@ def resting_on(result: Result, workload: Workload) -> Iterator[str]:
             yield f"if nothing but the change differed between the runs, {right} {sure}"
         else:
             yield f"{sure} {right}{start}{looks}"
-            yield (
-                f"no interval shows what an arm does more rarely than once in {min(decided)} rounds, or a level that"
-                " it keeps for longer than these"
-            )
+            # a verdict of few rounds says it itself
+            if rounds := [one.rounds for one in decided if one.reason is not Reason.FEW_ROUNDS]:
+                yield (
+                    f"no interval shows what an arm does more rarely than once in {min(rounds)} rounds, or a level"
+                    " that it keeps for longer than these"
+                )
             for one in (one for one in found if one.reason is Reason.UNLESS_LASTING):
                 yield f"{one.candidate} against {one.baseline}, {one.measured.label}: {one.why}"
     for basis in (one for one in result.basis if one.workload == workload.name):

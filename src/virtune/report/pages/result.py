@@ -5,6 +5,7 @@ the outcomes of --fail-if.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -362,8 +363,19 @@ def largest_decided(result: Result, workload: str, metric: str, *, valued: bool 
     return f"{label} of {arm} is {value}{change_words(change)} against {baseline}{most}"
 
 
+def verdict_sentences(verdicts: Iterable[Comparison]) -> Iterator[Text]:
+    """Yield verdicts in words. What few rounds leave open is said once, and of others how many they were."""
+    told: set[str] = set()
+    for one in verdicts:
+        again = one.reason is Reason.FEW_ROUNDS and one.why in told
+        yield verdict_sentence(replace(one, why=one.why.partition(":")[0]) if again else one)
+        told.add(one.why)
+
+
 def verdict_sentence(comparison: Comparison) -> Text:
-    """Return one verdict in words: the arms, the metric, the difference, and the reason if none was found."""
+    """Return one verdict in words: the arms, the metric, the difference, and the reason if none was found, or if it
+    was found in few rounds.
+    """
     words = {
         Verdict.BETTER: "is better than",
         Verdict.WORSE: "is worse than",
@@ -379,7 +391,7 @@ def verdict_sentence(comparison: Comparison) -> Text:
         f", {comparison.measured.label}",
         (f" {change}" if (change := change_text(comparison)) else "", style),
     )
-    if undecided or comparison.verdict is Verdict.SAME:
+    if undecided or comparison.verdict is Verdict.SAME or comparison.reason is Reason.FEW_ROUNDS:
         text.append(f"; {comparison.why}", style="dim")
     if comparison.other_mean is not None and comparison.reason is not Reason.PLAIN_MEAN:
         text.append(f"; plain means: {difference_text(comparison.other_mean)}", style="dim")
@@ -410,7 +422,7 @@ def _workload(result: Result, workload: Workload) -> list[RenderableType]:
         parts += terminal.paragraphs(changes_words(view, study), "dim")
         metrics = ", ".join(dict.fromkeys(comparison.measured.label for comparison in view.verdicts))
         parts.append(terminal.heading(f"verdicts on {metrics}", standing(result, workload)))
-        parts += terminal.paragraphs(map(verdict_sentence, view.verdicts))
+        parts += terminal.paragraphs(verdict_sentences(view.verdicts))
         parts += terminal.paragraphs(evidence.resting_on(result, workload), "dim")
     return parts
 
