@@ -184,7 +184,7 @@ def test_a_difference_that_is_decided_in_few_rounds_says_in_how_many(count: int,
 def test_two_equal_arms_that_stop_before_a_level_changes_are_seldom_called_different_without_a_word(
     kind: str, size: float
 ) -> None:
-    """17 to 38 % are called different, and 15 to 39 % had no word on it (benchmarks/decide.md)."""
+    """20 to 39 % are called different, and 15 to 39 % had no word on it (benchmarks/decide.md)."""
     values = rough(np.random.default_rng([23, len(kind)]), kind, size, (300, 51, 2), 0.05)
     last = judge_all(9 + values).last
     told = np.isin(last.verdict, (BETTER, WORSE)).any(axis=1)
