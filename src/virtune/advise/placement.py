@@ -169,7 +169,7 @@ def flash(subject: Subject) -> Template:
     """Return the setting changes that bring a domain to the configuration, without those that have no effect."""
     turns: list[SettingChange] = []
     left: list[LeftAlone] = []
-    threads = _Threads(subject.domain)
+    threads = Threads(subject.domain)
     for disk in subject.disks:
         if exempt := _exempt(subject, disk):
             left.append(LeftAlone(at=disk.target, why=exempt))
@@ -219,7 +219,7 @@ def _engine(subject: Subject, disk: DomainDisk, left: list[LeftAlone]) -> Iterat
         yield SettingChange(knob="disk.aio", at=disk.target, value="io_uring")
 
 
-class _Threads:
+class Threads:
     """Hands out IOThreads: those that nothing uses, then new ones."""
 
     def __init__(self, domain: Domain) -> None:

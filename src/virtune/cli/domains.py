@@ -83,15 +83,34 @@ wish_options = adding(
 )  # fmt: skip
 """The options for the requested changes."""
 
+study_options = adding(
+    click.option("--from", "study", metavar="STUDY[:ARM]", default=None,
+                 help="What this study showed to be better: a search's winner, or a comparison's better arm (one that"
+                      " is named: whatever its verdict)."),
+    click.option("--disk", metavar="NAME", default="",
+                 help="The disk that --from changes.  [default: the one that the study was like]"),
+    store_option,
+)  # fmt: skip
+"""The options for changes that a study of this store showed to be better."""
+
 
 def wish_of(asked: Mapping[str, Any]) -> "Wish":
     """Read the words of `wish_options`."""
     from virtune.flows.domains.advise import Wish, read_turn
 
-    if asked["template"] and asked["rules"]:
-        raise UsageError("--template and --rule cannot be together", hint="do one, then the other")
+    study, disk = asked.get("study"), asked.get("disk", "")
+    if sum(map(bool, (asked["template"], asked["rules"], study))) > 1:
+        raise UsageError("--template, --rule and --from cannot be together", hint="do one, then the other")
+    if disk and not study:
+        raise UsageError("--disk belongs to --from", hint="`--set KNOB@DISK=VALUE` names the disk of a setting")
     turns = tuple(read_turn(text) for text in asked["turns"])
-    return Wish(template=asked["template"], rules=asked["rules"], turns=turns)
+    found = None
+    if study:
+        from virtune.flows.domains.measured import measured
+
+        found = measured(asked["store"], study, disk=disk)
+        click.echo(printable(f"from {found.said}"), err=True)
+    return Wish(template=asked["template"], measured=found, rules=asked["rules"], turns=turns)
 
 
 journal_option = click.option(
@@ -206,7 +225,7 @@ def _audit_text(form: str, audited: list[Audited], unread: list[Unread], passed:
     help="Which structure of VMs and drives fits: scale-out=yes|no,own=yes|no,virtio=yes|no.",
 )  # fmt: skip
 @wish_options
-@store_option
+@study_options
 @json_option
 def advise(*, needs: str | None, store: StorePlace, as_json: bool, **asked: Any) -> int:
     """Show the changes that would fix the disks of VMs, as a diff. Nothing is changed.
@@ -223,6 +242,7 @@ def advise(*, needs: str | None, store: StorePlace, as_json: bool, **asked: Any)
     virtune advise vm.xml
     virtune advise --template flash --connect qemu:///system
     virtune advise --set disk.cache@vda=none vm.xml
+    virtune advise --from last vm.xml
     virtune advise --set disk.cache@scsi0=none /etc/pve/qemu-server/101.conf
     virtune advise --for-requirements scale-out=no,own=no,virtio=yes
     """  # noqa: D301 - \b is click's mark for lines to keep
@@ -236,7 +256,7 @@ def advise(*, needs: str | None, store: StorePlace, as_json: bool, **asked: Any)
     from virtune.flows.domains.domains import FoundDomain
     from virtune.report.json.audit import advice_document
 
-    wish = wish_of(asked)
+    wish = wish_of({**asked, "store": store})
     read = list(named)
     known = list(advise_all([one for one in read if isinstance(one, FoundDomain)], wish))
     for one in (unread := [one for one in read if isinstance(one, Unread)]):
@@ -316,6 +336,7 @@ def advice_text(domain: str, advice: "Advice", ways: Sequence[str] | None = None
     help="libvirt URI of the domains, e.g. qemu:///system.  [default: virsh's]",
 )  # fmt: skip
 @wish_options
+@study_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--restart", is_flag=True, help="Power a running VM off and on, so that every change takes effect now.")
 @click.option(
@@ -348,6 +369,7 @@ def apply(domains: tuple[str, ...], *, connect: str | None, yes: bool, journal: 
     virtune apply web1
     virtune apply web1 --connect qemu:///system --template flash
     virtune apply web1 --set disk.cache@vda=none --yes
+    virtune apply web1 --from last
     virtune apply web1 --template flash --restart --healthy guest-agent
     virtune apply web1 --template flash --restart --healthy 'console:login:' --timeout 60
     virtune apply web1 --set disk.aio@vdb=io_uring --replug vdb

@@ -104,6 +104,10 @@ class Reason(Worded):
     NO_SETTING = "no-setting", "{seen}; {advice}"
     NOT_WRITABLE = "not-writable", "{refusal}"
     LIMIT_IS_LIVE = "limit-is-live", "{limits} is on the running VM alone, and not in its configuration: {how}"
+    NOT_AS_MEASURED = (
+        "not-as-measured",
+        "{knob} is {now} here and was {was} in the study, so its change was not measured",
+    )
 
 
 OF_RECOMMENDATIONS = (
@@ -149,6 +153,7 @@ OF_ADVICE = (
     Reason.NO_SETTING,
     Reason.NOT_WRITABLE,
     Reason.LIMIT_IS_LIVE,
+    Reason.NOT_AS_MEASURED,
 )
 """Why advice leaves something as it is."""
 

@@ -19,6 +19,7 @@ from virtune.model.knobs import find
 from virtune.model.reason import Reason, because
 
 if TYPE_CHECKING:
+    from virtune.flows.domains.measured import Measured
     from virtune.flows.stored.earlier_studies import Past
 
 
@@ -28,12 +29,14 @@ WORK_BYTES_MAX = 24 * 1024**2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """The requested changes: a template, the fixes of some rules' findings, or settings by name.
+    """The requested changes: a template, what a study showed to be better, the fixes of some rules' findings, or
+    settings by name.
 
     With nothing named: the fixes of errors and warnings.
     """
 
     template: str | None = None
+    measured: "Measured | None" = None
     rules: tuple[str, ...] = ()
     turns: tuple[SettingChange, ...] = ()
 
@@ -100,7 +103,7 @@ def advise_all(every: Sequence[FoundDomain], wish: Wish) -> Iterator[tuple[Found
     for one, disks in zip(every, each, strict=True):
         absent = dict.fromkeys(turn.at for turn in wish.turns if turn.at in known - disks)
         turns = tuple(turn for turn in wish.turns if turn.at not in absent)
-        if absent and not (turns or wish.rules or wish.template):
+        if absent and not (turns or wish.rules or wish.template or wish.measured):
             advice = Advice(turns=(), effects=(), after=one.text, diff="")
         else:
             try:
@@ -179,8 +182,8 @@ def _wanted(
     found: FoundDomain, wish: Wish, findings: Sequence[Finding] | None
 ) -> tuple[list[Sequence[SettingChange]], tuple[LeftAlone, ...]]:
     """Return the changes that rules or a template request, in groups that are made together; and what is left out."""
-    if wish.template is not None:
-        template = flash(found.subject)
+    if wish.template is not None or wish.measured is not None:
+        template = flash(found.subject) if wish.measured is None else wish.measured.template(found.subject)
         return [(turn,) for turn in template.turns], template.left
     if wish.turns and not wish.rules:
         return [], ()
