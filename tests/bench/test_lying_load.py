@@ -357,6 +357,22 @@ def test_a_log_of_no_time_is_a_result_that_is_not_believed(first: str, rate: str
     assert list(own_log_checks(result, b"x\n")) == []
 
 
+@pytest.mark.parametrize("depth", [1, 32, 256])
+def test_what_was_in_flight_at_the_end_is_in_no_line_of_the_log(depth: int) -> None:
+    log = b"100, 3000, 0, 0, 0\n200, 3000, 0, 0, 0\n"
+
+    def told_of(ios: int) -> bool:
+        output = told(job_of(f"rw=randread,iodepth={depth}"))
+        job = output["jobs"][0]
+        job["job_runtime"], job["read"]["total_ios"], job["read"]["runtime"] = 200, ios, 200
+        return list(own_log_checks(read_result(json.dumps(output)), log, depth)) == []
+
+    assert told_of(600)
+    assert told_of(600 + depth)
+    assert not told_of(700 + depth)
+    assert not told_of(500)
+
+
 @pytest.fixture
 def lying_fio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A PATH on which fio and virtune-load are ones that lie."""

@@ -91,7 +91,7 @@ def load_checks(
     checks = [_check("program", job.program, found, f"the result comes from {result.version}")]
     wrong = [*_of_identity(job, document), *_of_clock(document, result, ran), *_of_jobs(job, document, result)]
     if not wrong:
-        wrong += _of_log(job, result, log) if found == FIO else own_log_checks(result, log)
+        wrong += _of_log(job, result, log) if found == FIO else own_log_checks(result, log, _in_flight(job))
     if wrong:
         checks += wrong
     elif any(options_of(document, entry) is None for entry in entries_of(document)):
@@ -220,9 +220,16 @@ def _of_log(job: FioJob, result: FioResult, log: bytes) -> Iterator[Check]:
         yield _check("runtime", f"{seconds:g} s", f"{min(ends):g} s", proof)
 
 
-def own_log_checks(result: FioResult, log: bytes) -> Iterator[Check]:
+def _in_flight(job: FioJob) -> int:
+    """Return how many I/Os the clones of a job have in flight together at most."""
+    named = [one.as_dict() for one in job.asked]
+    return sum(int(one.get("iodepth", "1")) * int(one.get("numjobs", "1")) for one in named)
+
+
+def own_log_checks(result: FioResult, log: bytes, in_flight: int = 0) -> Iterator[Check]:
     """Check that virtune-load's result has the I/Os of its log over time: all that were logged, and besides those of
-    the last interval, which no line is written for. A result of another run has others, whatever its date.
+    the last interval, which no line is written for: what ended in it, and what was `in_flight` at the end. A result
+    of another run has others, whatever its date.
     """
     counts: dict[float, float] = {}
     times: list[float] = []
@@ -245,7 +252,7 @@ def own_log_checks(result: FioResult, log: bytes) -> Iterator[Check]:
         )
         return
     rest = max(0.0, longest - times[-1] / 1000) * max(counts.values()) / (times[0] / 1000)
-    if not logged - lines <= told <= (1 + _LOG_SLACK) * logged + lines + _BURST * rest:
+    if not logged - lines <= told <= (1 + _LOG_SLACK) * logged + lines + _BURST * rest + in_flight:
         proof = f"the log over time, which counts {logged:,.0f} I/Os in {lines} lines"
         yield _check("result", "of this load", f"one of {told:,} I/Os", proof)
 
