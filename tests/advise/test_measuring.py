@@ -15,6 +15,7 @@ from virtune.dialects.libvirt.domain import read_domain
 from virtune.flows.domains.domains import FoundDomain, from_paths
 from virtune.model.finding import HostView, ImageView, Running, Subject
 from virtune.plan.arms import arm_from_text, base_stack, check_arms
+from virtune.plan.like import Looked, carried, likeness
 
 DOMAINS = Path(__file__).parents[1] / "captures" / "domains"
 AGENT = "<channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel>"
@@ -72,20 +73,30 @@ def test_every_command_that_is_offered_can_be_run_as_it_stands() -> None:
         for seen in (
             Subject(domain=domain, host=host),
             Subject(domain=domain, host=host, running=live, connect="qemu:///system"),
+            Subject(domain=domain, host=host, running=live, connect="qemu:///system", like="web:1"),
         ):
             for finding in audit(seen):
                 if finding.seen.measure and UNKNOWN_PLACE not in finding.seen.measure:
-                    require_runs(finding.seen.measure)
+                    require_runs(finding.seen.measure, seen if seen.like else None)
                     tried.add(finding.rule.id)
     assert tried >= {"R11", "R18", "R24", "R30", "R34"}
 
 
-def require_runs(words: str) -> None:
+def require_runs(words: str, like: Subject | None = None) -> None:
     program, verb, *rest = shlex.split(words)
     assert (program, verb) == ("virtune", "compare")
     context = compare.compare.make_context("compare", rest)
-    base, settings = base_stack([f"rig={context.params['rig']}"] if context.params["rig"] else [])
-    arms = check_arms([arm_from_text(text, base, settings=settings) for text in context.params["arms"]])
+    rig = context.params["rig"] or ("qemu" if like else "")
+    before: tuple[str, ...] = ()
+    if like is not None:
+        vm, _, target = context.params["like"].rpartition(":")
+        disk = like.domain.disk(target)
+        assert vm == like.like
+        assert disk is not None
+        before = carried(likeness(Looked(domain=like.domain, disk=disk, image=like.image(disk))), rig).settings
+    base, settings = base_stack([*([f"rig={rig}"] if rig else []), *before])
+    asked = [*(["now:"] if like else []), *context.params["arms"]]
+    arms = check_arms([arm_from_text(text, base, settings=settings) for text in asked])
     assert [arm.name for arm in arms] == ["now", "then"]
     assert arms[0].stack != arms[1].stack
 

@@ -150,6 +150,8 @@ def measuring(
     # requests to a LUN go to the device as SCSI commands: no cache mode and no engine of QEMU's is theirs
     if stack is None or disk.device == "lun" or contradictions(Stack(disk=replace(stack, detect_zeroes="off"))):
         return None
+    if subject.like:
+        return _beside_it(subject, disk, then, rig=rig, load=load)
     base: dict[str, str] = {"disk.format": stack.format, "disk.cache": stack.cache, "disk.aio": stack.aio}
     base["disk.discard"] = stack.discard
     in_guest = _guest_of(subject, disk) if {*now, *then} <= {*base, *IN_GUEST} else None
@@ -164,6 +166,16 @@ def measuring(
         arms += ["--arm", f"{name}:{','.join(f'{key}={value}' for key, value in said.items())}"]
     arms += ["--workload", load] if load else []
     return f"{shlex.join(words)} {_where(disk)} {shlex.join(arms)}"
+
+
+def _beside_it(subject: Subject, disk: DomainDisk, then: Mapping[str, str], *, rig: str, load: str) -> str:
+    """Return the command that compares a VM's disk with other settings where `--like` can name the VM."""
+    words = ["virtune", "compare", "--like", f"{subject.like}:{disk.target}"]
+    words += ["--connect", subject.connect] if subject.connect else []
+    words += ["--rig", rig] if rig else []
+    words += ["--arm", f"then:{','.join(f'{key}={value}' for key, value in then.items())}"]
+    words += ["--workload", load] if load else []
+    return shlex.join(words) if disk.source.kind == "file" else f"{shlex.join(words)} {_where(disk)}"
 
 
 def _where(disk: DomainDisk) -> str:

@@ -242,7 +242,7 @@ def advise(*, needs: str | None, store: StorePlace, as_json: bool, **asked: Any)
     virtune advise vm.xml
     virtune advise --template flash --connect qemu:///system
     virtune advise --set disk.cache@vda=none vm.xml
-    virtune advise --from last vm.xml
+    virtune advise --from last:io_uring --disk sda web1.xml
     virtune advise --set disk.cache@scsi0=none /etc/pve/qemu-server/101.conf
     virtune advise --for-requirements scale-out=no,own=no,virtio=yes
     """  # noqa: D301 - \b is click's mark for lines to keep
@@ -369,7 +369,7 @@ def apply(domains: tuple[str, ...], *, connect: str | None, yes: bool, journal: 
     virtune apply web1
     virtune apply web1 --connect qemu:///system --template flash
     virtune apply web1 --set disk.cache@vda=none --yes
-    virtune apply web1 --from last
+    virtune apply web1 --from last:io_uring --disk sda
     virtune apply web1 --template flash --restart --healthy guest-agent
     virtune apply web1 --template flash --restart --healthy 'console:login:' --timeout 60
     virtune apply web1 --set disk.aio@vdb=io_uring --replug vdb

@@ -139,12 +139,15 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """The input of a rule: the domain as it will start next, its host, the running domain, its libvirt."""
+    """The input of a rule: the domain as it will start next, its host, the running domain, its libvirt. `like`
+    is what `--like` calls it on this host; empty where it cannot.
+    """
 
     domain: Domain
     host: HostView = field(default_factory=HostView)
     running: Running | None = None
     connect: str | None = None
+    like: str = ""
     disks: tuple[DomainDisk, ...] = field(init=False, repr=False, compare=False)
     """The disks that hold the guest's data and are served by QEMU."""
 

@@ -231,7 +231,10 @@ def carried(likeness: Likeness, rig: str, *, instead: Sequence[str] = (), target
     exported = export is not None and export.kind.front == "export"
     named = {name for name, _ in apply_settings(Stack(), instead)[1]}
     kept, left = [f"rig={rig}"], list(likeness.left)
-    for word in likeness.settings:
+    settings = likeness.settings
+    if export is not None and export.export == "vhost-user-blk" and not any("iothread" in word for word in settings):
+        settings = (*settings, "export.iothread=off")  # which else has one
+    for word in settings:
         name, _, value = word.partition("=")
         spelled = _exported(name, value) if exported else word
         if spelled.partition("=")[0] in named:

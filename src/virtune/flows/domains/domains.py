@@ -142,7 +142,8 @@ def _from_file(path: Path, host: HostView, *, here: bool, named: bool) -> Iterat
     for one in domains:
         domain = one if one.name else replace(one, name=path.stem)
         view = replace(host, images=image_views(domain)) if here else host
-        subject = Subject(domain=domain, host=view, running=running)
+        like = str(path) if here and len(domains) == 1 else ""
+        subject = Subject(domain=domain, host=view, running=running, like=like)
         yield FoundDomain(origin=str(path), text=text, subject=subject, language=language)
 
 
@@ -207,7 +208,8 @@ def _found_in(uri: str, dumped: DumpedDomain, host: HostView, *, local: bool) ->
     view = replace(host, images=image_views(domain)) if local else host
     live = None if dumped.live is None else read_domain(dumped.live.encode())
     running = None if live is None else _running(dumped, live, local=local)
-    subject = Subject(domain=domain, host=view, running=running, connect=uri)
+    like = (dumped.uuid if domain.name.startswith("-") else domain.name) if local else ""
+    subject = Subject(domain=domain, host=view, running=running, connect=uri, like=like)
     return FoundDomain(origin=uri, text=text, subject=subject)
 
 
