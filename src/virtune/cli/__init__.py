@@ -30,6 +30,7 @@ VERBS: dict[str, str] = {
     "resume": "Continue an interrupted study",
     "audit": "Audit VM disk configuration for performance and data-safety problems",
     "advise": "Show changes that fix a VM's disks or bring them to a template",
+    "fix": "Find a better configuration of a VM's disk, prove it, and apply it, step by step",
     "apply": "Apply changes to a libvirt VM (journaled, reversible)",
     "undo": "Undo an apply: restore the VM's previous configuration",
     "list": "List the stored studies: your measurements",
@@ -49,7 +50,7 @@ VERBS: dict[str, str] = {
 """Every verb with its one line of help."""
 
 GROUPS = {
-    "A VM's disks": "audit diagnose top advise apply undo",
+    "A VM's disks": "audit diagnose top fix advise apply undo",
     "Measure": "compare tune sweep measure study resume",
     "Results": "show report list explain import export serve derive",
     "Hosts": "probe check knobs fleet appliance clean",

@@ -121,6 +121,28 @@ journal_option = click.option(
 )
 
 
+restart_options = adding(
+    click.option(
+        "--restart", is_flag=True, help="Power a running VM off and on, so that every change takes effect now."
+    ),
+    click.option(
+        "--healthy", "signs", metavar="SIGN", multiple=True,
+        help="Sign that the guest is back: guest-agent, ping, ping:HOST, console:REGEX. Repeatable; all must hold.",
+    ),
+    click.option(
+        "--replug", metavar="DISK", multiple=True,
+        help="Detach and attach this disk of a running VM; the guest must not be using it.",
+    ),
+    click.option(
+        "--timeout", "timeout_seconds", metavar="SECONDS", type=click.FloatRange(1, 86400), default=120.0,
+        show_default=True, help="Time limit for the guest to shut down, to come back, or to release a disk.",
+    ),
+    click.option("--force-off", is_flag=True,
+                 help="Power off a guest that does not shut down in time, without asking it again."),
+)  # fmt: skip
+"""How a change becomes effective on a running VM."""
+
+
 @click.command("audit")
 @vms_options("libvirt URI: audit its domains (e.g. qemu:///system).")
 @click.option(
@@ -338,22 +360,7 @@ def advice_text(domain: str, advice: "Advice", ways: Sequence[str] | None = None
 @wish_options
 @study_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--restart", is_flag=True, help="Power a running VM off and on, so that every change takes effect now.")
-@click.option(
-    "--healthy", "signs", metavar="SIGN", multiple=True,
-    help="Sign that the guest is back: guest-agent, ping, ping:HOST, console:REGEX. Repeatable; all must hold.",
-)  # fmt: skip
-@click.option(
-    "--replug", metavar="DISK", multiple=True,
-    help="Detach and attach this disk of a running VM; the guest must not be using it.",
-)  # fmt: skip
-@click.option(
-    "--timeout", "timeout_seconds", metavar="SECONDS", type=click.FloatRange(1, 86400), default=120.0,
-    show_default=True, help="Time limit for the guest to shut down, to come back, or to release a disk.",
-)  # fmt: skip
-@click.option(
-    "--force-off", is_flag=True, help="Power off a guest that does not shut down in time, without asking it again."
-)
+@restart_options
 @journal_option
 def apply(domains: tuple[str, ...], *, connect: str | None, yes: bool, journal: Path, **asked: Any) -> None:
     """Apply changes to libvirt VMs (journaled, reversible).
@@ -376,13 +383,13 @@ def apply(domains: tuple[str, ...], *, connect: str | None, yes: bool, journal: 
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.virsh import Virsh, default_uri
 
-    wish, means = wish_of(asked), _means(asked)
+    wish, means = wish_of(asked), means_of(asked)
     virsh = Virsh(connect or default_uri(), write=True)
     for name in domains:
-        _change(virsh, name, wish, means, journal, yes=yes)
+        change(virsh, name, wish, means, journal, yes=yes)
 
 
-def _change(virsh: "Virsh", name: str, wish: "Wish", means: "Means", place: Path, *, yes: bool) -> None:
+def change(virsh: "Virsh", name: str, wish: "Wish", means: "Means", place: Path, *, yes: bool) -> None:
     """Show the requested change of one domain, ask for confirmation, and make it."""
     from virtune.apply.journal import Journal
     from virtune.apply.libvirt import LibvirtDomain
@@ -427,7 +434,7 @@ def _told(done: "Applied", *, restart: bool, saved: bool) -> Iterator[str]:
         )
 
 
-def _means(asked: Mapping[str, Any]) -> "Means":
+def means_of(asked: Mapping[str, Any]) -> "Means":
     """Read the disruptions allowed for a running domain; raises UsageError for options that exclude each other, or
     that lack one they need.
     """

@@ -11,7 +11,7 @@ from pathlib import Path
 from virtune.flows.domains.domains import FoundDomain, from_libvirt, from_paths
 from virtune.model.domain import DomainDisk
 from virtune.model.errors import PlanError, UsageError
-from virtune.model.finding import PassedOver, Unread
+from virtune.model.finding import PassedOver, Subject, Unread
 from virtune.model.knobs import matching
 from virtune.model.study import UNLIKE
 from virtune.model.study_options import ChosenOption, Provenance, StudyOptions
@@ -97,23 +97,17 @@ def like_vm(
     `instead` are the user's own settings, which take the place of the VM's. Raises UsageError where there is no such
     VM or disk, or several; PlanError where QEMU does not run it, or its storage cannot be used.
     """
-    found, name = _found(word, connect, proxmox)
+    found, name = find_vm(word, connect, proxmox)
     domain = found.subject.domain
     if not domain.runs_qemu:
         raise PlanError(
             f"{domain.name or found.origin} is run by {domain.kind or 'no QEMU'}, and test disks are QEMU's",
             hint="`--set` names the settings by hand; `virtune knobs` lists them",
         )
-    disk = _disk(found, name)
+    disk = disk_of(found, name)
     elsewhere = found.subject.host.kernel is None
     rig = rig or ("qemu" if os.access("/dev/kvm", os.R_OK | os.W_OK) else "storage-daemon")
-    looked = Looked(
-        domain=domain,
-        disk=disk,
-        image=found.subject.image(disk),
-        emulator_here=domain.emulator is not None and os.access(domain.emulator, os.X_OK),
-    )
-    taken: Likeness = carried(likeness(looked), rig, instead=instead, target=target)
+    taken: Likeness = carried(likeness(looked_at(found.subject, disk)), rig, instead=instead, target=target)
     return LikeVm(
         rig=rig,
         settings=taken.settings,
@@ -123,7 +117,14 @@ def like_vm(
     )
 
 
-def _found(word: str, connect: str | None, proxmox: Path) -> tuple[FoundDomain, str]:
+def looked_at(subject: Subject, disk: DomainDisk) -> Looked:
+    """Return what is known of a VM's disk, its image and its program on this host."""
+    domain = subject.domain
+    here = domain.emulator is not None and os.access(domain.emulator, os.X_OK)
+    return Looked(domain=domain, disk=disk, image=subject.image(disk), emulator_here=here)
+
+
+def find_vm(word: str, connect: str | None, proxmox: Path = PROXMOX) -> tuple[FoundDomain, str]:
     """Return the VM, and the name of its disk, empty where none was named. A file may have a colon in its name."""
     head, colon, tail = word.rpartition(":")
     for vm, disk in ((word, ""), *(((head, tail),) if colon else ())):
@@ -148,7 +149,8 @@ def _only(found: Iterator[FoundDomain | Unread | PassedOver], vm: str) -> FoundD
     return domains[0]
 
 
-def _disk(found: FoundDomain, name: str) -> DomainDisk:
+def disk_of(found: FoundDomain, name: str) -> DomainDisk:
+    """Return a VM's disk of that name, its only one where the name is empty; raises UsageError."""
     disks = [one for one in found.subject.domain.disks if one.is_disk]
     chosen = [one for one in disks if name in ("", one.target)]
     if len(chosen) == 1:

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `fix` measures of an audit, and what it takes of a measurement."""
+
+from pathlib import Path
+
+import pytest
+from tests.conftest import User
+
+from virtune.flows.domains.domains import FoundDomain, from_paths
+from virtune.flows.domains.like import like_vm
+from virtune.flows.run.fix import Candidate, Fixes, choose, fixes_for
+from virtune.flows.stored.show import current
+from virtune.model.domain import SettingChange
+from virtune.store.store import Store
+
+XML = """<domain type='kvm'><name>web1</name><vcpu>1</vcpu>
+<os><type machine='pc-q35-7.2'>hvm</type></os><devices>
+<disk type='file' device='disk'><driver name='qemu' type='raw' {driver}/>
+<source file='{folder}/a.raw'/><target dev='vda' bus='virtio'/></disk></devices></domain>
+"""
+
+
+def fixes(folder: Path, driver: str, rig: str) -> Fixes:
+    (folder / "a.raw").touch()
+    path = folder / "web1.xml"
+    path.write_text(XML.format(folder=folder, driver=driver))
+    (found,) = from_paths([path], here=True)
+    assert isinstance(found, FoundDomain)
+    return fixes_for(found, found.subject.domain.disks[0], like_vm(str(path), connect=None, rig=rig))
+
+
+def test_each_try_is_an_arm_on_top_of_what_is_needed_and_all_together_one_more(tmp_path: Path) -> None:
+    found = fixes(tmp_path, "cache='unsafe'", "qemu")
+    arms = {one.name: one for one in found.candidates}
+    assert found.needed == (SettingChange(knob="disk.cache", at="vda", value="none"),)
+    assert arms["fixes"].settings == ("disk.cache=none",)
+    assert arms["R30"].settings == ("disk.cache=none", "device.iothread=iothread1")
+    assert SettingChange(knob="iothread.count", value="1") in arms["R30"].turns
+    assert all(set(found.needed) <= set(one.turns) for one in found.candidates)
+    exported = fixes(tmp_path, "cache='none'", "vhost-user")
+    assert {one.name: one.settings for one in exported.candidates}["R30"] == ("export.iothread=on",)
+
+
+def test_everything_that_the_audit_says_is_measured_or_named(tmp_path: Path) -> None:
+    for driver in (
+        "cache='unsafe'",
+        "cache='writethrough'",
+        "cache='none' io='native'",
+        "cache='none' discard='unmap'",
+    ):
+        for rig in ("qemu", "vhost-user", "storage-daemon"):
+            found = fixes(tmp_path, driver, rig)
+            told = " ".join((*(one.name for one in found.candidates), *found.left))
+            tries = {one.rule.id for one in found.findings if one.rule.severity.value == "try"}
+            assert all(rule in told for rule in tries), (driver, rig, told)
+            assert not found.needed or "fixes" in told
+
+
+def candidate(name: str, *settings: str) -> Candidate:
+    return Candidate(name=name, turns=(SettingChange(knob="x", value=name),), settings=settings, why="")
+
+
+@pytest.mark.parametrize(
+    ("arms", "chosen"),
+    [
+        (("a:disk.aio=io_uring", "b:disk.aio=native"), {"a", "b"}),
+        (("a:disk.throttle_iops=50", "b:disk.throttle_iops=60"), {None}),
+        (("a:disk.cache=unsafe,disk.aio=io_uring",), {None}),
+    ],
+)
+def test_what_is_surely_better_is_taken_and_nothing_that_promises_less(
+    user: User, arms: tuple[str, ...], chosen: set[str | None], tmp_path: Path
+) -> None:
+    words = [word for arm in ("now:disk.cache=none", *arms) for word in ("--arm", arm)]
+    user.run("compare", "--rig", "simulated", *words, "--rounds", "12", "--seed", "3")
+    found = fixes(tmp_path, "cache='none'", "qemu")
+    every = Fixes(
+        disk=found.disk, findings=(), needed=(), left=(),
+        candidates=tuple(candidate(arm.partition(":")[0]) for arm in arms),
+    )  # fmt: skip
+    with Store(user.home / "virtune" / "virtune.sqlite") as store:
+        record, result = current(store, store.find("last"))
+    choice = choose(record, result, every)
+    assert (choice.candidate and choice.candidate.name) in chosen
+    assert choice.why
