@@ -16,7 +16,7 @@ from virtune.model.text import printable
 if TYPE_CHECKING:
     from virtune.cli.common.result_output import ResultOutput
     from virtune.flows.domains.domains import FoundDomain
-    from virtune.flows.run.fix import Choice, Fixes
+    from virtune.flows.run.fix import ChosenFix, Fixes
     from virtune.model.evidence import StudyRecord
     from virtune.model.study_options import StudyOptions
     from virtune.store.store import Store
@@ -95,7 +95,7 @@ def _say_audit(found: "FoundDomain", fixes: "Fixes") -> None:
 
 def _measured(
     store: "Store", vm: str, asked: "StudyOptions", fixes: "Fixes", out: "ResultOutput", *, again: bool
-) -> "tuple[StudyRecord, Choice]":
+) -> "tuple[StudyRecord, ChosenFix]":
     """Measure the candidates, go on with the same measurement, or take a finished one of the last hours."""
     from dataclasses import replace
 

@@ -158,7 +158,7 @@ def measured_before(store: Store, title: str, fixes: Fixes, *, since: str) -> St
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ChosenFix:
     """What the measurement says is to be done: the candidate, None where none is better, in a sentence why."""
 
     candidate: Candidate | None
@@ -166,7 +166,7 @@ class Choice:
     why: str
 
 
-def choose(record: StudyRecord, result: Result, fixes: Fixes) -> Choice:
+def choose(record: StudyRecord, result: Result, fixes: Fixes) -> ChosenFix:
     """Return the candidate that is better by the most that is sure: by the nearer end of its interval. One that
     promises less durability than the disk has is not taken, and where none is better the fixes stand by themselves.
     """
@@ -186,10 +186,10 @@ def choose(record: StudyRecord, result: Result, fixes: Fixes) -> Choice:
         best = max(better, key=lambda one: _least(verdicts[one.name]))
         others = f", of {len(better)} that are better" if len(better) > 1 else ""
         why = f"{best.name} is surely better by the most{others}"
-        return Choice(candidate=best, turns=best.turns, why=why)
+        return ChosenFix(candidate=best, turns=best.turns, why=why)
     stands = "; the errors and warnings are right whatever it costs" if fixes.needed else ""
     why = f"no change was measured to be better{stands}"
-    return Choice(candidate=None, turns=fixes.needed, why=why)
+    return ChosenFix(candidate=None, turns=fixes.needed, why=why)
 
 
 def _least(verdict: Comparison) -> float:
