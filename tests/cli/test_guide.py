@@ -309,7 +309,7 @@ def test_only_rounds_are_fewer_and_none_where_a_page_shows_what_they_decide() ->
 
 def test_what_only_a_long_run_types_is_measured_unseen() -> None:
     seldom = [step for page in PAGES for step in runs(page) if step not in always(page)]
-    assert {step.words[0] for step in seldom} == {"check", "compare"}
+    assert {step.words[0] for step in seldom} == {"check", "compare", "fix"}
     assert not any(step.shown for step in seldom)
     (tutorial,) = [page for page in PAGES if page.stem == "tutorial"]
     assert [step.words[0] for step in runs(tutorial) if step not in always(tutorial)] == ["check"]
