@@ -27,6 +27,7 @@ from tests.analyse.reading_cases import FIRES, SILENT
 from tests.analyse.recordings import RESULTS, recorded
 from tests.flows.writers import places, samples, values_of
 from tests.golden.census import Census, flat
+from tests.golden.census_texts import TYPED as TEXTS
 from tests.golden.census_worlds import WORLDS
 from tests.golden.golden_cases import STORE, studies
 from tests.golden.turned import Answers, asked, each, kept, turned_text
@@ -455,7 +456,7 @@ SUBJECTS: Mapping[str, Callable[[], Answers]] = {
     "bottlenecks": bottlenecks, "readings": readings, "hosts": hosts, "audits": audits, "results": results,
     "configurations": configurations, "writings": writings, "settings": settings, "statistics": statistics,
     "plans": plans, "comparisons": comparisons, "races": races, "records": records, "frames": frames,
-    "trials": trials, "words": words, **WORLDS,
+    "trials": trials, "words": words, **WORLDS, **TEXTS,
 }  # fmt: skip
 
 
