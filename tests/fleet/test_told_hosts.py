@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of each answer that a host of a fleet may give."""
+
+import gzip
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from tests.fleet.told_hosts import ToldHosts, line
+from tests.golden.golden_cases import STORE, studies
+
+from virtune import __version__
+from virtune.flows.fleet.apply import ChangeSteps, make_change, plan_change, undo_change, vms_by_host
+from virtune.flows.fleet.ask import FleetAccess
+from virtune.flows.fleet.install import InstallWish, install
+from virtune.flows.fleet.results import FleetFolder, Gathered, gather
+from virtune.flows.fleet.run import Carrying, FleetPolicy, OpenTasks, meet, plan_run, run_fleet, states_of, watched
+from virtune.flows.stored.import_bundle import rows_bundle
+from virtune.model.errors import UsageError
+from virtune.model.fleet import FleetHost, FleetRun, Installed, TaskProgress, TaskState, Unreached
+from virtune.store.store import Store
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ACCESS = FleetAccess(timeout_seconds=60.0)
+STUDY = studies()["one-arm"]
+RUNNING = line(TaskState.RUNNING, study=STUDY, done=1, total=3, left_seconds=9.0)
+DONE = line(TaskState.FINISHED, study=STUDY, done=3, total=3, code=0)
+ERROR = "error: no fio there\nhint: install it\n"
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ToldHosts:
+    hosts = ToldHosts(tmp_path / "told")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("PATH", hosts.path)
+    return hosts
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A study as a host sends it."""
+    path = tmp_path_factory.mktemp("kept") / "kept.sqlite"
+    path.write_bytes(gzip.decompress(STORE.read_bytes()))
+    with Store(path) as store:
+        return rows_bundle(store, STUDY)
+
+
+def planned(hosts: Sequence[FleetHost], **policy: object) -> FleetRun:
+    return plan_run(hosts, ("check",), FleetPolicy(**policy), now=NOW, virtune="virtune")  # type: ignore[arg-type]
+
+
+def ran(run: FleetRun, tmp_path: Path) -> tuple[dict[str, TaskProgress], list[tuple[str, TaskState]]]:
+    """How each host's task ended, by its host, and all that was said meanwhile."""
+    said: list[tuple[str, TaskState]] = []
+    carrying = Carrying(access=ACCESS, place=FleetFolder(tmp_path / "gathered"), patience_seconds=0.0)
+    found = run_fleet(meet(run, ACCESS), carrying, say=lambda task, how: said.append((task.host.name, how.state)))
+    return {one.host.name: found[one.name] for one in run.tasks}, said
+
+
+ENDS: dict[str, tuple[dict[str, str], TaskState, str, bool]] = {
+    "failed": ({"follow": RUNNING + line(TaskState.FAILED, said="it broke")}, TaskState.FAILED, "it broke", False),
+    "killed": ({"follow": line(TaskState.KILLED)}, TaskState.LOST, "its study was killed there", True),
+    "waits": ({"follow": line()}, TaskState.LOST, "its study was killed there", True),
+    "lost": ({"follow": RUNNING, "follow_code": "255"}, TaskState.LOST, "the connection was lost", True),
+    "cannot": ({"follow": "", "follow_err": ERROR, "follow_code": "3"}, TaskState.FAILED, "no fio there", False),
+    "ended": ({"follow": RUNNING, "follow_err": ERROR, "follow_code": "3"}, TaskState.LOST, "no fio there", True),
+    "mute": ({"follow": "", "follow_code": "3"}, TaskState.FAILED, "it ended without a reason", False),
+    "strange": ({"follow": '{"state": "new"}\n'}, TaskState.LOST, "not to be understood", True),
+    "damaged": ({"follow": DONE, "rows": "no bundle"}, TaskState.FAILED, "finished there, and not gathered", False),
+}
+"""What a host says, how its task ended then, in what words, and whether it may still run there."""
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_a_task_ends_as_its_host_says(case: str, told: ToldHosts, tmp_path: Path) -> None:
+    files, state, words, still = ENDS[case]
+    run = planned([told.add("a", **files)])
+    found, said = ran(run, tmp_path)
+    assert (found["a"].state, words in found["a"].said) == (state, True), found
+    assert (found["a"].hint == "install it") == ("follow_err" in files)
+    assert (run.tasks[0] in OpenTasks(run)) is still
+    assert said[-1] == ("a", state)
+    assert (("a", TaskState.RUNNING) in said) == ("running" in files["follow"])
+    assert sum("--follow" in one for one in told.calls("a")) == 1, "there was no patience for a second time"
+
+
+def test_a_study_that_ended_is_here_and_is_not_run_or_pulled_again(
+    told: ToldHosts, tmp_path: Path, rows: bytes
+) -> None:
+    host = told.add("a", follow=RUNNING + DONE, estimate=line(left_seconds=7.0))
+    (tmp_path / "told/hosts/a/rows").write_bytes(rows)
+    run = planned([host])
+    assert meet(run, ACCESS).run.tasks[0].expected_seconds == 7.0
+    found, said = ran(run, tmp_path)
+    assert (found["a"].state, found["a"].study) == (TaskState.FINISHED, STUDY)
+    assert [state for _, state in said] == [TaskState.RUNNING, TaskState.FINISHED, TaskState.FINISHED]
+    place = FleetFolder(tmp_path / "gathered")
+    assert (list(place.hosts()), [one.id for one in place.finished(["measure"])]) == (["a"], [STUDY])
+    assert run.tasks[0] not in OpenTasks(run)
+    ran(run, tmp_path)
+    assert sum("--rows" in one for one in told.calls("a")) == 1
+    assert sum("--estimate" in one for one in told.calls("a")) == 2, "what has begun is not planned again"
+
+
+def test_hosts_that_cannot_run_it_are_refused_and_the_others_go_on(
+    told: ToldHosts, tmp_path: Path, rows: bytes
+) -> None:
+    fails = {"follow": line(TaskState.FAILED, said="tried")}
+    no_disk = line(TaskState.FAILED, said="no disk", hint="h")
+    hosts = [
+        told.add("a", **fails), told.add("b", calls_itself="a", **fails), FleetHost(name="c", target="nowhere"),
+        told.add("d", version="virtune 0.0.1\n"), told.add("e", estimate=no_disk),
+        told.add("f", version="", version_code="127"),
+    ]  # fmt: skip
+    found, said = ran(planned(hosts, at_once=3), tmp_path)
+    assert {name: one.state for name, one in found.items()} == dict.fromkeys("abcdef", TaskState.FAILED)
+    one, twin = ("a", "b") if found["a"].said == "tried" else ("b", "a")
+    assert found[twin].said.startswith(f"calls itself 'a', as {one} does: one host twice")
+    assert (found["c"].said, found["c"].hint) == (
+        "its name is not known", "give it an address in ssh_config, or `ssh=ADDRESS` in the inventory"
+    )  # fmt: skip
+    assert (found["d"].said, "--upgrade" in found["d"].hint) == (
+        f"has virtune 0.0.1, and this is {__version__}",
+        True,
+    )
+    assert (found["e"].said, found["e"].hint) == ("no disk", "h")
+    assert "is not installed there" in found["f"].said
+    assert said[-1] == (one, TaskState.FAILED), "who is refused is said first"
+
+
+def test_what_shares_something_with_a_lost_host_waits(told: ToldHosts, tmp_path: Path) -> None:
+    lost = {"follow": RUNNING, "follow_code": "255"}
+    hosts = [told.add("a", shares="san", **lost), told.add("b", shares="san", **lost), told.add("c", **lost)]
+    found, _ = ran(planned(hosts, at_once=1, seed=1), tmp_path)
+    first, second = ("a", "b") if found["a"].state is TaskState.LOST else ("b", "a")
+    assert (found[second].state, found["c"].state) == (TaskState.WAITING, TaskState.LOST)
+    assert found[second].said == f"{first} was lost, and may still load what this host shares"
+
+
+def test_every_host_is_asked_how_far_it_is_or_to_stop(told: ToldHosts) -> None:
+    hosts = [told.add("a", state=RUNNING, stop=line(TaskState.KILLED)), FleetHost(name="b", target="nowhere")]
+    run = planned(hosts)
+    for stop, state in ((False, TaskState.RUNNING), (True, TaskState.KILLED)):
+        found = states_of(run, ACCESS, stop=stop)
+        assert {one.host.name: found[one.name].state for one in run.tasks} == {"a": state, "b": TaskState.LOST}
+    assert [one.endswith("--stop") for one in told.calls("a") if "here" in one] == [False, True]
+
+
+def test_a_run_is_watched_until_nothing_of_it_runs(told: ToldHosts) -> None:
+    hosts = [told.add("a", state=RUNNING, follow=RUNNING + DONE), told.add("b", state=line(TaskState.FAILED)),
+             told.add("c", state=line())]  # fmt: skip
+    run = planned(hosts)
+    seen = [
+        {one.host.name: found[one.name].state for one in run.tasks} for found in watched(run, ACCESS, seconds=0.2)
+    ]
+    assert seen[0] == {"a": TaskState.RUNNING, "b": TaskState.FAILED, "c": TaskState.WAITING}
+    assert seen[-1] == seen[0] | {"a": TaskState.FINISHED}
+    asked = {name: sum(one.startswith("fleet") for one in told.calls(name)) for name in "abc"}
+    assert (asked["a"], asked["b"], asked["c"] > 1) == (2, 1, True), "who runs is followed, who is over is not asked"
+
+
+def listed(*ids: object) -> str:
+    return json.dumps({"schema": "virtune/list/1", "studies": [{"id": one} for one in ids]})
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "said"),
+    [
+        (listed(STUDY), (), ""), (listed(STUDY), (STUDY[:6],), ""), (listed(STUDY), ("x",), "has no study 'x'"),
+        (listed(f"other/{STUDY}"), (), "none"), (listed(), (), "none"), (listed("a b"), (), "is damaged"),
+        (listed(7), (), "is damaged"), ("{}", (), "is not the document"), ("x", (), "is not the document"),
+        (json.dumps({"schema": "virtune/list/1", "studies": 3}), (), "is damaged"),
+        (listed("20250101-000000-0000"), (), "gave another study than 20250101-000000-0000"),
+    ],
+)  # fmt: skip
+def test_studies_of_a_host_are_gathered_or_it_is_said_why_not(
+    text: str, names: tuple[str, ...], said: str, told: ToldHosts, tmp_path: Path, rows: bytes
+) -> None:
+    host = told.add("a", list=text)
+    (tmp_path / "told/hosts/a/rows").write_bytes(rows)
+    (found,) = gather([host], ACCESS, FleetFolder(tmp_path / "here"), studies=names)
+    if isinstance(found, Unreached):
+        assert said
+        assert said in found.because
+        return
+    assert isinstance(found, Gathered)
+    assert [one.study for one in found.studies] == ([] if said else [STUDY])
+    (again,) = gather([host], ACCESS, FleetFolder(tmp_path / "here"), studies=names)
+    assert isinstance(again, Gathered)
+    assert again.studies == (), "what is here whole is not pulled again"
+
+
+LOOK = {"libc": ["glibc", "2.36"], "python": [3, 11], "machine": "x86_64"}
+
+
+@pytest.mark.parametrize(
+    ("current", "wish", "state", "did"),
+    [
+        (__version__, {}, "kept", ["look"]), (None, {"do": "remove"}, "remove", ["look", "remove"]),
+        ("0.0.1", {}, "has virtune 0.0.1 already", ["look"]), ("0.0.1", {"do": "back"}, "back", ["look", "back"]),
+        (__version__, {"do": "back"}, "back", ["look", "back"]), ("0.0.1", {"upgrade": True}, "", ["look"]),
+        (__version__, {"upgrade": True}, "", ["look"]),
+    ],
+)  # fmt: skip
+def test_a_host_is_installed_to_as_it_is(
+    current: str | None, wish: dict[str, str | bool], state: str, did: list[str], told: ToldHosts, tmp_path: Path
+) -> None:
+    look = {"current": current, **LOOK}
+    host = told.add("a", python_look=json.dumps(look), python_remove=json.dumps({"current": None}),
+                    python_back=json.dumps({"current": "0.0.0"}))  # fmt: skip
+    asked = InstallWish(python="told-python", wheelhouse=tmp_path / "no-wheels", **wish)  # type: ignore[arg-type]
+    (found,) = install([host], ACCESS, asked)
+    calls = (tmp_path / "told/hosts/a/python-calls").read_text().split()
+    assert calls == did
+    if isinstance(found, Installed):
+        assert (found.state, found.before) == (state, current)
+        assert found.version == {"kept": current, "remove": None, "back": "0.0.0"}[state]
+    else:
+        assert state in found.because, (
+            "without wheels nothing is installed, and with another version nothing is asked"
+        )
+
+
+@pytest.mark.parametrize(("answer", "code"), [("x", "0"), ("[]", "0"), ("{}", "1")])
+def test_what_a_host_s_python_says_is_understood_or_refused(answer: str, code: str, told: ToldHosts) -> None:
+    host = told.add("a", python_look=answer, python_code=code)
+    (found,) = install([host], ACCESS, InstallWish(python="told-python"))
+    assert isinstance(found, Unreached)
+    assert found.because == (
+        "its Python gave no reason" if code == "1" else "what its Python said is not to be understood"
+    )
+
+
+def test_a_change_goes_on_in_steps_until_one_fails_and_is_undone_where_it_was_made(told: ToldHosts) -> None:
+    kept = [{"id": "e1", "undone": False}, {"id": "e2", "undone": False}, {"id": "e0", "undone": True}]
+    entries = {"schema": "virtune/journal/1", "damaged": [], "entries": kept}
+    good = {"apply": "", "changes": json.dumps(entries), "undo": ""}
+    hosts = [told.add(name, **good) for name in "abcdef"]
+    told.tell("c", "apply_code", "3")
+    told.tell("c", "changes", json.dumps({**entries, "entries": []}))
+    told.tell("d", "changes", json.dumps({**entries, "damaged": ["e9: gone"]}))
+    every = vms_by_host(hosts, ["web", "a/db", "a/web"])
+    assert [(one.host.name, one.vms) for one in every][:2] == [("a", ("web", "db")), ("b", ("web",))]
+    for wrong in ("z/web", "a/"):
+        with pytest.raises(UsageError, match="is chosen"):
+            vms_by_host(hosts, [wrong])
+    change = plan_change(every, ("--template", "flash"), now=NOW + timedelta(days=1))
+    made = make_change(change, ACCESS, ChangeSteps(canary=1, batch=2), say=lambda _: None)
+    states = ["changed", "changed", "failed", "untouched", "untouched", "untouched"]
+    assert [one.state for one in made] == states
+    assert (made[0].said, made[1].said) == ("2 VMs", "1 VMs")
+    (applied,) = (one for one in told.calls("a") if one.startswith("apply"))
+    assert applied.endswith(f"/{change.name} --yes --template flash -- web db")
+    no_canary = make_change(
+        replace(change, hosts=change.hosts[:2]), ACCESS, ChangeSteps(canary=0), say=lambda _: None
+    )
+    assert [one.state for one in no_canary] == ["changed", "changed"]
+    back = {one.host.name: (one.state, one.said) for one in undo_change(change, ACCESS, say=lambda _: None)}
+    assert list(back) == list("fedcba"), "the last first"
+    assert (back["a"], back["c"], back["d"][0]) == (("undone", "2 VMs"), ("untouched", ""), "failed")
+    assert "2 VMs were undone, and its journal is damaged: e9: gone" in back["d"][1]
+    assert [one[-2:] for one in told.calls("a") if one.startswith("undo")] == ["e2", "e1"]
