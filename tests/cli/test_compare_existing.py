@@ -25,6 +25,7 @@ from virtune.model.search import Goal, Search
 from virtune.model.study import StudyKind
 from virtune.model.workload import Job, Workload
 from virtune.plan.goal import parse_condition
+from virtune.report.markdown import FOLD, FOLD_END
 from virtune.store.store import Store
 
 MARKDOWN = MarkdownIt("gfm-like", {"linkify": False})
@@ -321,7 +322,8 @@ def test_hostile_names_are_text_in_markdown_and_junit(kept: Kept, tmp_path: Path
     tokens = MARKDOWN.parse(page.read_text())
     inline = [child for token in tokens for child in token.children or ()]
     kinds = {token.type for token in [*tokens, *inline]}
-    assert not kinds & {"html_inline", "html_block", "link_open", "image", "code_inline", "em_open"}
+    assert not kinds & {"html_inline", "link_open", "image", "code_inline", "em_open"}
+    assert [token.content.strip() for token in tokens if token.type == "html_block"] == [FOLD, FOLD_END]
     assert {"table_open", "bullet_list_open"} <= kinds
     shown = "".join(child.content for child in inline)
     assert "</td><script>|`*[x](http:" in shown
@@ -333,7 +335,7 @@ def test_hostile_names_are_text_in_markdown_and_junit(kept: Kept, tmp_path: Path
 
 def test_markdown_on_stdout_stands_alone(kept: Kept, before: Path, slower: Path) -> None:
     page = kept("compare", str(before), str(slower), "--markdown", "-", "--fail-if", "iops < -3%", status=4)
-    assert page.startswith("### virtune: ")
+    assert page.startswith("### ▼ slower is worse than before, ")
     assert "**breached**" in page
     assert "slower is worse than before, IOPS" in page.replace("\\", "")
     kept("compare", str(before), str(slower), "--markdown", "-", "--json", status=2)

@@ -17,7 +17,7 @@ from virtune.model.reason import Reason
 from virtune.model.result import ArmSummary, Result
 from virtune.model.verdict import Comparison, Outcome, Proof, ProofReason, ThresholdResult
 from virtune.plan.goal import parse_condition
-from virtune.report.markdown import code, markdown, plain, proof_markdown, tuning_markdown
+from virtune.report.markdown import FOLD, FOLD_END, code, markdown, plain, proof_markdown, tuning_markdown
 
 PARSER = MarkdownIt("gfm-like", {"linkify": False})
 
@@ -65,10 +65,15 @@ def test_a_page_begins_with_the_answer_and_holds_the_verified_settings() -> None
     kept = record(12)
     page = markdown(summarise(kept), ())
     tokens = PARSER.parse(page)
-    assert [token.type for token in tokens[:4]] == ["heading_open", "inline", "heading_close", "fence"]
-    assert "native  better  +10.0 % [" in tokens[3].content
+    assert [token.type for token in tokens[:4]] == ["heading_open", "inline", "heading_close", "bullet_list_open"]
+    assert tokens[1].content.startswith("▲ native is better than threads, +10.0 % [")
+    shown, _, proof = page.partition(f"{FOLD}\n")
+    assert len([line for line in shown.splitlines() if line]) <= 8
+    assert "settings not verified: disk.cache=none" in shown
+    assert "native  better  +10.0 % [" in proof
     assert "| threads | unverified | aio=threads; requested, and not seen: disk.cache=none, " in page
-    assert tokens[-1].content.startswith("virtune compare --arm threads:disk.aio=threads ")
+    assert tokens[-1].content == f"{FOLD_END}\n"
+    assert tokens[-2].content.startswith("virtune compare --arm threads:disk.aio=threads ")
     hostile = replace(kept.study, title="> <b>[x](http://evil)")
     assert "\\> &lt;b>[x\\](http:" in markdown(summarise(replace(kept, study=hostile)), ())
 
@@ -159,6 +164,9 @@ def shape_of(page: str) -> list[str]:
     """The kinds of blocks of a page, in their order, after a look at all that is in it."""
     assert re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2028\ud800-\udfff]", page) is None
     tokens = PARSER.parse(page)
+    ours = [one.content.strip() for one in tokens if one.type == "html_block"]
+    assert ours == [FOLD, FOLD_END]
+    tokens = [one for one in tokens if one.type != "html_block"]
     inline = [child for token in tokens for child in token.children or ()]
     assert {one.type for one in (*tokens, *inline)} <= ALLOWED, {one.type for one in (*tokens, *inline)} - ALLOWED
     assert not any(one.content in ("http://evil", "www.evil.org", "@all") for one in inline)

@@ -207,7 +207,7 @@ def test_names_that_share_nothing_and_a_lone_name_stay() -> None:
 def test_a_search_has_a_page_in_markdown() -> None:
     found, _ = searched(study_of(list(RATES)), World(RATES, noise=0.01))
     text = tuning_markdown(found, "", [("libvirt domain XML", "<disk/>", ("a note",))])
-    assert text.startswith("### virtune: tune ")
+    assert text.startswith("### virtune: change to fast: ")
     for part in (
         "* winner  fast  IOPS ",
         "```text\n<disk/>\n```",

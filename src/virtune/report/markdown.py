@@ -13,6 +13,7 @@ from virtune.model.result import Result
 from virtune.model.text import printable
 from virtune.model.tuning import Tuning
 from virtune.model.verdict import ThresholdResult
+from virtune.report.pages.brief import finding, limits, trust
 from virtune.report.pages.diagnose import proof_headline, proof_sentences
 from virtune.report.pages.evidence import note_lines, resting_on, warning_lines
 from virtune.report.pages.result import (
@@ -29,9 +30,10 @@ from virtune.report.pages.result import (
     values_words,
     verdict_sentences,
 )
-from virtune.report.pages.study import arm_lines, settings_of
-from virtune.report.pages.tune import answer_lines, arms_table, sections
+from virtune.report.pages.study import arm_lines, host_words, settings_of
+from virtune.report.pages.tune import answer_lines, arms_table, sections, warnings
 from virtune.report.pages.tune import headline as tuning_headline
+from virtune.report.pages.tune import trust as search_trust
 from virtune.report.render.terminal import set_at
 from virtune.report.reproduce import AGAIN, command_again, tune_again
 from virtune.report.view import ViewRow, view_of, worth
@@ -58,10 +60,17 @@ COLUMNS = 88
 
 def markdown(result: Result, rulings: Sequence[ThresholdResult], facts: str = "") -> str:
     """Return the result as Markdown, ending in a newline; `facts` are those of the host, as JSON."""
-    body = (*_head(result, facts), *_conditions(result, rulings), *_workloads(result), *_settings(result))
+    where = "" if result.study.imported else f"; {host_words(result.study, facts)}"
+    said = items((*map(str, limits(result)), f"virtune: {trust(result)}{where}"))
+    first = (heading(3, finding(result).plain), *_conditions(result, rulings), *said)
     command = command_again(result.study)
     again = (heading(4, "To repeat it"), f"{AGAIN}\n", code(command)) if command else ()
-    return _joined(*body, *_warnings(result), *again)
+    proof = (*_head(result, facts), *_workloads(result), *_settings(result), *_warnings(result), *again)
+    return _joined(*first, "", f"{FOLD}\n", *proof, f"\n{FOLD_END}")
+
+
+FOLD, FOLD_END = "<details><summary>All figures, settings, and how it was decided</summary>", "</details>"
+"""The only HTML that a page has."""
 
 
 def _joined(*parts: str) -> str:
@@ -115,10 +124,7 @@ def code(text: str) -> str:
 
 
 def _head(result: Result, facts: str) -> Iterator[str]:
-    first, _, rest = headline(result).plain.partition("\n")
-    yield heading(3, f"virtune: {first}")
-    if rest:
-        yield f"{line(rest)}\n"
+    yield from (f"{line(text)}\n" for text in headline(result).plain.split("\n", 1))
     if drawn := answer(result):
         yield code(set_at(COLUMNS, *drawn).strip("\n"))
     yield from items((*arm_lines(result.study, facts), *about(result, facts)))
@@ -197,14 +203,13 @@ Written = tuple[str, str, tuple[str, ...]]
 def tuning_markdown(known: Tuning, facts: str, written: Sequence[Written]) -> str:
     """Return a search as Markdown, ending in a newline; `facts` are those of the host, as JSON."""
     again = (heading(4, "To repeat it"), code(tune_again(known.study)))
-    return _joined(*_tuning_head(known), *_sections(known, facts), *_written(written), *again)
-
-
-def _tuning_head(known: Tuning) -> Iterator[str]:
-    first, *rest = tuning_headline(known).plain.split("\n")
-    yield heading(3, f"virtune: {first}")
-    yield from (*items((*rest, *map(str, answer_lines(known)))), "")
-    yield code(set_at(TUNING_COLUMNS, arms_table(known)).strip("\n"))
+    first, *rest = map(str, answer_lines(known))
+    drawn = code(set_at(TUNING_COLUMNS, arms_table(known)).strip("\n"))
+    rest += [f"{search_trust(known)}; {host_words(known.study, facts)}"]
+    head = (heading(3, f"virtune: {first}"), *items(rest), *items(warnings(known), "warning"), "")
+    named = (f"{line(text)}\n" for text in tuning_headline(known).plain.split("\n"))
+    proof = (*named, drawn, *_sections(known, facts), *_written(written), *again)
+    return _joined(*head, f"{FOLD}\n", *proof, f"\n{FOLD_END}")
 
 
 def _sections(known: Tuning, facts: str) -> Iterator[str]:
