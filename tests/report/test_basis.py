@@ -45,13 +45,13 @@ def test_it_is_said_which_arms_shared_a_start_and_which_rounds_count() -> None:
     found = summarise(replace(kept, trials=tuple(trials)))
     said = " ".join(resting_on(found, found.study.compared[0]))
     assert "QEMU was started once for threads and once for native; what another" in said
-    assert "right for these starts of QEMU (see below)" in said
+    assert "right for these starts of QEMU" in said
     assert "each verdict rests on 7 of 8 rounds: those in which both of its arms gave a result" in said
     alike = [replace(each, in_force=one) for each in kept.trials]
     found = summarise(replace(kept, trials=tuple(alike)))
     said = " ".join(resting_on(found, found.study.compared[0]))
     assert "QEMU was started once; what another start would change is not in the intervals" in said
-    assert "right for this start of QEMU (see below)" in said
+    assert "right for this start of QEMU" in said
     least = min(one.rounds for one in found.verdicts if one.verdict is not Verdict.UNDECIDED)
     assert f"no interval shows what an arm does more rarely than once in {least} rounds, or a level" in said
     assert "8 rounds, in each of which every arm ran" in said

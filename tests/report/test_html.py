@@ -15,6 +15,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from tests.report.layer_parts import LAYERS
 from tests.report.records import study
 
 from virtune.cli import run
@@ -23,9 +24,11 @@ from virtune.flows.stored.show import current
 from virtune.model.evidence import Listed
 from virtune.model.result import LoadEstimate, LoadPoint, LoadSweep, Value
 from virtune.model.verdict import Interval
+from virtune.report.charts.chart import legend_of
 from virtune.report.charts.loads import sweep_curve
+from virtune.report.charts.stacked import times_of
 from virtune.report.charts.tradeoff import speed_against_cost
-from virtune.report.html.page import ReportPage
+from virtune.report.html.page import ForestRow, ReportPage, forest_of
 from virtune.report.pages.tune import recommendation_line
 from virtune.report.render.terminal import Table
 from virtune.report.words import change_words
@@ -91,6 +94,7 @@ def test_live_pictures_need_one_script_that_the_page_s_own_policy_names(store: S
     assert f"default-src 'none'; script-src 'sha256-{digest}'; style-src" in text
     made = charts(store, COMPARE)
     specs = json.loads(data)
+    made = tuple(one for one in made if not one.name.startswith("forest"))  # which the page draws itself
     assert list(specs) == [chart.name for chart in made]
     assert all(spec["data"] == json.loads(json.dumps(chart.spec["data"]))
                for chart, spec in zip(made, specs.values(), strict=True))  # fmt: skip
@@ -121,6 +125,7 @@ def test_every_picture_has_a_name_words_and_its_numbers(page: str, store: Store)
         "narrowing",
         "heat",
     ]
+    made = made[1:]  # the page draws its forest plot itself, as a table
     assert page.count("<svg") == len(made) == page.count("The numbers of this picture")
     for chart in made:
         assert chart.rows
@@ -391,3 +396,41 @@ def test_intervals_of_speed_and_cost_are_crosses_around_the_candidate(store: Sto
     plain = speed_against_cost(replace(result, arms=costs, verdicts=(), differences=()), workload)
     assert plain is not None
     assert "crosses" not in plain.reading
+
+
+def test_a_page_begins_with_the_finding_its_intervals_and_what_limits_it(page: str, store: Store) -> None:
+    """The proof is folded below; legends stand as text above the pictures, which draw none."""
+    head, _, rest = page.partition("</header>")
+    text = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", head.partition("<body>")[2])).split())
+    assert text.startswith("○ slow against free: undecided")
+    assert '<span class="mark undecided">○</span>' in head
+    assert head.count('class="bar"') == 1
+    assert "trials count" in text
+    assert rest.count("<details") > 4
+    assert rest.index('id="pictures"') < rest.index('id="tables"') < rest.index('id="verdicts"')
+    assert re.search(r'<li><span class="swatch line"[^>]*></span>free</li>', rest)
+    assert "role-legend" not in rest.partition('id="heat')[0]
+
+
+def test_places_on_the_axis_are_those_of_the_ratios() -> None:
+    ratio = Interval(estimate=1.1, low=1.0, high=1.21, confidence=0.95)
+    drawn = forest_of("x", [(ForestRow(name="b", verdict="better", words="+10 %"), ratio)], margin=0.03)
+    (row,) = drawn.rows
+    assert row.places is not None
+    low, middle, high = row.places
+    assert low == pytest.approx(50)
+    assert middle - low == pytest.approx(high - middle)
+    assert drawn.band[1] - 50 == pytest.approx(50 - drawn.band[0])
+    assert drawn.ends == ("-23 %", "+30 %")
+    none = forest_of("x", [(ForestRow(name="b", verdict="undecided", words=""), None)], margin=0.03)
+    assert (none.rows[0].places, none.ends) == (None, ("", ""))
+
+
+def test_a_layer_has_one_colour_in_all_pictures() -> None:
+    first, last = LAYERS.layers
+    more = replace(LAYERS, layers=(first, replace(last, boundary="backend", label="QEMU"), last))
+    both = [times_of({"a": one}, "w") for one in (more, LAYERS)]
+    whole, part = ({name: colour for name, colour, _ in legend_of(one)} for one in both if one is not None)
+    assert len(part) == 2
+    assert part.items() < whole.items()
+    assert len(set(whole.values())) == len(whole)

@@ -204,4 +204,4 @@ def test_intervals_in_the_numbers_of_pictures_are_what_they_can_tell() -> None:
     assert drawn.rows[0][2:5] == ("-80.0 %", "+10.0 %", "x10 or more")
     alone = forest(replace(found, verdicts=(replace(one, ratio=replace(one.ratio, confidence=0.983)),)), WORKLOAD)
     assert alone is not None
-    assert "confidence interval (98.3 % by itself, so that all verdicts hold together at 95 %)" in alone.reading
+    assert "its 95 % confidence interval." in alone.reading, "all verdicts hold together at that"

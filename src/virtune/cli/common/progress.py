@@ -181,8 +181,8 @@ def plan_text(study: Study) -> str:
     more = f" and {others + 1 - _NAMED} more" if others >= _NAMED else ""
     under = f" under {len(study.workloads)} workloads" if len(study.workloads) > 1 else ""
     return (
-        f"{others + 1} arms (what is compared): {names}{more}; a round measures each of them once{under} for "
-        f"{format_seconds(study.seconds)}, in random order; {count_text(pairs, 'pair')} to decide: {each}"
+        f"compares {others + 1} arms ({names}{more}){under}, {each}: {format_seconds(study.seconds)} of each in turn,"
+        f" in random order, until {count_text(pairs, 'pair')} are decided"
     )
 
 

@@ -30,7 +30,7 @@ from virtune.model.result import Result
 from virtune.model.study import StudyKind
 from virtune.model.text import did_you_mean, printable, quoted
 from virtune.report.charts import charts_of, labelled
-from virtune.report.charts.chart import Chart, standing_alone
+from virtune.report.charts.chart import Chart, legend_of, standing_alone, without_legend
 from virtune.report.charts.distribution import each_operation
 from virtune.report.html.other_pages import check_page, search_page, sweep_page
 from virtune.report.html.page import ReportPage, page_of
@@ -237,11 +237,14 @@ def page_html(page: ReportPage, *, home: str = "", interactive: bool = False) ->
     from markupsafe import Markup
 
     # our own charts of our own specifications: the only text that is not escaped
-    figures = [(chart, Markup(svg)) for chart, svg in zip(page.charts, svgs(page.charts), strict=True)]  # noqa: S704
+    # the page has titles and legends as text
+    drawn = [replace(chart, spec=without_legend({**chart.spec, "title": ""})) for chart in page.pictures]
+    named = zip(page.pictures, map(legend_of, page.pictures), svgs(drawn), strict=True)
+    figures = [(chart, legend, Markup(svg)) for chart, legend, svg in named]  # noqa: S704
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_shown).from_string(
         _TEMPLATE.read_text(encoding="utf-8")
     )
-    live = live_parts(page.charts) if interactive and page.charts else None
+    live = live_parts(drawn) if interactive and drawn else None
     return template.render(page=page, figures=figures, home=home, live=live)
 
 

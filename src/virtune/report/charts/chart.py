@@ -3,7 +3,7 @@
 
 import json
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from textwrap import wrap
@@ -97,6 +97,44 @@ def _shown(value: Any) -> Any:
             return [_shown(one) for one in value]
         case _:
             return value
+
+
+def legend_of(chart: Chart) -> tuple[tuple[str, str, str], ...]:
+    """Return what each colour of a picture stands for, so that a page can say it in words above, and the style of its
+    line, empty for an area; nothing where the picture labels its parts itself.
+    """
+    named = next(_legends(chart.spec), ())
+    lines = "strokeDash" in json.dumps(chart.spec)
+    return tuple((name, colour, _LINES[at % len(_LINES)] if lines else "") for at, (name, colour) in enumerate(named))
+
+
+_LINES = ("solid", "dashed", "dotted", "dashed")
+"""What is nearest to the first line styles in a style sheet."""
+
+
+def _legends(part: Any) -> Iterator[tuple[tuple[str, str], ...]]:
+    if isinstance(part, Mapping):
+        if _is_legend(part) and all(str(one).startswith("#") for one in part["scale"]["range"]):
+            yield tuple(zip(part["scale"]["domain"], part["scale"]["range"], strict=False))
+        for one in part.values():
+            yield from _legends(one)
+    elif isinstance(part, list | tuple):
+        for one in part:
+            yield from _legends(one)
+
+
+def _is_legend(part: Mapping[str, Any]) -> bool:
+    """Whether a part of a specification draws a legend of arms or layers: of their colours or their line styles."""
+    scale = part.get("scale")
+    return part.get("legend") is not None and isinstance(scale, Mapping) and {"domain", "range"} <= set(scale)
+
+
+def without_legend(part: Any) -> Any:
+    """Return a specification without its title and its legends of arms and layers: a page says both in words."""
+    if isinstance(part, Mapping):
+        kept = {name: without_legend(one) for name, one in part.items()}
+        return {**kept, "legend": None} if _is_legend(part) else kept
+    return [without_legend(one) for one in part] if isinstance(part, list | tuple) else part
 
 
 def colours_of(names: Sequence[str]) -> dict[str, Any]:

@@ -49,8 +49,8 @@ def percentile_curve(result: Result, workload: str) -> chart.Chart | None:
         name=chart.file_name("percentiles", workload),
         title=_title(result, arms, workload),
         reading=(
-            "All I/Os of an arm together. From left to right the curve goes ever further into the slowest ones; "
-            "lower is better. Where it is thin, fewer than 100 I/Os lie beyond, and it says little."
+            "All I/Os of an arm together. Further right: slower, rarer I/Os. Thin: fewer than 100 I/Os beyond, so it"
+            " says little."
             + (" The dashed line is the limit that was asked for, up to its percentile." if limits else "")
         ),
         spec=chart.filled(
@@ -128,8 +128,8 @@ def heat_map(result: Result, record: StudyRecord, workload: str) -> chart.Chart 
         name=chart.file_name("heat", workload),
         title=f"{workload}: {_said(trials)}",
         reading=(
-            "Darker means more I/Os. A second band is a second way that I/Os are served; a column that differs is a "
-            "round that something disturbed; what all panels share comes from below them, not from the arm."
+            "Darker means more I/Os. Two bands: two speeds, e.g. cache and disk. A column that differs: a disturbed"
+            " round. Alike in all panels: it is the host."
         ),
         spec=chart.filled(
             "heat", height=150, rows=rows, arms=names, ticks=chart.tens_of([row["low"] for row in rows]),
@@ -201,9 +201,8 @@ def rounds_in_time(result: Result, record: StudyRecord, workload: str) -> chart.
         name=chart.file_name("rounds", workload),
         title=f"{workload}: {len(rows)} trials in order of time" + (f", {bad} of them did not count" if bad else ""),
         reading=(
-            "Each mark is one trial; a line joins those of one arm. Arms that move together show the host, an arm "
-            "that moves alone shows itself. Hollow marks do not count: something else disturbed the trial, or it was "
-            "repeated."
+            "Each mark is one trial. If all arms move together, the host changed. Hollow marks do not count:"
+            " disturbed, or repeated."
         ),
         spec=chart.filled(
             "rounds", height=260, rows=rows, **chart.scales_of(study.arm_names), since=clock[0], clock=clock[1],

@@ -52,13 +52,12 @@ def forest(result: Result, workload: str) -> Chart | None:
     better = f"{metric.better} is better"
     mine = [one for one in pairs if one.metric == metric.id]  # those without an interval too
     decided, verb = sum(one.verdict is not Verdict.UNDECIDED for one in mine), "is" if len(mine) == 1 else "are"
-    confidence = found[0].ratio.confidence if found[0].ratio is not None else result.study.confidence
     return Chart(
         name=file_name(FOREST, workload),
         title=f"{workload}: {decided} of {count_text(len(mine), 'pair')} {verb} decided on {metric.label}",
         reading=(
             f"Each row is one pair of arms: the mark is the estimated difference in {metric.label} ({better}), the"
-            f" line its {_interval_words(confidence, result.study.confidence)}. Inside the grey band"
+            f" line its {format_share(result.study.confidence)} confidence interval. Inside the grey band"
             f" (±{format_share(result.study.margin)}) a difference is too small to matter. An arrow says that the"
             " interval goes on."
         ),
@@ -74,16 +73,6 @@ def forest(result: Result, workload: str) -> Chart | None:
             for one in found
             if one.ratio is not None
         ),
-    )
-
-
-def _interval_words(alone: float, together: float) -> str:
-    """Name an interval that is wider by itself, so that all of them hold together."""
-    if format_share(alone) == format_share(together):
-        return f"{format_share(together)} confidence interval"
-    return (
-        f"confidence interval ({format_share(alone, 1)} by itself, so that all verdicts hold together at"
-        f" {format_share(together)})"
     )
 
 

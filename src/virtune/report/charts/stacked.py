@@ -9,9 +9,10 @@ from typing import Any
 
 from virtune.model.evidence import StudyRecord
 from virtune.model.live import Layers, RequestLayer
+from virtune.model.metric import BOUNDARIES
 from virtune.model.result import Result
 from virtune.model.text import format_ns, format_share
-from virtune.report.charts.chart import MOST_ARMS, Chart, colours_of, file_name, filled
+from virtune.report.charts.chart import MOST_ARMS, PALETTE, Chart, file_name, filled
 from virtune.report.pages.result import largest_decided
 from virtune.report.words import names_text
 
@@ -56,11 +57,14 @@ def times_of(found: Mapping[str, Layers], workload: str) -> Chart | None:
         name=file_name("layers", workload),
         title=f"{workload}: {_where_most(found)}",
         reading=(
-            "Each bar is the mean latency of one arm over its rounds, cut into the layers that a request passes,"
-            " from the load on the left to the device on the right. The line at the end of a piece is its 95 %"
-            " interval over rounds. Layers add up to an arithmetic mean; the tables' means over rounds are geometric."
+            "The mean latency of each arm, cut into the layers that a request passes, from the load to the device;"
+            " the line at the end of a piece is its 95 % interval. Sums differ slightly from the tables."
         ),
-        spec=_spec(parts, "mean time of a request in us, lower is better"),
+        spec=_spec(
+            parts,
+            {one.label: PALETTE[BOUNDARIES.index(one.boundary)] for each in found.values() for one in each.layers},
+            "mean time of a request in us, lower is better",
+        ),
         columns=("arm", "layer", "mean", "95 % interval", "share"),
         rows=tuple(
             (name, one.label, format_ns(one.mean_ns), _interval(one.low_ns, one.high_ns), format_share(one.share))
@@ -121,10 +125,12 @@ def cpu_by_thread(result: Result, record: StudyRecord, workload: str) -> Chart |
         name=file_name("threads", workload),
         title=f"{workload}: {largest_decided(result, workload, 'cpu_per_io')}",
         reading=(
-            "Each bar is the CPU time that one I/O of an arm takes on this host, as in the table, divided by the "
-            "kind of thread that spends it. A thread that spends 10 us for each I/O is full at 100,000 IOPS."
+            "CPU time per I/O on this host, by the kind of thread that spends it. 10 us per I/O: one CPU does 100,000"
+            " IOPS."
         ),
-        spec=_spec(parts, "CPU time per I/O in us, lower is better"),
+        spec=_spec(
+            parts, dict(zip(_THREADS.values(), PALETTE, strict=True)), "CPU time per I/O in us, lower is better"
+        ),
         columns=("arm", "threads", "CPU time per I/O"),
         rows=tuple((one.arm, one.part, format_ns(one.size * 1e3)) for one in parts),
     )
@@ -144,7 +150,8 @@ def _interval(low: float | None, high: float | None) -> str:
     return "-" if low is None or high is None else f"{format_ns(low)} to {format_ns(high)}"
 
 
-def _spec(parts: Sequence[_Part], title: str) -> dict[str, Any]:
+def _spec(parts: Sequence[_Part], colours: Mapping[str, str], title: str) -> dict[str, Any]:
+    """Return the specification; `colours` gives a layer or thread the same one in all pictures."""
     names, kinds = (list(dict.fromkeys(words)) for words in ((p.arm for p in parts), (p.part for p in parts)))
     ends: dict[str, float] = {}
     rows = []
@@ -156,7 +163,7 @@ def _spec(parts: Sequence[_Part], title: str) -> dict[str, Any]:
             row |= {"low": begin + max(0.0, one.low), "high": begin + one.high}
         rows.append(row)
     columns = max(1, min(3, 100 // max(map(len, kinds))))  # so that no label covers its neighbour
+    scale = {"domain": kinds, "range": [colours[kind] for kind in kinds]}
     return filled(
-        "stacked", height=36 * len(names) + 10, rows=rows, arms=names, colours=colours_of(kinds), columns=columns,
-        title=title,
-    )  # fmt: skip
+        "stacked", height=36 * len(names) + 10, rows=rows, arms=names, colours=scale, columns=columns, title=title
+    )

@@ -12,7 +12,7 @@ from virtune.model.fleet import Difference, FleetEffect, FleetLevel, FleetReport
 from virtune.model.metric import BY_ID
 from virtune.model.result import Fitness, LoadSweep, Result
 from virtune.model.tuning import Recommendation, Tuning
-from virtune.model.verdict import ProofOutcome
+from virtune.model.verdict import Interval, ProofOutcome
 from virtune.report.charts import labelled
 from virtune.report.charts.chart import Chart
 from virtune.report.charts.fleet import audit_map, fleet_charts, rule_map
@@ -20,10 +20,11 @@ from virtune.report.charts.forest import FOREST
 from virtune.report.charts.loads import sweep_curve
 from virtune.report.charts.stacked import times_of
 from virtune.report.charts.tradeoff import pareto, race
-from virtune.report.html.page import ReportPage, VerdictLine, host_text, page_of
+from virtune.report.html.page import ForestRow, ReportPage, VerdictLine, forest_of, host_text, page_of
 from virtune.report.pages import check, diagnose, fleet, sweep, tune
+from virtune.report.pages.brief import of_slices
 from virtune.report.pages.evidence import reading_notes
-from virtune.report.pages.study import host_line, vm_cost_notes
+from virtune.report.pages.study import host_line, host_words, vm_cost_notes
 from virtune.report.render.terminal import Table
 from virtune.report.reproduce import command_again, question_of, tune_again
 from virtune.report.view import SIMULATED_ONLY
@@ -44,6 +45,10 @@ def search_page(known: Tuning, record: StudyRecord) -> ReportPage:
     metric = BY_ID[study.metric]
     return ReportPage(
         title=f"{study.label} {study.id}",
+        finding=VerdictLine(first, _MARKS[known.recommendation]),
+        forests=(forest_of(f"{metric.label} against the leader", _race_rows(known), study.margin),),
+        limits=tuple(of_slices(tune.warnings(known))),
+        trust=f"{tune.trust(known)}; {host_words(study, record.facts)}",
         question=f"Which of {len(search.ranked)} configurations is best: {search.goal.words}?",
         facts=(
             ("study", study.id), ("begun", study.created), ("goal", search.goal.words), ("mode", search.mode),
@@ -64,6 +69,19 @@ def search_page(known: Tuning, record: StudyRecord) -> ReportPage:
     )  # fmt: skip
 
 
+_PLACED = {"leads": "better", "out": "worse", "failed": "worse", "as good": "same", "no better": "same"}
+
+
+def _race_rows(known: Tuning) -> list[tuple[ForestRow, Interval | None]]:
+    """Return the best configurations against the one that leads."""
+    rows = tune.runner_rows(known)[: tune.ROWS_MAX]
+    tones = [_PLACED.get(state.partition(" (")[0], "undecided") for _, state, _, _ in rows]
+    return [
+        (ForestRow(name=arm, verdict=tone, word=state, words=told), ratio)
+        for tone, (arm, state, told, ratio) in zip(tones, rows, strict=True)
+    ]
+
+
 def sweep_page(known: LoadSweep, result: Result, record: StudyRecord) -> ReportPage:
     """Return the page of a sweep: saturation, knee and limit, and the curve with them."""
     chart = sweep_curve(known, result)
@@ -71,10 +89,12 @@ def sweep_page(known: LoadSweep, result: Result, record: StudyRecord) -> ReportP
     page = page_of(sweep.without_saturation(result), record, charts)
     columns, rows = sweep.curve(known, result)
     loads = Table(columns, rows, caption="loads; < less was done than offered")
+    first, *more = sweep.answer_lines(known)
     return replace(
         page,
+        finding=VerdictLine(f"{known.study.arms[0].name}, {known.study.workloads[0].name}: {first}"),
         question=f"How much load does {known.study.arms[0].name} carry?",
-        verdicts=tuple(map(VerdictLine, sweep.answer_lines(known))),
+        verdicts=tuple(map(VerdictLine, (first, *more))),
         tables=(loads, *page.tables),
     )
 
@@ -134,7 +154,9 @@ def check_page(fitness: Fitness, result: Result, record: StudyRecord) -> ReportP
     return replace(
         page,
         question="Is this host fit for measurements, and which difference can they show?",
-        verdicts=(VerdictLine(check.sentence(fitness), "worse" if fitness.unfit else "better"),),
+        finding=(found := VerdictLine(check.sentence(fitness), "worse" if fitness.unfit else "better")),
+        forests=(),
+        verdicts=(found,),
         warnings=tuple(dict.fromkeys((*page.warnings, *advice))),
         notes=(check.confidence_text(fitness), *page.notes),
         charts=tuple(one for one in page.charts if not one.name.startswith(FOREST)),
@@ -155,6 +177,7 @@ def proof_page(one: Diagnosis, result: Result, record: StudyRecord) -> ReportPag
     lines = (*one.found.evidence, *diagnose.proof_sentences(one.proof))
     return replace(
         page,
+        finding=first,
         question=f"Is {one.found.cause.words} what limits {one.disk} under {one.workload}?",
         verdicts=(first, *map(VerdictLine, lines), *page.verdicts),
     )

@@ -2,9 +2,12 @@
 """The content of a study's page, as plain values: the template lays them out and computes nothing."""
 
 import json
+import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from rich.text import Text
 
@@ -13,13 +16,15 @@ from virtune.model.published import PublishedStudy
 from virtune.model.result import Result
 from virtune.model.study import Study
 from virtune.model.text import format_share
-from virtune.model.verdict import Comparison, Verdict
+from virtune.model.verdict import Comparison, Interval, Verdict
 from virtune.report.charts import charts_of
 from virtune.report.charts.chart import Chart
 from virtune.report.pages import result as results
+from virtune.report.pages.brief import finding, limits, trust
 from virtune.report.pages.builtin import ending
 from virtune.report.pages.evidence import note_lines, resting_on, warning_lines
-from virtune.report.pages.study import arm_lines, settings_of
+from virtune.report.pages.study import arm_lines, host_words, settings_of
+from virtune.report.render.forest import axis_ends, axis_of
 from virtune.report.render.terminal import Paragraph, SideBySide, Table
 from virtune.report.reproduce import AGAIN, command_again, question_of
 from virtune.report.view import ResultView, view_of
@@ -59,6 +64,8 @@ def study_part(result: Result, published: PublishedStudy | None = None, facts: s
 _OWN_PICTURES = ("bars", "extents", "loads", "offered", "operations")
 """How the names of the pictures begin that the authors of the studies drew."""
 
+_VERDICTS = {mark: verdict for verdict, mark in results.MARKS.items()}
+
 _VERDICTS_MAX = 12
 """The most verdicts that are shown at once; of more the others are folded away."""
 
@@ -80,15 +87,94 @@ class VerdictLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForestRow:
+    """A row of a forest plot that a page draws itself, so that its words keep their size on a narrow screen: the
+    places of estimate and interval are shares of the axis in percent, None where there is no interval.
+    """
+
+    name: str
+    verdict: str
+    words: str
+    word: str = ""
+    places: tuple[float, float, float] | None = None
+    beyond: tuple[bool, bool] = (False, False)
+
+    @property
+    def mark(self) -> str:
+        """The symbol of its verdict."""
+        return results.MARKS.get(self.verdict, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forest:
+    """What is drawn of one workload and metric, the labels of its axis, and the band of differences that are too
+    small to matter, in percent of the axis.
+    """
+
+    title: str
+    rows: tuple[ForestRow, ...]
+    ends: tuple[str, str] = ("", "")
+    band: tuple[float, float] = (50.0, 50.0)
+
+
+def forest_of(title: str, rows: Sequence[tuple[ForestRow, Interval | None]], margin: float) -> Forest:
+    """Return a forest plot of these ratios on one axis."""
+    reach = axis_of(ratio for _, ratio in rows if ratio is not None)
+    scale = math.log1p(reach)
+
+    def place(ratio: float) -> float:
+        return 50 + 50 * max(-1.0, min(1.0, math.log(max(ratio, 1e-9)) / scale))
+
+    drawn = [
+        one if ratio is None else replace(
+            one, places=(place(ratio.low), place(ratio.estimate), place(ratio.high)),
+            beyond=(ratio.low < 1 / (1 + reach), ratio.high > 1 + reach),
+        )
+        for one, ratio in rows
+    ]  # fmt: skip
+    return Forest(
+        title=title, rows=tuple(drawn), ends=axis_ends(reach) if any(ratio for _, ratio in rows) else ("", ""),
+        band=(place(1 / (1 + margin)), place(1 + margin)),
+    )  # fmt: skip
+
+
+def _forests(result: Result, view: ResultView) -> Iterator[Forest]:
+    """Yield a forest plot of each workload and metric that verdicts are about."""
+    study, baseline = result.study, result.study.baseline
+    for one in view.workloads:
+        for metric in dict.fromkeys(verdict.metric for verdict in one.verdicts):
+            found = [verdict for verdict in one.verdicts if verdict.metric == metric]
+            rows = [
+                (
+                    ForestRow(
+                        name=each.candidate + ("" if each.baseline == baseline else f" against {each.baseline}"),
+                        verdict=each.verdict.value, word=each.verdict.value, words=results.change_text(each),
+                    ),
+                    each.ratio if results.has_interval(each) else None,
+                )
+                for each in found
+            ]  # fmt: skip
+            measured = found[0].measured
+            title = f"{one.workload.name}: {measured.label} against {baseline}, {measured.better} is better"
+            yield forest_of(title, rows, study.margin)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportPage:
     """A whole page. `charts` are in the order of the page; `label` is shown where figures are not comparable,
     `unsettled` where there are no settings to show, `unrepeated` where no command repeats it. `own` is what
     a built-in study begins with, `rests` what the verdicts rest on, `settled` the
-    settings of each arm in a row.
+    settings of each arm in a row. `finding` is the headline, where it is not the title; `forests` stand below it,
+    then `limits`, what limits it, and `trust`, on what it rests in a line.
     """
 
     title: str
     question: str
+    finding: VerdictLine | None = None
+    forests: tuple[Forest, ...] = ()
+    limits: tuple[str, ...] = ()
+    trust: str = ""
+    FORESTS: ClassVar[int] = 2
     facts: tuple[tuple[str, str], ...]
     label: str = ""
     verdicts: tuple[VerdictLine, ...]
@@ -112,6 +198,19 @@ class ReportPage:
         if len(self.verdicts) <= _VERDICTS_MAX:
             return self.verdicts
         return tuple(one for one in self.verdicts if one.verdict != Verdict.UNDECIDED)[:_VERDICTS_MAX]
+
+    @property
+    def headline(self) -> tuple[tuple[str, str], ...]:
+        """The finding in pieces, each with the verdict whose mark it begins with."""
+        found = self.finding or VerdictLine(self.title)
+        whole = found.sentence if found.sentence[:1] in _VERDICTS else f"{found.mark} {found.sentence}".strip()
+        pieces = re.split(f"(?=[{''.join(_VERDICTS)}] )", whole)
+        return tuple((_VERDICTS.get(piece[:1], ""), piece) for piece in pieces if piece)
+
+    @property
+    def pictures(self) -> tuple[Chart, ...]:
+        """The pictures that are drawn: a forest plot is not where the page has one already."""
+        return tuple(one for one in self.charts if not self.forests or not one.name.startswith("forest"))
 
     @property
     def foremost_pictures(self) -> tuple[str, ...]:
@@ -153,6 +252,10 @@ def page_of(
     )
     return ReportPage(
         title=f"{study.label} {study.id}",
+        finding=VerdictLine(finding(result, view).plain),
+        forests=tuple(_forests(result, view)),
+        limits=tuple(map(str, limits(result))),
+        trust=f"{trust(result)}; {host_words(study, record.facts)}",
         question=question_of(study),
         facts=tuple(_facts(result, record)),
         label=next((one.worth for one in view.workloads if one.worth), ""),

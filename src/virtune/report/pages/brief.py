@@ -383,7 +383,7 @@ def _line(word: str, text: str) -> terminal.Paragraph:
 def of_search(known: Tuning, facts: str) -> Brief:
     """Return the result of a search; `facts` are those of the host, as JSON."""
     study = known.study
-    notes = _of_slices(tune.warnings(known))
+    notes = of_slices(tune.warnings(known))
     limits_ = [Text("warnings: ", style="yellow").append("; ".join(notes), style="not bold default")] if notes else []
     where = "`virtune show` (its lines for a VM)" if known.settled else "`virtune show` (every figure)"
     return Brief(
@@ -398,7 +398,7 @@ def of_search(known: Tuning, facts: str) -> Brief:
     )
 
 
-def _of_slices(notes: Sequence[str]) -> list[str]:
+def of_slices(notes: Sequence[str]) -> list[str]:
     """Return the first clause of each warning on a search, with how many slices it is of, unless another said
     it already.
     """

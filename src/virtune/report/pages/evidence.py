@@ -74,16 +74,14 @@ def resting_on(result: Result, workload: Workload) -> Iterator[str]:
     if found and workload == result.study.compared[0]:
         yield meaning_of_verdicts(result.study)
     if decided := [one for one in found if one.verdict is not Verdict.UNDECIDED]:
-        right = "all of these verdicts are right" if len(found) > 1 else "this verdict is right"
-        looks = "the intervals account for checking after every round, to stop early"
-        looks = f"; {looks}" if result.study.sequential else ""
+        right = "all verdicts together are right" if len(found) > 1 else "this verdict is right"
         few = [one.starts for one in result.basis if one.workload == workload.name and 0 < one.starts < STARTS_TOLD]
-        start = f" for {'this start' if few == [1] else 'these starts'} of QEMU (see below)" if few else ""
+        start = f" for {'this start' if few == [1] else 'these starts'} of QEMU" if few else ""
         sure = f"with {format_share(result.study.confidence)} confidence"
         if result.study.imported:  # runs from elsewhere were not in turn: no interval knows what changed between them
             yield f"if nothing but the change differed between the runs, {right} {sure}"
         else:
-            yield f"{sure} {right}{start}{looks}"
+            yield f"{sure} {right}{start}"
             # a verdict of few rounds says it itself
             if rounds := [one.rounds for one in decided if one.reason is not Reason.FEW_ROUNDS]:
                 yield (
@@ -120,11 +118,7 @@ def _noise(basis: Basis, study: Study, used: Sequence[int]) -> str:
     )
     if basis.noise is None:
         return told
-    how = ["the median of these verdicts"] if len(used) > 1 else []
-    how += ["estimated from the rounds of all arms, extreme ones counting less"] if study.sequential else []
-    spread = f"a standard deviation of {share_text(basis.noise)}" + (f" ({'; '.join(how)})" if how else "")
-    ratio = "the ratio of an arm to the one it is compared with"
-    return f"{told}; the intervals allow for {ratio} to vary from round to round with {spread}"
+    return f"{told}; differences vary from round to round by {share_text(basis.noise)} (standard deviation)"
 
 
 def steadiness(basis: Basis, study: Study, *, drift: bool = True) -> Iterator[str]:
@@ -134,8 +128,8 @@ def steadiness(basis: Basis, study: Study, *, drift: bool = True) -> Iterator[st
         yield f"effective sample size: {TOO_FEW}"
     elif basis.effective is not None and basis.lag1:
         yield (
-            f"effective sample size: {basis.effective:.0f} of {count_text(basis.rounds, 'round')}, since consecutive"
-            f" rounds resemble one another (lag-1 autocorrelation {basis.lag1:.2f}); the intervals are wider for it"
+            f"effective sample size: {basis.effective:.0f} of {count_text(basis.rounds, 'round')}: they resemble"
+            f" their neighbours (lag-1 autocorrelation {basis.lag1:.2f}); the intervals are wider for it"
         )
     if drift and basis.drift is not None:
         yield drift_text(basis.drift, BY_ID[study.metric].label)
@@ -167,8 +161,8 @@ def drift_text(drift: Drift, what: str = "IOPS") -> str:
         return f"drift: {TOO_FEW}"
     if drift.low <= 0 <= drift.high:
         none = max(-drift.low, drift.high) <= DRIFT_WARNED
-        ends = f"{change_words(1 + drift.low)} to {change_words(1 + drift.high)} a minute (95 % confidence)"
-        return f"{'no drift detected' if none else 'drift not ruled out'}: {what} may have changed by {ends}"
+        ends = f"between {change_words(1 + drift.low)} and {change_words(1 + drift.high)} a minute"
+        return f"no drift detected: {what} {ends}" if none else f"drift: {what} {ends} (too short to tell)"
     moved, low, high = (percent_text(1 + one) for one in (drift.per_minute, drift.low, drift.high))
     return f"{what} changed by {moved} % [{low}, {high}] a minute (compounded) while this was measured"
 
@@ -211,10 +205,7 @@ def checked_text(study: Study) -> str:
     """Return the result of the last A/A test of this host."""
     found = study.checked
     if found is None:
-        return (
-            "to try this host besides: `virtune check` (not run here in the last 24 h) tells whether it shows a"
-            " difference where there is none"
-        )
+        return "is this host fit? `virtune check` tells (not run here in the last 24 h)"
     ends = ""
     if found.low is not None and found.high is not None:
         ends = f" [{change_words(found.low)}, {change_words(found.high)}]"

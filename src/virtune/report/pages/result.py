@@ -202,8 +202,7 @@ def marks_words(view: WorkloadView) -> Iterator[str]:
     values = [cell.value for row in view.together or view.rows for cell in row.cells if cell.value is not None]
     if any(one.low is not None and one.high is None for one in values):
         yield (
-            ">=: with 95 % confidence the percentile is this or more; how much more is not known: what delays I/Os so"
-            " much is rare and comes in bursts, and it takes ten minutes of measurement to see enough of it"
+            ">=: at least this (95 % confidence); measure ten minutes to know it: what delays I/Os so much is rare"
         )
     if any(not one.resolved and (one.low is None or one.high is not None) for one in values):
         yield "~: uncertain, as fewer than 100 I/Os were slower"

@@ -36,13 +36,17 @@ def axis_of(ratios: Iterable[Interval]) -> float:
     return reach_of([*ends, *(one.estimate for one in found)])
 
 
+def axis_ends(reach: float) -> tuple[str, str]:
+    """Return the labels of the ends of an axis."""
+    left = 100 * (1 / (1 + reach) - 1)
+    if reach < REACHES[-1]:
+        return f"{left:.0f} %", f"+{format_share(reach)}"
+    return f"{left:.12g} %", f"x{1 + reach:,.0f}"
+
+
 def axis(reach: float, middle: str) -> str:
     """Return the labels of the axis: its ends and its middle."""
-    left, right = f"{100 * (1 / (1 + reach) - 1):.12g} %", f"+{format_share(reach)}"
-    if reach < REACHES[-1]:
-        left = f"{100 * (1 / (1 + reach) - 1):.0f} %"
-    else:
-        right = f"x{1 + reach:,.0f}"
+    left, right = axis_ends(reach)
     half = COLUMNS // 2
     before = f"{left}{' ' * (half - len(left) - len(middle) // 2)}{middle}"
     return f"{before}{' ' * (COLUMNS - len(before) - len(right))}{right}"
