@@ -17,7 +17,7 @@ from scipy import interpolate, special, stats
 from virtune.analyse.stats.anytime import HUBER_K, LAG1_DOUBT, LAG1_MAX, quantile
 from virtune.analyse.stats.arms import far_rounds, lonely
 from virtune.analyse.stats.noise import lag1_of, pseudo_values
-from virtune.analyse.stats.paired import FEW_ROUNDS, Levels, compare_planned
+from virtune.analyse.stats.paired import FEW_ROUNDS, Family, compare_planned
 from virtune.analyse.stats.planned import (
     Estimates,
     differences,
@@ -195,15 +195,8 @@ def disagreements(values: Rounds, *, planned: int) -> int:
     differ = 0
     for run, one in enumerate(values):
         rows = {str(arm): list(np.exp(one[:, arm])) for arm in range(arms)}
-        found = compare_planned(
-            BY_ID["iops"],
-            rows,
-            [(str(b), str(a)) for a, b in pairs],
-            workload="w",
-            margin=MARGIN,
-            levels=Levels(alpha=alpha, level=level),
-            fewest=fewest,
-        )
+        family = Family(metric=BY_ID["iops"], workload="w", margin=MARGIN, confidence=1 - alpha, fewest=fewest)
+        found = compare_planned(family, rows, [(str(b), str(a)) for a, b in pairs], level=level)
         for index, theirs in enumerate(found):
             high = mine.mean[run, index] + mine.radius[run, index]
             most = 1e-3 * max(1.0, mine.radius[run, index])

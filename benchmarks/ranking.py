@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from virtune.analyse.stats.paired import compare
+from virtune.analyse.stats.paired import Family, compare
 from virtune.model.metric import BY_ID
 
 KEPT = Path("/var/tmp/virtune-ranking")
@@ -125,14 +125,9 @@ def effects(document: Any) -> Iterator[str]:
     pairs = [pair for axis in AXES for pair in itertools.combinations(levels(axis), 2)]
     for one, other in pairs:
         ratios = [ratio for found in rounds.values() if (ratio := ratio_in(found, one, other))]
-        found = compare(
-            BY_ID["iops"],
-            (one, [1.0] * len(ratios)),
-            (other, ratios),
-            workload="randread-4k",
-            margin=0.03,
-            confidence=1 - 0.01 / len(pairs),
-        )
+        confidence = 1 - 0.01 / len(pairs)
+        family = Family(metric=BY_ID["iops"], workload="randread-4k", margin=0.03, confidence=confidence)
+        found = compare(family, (one, [1.0] * len(ratios)), (other, ratios))
         change = "" if found.ratio is None else f" {100 * (found.ratio.estimate - 1):+.0f} %"
         yield f"{other} against {one}: {found.verdict.value}{change} ({len(ratios)} rounds)"
 

@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.batch import level_at
 from benchmarks.hosts import HOSTS, Host, equal_stacks, landscape
 from virtune.analyse.search.race import Race
-from virtune.analyse.stats.paired import Levels, compare_planned
+from virtune.analyse.stats.paired import Family, compare_planned
 from virtune.model.metric import BY_ID
 from virtune.model.study_options import SPREAD_SECONDS
 from virtune.model.tuning import RaceRules, Standing
@@ -36,12 +36,13 @@ GRID_SECONDS = 300.0
 def looks(slice_of: Callable[[int], float], planned: int) -> Iterator[Comparison]:
     """Compare two arms as `virtune compare` does by a plan of so many rounds, and yield what it says at a look."""
     arms: dict[str, list[float]] = {"a": [], "b": []}
+    family = Family(metric=BY_ID["iops"], workload="w", margin=MARGIN, confidence=CONFIDENCE)
     for count in range(1, planned + 1):
         for index, row in enumerate(arms.values()):
             row.append(math.exp(slice_of(index)))
         if count >= ROUNDS_MIN:
-            levels = Levels(alpha=1 - CONFIDENCE, level=level_at(count, planned, 1 - CONFIDENCE, fewest=ROUNDS_MIN))
-            yield compare_planned(BY_ID["iops"], arms, [("a", "b")], workload="w", margin=MARGIN, levels=levels)[0]
+            level = level_at(count, planned, 1 - CONFIDENCE, fewest=ROUNDS_MIN)
+            yield compare_planned(family, arms, [("a", "b")], level=level)[0]
 
 
 def compared(slice_of: Callable[[int], float], rounds: int) -> Comparison:

@@ -25,7 +25,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from virtune.analyse.stats.paired import Levels, compare_at_any_time, compare_planned
+from virtune.analyse.stats.paired import Family, compare_at_any_time, compare_planned
 from virtune.analyse.stats.planned import dunnett_alpha, level_of
 from virtune.model.metric import BY_ID
 from virtune.model.verdict import ROUNDS_MIN, Comparison, Interval, Verdict, fewest_planned
@@ -200,9 +200,8 @@ def before(rows: Rows, planned: int, pairs: Pairs | None = None) -> list[Compari
     names = list(rows)
     count = len(names) * (len(names) - 1) // 2
     against = [(names[0], name) for name in names[1:]] if pairs is None else pairs
-    return compare_at_any_time(
-        BY_ID["iops"], rows, against, workload="w", margin=MARGIN, confidence=1 - ERROR / count
-    )
+    family = Family(metric=BY_ID["iops"], workload="w", margin=MARGIN, confidence=1 - ERROR / count)
+    return compare_at_any_time(family, rows, against)
 
 
 def by_plan(rows: Rows, planned: int, pairs: Pairs | None = None, *, first: int | None = None) -> list[Comparison]:
@@ -216,8 +215,8 @@ def by_plan(rows: Rows, planned: int, pairs: Pairs | None = None, *, first: int 
     if pairs is not None and list(pairs) != against:
         against, alpha = list(pairs), ERROR / len(pairs)
     looks = tuple((float(n), n / planned) for n in range(fewest if first is None else first, len(rows[names[0]]) + 1))
-    levels = Levels(alpha=alpha, level=level_of(looks, alpha))
-    return compare_planned(BY_ID["iops"], rows, against, workload="w", margin=MARGIN, levels=levels, fewest=fewest)
+    family = Family(metric=BY_ID["iops"], workload="w", margin=MARGIN, confidence=1 - alpha, fewest=fewest)
+    return compare_planned(family, rows, against, level=level_of(looks, alpha))
 
 
 def kept(store: Path) -> dict[str, list[float | None]]:

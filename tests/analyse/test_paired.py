@@ -4,22 +4,25 @@
 import math
 from random import Random
 from statistics import fmean, stdev
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import stdtrit
 
-from virtune.analyse.stats.paired import compare, compare_at_any_time, interval_of, sign_test
-from virtune.model.metric import BY_ID
+from virtune.analyse.stats.paired import Family, compare, compare_at_any_time, interval_of, sign_test
+from virtune.model.metric import BY_ID, Metric
 from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
 
 IOPS, P99 = BY_ID["iops"], BY_ID["latency.p99"]
 
 
+def family(metric: Metric, confidence: float) -> Family:
+    return Family(metric=metric, workload="w", margin=0.03, confidence=confidence)
+
+
 def judge(a: list[float], b: list[float], *, metric: str = "iops", confidence: float = 0.99) -> Comparison:
-    return compare(BY_ID[metric], ("a", a), ("b", b), workload="w", margin=0.03, confidence=confidence)
+    return compare(family(BY_ID[metric], confidence), ("a", a), ("b", b))
 
 
 def study(chance: Random, *, rounds: int, effect: float, noise: float, drift: float) -> Comparison:
@@ -152,9 +155,7 @@ def test_near_the_margin_it_makes_no_difference_which_one_is_the_baseline(factor
 
 def looked_at(a: list[float], b: list[float], *, confidence: float = 0.95) -> Comparison:
     """The same two arms in a study that is looked at after every round."""
-    return compare_at_any_time(
-        IOPS, {"a": a, "b": b}, [("a", "b")], workload="w", margin=0.03, confidence=confidence
-    )[0]
+    return compare_at_any_time(family(IOPS, confidence), {"a": a, "b": b}, [("a", "b")])[0]
 
 
 def stopped_when_decided(seed: int, *, effect: float, noise: float, rounds: int) -> Comparison:
@@ -203,9 +204,9 @@ def test_an_undecided_pair_says_how_many_rounds_would_decide_it_and_a_decided_on
 def test_other_arms_lend_their_noise_to_a_pair() -> None:
     chance = Random(8)
     arms = {name: [chance.gauss(100, 1) for _ in range(6)] for name in "abcdef"}
-    words: dict[str, Any] = {"workload": "w", "margin": 0.03, "confidence": 0.99}
-    alone = compare_at_any_time(IOPS, {name: arms[name] for name in "ab"}, [("a", "b")], **words)[0]
-    among = compare_at_any_time(IOPS, arms, [("a", name) for name in "bcdef"], **words)[0]
+    asked = family(IOPS, 0.99)
+    alone = compare_at_any_time(asked, {name: arms[name] for name in "ab"}, [("a", "b")])[0]
+    among = compare_at_any_time(asked, arms, [("a", name) for name in "bcdef"])[0]
     assert alone.ratio is not None
     assert among.ratio is not None
     widths = [one.high - one.low for one in (alone.ratio, among.ratio)]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from virtune.analyse.stats.anytime import contrasts
-from virtune.analyse.stats.paired import Levels, compare_planned
+from virtune.analyse.stats.paired import Family, compare_planned
 from virtune.analyse.stats.planned import (
     dunnett_alpha,
     level_of,
@@ -46,8 +46,8 @@ def judged(values: NDArray[np.float64], count: int, *, planned: bool = True) -> 
     """What is said of all arms against the first after so many rounds of a plan of 20."""
     arms = {str(arm): list(np.exp(values[:count, arm])) for arm in range(values.shape[1])}
     level = level_of(LOOKS[: count - PLANNED_ROUNDS_MIN + 1], ALPHA) if planned else ALPHA
-    levels = Levels(alpha=ALPHA, level=level)
-    return compare_planned(BY_ID["iops"], arms, AGAINST_FIRST, workload="w", margin=0.03, levels=levels, fewest=5)
+    family = Family(metric=BY_ID["iops"], workload="w", margin=0.03, confidence=1 - ALPHA, fewest=5)
+    return compare_planned(family, arms, AGAINST_FIRST, level=level)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_a_difference_that_about_six_of_ten_rounds_do_not_share_is_undecided(agr
     apart = np.where(np.diff(shares) > 0, 0.3, -0.01) + chance.uniform(-0.005, 0.005, count)
     base = 9 + 0.001 * chance.standard_normal(count)
     arms = {"a": list(np.exp(base)), "b": list(np.exp(base + apart))}
-    levels = Levels(alpha=0.05, level=0.04)
-    (one,) = compare_planned(BY_ID["iops"], arms, [("a", "b")], workload="w", margin=0.03, levels=levels)
+    family = Family(metric=BY_ID["iops"], workload="w", margin=0.03, confidence=0.95)
+    (one,) = compare_planned(family, arms, [("a", "b")], level=0.04)
     assert one.ratio is not None
     assert one.ratio.low > 1, "the interval itself leaves it open"
     shared = stats.binomtest(agree, count, 0.5).pvalue <= 0.5
@@ -128,13 +128,13 @@ def test_equal_arms_are_the_same_by_the_interval_that_is_shown() -> None:
     values = rounds(2, 12, sd=0.005)
     level = level_of(((12.0, 0.001),), ALPHA)
     arms = {str(arm): list(np.exp(values[:, arm])) for arm in range(4)}
-    levels = Levels(alpha=ALPHA, level=level)
     alone = planned_contrasts(values, [(1, 0)], level=level)[0]
     whenever = contrasts(values, [(1, 0), (2, 0), (3, 0)], alpha=ALPHA)[0]
     reaches = [abs(one.mean) + one.radius for one in (whenever, alone)]
     assert reaches[0] < reaches[1]
     margin = math.expm1(sum(reaches) / 2)
-    one, *_ = compare_planned(BY_ID["iops"], arms, AGAINST_FIRST, workload="w", margin=margin, levels=levels)
+    family = Family(metric=BY_ID["iops"], workload="w", margin=margin, confidence=1 - ALPHA)
+    one, *_ = compare_planned(family, arms, AGAINST_FIRST, level=level)
     assert one.verdict is Verdict.SAME
     assert one.ratio is not None
     assert math.log(one.ratio.high) == pytest.approx(whenever.high)

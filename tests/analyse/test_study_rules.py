@@ -16,7 +16,7 @@ from tests.analyse.verdict_runs import asked_of, run
 from tests.report.records import study as two_arms
 
 from virtune.analyse.stats.anytime import blocks_to_decide, contrasts
-from virtune.analyse.stats.paired import Levels, compare_at_any_time, compare_planned
+from virtune.analyse.stats.paired import Family, compare_at_any_time, compare_planned
 from virtune.analyse.stats.planned import planned_contrasts, rounds_to_decide
 from virtune.analyse.study.summarise import basis_of, summarise
 from virtune.analyse.study.thresholds import rule
@@ -42,8 +42,8 @@ def test_rounds_that_are_alike_are_worth_fewer() -> None:
 def test_the_error_of_an_interval_at_any_time_is_the_one_that_was_asked_for() -> None:
     chance = Random(3)
     arms = {name: [math.exp(chance.gauss(9, 0.03)) for _ in range(12)] for name in "ab"}
-    words = {"workload": "w", "margin": 0.03}
-    (found,) = compare_at_any_time(BY_ID["iops"], arms, [("a", "b")], confidence=0.95, **words)  # type: ignore[arg-type]
+    family = Family(metric=BY_ID["iops"], workload="w", margin=0.03, confidence=0.95)
+    (found,) = compare_at_any_time(family, arms, [("a", "b")])
     values = [[math.log(one) for one in arms[name]] for name in "ba"]
     (theirs,) = contrasts(np.array(values).T, [(0, 1)], alpha=0.05)
     assert found.ratio is not None
@@ -63,15 +63,14 @@ def test_few_rounds_that_look_independent_are_doubted_and_their_bias_is_added_ba
 def test_the_rounds_that_are_left_are_those_beyond_the_ones_that_were_run() -> None:
     chance = Random(8)
     arms = {name: [math.exp(chance.gauss(9, 0.1)) for _ in range(20)] for name in "ab"}
-    words = {"workload": "w", "margin": 0.03}
+    family = Family(metric=BY_ID["iops"], workload="w", margin=0.03, confidence=0.95)
     values = np.array([[math.log(one) for one in arms[name]] for name in "ba"]).T
-    (found,) = compare_at_any_time(BY_ID["iops"], arms, [("a", "b")], confidence=0.95, **words)  # type: ignore[arg-type]
+    (found,) = compare_at_any_time(family, arms, [("a", "b")])
     whole = blocks_to_decide(contrasts(values, [(0, 1)], alpha=0.05)[0], margin=0.03, alpha=0.05)
     assert found.verdict is Verdict.UNDECIDED
     assert whole is not None
     assert found.rounds_left == whole - 20
-    levels = Levels(alpha=0.05, level=0.01)
-    (found,) = compare_planned(BY_ID["iops"], arms, [("a", "b")], levels=levels, **words)  # type: ignore[arg-type]
+    (found,) = compare_planned(family, arms, [("a", "b")], level=0.01)
     whole = rounds_to_decide(planned_contrasts(values, [(0, 1)], level=0.01)[0], margin=0.03, alpha=0.05)
     assert whole is not None
     assert found.rounds_left == whole - 20

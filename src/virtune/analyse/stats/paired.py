@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, variance
+from typing import TYPE_CHECKING
 
 from virtune.analyse.stats.student import mean_and_radius, two_sided
 from virtune.model.metric import Metric
@@ -26,6 +27,10 @@ from virtune.model.reason import NO_MEASUREMENT, Reason, Why, because
 from virtune.model.text import format_seconds, format_share
 from virtune.model.tuning import Contrast
 from virtune.model.verdict import ROUNDS_MIN, Comparison, Interval, Verdict
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _LOG_MAX = 700.0
 """exp() of more than this overflows."""
@@ -47,40 +52,56 @@ level for many rounds, or are seldom far from theirs, are called different witho
 """
 
 
+Arm = tuple[str, Sequence[float]]
+"""An arm: its name, and its values; of the same rounds for all arms, where they are paired."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Levels:
-    """The two-sided levels of a family of comparisons at a look of their plan: `alpha` is one comparison's error over
-    the whole plan, `level` is its level at this look. The loads of a round take `round_seconds`.
+class Family:
+    """What is asked of comparisons that share their error: `confidence` is that of each of them, whenever and however
+    often one looks; `fewest` are the rounds that a verdict takes at least, and the loads of one take `round_seconds`.
     """
 
-    alpha: float
-    level: float
+    metric: Metric
+    workload: str
+    margin: float
+    confidence: float
+    fewest: int = ROUNDS_MIN
     round_seconds: float = 0.0
 
+    @property
+    def alpha(self) -> float:
+        """The two-sided error of one comparison."""
+        return 1 - self.confidence
 
-def compare(
-    metric: Metric,
-    baseline: tuple[str, Sequence[float]],
-    candidate: tuple[str, Sequence[float]],
-    *,
-    workload: str,
-    margin: float,
-    confidence: float,
-) -> Comparison:
+
+def compare(family: Family, baseline: Arm, candidate: Arm) -> Comparison:
     """Compare two arms by their values in the same rounds, whose number was fixed before.
 
-    `confidence` is that of this one comparison. A round with a value that is missing, zero or not finite is left out;
-    degenerate input is undecided with its reason, never an exception and never a difference.
+    A round with a value that is missing, zero or not finite is left out; degenerate input is undecided with its
+    reason, never an exception and never a difference.
     """
     pairs = _usable(baseline[1], candidate[1])
-    ratio = interval_of(pairs, confidence=confidence)
-    verdict, why = _judge(metric, pairs, ratio, margin=margin, asked=len(baseline[1]))
+    ratio = interval_of(pairs, confidence=family.confidence)
+    verdict, why = _judge(family, pairs, ratio, asked=len(baseline[1]))
+    return _comparison(family, baseline, candidate, len(pairs), ratio, verdict, why)
+
+
+def _comparison(
+    family: Family,
+    baseline: Arm,
+    candidate: Arm,
+    rounds: int,
+    ratio: Interval | None,
+    verdict: Verdict,
+    why: Why,
+) -> Comparison:
     return Comparison(
-        workload=workload,
-        metric=metric.id,
+        workload=family.workload,
+        metric=family.metric.id,
         baseline=baseline[0],
         candidate=candidate[0],
-        rounds=len(pairs),
+        rounds=rounds,
         ratio=ratio,
         verdict=verdict,
         why=why.text,
@@ -89,91 +110,63 @@ def compare(
 
 
 def compare_at_any_time(
-    metric: Metric,
-    arms: Mapping[str, Sequence[float]],
-    pairs: Sequence[tuple[str, str]],
-    *,
-    workload: str,
-    margin: float,
-    confidence: float,
-    fewest: int = ROUNDS_MIN,
+    family: Family, arms: Mapping[str, Sequence[float]], pairs: Sequence[tuple[str, str]]
 ) -> list[Comparison]:
     """Compare pairs (baseline, candidate) of arms by their values of the same rounds, NaN where a round gave none.
-
-    `confidence` is that of each comparison, whenever and however often one looks, `fewest` are the rounds that a
-    verdict takes at least. Degenerate input is undecided with
-    its reason, never an exception and never a difference.
+    Degenerate input is undecided with its reason, never an exception and never a difference.
     """
-    # numpy takes longer to load than `--help` takes, so it is imported only for comparisons
-    import numpy as np
-
-    from virtune.analyse.stats.anytime import contrasts, logs
+    from virtune.analyse.stats.anytime import contrasts
     from virtune.analyse.stats.planned import far_alone, plain_means
 
-    values = np.array([logs(row) for row in arms.values()], dtype=np.float64).T.reshape(-1, len(arms))
-    wanted = _columns(arms, pairs)
-    beside = zip(*plain_means(values, wanted, alpha=1 - confidence), far_alone(values, wanted), strict=True)
+    values, wanted = _table(arms), _columns(arms, pairs)
+    beside = zip(*plain_means(values, wanted, alpha=family.alpha), far_alone(values, wanted), strict=True)
     found = [
         replace(one, plain=(float(plain), float(radius)), far=bool(far))
-        for one, (plain, radius, far) in zip(contrasts(values, wanted, alpha=1 - confidence), beside, strict=True)
+        for one, (plain, radius, far) in zip(contrasts(values, wanted, alpha=family.alpha), beside, strict=True)
     ]
-    rules = _Rules(margin=margin, confidence=confidence, arms=len(arms), fewest=fewest)
-    return [
-        _compared(metric, (baseline, arms[baseline]), (candidate, arms[candidate]), one, rules, workload=workload)
-        for (baseline, candidate), one in zip(pairs, found, strict=True)
-    ]
+    return _compared(family, arms, pairs, found, planned=False)
 
 
 def compare_planned(
-    metric: Metric,
-    arms: Mapping[str, Sequence[float]],
-    pairs: Sequence[tuple[str, str]],
-    *,
-    workload: str,
-    margin: float,
-    levels: Levels,
-    fewest: int = ROUNDS_MIN,
+    family: Family, arms: Mapping[str, Sequence[float]], pairs: Sequence[tuple[str, str]], *, level: float
 ) -> list[Comparison]:
     """Compare pairs (baseline, candidate) of arms at a look of a plan, by their values of the same rounds, NaN where
-    a round gave none.
+    a round gave none. `level` is the two-sided level of one comparison at this look; the family's is over the whole
+    plan.
 
     A difference is decided by the interval of the plan, "same" by that or by the anytime-valid one, which is narrower
     early in a plan; the deciding interval is returned. "Same" takes that the plain means are within the margin as
     well, and that no arm is far off in rounds of its own. Degenerate input is undecided with its reason, never an
     exception and never a difference.
     """
-    import numpy as np
-
-    from virtune.analyse.stats.anytime import contrasts, logs
+    from virtune.analyse.stats.anytime import contrasts
     from virtune.analyse.stats.planned import plain_means, planned_contrasts
 
-    values = np.array([logs(row) for row in arms.values()], dtype=np.float64).T.reshape(-1, len(arms))
-    wanted = _columns(arms, pairs)
-    plain = [
-        (float(mean), float(radius))
-        for mean, radius in zip(*plain_means(values, wanted, alpha=levels.alpha), strict=True)
-    ]
+    values, wanted, margin = _table(arms), _columns(arms, pairs), family.margin
+    plain = zip(*plain_means(values, wanted, alpha=family.alpha), strict=True)
     planned = [
-        replace(one, plain=both)
-        for one, both in zip(
-            planned_contrasts(values, wanted, level=levels.level, alpha=levels.alpha), plain, strict=True
+        replace(one, plain=(float(mean), float(radius)))
+        for one, (mean, radius) in zip(
+            planned_contrasts(values, wanted, level=level, alpha=family.alpha), plain, strict=True
         )
     ]
-    whenever = contrasts(values, wanted, alpha=levels.alpha)
-    rules = _Rules(margin=margin, confidence=1 - levels.alpha, arms=len(arms), fewest=fewest, levels=levels)
-    return [
-        _compared(
-            metric,
-            (baseline, arms[baseline]),
-            (candidate, arms[candidate]),
-            replace(one, mean=any_.mean, radius=any_.radius, why=any_.why)
-            if _alike(any_, margin) and _quiet(one, margin)
-            else one,
-            rules,
-            workload=workload,
-        )
-        for (baseline, candidate), one, any_ in zip(pairs, planned, whenever, strict=True)
+    found = [
+        replace(one, mean=any_.mean, radius=any_.radius, why=any_.why)
+        if _alike(any_, margin) and _quiet(one, margin)
+        else one
+        for one, any_ in zip(planned, contrasts(values, wanted, alpha=family.alpha), strict=True)
     ]
+    return _compared(family, arms, pairs, found, planned=True)
+
+
+def _table(arms: Mapping[str, Sequence[float]]) -> "NDArray[np.float64]":
+    """Return ln of the values, a row for each round and a column for each arm."""
+    # numpy takes longer to load than `--help` takes, so it is imported only for comparisons
+    import numpy as np
+
+    from virtune.analyse.stats.anytime import logs
+
+    return np.array([logs(row) for row in arms.values()], dtype=np.float64).T.reshape(-1, len(arms))
 
 
 def _columns(arms: Mapping[str, Sequence[float]], pairs: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:
@@ -191,64 +184,46 @@ def _quiet(found: Contrast, margin: float) -> bool:
     return not found.far and not found.lasts and abs(plain) + radius < math.log1p(margin)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rules:
-    margin: float
-    confidence: float
-    arms: int
-    fewest: int
-    levels: Levels | None = None
-
-
 def _compared(
-    metric: Metric,
-    baseline: tuple[str, Sequence[float]],
-    candidate: tuple[str, Sequence[float]],
-    found: Contrast,
-    rules: _Rules,
+    family: Family,
+    arms: Mapping[str, Sequence[float]],
+    pairs: Sequence[tuple[str, str]],
+    contrasts: Sequence[Contrast],
     *,
-    workload: str,
-) -> Comparison:
-    pairs, asked = _usable(baseline[1], candidate[1]), len(baseline[1])
-    ratio = _interval(found.mean, found.radius, rules.confidence)
-    if found.why is not None and found.blocks >= rules.fewest:
-        verdict, why = Verdict.UNDECIDED, found.why
-    else:
-        verdict, why = _judge(
-            metric,
-            pairs,
-            ratio,
-            margin=rules.margin,
-            asked=asked,
-            fewest=rules.fewest,
-            sign_level=_SIGN_LEVEL if rules.levels is None else _SIGN_LEVEL_PLANNED,
-            found=found,
+    planned: bool,
+) -> list[Comparison]:
+    made = []
+    for (baseline, candidate), found in zip(pairs, contrasts, strict=True):
+        usable = _usable(arms[baseline], arms[candidate])
+        ratio = _interval(found.mean, found.radius, family.confidence)
+        if found.why is not None and found.blocks >= family.fewest:
+            verdict, why = Verdict.UNDECIDED, found.why
+        else:
+            level = _SIGN_LEVEL_PLANNED if planned else _SIGN_LEVEL
+            asked = len(arms[baseline])
+            verdict, why = _judge(family, usable, ratio, asked=asked, sign_level=level, found=found)
+            why = _if_few(family, why, len(usable)) if planned else why
+        # more rounds need not change that
+        told_by_rounds = why.reason in (Reason.FAR_ROUNDS, Reason.RARE_ROUNDS, Reason.PLAIN_MEAN)
+        is_open = verdict is Verdict.UNDECIDED and not told_by_rounds
+        one, other = (baseline, arms[baseline]), (candidate, arms[candidate])
+        made.append(
+            replace(
+                _comparison(family, one, other, found.blocks, ratio, verdict, why),
+                plain=_plain_of(found, family.confidence),
+                noise=found.sd,
+                lag1=None if found.sd is None else found.lag1,
+                rounds_left=_rounds_left(family, found, len(arms), planned=planned) if is_open else None,
+            )
         )
-        why = _if_few(why, len(pairs), rules.levels)
-    # more rounds need not change that
-    told_by_rounds = why.reason in (Reason.FAR_ROUNDS, Reason.RARE_ROUNDS, Reason.PLAIN_MEAN)
-    return Comparison(
-        workload=workload,
-        metric=metric.id,
-        baseline=baseline[0],
-        candidate=candidate[0],
-        rounds=found.blocks,
-        ratio=ratio,
-        verdict=verdict,
-        why=why.text,
-        reason=why.reason,
-        plain=_plain_of(found, rules.confidence),
-        noise=found.sd,
-        lag1=None if found.sd is None else found.lag1,
-        rounds_left=_rounds_left(found, rules) if verdict is Verdict.UNDECIDED and not told_by_rounds else None,
-    )
+    return made
 
 
-def _if_few(why: Why, rounds: int, levels: Levels | None) -> Why:
+def _if_few(family: Family, why: Why, rounds: int) -> Why:
     """Return the reason for a difference: that its rounds are few, where they are and nothing else is to be said."""
-    if levels is None or rounds >= FEW_ROUNDS or why.reason not in (Reason.BETTER_SIDE, Reason.WORSE_SIDE):
+    if rounds >= FEW_ROUNDS or why.reason not in (Reason.BETTER_SIDE, Reason.WORSE_SIDE):
         return why
-    return because(Reason.FEW_ROUNDS, rounds=rounds, seconds=format_seconds(rounds * levels.round_seconds))
+    return because(Reason.FEW_ROUNDS, rounds=rounds, seconds=format_seconds(rounds * family.round_seconds))
 
 
 def _plain_of(found: Contrast, confidence: float) -> Interval | None:
@@ -270,14 +245,14 @@ def _words(ratio: Interval) -> str:
     return f"{change} [{low.removesuffix(' %')}, {high.removesuffix(' %')}]"
 
 
-def _rounds_left(found: Contrast, rules: _Rules) -> int | None:
+def _rounds_left(family: Family, found: Contrast, arms: int, *, planned: bool) -> int | None:
     """Forecast how many more rounds decide the difference, or that it is within the margin."""
     from virtune.analyse.stats.anytime import blocks_to_decide
     from virtune.analyse.stats.planned import rounds_to_decide
 
-    forecast = blocks_to_decide if rules.levels is None else rounds_to_decide
-    count = forecast(found, margin=rules.margin, alpha=1 - rules.confidence, arms=rules.arms)
-    return None if count is None else max(1, max(count, rules.fewest) - found.blocks)
+    forecast = rounds_to_decide if planned else blocks_to_decide
+    count = forecast(found, margin=family.margin, alpha=family.alpha, arms=arms)
+    return None if count is None else max(1, max(count, family.fewest) - found.blocks)
 
 
 def mean_of_rounds(values: Sequence[float], *, robust: bool) -> float | None:
@@ -326,16 +301,15 @@ def _usable(baseline: Sequence[float], candidate: Sequence[float]) -> list[tuple
 
 
 def _judge(
-    metric: Metric,
+    family: Family,
     pairs: Sequence[tuple[float, float]],
     ratio: Interval | None,
     *,
-    margin: float,
     asked: int,
-    fewest: int = ROUNDS_MIN,
     sign_level: float = _SIGN_LEVEL,
     found: Contrast | None = None,
 ) -> tuple[Verdict, Why]:
+    fewest, margin = family.fewest, family.margin
     if ratio is None and len(pairs) >= fewest:
         return Verdict.UNDECIDED, because(Reason.NO_INTERVAL, units="rounds")
     if ratio is None or len(pairs) < fewest:
@@ -359,7 +333,7 @@ def _judge(
         return Verdict.UNDECIDED, because(Reason.SIGN_TEST)
     if plain is not None and (plain.estimate > 1.0) != (ratio.low > 1.0):
         return Verdict.UNDECIDED, because(Reason.PLAIN_MEAN, how="different", plain=_words(plain))
-    better = (ratio.low > 1.0) == (metric.better == "higher")
+    better = (ratio.low > 1.0) == (family.metric.better == "higher")
     verdict, why = (Verdict.BETTER, Reason.BETTER_SIDE) if better else (Verdict.WORSE, Reason.WORSE_SIDE)
     if found is not None and found.if_lasting is not None and abs(found.mean) <= found.if_lasting:
         lasting = _interval(found.mean, found.if_lasting, ratio.confidence)
@@ -379,15 +353,7 @@ _EXACT_RUNS = 8
 _RANK_LEVEL = 0.05
 
 
-def compare_unpaired(
-    metric: Metric,
-    baseline: tuple[str, Sequence[float]],
-    candidate: tuple[str, Sequence[float]],
-    *,
-    workload: str,
-    margin: float,
-    confidence: float,
-) -> Comparison:
+def compare_unpaired(family: Family, baseline: Arm, candidate: Arm) -> Comparison:
     """Compare two arms by their repeats. Values that are missing, zero or not finite are left out.
 
     `rounds` of the Comparison are the usable repeats of the arm that has fewer. With one run each there is a `change`
@@ -396,21 +362,12 @@ def compare_unpaired(
     base, other = _logs(baseline[1]), _logs(candidate[1])
     fewest = min(len(base), len(other))
     change = math.exp(_bounded(fmean(other) - fmean(base))) if fewest else None
-    ratio = welch(base, other, confidence=confidence)
-    verdict, why = _judge_unpaired(metric, base, other, ratio, margin=margin, change=change)
+    ratio = welch(base, other, confidence=family.confidence)
+    verdict, why = _judge_unpaired(family, base, other, ratio)
     lost = len(baseline[1]) + len(candidate[1]) - len(base) - len(other)
-    return Comparison(
-        workload=workload,
-        metric=metric.id,
-        baseline=baseline[0],
-        candidate=candidate[0],
-        rounds=fewest,
-        ratio=ratio,
-        verdict=verdict,
-        why=why.text + (f" ({lost} run{'' if lost == 1 else 's'} had no usable value)" if lost else ""),
-        reason=why.reason,
-        change=change,
-    )
+    said = why.text + (f" ({lost} run{'' if lost == 1 else 's'} had no usable value)" if lost else "")
+    found = _comparison(family, baseline, candidate, fewest, ratio, verdict, replace(why, text=said))
+    return replace(found, change=change)
 
 
 def welch(base: Sequence[float], other: Sequence[float], *, confidence: float) -> Interval | None:
@@ -460,16 +417,10 @@ def _bounded(value: float) -> float:
 
 
 def _judge_unpaired(
-    metric: Metric,
-    base: Sequence[float],
-    other: Sequence[float],
-    ratio: Interval | None,
-    *,
-    margin: float,
-    change: float | None,
+    family: Family, base: Sequence[float], other: Sequence[float], ratio: Interval | None
 ) -> tuple[Verdict, Why]:
-    fewest = min(len(base), len(other))
-    if fewest == 0 or change is None:
+    fewest, margin = min(len(base), len(other)), family.margin
+    if not fewest:
         return Verdict.UNDECIDED, because(Reason.NO_VALUE, which="one of the two has no usable value")
     if len(base) == len(other) == 1:
         return Verdict.UNDECIDED, because(Reason.ONE_RUN_EACH)
@@ -486,6 +437,6 @@ def _judge_unpaired(
         return Verdict.UNDECIDED, because(Reason.NOT_SETTLED, margin=format_share(margin))
     if rank_test(base, other) > _RANK_LEVEL:
         return Verdict.UNDECIDED, because(Reason.RANK_TEST)
-    if (ratio.low > 1.0) == (metric.better == "higher"):
+    if (ratio.low > 1.0) == (family.metric.better == "higher"):
         return Verdict.BETTER, because(Reason.BETTER_SIDE)
     return Verdict.WORSE, because(Reason.WORSE_SIDE)

@@ -8,11 +8,10 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TypedDict
 
 from virtune.analyse.stats.paired import (
     REPEATS_MIN,
-    Levels,
+    Family,
     compare,
     compare_at_any_time,
     compare_planned,
@@ -164,12 +163,6 @@ def require_measured(trials: Iterable[TrialRecord]) -> None:
 
 
 _PERCENTILES = tuple(metric for metric in METRICS if metric.percent is not None)
-
-
-class _Words(TypedDict):
-    workload: str
-    margin: float
-    confidence: float
 
 
 Rows = dict[tuple[str, str], dict[int, dict[str, float]]]
@@ -332,7 +325,7 @@ def _compare(
 ) -> Iterator[Comparison]:
     rounds = evidence.rounds.get(workload.name, 0)
     actual = measured_in_place(evidence.stand_ins, workload.name, metric)
-    for one in _by_rounds(evidence.study, evidence.rows, workload, actual, pairs, confidence):
+    for one in _by_rounds(evidence, workload, actual, pairs, confidence):
         found = named(one, metric, actual, evidence.trials, enough=rounds >= evidence.study.fewest_rounds)
         lost = [why for arm in (found.baseline, found.candidate) if (why := evidence.lost.get((arm, workload.name)))]
         if lost:
@@ -371,58 +364,32 @@ def values_at_look(
     return values, looks
 
 
-def _at_look(
-    metric: Metric,
-    values: Mapping[str, Sequence[float]],
-    pairs: Sequence[tuple[str, str]],
-    looks: tuple[tuple[int, float], ...],
-    words: _Words,
-    fewest: int,
-    round_seconds: float,
-) -> list[Comparison]:
-    from virtune.analyse.stats.planned import level_of
-
-    alpha = 1 - words["confidence"]
-    levels = Levels(alpha=alpha, level=level_of(looks, alpha), round_seconds=round_seconds)
-    return compare_planned(
-        metric,
-        values,
-        pairs,
-        workload=words["workload"],
-        margin=words["margin"],
-        levels=levels,
-        fewest=fewest,
-    )
-
-
 def _by_rounds(
-    study: Study,
-    rows: Rows,
-    workload: Workload,
-    metric: Metric,
-    pairs: Sequence[tuple[str, str]],
-    confidence: float,
+    evidence: Evidence, workload: Workload, metric: Metric, pairs: Sequence[tuple[str, str]], confidence: float
 ) -> Iterator[Comparison]:
-    words: _Words = {"workload": workload.name, "margin": study.margin, "confidence": confidence}
-    of_arm = {arm.name: rows.get((arm.name, workload.name), {}) for arm in study.arms}
+    study, rows = evidence.study, evidence.rows
+    family = Family(metric=metric, workload=workload.name, margin=study.margin, confidence=confidence)
     if study.sequential:
         values, looks = values_at_look(study, rows, workload, metric)
         if any(math.isfinite(value) for row in values.values() for value in row):
             # an arm that was lost, or saturated, tells nothing of the noise: two that are left need as many as two
             told = sum(2 * sum(map(math.isfinite, row)) > len(row) for row in values.values())
-            fewest = max(study.fewest_rounds, fewest_planned(told))
+            each = (study.seconds + study.ramp_seconds) * len(study.arms) * len(study.workloads)
+            family = replace(family, fewest=max(study.fewest_rounds, fewest_planned(told)), round_seconds=each)
             if looks:
-                each = (study.seconds + study.ramp_seconds) * len(study.arms) * len(study.workloads)
-                yield from _at_look(metric, values, pairs, looks, words, fewest, each)
+                from virtune.analyse.stats.planned import level_of
+
+                yield from compare_planned(family, values, pairs, level=level_of(looks, family.alpha))
             else:
-                yield from compare_at_any_time(metric, values, pairs, **words, fewest=fewest)
+                yield from compare_at_any_time(family, values, pairs)
             return
-    for baseline, candidate in pairs:
-        base, other = of_arm[baseline], of_arm[candidate]
-        if study.paired:
-            done = sorted(base.keys() & other.keys())
-            first, second = ([row[number].get(metric.id, math.nan) for number in done] for row in (base, other))
-            yield compare(metric, (baseline, first), (candidate, second), **words)
-        else:
-            first, second = ([row.get(metric.id, math.nan) for row in rows.values()] for rows in (base, other))
-            yield compare_unpaired(metric, (baseline, first), (candidate, second), **words)
+    judge_two = compare if study.paired else compare_unpaired
+    for names in pairs:
+        ran = [rows.get((name, workload.name), {}) for name in names]
+        # unpaired runs have numbers of their own
+        done = [sorted(ran[0].keys() & ran[1].keys())] * 2 if study.paired else [[*one] for one in ran]
+        arms = [
+            (name, [one[number].get(metric.id, math.nan) for number in numbers])
+            for name, one, numbers in zip(names, ran, done, strict=True)
+        ]
+        yield judge_two(family, *arms)

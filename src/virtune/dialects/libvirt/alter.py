@@ -82,7 +82,7 @@ def turn_bus(document: Document, disk: Element, turn: SettingChange) -> bytes:
     domain = domain_element(document)
     if bus == bus_of(disk):
         return document.text
-    name = _freetarget_of(domain, disk, bus)
+    name = _free_name(domain, disk, bus)
     number = [id(one) for one in domain.all("devices/disk")].index(id(disk))
     text = document.text
     for path, word in _left_behind(disk, bus):
@@ -119,7 +119,7 @@ def _nth(document: Document, number: int, path: str) -> Element:
     return found
 
 
-def _freetarget_of(domain: Element, moved: Element, bus: str) -> str:
+def _free_name(domain: Element, moved: Element, bus: str) -> str:
     """Return the name under which a disk is on a bus: its own where that will do, else the first that is free."""
     others = [one for one in domain.all("devices/disk") if one is not moved and one.child("target") is not None]
     names = {target_of(one) for one in others}
@@ -129,7 +129,7 @@ def _freetarget_of(domain: Element, moved: Element, bus: str) -> str:
     tried = (f"{prefix}{in_letters(number)}" for number in islice(count(), _NAMES_TRIED))
     own = target_of(moved)
     for name in (own, *tried) if own.startswith(prefix) else tried:
-        place = _place_oftarget_of(name, bus)
+        place = _place_of_name(name, bus)
         if name not in names and (place is None or (place not in taken and place[0] in controllers)):
             return name
     raise PlanError(f"there is no place left on the bus {bus}")
@@ -157,10 +157,10 @@ def _place(disk: Element, bus: str) -> Place | None:
         words = (address.get(word) or "0" for word in ("controller", "bus", "unit"))
         controller, channel, unit = (int(word) if word.isdecimal() else 0 for word in words)
         return controller, channel, unit
-    return _place_oftarget_of(target_of(disk), bus)
+    return _place_of_name(target_of(disk), bus)
 
 
-def _place_oftarget_of(name: str, bus: str) -> Place | None:
+def _place_of_name(name: str, bus: str) -> Place | None:
     """Where libvirt puts a disk without an address (virDomainDiskDefAssignAddress); None where it chooses."""
     number = number_of(name)
     if number is None:
