@@ -18,7 +18,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB, insert
 
 from virtune.model.errors import DatabaseUrl, ReadOnlyStoreError, StoreError
 from virtune.model.metric import METRICS
-from virtune.store.schema import DISTRIBUTIONS, METADATA, indexes_for
+from virtune.store.schema import DISTRIBUTIONS, Backend, indexes_for
 from virtune.store.schema import VIEWS as SQLITE_VIEWS
 
 _UNITS = " ".join(f"WHEN '{one.id}' THEN '{one.unit}'" for one in METRICS)
@@ -79,30 +79,6 @@ FROM trials AS t, LATERAL {_ITEMS.format("virtune_json(t.in_force) -> 'checks'")
 assert VIEWS.keys() == SQLITE_VIEWS.keys()  # noqa: S101 - one list of views, in two languages
 
 
-def changed_postgres_views(db: sa.Connection) -> list[str]:
-    """Return the views that a store does not have as they are here; their text is kept as their comment."""
-    views = "relkind = 'v' AND relnamespace = 'virtune'::regnamespace"
-    asked = f"SELECT relname, obj_description(oid) FROM pg_class WHERE {views}"  # noqa: S608 - of constants
-    known = {row[0]: row[1] for row in db.exec_driver_sql(asked)}
-    return [name for name, query in VIEWS.items() if known.get(name) != _mark(query)]
-
-
-def make_postgres_views(db: sa.Connection) -> None:
-    """Make the views that a store does not have as they are here."""
-    changed = changed_postgres_views(db)
-    if changed:
-        db.exec_driver_sql(FUNCTION)
-    for name in changed:
-        db.exec_driver_sql(f"DROP VIEW IF EXISTS {name}")
-        db.exec_driver_sql(f"CREATE VIEW {name} AS {_driver(VIEWS[name])}")
-        db.exec_driver_sql(f"COMMENT ON VIEW {name} IS '{_mark(VIEWS[name])}'")
-
-
-def _driver(query: str) -> str:
-    """Write a query for psycopg, to which a percent sign is the beginning of a parameter."""
-    return query.strip().replace("%", "%%")
-
-
 def _mark(query: str) -> str:
     """Return what tells one text of a view from another."""
     return f"virtune {zlib.crc32((FUNCTION + query).encode()):08x}"
@@ -150,17 +126,16 @@ _REASONS = (
 """What libpq and the server say, in plain words, and the next thing to do."""
 
 
-class Postgres:
+class Postgres(Backend):
     """The database of a store, for reading or writing."""
 
     hint = "`--store` names another place"
+    insert = staticmethod(insert)
 
     def __init__(self, url: DatabaseUrl) -> None:
-        self.name, self.writable, self.summarises = url.text, True, True
-        self.engine = _engine(url)
+        super().__init__(url.text, _engine(url))
 
     def open(self, *, reading: bool) -> int:
-        """Connect and return the number of the store's format, 0 where there is none yet."""
         try:
             with self.engine.begin() as db:
                 found = _format(db)
@@ -171,20 +146,18 @@ class Postgres:
             raise self.explained(error) from None
 
     def transaction(self, *, writing: bool) -> contextlib.AbstractContextManager[sa.Connection]:
-        """Begin a transaction. One that writes sees what others have committed while it waited for them."""
+        # one that writes sees what others have committed while it waited for them
         return (self.engine if writing else self.engine.execution_options(isolation_level="REPEATABLE READ")).begin()
 
     def alone(self, db: sa.Connection, name: str = "") -> None:
-        """Wait for a lock, which the server drops with the transaction."""
+        # the server drops the lock with the transaction
         key = f"{_MERGING}, {_number(name)}" if name else str(_MAKING)
         db.execute(sa.text(f"SELECT pg_advisory_xact_lock({key})"))
 
     def format_of(self, db: sa.Connection) -> int:
-        """Return the format."""
         return _format(db)
 
     def tables(self, db: sa.Connection) -> Mapping[str, set[str]]:
-        """Return the columns of every table in our schema."""
         asked = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = :schema"
         kinds = "SELECT table_name FROM information_schema.views WHERE table_schema = :schema"
         views = set(db.execute(sa.text(kinds), {"schema": SCHEMA}).scalars())
@@ -195,51 +168,47 @@ class Postgres:
         return found
 
     def make(self, db: sa.Connection) -> None:
-        """Make the schema and the tables of a new store."""
         if db.execute(sa.text("SELECT to_regnamespace(:schema)"), {"schema": SCHEMA}).scalar_one() is None:
             db.execute(sa.text(f"CREATE SCHEMA {SCHEMA}"))
-        METADATA.create_all(db)
+        super().make(db)
         # the order in which studies came, by the name that it has in SQLite
         db.execute(sa.text("ALTER TABLE studies ADD COLUMN rowid bigint GENERATED ALWAYS AS IDENTITY UNIQUE"))
 
     def set_format(self, db: sa.Connection, number: int) -> None:
-        """Note the format."""
         db.execute(sa.text("CREATE TABLE IF NOT EXISTS virtune_store (format integer NOT NULL)"))
         db.execute(sa.text("DELETE FROM virtune_store"))
         db.execute(sa.text("INSERT INTO virtune_store VALUES (:number)"), {"number": number})
 
     def changed_views(self, db: sa.Connection) -> Sequence[str]:
-        """Return the SQL views that are to be made."""
-        return changed_postgres_views(db)
+        # their text is kept as their comment
+        views = "relkind = 'v' AND relnamespace = 'virtune'::regnamespace"
+        asked = f"SELECT relname, obj_description(oid) FROM pg_class WHERE {views}"  # noqa: S608 - of constants
+        known = {row[0]: row[1] for row in db.exec_driver_sql(asked)}
+        return [name for name, query in VIEWS.items() if known.get(name) != _mark(query)]
 
     def make_views(self, db: sa.Connection) -> None:
-        """Make the SQL views."""
-        make_postgres_views(db)
-
-    def settle(self) -> None:
-        """Do nothing: all was done in the transaction."""
+        changed = self.changed_views(db)
+        if changed:
+            db.exec_driver_sql(FUNCTION)
+        for name in changed:
+            db.exec_driver_sql(f"DROP VIEW IF EXISTS {name}")
+            # psycopg takes a percent sign for the beginning of a parameter
+            db.exec_driver_sql(f"CREATE VIEW {name} AS {VIEWS[name].strip().replace('%', '%%')}")
+            db.exec_driver_sql(f"COMMENT ON VIEW {name} IS '{_mark(VIEWS[name])}'")
 
     def has_words(self, column: sa.Column[str], words: str) -> sa.ColumnElement[bool]:
-        """PostgreSQL's LIKE tells small letters from capitals, ILIKE does not."""
+        # LIKE tells small letters from capitals
         escaped = re.sub(r"([%_\\])", r"\\\1", words)
         return column.ilike(f"%{escaped}%", escape="\\")
 
     def without_distributions(self, column: sa.Column[str]) -> sa.ColumnElement[str]:
-        """Return a measurement without its distributions; a damaged one ends the query."""
+        # a damaged one ends the query
         names = sa.cast(sa.literal(f"{{{','.join(DISTRIBUTIONS)}}}"), ARRAY(sa.String))
         return sa.cast(sa.cast(column, JSONB).op("-")(names), sa.String)
 
-    def put(self, table: sa.Table, row: Mapping[str, Any], key: Sequence[str]) -> sa.Insert:
-        """Return what stores a row in the place of one with the same key."""
-        return insert(table).values(**row).on_conflict_do_update(index_elements=list(key), set_=dict(row))
-
-    def put_new(self, table: sa.Table) -> sa.Insert:
-        """Return what stores rows where there are none with the same key."""
-        return insert(table).on_conflict_do_nothing()
-
     @contextlib.contextmanager
     def claimed(self, name: str, *, wait: bool) -> Iterator[bool]:
-        """Keep a name by a lock of this session, which the server drops when its connection is gone."""
+        # by a lock of this session, which the server drops when its connection is gone
         number = _number(name)
         asked = "pg_advisory_lock" if wait else "pg_try_advisory_lock"
         with self.engine.connect() as db:
@@ -253,7 +222,7 @@ class Postgres:
                     db.commit()
 
     def explained(self, error: BaseException) -> StoreError:
-        """Translate libpq's or the server's error into a plain sentence, which holds nothing that was sent."""
+        # the sentence holds nothing that was sent
         reason = " ".join(str(getattr(error, "orig", None) or error).split())
         kind = ReadOnlyStoreError if "read-only transaction" in reason else StoreError
         for pattern, words, hint in _REASONS:

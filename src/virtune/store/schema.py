@@ -8,9 +8,11 @@ views are made when a store is opened for writing, and anew where their text has
 they are no new format, and a store without them is read as before.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Column, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Table, UniqueConstraint
@@ -103,66 +105,84 @@ SUMMARIES = Table(
 )
 
 
-class Backend(Protocol):
+class Backend(ABC):
     """One kind of database. `name` is what messages call the place, `writable` whether it takes measurements,
     `summarises` whether a reader may see what is worked out of them.
     """
 
-    name: str
-    writable: bool
-    summarises: bool
-    engine: sa.Engine
     hint: str
+    insert: Callable[[sa.Table], Any]
+    """What makes an INSERT of this database's kind, which knows what to do where a key is there."""
 
+    def __init__(self, name: str, engine: sa.Engine) -> None:
+        self.name, self.engine, self.writable, self.summarises = name, engine, True, True
+
+    @abstractmethod
     def open(self, *, reading: bool) -> int:
         """Connect and return the number of the store's format, 0 for a new one. Raises StoreError."""
 
+    @abstractmethod
     def transaction(self, *, writing: bool) -> AbstractContextManager[sa.Connection]:
         """Begin a transaction that ends with the block. One that reads sees the store as it was at its first query,
         whatever others write meanwhile; one that writes may wait for others first.
         """
 
-    def alone(self, db: sa.Connection, name: str = "") -> None:
+    def alone(self, db: sa.Connection, name: str = "") -> None:  # noqa: B027 - nothing, where a writer is alone
         """Keep what is called so to this writing transaction until it ends; without a name the store's making."""
 
+    @abstractmethod
     def format_of(self, db: sa.Connection) -> int:
         """Return the number of the store's format."""
 
+    @abstractmethod
     def tables(self, db: sa.Connection) -> Mapping[str, set[str]]:
         """Return the columns of every table where the store's would be."""
 
     def make(self, db: sa.Connection) -> None:
         """Make the tables of a new store."""
+        METADATA.create_all(db)
 
+    @abstractmethod
     def set_format(self, db: sa.Connection, number: int) -> None:
         """Note the format of the store."""
 
+    @abstractmethod
     def changed_views(self, db: sa.Connection) -> Sequence[str]:
         """Return the SQL views that are missing or are not as they are today."""
 
+    @abstractmethod
     def make_views(self, db: sa.Connection) -> None:
         """Make those views."""
 
-    def settle(self) -> None:
+    def settle(self) -> None:  # noqa: B027 - mostly nothing
         """Do what a store that was made just now needs and no transaction can do."""
 
+    @abstractmethod
     def has_words(self, column: sa.Column[str], words: str) -> sa.ColumnElement[bool]:
         """Return the condition that a text has these words in it, in small letters or capitals."""
 
+    @abstractmethod
     def without_distributions(self, column: sa.Column[str]) -> sa.ColumnElement[str]:
         """Return a measurement's text without its distributions, which are most of it."""
 
     def put(self, table: sa.Table, row: Mapping[str, Any], key: Sequence[str]) -> sa.Insert:
         """Return what stores a row in the place of one with the same key."""
+        insert: sa.Insert = self.insert(table).values(**row).on_conflict_do_update(index_elements=key, set_=dict(row))
+        return insert
 
     def put_new(self, table: sa.Table) -> sa.Insert:
         """Return what stores rows where there are none with the same key."""
+        insert: sa.Insert = self.insert(table).on_conflict_do_nothing()
+        return insert
 
-    def claimed(self, name: str, *, wait: bool) -> AbstractContextManager[bool]:
+    def claimed(self, name: str, *, wait: bool) -> AbstractContextManager[bool]:  # noqa: ARG002 - of a file no need
         """Keep what is called so for this process during the block, and give whether it does; with `wait` it does as
-        soon as no other process keeps it. A claim ends with its process.
+        soon as no other process keeps it. A claim ends with its process. Of a file everybody has it: its processes
+        are of one machine, and share the work out beforehand.
         """
+        return contextlib.nullcontext(enter_result=True)
 
+    @abstractmethod
     def explained(self, error: BaseException) -> StoreError:
         """Say a database's error in one sentence."""
 
@@ -229,21 +249,3 @@ FROM trials AS t, json_each(CASE WHEN json_valid(t.in_force) THEN t.in_force ELS
 """,  # noqa: S608 - of constants
 }
 """Every view by its name with its query. Values are in base units (ns, bytes, 1/s, CPU seconds per I/O)."""
-
-
-def changed_sqlite_views(db: sa.Connection) -> list[str]:
-    """Return the views that a store does not have as they are here; a table of the same name is left alone."""
-    rows = db.exec_driver_sql("SELECT name, type, sql FROM sqlite_master WHERE name LIKE 'view\\_%' ESCAPE '\\'")
-    known = {name: (kind, text) for name, kind, text in rows}
-    return [name for name in VIEWS if known.get(name, ("view", ""))[0] == "view" and known.get(name) != _made(name)]
-
-
-def make_sqlite_views(db: sa.Connection) -> None:
-    """Make the views that a store does not have as they are here."""
-    for name in changed_sqlite_views(db):
-        db.exec_driver_sql(f"DROP VIEW IF EXISTS {name}")
-        db.exec_driver_sql(_made(name)[1])
-
-
-def _made(name: str) -> tuple[str, str]:
-    return "view", f"CREATE VIEW {name} AS {VIEWS[name].strip()}"

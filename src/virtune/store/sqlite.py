@@ -24,7 +24,7 @@ from sqlalchemy.dialects.sqlite import insert
 from virtune.model.errors import ReadOnlyStoreError, StoreError, words_of
 from virtune.probe import tree
 from virtune.store.queries import text_of
-from virtune.store.schema import DISTRIBUTIONS, METADATA, changed_sqlite_views, indexes_for, make_sqlite_views
+from virtune.store.schema import DISTRIBUTIONS, VIEWS, Backend, indexes_for
 
 indexes_for("sqlite")
 
@@ -51,18 +51,17 @@ _TRIED_BYTES = 64 * 1024
 """A quota of blocks lets a file be made, and refuses what is written into it."""
 
 
-class SqliteFile:
+class SqliteFile(Backend):
     """The file of a store, for reading or writing."""
 
     hint = "`--store FILE` names another file"
+    insert = staticmethod(insert)
 
     def __init__(self, path: Path) -> None:
-        self.path, self.name, self.writable, self.summarises = path, str(path), True, True
-        self._reading = False
-        self.engine = _engine(path, "mode=rwc")
+        super().__init__(str(path), _engine(path, "mode=rwc"))
+        self.path, self._reading = path, False
 
     def open(self, *, reading: bool) -> int:
-        """Open the file for writing or reading and return the number of its format."""
         self._reading = reading
         if self.path.exists() and not self.path.is_file():
             # SQLite waits for nobody at a FIFO, and calls it a disk that fails
@@ -113,38 +112,31 @@ class SqliteFile:
             raise self.explained(error) from None
 
     def transaction(self, *, writing: bool) -> contextlib.AbstractContextManager[sa.Connection]:
-        """Begin a transaction; one that writes has the file for itself from its begin on: SQLite refuses to let one
-        write whose reads another one has made old.
-        """
+        # from its begin on: SQLite refuses to let one write whose reads another one has made old
         return self.engine.execution_options(writing=writing).begin()
 
-    def alone(self, db: sa.Connection, name: str = "") -> None:
-        """Do nothing: a transaction that writes is alone."""
-
     def format_of(self, db: sa.Connection) -> int:
-        """Return the number of the format."""
         return int(db.execute(sa.text("PRAGMA user_version")).scalar_one())
 
     def tables(self, db: sa.Connection) -> Mapping[str, set[str]]:
-        """Return the columns of every table."""
         seen = sa.inspect(db)
         return {name: {one["name"] for one in seen.get_columns(name)} for name in seen.get_table_names()}
 
-    def make(self, db: sa.Connection) -> None:
-        """Make the tables of a new store."""
-        METADATA.create_all(db)
-
     def set_format(self, db: sa.Connection, number: int) -> None:
-        """Note the format where SQLite has a place for it."""
         db.execute(sa.text(f"PRAGMA user_version = {int(number)}"))
 
     def changed_views(self, db: sa.Connection) -> Sequence[str]:
-        """Return the SQL views that are to be made."""
-        return changed_sqlite_views(db)
+        # a table of the same name is left alone
+        rows = db.exec_driver_sql("SELECT name, type, sql FROM sqlite_master WHERE name LIKE 'view\\_%' ESCAPE '\\'")
+        known = {name: (kind, text) for name, kind, text in rows}
+        return [
+            name for name in VIEWS if known.get(name, ("view", ""))[0] == "view" and known.get(name) != _made(name)
+        ]
 
     def make_views(self, db: sa.Connection) -> None:
-        """Make the SQL views."""
-        make_sqlite_views(db)
+        for name in self.changed_views(db):
+            db.exec_driver_sql(f"DROP VIEW IF EXISTS {name}")
+            db.exec_driver_sql(_made(name)[1])
 
     def settle(self) -> None:
         """Have the file written by a log, or a journal, which it keeps; while others use it, that is left to the next
@@ -158,28 +150,15 @@ class SqliteFile:
                 cursor.execute(f"PRAGMA journal_mode={wanted}")
 
     def has_words(self, column: sa.Column[str], words: str) -> sa.ColumnElement[bool]:
-        """SQLite's LIKE takes small letters and capitals as the same, and reads faster than lower() writes anew."""
+        # LIKE takes small letters and capitals as the same, and reads faster than lower() writes anew
         return column.contains(words, autoescape=True)
 
     def without_distributions(self, column: sa.Column[str]) -> sa.ColumnElement[str]:
-        """Return a measurement without its distributions, a damaged one as it is."""
+        # a damaged one as it is
         bare = sa.func.json_remove(column, *(f"$.{name}" for name in DISTRIBUTIONS))
         return sa.case((sa.func.json_valid(column) == 1, bare), else_=column)
 
-    def put(self, table: sa.Table, row: Mapping[str, Any], key: Sequence[str]) -> sa.Insert:
-        """Return what stores a row in the place of one with the same key."""
-        return insert(table).values(**row).on_conflict_do_update(index_elements=list(key), set_=dict(row))
-
-    def put_new(self, table: sa.Table) -> sa.Insert:
-        """Return what stores rows where there are none with the same key."""
-        return insert(table).on_conflict_do_nothing()
-
-    def claimed(self, name: str, *, wait: bool) -> contextlib.AbstractContextManager[bool]:  # noqa: ARG002 - as Backend's
-        """Give True: a file is of one machine, whose processes share the work out beforehand."""
-        return contextlib.nullcontext(enter_result=True)
-
     def explained(self, error: BaseException) -> StoreError:
-        """Translate SQLite's error into a plain sentence."""
         if isinstance(error, UnicodeDecodeError):  # SQLite quotes the damaged text, and Python cannot decode that
             return StoreError(f"the store {self.path} is damaged: {error.reason}", hint=self.hint)
         reason = str(getattr(error, "orig", None) or error).splitlines()[0]
@@ -200,6 +179,10 @@ class SqliteFile:
             said = f"cannot write to the store {self.path}: it or its directory may only be read"
             return ReadOnlyStoreError(said, hint=self.hint)
         return StoreError(f"cannot use the store {self.path}: {reason}", hint=self.hint)
+
+
+def _made(name: str) -> tuple[str, str]:
+    return "view", f"CREATE VIEW {name} AS {VIEWS[name].strip()}"
 
 
 def _refusal(place: Path) -> OSError | None:
