@@ -149,6 +149,11 @@ class TrialRecord:
     failure: str | None = None
 
 
+def measured(records: Iterable[TrialRecord]) -> Iterator[tuple[Trial, Measurement]]:
+    """Yield the trials that gave a measurement, with it."""
+    yield from ((one.trial, one.measurement) for one in records if one.measurement is not None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyRecord:
     """A stored study: with the facts of its host (JSON text) and its trials so far.

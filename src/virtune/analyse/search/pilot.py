@@ -21,7 +21,7 @@ from virtune.analyse.stats.anytime import blocks_for, levels
 from virtune.analyse.stats.student import shift_of
 from virtune.analyse.study.verdicts import BEYOND, comparable
 from virtune.analyse.trial.rejection import Ramp, ramp_at, rejected_for
-from virtune.model.evidence import TrialRecord
+from virtune.model.evidence import TrialRecord, measured
 from virtune.model.metric import Metric
 from virtune.model.reason import Reason, Why, because
 from virtune.model.result import Waiver
@@ -56,16 +56,6 @@ def values_of(record: TrialRecord, pardoned: Sequence[Waiver]) -> dict[str, floa
     if measurement is None or rejected_for(record.trial.arm, measurement, pardoned):
         return {}
     return comparable(measurement)
-
-
-def flushes_of(study: Study, trials: Iterable[TrialRecord]) -> float | None:
-    """Return the flushes a second of the workload with the fewest, None where none flushes."""
-    counts: dict[str, list[int]] = {}
-    for one in trials:
-        histogram = None if one.measurement is None else one.measurement.histogram_of("sync")
-        if histogram is not None and histogram.count:
-            counts.setdefault(one.trial.workload, []).append(histogram.count)
-    return min((fmean(found) / study.seconds for found in counts.values()), default=None)
 
 
 def block_of(study: Study, metric: Metric, row: Mapping[tuple[str, str], Mapping[str, float]]) -> dict[str, float]:
@@ -250,7 +240,12 @@ class Unresolved:
 
 def probed_by(study: Study, search: Search, probes: Sequence[TrialRecord], pardoned: Sequence[Waiver]) -> Probed:
     """Return the pilot trials' result for the baseline, and what follows for the race."""
-    rows, flushes = rows_of(probes, pardoned), flushes_of(study, probes)
+    rows = rows_of(probes, pardoned)
+    counts: dict[str, list[int]] = {}
+    for trial, one in measured(probes):
+        if (histogram := one.histogram_of("sync")) is not None and histogram.count:
+            counts.setdefault(trial.workload, []).append(histogram.count)
+    flushes = min((fmean(found) / study.seconds for found in counts.values()), default=None)
     workloads = [workload.name for workload in study.workloads]
     rates = [
         [rate for row in rows.values() if (rate := row.get((study.baseline, name), {}).get("iops"))]
@@ -263,7 +258,6 @@ def probed_by(study: Study, search: Search, probes: Sequence[TrialRecord], pardo
     restless = sd is not None and sd >= RESTLESS
     seconds = search.slice_seconds or _slice(search, slowest, flushes)
     each = (seconds + beside_seconds(study)) * len(study.workloads)
-    count = search.racing
     return Probed(
         slices=len(rows),
         iops=slowest,
@@ -272,7 +266,7 @@ def probed_by(study: Study, search: Search, probes: Sequence[TrialRecord], pardo
         slice_seconds=seconds,
         slices_max=_cap(study, search, seconds, restless=restless),
         restless=restless,
-        certificate_seconds=_forecast(study, search, sd, each, count),
+        certificate_seconds=_forecast(study, search, sd, each),
     )
 
 
@@ -376,10 +370,11 @@ def _cap(study: Study, search: Search, seconds: float, *, restless: bool) -> int
     return max(slices_least(search), int(left / each))
 
 
-def _forecast(study: Study, search: Search, sd: float | None, each: float, count: int) -> float | None:
+def _forecast(study: Study, search: Search, sd: float | None, each: float) -> float | None:
     """Estimate the time of a certificate in the worst case, in which every arm is a near tie."""
     if sd is None or sd <= 0:
         return None
+    count = search.racing
     alpha = min(1.0, 2 * search.error / max(1, count - 1))
     blocks = blocks_for(math.log1p(study.margin), sd=sd, alpha=alpha, arms=count)
     return None if blocks is None else blocks * count * each
@@ -414,7 +409,7 @@ def limit_of(study: Study) -> float | None:
 def elapsed_seconds(study: Study, attempts: Sequence[TrialRecord]) -> float:
     """Return the seconds from the beginning to the last trial, without the time that an interruption took."""
     longest = _longest(study)
-    moments = [datetime.fromisoformat(study.created), *_ends(attempts)]
+    moments = [datetime.fromisoformat(study.created), *sorted(datetime.fromisoformat(one.ended) for one in attempts)]
     steps = [(b - a).total_seconds() for a, b in itertools.pairwise(moments)]
     return math.fsum(step for step in steps if step <= longest)
 
@@ -478,10 +473,6 @@ def _overhead(study: Study, probed: Probed, attempts: Sequence[TrialRecord], ram
 def _longest(study: Study) -> float:
     search = search_of(study)
     return max(study.seconds, search.confirm_seconds, SOAK_SLICE_SECONDS, search.spread_seconds) + _PAUSE_SECONDS
-
-
-def _ends(attempts: Sequence[TrialRecord]) -> list[datetime]:
-    return sorted(datetime.fromisoformat(one.ended) for one in attempts)
 
 
 JOIN = 8

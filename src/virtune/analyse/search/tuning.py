@@ -33,7 +33,7 @@ from virtune.analyse.search.pilot import (
 from virtune.analyse.search.race import check_limits, standing_after, state_of
 from virtune.analyse.study.summarise import with_steadiness
 from virtune.analyse.trial.rejection import Ramp, attempts_by_arm, pardons, ramp_at, ramp_of
-from virtune.model.evidence import StudyRecord, TrialRecord
+from virtune.model.evidence import StudyRecord, TrialRecord, measured
 from virtune.model.knobs import whole_plot
 from virtune.model.measurement import merge
 from virtune.model.reason import Reason, Why, because
@@ -83,7 +83,7 @@ def tuning(record: StudyRecord) -> Tuning:
     pairs = _pairs_wanted(study, probed, spent, confirmation, done[Phase.CONFIRM])
     phase, finished = _phase(study, probed, winner, done, racing=bool(standing.up_next or wanted), pairs=pairs)
     recommendation, why = _recommend(study, search, winner, standing, checks, confirmation, finished=finished)
-    if _emulated(record.trials):
+    if any(remark.id == EMULATED.id for _, one in measured(record.trials) for remark in one.remarks):
         recommendation, why = Recommendation.UNDECIDED, because(Reason.EMULATED)
     return Tuning(
         study=study,
@@ -216,11 +216,11 @@ def _winner(standing: Standing, checks: Sequence[LimitCheck], search: Search) ->
     leader = standing.leader
     if leader is None or not search.goal.limits or state_of(checks, leader) is LimitState.KEPT:
         return leader, standing.distance
-    measured = {check.arm for check in checks}
+    checked = {check.arm for check in checks}
     safe = [
         runner
         for runner in standing.runners
-        if runner.arm in measured
+        if runner.arm in checked
         and runner.against_leader is not None
         and state_of(checks, runner.arm) is LimitState.KEPT
     ]
@@ -329,23 +329,13 @@ def _values(
     return tuple(found)
 
 
-def _emulated(trials: Sequence[TrialRecord]) -> bool:
-    """Whether any slice ran in a guest whose CPUs were emulated in software."""
-    return any(
-        remark.id == EMULATED.id
-        for one in trials
-        if one.measurement is not None
-        for remark in one.measurement.remarks
-    )
-
-
 def _remarks(trials: Sequence[TrialRecord]) -> Iterator[str]:
     """Yield the remarks made on at least a tenth of all slices, with their arms."""
     found: dict[str, list[tuple[str, str]]] = {}
-    for one in trials:
-        for remark in one.measurement.remarks if one.measurement is not None else ():
+    for trial, one in measured(trials):
+        for remark in one.remarks:
             if remark.weight is not Weight.NOTE:
-                found.setdefault(remark.id, []).append((one.trial.arm, remark.text))
+                found.setdefault(remark.id, []).append((trial.arm, remark.text))
     for same in found.values():
         if len(same) >= REMARKS_TOLD * len(trials):
             arms = list(dict.fromkeys(arm for arm, _ in same))
@@ -378,7 +368,6 @@ def _basis(study: Study, standing: Standing, race: Sequence[TrialRecord]) -> tup
 def _measured(study: Study, probed: Probed, attempts: Sequence[TrialRecord], ramp: Ramp) -> float:
     """Return the seconds of load, ramps and repeated attempts included, counted as for the classic grid."""
     return math.fsum(
-        seconds_of(study, probed, phase_of(one.trial.round)) + ramp_at(ramp, study.ramp_seconds, one.trial.round)
-        for one in attempts
-        if one.measurement is not None
+        seconds_of(study, probed, phase_of(trial.round)) + ramp_at(ramp, study.ramp_seconds, trial.round)
+        for trial, _ in measured(attempts)
     )

@@ -79,10 +79,9 @@ def _kernel(facts: HostFacts) -> Iterator[Remark]:
         yield IO_URING.remark(text="this kernel is built without io_uring")
     elif ring.disabled in (1, 2):
         whom = "for all" if ring.disabled == 2 else "for all but root and one group"
-        advice = "`sysctl kernel.io_uring_disabled=0`, if your security policy allows it"
+        text = f"io_uring is switched off {whom} (kernel.io_uring_disabled={ring.disabled})"
         yield IO_URING.remark(
-            text=f"io_uring is switched off {whom} (kernel.io_uring_disabled={ring.disabled})",
-            advice=advice,
+            text=text, advice="`sysctl kernel.io_uring_disabled=0`, if your security policy allows it"
         )
     elif ring.usable is False:
         text = "io_uring is not permitted: a seccomp filter (a container?) or the kernel forbids it"
@@ -101,10 +100,8 @@ def _kernel(facts: HostFacts) -> Iterator[Remark]:
 def _kvm(facts: HostFacts) -> Iterator[Remark]:
     if not facts.kvm.exists:
         text = "there is no /dev/kvm: guests would be emulated, and their numbers would describe the emulator"
-        yield KVM.remark(
-            text=text,
-            advice="load kvm_intel or kvm_amd, or allow nested virtualization on the host below",
-        )
+        advice = "load kvm_intel or kvm_amd, or allow nested virtualization on the host below"
+        yield KVM.remark(text=text, advice=advice)
     elif facts.kvm.opens is False:
         yield KVM.remark(text="no permission to open /dev/kvm", advice="add yourself to the group `kvm`")
     elif facts.kvm.creates_vm is False:
@@ -122,8 +119,7 @@ def _cpu(facts: HostFacts) -> Iterator[Remark]:
     deepest = facts.cpu.deepest_idle
     if not isinstance(deepest, Unknown) and deepest.latency_us > SLOW_WAKE_US:
         latency = format_ns(deepest.latency_us * 1e3)
-        text = f"CPUs may sleep as deep as {deepest.name}, and then need {latency} to wake"
-        yield IDLE_STATES.remark(text=text)
+        yield IDLE_STATES.remark(text=f"CPUs may sleep as deep as {deepest.name}, and then need {latency} to wake")
 
 
 def _around(facts: HostFacts) -> Iterator[Remark]:
@@ -172,6 +168,5 @@ def _disk(device: DeviceFacts) -> Iterator[Remark]:
         text = f"{device.name} does not count its I/O (iostats is 0), so no time can be attributed to it"
         yield IOSTATS.remark(text=text, advice=f"`echo 1 > /sys/block/{device.name}/queue/iostats`")
     if device.rotational is True and device.driver == "virtio_blk":
-        yield ROTATIONAL.remark(
-            text=f"{device.name} reports itself as rotational: virtio does not show the real medium",
-        )
+        text = f"{device.name} reports itself as rotational: virtio does not show the real medium"
+        yield ROTATIONAL.remark(text=text)

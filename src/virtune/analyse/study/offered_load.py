@@ -12,7 +12,7 @@ from statistics import fmean, median
 from virtune.analyse.stats.student import two_sided
 from virtune.analyse.trial.gates import EDGE_SECONDS, RATE_MET
 from virtune.analyse.trial.rejection import rejected_for
-from virtune.model.evidence import StudyRecord, TrialRecord
+from virtune.model.evidence import StudyRecord, TrialRecord, measured
 from virtune.model.measurement import Measurement
 from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason, because
@@ -44,11 +44,10 @@ def unmet_rounds(study: Study, trials: Iterable[TrialRecord]) -> Unmet:
     share = met_share(study)
     offered = {workload.name: workload.offered_iops for workload in study.workloads}
     found: dict[tuple[str, str], set[int]] = {}
-    for record in trials:
-        asked = offered.get(record.trial.workload)
-        done = None if record.measurement is None else record.measurement.get("iops")
+    for trial, one in measured(trials):
+        asked, done = offered.get(trial.workload), one.get("iops")
         if asked is not None and done is not None and done < share * asked:
-            found.setdefault((record.trial.arm, record.trial.workload), set()).add(record.trial.round)
+            found.setdefault((trial.arm, trial.workload), set()).add(trial.round)
     return found
 
 
@@ -111,11 +110,7 @@ def knees_of(record: StudyRecord, pardoned: Sequence[Waiver]) -> Iterator[ArmKne
 
 def sound_trials(record: StudyRecord, arm: str, workload: str, pardoned: Sequence[Waiver]) -> list[Measurement]:
     """Return the trials of an arm that count; all of them where none does."""
-    every = [
-        one.measurement
-        for one in record.trials
-        if (one.trial.arm, one.trial.workload) == (arm, workload) and one.measurement is not None
-    ]
+    every = [one for trial, one in measured(record.trials) if (trial.arm, trial.workload) == (arm, workload)]
     return [one for one in every if not rejected_for(arm, one, pardoned)] or every
 
 

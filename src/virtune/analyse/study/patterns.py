@@ -23,7 +23,7 @@ from virtune.analyse.stats.arms import alone, beside_others, far_rounds, from_le
 from virtune.analyse.stats.paired import interval_of, mean_of_rounds
 from virtune.analyse.stats.student import two_sided
 from virtune.analyse.study.verdicts import Evidence, measured_in_place, values_at_look
-from virtune.model.evidence import TrialRecord
+from virtune.model.evidence import TrialRecord, measured
 from virtune.model.metric import BY_ID, Metric
 from virtune.model.result import ArmSummary, Value
 from virtune.model.study import Study
@@ -208,23 +208,19 @@ def _ratio(rounds: Mapping[str, Mapping[int, float]], one: str, other: str) -> I
 
 def _by_arm(metric: str, trials: Sequence[TrialRecord]) -> dict[str, dict[int, float]]:
     found: dict[str, dict[int, float]] = {}
-    for one in trials:
-        if one.measurement is not None and (value := one.measurement.get(metric)):
-            found.setdefault(one.trial.arm, {})[one.trial.round] = value
+    for trial, one in measured(trials):
+        if value := one.get(metric):
+            found.setdefault(trial.arm, {})[trial.round] = value
     return found
 
 
 def _first(study: Study, trials: Sequence[TrialRecord]) -> str | None:
     """Say that the first trial differs from the other rounds of its arm, by the prediction interval of one more."""
-    done = [one for one in trials if one.measurement is not None and (one.measurement.get("iops") or 0.0) > 0]
-    if not done or done[0].trial.round != 1 or done[0] is not trials[0]:
+    done = [(trial, iops) for trial, one in measured(trials) if (iops := one.get("iops") or 0.0) > 0]
+    if not done or done[0][0].round != 1 or done[0][0] is not trials[0].trial:
         return None
-    key = (done[0].trial.arm, done[0].trial.workload)
-    mine = [
-        math.log(one.measurement.get("iops") or 1.0)
-        for one in done
-        if one.measurement is not None and (one.trial.arm, one.trial.workload) == key
-    ]
+    key = (done[0][0].arm, done[0][0].workload)
+    mine = [math.log(iops) for trial, iops in done if (trial.arm, trial.workload) == key]
     first, others = mine[0], mine[1:]
     if len(others) < OTHERS_MIN:
         return None
@@ -298,19 +294,14 @@ def _typical(
     metric, workload, baseline = BY_ID[value.metric], summary.workload, evidence.study.baseline
     if not metric.compared:  # the use of a CPU or device: by itself, like the arm's other values
         known = metric.unit == "%" and metric.over == "mean"
-        return replace(value, typical=_middle(evidence, summary.arm, workload, metric)) if known else value
+        rounds = list(filter(math.isfinite, _rounds(evidence, summary.arm, workload, metric)))
+        return replace(value, typical=median(rounds) if rounds else None) if known else value
     if (workload, value.metric) not in compared:
         return value
     ratio = 1.0 if summary.arm == baseline else ratios.get((summary.arm, workload, value.metric))
     actual = measured_in_place(evidence.stand_ins, workload, metric)
     base = mean_of_rounds(_rounds(evidence, baseline, workload, actual), robust=evidence.study.sequential)
     return value if ratio is None or base is None else replace(value, typical=base * ratio)
-
-
-def _middle(evidence: Evidence, arm: str, workload: str, metric: Metric) -> float | None:
-    """Return the median of an arm's valid rounds; None where none has a value."""
-    found = [value for value in _rounds(evidence, arm, workload, metric) if math.isfinite(value)]
-    return median(found) if found else None
 
 
 def _rounds(evidence: Evidence, arm: str, workload: str, metric: Metric) -> list[float]:

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime
 from statistics import fmean, median, pstdev
 
@@ -26,7 +26,7 @@ from virtune.analyse.study.thresholds import open_workloads, rulings_of
 from virtune.analyse.study.verdicts import differences_of, evidence_of, measured_in_place, told_metrics, verdicts_of
 from virtune.analyse.trial.rejection import pardons, ramp_of, rejected_for
 from virtune.model.bottleneck import OwnShare, Structure
-from virtune.model.evidence import UNDER_LOAD, Check, StudyRecord, TrialRecord
+from virtune.model.evidence import UNDER_LOAD, Check, StudyRecord, TrialRecord, measured
 from virtune.model.measurement import Histogram, Measurement, merge
 from virtune.model.metric import DISTRIBUTIONS, Metric
 from virtune.model.reason import Reason, Why, because
@@ -122,8 +122,8 @@ def _basis(record: StudyRecord, workload: str, verdicts: Sequence[Comparison], e
 def with_steadiness(known: Basis, study: Study, records: Iterable[TrialRecord]) -> Basis:
     """Return a basis completed by the host's stationarity during these trials."""
     trials = [one for one in records if one.trial.workload == known.workload and one.measurement is not None]
-    profiles = [m.profile for one in trials if (m := one.measurement) is not None and m.profile]
-    steps = [m.profile_seconds for one in trials if (m := one.measurement) is not None and m.profile_seconds > 0]
+    profiles = [one.profile for _, one in measured(trials) if one.profile]
+    steps = [one.profile_seconds for _, one in measured(trials) if one.profile_seconds > 0]
     correlation, is_open = correlation_of(profiles, median(steps)) if steps else (None, False)
     starts, lag1 = _starts(trials), known.lag1
     return replace(
@@ -180,9 +180,9 @@ def _start_spread(
 ) -> float | None:
     """Return the variation between starts, from each trial's residual after its arm's and its round's mean."""
     logs = {
-        (one.trial.arm, one.trial.round): math.log(value)
-        for one in trials
-        if one.measurement is not None and (value := one.measurement.get(study.metric)) and value > 0
+        (trial.arm, trial.round): math.log(value)
+        for trial, one in measured(trials)
+        if (value := one.get(study.metric)) and value > 0
     }
     arms, rounds = defaultdict[str, list[float]](list), defaultdict[int, list[float]](list)
     for (arm, _), value in logs.items():
@@ -218,7 +218,7 @@ def summarise(record: StudyRecord) -> Result:
         for arm in study.arms
         for key in ((arm.name, workload.name),)
     )
-    done = sum(1 for trial in record.trials if trial.measurement is not None)
+    done = len([*measured(record.trials)])
     verdicts = tuple(verdicts_of(evidence))
     differences = tuple(differences_of(evidence, verdicts))
     arms = with_typical(arms, evidence, differences)
@@ -259,16 +259,16 @@ def _summary(
 ) -> ArmSummary:
     """Sum up one arm under one workload. `metrics` are those to report, each with the metric measured instead."""
     arm, workload = of
-    every = [record.measurement for record in records if record.measurement is not None]
+    every = [one for _, one in measured(records)]
     # the table shows the trials behind the verdicts; where none is valid it shows the invalid ones, with the reason
-    measured = [one for one in every if not rejected_for(arm.name, one, pardoned)] or every
+    counted = [one for one in every if not rejected_for(arm.name, one, pardoned)] or every
     kinds = {"latency", *(actual.of for _, actual in metrics if actual.percent is not None)}
     sections = {
-        kind: _sections(m.histogram_of(kind) for m in measured) if kind in kinds else () for kind in DISTRIBUTIONS
+        kind: _sections(one.histogram_of(kind) for one in counted) if kind in kinds else () for kind in DISTRIBUTIONS
     }
     merged = {kind: merge(parts) if parts else None for kind, parts in sections.items()}
     values = (
-        _over_rounds(actual, measured, merged[actual.of], sections[actual.of], seconds=len(measured) * seconds)
+        _over_rounds(actual, counted, merged[actual.of], sections[actual.of], seconds=len(counted) * seconds)
         for _, actual in metrics
     )
     named = (
@@ -276,18 +276,26 @@ def _summary(
         for (metric, actual), value in zip(metrics, values, strict=True)
         if value is not None
     )
+    # every distinct check once; checks made under load are listed besides those made before
+    checks = [check for record in records for check in record.in_force.checks]
+    seen: dict[tuple[object, ...], Check] = {}
+    for one in checks:
+        seen.setdefault((one.guest, one.setting, one.asked, one.found, UNDER_LOAD in one.proof), one)
+    known = {(one.guest, one.setting) for one in checks if one.found is not None}
     return ArmSummary(
         arm=arm.name,
         workload=workload.name,
         rounds=len(every),
         values=tuple(named),
         histogram=merged["latency"],
-        in_force=_in_force(records),
+        in_force=tuple(
+            one for one in seen.values() if one.found is not None or (one.guest, one.setting) not in known
+        ),
         remarks=_remarks(arm, every, pardoned),
         failures=tuple(record.failure for record in records if record.failure is not None),
         attempts=len(tried),
-        invalid=_invalid(tried),
-        layers=layers_of(measured, arm.stack, arm.load_of(workload)),
+        invalid=tuple(Counter(cause for _, one in measured(tried) for cause in one.causes).most_common()),
+        layers=layers_of(counted, arm.stack, arm.load_of(workload)),
     )
 
 
@@ -300,7 +308,7 @@ def _sections(histograms: Iterable[Histogram | None]) -> Sequence[Histogram]:
 
 def _over_rounds(
     metric: Metric,
-    measured: Sequence[Measurement],
+    counted: Sequence[Measurement],
     merged: Histogram | None,
     sections: Sequence[Histogram],
     *,
@@ -310,32 +318,28 @@ def _over_rounds(
     Percentiles: from the merged histogram, with an interval over sections of the rounds, `seconds` together; of
     several imported results without distributions the middle one's, which is marked.
     """
-    found = [value for m in measured if (value := m.get(metric.id)) is not None and math.isfinite(value)]
+    found = [value for one in counted if (value := one.get(metric.id)) is not None and math.isfinite(value)]
+
+    def over(value: float) -> Value:
+        return Value(metric=metric.id, value=value, rounds=len(found), spread=_spread(found))
+
     if metric.percent is not None and merged is not None:
         percentile = merged.percentile(metric.percent)
         if percentile is None:
             return None
         low, high = ends_of(sections, metric.percent, seconds=seconds, whole=merged)
-        return Value(
-            metric=metric.id,
-            value=percentile,
-            rounds=len(measured),
-            spread=_spread(found),
-            resolved=merged.resolves(metric.percent),
-            low=low,
-            high=high,
-        )
+        resolved = merged.resolves(metric.percent)
+        return replace(over(percentile), rounds=len(counted), resolved=resolved, low=low, high=high)
     if not found:
         return None
     if metric.percent is not None and len(found) > 1:
-        return Value(metric=metric.id, value=median(found), rounds=len(found), spread=_spread(found), resolved=False)
+        return replace(over(median(found)), resolved=False)
     if metric.over != "mean":
-        center = min(found) if metric.over == "min" else max(found)
-        return Value(metric=metric.id, value=center, rounds=len(found), spread=_spread(found))
+        return over(min(found) if metric.over == "min" else max(found))
     center = math.fsum(found) / len(found)
     if metric.unit != "%" and min(found) > 0:
         center = math.exp(math.fsum(math.log(value) for value in found) / len(found))
-    return Value(metric=metric.id, value=center, rounds=len(found), spread=_spread(found))
+    return over(center)
 
 
 def _spread(values: Sequence[float]) -> float | None:
@@ -345,28 +349,11 @@ def _spread(values: Sequence[float]) -> float | None:
     return math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1)) / mean if mean else None
 
 
-def _in_force(records: Sequence[TrialRecord]) -> tuple[Check, ...]:
-    """Every distinct check once; checks made under load are listed besides those made before."""
-    seen: dict[tuple[object, ...], Check] = {}
-    for record in records:
-        for check in record.in_force.checks:
-            key = check.guest, check.setting, check.asked, check.found, UNDER_LOAD in check.proof
-            seen.setdefault(key, check)
-    known = {(check.guest, check.setting) for check in seen.values() if check.found is not None}
-    return tuple(one for one in seen.values() if one.found is not None or (one.guest, one.setting) not in known)
-
-
-def _invalid(tried: Sequence[TrialRecord]) -> tuple[tuple[str, int], ...]:
-    """Return how many attempts were invalid, by cause, the most frequent first."""
-    causes = Counter(cause for one in tried if one.measurement is not None for cause in one.measurement.causes)
-    return tuple(causes.most_common())
-
-
-def _remarks(arm: Arm, measured: Sequence[Measurement], pardoned: Sequence[Waiver]) -> tuple[ArmRemark, ...]:
+def _remarks(arm: Arm, every: Sequence[Measurement], pardoned: Sequence[Waiver]) -> tuple[ArmRemark, ...]:
     """Return each kind of remark once for each weight, with its number of rounds; a pardoned one is a warning."""
     free = {one.cause for one in pardoned if one.arm in (None, arm.name)}
     made: dict[tuple[str, Weight], list[tuple[Remark, float | None]]] = {}
-    for measurement in measured:
+    for measurement in every:
         gates = dict(measurement.gates)
         for remark in measurement.remarks:
             mild = remark.id in free and remark.weight is Weight.INVALID
@@ -415,6 +402,7 @@ def shares_of_metal(record: StudyRecord) -> Iterator[OwnShare]:
     if metal is None:
         return
     iops = dict(_iops(record))
+    emulated = {trial.arm for trial, one in measured(record.trials) for said in one.remarks if said.id == EMULATED.id}
     for arm in study.arms:
         structure = structure_of(arm.stack)
         for workload in study.workloads if structure is not None else ():
@@ -429,7 +417,7 @@ def shares_of_metal(record: StudyRecord) -> Iterator[OwnShare]:
                     workload=workload.name,
                     rounds=len(rounds),
                     ratio=ratio,
-                    emulated=_emulated(record, arm.name),
+                    emulated=arm.name in emulated,
                 )
 
 
@@ -437,16 +425,10 @@ def _iops(record: StudyRecord) -> Iterator[tuple[tuple[str, str], dict[int, floa
     """Yield the IOPS of the trials that count, by round, of each arm under each workload."""
     pardoned = pardons(record.attempts or record.trials)
     found: dict[tuple[str, str], dict[int, float]] = {}
-    for one in record.trials:
-        done = None if one.measurement is None else one.measurement.get("iops")
-        if one.measurement is not None and done and not rejected_for(one.trial.arm, one.measurement, pardoned):
-            found.setdefault((one.trial.arm, one.trial.workload), {})[one.trial.round] = done
+    for trial, one in measured(record.trials):
+        if (done := one.get("iops")) and not rejected_for(trial.arm, one, pardoned):
+            found.setdefault((trial.arm, trial.workload), {})[trial.round] = done
     yield from found.items()
-
-
-def _emulated(record: StudyRecord, arm: str) -> bool:
-    measured = (one.measurement for one in record.trials if one.trial.arm == arm)
-    return any(one is not None and EMULATED.id in (remark.id for remark in one.remarks) for one in measured)
 
 
 SLICES = (0.5, 1.0, 2.0, 4.0)
@@ -473,8 +455,8 @@ def fitness_of(
 ) -> Fitness:
     """Return what the trials of a check show of its host. `findings` are those of the probe."""
     trials = [one for one in record.trials if one.measurement is not None]
-    profiles = [one.measurement.profile for one in trials if one.measurement is not None and one.measurement.profile]
-    steps = {one.measurement.profile_seconds for one in trials if one.measurement is not None} - {0.0}
+    profiles = [one.profile for _, one in measured(trials) if one.profile]
+    steps = {one.profile_seconds for _, one in measured(trials)} - {0.0}
     step = median(steps) if steps else None
     overhead = _overhead(record, trials)
     slices = _slices(record, profiles, step, overhead) if step is not None else ()
@@ -482,7 +464,8 @@ def fitness_of(
     windows = [value for profile in profiles for value in profile]
     correlation, is_open = correlation_of(profiles, step) if step is not None else (None, False)
     standings = _standings(record.attempts or record.trials)
-    same = next((_self_test(one) for one in summarise(record).verdicts), None)
+    tested = next(iter(summarise(record).verdicts), None)
+    same = None if tested is None else SelfTest(**{one.name: getattr(tested, one.name) for one in fields(SelfTest)})
     reaches = tuple(_reach(minutes, best, record.study.confidence) for minutes in MINUTES)
     unfit = tuple(_unfit(reaches, same, standings))
     return Fitness(
@@ -522,16 +505,6 @@ def _unfit(reaches: Sequence[Reach], same: SelfTest | None, standings: Sequence[
     for one in standings:
         if one.invalid is not None and one.median > one.invalid:
             yield because(Reason.MOSTLY_INVALID, cause=one.label)
-
-
-def _self_test(comparison: Comparison) -> SelfTest:
-    return SelfTest(
-        verdict=comparison.verdict,
-        rounds=comparison.rounds,
-        ratio=comparison.ratio,
-        why=comparison.why,
-        reason=comparison.reason,
-    )
 
 
 def _overhead(record: StudyRecord, trials: Sequence[TrialRecord]) -> float | None:
@@ -590,13 +563,7 @@ def _reach(minutes: int, best: SliceNoise | None, confidence: float) -> Reach:
 def _standings(attempts: Sequence[TrialRecord]) -> tuple[GateStanding, ...]:
     found = []
     for gate in GATES:
-        readings = [
-            value
-            for one in attempts
-            if one.measurement is not None
-            for name, value in one.measurement.gates
-            if name == gate.id
-        ]
+        readings = [value for _, one in measured(attempts) for name, value in one.gates if name == gate.id]
         if readings:
             found.append(
                 GateStanding(
@@ -630,11 +597,9 @@ def _advice(record: StudyRecord, standings: Sequence[GateStanding], findings: Se
     spoke = {one.id for one in standings if one.standing in ("warns", "invalid")}
     spoke |= {SIMULATED.id} if record.study.simulated else set()
     worst: dict[str, tuple[float, Remark]] = {}
-    for one in record.attempts or record.trials:
-        if one.measurement is None:
-            continue
-        values = dict(one.measurement.gates)
-        for remark in one.measurement.remarks:
+    for _, one in measured(record.attempts or record.trials):
+        values = dict(one.gates)
+        for remark in one.remarks:
             if remark.id in spoke and values.get(remark.id, 0.0) >= worst.get(remark.id, (-math.inf, None))[0]:
                 worst[remark.id] = (values.get(remark.id, 0.0), remark)
     gates = sorted((remark for _, remark in worst.values()), key=lambda one: one.weight.rank)

@@ -20,7 +20,7 @@ from virtune.analyse.stats.paired import (
 from virtune.analyse.study.offered_load import Unmet, judged, rounds_by_workload, unmet_rounds
 from virtune.analyse.trial.rejection import pardons, rejected_for
 from virtune.model.errors import LoadError
-from virtune.model.evidence import StudyRecord, TrialRecord
+from virtune.model.evidence import StudyRecord, TrialRecord, measured
 from virtune.model.measurement import Measurement
 from virtune.model.metric import BY_ID, DISTRIBUTIONS, METRICS, THREAD_ROLES, Distribution, Metric
 from virtune.model.reason import Reason, because
@@ -41,13 +41,11 @@ def stand_ins(trials: Iterable[TrialRecord]) -> dict[tuple[str, str], str]:
     latency. So two kinds of latency are never compared with one another.
     """
     found: dict[tuple[str, str], str] = {}
-    for record in trials:
-        if record.measurement is None:
-            continue
-        measured = dict(record.measurement.values)
+    for trial, one in measured(trials):
+        values = dict(one.values)
         for metric in METRICS:
-            if metric.instead in measured and metric.id not in measured:
-                found[record.trial.workload, metric.id] = metric.instead
+            if metric.instead in values and metric.id not in values:
+                found[trial.workload, metric.id] = metric.instead
     return found
 
 
@@ -84,11 +82,7 @@ def told_metrics(study: Study, workload: str, trials: Iterable[TrialRecord]) -> 
     """Return the metrics to show for a workload: the usual and the requested ones, and those of reads and writes
     where it does both.
     """
-    mixed = any(
-        len(one.measurement.directions) > 1
-        for one in trials
-        if one.measurement is not None and one.trial.workload == workload
-    )
+    mixed = any(len(one.directions) > 1 for trial, one in measured(trials) if trial.workload == workload)
     asked = {*study.judged, *(threshold.metric for threshold in study.conditions)}
     asked |= IN_STUDIES if study.builtin else set()
     return [one for one in METRICS if one.id in asked or (one.told and (mixed or one.direction is None))]
@@ -121,11 +115,10 @@ def named(
 def _least_counted(comparison: Comparison, metric: Metric, trials: Iterable[TrialRecord]) -> int:
     """Return the number of latencies in the largest trial of the arm with fewer; 0 where nothing was counted."""
     most = dict.fromkeys((comparison.baseline, comparison.candidate), 0)
-    for record in trials:
-        if record.trial.arm in most and record.trial.workload == comparison.workload and record.measurement:
-            histogram = record.measurement.histogram_of(metric.of)
-            count = 0 if histogram is None else histogram.count
-            most[record.trial.arm] = max(count, most[record.trial.arm])
+    for trial, one in measured(trials):
+        if trial.arm in most and trial.workload == comparison.workload:
+            histogram = one.histogram_of(metric.of)
+            most[trial.arm] = max(0 if histogram is None else histogram.count, most[trial.arm])
     return min((count for count in most.values() if count), default=0)
 
 
@@ -151,13 +144,13 @@ def lost_of(trials: Iterable[TrialRecord]) -> Lost:
 def require_measured(trials: Iterable[TrialRecord]) -> None:
     """Raise LoadError if fewer than two of the tried arms gave measurements, or the only one gave none."""
     reasons: dict[str, set[str]] = {}
-    measured = set()
+    told = set()
     for record in trials:
         reasons.setdefault(record.trial.arm, set()).update([record.failure] if record.failure else [])
         if record.measurement is not None:
-            measured.add(record.trial.arm)
-    silent = [arm for arm in reasons if arm not in measured]
-    if silent and len(measured) < 2:
+            told.add(record.trial.arm)
+    silent = [arm for arm in reasons if arm not in told]
+    if silent and len(told) < 2:
         hint = "; ".join(sorted(reason for arm in silent for reason in reasons[arm]))
         raise LoadError(f"no trial of arm {' and of '.join(map(repr, silent))} gave a measurement", hint=hint)
 

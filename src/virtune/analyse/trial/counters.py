@@ -8,9 +8,10 @@ All are means over the same window, from counters read at its begin and end.
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from functools import wraps
+from typing import Annotated, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -29,6 +30,7 @@ _MILLI = 1000
 
 _Natural = Annotated[int, Field(ge=0, strict=True)]
 _Real = Annotated[float, Field(allow_inf_nan=False)]
+_Thread = tuple[str, _Natural, _Natural, _Natural | None, _Natural | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +54,7 @@ class _Line:
     mark: str = ""
     stat: str = ""
     diskstats: list[str] = field(default_factory=list)
-    threads: dict[str, dict[str, tuple[str, _Natural, _Natural, _Natural | None, _Natural | None]]] = field(
-        default_factory=dict
-    )
+    threads: dict[str, dict[str, _Thread]] = field(default_factory=dict)
     switches: dict[str, dict[str, tuple[_Natural, _Natural]]] = field(default_factory=dict)
     processes: dict[str, dict[str, _Process]] = field(default_factory=dict)
     pressure: dict[str, str] = field(default_factory=dict)
@@ -78,7 +78,10 @@ def read_counters(content: bytes) -> Counters:
     first, *rest = content.split(b"\n")
     if not rest or rest[-1]:
         raise StoreError("the counters are cut off: their last line has no end")
-    header = _header(first)
+    try:
+        header = _read_header(first)
+    except (ValidationError, ValueError):
+        raise StoreError("the counters are damaged: line 1 does not say what they hold") from None
     if header.schema != SCHEMA:
         raise StoreError(f"the counters are of the kind {header.schema[:60]!r}, not {SCHEMA!r}")
     samples = tuple(_sample(line, number, header.ticks_per_second) for number, line in enumerate(rest[:-1], 2))
@@ -86,13 +89,6 @@ def read_counters(content: bytes) -> Counters:
         raise StoreError("the counters are damaged: their samples are out of order")
     limits = {path: limit / _MILLI for path, limit in header.drive_limits.items()}
     return Counters(samples=samples, io_limits=tuple(header.io_limits), drive_limits_c=limits)
-
-
-def _header(line: bytes) -> _Header:
-    try:
-        return _read_header(line)
-    except (ValidationError, ValueError):
-        raise StoreError("the counters are damaged: line 1 does not say what they hold") from None
 
 
 def _sample(line: bytes, number: int, ticks: int) -> Sample:
@@ -107,6 +103,7 @@ def _sample(line: bytes, number: int, ticks: int) -> Sample:
 
 
 def _build(line: _Line, ticks: int) -> Sample:
+    swaps = _pairs(line.vmstat)
     return Sample(
         t_ns=line.t,
         wall_seconds=line.wall,
@@ -115,7 +112,7 @@ def _build(line: _Line, ticks: int) -> Sample:
         devices=dict(device_count(text) for text in line.diskstats),
         threads={
             role: {
-                int(tid): _thread(*values, ticks=ticks, switches=line.switches.get(role, {}).get(tid))
+                int(tid): _thread(values, line.switches.get(role, {}).get(tid) or (None, None), ticks)
                 for tid, values in threads.items()
             }
             for role, threads in line.threads.items()
@@ -133,7 +130,7 @@ def _build(line: _Line, ticks: int) -> Sample:
             role: {path: _throttled({path: text}) or 0 for path, text in texts.items()}
             for role, texts in line.groups.items()
         },
-        swapped_pages=_swapped(line.vmstat),
+        swapped_pages=swaps["pswpin"] + swaps["pswpout"] if {"pswpin", "pswpout"} <= swaps.keys() else None,
         clock_source=line.clock_source or None,
         heat_count=sum(int(text) for text in line.heat.values() if text) if line.heat else None,
         frequency_khz=max((int(text) for text in line.frequency.values() if text), default=None),
@@ -185,14 +182,11 @@ def device_count(text: str) -> tuple[str, DeviceCount]:
     )
 
 
-def _thread(
-    comm: str, user: int, system: int, run_ns: int | None, wait_ns: int | None, *, ticks: int,
-    switches: tuple[int, int] | None,
-) -> ThreadCount:  # fmt: skip
-    sleeps, preempted = (None, None) if switches is None else switches
+def _thread(seen: _Thread, switches: tuple[int | None, int | None], ticks: int) -> ThreadCount:
+    comm, user, system, run_ns, wait_ns = seen
     return ThreadCount(
         comm=comm, user_seconds=user / ticks, system_seconds=system / ticks, run_ns=run_ns, wait_ns=wait_ns,
-        sleeps=sleeps, preempted=preempted,
+        sleeps=switches[0], preempted=switches[1],
     )  # fmt: skip
 
 
@@ -230,11 +224,6 @@ def _throttled(texts: Mapping[str, str]) -> int | None:
         elif "throttled_time" in counts:
             found.append(counts["throttled_time"] // 1000)
     return sum(found) if found else None
-
-
-def _swapped(lines: list[str]) -> int | None:
-    counts = _pairs(lines)
-    return counts["pswpin"] + counts["pswpout"] if {"pswpin", "pswpout"} <= counts.keys() else None
 
 
 def _pairs(lines: list[str]) -> dict[str, int]:
@@ -277,7 +266,7 @@ def boundaries_of(parts: Mapping[str, bytes], used: Use | None, stack: Stack) ->
             found["ring"] = _of_all(_ring(parts, number) for number in range(stack.guests))
         found["backend"] = _of_all(_qemu(parts, number) for number in range(stack.guests))
     elif stack.kind.front == "export":
-        found["ring"], found["backend"] = _ring(parts, 0), _taken(parts)
+        found["ring"], found["backend"] = _ring(parts, 0), _taken(parts, 0)
     if used is not None and stack.spread is None:
         found["device"] = device_of(used)
     return {name: one for name, one in found.items() if one is not None and one.requests >= _MIN_REQUESTS}
@@ -319,26 +308,46 @@ def _of_all(parts: Iterable[Timed | None]) -> Timed | None:
     )
 
 
+Found = TypeVar("Found")
+
+
+def if_readable(
+    read: Callable[[Mapping[str, bytes], int], Found],
+) -> Callable[[Mapping[str, bytes], int], Found | None]:
+    """Have what reads captures of a guest return None where one is missing, or damaged."""
+
+    @wraps(read)
+    def reads(parts: Mapping[str, bytes], number: int) -> Found | None:
+        try:
+            return read(parts, number)
+        except (KeyError, ValueError, TypeError, IndexError, ZeroDivisionError, RecursionError):
+            return None
+
+    return reads
+
+
+@if_readable
 def _guest_disk(parts: Mapping[str, bytes], number: int) -> Timed | None:
     """Return the guest kernel's counters of its disk over the measured time."""
-    try:
-        seen = json.loads(parts[of_guest("guest.json", number)])
-        disks = [one.removeprefix("/dev/") for one in (str(seen["device"]), *str(seen.get("further", "")).split())]
-        lines = [json.loads(line) for line in parts[of_guest("guest-counters.jsonl", number)].splitlines()[1:]]
-        marks = {line["mark"]: line["t"] for line in lines if "mark" in line}
-        begin, stop = marks["begin"], marks["stop"]
-        texts = [str(line["text"]) for line in lines if line.get("text") and begin <= line["t"] <= stop]
-        each = [_between_texts(texts[0], texts[-1], disk) for disk in disks]
-    except (KeyError, ValueError, TypeError, IndexError, RecursionError):
-        return None
-    return _of_all(each)
+    seen = json.loads(parts[of_guest("guest.json", number)])
+    disks = [one.removeprefix("/dev/") for one in (str(seen["device"]), *str(seen.get("further", "")).split())]
+    lines = [json.loads(line) for line in parts[of_guest("guest-counters.jsonl", number)].splitlines()[1:]]
+    marks = {line["mark"]: line["t"] for line in lines if "mark" in line}
+    begin, stop = marks["begin"], marks["stop"]
+    texts = [str(line["text"]) for line in lines if line.get("text") and begin <= line["t"] <= stop]
+    return _of_all([_between_texts(texts[0], texts[-1], disk) for disk in disks])
 
 
 def _between_texts(begin: str, end: str, disk: str) -> Timed | None:
     first, last = _counted(begin, disk), _counted(end, disk)
-    if first is None or last is None or last[0] <= first[0]:
+    if first is None or last is None or (seconds := last[0] - first[0]) <= 0:
         return None
-    return _between(first[1], last[1], last[0] - first[0])
+    before, after = first[1], last[1]
+    requests = after.reads - before.reads + after.writes - before.writes
+    if requests <= 0:
+        return None
+    milliseconds = (after.read_ms - before.read_ms) % _WRAP_MS + (after.write_ms - before.write_ms) % _WRAP_MS
+    return Timed(requests=requests, seconds=seconds, total_ns=milliseconds * _MILLION)
 
 
 def _counted(text: str, disk: str) -> tuple[float, DeviceCount] | None:
@@ -348,23 +357,12 @@ def _counted(text: str, disk: str) -> tuple[float, DeviceCount] | None:
     return None if line is None else (float(lines[0].split()[0]), device_count(line)[1])
 
 
-def _between(first: DeviceCount, last: DeviceCount, seconds: float) -> Timed | None:
-    requests = last.reads - first.reads + last.writes - first.writes
-    if requests <= 0:
-        return None
-    milliseconds = (last.read_ms - first.read_ms) % _WRAP_MS + (last.write_ms - first.write_ms) % _WRAP_MS
-    return Timed(requests=requests, seconds=seconds, total_ns=milliseconds * _MILLION)
-
-
+@if_readable
 def _qemu(parts: Mapping[str, bytes], number: int) -> Timed | None:
     """Return QEMU's counters of a guest's disk, from when it takes a request off the virtqueue."""
-    try:
-        looks = json.loads(parts[of_guest("qemu-blockstats.json", number)])
-        begin, stop = looks["begin"], looks["stop"]
-        seconds = (stop["t"] - begin["t"]) / 1e9
-        return timed_by_qemu(begin["stats"], stop["stats"], seconds)
-    except (KeyError, ValueError, TypeError, RecursionError):
-        return None
+    looks = json.loads(parts[of_guest("qemu-blockstats.json", number)])
+    begin, stop = looks["begin"], looks["stop"]
+    return timed_by_qemu(begin["stats"], stop["stats"], (stop["t"] - begin["t"]) / 1e9)
 
 
 def timed_by_qemu(begin: Mapping[str, int], stop: Mapping[str, int], seconds: float) -> Timed | None:
@@ -379,25 +377,20 @@ def timed_by_qemu(begin: Mapping[str, int], stop: Mapping[str, int], seconds: fl
     return Timed(requests=requests, seconds=seconds, total_ns=rise("rd_total_time_ns", "wr_total_time_ns"))
 
 
-def _ring(parts: Mapping[str, bytes], number: int) -> Timed | None:
-    """Return how long requests were in a guest's virtqueues.
-
-    Their numbers were sampled; with their rate Little's law gives the times.
+def _by_rings(name: str) -> Callable[[Mapping[str, bytes], int], Timed | None]:
+    """Return what reads how long requests were in a guest's virtqueues, by one of the means there: their numbers were
+    sampled, and with their rate Little's law gives the times.
     """
-    return _by_rings(parts, number, "offered_mean")
 
-
-def _taken(parts: Mapping[str, bytes]) -> Timed | None:
-    """Return how long a storage daemon had the requests of its export, from when it took them off the virtqueues. It
-    counts none itself, so this is what the rings show.
-    """
-    return _by_rings(parts, 0, "taken_mean")
-
-
-def _by_rings(parts: Mapping[str, bytes], number: int, name: str) -> Timed | None:
-    try:
+    @if_readable
+    def timed(parts: Mapping[str, bytes], number: int) -> Timed | None:
         seen = json.loads(parts[of_guest(RINGS, number)])
         completed, seconds, mean = seen["completed"], seen["seconds"], seen[name]
         return Timed(requests=completed, seconds=seconds, total_ns=mean * seconds * 1e9) if seconds > 0 else None
-    except (KeyError, ValueError, TypeError, RecursionError):
-        return None
+
+    return timed
+
+
+_ring, _taken = _by_rings("offered_mean"), _by_rings("taken_mean")
+"""How long requests were in the virtqueues, and how long a storage daemon had those of its export, from when it took
+them off: it counts none itself."""

@@ -11,7 +11,6 @@ from virtune.analyse.trial.counters import boundaries_of, boundary_values, read_
 from virtune.analyse.trial.explain import explain
 from virtune.analyse.trial.gates import (
     RESIDENT_BYTES,
-    Reading,
     is_direct,
     medium,
     own_pressure,
@@ -23,7 +22,7 @@ from virtune.analyse.trial.measure import disk_values, measurement_of, unlike_di
 from virtune.analyse.trial.rejection import read_profile
 from virtune.analyse.trial.usage import cost_values, period_remarks, use
 from virtune.fio.results import read_result, text_of
-from virtune.model.counters import RoleUse, Use
+from virtune.model.counters import Use
 from virtune.model.errors import LoadError, ReadError, StoreError
 from virtune.model.evidence import (
     BARRIER,
@@ -103,7 +102,9 @@ def derive(
     said = _said(seen, workload, ours=ours)
     readings = read_gates(every, used, stack, workload) if ours else ()
     at_gates = [remark for reading in readings if (remark := reading.remark()) is not None]
-    more = () if used is None else tuple(_host_remarks(every, used, stack, workload, readings))
+    more = [] if used is None else [*_cached(every, used, stack, workload)]
+    if used is not None and not any(one.gate.id == "cpu-wait" and one.weight is not None for one in readings):
+        more += own_pressure(used)
     gates = tuple((reading.gate.id, reading.value) for reading in readings)
     profile, seconds = read_profile(parts.get("iops.log", b""))
     return replace(
@@ -131,7 +132,8 @@ def _values(
     if workload.recorded:
         yield from _extremes(result)
     if stack.kind.in_guest:
-        yield from _seen_in_guests(outputs)
+        busy = [one.devices[0].busy_percent for one in outputs if one.devices]
+        yield from [("disk.util", math.fsum(busy) / len(busy))] if busy else ()
     yield from disk_values(result, stack)
     yield from _when_idle(parts)
     if (skew := _skew(parts)) is not None:
@@ -145,11 +147,14 @@ def _of_rig(
     yield from () if checks is None else unverified_remarks(stack, checks)
     if not stack.kind.measures:
         yield SIMULATED.remark(
-            text="simulated: these figures come from a formula and a seed, and no disk was measured",
+            text="simulated: these figures come from a formula and a seed, and no disk was measured"
         )
     yield from _emulated(parts)
     yield from _without_hardware(parts)
-    yield from _apart(_skew(parts))
+    if (skew := _skew(parts)) is not None and skew > SKEW_SECONDS:
+        # rounded up, so that it never reads like the limit itself
+        text = f"the guests began {math.ceil(skew * 1e3)} ms apart, more than {SKEW_SECONDS * 1e3:.0f} ms"
+        yield START_SKEW.remark(text=text)
     yield from _on_one_disk(parts)
     yield from _through_fuse(stack, workload, checks or ())
 
@@ -183,12 +188,6 @@ def _together(outputs: Sequence[FioResult]) -> FioResult:
     return replace(outputs[0], loads=loads, devices=tuple(device for one in outputs for device in one.devices))
 
 
-def _seen_in_guests(outputs: Sequence[FioResult]) -> Iterator[tuple[str, float]]:
-    busy = [one.devices[0].busy_percent for one in outputs if one.devices]
-    if busy:
-        yield "disk.util", math.fsum(busy) / len(busy)
-
-
 def _skew(parts: Mapping[str, bytes]) -> float | None:
     """Return how many seconds lay between the first I/O of the first guest and that of the last."""
     if BARRIER not in parts:
@@ -208,14 +207,6 @@ def _when_idle(parts: Mapping[str, bytes]) -> Iterator[tuple[str, float]]:
         yield "cpu.idle", float(idle["cpu_seconds"]) / float(idle["seconds"]) * 100
     except (ValueError, KeyError, TypeError, ZeroDivisionError, RecursionError):
         raise _damaged(IDLE) from None
-
-
-def _apart(skew: float | None) -> Iterator[Remark]:
-    if skew is not None and skew > SKEW_SECONDS:
-        # rounded up, so that it never reads like the limit itself
-        yield START_SKEW.remark(
-            text=f"the guests began {math.ceil(skew * 1e3)} ms apart, more than {SKEW_SECONDS * 1e3:.0f} ms",
-        )
 
 
 def _on_one_disk(parts: Mapping[str, bytes]) -> Iterator[Remark]:
@@ -272,8 +263,10 @@ def _extremes(result: FioResult) -> Iterator[tuple[str, float]]:
 
 def _host_values(iops: float | None, used: Use) -> Iterator[tuple[str, float]]:
     daemon, load, guest = used.role("daemon"), used.role("load"), used.role("guest")
-    if guest is not None:
-        yield from _guest_values(iops, used, guest)
+    if guest is not None:  # its vCPUs run the load, all other threads of its QEMU serve the disk
+        vcpus = sum(thread.cpu_seconds for thread in guest.threads if thread.comm.startswith("CPU "))
+        yield "cpu.rig", max(0.0, guest.cpu_seconds - vcpus) / used.seconds * 100
+        yield from [("cpu_per_io", guest.cpu_seconds / used.seconds / iops)] if iops else ()
     if daemon is not None:
         yield "cpu.rig", daemon.cpu_seconds / used.seconds * 100
     if load is not None and iops:
@@ -314,14 +307,6 @@ def _written(result: FioResult, used: Use) -> Iterator[tuple[str, float]]:
         yield "device.reached", device.written_bytes / used.seconds / asked * 100
 
 
-def _guest_values(iops: float | None, used: Use, guest: RoleUse) -> Iterator[tuple[str, float]]:
-    """A guest's CPU use: its vCPUs run the load, all other threads of its QEMU serve the disk."""
-    vcpus = sum(thread.cpu_seconds for thread in guest.threads if thread.comm.startswith("CPU "))
-    yield "cpu.rig", max(0.0, guest.cpu_seconds - vcpus) / used.seconds * 100
-    if iops:
-        yield "cpu_per_io", guest.cpu_seconds / used.seconds / iops
-
-
 def _emulated(parts: Mapping[str, bytes]) -> Iterator[Remark]:
     if parts.get("accelerator.txt", b"").startswith(b"tcg"):
         yield EMULATED.remark(
@@ -339,14 +324,6 @@ def _without_hardware(parts: Mapping[str, bytes]) -> Iterator[Remark]:
             " is such exits. Its difference from arms without a VM includes this, by an amount that is not known;"
             " VMs are compared with one another on equal terms",
         )
-
-
-def _host_remarks(
-    result: FioResult, used: Use, stack: Stack, workload: Workload, readings: tuple[Reading, ...]
-) -> Iterator[Remark]:
-    yield from _cached(result, used, stack, workload)
-    if not any(reading.gate.id == "cpu-wait" and reading.weight is not None for reading in readings):
-        yield from own_pressure(used)
 
 
 def _cached(result: FioResult, used: Use, stack: Stack, workload: Workload) -> Iterator[Remark]:
@@ -373,8 +350,7 @@ def _cached(result: FioResult, used: Use, stack: Stack, workload: Workload) -> I
             )
     elif share < UNSERVED_READS and max((cache.end_bytes for cache in used.caches), default=0) < RESIDENT_BYTES:
         yield UNSERVED.remark(
-            text=f"{medium(used).name} served {format_share(share)} of the bytes read, and none came from the"
-            " page cache:"
-            " cached elsewhere, or counters incomplete",
+            text=f"{medium(used).name} served {format_share(share)} of the bytes read, and none came from the page"
+            " cache: cached elsewhere, or counters incomplete",
             advice="blocks without data are answered without the disk: fill the image again",
         )

@@ -80,7 +80,9 @@ def page_cache(result: FioResult) -> Iterator[Remark]:
         return
     served = _served(result)
     signs = [*_too_fast(loads), *([_missed(result, served)] if served is not None and served < SERVED_SHARE else [])]
-    buffered = [load for load in loads if load.direct is False and not _syncs(load)]
+    # whose writes are not made durable: by fsync, or by opening with O_SYNC
+    lazy = [load for load in loads if load.sync is None and load.option("sync") in (None, "0", "none")]
+    buffered = [load for load in lazy if load.direct is False]
     if signs and all(load.direct for load in loads):
         yield UNSERVED.remark(
             text=f"No disk answered these I/Os, although direct=1 was set: {'; '.join(signs)}. Blocks that were never"
@@ -100,9 +102,8 @@ def _page_cache(buffered: list[LoadResult], signs: list[str], served: float | No
         return GATE_BY_ID["page-cache"].remark(weight=Weight.INVALID, text=text, advice=advice)
     if served is not None and buffered[0].engine != "mmap":
         text = (
-            f"The page cache stood between fio and the disk: {how[0]}. The device completed"
-            f" {format_share(served)} as many"
-            " requests as fio, so the cache was mostly cold, but its work is in the numbers."
+            f"The page cache stood between fio and the disk: {how[0]}. The device completed {format_share(served)} as"
+            " many requests as fio, so the cache was mostly cold, but its work is in the numbers."
         )
         return GATE_BY_ID["page-cache"].remark(weight=Weight.WARNING, text=text, advice=advice)
     ios = sum(stream.ios or 0 for load in buffered for stream in load.streams)
@@ -200,11 +201,6 @@ def _missed(result: FioResult, served: float) -> str:
     return f"of fio's {asked:,} I/Os, {names} saw {requests:,} requests ({format_share(served, 1)})"
 
 
-def _syncs(load: LoadResult) -> bool:
-    """Whether the writes are made durable: by fsync, or by opening with O_SYNC."""
-    return load.sync is not None or load.option("sync") not in (None, "0", "none")
-
-
 def cached_sync(result: FioResult) -> Iterator[Remark]:
     """Judge by `cached-sync`."""
     for load in result.loads:
@@ -260,9 +256,8 @@ def latency_parts(load: LoadResult) -> Iterator[Remark]:
         text = f"Most of the latency passes in the submission call: {parts}. The call itself does the work, or waits."
     elif busy > MOSTLY:
         text = (
-            f"An I/O mostly waits: {parts}. But each job spent {format_share(busy)} of its time in submission"
-            " calls, so its CPU"
-            " is close to being the limit."
+            f"An I/O mostly waits: {parts}. But each job spent {format_share(busy)} of its time in submission calls,"
+            " so its CPU is close to being the limit."
         )
     else:
         text = f"The latency is waiting, not submitting: {parts}. The time goes below the system call."
@@ -324,9 +319,8 @@ def sync_share(load: LoadResult) -> Iterator[Remark]:
     moving = math.fsum(stream.lat.mean_ns * (stream.ios or 0) for stream in load.streams if stream.lat)
     if syncing + moving:
         yield SYNC_SHARE.remark(
-            text=f"{format_share(syncing / (syncing + moving))} of the I/O time is fsync: {load.sync.count:,}"
-            " of them at"
-            f" {format_ns(load.sync.mean_ns)} mean. It is not in the latencies of the writes.",
+            text=f"{format_share(syncing / (syncing + moving))} of the I/O time is fsync: {load.sync.count:,} of them"
+            f" at {format_ns(load.sync.mean_ns)} mean. It is not in the latencies of the writes.",
         )
 
 
@@ -337,9 +331,8 @@ def kernel_cpu(load: LoadResult) -> Iterator[Remark]:
         return
     per_io = system / 100 * load.jobs / load.iops * 1e9
     yield KERNEL_CPU.remark(
-        text=f"The CPU time is the kernel's: sys {system:.4g} %, usr {usr:.4g} % of a CPU a job;"
-        f" {format_ns(per_io)} of"
-        " sys per I/O. sys may rise while latency falls, because more I/Os are done: compare CPU per I/O.",
+        text=f"The CPU time is the kernel's: sys {system:.4g} %, usr {usr:.4g} % of a CPU a job; {format_ns(per_io)}"
+        " of sys per I/O. sys may rise while latency falls, because more I/Os are done: compare CPU per I/O.",
     )
 
 
@@ -349,8 +342,8 @@ def device_busy(result: FioResult) -> Iterator[Remark]:
         if device.busy_percent >= BUSY:
             yield DEVICE_BUSY.remark(
                 text=f"{device.name} was busy {device.busy_percent:.4g} % of the time: it nearly always had a"
-                " request."
-                " A device with several queues may still take more at once, so this does not prove saturation.",
+                " request. A device with several queues may still take more at once, so this does not prove"
+                " saturation.",
             )
         elif device.busy_percent >= SOME_USE:
             yield DEVICE_BUSY.remark(
@@ -434,7 +427,9 @@ def _latencies(stream: Stream) -> Iterator[str]:
 
 def _latency(kind: Latency) -> Iterator[str]:
     rows = sorted(kind.percentiles)
-    room = _unit((kind.min_ns, kind.max_ns, *(value for _, value in rows)))
+    known = [value for value in (kind.min_ns, kind.max_ns, *(value for _, value in rows)) if value]
+    # the unit that latencies were rounded to: a thousand, if all are multiples of it
+    room = next((unit for unit in (1e6, 1e3) if known and all(value % unit == 0 for value in known)), 1.0)
     mean, low, high = kind.mean_ns, kind.min_ns, kind.max_ns
     if low is not None and _above(low, mean, room):
         yield f"the least is {format_ns(low)}, and the mean {format_ns(mean)}"
@@ -464,12 +459,6 @@ def _bounds(rows: Sequence[tuple[float, float]], low: float, high: float | None)
     return least, most + (rest * top if rest > 0 else 0)
 
 
-def _unit(values: Sequence[float | None]) -> float:
-    """The unit that latencies were rounded to: a thousand, if all are multiples of it."""
-    known = [value for value in values if value]
-    return next((unit for unit in (1e6, 1e3) if known and all(value % unit == 0 for value in known)), 1.0)
-
-
 def _above(more: float, less: float, room: float) -> bool:
     return more > less * (1 + TOLERANCE) + room
 
@@ -497,34 +486,13 @@ def _differ(one: float, other: float) -> bool:
 LoadRule = Callable[[LoadResult], Iterator[Remark]]
 ResultRule = Callable[[FioResult], Iterator[Remark]]
 
-RESULT_RULES: tuple[ResultRule, ...] = (
-    page_cache,
-    cached_sync,
-    device_busy,
-    device_share,
-)
+RESULT_RULES: tuple[ResultRule, ...] = (page_cache, cached_sync, device_busy, device_share)
 
 LOAD_RULES: tuple[LoadRule, ...] = (
-    no_io,
-    errors,
-    contradicting,
-    short_ios,
-    cut_short,
-    depth_ignored,
-    depth_not_filled,
-    depth_in_submission,
-    little,
-    rate_unmet,
-    spread,
-    short_run,
-    saturated_cpu,
-    latency_parts,
-    jitter,
-    tail_unresolved,
-    sync_share,
-    kernel_cpu,
+    no_io, errors, contradicting, short_ios, cut_short, depth_ignored, depth_not_filled, depth_in_submission, little,
+    rate_unmet, spread, short_run, saturated_cpu, latency_parts, jitter, tail_unresolved, sync_share, kernel_cpu,
     misnamed,
-)
+)  # fmt: skip
 
 
 def explain(result: FioResult, *, parts: int = 1) -> tuple[Remark, ...]:
@@ -534,17 +502,13 @@ def explain(result: FioResult, *, parts: int = 1) -> tuple[Remark, ...]:
     """
     remarks = [remark for rule in RESULT_RULES for remark in rule(result)]
     remarks += not_added(result, parts)
-    for name, clones in _by_name(result).items():
-        remarks += _of_clones(clones, name=name if len(clones) < len(result.loads) else "")
-    return tuple(sorted(remarks, key=lambda remark: remark.weight.rank))
-
-
-def _by_name(result: FioResult) -> dict[str, list[LoadResult]]:
-    """The clones of one job, reported one by one, share a name; a remark on several of them is given once."""
+    # the clones of one job, reported one by one, share a name; a remark on several of them is given once
     named: dict[str, list[LoadResult]] = {}
     for load in result.loads:
         named.setdefault(load.name, []).append(load)
-    return named
+    for name, clones in named.items():
+        remarks += _of_clones(clones, name=name if len(clones) < len(result.loads) else "")
+    return tuple(sorted(remarks, key=lambda remark: remark.weight.rank))
 
 
 def _of_clones(clones: list[LoadResult], *, name: str) -> Iterator[Remark]:
@@ -571,14 +535,12 @@ def beside(first: FioResult, other: FioResult) -> Remark | None:
     if abs(apart) <= chance:
         text += (
             ", by one run each. By their spread alone, two runs of one and the same system are up to"
-            f" {format_share(chance, 1)}"
-            " apart by chance: this shows no difference."
+            f" {format_share(chance, 1)} apart by chance: this shows no difference."
         )
     else:
         text += (
-            f", by one run each. The spread within the runs explains up to {format_share(chance, 1)} of that;"
-            " what changes between"
-            " runs of one and the same system, one run each cannot show."
+            f", by one run each. The spread within the runs explains up to {format_share(chance, 1)} of that; what"
+            " changes between runs of one and the same system, one run each cannot show."
         )
     return ONE_RUN_EACH.remark(text=text)
 

@@ -84,10 +84,7 @@ def errors(load: LoadResult) -> Iterator[Remark]:
 
 def short_ios(load: LoadResult) -> Iterator[Remark]:
     """Judge by `short-ios`."""
-    short, dropped = (
-        sum(stream.short_ios for stream in load.streams),
-        sum(stream.dropped_ios for stream in load.streams),
-    )
+    short, dropped = (sum(getattr(one, name) for one in load.streams) for name in ("short_ios", "dropped_ios"))
     if short or dropped:
         yield SHORT_IOS.remark(text=f"{short:,} I/Os came back short and {dropped:,} were dropped.")
 
@@ -127,24 +124,16 @@ def depth_not_filled(load: LoadResult) -> Iterator[Remark]:
     usual, share = max(levels, key=lambda pair: pair[1])
     if reached < 0.5 and share > 0:
         yield DEPTH.remark(
-            text=f"The queue never filled: iodepth={per_job} was asked for, {format_share(reached)} of the I/Os"
-            " were issued"
-            f" with {asked} or more in flight, and {format_share(min(share, 1))} with {usual}.",
+            text=f"The queue never filled: iodepth={per_job} was asked for, {format_share(reached)} of the I/Os were"
+            f" issued with {asked} or more in flight, and {format_share(min(share, 1))} with {usual}.",
             advice="look for what holds the submitting job back: CPU, buffered I/O, a rate, a small file",
         )
 
 
 def depth_in_submission(load: LoadResult) -> Iterator[Remark]:
     """Judge by `depth`."""
-    per_job, share = _per_job(load), in_submission(load)
-    if (
-        load.engine == "libaio"
-        and load.direct is False
-        and per_job
-        and per_job > 1
-        and share
-        and share > IN_SUBMISSION
-    ):
+    per_job, share = _per_job(load) or 0, in_submission(load) or 0.0
+    if load.engine == "libaio" and load.direct is False and per_job > 1 and share > IN_SUBMISSION:
         yield DEPTH.remark(
             text=f"Depth {per_job} is nominal: libaio without O_DIRECT does the I/O inside the submission call, where"
             f" the job spent {format_share(share)} of its time (slat x IOPS). About one I/O was in progress at"
@@ -183,9 +172,8 @@ def little(load: LoadResult) -> Iterator[Remark]:
     unknown = "" if load.options is not None else ", or a rate or think time that this text does not show,"
     yield LITTLE.remark(
         weight=Weight.WARNING,
-        text=f"{numbers}, of {asked} asked for: {format_share(1 - flying / asked)} of the time passed outside"
-        " the I/Os. The"
-        f" load generator{cpu}{unknown} set the pace, so this is not the limit of the disk.",
+        text=f"{numbers}, of {asked} asked for: {format_share(1 - flying / asked)} of the time passed outside the"
+        f" I/Os. The load generator{cpu}{unknown} set the pace, so this is not the limit of the disk.",
     )
 
 
@@ -228,9 +216,8 @@ def rate_unmet(load: LoadResult) -> Iterator[Remark]:
     if asked and short is not None and short > 1 - RATE_MET:
         done = done_of(load)
         yield GATE_BY_ID["rate-unmet"].remark(
-            text=f"{format_count(asked)} operations a second were offered and {format_count(done)}"
-            f" were done ({format_share(done / asked, 1)}): latencies at this load are those of an ever-growing"
-            " queue.",
+            text=f"{format_count(asked)} operations a second were offered and {format_count(done)} were done"
+            f" ({format_share(done / asked, 1)}): latencies at this load are those of an ever-growing queue.",
         )
 
 
@@ -243,9 +230,9 @@ def spread(load: LoadResult) -> Iterator[Remark]:
         relative, samples = found
         smallest = SPREAD_FACTOR * math.sqrt(2 / samples) * relative
         yield SPREAD.remark(
-            text=f"{stream.direction} IOPS swung by {format_share(relative)} around their mean within this one"
-            " run: standard"
-            f" deviation {stream.iops_stddev:,.0f}{' a job' if load.jobs > 1 else ''}, mean {stream.iops_mean:,.0f},"
+            text=f"{stream.direction} IOPS swung by {format_share(relative)} around their mean within this one run:"
+            f" standard deviation {stream.iops_stddev:,.0f}{' a job' if load.jobs > 1 else ''}, mean"
+            f" {stream.iops_mean:,.0f},"
             f" {stream.iops_samples} samples. Were the samples independent, two such runs would still differ by up to"
             f" {format_share(smallest)} by chance, so one run cannot support a claim of a difference below"
             f" {format_share(smallest)}.",
@@ -280,8 +267,7 @@ def saturated_cpu(load: LoadResult) -> Iterator[Remark]:
     if _has_cpu(load) and (total := (load.usr_percent or 0) + (load.sys_percent or 0)) > CPU_LIMIT:
         yield GATE_BY_ID["saturated-cpu"].remark(
             text=f"Each job kept a CPU {total:.1f} % busy (usr {load.usr_percent:.4g} %, sys"
-            f" {load.sys_percent:.4g} %):"
-            " the load generator may be the limit rather than the disk.",
+            f" {load.sys_percent:.4g} %): the load generator may be the limit rather than the disk.",
             advice="spread the load over more jobs and CPUs, and see whether IOPS rise",
         )
 
@@ -348,60 +334,44 @@ def _of_load(result: FioResult) -> Iterator[Reading]:
         if found is not None and meant and not free
     ]
     if short:
-        yield _reading(
-            "generator",
-            max(0.0, *short),
-            f"{format_share(max(short))} of the time passed outside the I/Os (Little's law): the load"
-            " generator, not only"
-            " the disk,"
-            " was the limit",
+        text = (
+            f"{format_share(max(short))} of the time passed outside the I/Os (Little's law): the load generator, not"
+            " only the disk, was the limit"
         )
-    cpu = [
-        (load.usr_percent + load.sys_percent) / 100
-        for load in result.loads
-        if load.usr_percent is not None and load.sys_percent is not None
-    ]
+        yield _reading("generator", max(0.0, *short), text)
+    cpu = [((load.usr_percent or 0) + (load.sys_percent or 0)) / 100 for load in result.loads if _has_cpu(load)]
     if cpu:
-        yield _reading(
-            "saturated-cpu",
-            max(cpu),
-            f"a job of the load kept its CPU {format_share(max(cpu))} busy: it may be the limit rather than the disk",
-        )
+        busy = format_share(max(cpu))
+        text = f"a job of the load kept its CPU {busy} busy: it may be the limit rather than the disk"
+        yield _reading("saturated-cpu", max(cpu), text)
     for load in result.loads:
         offered, unmet = load.rate_asked_iops, shortfall(load)
         if offered and unmet is not None:
-            yield _reading(
-                "rate-unmet",
-                unmet,
+            text = (
                 f"saturated: {format_count(offered)} operations a second were offered and"
-                f" {format_count(done_of(load))} done, so its latencies are those of an ever-growing queue,"
-                " and its percentiles are not compared",
+                f" {format_count(done_of(load))} done, so its latencies are those of an ever-growing queue, and its"
+                " percentiles are not compared"
             )
+            yield _reading("rate-unmet", unmet, text)
 
 
 def _of_cpu(used: Use) -> Iterator[Reading]:
     if used.cpu is not None:
-        yield _reading(
-            "steal",
-            used.cpu.steal_percent / 100,
-            f"CPU steal {used.cpu.steal_percent:.1f} %: the physical host ran other VMs meanwhile",
-        )
+        text = f"CPU steal {used.cpu.steal_percent:.1f} %: the physical host ran other VMs meanwhile"
+        yield _reading("steal", used.cpu.steal_percent / 100, text)
         if (waiting := _waiting(used)) is not None:
             lost = math.prod(waiting)
-            told = format_share(lost, 1 if lost < 0.1 else 0)
-            yield _reading(
-                "cpu-wait",
-                lost,
-                f"CPU contention: other processes kept QEMU and the load waiting for about {told} of the time in"
-                " which these wanted a CPU",
+            text = (
+                "CPU contention: other processes kept QEMU and the load waiting for about"
+                f" {format_share(lost, 1 if lost < 0.1 else 0)} of the time in which these wanted a CPU"
             )
+            yield _reading("cpu-wait", lost, text)
     if used.throttled_seconds is not None:
         share = min(1.0, used.throttled_seconds / used.seconds)
         text = f"a control group throttled the CPU for {format_seconds(used.throttled_seconds)} of the measured time"
         yield _reading("cpu-throttled", share, text)
     if used.heat_throttles is not None:
-        text = f"thermal throttling: {used.heat_throttles} events"
-        yield _reading("cpu-heat", used.heat_throttles, text)
+        yield _reading("cpu-heat", used.heat_throttles, f"thermal throttling: {used.heat_throttles} events")
     if used.frequency_ratio is not None:
         text = f"the fastest CPU dropped to {format_share(used.frequency_ratio)} of its initial frequency"
         yield _reading("frequency", max(0.0, 1 - used.frequency_ratio), text)
@@ -456,21 +426,12 @@ def _of_device(result: FioResult, used: Use, stack: Stack, workload: Workload) -
         enough = foreign * moved >= LITTLE_BPS * used.seconds
         part = f"{format_bytes(foreign * moved)} of {format_bytes(moved)}"
         text = f"{format_share(foreign)} of the I/O of {disk.name}, {part}, was not of QEMU or the load"
-        yield _reading(
-            "foreign-io",
-            foreign if enough else 0.0,
-            text,
-        )
+        yield _reading("foreign-io", foreign if enough else 0.0, text)
     served = served_share(result, used, workload)
     resident = max((cache.end_bytes for cache in used.caches), default=0)
     if served is not None:
         text = f"{medium(used).name} served {format_share(served)} of the bytes read, the page cache the rest"
-        value = max(0.0, 1 - served) if resident >= RESIDENT_BYTES else 0.0
-        yield _reading(
-            "page-cache",
-            value,
-            text,
-        )
+        yield _reading("page-cache", max(0.0, 1 - served) if resident >= RESIDENT_BYTES else 0.0, text)
 
 
 def is_direct(stack: Stack, workload: Workload) -> bool:
@@ -507,9 +468,8 @@ def _whole(disks: tuple[DiskUse, ...]) -> DiskUse:
 
 
 def _of_host(used: Use, workload: Workload) -> Iterator[Reading]:
-    limits = len(used.io_limits)
     text = f"a control group limits our I/O: {'; '.join(used.io_limits)}"
-    yield _reading("io-limit", limits, text)
+    yield _reading("io-limit", len(used.io_limits), text)
     if used.swapped_pages is not None:
         rate = used.swapped_pages / used.seconds
         text = f"the host swapped {used.swapped_pages} pages, {rate:.0f} a second"
@@ -518,10 +478,8 @@ def _of_host(used: Use, workload: Workload) -> Iterator[Reading]:
     if faults and all(job.get("ioengine", "") != "mmap" for job in workload):
         text = f"{sum(faults)} major page faults: QEMU or the load waited for memory to be read from disk"
         yield _reading("major-faults", sum(faults), text)
-    text = (
-        f"the clock stepped by {format_seconds(used.clock_step_seconds)}, or the machine was suspended for that long"
-    )
+    step = format_seconds(used.clock_step_seconds)
+    text = f"the clock stepped by {step}, or the machine was suspended for that long"
     yield _reading("clock-step", used.clock_step_seconds, text)
-    changes = max(0, len(used.clock_sources) - 1)
     text = f"the kernel changed its clock source: {' to '.join(used.clock_sources)}"
-    yield _reading("clock-source", changes, text)
+    yield _reading("clock-source", max(0, len(used.clock_sources) - 1), text)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from virtune.analyse.stats.student import fisher
-from virtune.model.evidence import TrialRecord
+from virtune.model.evidence import TrialRecord, measured
 from virtune.model.measurement import Measurement
 from virtune.model.remark import GATE_BY_ID, GATES, Weight, label_of
 from virtune.model.result import RampFinding, Waiver
@@ -47,48 +47,33 @@ measured are never pardoned.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RejectionCounts:
-    """The attempts, and the rejections for one cause, of one arm and of all others."""
-
-    tried: int
-    rejected: int
-    others_tried: int
-    others_rejected: int
-
-
 def pardons(attempts: Sequence[TrialRecord]) -> tuple[Waiver, ...]:
     """Return the causes that no longer reject trials, judged by all attempts of all arms so far."""
-    measured = [(one.trial.arm, one.measurement) for one in attempts if one.measurement is not None]
-    causes = sorted({cause for _, one in measured for cause in one.causes} & PARDONABLE)
-    return tuple(pardon for cause in causes for pardon in _of_cause(cause, measured))
+    tried = [(trial.arm, one) for trial, one in measured(attempts)]
+    causes = sorted({cause for _, one in tried for cause in one.causes} & PARDONABLE)
+    return tuple(pardon for cause in causes for pardon in _of_cause(cause, tried))
 
 
-def _of_cause(cause: str, measured: Sequence[tuple[str, Measurement]]) -> Iterator[Waiver]:
+def _of_cause(cause: str, tried: Sequence[tuple[str, Measurement]]) -> Iterator[Waiver]:
     # an arm that uses the page cache does not show who else uses the disk: that it shows nobody says nothing
-    seen = [(arm, cause in one.causes) for arm, one in measured if _reads(one, cause)]
+    seen = [(arm, cause in one.causes) for arm, one in tried if _reads(one, cause)]
     rejected, label = sum(found for _, found in seen), GATE_BY_ID[cause].label
     if len(seen) >= USUALLY_ATTEMPTS and rejected > USUALLY * len(seen):
         shown = list(dict.fromkeys(arm for arm, _ in seen))
-        blind = len({arm for arm, _ in measured}) > len(shown)
+        blind = len({arm for arm, _ in tried}) > len(shown)
         of = f" of {', '.join(shown)} (others do not show it)" if blind else ""
         text = f"{label} in {rejected} of {len(seen)} trials{of}: too many to leave out"
         yield Waiver(cause=cause, arm=None, text=text)
         return
     for arm in dict.fromkeys(arm for arm, _ in seen):
         mine = [found for name, found in seen if name == arm]
-        counts = RejectionCounts(
-            tried=len(mine),
-            rejected=sum(mine),
-            others_tried=len(seen) - len(mine),
-            others_rejected=rejected - sum(mine),
-        )
-        p = fisher(counts.rejected, counts.tried, counts.others_rejected, counts.others_tried)
+        others, others_rejected = len(seen) - len(mine), rejected - sum(mine)
+        p = fisher(sum(mine), len(mine), others_rejected, others)
         if p < CLEARLY:
             text = (
-                f"{label}: {counts.rejected} of {counts.tried} trials of {arm} disturbed, against"
-                f" {counts.others_rejected} of {counts.others_tried} of the other arms (Fisher's exact test, p ="
-                f" {p:.2g}): it goes with the arm, so such trials count"
+                f"{label}: {sum(mine)} of {len(mine)} trials of {arm} disturbed, against {others_rejected} of"
+                f" {others} of the other arms (Fisher's exact test, p = {p:.2g}): it goes with the arm, so such"
+                " trials count"
             )
             yield Waiver(cause=cause, arm=arm, text=text)
 
@@ -260,11 +245,11 @@ def ramp_at(ramp: Ramp, asked: float, number: int) -> float:
 def _unsettled(trials: Sequence[TrialRecord]) -> Iterator[tuple[str, str, float]]:
     """Yield (arm, workload, second half / first half) where the halves differ clearly over the rounds."""
     series: dict[tuple[str, str], list[float]] = {}
-    for one in trials:
-        if one.measurement is None or set(one.measurement.causes) - PARDONABLE:
+    for trial, one in measured(trials):
+        if set(one.causes) - PARDONABLE:
             continue  # others disturb both halves alike, but a trial that missed the disk has no warm-up
-        if (change := halves(one.measurement.profile)) is not None:
-            series.setdefault((one.trial.arm, one.trial.workload), []).append(change)
+        if (change := halves(one.profile)) is not None:
+            series.setdefault((trial.arm, trial.workload), []).append(change)
     for (arm, workload), changes in series.items():
         large = len(changes) >= ROUNDS_EACH - 1 and abs(fmean(changes)) >= math.log1p(HALVES_MIN)
         if large and _by_chance(changes) < BY_CHANCE / len(series):

@@ -11,10 +11,12 @@ reach as much, so no distribution is assumed; what makes neighbours alike (an AR
 import itertools
 import json
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from virtune.analyse.trial.counters import if_readable
 from virtune.model.counters import (
     CacheUse,
     Counters,
@@ -59,13 +61,15 @@ def use(counters: Counters, *, begin_ns: int | None = None, end_ns: int | None =
     inside = [sample for sample in counters.samples if low <= sample.t_ns <= high]
     if len(inside) < 2 or inside[0].t_ns == inside[-1].t_ns:
         raise StoreError(f"the counters have {len(inside)} samples in that window, and two are the fewest that tell")
-    first, last = inside[0], inside[-1]
-    roles = tuple(_role(role, inside) for role in _roles(inside))
+    first, last, limits = inside[0], inside[-1], counters.drive_limits_c
+    names = dict.fromkeys(role for sample in inside for role in (*sample.processes, *sample.threads))
+    roles = tuple(_role(role, inside) for role in names)
     gaps = [
         f"{role.ended} threads of {role.role} ended on the way, so it waited at least as long as is said"
         for role in roles
         if role.ended
     ]
+    throttled = _rise(first.throttled_us, last.throttled_us)
     return Use(
         begin_ns=first.t_ns,
         end_ns=last.t_ns,
@@ -75,7 +79,7 @@ def use(counters: Counters, *, begin_ns: int | None = None, end_ns: int | None =
         pressure=_pressure(first, last),
         caches=_caches(first, last),
         load_1min=last.load_1min,
-        throttled_seconds=_scaled(_rise(first.throttled_us, last.throttled_us), 1e-6),
+        throttled_seconds=None if throttled is None else throttled * 1e-6,
         swapped_pages=_rise(first.swapped_pages, last.swapped_pages),
         clock_step_seconds=_clock_step(inside),
         clock_sources=tuple(dict.fromkeys(one.clock_source for one in inside if one.clock_source)),
@@ -83,7 +87,9 @@ def use(counters: Counters, *, begin_ns: int | None = None, end_ns: int | None =
         frequency_ratio=last.frequency_khz / first.frequency_khz
         if first.frequency_khz and last.frequency_khz
         else None,
-        drive_over_c=_drive_over(counters, last),
+        drive_over_c=max(
+            (degrees - limits[path] for path, degrees in last.drives_c.items() if path in limits), default=None
+        ),
         io_limits=counters.io_limits,
         gaps=tuple(gaps),
     )
@@ -112,16 +118,13 @@ def _cpu(first: CpuCount | None, last: CpuCount | None) -> CpuUse | None:
     )
 
 
-def _roles(samples: Iterable[Sample]) -> list[str]:
-    return list(dict.fromkeys(role for sample in samples for role in (*sample.processes, *sample.threads)))
-
-
 def _role(role: str, samples: Sequence[Sample]) -> RoleUse:
     processes = _from_its_begin([sample.processes.get(role, {}) for sample in samples])
     firsts = {pid for group in processes for pid in group}
     threads, ended = _threads(_from_its_begin([sample.threads.get(role, {}) for sample in samples]), firsts)
-    user = math.fsum(_risen([(p, one.user_seconds) for p, one in group.items()] for group in processes).values())
-    system = math.fsum(_risen([(p, one.system_seconds) for p, one in group.items()] for group in processes).values())
+    user, system = (
+        math.fsum(_risen(processes, attrgetter(name)).values()) for name in ("user_seconds", "system_seconds")
+    )
     by_threads = math.fsum(thread.cpu_seconds for thread in threads)
     waits = [thread.wait_seconds for thread in threads if thread.wait_seconds is not None]
     return RoleUse(
@@ -157,15 +160,10 @@ def _threads(groups: Sequence[Mapping[int, ThreadCount]], firsts: Container[int]
     """
     if not groups:
         return [], 0
-    run = _risen([(tid, _cpu_seconds(one)) for tid, one in group.items()] for group in groups)
-    wait = _risen(
-        [(tid, one.wait_ns / 1e9) for tid, one in group.items() if one.wait_ns is not None] for group in groups
-    )
-    user = _risen([(tid, one.user_seconds) for tid, one in group.items()] for group in groups)
-    system = _risen([(tid, one.system_seconds) for tid, one in group.items()] for group in groups)
-    sleeps = _risen([(tid, one.sleeps) for tid, one in group.items() if one.sleeps is not None] for group in groups)
-    preempted = _risen(
-        [(tid, one.preempted) for tid, one in group.items() if one.preempted is not None] for group in groups
+    run = _risen(groups, _cpu_seconds)
+    wait = _risen(groups, lambda one: None if one.wait_ns is None else one.wait_ns / 1e9)
+    user, system, sleeps, preempted = (
+        _risen(groups, attrgetter(name)) for name in ("user_seconds", "system_seconds", "sleeps", "preempted")
     )
     comms = {tid: one.comm for group in groups for tid, one in group.items()}
     found = [
@@ -189,8 +187,8 @@ def _cpu_seconds(thread: ThreadCount) -> float:
     return thread.user_seconds + thread.system_seconds if thread.run_ns is None else thread.run_ns / 1e9
 
 
-def _risen(groups: Iterable[Iterable[tuple[int, float]]]) -> dict[int, float]:
-    """Return by how much each counter rose over a row of samples.
+def _risen(groups: Sequence[Mapping[int, _Count]], of: Callable[[_Count], float | None]) -> dict[int, float]:
+    """Return by how much each counter rose over a row of samples; those that are None in all of them are left out.
 
     A counter in the first sample starts from its value there; a later one starts at zero. A counter that falls
     belongs to a new thread with a reused id, and starts at zero too.
@@ -198,7 +196,8 @@ def _risen(groups: Iterable[Iterable[tuple[int, float]]]) -> dict[int, float]:
     risen: dict[int, float] = {}
     seen: dict[int, float] = {}
     for index, group in enumerate(groups):
-        for key, value in group:
+        known = ((key, value) for key, one in group.items() if (value := of(one)) is not None)
+        for key, value in known:
             before = seen.get(key, value if index == 0 else 0.0)
             risen[key] = risen.get(key, 0.0) + (value - before if value >= before else value)
             seen[key] = value
@@ -206,10 +205,10 @@ def _risen(groups: Iterable[Iterable[tuple[int, float]]]) -> dict[int, float]:
 
 
 def _count(groups: Sequence[Mapping[int, ProcessCount]], name: str) -> int | None:
-    counts = [[(pid, getattr(one, name)) for pid, one in group.items()] for group in groups]
-    if not counts or any(value is None for group in counts for _, value in group):
+    counter = attrgetter(name)
+    if not groups or any(counter(one) is None for group in groups for one in group.values()):
         return None
-    return int(sum(_risen(counts).values()))
+    return int(sum(_risen(groups, counter).values()))
 
 
 def _disks(first: Sample, last: Sample, gaps: list[str]) -> Iterable[DiskUse]:
@@ -295,17 +294,8 @@ def _clock_step(samples: Sequence[Sample]) -> float:
     )
 
 
-def _drive_over(counters: Counters, last: Sample) -> float | None:
-    limits = counters.drive_limits_c
-    return max((degrees - limits[path] for path, degrees in last.drives_c.items() if path in limits), default=None)
-
-
 def _rise(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None or after < before else after - before
-
-
-def _scaled(value: int | None, factor: float) -> float | None:
-    return None if value is None else value * factor
 
 
 def thread_costs(parts: Mapping[str, bytes], used: Use) -> tuple[ThreadCost, ...]:
@@ -339,8 +329,9 @@ def cost_values(parts: Mapping[str, bytes], used: Use, iops: float | None) -> It
     for name in (*THREAD_ROLES, "load"):
         mine = [one for one in costs if one.role == name]
         spent = math.fsum(one.cpu_seconds for one in mine)
-        if name == "load" and load is not None:
-            spent += _ended_seconds(load)
+        if name == "load" and load is not None and load.ended:
+            # threads that ended unseen are counted with their process alone
+            spent += max(0.0, load.cpu_seconds - math.fsum(one.cpu_seconds for one in load.threads))
         if mine and iops:
             yield f"cpu.io.{name}", spent / used.seconds / iops
         switched = [one.switches for one in mine if one.switches is not None]
@@ -360,21 +351,16 @@ def cost_values(parts: Mapping[str, bytes], used: Use, iops: float | None) -> It
 
 def _exits(parts: Mapping[str, bytes]) -> float | None:
     """Return the exits to KVM a second, all guests together; None where KVM did not count them."""
-    found, number = 0.0, 0
-    while (name := of_guest("qemu-blockstats.json", number)) in parts:
-        try:
-            looks = json.loads(parts[name])
-            begin, stop = looks["begin"], looks["stop"]
-            found += (stop["exits"] - begin["exits"]) / (stop["t"] - begin["t"]) * 1e9
-        except (KeyError, ValueError, TypeError, ZeroDivisionError, RecursionError):
-            return None
-        number += 1
-    return found if number else None
+    guests = itertools.takewhile(lambda number: of_guest("qemu-blockstats.json", number) in parts, itertools.count())
+    found = [_exits_of(parts, number) for number in guests]
+    return sum((one or 0.0 for one in found), 0.0) if found and None not in found else None
 
 
-def _ended_seconds(role: RoleUse) -> float:
-    """Return what threads used that ended unseen, which is counted with their process alone."""
-    return max(0.0, role.cpu_seconds - math.fsum(one.cpu_seconds for one in role.threads)) if role.ended else 0.0
+@if_readable
+def _exits_of(parts: Mapping[str, bytes], number: int) -> float:
+    looks = json.loads(parts[of_guest("qemu-blockstats.json", number)])
+    begin, stop = looks["begin"], looks["stop"]
+    return float((stop["exits"] - begin["exits"]) / (stop["t"] - begin["t"]) * 1e9)
 
 
 def _crew(parts: Mapping[str, bytes]) -> Mapping[int, ThreadRole] | None:
@@ -450,7 +436,9 @@ def strongest_period(latencies: Sequence[int]) -> Period | None:
     kept = [one for one in latencies if one > 0]
     if len(kept) < _LEAST or min(kept) == max(kept):
         return None
-    values = _around_median(np.log(np.array(kept, dtype=np.float64)))
+    logs = np.log(np.array(kept, dtype=np.float64))
+    reach = max(1, int(len(logs) * _LONGEST / 2))
+    values = logs - [np.median(logs[max(0, at - reach) : at + reach + 1]) for at in range(len(logs))]
     heights = _heights(values[None, :])[0]
     reached = sum(int((_heights(rows).max(axis=1) >= heights.max() - 1e-12).sum()) for rows in _shuffled(values))
     lag = int(heights.argmax()) + 2
@@ -467,16 +455,6 @@ def period_remarks(log: bytes) -> Iterator[Remark]:
         text=f"the latencies of single I/Os have a period of {found.operations} I/Os, about"
         f" {format_ns(found.seconds * 1e9)} (false-alarm rate {format_share(found.chance, 1)})",
     )
-
-
-def _around_median(values: "NDArray[np.float64]") -> "NDArray[np.float64]":
-    """Return how far each value lies above the median of those around it."""
-    import numpy as np
-
-    reach = max(1, int(len(values) * _LONGEST / 2))
-    around = np.array([np.median(values[max(0, at - reach) : at + reach + 1]) for at in range(len(values))])
-    rest: NDArray[np.float64] = values - around
-    return rest
 
 
 def _shuffled(values: "NDArray[np.float64]") -> Iterator["NDArray[np.float64]"]:
