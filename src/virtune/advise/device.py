@@ -65,19 +65,17 @@ _SCSI_DEFAULTS = (
     risk=Risk.AVAILABILITY,
     source="https://www.qemu.org/2021/01/19/virtio-blk-scsi-configuration/",
 )
-def emulated_bus(subject: Subject) -> Iterator[Seen]:
+def emulated_bus(_subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """Every register access of an IDE, SATA or USB disk is a VM exit, and these buses cannot use an IOThread.
 
     Use virtio: the guest must have its driver in the initramfs and name its disks by UUID, or it does not boot.
     """
-    for disk in subject.disks:
-        if disk.bus in ("ide", "sata", "usb") and disk.device == "disk":
-            yield Seen(
-                at=disk,
-                seen=f"bus={disk.bus}",
-                advice="virtio, once the guest has its driver",
-                turns=(SettingChange(knob="device.bus", at=disk.target, value="virtio"),),
-            )
+    if disk.bus in ("ide", "sata", "usb") and disk.device == "disk":
+        yield Seen(
+            seen=f"bus={disk.bus}",
+            advice="virtio, once the guest has its driver",
+            turns=(SettingChange(knob="device.bus", at=disk.target, value="virtio"),),
+        )
 
 
 @rule(
@@ -87,16 +85,15 @@ def emulated_bus(subject: Subject) -> Iterator[Seen]:
     risk=Risk.AVAILABILITY,
     source="https://www.qemu.org/2021/01/19/virtio-blk-scsi-configuration/; Proxmox: scsihw is lsi by default",
 )
-def emulated_controller(subject: Subject) -> Iterator[Seen]:
+def emulated_controller(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """A SCSI disk is as fast as its controller: LSI, MegaRAID and VMware's are emulated register by register, and can
     have no IOThread. Only virtio-scsi was made for guests; they must have its driver. libvirt adds a controller where
     none is written: an LSI on x86.
     """
-    for disk in subject.disks:
-        model, written = scsi_model(subject.domain, disk)
-        if model and not model.startswith("virtio"):
-            how = f"its controller's model is {model}" + ("" if written else ", libvirt's default for this machine")
-            yield Seen(at=disk, seen=how, advice="virtio-scsi, once the guest has it")
+    model, written = scsi_model(subject.domain, disk)
+    if model and not model.startswith("virtio"):
+        how = f"its controller's model is {model}" + ("" if written else ", libvirt's default for this machine")
+        yield Seen(seen=how, advice="virtio-scsi, once the guest has it")
 
 
 def scsi_model(domain: Domain, disk: DomainDisk) -> tuple[str | None, bool]:
@@ -116,16 +113,14 @@ def scsi_model(domain: Domain, disk: DomainDisk) -> tuple[str | None, bool]:
     needs=(Need.BUS,),
     source="https://www.qemu.org/docs/master/system/devices/nvme.html; its author's figures",
 )
-def emulated_nvme(subject: Subject) -> Iterator[Seen]:
+def emulated_nvme(_subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """An emulated NVMe disk has no IOThread and, unless told so, no ioeventfd: 153 KIOPS at depth 64 against 313."""
-    for disk in subject.disks:
-        if disk.bus == "nvme" and disk.opened_here:
-            yield Seen(
-                at=disk,
-                seen="bus=nvme, emulated",
-                advice="compare with virtio, or with ioeventfd=on by qemu:override",
-                turns=(SettingChange(knob="device.bus", at=disk.target, value="virtio"),),
-            )
+    if disk.bus == "nvme" and disk.opened_here:
+        yield Seen(
+            seen="bus=nvme, emulated",
+            advice="compare with virtio, or with ioeventfd=on by qemu:override",
+            turns=(SettingChange(knob="device.bus", at=disk.target, value="virtio"),),
+        )
 
 
 @rule(
@@ -172,7 +167,7 @@ _ON_AND_OFF = ({"export.iothread": "off"}, {"export.iothread": "on"})
     takes=Change.REPLUG,
     source="https://libvirt.org/formatdomain.html; https://pve.proxmox.com/pve-docs/chapter-qm.html",
 )
-def in_the_main_loop(subject: Subject) -> Iterator[Seen]:
+def in_the_main_loop(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """Without an IOThread a disk shares QEMU's main loop with monitor, display, timers and all other such disks. A
     disk on virtio-scsi has that of its controller.
     """
@@ -180,15 +175,13 @@ def in_the_main_loop(subject: Subject) -> Iterator[Seen]:
     numbers = {one.number for one in domain.threads}
     if numbers - domain.threads_used - domain.threads_elsewhere:
         return  # R29 says that they are there and idle
-    for disk in subject.disks:
-        if _can_have_a_thread(domain, disk) and disk.opened_here and not domain.threads_of(disk):
-            yield Seen(
-                at=disk,
-                seen="no IOThread",
-                advice=f"at depth 8 and more, compare with an IOThread {_whose(domain, disk)}",
-                turns=_own_thread(domain, disk, numbers),
-                measure=measuring(subject, disk, *_ON_AND_OFF, rig="vhost-user"),
-            )
+    if _can_have_a_thread(domain, disk) and disk.opened_here and not domain.threads_of(disk):
+        yield Seen(
+            seen="no IOThread",
+            advice=f"at depth 8 and more, compare with an IOThread {_whose(domain, disk)}",
+            turns=_own_thread(domain, disk, numbers),
+            measure=measuring(subject, disk, *_ON_AND_OFF, rig="vhost-user"),
+        )
 
 
 def _can_have_a_thread(domain: Domain, disk: DomainDisk) -> bool:
@@ -223,17 +216,15 @@ def _own_thread(domain: Domain, disk: DomainDisk, numbers: AbstractSet[int]) -> 
 
 
 @rule("R33", Severity.WARNING, confidence=Confidence.PLAUSIBLE, source="the lock of qcow2's metadata in QEMU")
-def mapping_on_qcow2(subject: Subject) -> Iterator[Seen]:
+def mapping_on_qcow2(_subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """Queues that are spread over several IOThreads still wait for one lock of the qcow2 metadata when they
     allocate.
     """
-    for disk in subject.disks:
-        if len(disk.mapping) > 1 and disk.format == "qcow2":
-            yield Seen(
-                at=disk,
-                seen=f"{len(disk.mapping)} IOThreads on a qcow2 image",
-                advice="expect no scaling of writes that allocate; raw or preallocated does",
-            )
+    if len(disk.mapping) > 1 and disk.format == "qcow2":
+        yield Seen(
+            seen=f"{len(disk.mapping)} IOThreads on a qcow2 image",
+            advice="expect no scaling of writes that allocate; raw or preallocated does",
+        )
 
 
 @rule(
@@ -244,29 +235,27 @@ def mapping_on_qcow2(subject: Subject) -> Iterator[Seen]:
     takes=Change.REPLUG,
     source="QEMU commit 9445e1e15e66",
 )
-def one_queue_for_many(subject: Subject) -> Iterator[Seen]:
+def one_queue_for_many(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """Machine types before 5.2 give a virtio disk one queue; one for each vCPU took 101 disks from 78k to 104k
     IOPS.
     """
     old = below(version_of_machine(subject.domain.machine, subject.host.qemu), (5, 2))
-    for disk in subject.disks:
-        few = disk.queues if disk.queues is not None else 1 if old else None
-        if disk.bus == "virtio" and few is not None and few < subject.domain.vcpus and disk.opened_here:
-            yield Seen(
-                at=disk,
-                seen=f"{few} queue{'' if few == 1 else 's'} for {subject.domain.vcpus} vCPUs",
-                advice="compare with one a vCPU",
-                turns=(SettingChange(knob="device.num_queues", at=disk.target, value=str(subject.domain.vcpus)),),
-                # a clone for each vCPU, as each of them would submit to a queue of its own
-                measure=measuring(
-                    subject,
-                    disk,
-                    {"export.num_queues": str(few)},
-                    {"export.num_queues": str(subject.domain.vcpus)},
-                    rig="vhost-user",
-                    load=f"randread-4k,numjobs={subject.domain.vcpus}",
-                ),
-            )
+    few = disk.queues if disk.queues is not None else 1 if old else None
+    if disk.bus == "virtio" and few is not None and few < subject.domain.vcpus and disk.opened_here:
+        yield Seen(
+            seen=f"{few} queue{'' if few == 1 else 's'} for {subject.domain.vcpus} vCPUs",
+            advice="compare with one a vCPU",
+            turns=(SettingChange(knob="device.num_queues", at=disk.target, value=str(subject.domain.vcpus)),),
+            # a clone for each vCPU, as each of them would submit to a queue of its own
+            measure=measuring(
+                subject,
+                disk,
+                {"export.num_queues": str(few)},
+                {"export.num_queues": str(subject.domain.vcpus)},
+                rig="vhost-user",
+                load=f"randread-4k,numjobs={subject.domain.vcpus}",
+            ),
+        )
 
 
 @rule(
@@ -340,16 +329,15 @@ def kvm_is_hidden(subject: Subject) -> Iterator[Seen]:
     takes=Change.LIVE,
     source="https://libvirt.org/formatdomain.html#elementsDisks",
 )
-def limited_on_purpose(subject: Subject) -> Iterator[Seen]:
+def limited_on_purpose(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """A throttled disk is as slow as its limit; no other tuning can exceed that. A limit that was set on the running
     VM alone is in no configuration, and gone after a power-off.
     """
-    for disk in subject.disks:
-        configured, now = limits_of(disk), limits_now(subject, disk)
-        when = "" if now == configured else " from the next start on"
-        if configured:
-            advice = "keep it if it is meant; raise it if it is not"
-            yield Seen(at=disk, seen=f"{told(configured)}{when}", advice=advice)
-        if now and now != configured:
-            advice = f"keep it if it is meant; {lifting(subject, disk)}"
-            yield Seen(at=disk, seen=f"{told(now)} on the running VM alone", advice=advice)
+    configured, now = limits_of(disk), limits_now(subject, disk)
+    when = "" if now == configured else " from the next start on"
+    if configured:
+        advice = "keep it if it is meant; raise it if it is not"
+        yield Seen(seen=f"{told(configured)}{when}", advice=advice)
+    if now and now != configured:
+        advice = f"keep it if it is meant; {lifting(subject, disk)}"
+        yield Seen(seen=f"{told(now)} on the running VM alone", advice=advice)

@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 from virtune.advise.rule import rule, words
-from virtune.model.domain import SettingChange
+from virtune.model.domain import DomainDisk, SettingChange
 from virtune.model.finding import Confidence, Need, Seen, Severity, Subject
 from virtune.model.knob import Change, Risk
 from virtune.model.text import format_share
@@ -40,22 +40,20 @@ def unsafe_cache(subject: Subject) -> Iterator[Seen]:
     confidence=Confidence.PUBLISHED,
     source="https://github.com/proxmox/pve-qemu/blob/master/debian/changelog (11.0.0-1 picks the fix)",
 )
-def discard_corrupts_qcow2(subject: Subject) -> Iterator[Seen]:
+def discard_corrupts_qcow2(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """QEMU 11.0.0 may corrupt a qcow2 image when a discard overlaps a copy-on-write.
 
     A distribution's 11.0.0 may carry the fix of 2026-04-27: look into its changelog.
     """
     if subject.host.qemu != (11, 0, 0):
         return
-    for disk in subject.disks:
-        if disk.format == "qcow2" and disk.discard == "unmap":
-            turns = (SettingChange(knob="disk.discard", at=disk.target, value="ignore"),)
-            yield Seen(
-                at=disk,
-                seen="qcow2 with discard=unmap under QEMU 11.0.0",
-                advice="update QEMU; until then discard=ignore",
-                turns=turns,
-            )
+    if disk.format == "qcow2" and disk.discard == "unmap":
+        turns = (SettingChange(knob="disk.discard", at=disk.target, value="ignore"),)
+        yield Seen(
+            seen="qcow2 with discard=unmap under QEMU 11.0.0",
+            advice="update QEMU; until then discard=ignore",
+            turns=turns,
+        )
 
 
 @rule(

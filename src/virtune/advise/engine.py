@@ -27,16 +27,14 @@ def _turn(disk: DomainDisk, knob: str, value: str | None) -> tuple[SettingChange
 
 
 @rule("R10", Severity.ERROR, source="tested; https://libvirt.org/formatdomain.html")
-def native_without_direct(subject: Subject) -> Iterator[Seen]:
+def native_without_direct(_subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """Native AIO needs O_DIRECT (cache none or directsync); with another cache the VM does not start."""
-    for disk in subject.disks:
-        if disk.io == "native" and disk.opened_here and cache_of(disk) not in DIRECT_CACHES:
-            yield Seen(
-                at=disk,
-                seen=f"io=native with cache={cache_of(disk)}",
-                advice="set cache=none",
-                turns=_turn(disk, "disk.cache", "none"),
-            )
+    if disk.io == "native" and disk.opened_here and cache_of(disk) not in DIRECT_CACHES:
+        yield Seen(
+            seen=f"io=native with cache={cache_of(disk)}",
+            advice="set cache=none",
+            turns=_turn(disk, "disk.cache", "none"),
+        )
 
 
 @rule(
@@ -46,17 +44,15 @@ def native_without_direct(subject: Subject) -> Iterator[Seen]:
     risk=Risk.AVAILABILITY,
     source="https://specs.openstack.org/openstack/nova-specs/specs/mitaka/implemented/libvirt-aio-mode.html",
 )
-def native_on_sparse(subject: Subject) -> Iterator[Seen]:
+def native_on_sparse(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """Native AIO blocks QEMU's event loop while the filesystem allocates, as a sparse image does when written."""
-    for disk in subject.disks:
-        if disk.io == "native" and disk.source.kind == "file" and disk.format == "raw" and subject.image(disk).sparse:
-            yield Seen(
-                at=disk,
-                seen="io=native on a sparse file",
-                turns=_turn(disk, "disk.aio", "io_uring"),
-                advice="compare with io_uring and threads, or allocate the image in full",
-                measure=measuring(subject, disk, {}, {"disk.aio": "io_uring"}),
-            )
+    if disk.io == "native" and disk.source.kind == "file" and disk.format == "raw" and subject.image(disk).sparse:
+        yield Seen(
+            seen="io=native on a sparse file",
+            turns=_turn(disk, "disk.aio", "io_uring"),
+            advice="compare with io_uring and threads, or allocate the image in full",
+            measure=measuring(subject, disk, {}, {"disk.aio": "io_uring"}),
+        )
 
 
 @rule(
@@ -65,7 +61,7 @@ def native_on_sparse(subject: Subject) -> Iterator[Seen]:
     needs=(Need.IO_URING, Need.KERNEL, Need.QEMU),
     source="https://docs.kernel.org/admin-guide/sysctl/kernel.html; https://www.qemu.org/2025/12/24/qemu-10-2-0/",
 )
-def io_uring_cannot_be(subject: Subject) -> Iterator[Seen]:
+def io_uring_cannot_be(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """Where io_uring is not available, QEMU before 10.2 runs a thread pool without a message; 10.2 does not
     open the disk.
     """
@@ -77,14 +73,12 @@ def io_uring_cannot_be(subject: Subject) -> Iterator[Seen]:
         (host.io_uring_usable is False, "the kernel refuses to set one up"),
     )
     because = next((text for holds, text in reasons if holds), None)
-    for disk in subject.disks:
-        if because and disk.io == "io_uring" and disk.opened_here:
-            yield Seen(
-                at=disk,
-                seen=f"io=io_uring, and {because}",
-                turns=_turn(disk, "disk.aio", "threads"),
-                advice="allow io_uring on the host, or set io=threads (or native with cache=none)",
-            )
+    if because and disk.io == "io_uring" and disk.opened_here:
+        yield Seen(
+            seen=f"io=io_uring, and {because}",
+            turns=_turn(disk, "disk.aio", "threads"),
+            advice="allow io_uring on the host, or set io=threads (or native with cache=none)",
+        )
 
 
 @rule(
@@ -95,34 +89,28 @@ def io_uring_cannot_be(subject: Subject) -> Iterator[Seen]:
     risk=Risk.AVAILABILITY,
     source="QEMU commits 2ae361ef1d7d, 961fcc0f2276",
 )
-def io_uring_known_bad(subject: Subject) -> Iterator[Seen]:
+def io_uring_known_bad(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """Known-bad versions: QEMU 7.1 and 10.1 hang with io_uring; 10.2.0 and 10.2.1 take up to 499 ms a request
     on IDE and SATA disks (a 128 MB read took 25.76 s, 1.30 s once fixed). A distribution may carry the fix.
     """
     version = subject.host.qemu
-    for disk in subject.disks:
-        if disk.io != "io_uring" or version is None or not disk.opened_here:
-            continue
-        if io_uring_hangs(version) or (io_uring_crawls_on_ahci(version) and disk.bus in ("ide", "sata")):
-            yield Seen(
-                at=disk,
-                seen=f"io=io_uring on {disk.bus} under QEMU {words(version)}",
-                advice="update QEMU, or set io=threads meanwhile",
-                turns=_turn(disk, "disk.aio", "threads"),
-            )
+    if disk.io != "io_uring" or version is None or not disk.opened_here:
+        return
+    if io_uring_hangs(version) or (io_uring_crawls_on_ahci(version) and disk.bus in ("ide", "sata")):
+        yield Seen(
+            seen=f"io=io_uring on {disk.bus} under QEMU {words(version)}",
+            advice="update QEMU, or set io=threads meanwhile",
+            turns=_turn(disk, "disk.aio", "threads"),
+        )
 
 
 @rule("R16", Severity.WARNING, source="nova spec libvirt-aio-mode: only files and block devices have an AIO mode")
-def engine_of_a_network_disk(subject: Subject) -> Iterator[Seen]:
+def engine_of_a_network_disk(_subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """`io=` says how QEMU hands I/O on files and block devices to the kernel; on a network disk it has no effect."""
-    for disk in subject.disks:
-        if disk.io and disk.source.kind == "network":
-            yield Seen(
-                at=disk,
-                seen=f"io={disk.io} on {disk.source.protocol}",
-                advice="remove it",
-                turns=_turn(disk, "disk.aio", None),
-            )
+    if disk.io and disk.source.kind == "network":
+        yield Seen(
+            seen=f"io={disk.io} on {disk.source.protocol}", advice="remove it", turns=_turn(disk, "disk.aio", None)
+        )
 
 
 @rule(
@@ -150,20 +138,18 @@ def aio_limit_reached(subject: Subject) -> Iterator[Seen]:
 
 
 @rule("R18", Severity.TRY, confidence=Confidence.PUBLISHED, source="https://github.com/virt-manager/virt-manager")
-def cached_twice(subject: Subject) -> Iterator[Seen]:
+def cached_twice(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """A block device through the host's page cache is cached twice; without that cache, latency is steadier and
     cold reads are slower.
     """
-    for disk in subject.disks:
-        passed = disk.device == "lun" and disk.bus == "scsi"  # its requests go to the device as SCSI commands
-        if disk.source.kind == "block" and cache_of(disk) == "writeback" and not passed:
-            yield Seen(
-                at=disk,
-                seen="a block device with cache=writeback",
-                turns=_turn(disk, "disk.cache", "none"),
-                advice="compare with cache=none",
-                measure=measuring(subject, disk, {}, {"disk.cache": "none"}),
-            )
+    passed = disk.device == "lun" and disk.bus == "scsi"  # its requests go to the device as SCSI commands
+    if disk.source.kind == "block" and cache_of(disk) == "writeback" and not passed:
+        yield Seen(
+            seen="a block device with cache=writeback",
+            turns=_turn(disk, "disk.cache", "none"),
+            advice="compare with cache=none",
+            measure=measuring(subject, disk, {}, {"disk.cache": "none"}),
+        )
 
 
 @rule(
@@ -174,18 +160,16 @@ def cached_twice(subject: Subject) -> Iterator[Seen]:
     risk=Risk.DATA,
     source="QEMU commit 984a32f17e8d",
 )
-def flush_after_each_write(subject: Subject) -> Iterator[Seen]:
+def flush_after_each_write(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """writethrough and directsync make every write durable before it is acknowledged; before QEMU 10.0 each pays a
     whole flush. A guest that flushes itself is as safe with cache=none: that is for its owner to know.
     """
-    for disk in subject.disks:
-        if disk.cache in THROUGH_CACHES and below(subject.host.qemu, (10, 0)):
-            yield Seen(
-                at=disk,
-                seen=f"cache={disk.cache} under QEMU {words(subject.host.qemu)}",
-                advice="if the guest flushes, compare with cache=none; QEMU 10.0 has FUA",
-                measure=measuring(subject, disk, {}, {"disk.cache": "none"}),
-            )
+    if disk.cache in THROUGH_CACHES and below(subject.host.qemu, (10, 0)):
+        yield Seen(
+            seen=f"cache={disk.cache} under QEMU {words(subject.host.qemu)}",
+            advice="if the guest flushes, compare with cache=none; QEMU 10.0 has FUA",
+            measure=measuring(subject, disk, {}, {"disk.cache": "none"}),
+        )
 
 
 @rule(
@@ -197,18 +181,16 @@ def flush_after_each_write(subject: Subject) -> Iterator[Seen]:
     risk=Risk.DATA,
     source="Linux commit 968f19c5b1b7",
 )
-def direct_on_btrfs(subject: Subject) -> Iterator[Seen]:
+def direct_on_btrfs(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """btrfs serves O_DIRECT on a checksummed file through the page cache since Linux 6.15, and copies on every
     write.
     """
-    for disk in subject.disks:
-        image = subject.image(disk)
-        if image.filesystem == "btrfs" and image.copy_on_write and cache_of(disk) in DIRECT_CACHES:
-            yield Seen(
-                at=disk,
-                seen=f"cache={cache_of(disk)} on a btrfs file with copy-on-write",
-                advice="a new file in a directory with `chattr +C` (it loses its checksums), or accept the cache",
-            )
+    image = subject.image(disk)
+    if image.filesystem == "btrfs" and image.copy_on_write and cache_of(disk) in DIRECT_CACHES:
+        yield Seen(
+            seen=f"cache={cache_of(disk)} on a btrfs file with copy-on-write",
+            advice="a new file in a directory with `chattr +C` (it loses its checksums), or accept the cache",
+        )
 
 
 @rule(
@@ -218,23 +200,21 @@ def direct_on_btrfs(subject: Subject) -> Iterator[Seen]:
     takes=Change.POWEROFF,
     source="https://gitlab.com/qemu-project/qemu/-/blob/master/docs/qcow2-cache.txt",
 )
-def l2_cache_too_small(subject: Subject) -> Iterator[Seen]:
+def l2_cache_too_small(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """Where the L2 tables of a qcow2 image do not fit their cache, a random read needs a second one for the
     table: in QEMU's test, IOPS fell by a factor of up to 8.5.
     """
-    for disk in subject.disks:
-        image = subject.image(disk)
-        if disk.format != "qcow2" or image.size_bytes is None or not image.cluster_bytes:
-            continue
-        needed = image.size_bytes * (16 if image.extended_l2 else 8) // image.cluster_bytes
-        if needed > (disk.metadata_cache_bytes or L2_CACHE_DEFAULT):
-            yield Seen(
-                at=disk,
-                seen=f"L2 tables of {needed // 1024**2} MiB, cache of "
-                f"{(disk.metadata_cache_bytes or L2_CACHE_DEFAULT) // 1024**2} MiB",
-                advice="if the load is random over the whole disk, a larger metadata_cache",
-                turns=_turn(disk, "disk.cache_size", str(needed * 5 // 4)),
-            )
+    image = subject.image(disk)
+    if disk.format != "qcow2" or image.size_bytes is None or not image.cluster_bytes:
+        return
+    needed = image.size_bytes * (16 if image.extended_l2 else 8) // image.cluster_bytes
+    if needed > (disk.metadata_cache_bytes or L2_CACHE_DEFAULT):
+        yield Seen(
+            seen=f"L2 tables of {needed // 1024**2} MiB, cache of "
+            f"{(disk.metadata_cache_bytes or L2_CACHE_DEFAULT) // 1024**2} MiB",
+            advice="if the load is random over the whole disk, a larger metadata_cache",
+            turns=_turn(disk, "disk.cache_size", str(needed * 5 // 4)),
+        )
 
 
 @rule(
@@ -245,17 +225,15 @@ def l2_cache_too_small(subject: Subject) -> Iterator[Seen]:
     risk=Risk.DATA,
     source="https://libvirt.org/manpages/virsh.html",
 )
-def long_chain(subject: Subject) -> Iterator[Seen]:
+def long_chain(_subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """A read may have to look into every image of a backing chain, and a write copies clusters from the images
     below.
     """
-    for disk in subject.disks:
-        if disk.backing is not None and disk.backing > BACKING_MAX:
-            yield Seen(
-                at=disk,
-                seen=f"{disk.backing} images below",
-                advice="`virsh blockcommit` or `blockpull` off-peak; the snapshots below are then gone",
-            )
+    if disk.backing is not None and disk.backing > BACKING_MAX:
+        yield Seen(
+            seen=f"{disk.backing} images below",
+            advice="`virsh blockcommit` or `blockpull` off-peak; the snapshots below are then gone",
+        )
 
 
 @rule(
@@ -266,17 +244,15 @@ def long_chain(subject: Subject) -> Iterator[Seen]:
     takes=Change.OFFLINE,
     source="QEMU commit 46cd1e8a47",
 )
-def clusters_without_subclusters(subject: Subject) -> Iterator[Seen]:
+def clusters_without_subclusters(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """A first small write to a cluster of an overlay copies all 64 KiB; with subclusters (extended_l2) 4 KiB."""
-    for disk in subject.disks:
-        image = subject.image(disk)
-        if disk.format == "qcow2" and image.backing and image.cluster_bytes == 65536 and image.extended_l2 is False:
-            yield Seen(
-                at=disk,
-                seen="an overlay with clusters of 64 KiB and no subclusters",
-                advice="make it anew with cluster_size=128k,extended_l2=on (QEMU 5.2 on all hosts)",
-                measure=measuring(subject, disk, {}, {"disk.cluster_size": "128k", "disk.extended_l2": "on"}),
-            )
+    image = subject.image(disk)
+    if disk.format == "qcow2" and image.backing and image.cluster_bytes == 65536 and image.extended_l2 is False:
+        yield Seen(
+            seen="an overlay with clusters of 64 KiB and no subclusters",
+            advice="make it anew with cluster_size=128k,extended_l2=on (QEMU 5.2 on all hosts)",
+            measure=measuring(subject, disk, {}, {"disk.cluster_size": "128k", "disk.extended_l2": "on"}),
+        )
 
 
 @rule(
@@ -287,19 +263,17 @@ def clusters_without_subclusters(subject: Subject) -> Iterator[Seen]:
     risk=Risk.DATA,
     source="https://libvirt.org/formatdomain.html",
 )
-def discard_unset(subject: Subject) -> Iterator[Seen]:
+def discard_unset(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """Without discard=unmap what the guest deletes is never given back to an SSD or a thin image. What is unmapped
     cannot be recovered; run `fstrim` from a timer, since a `discard` mount may stall.
     """
-    for disk in subject.disks:
-        flash = subject.image(disk).rotational is False or subject.image(disk).sparse
-        if disk.discard is None and disk.opened_here and flash and not disk.shareable:
-            yield Seen(
-                at=disk,
-                seen="discard is not set, on flash or a thin image",
-                advice="discard=unmap",
-                turns=_turn(disk, "disk.discard", "unmap"),
-            )
+    flash = subject.image(disk).rotational is False or subject.image(disk).sparse
+    if disk.discard is None and disk.opened_here and flash and not disk.shareable:
+        yield Seen(
+            seen="discard is not set, on flash or a thin image",
+            advice="discard=unmap",
+            turns=_turn(disk, "disk.discard", "unmap"),
+        )
 
 
 @rule(
@@ -308,28 +282,24 @@ def discard_unset(subject: Subject) -> Iterator[Seen]:
     confidence=Confidence.PUBLISHED,
     source="qemu-server Drive.pm; libvirt calls it compute intensive",
 )
-def zeroes_are_looked_for(subject: Subject) -> Iterator[Seen]:
+def zeroes_are_looked_for(_subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """detect_zeroes scans every buffer that is written, which gains nothing where data is never zero. Proxmox
     turns it on for every disk; this default is not reported.
     """
-    for disk in subject.disks:
-        if disk.detect_zeroes in ("on", "unmap") and disk.opened_here and BY_DEFAULT not in disk.options:
-            yield Seen(
-                at=disk,
-                seen=f"detect_zeroes={disk.detect_zeroes}",
-                advice="compare with off, on your data",
-                turns=_turn(disk, "disk.detect_zeroes", "off"),
-            )
+    if disk.detect_zeroes in ("on", "unmap") and disk.opened_here and BY_DEFAULT not in disk.options:
+        yield Seen(
+            seen=f"detect_zeroes={disk.detect_zeroes}",
+            advice="compare with off, on your data",
+            turns=_turn(disk, "disk.detect_zeroes", "off"),
+        )
 
 
 @rule("R82", Severity.WARNING, source="tested with libvirt 9.0 (domxml-to-native)")
-def zeroes_not_unmapped(subject: Subject) -> Iterator[Seen]:
+def zeroes_not_unmapped(_subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """detect_zeroes=unmap without discard=unmap acts as `on`: QEMU looks for zeroes and frees nothing."""
-    for disk in subject.disks:
-        if disk.detect_zeroes == "unmap" and disk.discard != "unmap":
-            yield Seen(
-                at=disk,
-                seen="detect_zeroes=unmap with discard off",
-                advice="discard=unmap, or detect_zeroes=off",
-                turns=_turn(disk, "disk.detect_zeroes", "off"),
-            )
+    if disk.detect_zeroes == "unmap" and disk.discard != "unmap":
+        yield Seen(
+            seen="detect_zeroes=unmap with discard off",
+            advice="discard=unmap, or detect_zeroes=off",
+            turns=_turn(disk, "disk.detect_zeroes", "off"),
+        )

@@ -341,19 +341,17 @@ def slow_governor(subject: Subject) -> Iterator[Seen]:
     takes=Change.LIVE,
     source="https://docs.kernel.org/admin-guide/sysctl/vm.html",
 )
-def much_dirty_memory(subject: Subject) -> Iterator[Seen]:
+def much_dirty_memory(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """With cache=writeback guests write into the host's memory until the kernel makes them wait for all of it."""
     host = subject.host
     if host.memory_bytes is None or host.dirty_percent is None or host.dirty_bytes:
         return
     held = host.memory_bytes * host.dirty_percent // 100
-    for disk in subject.disks:
-        if cache_of(disk) == "writeback" and disk.opened_here and held > DIRTY_BYTES_MAX:
-            yield Seen(
-                at=disk,
-                seen=f"cache=writeback, and the host may hold {held / 1e9:.0f} GB dirty",
-                advice="bound it by vm.dirty_bytes and vm.dirty_background_bytes",
-            )
+    if cache_of(disk) == "writeback" and disk.opened_here and held > DIRTY_BYTES_MAX:
+        yield Seen(
+            seen=f"cache=writeback, and the host may hold {held / 1e9:.0f} GB dirty",
+            advice="bound it by vm.dirty_bytes and vm.dirty_background_bytes",
+        )
 
 
 @rule(
@@ -363,18 +361,16 @@ def much_dirty_memory(subject: Subject) -> Iterator[Seen]:
     takes=Change.LIVE,
     source="https://docs.kernel.org/admin-guide/cgroup-v2.html",
 )
-def weight_without_effect(subject: Subject) -> Iterator[Seen]:
+def weight_without_effect(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     """An I/O weight works only with the scheduler bfq or with io.cost."""
     if subject.domain.io_weight is None:
         return
-    for disk in subject.disks:
-        scheduler = subject.image(disk).scheduler
-        if scheduler is not None and scheduler != "bfq":
-            yield Seen(
-                at=disk,
-                seen=f"a weight, and the scheduler below is {scheduler}",
-                advice="remove the weight, or set up bfq or io.cost",
-            )
+    scheduler = subject.image(disk).scheduler
+    if scheduler is not None and scheduler != "bfq":
+        yield Seen(
+            seen=f"a weight, and the scheduler below is {scheduler}",
+            advice="remove the weight, or set up bfq or io.cost",
+        )
 
 
 COMPARED: tuple[str, ...] = (

@@ -8,15 +8,18 @@ possible.
 import inspect
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
+from typing import TypeVar
 
 from virtune.model.contradictions import contradictions
 from virtune.model.domain import DomainDisk, disk_of
-from virtune.model.finding import Check, Confidence, Need, Rule, Severity, Subject, Version
+from virtune.model.finding import Check, Confidence, Need, Rule, Seen, Severity, Subject, Version
 from virtune.model.knob import Change, Risk
 from virtune.model.stack import Stack
+
+Asked = TypeVar("Asked", Check, Callable[[Subject, DomainDisk], Iterator[Seen]])
 
 RULES: dict[str, Rule] = {}
 """Every rule by its id, in the order of the rooms; `virtune.advise.audit` fills it by importing them."""
@@ -31,14 +34,15 @@ def rule(
     takes: Change | None = Change.POWEROFF,
     risk: Risk = Risk.NONE,
     needs: tuple[Need, ...] = (),
-) -> Callable[[Check], Check]:
-    """Register a function as the rule of that id; its name is the rule's, its docstring the reason.
+) -> Callable[[Asked], Asked]:
+    """Register a function as the rule of that id; its name is the rule's, its docstring the reason. One that takes a
+    disk too is asked of each that holds data, and what it sees is there.
 
     `needs` are all the facts it reads that a configuration alone may not give: where one is unknown, the audit says
     that the rule did not look.
     """
 
-    def register(check: Check) -> Check:
+    def register(check: Asked) -> Asked:
         name = check.__name__.replace("_", "-")
         if identity in RULES:
             raise ValueError(f"two rules are called {identity}")
@@ -52,12 +56,20 @@ def rule(
             risk=risk,
             why=why,
             source=source,
-            check=check,
+            check=_of_each_disk(check) if len(inspect.signature(check).parameters) > 1 else check,  # type: ignore[arg-type]
             needs=needs,
         )
         return check
 
     return register
+
+
+def _of_each_disk(check: Callable[..., Iterator[Seen]]) -> Check:
+    def of_all(subject: Subject) -> Iterator[Seen]:
+        for disk in subject.disks:
+            yield from (replace(seen, at=disk) for seen in check(subject, disk))
+
+    return of_all
 
 
 def below(version: Version | None, limit: Version) -> bool:
