@@ -46,7 +46,7 @@ from virtune.analyse.search.tuning import tuning
 from virtune.analyse.stats.anytime import blocks_for, blocks_to_decide, contrasts, levels, quantile
 from virtune.analyse.stats.noise import Values, between_starts, correlation_of, drift_of
 from virtune.analyse.stats.paired import (
-    Levels,
+    Family,
     compare,
     compare_at_any_time,
     compare_planned,
@@ -335,12 +335,13 @@ def comparisons() -> Answers:
             made["b"] = list(made["a"])
         metric = METRIC_OF[chance.choice(("iops", "latency.p99", "cpu_per_io"))]
         pairs, margin = [("a", "b"), ("b", "c"), ("c", "a")], chance.choice((0.01, 0.03, 0.1))
-        base, other, of = ("a", made["a"]), ("b", made["b"]), {"workload": "w", "margin": margin}
+        base, other = ("a", made["a"]), ("b", made["b"])
+        family = Family(metric=metric, workload="w", margin=margin, confidence=0.95)
         ways: dict[str, object] = {
-            "fixed": compare(metric, base, other, confidence=0.95, **of),  # type: ignore[arg-type]
-            "unpaired": compare_unpaired(metric, base, other, confidence=0.95, **of),  # type: ignore[arg-type]
-            "whenever": compare_at_any_time(metric, made, pairs, confidence=0.95, **of),  # type: ignore[arg-type]
-            "planned": compare_planned(metric, made, pairs, levels=Levels(alpha=0.05, level=0.03), **of),  # type: ignore[arg-type]
+            "fixed": compare(family, base, other),
+            "unpaired": compare_unpaired(family, base, other),
+            "whenever": compare_at_any_time(family, made, pairs),
+            "planned": compare_planned(family, made, pairs, level=0.03),
         }
         yield list(flat(ways))
 
