@@ -19,15 +19,6 @@ _DEVICES = {"virtio-blk": "virtio", "nvme": "nvme", "ahci": "sata", "ahci-hd": "
 _PLACE = re.compile(r"(?P<place>(?P<device>pci\.\d+\.\d+\.\d+)(?:\.port\.\d+)?)\.path")
 """Where a disk's file is written: at the device, or at a port of an AHCI controller."""
 
-_REFUSALS: Mapping[str, str] = {
-    "disk.aio": "bhyve has no choice of engines: worker threads do the I/O",
-    "device.iothread": "bhyve has worker threads for every disk and no word for them",
-    "device.num_queues": "bhyve's virtio-blk has one queue",
-    "device.queue_size": "bhyve's virtio-blk has a ring of 128, fixed",
-    "disk.detect_zeroes": "bhyve has no word for it",
-}
-"""The settings that bhyve lacks, and why."""
-
 _CACHES: Mapping[str, frozenset[str]] = {
     "writeback": frozenset(),
     "none": frozenset({"nocache"}),
@@ -130,12 +121,6 @@ BHYVE = Language(
     knows=lambda text: _KNOWN.search(text) is not None,
     domains=domains,
     turn=turn,
-    says={
-        "disk.cache": "nocache= (O_DIRECT) and direct= (O_SYNC)",
-        "disk.discard": "nodelete=true (ignore), without it unmap",
-        "nvme.max_ioqpairs": "maxq= of an NVMe disk",
-    },
-    refusals=_REFUSALS,
 )
 """bhyve itself."""
 
@@ -207,10 +192,5 @@ VM_BHYVE = Language(
     knows=lambda text: _VM_KNOWN.search(text) is not None,
     domains=vm_domains,
     turn=vm_turn,
-    says={
-        "disk.cache": 'disk0_opts="nocache,direct" (O_DIRECT, O_SYNC)',
-        "disk.discard": 'disk0_opts="nodelete" (ignore), without it unmap',
-    },
-    refusals={**_REFUSALS, "device.bus": "diskN_type= changes it; the guest must have the driver first"},
 )
 """vm-bhyve."""

@@ -441,28 +441,5 @@ KUBEVIRT = Language(
     domains=domains,
     turn=turn,
     implied=frozenset({"iothread.count"}),
-    says={
-        "disk.cache": "cache: none | writethrough | writeback",
-        "disk.aio": "io: native | threads (no io_uring)",
-        "device.bus": "disk.bus: virtio | scsi | sata | usb",
-        "device.iothread": "dedicatedIOThread: true (bus: virtio)",
-        "device.num_queues": "domain.devices.blockMultiQueue: true (one a vCPU, no other number)",
-        "device.werror": "errorPolicy: stop | ignore | report | enospace",
-    },
-    refusals={
-        "disk.discard": "KubeVirt always unmaps; only the cluster's list of ignored volumes stops that",
-        "device.rerror": "errorPolicy is for reads and writes alike, and is turned as device.werror",
-        "iothread.count": "ioThreadsPolicy and dedicatedIOThread make them, so none is counted",
-        "device.iothread_vq_mapping": "ioThreadsPolicy: supplementalPool is for the whole VM; write it by hand",
-        "iothread.pin": "dedicatedCpuPlacement: true pins all threads of a VM to CPUs that Kubernetes chooses",
-        "vcpu.pin": "dedicatedCpuPlacement: true pins all threads of a VM to CPUs that Kubernetes chooses",
-        "emulator.pin": "isolateEmulatorThread: true gives it a CPU that Kubernetes chooses",
-        "device.physical_block_size": "blockSize.custom has it with the logical size, which may not change",
-        **dict.fromkeys(
-            ("disk.throttle_iops", "disk.throttle_bps", "disk.throttle_iops_read", "disk.throttle_iops_write",
-             "disk.throttle_bps_read", "disk.throttle_bps_write"),
-            "KubeVirt limits no disk; the storage class may",
-        ),
-    },
 )  # fmt: skip
 """KubeVirt."""

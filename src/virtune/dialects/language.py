@@ -5,37 +5,30 @@
 refused with the reason.
 """
 
+import json
+import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from virtune.model.domain import Domain, SettingChange
 from virtune.model.errors import PlanError
 from virtune.model.knob import Layer
 from virtune.model.knobs import BY_ID
 
-_ANEW = "the image itself must be made anew: `qemu-img convert` while the VM is off"
-IMAGE_REFUSALS: Mapping[str, str] = {
-    **dict.fromkeys(
-        (
-            "disk.format",
-            "disk.cluster_size",
-            "disk.extended_l2",
-            "disk.preallocation",
-            "disk.encryption",
-            "disk.refcount_bits",
-            "disk.compression_type",
-            "disk.data_file",
-            "disk.data_file_raw",
-            "disk.extent_size_hint",
-            "disk.nocow",
-        ),
-        _ANEW,
-    ),
-    "disk.lazy_refcounts": "it is written in the image: `qemu-img amend -o lazy_refcounts=`",
-    "disk.backing_chain": "it is a property of the images, not of the VM's configuration",
-    "device.logical_block_size": "a disk that holds data is unreadable with another sector size",
-    "machine.type": "another machine type changes the guest's devices; choose it by hand",
-}
+_ROWS: Mapping[str, Mapping[str, Any]] = json.loads(pkgutil.get_data("virtune.dialects", "languages.json") or b"")
+"""Of each language the notation of every supported knob (`says`), and of the others, by the reason, which they are
+(`refusals`); of every language the settings that no VM configuration has.
+"""
+
+
+def refusals_of(language: str) -> dict[str, str]:
+    """Return the reasons why a language cannot set knobs, as far as it has its own."""
+    rows = _ROWS.get(language, {}).get("refusals", {})
+    return {knob: because for because, knobs in rows.items() for knob in knobs}
+
+
+IMAGE_REFUSALS: Mapping[str, str] = refusals_of("every language")
 """Settings that no VM configuration has, in any language."""
 
 DESCRIBED = frozenset({Layer.DEVICE, Layer.BLOCK, Layer.PLACEMENT})
@@ -46,13 +39,13 @@ DESCRIBED = frozenset({Layer.DEVICE, Layer.BLOCK, Layer.PLACEMENT})
 class Language:
     """One language. `text` is the name of a configuration in it, with its article.
 
-    `says` has the notation of every supported knob; `refusals` the reasons for the others. `implied` are knobs that
-    follow from others: a system that makes an IOThread for each disk that requests one has no count to set, and a
-    change of it has no effect. `turn` gets the text, the change and the name of the domain, for texts with several.
-    `require_accepted` gets the text before and after all changes, and raises PlanError for what the system would
-    refuse. `commands` returns the same change as command lines; `given_back` is False where only these can make the
-    change, since the system does not take the text back. `live` reads the running configuration, where a text
-    separates it from the pending one.
+    `says` has the notation of every supported knob, `refusals` the reasons for the others: those of the table under
+    the language's name, unless they are given. `implied` are knobs that follow from others: a system that makes an
+    IOThread for each disk that requests one has no count to set, and a change of it has no effect. `turn` gets the
+    text, the change and the name of the domain, for texts with several. `require_accepted` gets the text before and
+    after all changes, and raises PlanError for what the system would refuse. `commands` returns the same change as
+    command lines; `given_back` is False where only these can make the change, since the system does not take the
+    text back. `live` reads the running configuration, where a text separates it from the pending one.
     """
 
     name: str
@@ -61,13 +54,18 @@ class Language:
     knows: Callable[[bytes], bool]
     domains: Callable[[bytes], tuple[Domain, ...]]
     turn: Callable[[bytes, SettingChange, str], bytes]
-    says: Mapping[str, str]
+    says: Mapping[str, str] = field(default_factory=dict)
     refusals: Mapping[str, str] = field(default_factory=dict)
     implied: frozenset[str] = frozenset()
     require_accepted: Callable[[bytes, bytes], None] | None = None
     commands: Callable[[bytes, bytes, str], tuple[str, ...]] | None = None
     given_back: bool = True
     live: Callable[[bytes], Domain | None] | None = None
+
+    def __post_init__(self) -> None:
+        """Take what is not given from the table."""
+        object.__setattr__(self, "says", self.says or _ROWS.get(self.name, {}).get("says", {}))
+        object.__setattr__(self, "refusals", self.refusals or refusals_of(self.name))
 
     def read(self, text: bytes) -> Domain:
         """Read the domain of a text, the first where it holds several; raises ReadError."""

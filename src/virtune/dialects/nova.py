@@ -37,8 +37,6 @@ _HEADING = re.compile(r"\[([^\]]*)\]\s*$")
 _KNOWN = re.compile(rb"^\[libvirt\][ \t]*\r?$", re.MULTILINE)
 _OURS = re.compile(rb"^(disk_cachemodes|hw_disk_discard|images_type|virt_type|cpu_mode)[ \t]*=", re.MULTILINE)
 _CACHES = {one: one for one in ("none", "writethrough", "writeback", "directsync", "unsafe")}
-_IMAGE = "it is the image's: `openstack image set --property {} IMAGE`"
-_FLAVOR = "it is the flavor's: `openstack flavor set --property {} FLAVOR`"
 
 
 def knows(text: bytes) -> bool:
@@ -123,26 +121,5 @@ NOVA = Language(
     knows=knows,
     domains=domains,
     turn=turn,
-    says={
-        "disk.cache": "[libvirt] disk_cachemodes = file=none,block=none,network=writeback",
-        "disk.discard": "[libvirt] hw_disk_discard = unmap | ignore (for all disks)",
-    },
-    refusals={
-        "disk.aio": "Nova chooses it by itself: native for NFS, iSCSI and allocated images with O_DIRECT",
-        "device.bus": _IMAGE.format("hw_disk_bus=virtio"),
-        "device.scsi_controller": _IMAGE.format("hw_scsi_model=virtio-scsi"),
-        "device.packed": _IMAGE.format("hw_virtio_packed_ring=true"),
-        "device.iothread": "Nova makes one IOThread by itself since 2026.1, and names it on no disk",
-        "iothread.count": "Nova makes one IOThread by itself since 2026.1, and names it on no disk",
-        "vcpu.pin": _FLAVOR.format("hw:cpu_policy=dedicated"),
-        "emulator.pin": _FLAVOR.format("hw:emulator_threads_policy=isolate"),
-        "iothread.pin": "IOThreads run on the CPUs of the emulator, as the flavor's hw:emulator_threads_policy says",
-        "disk.throttle_iops": _FLAVOR.format("quota:disk_total_iops_sec=N"),
-        "disk.throttle_iops_read": _FLAVOR.format("quota:disk_read_iops_sec=N"),
-        "disk.throttle_iops_write": _FLAVOR.format("quota:disk_write_iops_sec=N"),
-        "disk.throttle_bps": _FLAVOR.format("quota:disk_total_bytes_sec=N"),
-        "disk.throttle_bps_read": _FLAVOR.format("quota:disk_read_bytes_sec=N"),
-        "disk.throttle_bps_write": _FLAVOR.format("quota:disk_write_bytes_sec=N"),
-    },
 )
 """OpenStack Nova, as far as a compute node's own file has it."""

@@ -48,7 +48,6 @@ _IMAGE_KEYS = {
 _FLAVOR_KEYS = {"device.packed": "hw:virtio_packed_ring"} | {
     knob: f"quota:disk_{name}" for knob, name in LIMITS.items()
 }
-_CONF = "it is the compute node's: nova.conf, [libvirt] {}"
 
 
 def knows(text: bytes) -> bool:
@@ -177,23 +176,6 @@ OPENSTACK = Language(
     knows=knows,
     domains=domains,
     turn=turn,
-    says={
-        "device.bus": "image: hw_disk_bus = virtio | scsi | sata | ide | usb",
-        "device.scsi_controller": "image: hw_scsi_model = virtio-scsi | lsilogic | lsisas1068",
-        "device.packed": "image: hw_virtio_packed_ring = true | false; flavor: hw:virtio_packed_ring",
-        **{knob: f"flavor: quota:disk_{name}" for knob, name in LIMITS.items()},
-    },
-    refusals={
-        "disk.cache": _CONF.format("disk_cachemodes"),
-        "disk.discard": _CONF.format("hw_disk_discard"),
-        "disk.aio": "Nova chooses it by itself: native for NFS, iSCSI and allocated images with O_DIRECT",
-        "device.iothread": "Nova makes one IOThread by itself since 2026.1, and names it on no disk",
-        "iothread.count": "Nova makes one IOThread by itself since 2026.1, and names it on no disk",
-        "iothread.pin": "IOThreads run on the CPUs of the emulator, as the flavor's hw:emulator_threads_policy says",
-        "vcpu.pin": "a flavor asks for CPUs of its own (hw:cpu_policy=dedicated), and Nova chooses which",
-        "emulator.pin": "a flavor asks for CPUs beside them (hw:emulator_threads_policy), and Nova chooses which",
-        "device.num_queues": "Nova has it for network devices only; of a disk QEMU takes one queue a vCPU by itself",
-    },
     commands=commands,
     given_back=False,
 )

@@ -311,7 +311,6 @@ def _limits(options: tuple[Option, ...], setting: Setting) -> Iterator[tuple[str
         yield known + ending, round(float(one.value) * (1 if ending.endswith("_length") else scale))
 
 
-_ARGS = "Proxmox has it only as QEMU's own words in `args:`, which virtune does not write"
 _ERRORS = {"report": "report", "ignore": "ignore", "stop": "stop"}
 _WORDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "disk.aio": ("aio", {"threads": "threads", "native": "native", "io_uring": "io_uring"}),
@@ -469,34 +468,5 @@ PROXMOX = Language(
     live=live,
     commands=commands,
     implied=frozenset({"iothread.count"}),
-    says={
-        **{knob: f"{name}={'|'.join(words.values())}" for knob, (name, words) in _WORDS.items()},
-        **{knob: f"{'m' if 'bps' in name else ''}{name}=" for knob, name in _LIMIT_KNOBS.items()},
-        "disk.detect_zeroes": "detect_zeroes=0|1 (it unmaps where discard=on)",
-        "device.iothread": f"iothread=1 (virtio, or scsi with scsihw: {SINGLE}); a thread for each disk",
-        "device.rotation_rate": "ssd=0|1 (not for virtio)",
-        "device.scsi_controller": "scsihw: " + " | ".join(_CONTROLLERS.values()),
-        "scsi.num_queues": f"queues= (scsi with scsihw: {SINGLE})",
-    },
-    refusals={
-        "device.bus": "the bus is the disk's name: detach it and attach it as virtioN or scsiN, and update `boot:`",
-        "iothread.count": "there is one for each disk that asks for it (iothread=1), so none is counted",
-        "iothread.pin": "`affinity:` pins the whole VM, not one thread",
-        "vcpu.pin": "`affinity:` pins the whole VM, not one thread",
-        "emulator.pin": "`affinity:` pins the whole VM, not one thread",
-        "device.scsi_passthrough": "scsiblock=1 may lead to I/O errors, as Proxmox itself warns; write it by hand",
-        "disk.discard_no_unref": "Proxmox sets it by itself for snapshots as volume chains",
-        **dict.fromkeys(
-            ("disk.throttle_iops_max", "disk.throttle_bps_max", "disk.throttle_iops_max_length",
-             "disk.throttle_bps_max_length"),
-            "bursts (iops_max=, mbps_max= and their lengths) are read, and left as they are",
-        ),
-        **dict.fromkeys(
-            ("device.queue_size", "device.packed", "device.num_queues", "device.iothread_vq_mapping",
-             "iothread.poll_max_ns", "scsi.virtqueue_size", "device.physical_block_size", "disk.cache_size",
-             "disk.l2_cache_size", "cpu.kvm_hint_dedicated", "cpu.kvm_poll_control"),
-            _ARGS,
-        ),
-    },
 )  # fmt: skip
 """Proxmox VE."""

@@ -112,17 +112,5 @@ VMX = Language(
     knows=lambda text: _KNOWN.search(text) is not None,
     domains=domains,
     turn=turn,
-    says={
-        "device.scsi_controller": 'scsi0.virtualDev = "pvscsi" | "lsisas1068"',
-        "device.rotation_rate": 'scsi0:0.virtualSSD = "0" | "1"',
-        "disk.cache": 'scsi0:0.writeThrough = "TRUE" | "FALSE" (writethrough, writeback)',
-    },
-    refusals={
-        "disk.aio": "VMware has no word for its engine",
-        "disk.discard": "VMware has no word for it on a hosted disk",
-        "device.iothread": "VMware has no IOThreads to give",
-        "device.num_queues": "VMware has no word for it",
-        "device.bus": "the bus is the disk's name (scsi0:0, nvme0:0): move it by hand, once the guest has the driver",
-    },
 )
 """VMware."""

@@ -210,15 +210,5 @@ XL = Language(
     knows=knows,
     domains=domains,
     turn=turn,
-    says={"disk.discard": "discard | no-discard"},
-    refusals={
-        "disk.cache": "xl has no cache modes: qdisk is buffered in dom0 unless direct-io-safe, phy over a device is"
-        " not",
-        "disk.aio": "xl has no word for the engine of qdisk",
-        "device.iothread": "qdisk is served by a QEMU of its own, which xl gives no IOThread",
-        "device.num_queues": "queues are a parameter of blkback and blkfront (max_queues), not of a domain",
-        "disk.detect_zeroes": "xl has no word for it",
-        "disk.throttle_iops": "xl limits no disk",
-    },
 )
 """Xen."""
