@@ -51,7 +51,8 @@ def pooled(estimates: Sequence[HostEstimate], *, confidence: float = 0.95) -> Po
     Heterogeneity by restricted maximum likelihood (Viechtbauer 2005; recommended by Langan et al. 2019). The interval
     is Hartung and Knapp's (2001) with Student's t on k - 1 degrees of freedom; its error is never below that of the
     plain model (Roever, Knapp and Friede 2015: else too narrow where hosts are unequally precise). The next host's
-    interval is that of Higgins, Thompson and Spiegelhalter (2009), with k - 2 degrees.
+    interval is that of Higgins, Thompson and Spiegelhalter (2009), with k - 2 degrees; I squared and the typical
+    variance of a host's noise are Higgins and Thompson's (2002).
     Raises UsageError for fewer than two hosts.
     """
     from scipy.special import chdtrc
@@ -62,10 +63,15 @@ def pooled(estimates: Sequence[HostEstimate], *, confidence: float = 0.95) -> Po
         raise UsageError("one host has no mean over hosts", hint="gather a study of at least two hosts")
     between = float(restricted_likelihood(values, variances, everyone(values))[0])
     mean, plain = mean_of(values, variances, between)
-    error = plain * math.sqrt(max(1.0, _spread_ratio(values, variances, between, mean)))
+    # Hartung and Knapp's q: the observed weighted spread over the one that the model expects
+    spread = float(((values - mean) ** 2 / (variances + between)).sum() / (count - 1))
+    error = plain * math.sqrt(max(1.0, spread))
     radius = two_sided(confidence, count - 1) * error
     reach = two_sided(confidence, count - 2) * math.sqrt(between + error**2) if count > 2 else None
-    q = cochran_q(values, variances)
+    # Cochran's Q: the weighted squares of the distances from the mean without variation between hosts
+    q = float(((values - mean_of(values, variances, 0.0)[0]) ** 2 / variances).sum())
+    weights = 1 / variances
+    typical = (count - 1) * weights.sum() / (weights.sum() ** 2 - (weights**2).sum())
     return Pooled(
         hosts=count,
         mean=mean,
@@ -75,7 +81,7 @@ def pooled(estimates: Sequence[HostEstimate], *, confidence: float = 0.95) -> Po
         next_low=None if reach is None else mean - reach,
         next_high=None if reach is None else mean + reach,
         tau=math.sqrt(between),
-        i_squared=_i_squared(variances, between),
+        i_squared=float(between / (between + typical)),
         q=q,
         q_p=float(chdtrc(count - 1, q)),
         confidence=confidence,
@@ -95,12 +101,6 @@ def mean_of(values: Values, variances: Values, between: float) -> tuple[float, f
     """Return the weighted mean and its standard error, for a known variance between hosts."""
     weights = 1 / (variances + between)
     return float(weights @ values / weights.sum()), float(weights.sum() ** -0.5)
-
-
-def cochran_q(values: Values, variances: Values) -> float:
-    """Return Cochran's Q: the weighted squares of the distances from the mean without variation between hosts."""
-    mean, _ = mean_of(values, variances, 0.0)
-    return float(((values - mean) ** 2 / variances).sum())
 
 
 def everyone(values: Values) -> Values:
@@ -132,18 +132,6 @@ def _slope(values: Values, variances: Values, subsets: Values, between: Values) 
     means = weights @ values / first
     squares = (weights**2 * (values - means[:, None]) ** 2).sum(axis=1)
     return np.asarray(squares - first + second / first)
-
-
-def _spread_ratio(values: Values, variances: Values, between: float, mean: float) -> float:
-    """Return Hartung and Knapp's q: the observed weighted spread over the one that the model expects."""
-    return float(((values - mean) ** 2 / (variances + between)).sum() / (len(values) - 1))
-
-
-def _i_squared(variances: Values, between: float) -> float:
-    """Return Higgins and Thompson's (2002) I squared, with their typical variance of a host's noise."""
-    weights = 1 / variances
-    typical = (len(variances) - 1) * weights.sum() / (weights.sum() ** 2 - (weights**2).sum())
-    return float(between / (between + typical))
 
 
 HOSTS_MIN = 3
@@ -344,14 +332,13 @@ def require_comparable(estimates: Sequence[HostEstimate], *, window: timedelta =
     apart = last.ended - first.begun
     if apart > window:
         raise PreconditionError(
-            f"{first.host} began {_shown(first.begun)} and {last.host} ended {_shown(last.ended)}:"
+            f"{first.host} began {first.begun:{_MOMENT}} and {last.host} ended {last.ended:{_MOMENT}}:"
             f" levels of hosts measured {format_seconds(apart.total_seconds())} apart cannot be compared",
             hint=f"measure them within {format_seconds(window.total_seconds())}, or compare ratios only",
         )
 
 
-def _shown(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%d %H:%M UTC")
+_MOMENT = "%Y-%m-%d %H:%M UTC"
 
 
 SHARE_MAX = 0.5
@@ -370,12 +357,13 @@ def traits(facts: Mapping[str, Mapping[str, str]], odd: Collection[str]) -> tupl
         return ()
     keys = dict.fromkeys(key for host in odd_hosts for key in facts[host])
     found = [one for key in keys for one in _of_key(key, facts, odd_hosts, others)]
-    return tuple(sorted(found, key=lambda one: (one.p, one.others_with, -_agreeing(one, facts, others), one.key)))
+    return tuple(one for _, one in sorted(found, key=lambda pair: (pair[1].p, pair[1].others_with, *pair[0])))
 
 
 def _of_key(
     key: str, facts: Mapping[str, Mapping[str, str]], odd: Collection[str], others: Collection[str]
-) -> Iterator[Trait]:
+) -> Iterator[tuple[tuple[int, str], Trait]]:
+    """Yield the values of a fact that tell, each with its place in the order: by how much the others agree."""
     theirs = Counter(facts[host].get(key, "absent") for host in others)
     usual, most = theirs.most_common(1)[0]
     if len(others) > 1 and most == 1:  # another value on each host
@@ -383,20 +371,14 @@ def _of_key(
     for value, count in Counter(facts[host].get(key, "absent") for host in odd).items():
         if theirs[value] / len(others) >= SHARE_MAX:
             continue
-        yield Trait(
-            key=key,
-            value=value,
-            usual=usual,
-            odd_with=count,
-            odd=len(odd),
-            others_with=theirs[value],
-            others=len(others),
-            p=fisher(count, len(odd), theirs[value], len(others)),
-        )
-
-
-def _agreeing(one: Trait, facts: Mapping[str, Mapping[str, str]], others: Collection[str]) -> int:
-    return sum(facts[host].get(one.key, "absent") == one.usual for host in others)
+        p = fisher(count, len(odd), theirs[value], len(others))
+        yield (
+            (-most, key),
+            Trait(
+                key=key, value=value, usual=usual, odd_with=count, odd=len(odd), others_with=theirs[value],
+                others=len(others), p=p,
+            ),
+        )  # fmt: skip
 
 
 CHANGING = (
@@ -566,15 +548,11 @@ def _facts(record: StudyRecord) -> Mapping[str, str]:
         for check in one.in_force.checks
         if check.found is not None
     }
-    return {**_host_facts(record), **settings}
-
-
-def _host_facts(record: StudyRecord) -> Mapping[str, str]:
     try:
         found = json.loads(record.facts or "{}")
     except ValueError:
-        return {}
-    return flat(found.get("host") if isinstance(found, dict) else None)
+        found = None
+    return {**flat(found.get("host") if isinstance(found, dict) else None), **settings}
 
 
 RANK_SEED = 1

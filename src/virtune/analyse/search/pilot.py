@@ -101,16 +101,13 @@ def confirmed(
     both = [(block.get(winner, math.nan), block.get(study.baseline, math.nan)) for block in blocks]
     usable = [(a, b) for a, b in both if math.isfinite(a) and math.isfinite(b)]
     shift = shift_of([a - b for a, b in usable], confidence=1 - search.error)
+    changes = [one.in_force.changeover for one in trials if one.trial.arm == winner and one.measurement is not None]
+    processes = len({one.process for one in changes if one}) if changes and None not in changes else None
     verdict, ratio = Verdict.UNDECIDED, None
     why = because(Reason.NO_VALUE, which="no pair of starts gave values of both")
     if shift is not None:
-        ends = sorted((sign * shift.low, sign * shift.high))
-        ratio = Interval(
-            estimate=math.exp(sign * shift.estimate),
-            low=math.exp(ends[0]),
-            high=math.exp(ends[1]),
-            confidence=shift.confidence,
-        )
+        low, high = map(math.exp, sorted((sign * shift.low, sign * shift.high)))
+        ratio = Interval(estimate=math.exp(sign * shift.estimate), low=low, high=high, confidence=shift.confidence)
         verdict, why = _judged(shift.low, shift.high, shift.confidence, len(usable), search, study.margin)
     return Confirmation(
         pairs=len(usable),
@@ -122,15 +119,8 @@ def confirmed(
         spread=_spread([a for a, _ in usable]),
         baseline_spread=_spread([b for _, b in usable]),
         breaks=_breaks(study, search, winner, rows),
-        processes=_processes(winner, trials),
+        processes=processes,
     )
-
-
-def _processes(winner: str | None, trials: Sequence[TrialRecord]) -> int | None:
-    """Return in how many processes the winner was confirmed, None if it was not recorded."""
-    ran = [one for one in trials if one.trial.arm == winner and one.measurement is not None]
-    found = [one.in_force.changeover for one in ran]
-    return len({change.process for change in found if change is not None}) if found and None not in found else None
 
 
 def soaked(study: Study, winner: str | None, rows: Rows) -> tuple[Soak, ...]:
@@ -164,9 +154,8 @@ def _judged(low: float, high: float, has: float, pairs: int, search: Search, mar
     if low > 0:
         return Verdict.BETTER, because(Reason.BETTER_SIDE)
     if high < 0:
-        return Verdict.WORSE, Why(
-            reason=Reason.WORSE_SIDE, text="on fresh data the winner is worse: the race was wrong"
-        )
+        text = "on fresh data the winner is worse: the race was wrong"
+        return Verdict.WORSE, Why(reason=Reason.WORSE_SIDE, text=text)
     return Verdict.UNDECIDED, because(Reason.NOT_SETTLED, margin=format_share(margin))
 
 
@@ -286,8 +275,7 @@ def _slice(search: Search, iops: float | None, flushes: float | None) -> float:
     """Return the shortest slice with enough I/Os for the slowest workload at the baseline's rate, and enough beyond
     every requested percentile.
     """
-    percent = search.goal.improves.percent
-    tail = percent is not None and percent >= 99
+    tail = (search.goal.improves.percent or 0.0) >= 99
     needs = [(IOS_FOR_A_TAIL if tail else IOS_OF_A_SLICE) / (iops or IOS_OF_A_SLICE)]
     needs += [count / rate for _, count, rate in _percentiles(search, iops, flushes)]
     return next((seconds for seconds in SLICES if seconds >= max(needs)), SLICES[-1])

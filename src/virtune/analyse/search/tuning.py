@@ -80,7 +80,10 @@ def tuning(record: StudyRecord) -> Tuning:
     winner, distance = _winner(standing, checks, search)
     confirmation = confirmed(study, winner, by_phase[Phase.CONFIRM], pardoned)
     done = {phase: len({one.trial.round for one in trials}) for phase, trials in by_phase.items()}
-    pairs = _pairs_wanted(study, probed, spent, confirmation, done[Phase.CONFIRM])
+    # the requested pairs, and at most as many again to replace pairs without both values, while there is time
+    asked, tried = search.confirm_pairs, done[Phase.CONFIRM]
+    lacks = tried < asked or (confirmation is not None and confirmation.pairs < asked and tried < 2 * asked)
+    pairs = lacks and pair_fits(study, probed, spent)
     phase, finished = _phase(study, probed, winner, done, racing=bool(standing.up_next or wanted), pairs=pairs)
     recommendation, why = _recommend(study, search, winner, standing, checks, confirmation, finished=finished)
     if any(remark.id == EMULATED.id for _, one in measured(record.trials) for remark in one.remarks):
@@ -216,44 +219,22 @@ def _winner(standing: Standing, checks: Sequence[LimitCheck], search: Search) ->
     leader = standing.leader
     if leader is None or not search.goal.limits or state_of(checks, leader) is LimitState.KEPT:
         return leader, standing.distance
-    checked = {check.arm for check in checks}
-    safe = [
-        runner
-        for runner in standing.runners
-        if runner.arm in checked
-        and runner.against_leader is not None
-        and state_of(checks, runner.arm) is LimitState.KEPT
-    ]
-    best = min(
-        safe, key=lambda runner: runner.against_leader.mean if runner.against_leader else math.inf, default=None
-    )
-    if best is None or best.against_leader is None:
+    safe = {arm for arm in {check.arm for check in checks} if state_of(checks, arm) is LimitState.KEPT}
+    found = [(one.arm, one.against_leader) for one in standing.runners if one.arm in safe]
+    known = [(arm, against) for arm, against in found if against is not None]
+    if not known:
         return leader, standing.distance
-    behind = best.against_leader.high
-    if standing.distance is None or not math.isfinite(behind):
-        return best.arm, None
-    return best.arm, (1 + standing.distance) * math.exp(max(0.0, behind)) - 1
+    best, behind = min(known, key=lambda pair: pair[1].mean)
+    if standing.distance is None or not math.isfinite(behind.high):
+        return best, None
+    return best, (1 + standing.distance) * math.exp(max(0.0, behind.high)) - 1
 
 
 def _tied(standing: Standing, margin: float) -> tuple[str, ...]:
     reach = math.log1p(margin)
-    return tuple(
-        runner.arm
-        for runner in standing.runners
-        if runner.place in (Place.PARKED, Place.OPEN)
-        and runner.against_leader is not None
-        and -reach <= runner.against_leader.low
-        and runner.against_leader.high <= reach
-    )
-
-
-def _pairs_wanted(study: Study, probed: Probed, spent: BudgetSpent, found: Confirmation | None, tried: int) -> bool:
-    """Whether the confirmation needs another pair and has time for it: the requested pairs, and at most as many again
-    to replace pairs without both values.
-    """
-    asked = search_of(study).confirm_pairs
-    needed = tried < asked or (found is not None and found.pairs < asked and tried < 2 * asked)
-    return needed and pair_fits(study, probed, spent)
+    open_ = (one for one in standing.runners if one.place in (Place.PARKED, Place.OPEN))
+    found = ((one.arm, against) for one in open_ if (against := one.against_leader) is not None)
+    return tuple(arm for arm, against in found if -reach <= against.low and against.high <= reach)
 
 
 def _phase(
