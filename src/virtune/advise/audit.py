@@ -62,8 +62,10 @@ class Consequences:
         if change.knob in LIVE_KNOBS:
             return Change.LIVE
         disk = self._disks.get(change.at)
+        if disk is None or disk.bus not in HOTPLUG_BUSES or not disk.holds_data or disk.target == self._first:
+            return Change.POWEROFF
         pluggable = find(change.knob).change in (Change.LIVE, Change.SWAP, Change.REPLUG)
-        return Change.REPLUG if disk is not None and pluggable and self._can_be_replugged(disk) else Change.POWEROFF
+        return Change.REPLUG if pluggable else Change.POWEROFF
 
     def risk(self, change: SettingChange) -> Risk:
         """Return the worst that this value can do to this disk."""
@@ -79,9 +81,6 @@ class Consequences:
         """Return what several changes take and risk together: the most of each."""
         most = max(map(self.takes, changes), key=_ORDER.index)
         return most, max(map(self.risk, changes), key=list(Risk).index)
-
-    def _can_be_replugged(self, disk: DomainDisk) -> bool:
-        return disk.bus in HOTPLUG_BUSES and disk.holds_data and disk.target != self._first
 
 
 ROOMS = (durability, engine, device, placement)
@@ -111,7 +110,9 @@ def audit(subject: Subject, asked: Sequence[Rule] | None = None) -> tuple[Findin
     some = RULES.values() if asked is None else asked
     lines = {disk.target: disk.line for disk in reversed(subject.domain.disks)}
     consequences = Consequences(subject.domain)
-    found = [_finding(rule, subject, seen, lines, consequences) for rule in some for seen in rule.check(subject)]
+    found = [
+        _finding(rule, subject.domain, seen, lines, consequences) for rule in some for seen in rule.check(subject)
+    ]
     return tuple(sorted(found, key=lambda one: (-one.rule.severity.rank, one.line, one.rule.id)))
 
 
@@ -234,10 +235,7 @@ _WITHOUT_DISKS = {need: _UNKNOWN[need] for need in (Need.CPUS,)}
 """What is asked of a VM whose disks QEMU does not serve."""
 
 
-def _finding(
-    rule: Rule, subject: Subject, seen: Seen, lines: Mapping[str, int], consequences: Consequences
-) -> Finding:
-    domain = subject.domain
+def _finding(rule: Rule, domain: Domain, seen: Seen, lines: Mapping[str, int], consequences: Consequences) -> Finding:
     at, line = "", domain.line
     match seen.at:
         case DomainDisk(target=target):

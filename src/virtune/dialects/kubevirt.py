@@ -252,11 +252,11 @@ def turn(text: bytes, wanted: SettingChange, domain: str) -> bytes:
         raise PlanError(f"{len(specs)} VMs are named {domain[:60]!r} here")
     spec = specs[0]
     if wanted.knob == "device.num_queues":
-        return _queues(text, spec, wanted)
-    disks = spec.get("domain", "devices", "disks")
-    disk = next((one for one in disks.items if one.text("name") == wanted.at), None) if disks is not None else None
+        return _queues(page, spec, wanted)
+    disks = {one.text("name"): one for one in reversed(_list(spec, "disks"))}
+    disk = disks.get(wanted.at)
     if disk is None:
-        raise no_disk(wanted, (one.text("name") for one in disks.items) if disks is not None else ())
+        raise no_disk(wanted, disks)
     if wanted.knob == "device.bus":
         device = next((found for kind in ("disk", "lun", "cdrom") if (found := disk.get(kind)) is not None), None)
         if device is None:
@@ -281,8 +281,7 @@ def _written(disk: Node, wanted: SettingChange) -> tuple[str, str | None]:
     return "dedicatedIOThread", None if none else "true"
 
 
-def _queues(text: bytes, spec: Node, wanted: SettingChange) -> bytes:
-    page, _ = read_yaml(text)
+def _queues(page: Page, spec: Node, wanted: SettingChange) -> bytes:
     devices = spec.get("domain", "devices")
     if devices is None:
         raise PlanError("the VM has no devices")
@@ -319,11 +318,11 @@ def _named(documents: tuple[Node, ...]) -> list[tuple[str, Node, Node]]:
 
 
 def _domain(name: str, machine: Node, spec: Node) -> Domain:
-    listed = spec.get("domain", "devices", "disks")
-    nodes = [one for one in (listed.items if listed is not None else ()) if one.is_mapping]
+    nodes = [one for one in _list(spec, "disks") if one.is_mapping]
     threads = _Threads(spec, nodes)
     queues = _vcpus(spec) if spec.text("domain", "devices", "blockMultiQueue") == "true" else None
-    default = _default_bus(machine, spec)
+    # of disks that name none; unknown where a preference may say it
+    default = _DEFAULT_BUSES.get(spec.text("architecture")) if machine.get("spec", "preference") is None else None
     disks = tuple(_disk(one, spec, threads, queues, default) for one in nodes)
     return Domain(
         name=name,
@@ -384,11 +383,6 @@ class _Threads:
 
 _DEFAULT_BUSES = {"": "sata", "amd64": "sata", "arm64": "virtio", "s390x": "virtio"}
 """Of disks without a bus, by the VM's architecture, the cluster's own being amd64 (KubeVirt: pkg/defaults)."""
-
-
-def _default_bus(machine: Node, spec: Node) -> str | None:
-    """The bus of disks that name none; unknown where a preference may say it."""
-    return _DEFAULT_BUSES.get(spec.text("architecture")) if machine.get("spec", "preference") is None else None
 
 
 def _disk(disk: Node, spec: Node, threads: _Threads, queues: int | None, default: str | None) -> DomainDisk:

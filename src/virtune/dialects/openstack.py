@@ -65,13 +65,15 @@ def domains(text: bytes) -> tuple[Domain, ...]:
     limits = () if is_image else tuple(_limits(properties))
     bus = (_word(properties, "hw_disk_bus") or "virtio") if is_image else None
     model = _word(properties, "hw_scsi_model")
+    # Nova quiesces through the guest's agent, and refuses the snapshot of a guest that was promised none
+    in_vain = _true(properties, "os_require_quiesce") and not _true(properties, "hw_qemu_guest_agent")
     disk = DomainDisk(
         target=ALL,
         line=line,
         bus=bus,
         source=DiskSource(kind="network", name=f"all disks of {'the image' if is_image else 'the flavor'}"),
         limits=limits,
-        options=frozenset({"quiesce needs the agent"} if _quiesces_in_vain(properties) else ()),
+        options=frozenset({"quiesce needs the agent"} if in_vain else ()),
     )
     controllers = (Controller(kind="scsi", index=0, line=line, model=model),) if bus == "scsi" else ()
     vcpus = whole.get("vcpus")
@@ -158,11 +160,6 @@ def _limits(properties: Object) -> Iterator[tuple[str, int]]:
         text = str(properties.get(f"quota:disk_{name}") or "")
         if text.isascii() and text.isdecimal() and len(text) < 19:
             yield name, int(text)
-
-
-def _quiesces_in_vain(properties: Object) -> bool:
-    """Nova quiesces through the guest's agent, and refuses the snapshot of a guest that was promised none."""
-    return _true(properties, "os_require_quiesce") and not _true(properties, "hw_qemu_guest_agent")
 
 
 def _true(properties: Object, key: str) -> bool:

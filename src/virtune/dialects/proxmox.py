@@ -9,6 +9,7 @@ disk's setting waits in `[PENDING]`, that is the one which is altered, since it 
 Source: qemu-server, PVE/QemuServer.pm (parse_vm_config), Drive.pm and DriveDevice.pm.
 """
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -102,13 +103,11 @@ class Config:
 
 def matches(text: bytes) -> bool:
     """Whether a text is such a file."""
-    found = {one[0].split(b":")[0] for one in _KNOWN.finditer(text[:65536])}
-    return len(found) >= _LINES_MIN or _OWN.search(text) is not None or _only_its_keys(text[:65536])
-
-
-def _only_its_keys(text: bytes) -> bool:
-    """Whether all lines are settings of Proxmox, and one of them is hardly anybody else's."""
-    lines = [one for one in text.split(b"\n") if one.strip() and not one.startswith((b"#", b"["))]
+    head = text[:65536]
+    if len({one[0].split(b":")[0] for one in _KNOWN.finditer(head)}) >= _LINES_MIN or _OWN.search(text) is not None:
+        return True
+    # or all lines are settings of Proxmox, and one of them is hardly anybody else's
+    lines = [one for one in head.split(b"\n") if one.strip() and not one.startswith((b"#", b"["))]
     keys = [re.sub(rb"\d+$", b"", one.partition(b":")[0]).decode("latin-1") for one in lines]
     return all(key in _KEYS for key in keys) and not _HARDLY_ELSEWHERE.isdisjoint(keys)
 
@@ -155,12 +154,12 @@ def is_disk(key: str) -> bool:
 
 def _domain(settings: Mapping[str, Setting]) -> Domain:
     first = min(setting.line.number for setting in settings.values()) if settings else 1
-    threads = _Threads()
+    numbers = itertools.count(1)  # Proxmox makes an IOThread for every disk that asks
     disks: list[DomainDisk] = []
     controllers: dict[int, Controller] = {}
     hardware = settings.get("scsihw")
     for key in sorted((key for key in settings if is_disk(key)), key=_in_order):
-        disk, controller = _disk(settings[key], key, hardware, threads)
+        disk, controller = _disk(settings[key], key, hardware, numbers)
         disks.append(disk)
         if controller is not None:
             controllers.setdefault(controller.index, controller)
@@ -172,7 +171,7 @@ def _domain(settings: Mapping[str, Setting]) -> Domain:
         line=first,
         vcpus=_vcpus(settings),
         machine=_machine(_value(settings, "machine")),
-        threads=tuple(DomainThread(number=number) for number in range(1, threads.made + 1)),
+        threads=tuple(DomainThread(number=number) for number in range(1, next(numbers))),
         threads_line=first,
         host_devices=sum(key.startswith("hostpci") for key in settings),
         disks=tuple(disks),
@@ -188,17 +187,6 @@ def _around(args: str) -> Iterator[str]:
         return about_disks([word for words in commands_of(args) for word in words])
     except ValueError:
         return iter([args])
-
-
-class _Threads:
-    """Numbers the IOThreads that Proxmox makes: one for every disk that asks."""
-
-    def __init__(self) -> None:
-        self.made = 0
-
-    def make(self) -> int:
-        self.made += 1
-        return self.made
 
 
 def _in_order(key: str) -> tuple[str, int]:
@@ -226,7 +214,7 @@ def _vcpus(settings: Mapping[str, Setting]) -> int:
 
 
 def _disk(
-    setting: Setting, key: str, hardware: Setting | None, threads: _Threads
+    setting: Setting, key: str, hardware: Setting | None, numbers: Iterator[int]
 ) -> tuple[DomainDisk, Controller | None]:
     options = options_of(setting.value)
     bus, index = _in_order(key)
@@ -234,7 +222,7 @@ def _disk(
     per = 1 if model == SINGLE else _DISKS_PER_LSI if model.startswith("lsi") else _DISKS_PER_SCSI
     served = bus == "virtio" or (bus == "scsi" and model == SINGLE)
     asked = truth(option(options, "iothread")) is True
-    thread = threads.make() if asked and served else None
+    thread = next(numbers) if asked and served else None
     queues = option(options, "queues")
     controller = None
     if bus == "scsi":
@@ -445,17 +433,10 @@ def commands(before: bytes, after: bytes, name: str) -> tuple[str, ...]:
     """
     vmid = name if re.fullmatch(r"[1-9]\d{2,8}", name, re.ASCII) else "VMID"
     old, new = read_config(before).next_start, read_config(after).next_start
-    lines = [_qm(vmid, new[key]) for key in new if _said(old.get(key)) != _said(new[key])]
+    changed = [one for key, one in new.items() if key not in old or old[key].value != one.value]
+    lines = [f"qm set {vmid} --{one.key} {shlex.quote(one.value)}" for one in changed]
     gone = [f"qm set {vmid} --delete {key}" for key in old if key not in new]
     return (*lines, *gone)
-
-
-def _said(setting: Setting | None) -> str | None:
-    return setting.value if setting is not None else None
-
-
-def _qm(vmid: str, setting: Setting) -> str:
-    return f"qm set {vmid} --{setting.key} {shlex.quote(setting.value)}"
 
 
 PROXMOX = Language(

@@ -59,10 +59,8 @@ OTHERS_MIN = 4
 
 def patterns_of(study: Study, arms: Sequence[ArmSummary], trials: Sequence[TrialRecord]) -> tuple[str, ...]:
     """Return what the figures show, a sentence each."""
-    found = [*_tails(study, arms, trials)]
-    if (first := _first(study, trials)) is not None:
-        found.append(first)
-    return tuple(found)
+    first = _first(study, trials)
+    return (*_tails(study, arms, trials), *([] if first is None else [first]))
 
 
 def rounds_of_arms(evidence: Evidence) -> Iterator[str]:
@@ -100,12 +98,10 @@ def _far(rows: Mapping[str, Sequence[float]], what: str) -> Iterator[str]:
             rest = " and ".join(one for one in rows if one != name) if len(rows) < 4 else "the other arms"
             others_ran = int(here.sum() - here[:, place].sum())
             none = f"none of {rest} did" if count == others else f"of {rest} {others - count} of {others_ran} did"
-            yield (
-                f"{count} of {int(here[:, place].sum())} rounds of {name} {moved} of its usual {what}; {none}. So the"
-                " arm does that, and not the host, and means count these rounds in full"
-                if clearly[place]
-                else f"{count} of {int(here[:, place].sum())} rounds of {name} {moved} of its usual {what}; {none}"
-            )
+            so = ". So the arm does that, and not the host, and means count these rounds in full"
+            ran = int(here[:, place].sum())
+            tail = none + (so if clearly[place] else "")
+            yield f"{count} of {ran} rounds of {name} {moved} of its usual {what}; {tail}"
 
 
 def _levels(study: Study, rows: Mapping[str, Sequence[float]], what: str) -> Iterator[str]:
@@ -246,9 +242,9 @@ def with_typical(
     """Return the summaries with the values of a typical round, where arms are compared within rounds."""
     if not evidence.study.paired:
         return tuple(arms)
-    most = {one.workload: 0 for one in differences}
+    most: dict[str, int] = {}
     for one in differences:
-        most[one.workload] = max(most[one.workload], one.rounds)
+        most[one.workload] = max(most.get(one.workload, 0), one.rounds)
     ratios = {
         (one.candidate, one.workload, one.metric): one.ratio.estimate
         for one in differences

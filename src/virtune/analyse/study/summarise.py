@@ -61,10 +61,8 @@ def basis_of(record: StudyRecord, verdicts: Sequence[Comparison]) -> tuple[Basis
     if not record.study.paired or not verdicts:
         return ()
     each = trial_seconds(record)
-    return tuple(
-        _basis(record, name, [found for found in verdicts if found.workload == name], each)
-        for name in (workload.name for workload in record.study.compared)
-    )
+    names = [workload.name for workload in record.study.compared]
+    return tuple(_basis(record, name, [one for one in verdicts if one.workload == name], each) for name in names)
 
 
 def stopped_by(record: StudyRecord, *, decided: bool) -> Stopped | None:

@@ -148,12 +148,8 @@ def look(record: StudyRecord) -> InterimAnalysis:
     evidence = evidence_of(record)
     verdicts = tuple(verdicts_of(evidence))
     rulings = rulings_of(evidence, record.study.conditions)
-    return InterimAnalysis(
-        verdicts=verdicts,
-        rulings=rulings,
-        workloads=open_workloads(evidence, verdicts, rulings),
-        lost=evidence.lost,
-    )
+    waiting = open_workloads(evidence, verdicts, rulings)
+    return InterimAnalysis(verdicts=verdicts, rulings=rulings, workloads=waiting, lost=evidence.lost)
 
 
 LOOKS_MAX = 24

@@ -120,7 +120,14 @@ def _part(group: int | None, loads: Sequence[LoadResult]) -> Part:
     for load in loads:
         named.setdefault(load.name, []).append(load)
     told = [dict(load.options) for load in loads if load.options is not None]
-    beside = [{k: shown(v) for k, v in options.items() if _is_beside(k)} for options in told]
+    beside = [
+        {
+            key: shown(value)
+            for key, value in options.items()
+            if key not in _SHAPE and not key.startswith(_BOOKKEEPING)
+        }
+        for options in told
+    ]
     same = {
         shown(key): value
         for key, value in (beside[0] if len(beside) == len(loads) else {}).items()
@@ -170,10 +177,6 @@ def _asked(options: Mapping[str, str], depth: int | None, jobs: str) -> Mapping[
             value = ""
         asked[name] = value
     return asked
-
-
-def _is_beside(name: str) -> bool:
-    return name not in _SHAPE and not name.startswith(_BOOKKEEPING)
 
 
 def _direct(loads: Sequence[LoadResult]) -> str | None:

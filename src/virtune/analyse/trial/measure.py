@@ -80,14 +80,17 @@ def measurement_of(result: FioResult) -> Measurement:
     if not streams:
         return Measurement(values=())
     exact = result.source.startswith("json")
-    flushes = _flush_histogram(result)
+    # of all jobs' flushes; none unless every job that flushed has bins
+    kinds = [load.sync for load in result.loads if load.sync is not None]
+    bins = [kind.histogram for kind in kinds if kind.histogram is not None]
+    flushes = merge(bins) if bins and len(bins) == len(kinds) else None
     by_direction = {one: [stream for stream in streams if stream.direction == one] for one in DIRECTIONS}
     values: list[tuple[str, float | None]] = [
         *_of_streams(streams, "", exact=exact),
         *(value for one, mine in by_direction.items() for value in _of_streams(mine, f"{one}.", exact=exact)),
         ("slat.mean", _mean(streams, lambda stream: stream.slat)),
         ("sync.mean", _weighted((load.sync.mean_ns, load.sync.count) for load in result.loads if load.sync)),
-        *_flush_percentiles(result, flushes),
+        *_percentiles("sync", flushes, kinds[0] if len(kinds) == 1 else None),
         *extreme_values(streams),
         *load_values(result),
         ("cpu.load.usr", _cpu(result.loads, lambda load: load.usr_percent)),
@@ -196,34 +199,19 @@ def _of_streams(streams: Sequence[Stream], prefix: str, *, exact: bool) -> Value
     yield f"{prefix}bandwidth", math.fsum(stream.bandwidth_bps for stream in streams)
     for kind, name in _NAMES:
         yield f"{prefix}{name}.mean", _mean(streams, _kind(kind))
-        histogram, alone = _merged(streams, kind), _kind(kind)(streams[0]) if len(streams) == 1 else None
-        for metric in (one for one in METRICS if one.percent is not None and one.of == f"{prefix}{name}"):
-            percent = metric.percent or 0.0
-            if histogram is not None:
-                yield metric.id, histogram.percentile(percent)
-            elif alone is not None:
-                yield metric.id, alone.percentile(percent)
+        alone = _kind(kind)(streams[0]) if len(streams) == 1 else None
+        yield from _percentiles(f"{prefix}{name}", _merged(streams, kind), alone)
+
+
+def _percentiles(of: str, merged: Histogram | None, alone: Latency | None) -> Values:
+    """Yield the percentiles of a distribution: from the merged bins, or as they were printed where there is one."""
+    found = merged or alone
+    wanted = [(one.id, one.percent) for one in METRICS if one.percent is not None and one.of == of]
+    yield from () if found is None else ((name, found.percentile(percent)) for name, percent in wanted)
 
 
 def _kind(kind: Kind) -> Callable[[Stream], Latency | None]:
     return (lambda stream: stream.lat) if kind == "lat" else (lambda stream: stream.clat)
-
-
-def _flush_histogram(result: FioResult) -> Histogram | None:
-    """Add the latencies of all jobs' flushes; None unless every job that flushed has bins."""
-    kinds = [load.sync for load in result.loads if load.sync is not None]
-    histograms = [kind.histogram for kind in kinds if kind.histogram is not None]
-    return merge(histograms) if histograms and len(histograms) == len(kinds) else None
-
-
-def _flush_percentiles(result: FioResult, merged: Histogram | None) -> Values:
-    """As for I/Os: from the merged bins, or as printed where a single job flushed."""
-    wanted = [(m.id, m.percent) for m in METRICS if m.percent is not None and m.of == "sync"]
-    kinds = [load.sync for load in result.loads if load.sync is not None]
-    if merged is not None:
-        yield from ((name, merged.percentile(percent)) for name, percent in wanted)
-    elif len(kinds) == 1:
-        yield from ((name, kinds[0].percentile(percent)) for name, percent in wanted)
 
 
 def _mean(streams: Sequence[Stream], kind: Callable[[Stream], Latency | None]) -> float | None:

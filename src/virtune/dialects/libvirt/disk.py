@@ -71,10 +71,14 @@ def disk_xml(
     served = _served(stack, DRIVER_ATTRIBUTES if of_disk else CONTROLLER_ATTRIBUTES)
     served |= {"iothread": str(iothread)} if stack.in_iothread and not mapped else {}
     driver |= served if of_disk else {}
+    tables = (
+        f"    <metadata_cache><max_size unit='bytes'>{disk.l2_cache_size}</max_size></metadata_cache>".splitlines()
+    )
+    tables = [] if disk.l2_cache_size is None else tables
     kind, where = ("block", "dev") if block_device else ("file", "file")
     lines = [
         f"<disk type='{kind}' device='disk'>",
-        *_driver(driver, [*(_mapping(mapped) if of_disk else ()), *_metadata(disk.l2_cache_size)]),
+        *_driver(driver, [*(_mapping(mapped) if of_disk else ()), *tables]),
         f"  <source {where}={_quoted(image)}/>",
         f"  <target dev={_quoted(target or _TARGETS[bus][1])} bus='{_TARGETS[bus][0]}'/>",
         *_sizes(stack),
@@ -139,12 +143,6 @@ def _quoted(value: str) -> str:
     return "'" + escape(value, {"'": "&apos;"}) + "'"
 
 
-def _metadata(l2_cache_size: int | None) -> list[str]:
-    if l2_cache_size is None:
-        return []
-    return [f"    <metadata_cache><max_size unit='bytes'>{l2_cache_size}</max_size></metadata_cache>"]
-
-
 def _mapping(mapped: Sequence[tuple[int, Mapped]]) -> list[str]:
     """Write the IOThreads that share a disk, by their numbers in the domain."""
     rows = []
@@ -186,10 +184,8 @@ def _threads(stack: Stack, number: int) -> tuple[str, tuple[str, ...]]:
 
 
 def _unsaid(stack: Stack) -> tuple[str, ...]:
-    disk, notes = stack.disk, []
-    if disk.l2_cache_size is not None:
-        notes.append("<metadata_cache> is for all metadata of qcow2, where l2-cache-size is for its L2 tables alone")
-    return tuple(notes)
+    note = "<metadata_cache> is for all metadata of qcow2, where l2-cache-size is for its L2 tables alone"
+    return () if stack.disk.l2_cache_size is None else (note,)
 
 
 _ALIAS = "ua-"

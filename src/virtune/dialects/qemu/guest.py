@@ -16,7 +16,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from virtune.dialects.qemu.qmp import FILE_NODE, FORMAT_NODE, IOTHREAD, Command, DaemonPlaces, daemon_commands
+from virtune.dialects.qemu.qmp import (
+    FILE_NODE,
+    FORMAT_NODE,
+    IOTHREAD,
+    Command,
+    DaemonPlaces,
+    daemon_commands,
+    undo_commands,
+)
 from virtune.model.contradictions import stack_of_disk
 from virtune.model.knob import Change
 from virtune.model.knobs import turned
@@ -235,13 +243,7 @@ def top_node(commands: Sequence[Command]) -> str:
 
 def removal_commands(commands: Sequence[Command]) -> tuple[Command, ...]:
     """Render the commands that remove these nodes and limits, last first."""
-    found = []
-    for command in reversed(commands):
-        if command.execute == "blockdev-add":
-            found.append(Command(execute="blockdev-del", arguments={"node-name": command.arguments["node-name"]}))
-        else:
-            found.append(Command(execute="object-del", arguments={"id": command.arguments["id"]}))
-    return tuple(found)
+    return undo_commands(commands)
 
 
 def thread_commands(stack: Stack) -> tuple[Command, ...]:
@@ -406,7 +408,7 @@ def guest_arguments(stack: Stack, *, image: str, size_bytes: int, block_device: 
         if command.execute in _OPTIONS:
             words += argument_of(command)
             node = command.arguments.get("node-name", node)
-    return (*words, "-device", _json(_device(stack, node)))
+    return (*words, *argument_of(Command(execute="device_add", arguments=_device(stack, node))))
 
 
 def _as_plugged(stack: Stack, places: DaemonPlaces) -> tuple[str, ...]:
@@ -415,8 +417,7 @@ def _as_plugged(stack: Stack, places: DaemonPlaces) -> tuple[str, ...]:
         return _words(device_commands(stack, ""))
     nodes = daemon_commands(replace(stack, rig="storage-daemon", export="nbd", iothread=None), places)
     commands = [*thread_commands(stack), *(one for one in nodes if one.execute in _OPTIONS)]
-    commands += device_commands(stack, top_node(commands))
-    return _words(commands)
+    return _words([*commands, *device_commands(stack, top_node(commands))])
 
 
 def _words(commands: Sequence[Command]) -> tuple[str, ...]:
@@ -474,10 +475,6 @@ def _device(stack: Stack, node: str) -> dict[str, Any]:
     # a guest that sees no write cache sends no flush: QEMU then makes each write durable before it says so
     device["write-cache"] = "off" if writes_through(stack) else "on"
     return device
-
-
-def _json(value: dict[str, Any]) -> str:
-    return json.dumps(value, separators=(",", ":"))
 
 
 def _word(value: object) -> str:
