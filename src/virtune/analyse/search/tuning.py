@@ -68,9 +68,8 @@ def tuning(record: StudyRecord) -> Tuning:
     study, search = record.study, search_of(record.study)
     attempts, ramp = record.attempts or record.trials, ramp_of(study, record.trials)
     pardoned = pardons(attempts)
-    by_phase: dict[Phase, list[TrialRecord]] = {phase: [] for phase in Phase}
-    for trial in sorted(record.trials, key=lambda one: one.trial.number):
-        by_phase[phase_of(trial.trial.round)].append(trial)
+    in_order = sorted(record.trials, key=lambda one: one.trial.number)
+    by_phase = {phase: [one for one in in_order if phase_of(one.trial.round) is phase] for phase in Phase}
     probed = probed_by(study, search, by_phase[Phase.PROBE], pardoned)
     race = rows_of(by_phase[Phase.RACE], pardoned)
     spent = spent_by(study, probed, attempts, ramp)
@@ -85,9 +84,7 @@ def tuning(record: StudyRecord) -> Tuning:
     lacks = tried < asked or (confirmation is not None and confirmation.pairs < asked and tried < 2 * asked)
     pairs = lacks and pair_fits(study, probed, spent)
     phase, finished = _phase(study, probed, winner, done, racing=bool(standing.up_next or wanted), pairs=pairs)
-    recommendation, why = _recommend(study, search, winner, standing, checks, confirmation, finished=finished)
-    if any(remark.id == EMULATED.id for _, one in measured(record.trials) for remark in one.remarks):
-        recommendation, why = Recommendation.UNDECIDED, because(Reason.EMULATED)
+    recommendation, why = _recommend(record, winner, standing, checks, confirmation, finished=finished)
     return Tuning(
         study=study,
         phase=phase,
@@ -257,8 +254,7 @@ def _phase(
 
 
 def _recommend(
-    study: Study,
-    search: Search,
+    record: StudyRecord,
     winner: str | None,
     standing: Standing,
     checks: Sequence[LimitCheck],
@@ -266,6 +262,9 @@ def _recommend(
     *,
     finished: bool,
 ) -> tuple[Recommendation, Why]:
+    study, search = record.study, search_of(record.study)
+    if any(remark.id == EMULATED.id for _, one in measured(record.trials) for remark in one.remarks):
+        return Recommendation.UNDECIDED, because(Reason.EMULATED)
     if winner is None:
         if not standing.runners:
             return Recommendation.UNDECIDED, because(Reason.ALL_BREAK_A_LIMIT)
