@@ -18,6 +18,7 @@ from tests.conftest import User, bare_guest, eventually, quota_group
 from tests.published import schema
 
 from virtune import shell
+from virtune.bench.live.monitor import monitored
 from virtune.bench.qemu.bare import Line
 from virtune.bench.qemu.machine import PROGRAM
 from virtune.dialects.qemu.guest import SLOTS, GuestMachine, machine_argv
@@ -168,6 +169,30 @@ def test_a_quota_on_its_cpus_is_told_by_both_and_no_lack_of_cpus(user: User, tmp
     for told in (evidence, " ".join(found["evidence"])):
         assert "its control groups held CPUs back (cpu.max)" in told
         assert "others hardly worked" not in told
+
+
+@pytest.mark.parametrize(
+    "limit",
+    ["x-iops-total=200", pytest.param("x-bps-total=800000", marks=pytest.mark.long(always="test_top.py"))],
+)
+def test_a_disk_without_requests_is_not_limited_though_another_uses_its_group_s_limit_up(
+    limit: str, user: User, tmp_path: Path
+) -> None:
+    words = ["-object", f"throttle-group,id=tg0,{limit}", "-device", "pcie-root-port,id=second,chassis=9,slot=9"]
+    for name, below in (("n0", "f0"), ("n1", "f1")):
+        words += [*null(0, below), "-blockdev", f"throttle,node-name={name},throttle-group=tg0,file={below}"]
+    with loading(tmp_path, words) as guest:
+        with monitored(guest.socket) as view:  # the guest itself takes one disk at its start
+            disk = {"driver": "virtio-blk-pci", "bus": "second", "id": "rests", "drive": "n1"}
+            view.monitor.execute("device_add", disk)
+        ask = ("--json", "--qmp", str(guest.socket))
+        told = user.run("diagnose", *ask, "--seconds", "1").json()["disks"]
+        (vm,) = user.run("top", "--once", *ask, "--interval", "1s").json()["vms"]
+    for found in (told, vm["disks"]):
+        said = {one["disk"].rpartition(":")[2]: one["bottleneck"] for one in found}
+        assert said.keys() == {"data", "rests"}, found
+        assert (said["data"]["cause"], said["rests"]["cause"]) == ("throttle", "undecidable"), said
+        assert "limit" not in " ".join(said["rests"]["evidence"]), said["rests"]
 
 
 def test_what_is_planted_below_a_live_disk_is_named(user: User, tmp_path: Path) -> None:
