@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.apply.shelf import UUID, WEB, Shelf
+from tests.conftest import User, eventually
 from tests.fleet.machines import machines
 from tests.rationed import no_quota, rationed, use_up
 
@@ -164,3 +165,48 @@ def test_a_change_whose_journal_cannot_be_written_is_not_made_or_put_back(verb: 
         undo(shelf, entry, journal=journal, anyway=False)
         assert journal.read(entry.id).steps[-1] is Step.UNDONE
     assert shelf.xml == WEB
+
+
+def trials(store: Path) -> int:
+    """How many attempts are kept so far."""
+    with (
+        contextlib.suppress(sqlite3.Error),
+        contextlib.closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as db,
+    ):
+        return int(db.execute("select count(*) from trials").fetchone()[0])
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("verb", "what"),
+    [
+        ("compare", "scratch"),
+        pytest.param("tune", "scratch", marks=pytest.mark.long(always="compare-scratch")),
+        pytest.param("tune", "store", marks=pytest.mark.long(always="compare-scratch")),
+    ],
+)
+def test_a_run_whose_store_or_scratch_has_no_room_any_more_ends_with_a_sentence_and_goes_on(
+    verb: str, what: str, place: Path, tmp_path: Path
+) -> None:
+    store, scratch = (place if what == one else tmp_path / "other" for one in ("store", "scratch"))
+    for one in (store, scratch):
+        one.mkdir(exist_ok=True)
+    kept = ["--store", str(store / "store")]
+    user = User(tmp_path, scratch / "images")
+    words = ["--vary", "disk.aio=threads,native", "--workload", "rw=randwrite,bs=4k,iodepth=4"]
+    words += ["--seconds", "200ms", "--ramp", "0"]
+    words += ["--budget", "100s", "--confirm", "2"] if verb == "tune" else ["--rounds", "8", "--margin", "0.1%"]
+    begun = user.start(verb, *words, *kept)
+    assert eventually(lambda: trials(store / "store") >= 4, seconds=120)
+    use_up(place)
+    _, said = begun.communicate(120)
+    assert begun.returncode == 1, said
+    (error,) = [line for line in said.splitlines() if line.startswith("error")]
+    assert "disk quota exceeded" in error or "takes nothing more: " in error, error
+    assert "`virtune resume" in said
+    assert "Traceback" not in said
+    lift(place)
+    before = trials(store / "store")
+    assert before >= 4
+    user.run("resume", "last", *kept)
+    assert trials(store / "store") > before

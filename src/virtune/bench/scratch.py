@@ -205,6 +205,10 @@ _WITNESS_BYTES, _OUTPUT_BYTES = 4096, 64 * 1024
 """The most that is read of a witness, which has some hundred bytes, and of what fio printed while it filled."""
 
 
+_TRIED_BYTES = 64 * 1024
+_LACKING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+
+
 class Scratch:
     """The scratch images of one run, in one directory, locked against a second virtune. Use as a context manager."""
 
@@ -254,6 +258,20 @@ class Scratch:
                 return False
             if os.fstat(lock).st_nlink:  # its last owner may have removed it
                 return True
+
+    def lack(self) -> str | None:
+        """Say why nothing can be written there any more: full, a used-up quota, read-only, an error of the disk. None
+        while it can be, and where that cannot be tried.
+        """
+        try:
+            # a file without a name, which is gone when it is closed
+            with open(os.open(".", os.O_TMPFILE | os.O_RDWR, 0o600, dir_fd=self._place), "wb") as file:  # noqa: PTH123
+                file.write(bytes(_TRIED_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            return error.strerror if error.errno in _LACKING else None
+        return None
 
     def remove_lock(self) -> None:
         """Remove the lock file from the directory; a process that waits for the lock makes a new one."""

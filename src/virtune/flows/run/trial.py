@@ -517,6 +517,8 @@ class Attempts:
             asked = replace(self._study, ramp_seconds=self._ramp.seconds)
             count = 1 + sum(one.trial.number == trial.number for one in self._made)
             record, captures = run_trial(asked, trial, self._tools, attempt=count)
+            if record.failure is not None and self._study.target is None:
+                self._require_room(record)
             record = self._not_a_copy(replace(record, attempt=count))
             if not self._store.add_trial(self._study.id, record, captures):
                 said = (
@@ -535,6 +537,17 @@ class Attempts:
             if again is None:
                 return record
             self._say(Noticed(text=f"trial {trial.number} ({trial.arm}) {again}"))
+
+    def _require_room(self, record: evidence.TrialRecord) -> None:
+        """Raise LoadError where a trial failed and nothing can be written beside its image any more: all others would
+        fail as well, and this one is run again.
+        """
+        if (lack := self._tools.scratch.lack()) is not None:
+            trial, place = record.trial, self._tools.scratch.directory
+            raise LoadError(
+                f"trial {trial.number} ({trial.arm}) failed, and {place} takes nothing more: {lack.lower()}",
+                hint=f"once it can be written to again, `virtune resume {self._study.id}` goes on",
+            )
 
     def _not_a_copy(self, record: evidence.TrialRecord) -> evidence.TrialRecord:
         """Make a trial invalid that has the figures of an earlier one, and that one too: one of them did not run."""
