@@ -30,6 +30,7 @@ from virtune.bench.load import run_here
 from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Surroundings, Window
 from virtune.bench.qmp import Monitor
 from virtune.bench.verify import (
+    Row,
     cache_checks,
     cpu_of,
     engine_check,
@@ -39,6 +40,7 @@ from virtune.bench.verify import (
     on_off,
     opened,
     rbd_checks,
+    requested,
     serving_thread,
     since,
     spent_by_crew,
@@ -79,14 +81,17 @@ def export_checks(stack: Stack, served: Served) -> Iterator[Check]:
     yield Check("disk.export", stack.export, served.kind, "QMP query-block-exports")
     if stack.export == "vhost-user-blk" or stack.iothread is not None:
         yield _thread_check(stack, served.threads)
-    if stack.poll_max_ns is not None:
-        found = None if served.poll_max_ns is None else str(served.poll_max_ns)
-        yield Check("iothread.poll_max_ns", str(stack.poll_max_ns), found, "QMP qom-get poll-max-ns")
-    if stack.export == "vhost-user-blk":
-        found = None if served.queues is None else str(served.queues)
-        answers = "the server's answer to GET_QUEUE_NUM"
-        proof = answers if found else "the server does not answer GET_QUEUE_NUM"
-        yield Check("export.num_queues", str(stack.queues), found, proof)
+    answers = "the server does not answer" if served.queues is None else "the server's answer to"
+    rows: tuple[Row, ...] = (
+        ("iothread.poll_max_ns", stack.poll_max_ns, served.poll_max_ns, "QMP qom-get poll-max-ns"),
+        (
+            "export.num_queues",
+            stack.queues if stack.export == "vhost-user-blk" else None,
+            served.queues,
+            f"{answers} GET_QUEUE_NUM",
+        ),
+    )
+    yield from requested(rows)
 
 
 def iothread_check_under_load(stack: Stack, iothread: int, own_ns: int, main_ns: int) -> Check:
@@ -143,27 +148,14 @@ _GONE_SECONDS = 5.0
 _TICK_SECONDS = 0.002
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Marks:
-    """The state of a daemon when its stack is up and not loaded yet.
-
-    `crew` are the threads that existed before any image was opened, and the stack's own IOThread: none of them is a
-    worker. `spent` is ns on a CPU by thread. `loop_rings`: the event loop itself runs on io_uring, so that rings
-    complete more than the disk's requests.
-    """
-
-    crew: frozenset[int]
-    spent: Mapping[int, int]
-    rings: Rings
-    loop_rings: bool = False
-
-
 @dataclass(slots=True, kw_only=True)
 class DaemonBench:
     """A storage daemon with one export.
 
-    `marks` is the daemon's state when the stack was up, and `iothread` the thread that should serve the export, None
-    for the main loop.
+    `iothread` is the thread that should serve the export, None for the main loop. `crew` are the threads that existed
+    before any image was opened, and the stack's own IOThread: none of them is a worker. `spent`, ns on a CPU by
+    thread, and `rings` are of when the stack was up and not loaded yet. `loop_rings`: the event loop itself runs on
+    io_uring, so that rings complete more than the disk's requests.
     """
 
     target: Target
@@ -172,7 +164,10 @@ class DaemonBench:
     processes: Mapping[str, int]
     in_force: InForce
     stack: Stack
-    marks: Marks
+    crew: frozenset[int]
+    spent: Mapping[int, int]
+    rings: Rings
+    loop_rings: bool
     iothread: int | None
     child: shell.Child
     warden: shell.Warden
@@ -180,20 +175,20 @@ class DaemonBench:
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
         """Run a load on the export from this host."""
-        crew = {"crew": sorted(self.marks.crew), "iothread": self.iothread}
+        crew = {"crew": sorted(self.crew), "iothread": self.iothread}
         keep.capture(CREW, json.dumps(crew) + "\n")
         return run_here(self, jobs[0], window, keep, self.warden)
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
         process, checks = Process(self.child.pid), []
-        threads = since(process, self.marks.spent)
+        threads = since(process, self.spent)
         if self.stack.disk.backend == "file":
-            spent = spent_by_crew(threads, self.marks.crew)
+            spent = spent_by_crew(threads, self.crew)
             activity = replace(
-                moved_since(process, self.marks.rings),
+                moved_since(process, self.rings),
                 workers_ns=spent.of("worker"),
                 io_ns=spent.io_ns,
-                loop_rings=self.marks.loop_rings,
+                loop_rings=self.loop_rings,
                 flushes=flushes,
             )
             checks.append(engine_check_under_load(self.stack.disk.aio, activity))
@@ -357,12 +352,10 @@ class Daemon:
             processes={"daemon": pid},
             in_force=InForce(checks=checks),
             stack=stack,
-            marks=Marks(
-                crew=self._crew | served.threads,
-                spent=cpu_of(self._process),
-                rings=self._process.rings(),
-                loop_rings=self._started.count(IO_URING) > 0 or bare.count(IO_URING) > before.count(IO_URING),
-            ),
+            crew=self._crew | served.threads,
+            spent=cpu_of(self._process),
+            rings=self._process.rings(),
+            loop_rings=self._started.count(IO_URING) > 0 or bare.count(IO_URING) > before.count(IO_URING),
             iothread=next(iter(served.threads)) if len(served.threads) == 1 else None,
             child=self.child,
             warden=self._warden,

@@ -224,27 +224,34 @@ def guest_checks(
     found_cache = seen.get("write_cache") if told else None
     yield Check("guest.write_cache", asked_cache, found_cache, proof)
     queues = device.num_queues or device.scsi_num_queues or device.max_ioqpairs
-    if queues is not None:
-        # a guest makes no more queues than it has CPUs
-        expected = str(min(queues, vcpus))
-        yield Check("guest.queues", expected, seen.get("queues"), f"{proof}/*/mq")
-    features = seen.get("features", "")
-    for name, asked, bit in (("packed", device.packed, _PACKED_BIT), ("event_idx", device.event_idx, _EVENT_IDX_BIT)):
+    expected = None if queues is None else min(queues, vcpus)  # a guest makes no more queues than it has CPUs
+    packed, event_idx = (
+        seen["features"][bit] == "1" if len(seen.get("features", "")) > bit else None
+        for bit in (_PACKED_BIT, _EVENT_IDX_BIT)
+    )
+    size = device.queue_size if "[none]" in seen.get("scheduler", "") else None
+    depth = 1 if device.bus == "ide" else None
+    rows: tuple[Row, ...] = (
+        ("guest.queues", expected, seen.get("queues"), f"{proof}/*/mq"),
+        ("guest.packed", device.packed, packed, _FEATURES),
+        ("guest.event_idx", device.event_idx, event_idx, _FEATURES),
+        ("guest.queue_size", size, seen.get("nr_requests"), f"{proof}/*/queue/nr_requests"),
+        ("guest.queue_depth", depth, seen.get("queue_depth"), f"{proof}/*/device/queue_depth"),
+        ("device.logical_block_size", device.logical_block_size, seen.get("logical_block_size"), proof),
+        ("device.physical_block_size", device.physical_block_size, seen.get("physical_block_size"), proof),
+    )
+    yield from requested(rows)
+
+
+Row = tuple[str, object, object, str]
+"""A setting, its request and its finding, None where there is none, and the proof."""
+
+
+def requested(rows: Iterable[Row]) -> Iterator[Check]:
+    """Return a check for each setting that was requested."""
+    for setting, asked, found, proof in rows:
         if asked is not None:
-            took = ("on" if features[bit] == "1" else "off") if len(features) > bit else None
-            yield Check(f"guest.{name}", "on" if asked else "off", took, _FEATURES)
-    if device.queue_size is not None and "[none]" in seen.get("scheduler", ""):
-        size, depth = str(device.queue_size), seen.get("nr_requests")
-        yield Check("guest.queue_size", size, depth, f"{proof}/*/queue/nr_requests")
-    if device.bus == "ide":
-        depth = seen.get("queue_depth")
-        yield Check("guest.queue_depth", "1", depth, f"{proof}/*/device/queue_depth")
-    for name, value in (
-        ("logical_block_size", device.logical_block_size),
-        ("physical_block_size", device.physical_block_size),
-    ):
-        if value is not None:
-            yield Check(f"device.{name}", str(value), seen.get(name), proof)
+            yield Check(setting, words(asked), None if found is None else words(found), proof)
 
 
 _NODES = "QMP query-named-block-nodes"
@@ -309,20 +316,16 @@ def node_checks(
     yield Check("disk.detect_zeroes", disk.detect_zeroes, zeroes, _NODES)
     image = format_node.get("image", {})
     details = image.get("format-specific", {}).get("data", {})
-    shown: tuple[tuple[str, object, object], ...] = (
-        ("disk.cluster_size", disk.cluster_size, image.get("cluster-size")),
-        ("disk.extended_l2", disk.extended_l2, details.get("extended-l2")),
-        ("disk.lazy_refcounts", disk.lazy_refcounts, details.get("lazy-refcounts")),
-    )
-    for setting, asked, found in shown:
-        if asked is not None:
-            seen = None if found is None else words(found)
-            yield Check(setting, words(asked), seen, _NODES)
+    rows: list[Row] = [
+        ("disk.cluster_size", disk.cluster_size, image.get("cluster-size"), _NODES),
+        ("disk.extended_l2", disk.extended_l2, details.get("extended-l2"), _NODES),
+        ("disk.lazy_refcounts", disk.lazy_refcounts, details.get("lazy-refcounts"), _NODES),
+    ]
     for one in LIMITS:
         limit = setting_of(stack, BY_ID[one.knob])
-        if limit is not None:
-            value = None if limits is None and limit else str((limits or {}).get(one.qmp, 0))
-            yield Check(one.knob, str(limit), value, "QMP qom-get limits")
+        value = None if limits is None and limit else (limits or {}).get(one.qmp, 0)
+        rows.append((one.knob, limit, value, "QMP qom-get limits"))
+    yield from requested(rows)
 
 
 def rbd_checks(stack: Stack, nodes: Sequence[Mapping[str, Any]]) -> Iterator[Check]:

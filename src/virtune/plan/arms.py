@@ -12,8 +12,9 @@ value of each option (the first layer that gives one, else the default) with its
 Without a name for it, the first arm is the baseline.
 """
 
+import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -102,10 +103,7 @@ def arms_from_vary(base: Stack, texts: Sequence[str], *, settings: tuple[Setting
         raise PlanError(
             f"{next(n for n in names if names.count(n) > 1)} is varied twice", hint="list its values once"
         )
-    count = 1
-    for _, values in varied:
-        count *= len(values)
-    if count > ARMS_MAX:
+    if (count := math.prod(len(values) for _, values in varied)) > ARMS_MAX:
         raise PlanError(f"{count:,} arms are more than {ARMS_MAX:,}", hint="vary fewer knobs or values at once")
     label = labels(varied)
     arms = []
@@ -267,7 +265,8 @@ def _arm(name: str, texts: Sequence[str], base: Stack, settings: tuple[Setting, 
     own = apply_settings(Stack(), texts)[1]
     named = {key for key, _ in own}
     rig, base_rig = _named_rig(own), _named_rig(settings)
-    kept = _kept(named, rig)
+    kept = None if rig is None or rig.kind.has_qemu else rig.kind.applies
+    kept = OF_PASSED | {"rig"} if PASSED_KNOB in named else kept  # what an arm takes over from its base, None for all
     if kept is not None:
         settings = tuple(pair for pair in settings if pair[0] in kept)
         base = apply_settings(Stack(), [f"{name}={value}" for name, value in settings])[0]
@@ -278,13 +277,6 @@ def _arm(name: str, texts: Sequence[str], base: Stack, settings: tuple[Setting, 
         settings = tuple(pair for pair in settings if pair[0] != "rig")
     stack = apply_settings(base, texts)[0]
     return Arm(name=name, stack=stack, settings=(*(pair for pair in settings if pair[0] not in named), *own))
-
-
-def _kept(named: Collection[str], rig: RigWord | None) -> frozenset[str] | None:
-    """Return the settings that an arm takes over from its base; None for all of them."""
-    if PASSED_KNOB in named:
-        return OF_PASSED | {"rig"}
-    return None if rig is None or rig.kind.has_qemu else rig.kind.applies
 
 
 def _named_rig(settings: Sequence[Setting]) -> RigWord | None:

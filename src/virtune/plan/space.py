@@ -13,6 +13,7 @@ itself is removed with QEMU's reason, and what promises another durability than 
 The sampler decides nothing: its proposals have to win the race.
 """
 
+import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -90,10 +91,7 @@ def space_of(asked: Asked, host: Host) -> Space:
         raise PlanError(f"rig={base.rig} has nothing to tune: no QEMU is in between", hint="`--rig vhost-user`")
     baseline = _baseline(asked, base, settings)
     wanted, gone = _factors(asked, baseline.stack, {name for name, _ in settings}, host)
-    count = 1
-    for factor in wanted:
-        count *= len(factor.values)
-    if count > CONFIGURATIONS_MAX:
+    if (count := math.prod(len(factor.values) for factor in wanted)) > CONFIGURATIONS_MAX:
         raise PlanError(
             f"{count:,} configurations are more than {CONFIGURATIONS_MAX:,}",
             hint="name fewer values by `--vary KNOB=A,B`, or hold a knob by `--set KNOB=VALUE`",

@@ -52,6 +52,7 @@ from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Surroun
 from virtune.bench.verify import (
     Opened,
     RingOwners,
+    Row,
     direct_check,
     engine_check,
     engine_check_under_load,
@@ -60,9 +61,9 @@ from virtune.bench.verify import (
     loops_of,
     moved_since,
     opened,
+    requested,
     since,
     spent_by,
-    words,
 )
 from virtune.dialects.libvirt.alter import foreign
 from virtune.dialects.libvirt.disk import driver_words, find_plugged, free_target, plug_xml
@@ -116,13 +117,11 @@ def driver_checks(stack: Stack, asked: Element, found: Element) -> Iterator[Chec
     limits = {one.tag: str(one.text) for limit in LIMITS for one in found.all(f"iotune/{limit.libvirt}")}
     cache = found.child("driver")
     sizes = [] if cache is None else [str(one.text) for one in cache.all("metadata_cache/max_size")]
-    rows = (
-        *((one.knob, setting_of(stack, BY_ID[one.knob]), limits.get(one.libvirt, "0")) for one in LIMITS),
-        ("disk.l2_cache_size", stack.disk.l2_cache_size, next(iter(sizes), "libvirt's default")),
+    rows: tuple[Row, ...] = (
+        *((one.knob, setting_of(stack, BY_ID[one.knob]), limits.get(one.libvirt, "0"), _LIVE) for one in LIMITS),
+        ("disk.l2_cache_size", stack.disk.l2_cache_size, next(iter(sizes), "libvirt's default"), _LIVE),
     )
-    for knob, limit, shown in rows:
-        if limit is not None:
-            yield Check(knob, str(limit), shown, _LIVE)
+    yield from requested(rows)
     target = found.child("target")
     bus = None if target is None else target.get("bus")
     plugged = "virtio-blk" if bus == "virtio" else bus
@@ -131,15 +130,10 @@ def driver_checks(stack: Stack, asked: Element, found: Element) -> Iterator[Chec
 
 def image_checks(stack: Stack, image: Path) -> Iterator[Check]:
     """Compare the image's options with the request; a domain's monitor is not used for that."""
-    disk, header = stack.disk, read_qcow2(image)
-    for knob, asked, found in (
-        ("disk.cluster_size", disk.cluster_size, header and header.cluster_size),
-        ("disk.extended_l2", disk.extended_l2, header and header.extended_l2),
-        ("disk.lazy_refcounts", disk.lazy_refcounts, header and header.lazy_refcounts),
-    ):
-        if asked is not None:
-            shown = None if found is None else words(found)
-            yield Check(knob, words(asked), shown, f"the header of {image}")
+    header = read_qcow2(image)
+    for name in ("cluster_size", "extended_l2", "lazy_refcounts"):
+        found = None if header is None else getattr(header, name)
+        yield from requested([(f"disk.{name}", getattr(stack.disk, name), found, f"the header of {image}")])
 
 
 def cache_check(

@@ -16,7 +16,7 @@ submitter's, and it cannot be changed from outside.
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +26,7 @@ from virtune.bench.qemu.machine import QemuGuest
 from virtune.bench.qmp import Monitor
 from virtune.bench.verify import (
     RingOwners,
+    Row,
     cache_checks,
     engine_check,
     guest_checks,
@@ -33,6 +34,7 @@ from virtune.bench.verify import (
     node_checks,
     opened,
     rbd_checks,
+    requested,
     words,
 )
 from virtune.dialects.qemu.guest import (
@@ -132,13 +134,11 @@ def thread_checks(ask: Ask, stack: Stack) -> Iterator[Check]:
         ("iothread.thread_pool_max", "thread-pool-max", stack.thread_pool_max),
     )
     for setting, name, asked in own:
-        if asked is None:
-            continue
-        found = {
-            str(ask("qom-get", {"path": f"/objects/{thread}", "property": name})) for thread in stack.device.iothreads
-        }
-        shown = found.pop() if len(found) == 1 else "several"
-        yield Check(setting, str(asked), shown, f"QMP qom-get /objects/ID {name}")
+        if asked is not None:
+            places = ({"path": f"/objects/{thread}", "property": name} for thread in stack.device.iothreads)
+            found = {str(ask("qom-get", place)) for place in places}
+            shown = found.pop() if len(found) == 1 else "several"
+            yield Check(setting, str(asked), shown, f"QMP qom-get /objects/ID {name}")
 
 
 def machine_checks(
@@ -159,10 +159,11 @@ def machine_checks(
         proof = f"QMP qom-get /machine: it booted {kernel}"
         yield Check("guest.system", asked.system, system, proof)
     cpus = ask("query-cpus-fast", {})
-    if asked.vcpus is not None:
-        count = str(asked.vcpus)
-        yield Check("machine.vcpus", count, str(len(cpus)), "QMP query-cpus-fast")
-        yield Check("guest.vcpus", count, cpus_in_guest, "the CPUs that answer in the guest")
+    rows: tuple[Row, ...] = (
+        ("machine.vcpus", asked.vcpus, len(cpus), "QMP query-cpus-fast"),
+        ("guest.vcpus", asked.vcpus, cpus_in_guest, "the CPUs that answer in the guest"),
+    )
+    yield from requested(rows)
     if asked.cpu is not None:
         kind = str(ask("qom-get", {"path": cpus[0]["qom-path"], "property": "type"})).removesuffix("-x86_64-cpu")
         name = asked.cpu.partition(",")[0]
@@ -437,9 +438,14 @@ class System(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class StartedMachine:
-    """A machine that runs, the system in its guest, and the stack that it was started for; it ends with `ends`."""
+@dataclass(kw_only=True)
+class Carried:
+    """A running machine, the system in its guest, and its present stack; it ends with `ends`.
+
+    `stack` is the one that it was started for or ran last, with the `ground` of the former, `held` the kernel's rings
+    when that stack was in place, and `engines` the event loop of each of them. `stays`: the machine may run other
+    stacks after this one.
+    """
 
     vm: QemuGuest
     system: System
@@ -447,39 +453,25 @@ class StartedMachine:
     ends: contextlib.ExitStack
     stack: Stack
     ground: DiskImageSpec
-
-
-class Carried:
-    """A running machine and its present stack.
-
-    `stack` is the one that it was started for or ran last, `held` the kernel's rings when that stack was in place,
-    and `engines` the event loop of each of them. `stays`: the machine may run other stacks after this one.
-    """
-
+    count: int = 0
+    seen: Mapping[str, str] = field(default_factory=dict)
+    further: tuple[Mapping[str, str], ...] = ()
+    commands: list[Command] = field(default_factory=list)
+    engines: RingOwners = field(default_factory=RingOwners)
+    held: frozenset[Ring] = frozenset()
     stays = True
 
-    def __init__(self, started: StartedMachine) -> None:
-        self.accelerator = started.accelerator
-        self.vm, self.ends, self.stack = started.vm, started.ends, started.stack
-        self.count = 0
-        self.seen: Mapping[str, str] = {}
-        self.commands: list[Command] = []
-        self.engines = RingOwners()
-        self.held: frozenset[Ring] = frozenset()
-        self._system = system = started.system
+    def __post_init__(self) -> None:
         # on some buses a disk is there from the start
-        self._plugged: tuple[Stack, DiskImageSpec] | None = None
-        if not self._plugs(self.stack):
-            self._plugged = self.stack, started.ground
+        self._plugged = None if self._plugs(self.stack) else (self.stack, self.ground)
         self._nodes: tuple[Command, ...] = ()
         self._turn = 0
-        disks = range(self.stack.disks) if system.fixed else ()
+        disks = range(self.stack.disks) if self.system.fixed else ()
         self._threads = {thread for number in disks for thread in stack_of_disk(self.stack, number).device.iothreads}
         self._new: set[Ring] = set()
         self._now = Rings()
         swap = None if self._plugs(self.stack) else self._swap
         self._further = FurtherDisks(self.vm.monitor, swap=swap, park=self._park_on)
-        self.further: tuple[Mapping[str, str], ...] = ()
 
     @property
     def process(self) -> Process:
@@ -492,19 +484,19 @@ class Carried:
         if way == "restart":
             return f"{knob} is the machine's"
         if not self._plugs(stack) and (anew or not self._may_stay(stack, ground)):
-            where = "of a guest without a system" if self._system.fixed else f"on {stack.device.bus}"
+            where = "of a guest without a system" if self.system.fixed else f"on {stack.device.bus}"
             return f"a disk {where} comes with the machine"
         return ""
 
     def _plugs(self, stack: Stack) -> bool:
         """Whether the guest's disk can be hotplugged."""
-        return stack.device.bus in PLUGGED and not self._system.fixed
+        return stack.device.bus in PLUGGED and not self.system.fixed
 
     def place(self, stack: Stack, ground: DiskImageSpec, *, anew: bool) -> str:
         """Put the stack below the guest's disk; returns what was exchanged."""
         self._turn += 1
         self.commands = []
-        self._system.prepare(stack.device.bus)
+        self.system.prepare(stack.device.bus)
         self._make_threads(stack)
         place_threads(stack, self.process)
         bare = self.process.rings()
@@ -522,7 +514,7 @@ class Carried:
                 require_known(self._execute, command.arguments["driver"], command.arguments, self.vm.version)
                 self._do(command)
         if what == "disk" or not self.seen:
-            self.seen = self._system.look()
+            self.seen = self.system.look()
         now = self._now = self.process.rings()
         self._new = self.engines.opened(loops_of(stack), bare, now)
         self.further = self._plug_further(stack, ground)
@@ -535,12 +527,12 @@ class Carried:
         """Plug in the disks beside the first one; returns their properties in the guest."""
         for number in range(1, stack.disks):
             one = stack_of_disk(stack, number)
-            self._system.prepare(one.device.bus)
+            self.system.prepare(one.device.bus)
             self._make_threads(one)
         may = writable(stack, ground)
         places = [replace(ground, image=image).places(writable=may) for image in ground.further]
         serials = self._further.plug(stack, places, self._turn, self._do) if stack.disks > 1 else ()
-        return tuple(self._system.look(serial) for serial in serials)
+        return tuple(self.system.look(serial) for serial in serials)
 
     def park(self) -> None:
         """Remove the image from below the device, and all further disks."""
@@ -573,7 +565,7 @@ class Carried:
         yield from pages_check(stack.machine, self.process)
         yield from place_checks(stack, self.process)
         yield from guest_checks(
-            stack, self.seen, vcpus=self._system.drives, writes=writable(stack, ground), proof=self._system.proof
+            stack, self.seen, vcpus=self.system.drives, writes=writable(stack, ground), proof=self.system.proof
         )
 
     def _accelerator_check(self) -> Check:
@@ -620,7 +612,7 @@ class Carried:
         """Put another node below the device of a disk while the guest runs."""
         # a virtio-blk device without a started driver is in the main loop, and moves with its node when the driver
         # starts; a SCSI disk is in its controller's loop from the start
-        if stack.device.iothreads and (not self._system.fixed or stack.device.bus == "virtio-scsi"):
+        if stack.device.iothreads and (not self.system.fixed or stack.device.bus == "virtio-scsi"):
             # a device that is spread over several has its node in the first one's loop
             loop = {"node-name": node, "iothread": stack.device.iothreads[0]}
             self._execute("x-blockdev-set-iothread", loop)

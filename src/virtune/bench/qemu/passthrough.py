@@ -18,13 +18,13 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from virtune import shell, warden
 from virtune.bench.port import DiskImageSpec
 from virtune.bench.qemu.carried import (
     Ask,
     Carried,
-    StartedMachine,
     machine_checks,
     pages_check,
     place_checks,
@@ -337,19 +337,17 @@ def taken(stack: Stack, run: Warden, ends: contextlib.ExitStack) -> Drive | None
     return None if address is None else ends.enter_context(handed_over(address, run.directory))
 
 
-def machine_of(started: StartedMachine, drive: Drive | None) -> Carried:
-    """Return a running machine: with a disk of QEMU's, or with a real drive."""
-    return Carried(started) if drive is None else Passed(started, drive)
+def machine_of(drive: Drive | None, **started: Any) -> Carried:
+    """Return a running machine, as `Carried` takes it: with a disk of QEMU's, or with a real drive."""
+    return Carried(**started) if drive is None else Passed(drive=drive, **started)
 
 
+@dataclass(kw_only=True)
 class Passed(Carried):
     """A running machine whose guest has a drive of the host."""
 
+    drive: Drive
     stays = False
-
-    def __init__(self, started: StartedMachine, drive: Drive) -> None:
-        super().__init__(started)
-        self._drive = drive
 
     def unfit(self, stack: Stack, ground: DiskImageSpec, *, anew: bool) -> str:  # noqa: ARG002 - whatever they are
         """Say that it is of no use for another stack."""
@@ -357,12 +355,12 @@ class Passed(Carried):
 
     def place(self, stack: Stack, ground: DiskImageSpec, *, anew: bool) -> str:  # noqa: ARG002 - always anew
         """Have the guest look for the drive, and keep it from writing where the load does not."""
-        self._system.prepare(stack.device.bus_in_guest)
+        self.system.prepare(stack.device.bus_in_guest)
         place_threads(stack, self.process)
         # a guest without a system does not ask its only disk for its name
-        self.seen = self._system.look() if self._system.fixed else self._system.look(self._drive.serial)
+        self.seen = self.system.look() if self.system.fixed else self.system.look(self.drive.serial)
         if not ground.writes:
-            self._system.protect(self.seen.get("device", ""))
+            self.system.protect(self.seen.get("device", ""))
         self.stack = stack
         self.count += 1
         return "disk"
@@ -371,12 +369,12 @@ class Passed(Carried):
         """Check the settings that are active now."""
         yield self._accelerator_check()
         here = HostsSide(
-            driver=warden.driver_of(DEVICES / self._drive.address),
+            driver=warden.driver_of(DEVICES / self.drive.address),
             pid=self.process.pid,
             held=frozenset((self.process.descriptors() or {}).values()),
             locked_bytes=self.process.locked_bytes(),
         )
-        yield passed_check(self._execute, self._drive, here, self.seen, by_serial=not self._system.fixed)
+        yield passed_check(self._execute, self.drive, here, self.seen, by_serial=not self.system.fixed)
         yield from machine_checks(self._execute, stack, self.process, self.vm.version, self.seen.get("cpus"))
         yield from pages_check(stack.machine, self.process)
         yield from place_checks(stack, self.process)

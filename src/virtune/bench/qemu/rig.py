@@ -23,7 +23,7 @@ from virtune.bench.port import DiskImageSpec, Surroundings
 from virtune.bench.qemu.accelerator import Accelerator, accelerator_for, bare_accelerator
 from virtune.bench.qemu.bare import BOOT_SECONDS as BARE_SECONDS
 from virtune.bench.qemu.bare import KVM_SECONDS, Bare, find_guest, running_bare
-from virtune.bench.qemu.carried import Carried, StartedMachine, first_of, require_pages
+from virtune.bench.qemu.carried import Carried, first_of, require_pages
 from virtune.bench.qemu.load import BareBench, CarriedBench, GuestBench
 from virtune.bench.qemu.machine import FIRST_BOOT_SECONDS, HungError, Linux, running
 from virtune.bench.qemu.passthrough import BOOT_SECONDS, machine_of, taken
@@ -207,7 +207,8 @@ class GuestSession(MachineSession[GuestBench]):
             why += f"; it is the second one, since of the first {error.message} ({error.hint})"
             vm = ends.enter_context(boot())
         self._linux = Linux(vm, appliance)
-        return machine_of(StartedMachine(vm, self._linux, accelerator, ends, stack, ground), drive), why
+        started = {"vm": vm, "system": self._linux, "accelerator": accelerator}
+        return machine_of(drive, **started, ends=ends, stack=stack, ground=ground), why
 
     def _appliance_for(self, stack: Stack) -> Appliance:
         """Return an appliance with the driver of the stack's bus (the cloud kernel lacks AHCI, the general one has
@@ -268,7 +269,8 @@ class BareSession(MachineSession[BareBench]):
                 boot_seconds=BARE_SECONDS if drive is None else BOOT_SECONDS,
             )
         )
-        return machine_of(StartedMachine(vm, Bare(vm), accelerator, ends, stack, ground), drive), why
+        started = {"vm": vm, "system": Bare(vm), "accelerator": accelerator}
+        return machine_of(drive, **started, ends=ends, stack=stack, ground=ground), why
 
     def accelerator_for(self, emulator: str | None) -> Accelerator:
         """Return the guest's accelerator under that QEMU: tested once on this host, and cached."""

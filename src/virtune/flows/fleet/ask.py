@@ -165,13 +165,9 @@ def ask_document(
 
 def parted(found: Iterable[One | Unreached]) -> tuple[list[One], list[Unreached]]:
     """Return what hosts gave, and the hosts that gave nothing."""
-    done, lost = [], []
-    for one in found:
-        if isinstance(one, Unreached):
-            lost.append(one)
-        else:
-            done.append(one)
-    return done, lost
+    every = list(found)
+    lost = [one for one in every if isinstance(one, Unreached)]
+    return [one for one in every if not isinstance(one, Unreached)], lost
 
 
 def read_document(text: str, schema: str) -> Mapping[str, Any]:

@@ -479,25 +479,27 @@ def hold_against(
         raise UsageError("the same run is given twice", hint="a run is not a repeat of itself")
     if len(stored) == len(names) and len({one.record.study.id for one in stored.values()}) == 1:
         return _within(list(stored.values()), terms)
-    _require_measured(stored)
+    # a combination of studies would no longer be labelled as simulated
+    for name, study in ((name, one.record.study) for name, one in stored.items() if one.record.study.simulated):
+        arms = " ".join(f"{study.id}:{arm.name}" for arm in study.arms)
+        raise UsageError(
+            f"{name} is simulated: its figures are invented, and cannot be compared with those of another study",
+            hint=f"compare arms of this one study with each other: {arms}",
+        )
     paths = [Path(name) for name in names if name not in stored]
     found = find_results(paths, (), each=True, say=say) if paths else ()
     runs = [*runs_of(found)]
     for name, one in stored.items():
         taken = {run.arm for run in runs}
         runs += _runs_of_stored(one, label=one.arm if one.arm not in taken else name)
-    order = {arm: index for index, arm in enumerate(_in_order(names, stored, [run.arm for run in runs]))}
+    # the arms in the order in which they were named; those of paths come first in `runs`
+    known = list(dict.fromkeys(run.arm for run in runs))
+    split = len(known) - len(stored)
+    from_paths, from_store = iter(known[:split]), iter(known[split:])
+    order = {next(from_store if name in stored else from_paths): index for index, name in enumerate(names)}
     runs = list(_matched(sorted(runs, key=lambda run: order[run.arm]), say, different_jobs=different_jobs))
     record, _ = record_of(runs, terms, each_alone=True)
     return replace(record, study=replace(record.study, id=""))
-
-
-def _in_order(names: Sequence[str], stored: dict[str, _Stored], arms: Sequence[str]) -> list[str]:
-    """The arms in the order in which they were named; those of paths come first in `arms`."""
-    known = list(dict.fromkeys(arms))
-    paths = known[: len(known) - len(stored)]
-    runs = known[len(paths) :]
-    return [(runs if name in stored else paths).pop(0) for name in names]
 
 
 def _from_store(name: str, store: StorePlace) -> _Stored:
@@ -531,17 +533,6 @@ def _from_store(name: str, store: StorePlace) -> _Stored:
             f"study {found} has no trial of arm {arm!r} yet", hint=f"`virtune resume {study}` runs what is left"
         )
     return _Stored(record=record, arm=arm)
-
-
-def _require_measured(stored: dict[str, _Stored]) -> None:
-    """Refuse simulated figures: a combination of studies would no longer be labelled as simulated."""
-    for name, one in stored.items():
-        if one.record.study.simulated:
-            raise UsageError(
-                f"{name} is simulated: its figures are invented, and cannot be compared with those of another study",
-                hint="compare arms of this one study with each other: "
-                + " ".join(f"{one.record.study.id}:{arm.name}" for arm in one.record.study.arms),
-            )
 
 
 def _within(stored: Sequence[_Stored], terms: Terms) -> StudyRecord:
