@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from virtune.bench.load import ExportRings
+from virtune.bench.live.rings import ExportRings
 
 DESCRIPTOR, REQUEST = 16, 33
 

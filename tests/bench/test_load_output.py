@@ -2,40 +2,19 @@
 """What a load program leaves is read up to a limit, whatever program it is: these are shell scripts."""
 
 import resource
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from tests.bench.loading import Kept, raw_job
 
-from virtune.bench.load import fio_engines, run_here
+from virtune.bench.load import fio_engines
+from virtune.bench.metal import MetalBench
 from virtune.bench.port import LoadOutput, Window
 from virtune.model.errors import LoadError
-from virtune.model.evidence import Changeover, Check, InForce
-from virtune.model.stack import NbdTarget, Stack, Target
+from virtune.model.stack import NbdTarget, Stack
 from virtune.shell import Warden
 
 AT_ONCE = Window(seconds=0.0, ramp_seconds=0.0)
-
-
-@dataclass(slots=True, kw_only=True)
-class Nothing:
-    """A stack that is not there and has no trouble."""
-
-    in_force: InForce = field(default_factory=InForce)
-    target: Target = field(default_factory=lambda: NbdTarget(socket="", export="", size_bytes=1))
-    processes: Mapping[str, int] = field(default_factory=dict)
-    image: Path | None = None
-    stack: Stack = field(default_factory=Stack)
-    command: str = ""
-    changeover: Changeover | None = None
-
-    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
-        return ()
-
-    def trouble(self) -> str | None:
-        return None
 
 
 def program(directory: Path, script: str) -> str:
@@ -50,7 +29,9 @@ def program(directory: Path, script: str) -> str:
 
 def load(script: str, directory: Path, warden: Warden) -> LoadOutput:
     job = raw_job("[job]\n", engine="nbd", program=program(directory, script))
-    return run_here(Nothing(), job, AT_ONCE, Kept(), warden)
+    nothing = NbdTarget(socket="", export="", size_bytes=1)
+    bench = MetalBench(target=nothing, image=None, stack=Stack(), warden=warden)
+    return bench.run([job], AT_ONCE, Kept())
 
 
 def peak_bytes() -> int:

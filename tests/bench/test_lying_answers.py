@@ -250,7 +250,7 @@ COMPOSED = {"checks", "_checks", "under_load", "look", "watch", "seen", "driver_
 PARTS = {"requested", "_check", "_thread_check", "_backend_check", "_emulator_check", "_bus_check"}
 """Each makes one check of a verifier, which has a lie of its own."""
 
-LOOKED_AT = {"_own", "_several"}
+LOOKED_AT = {"_own_checks", "_several"}
 """How a load itself opened its files, of which only a real one has descriptors: `test_rigs`, `lying_fio`."""
 
 

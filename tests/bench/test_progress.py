@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from virtune.bench.guest.load import busy_words
-from virtune.bench.load import STUCK_SECONDS, Progress
+from virtune.bench.load import STUCK_SECONDS, Progress, busy_words
 from virtune.model.facts import BusyFacts, Pressure, Unknown
 from virtune.model.workload import Workload, job
 

@@ -12,7 +12,7 @@ from tests.guests.conftest import TCG
 
 from virtune import shell
 from virtune.bench.appliance.build import Appliance
-from virtune.bench.guest.load import let_go, skew_seconds
+from virtune.bench.load import let_go, skew_seconds
 from virtune.bench.port import DiskImageSpec
 from virtune.bench.qemu.load import LinuxLoad
 from virtune.bench.qemu.rig import GuestSession

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from virtune import shell
-from virtune.bench.load import run_here
+from virtune.bench.load import HereLoad, Loaded, run_loads
 from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Surroundings, Window
 from virtune.bench.qmp import Monitor
 from virtune.bench.verify import (
@@ -148,8 +148,8 @@ _GONE_SECONDS = 5.0
 _TICK_SECONDS = 0.002
 
 
-@dataclass(slots=True, kw_only=True)
-class DaemonBench:
+@dataclass(kw_only=True)
+class DaemonBench(Loaded):
     """A storage daemon with one export.
 
     `iothread` is the thread that should serve the export, None for the main loop. `crew` are the threads that existed
@@ -158,12 +158,6 @@ class DaemonBench:
     io_uring, so that rings complete more than the disk's requests.
     """
 
-    target: Target
-    image: Path | None
-    command: str
-    processes: Mapping[str, int]
-    in_force: InForce
-    stack: Stack
     crew: frozenset[int]
     spent: Mapping[int, int]
     rings: Rings
@@ -171,13 +165,12 @@ class DaemonBench:
     iothread: int | None
     child: shell.Child
     warden: shell.Warden
-    changeover: Changeover | None = None
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
         """Run a load on the export from this host."""
         crew = {"crew": sorted(self.crew), "iothread": self.iothread}
         keep.capture(CREW, json.dumps(crew) + "\n")
-        return run_here(self, jobs[0], window, keep, self.warden)
+        return run_loads([HereLoad(self, jobs[0], self.warden)], window, keep)
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
         process, checks = Process(self.child.pid), []

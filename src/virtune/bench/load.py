@@ -1,40 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """A load: one fio or virtune-load, from its job file to its JSON, watched while it runs.
 
-One loop watches every load: its timed actions, its settings, its end. Settings that can only be verified under load
-are checked half-way, and repeatedly until verified or until the load ends; short or late loads are checked as often
-as long ones.
-
-The virtqueues of a vhost-user export are read in the memory of the load generator that drives it. libblkio, the
-driver in it, has all queues one after the other in one memory file: descriptors, the ring of offered requests, the
-ring of completed ones, then its own part of each request. That file is mapped here too, read-only, so a look costs no
-system call.
+One loop runs and watches every load (`run_loads`): all are prepared, begin together, and are watched to their end.
+A Load is one end of it: fio in a test VM or in an existing domain, a guest without an operating system, which is a
+load itself, or a process of this host (`HereLoad`). Settings that can only be verified under load are checked
+half-way, and repeatedly until verified or until the load ends; short or late loads are checked as often as long ones.
 """
 
+import abc
 import contextlib
 import functools
-import mmap
+import json
 import os
 import signal
-import struct
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from virtune import shell
-from virtune.bench.live.rings import RingMemory, TrialRings
+from virtune.bench.live.rings import ExportRings, RingMemory, TrialRings
 from virtune.bench.port import PATIENCE_SECONDS, HostCounters, Keep, LoadJob, LoadOutput, Window
-from virtune.bench.verify import on_off, opened
+from virtune.bench.verify import Spent, cpu_of, on_off, opened
 from virtune.bounded import read_bounded
 from virtune.fio.as_asked import LOG_SECONDS
 from virtune.fio.job import OPERATIONS
-from virtune.model.errors import LoadError, words_of
-from virtune.model.evidence import RINGS, UNDER_LOAD, Check
+from virtune.model.errors import LoadError, RigError, VirtuneError, words_of
+from virtune.model.evidence import BARRIER, RINGS, UNDER_LOAD, Changeover, Check, InForce, of_guest
+from virtune.model.facts import BusyFacts, Unknown
 from virtune.model.stack import FileTarget, Stack, Target
 from virtune.probe.cpu import parse_list
-from virtune.probe.process import IO_URING, NATIVE, Process
+from virtune.probe.host import busy_facts
+from virtune.probe.process import IO_URING, NATIVE, Process, Rings
 from virtune.probe.programs import read_engines, said_of_itself
 
 TICK_SECONDS = 0.02
@@ -52,6 +51,30 @@ STUCK = f"the guest's disk {NOTHING_DONE} for {STUCK_SECONDS:g} s: it is stuck"
 
 _LOOK_SECONDS = 0.1
 """The interval of repeated checks of unverified settings; a check costs about 1 ms of CPU."""
+
+
+_BEGIN_SECONDS = 10.0
+
+_BUSY_PERCENT = 50.0
+"""On a host that is less busy no thread waits for 15 s."""
+
+
+_CAUSE_SECONDS = 0.2
+"""A load may notice the end of its rig before we do, so we wait this long for the rig's end."""
+
+LOG_MS = round(LOG_SECONDS * 1000)
+
+_MAX_OUTPUT_BYTES = 64 * 1024**2
+
+_COMPLAINT_BYTES = 64 * 1024
+"""fio writes error messages before anything else."""
+
+
+_SETTLE_SECONDS = {"fio": 0.3, "virtune-load": 0.05}
+"""fio needs about half of this from its start until its ramp begins, and it ends its run that much later than asked;
+our own generator takes 0.01 s for both. The counters are read inside the measured time, so that they cover nothing
+else.
+"""
 
 
 class Progress:
@@ -74,6 +97,472 @@ class Progress:
         if found != self._operations:
             self._operations, self._rose = found, now
         return now - self._rose > STUCK_SECONDS
+
+
+@dataclass(kw_only=True)
+class Loaded:
+    """The disk of one stack, here or in a guest. What ends in `_before` is as it was when the load began."""
+
+    target: Target
+    image: Path | None
+    stack: Stack
+    command: str = ""
+    processes: Mapping[str, int] = field(default_factory=dict)
+    in_force: InForce = field(default_factory=InForce)
+    changeover: Changeover | None = None
+    seen: Mapping[str, str] = field(default_factory=dict)
+    rings_before: Rings = field(default_factory=Rings)
+    requests_before: int = 0
+    spent_before: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def process(self) -> Process | None:
+        """The guest's QEMU; None where there is none, or it is not seen from here."""
+        return None
+
+    @property
+    def counted(self) -> bool:
+        """Whether QEMU counts the disk's requests: those of a drive that the guest has itself do not pass it."""
+        return self.stack.device.vfio_pci is None
+
+    def begin(self) -> None:
+        """Note how far everything has come when the load begins."""
+        self.requests_before = self.operations()
+        if (process := self.process) is not None:
+            self.rings_before, self.spent_before = process.rings(), cpu_of(process)
+
+    def operations(self) -> int:
+        """Return how many requests a guest's disk has completed: one on which it does not rise is stuck."""
+        return 0
+
+    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:  # noqa: ARG002 - not all have a process to check
+        """Look who does the I/O now: only under load does it show."""
+        return ()
+
+    def trouble(self) -> str | None:
+        """Say how what serves the disk ended, None while it runs: a file does not fail."""
+        return None
+
+    def evidence(self) -> str:
+        """Return the evidence of a failed guest."""
+        return ""
+
+
+class Load(abc.ABC):
+    """The load of one guest, or of this host. `command` is what runs it, `started` when it began, where that is known
+    exactly.
+    """
+
+    settle_seconds: float = 0.05
+    """How long after the ramp the counters are read: a load begins when its barrier opens, within a poll of it."""
+    end_seconds: float = 0.1
+    """How long before the end they are read."""
+    look_seconds: float = 1.0
+    """The interval of checks whether the disk completes any request."""
+
+    command: str
+    started: float | None = None
+
+    def __init__(self, bench: Loaded, job: LoadJob) -> None:
+        self.bench, self.job = bench, job
+        self.progress = Progress(direct=job.workload.direct and bench.counted)
+
+    def start(self) -> None:  # noqa: B027 - only fio is started
+        """Start what then takes its time to be ready."""
+
+    def sampled(self) -> AbstractContextManager[object]:
+        """Have what runs beside a load do so while the block does."""
+        return nullcontext()
+
+    def arm(self) -> None:  # noqa: B027 - one of this host begins at once
+        """Return when all of its jobs wait for `release`; raises LoadError when one does not come that far."""
+
+    def held(self) -> AbstractContextManager[object]:
+        """Keep the way into the guest free for `release` and `released`."""
+        return nullcontext()
+
+    def release(self) -> None:  # noqa: B027 - as for `arm`
+        """Let all jobs begin."""
+
+    def released(self) -> None:  # noqa: B027 - not all are asked for an answer
+        """Wait for the guest's word that they were."""
+
+    def begun(self) -> float | None:
+        """Return when its first I/O was seen, None until it is: by a query, so late by some milliseconds."""
+        return time.monotonic() if self.bench.operations() > self.bench.requests_before else None
+
+    def own(self) -> Mapping[str, int]:
+        """Return the load's own processes of this host by their roles."""
+        return {}
+
+    def look(self) -> tuple[Check, ...]:
+        """Check the settings that only show under load."""
+        return self.bench.under_load(flushes=self.job.flushes)
+
+    def read(self, mark: str) -> Mapping[str, object] | None:  # noqa: ARG002 - there may be none
+        """Read QEMU's counters of the disk; None when they cannot be read. `t` is our monotonic clock in ns."""
+        return None
+
+    def mark(self, mark: str) -> None:  # noqa: B027 - not all sample their own counters
+        """Read the guest's own counters."""
+
+    def spent(self) -> Spent | None:
+        """Return the CPU time of each of QEMU's threads since the load began, where it can be told."""
+        return None
+
+    def rings(self) -> Iterator[Callable[[], RingMemory]]:
+        """Yield what finds the disk's virtqueues, where they can be seen."""
+        return iter(())
+
+    @abc.abstractmethod
+    def over(self, seconds: float, *, due: bool) -> bool:
+        """Wait so long for its end; raises LoadError when it, or its guest, failed. `due`: its time is over."""
+
+    @abc.abstractmethod
+    def stop(self) -> None:
+        """End it at once."""
+
+    @abc.abstractmethod
+    def result(self) -> tuple[bytes, bytes, bytes]:
+        """Return its JSON, its log of IOPS, that of every single I/O (empty without one).
+
+        Raises LoadError when they cannot be trusted.
+        """
+
+    def keep(self, keep: Keep, number: int) -> None:  # noqa: B027 - not all have any
+        """Keep the evidence that only this kind has, also when the load failed."""
+
+    def last_words(self) -> str | None:
+        """Return what the guest said last, if that tells why it ended."""
+        return None
+
+
+class HereLoad(Load):
+    """A load that runs as our child process on this host: fio, or virtune-load, which takes fio's options."""
+
+    end_seconds = 0.05
+    child: shell.Child
+
+    def __init__(self, bench: Loaded, job: LoadJob, warden: shell.Warden) -> None:
+        super().__init__(bench, job)
+        self.progress = Progress(direct=False)  # a process of this host is either slow or gone
+        self.settle_seconds = _SETTLE_SECONDS[job.job.program]
+        self._warden, self._name, self._looked = warden, Path(job.program).name, False
+        self._output = warden.directory / "load.json"
+
+    @contextlib.contextmanager
+    def sampled(self) -> Iterator[None]:
+        """Have it run while the block does."""
+        place = self._warden.directory
+        job_file = place / "load.fio"
+        job_file.write_text(self.job.job.text)
+        self._output.unlink(missing_ok=True)
+        for old in (*place.glob("load_iops.*.log"), *place.glob(f"{OPERATIONS}_*.log")):
+            old.unlink()
+        logging = [f"--write_iops_log={place / 'load'}", f"--log_avg_msec={LOG_MS}"]
+        writing = ["--output-format=json+", f"--output={self._output}", "--eta=never"]
+        argv = [self.job.program, *self.job.job.arguments, *logging, *writing, str(job_file)]
+        self.command = " ".join(argv)
+        with self._warden.running(argv, name="load", ask=signal.SIGINT) as self.child:
+            pin_load(self.child.pid, self.bench.stack.pins.load)
+            yield
+
+    def own(self) -> dict[str, int]:
+        return {"load": self.child.pid}
+
+    def rings(self) -> Iterator[Callable[[], RingMemory]]:
+        yield functools.partial(ExportRings, self.child.pid)
+
+    def over(self, seconds: float, *, due: bool) -> bool:  # noqa: ARG002 - its end is noticed without delay
+        """Wait so long for its end, successful or not. Raises LoadError when the rig is gone."""
+        if self.child.wait(seconds) is not None:
+            return True
+        if (trouble := self.bench.trouble()) is not None:
+            self.child.end(signal.SIGINT)
+            raise LoadError(trouble)
+        return False
+
+    def stop(self) -> None:
+        self.child.end(signal.SIGINT, signal.SIGTERM)
+
+    def look(self) -> tuple[Check, ...]:
+        return (*super().look(), *pin_check(self.child.pid, self.bench.stack.pins.load), *self._own_checks())
+
+    def _own_checks(self) -> tuple[Check, ...]:
+        """Verify how the load itself opened the target."""
+        if not isinstance(self.bench.target, FileTarget):
+            return ()
+        process, over = Process(self.child.pid), self.child.poll() is not None
+        # a load with few requests may end before the first check, or be looked at only before it began
+        unlooked, self._looked = over and (self.job.workload.counted or not self._looked), True
+        held, rings = opened(process, Path(self.bench.target.path)), process.rings()
+        engine = "io_uring" if rings.count(IO_URING) else "libaio" if rings.count(NATIVE) else None
+        seen = {
+            "io_uring": f"{self._name} holds an io_uring",
+            "libaio": f"{self._name} maps a kernel AIO context",
+            None: f"{self._name} had ended before it was looked at" if over else "leaves no trace",
+        }
+        job = self.job.job
+        # of several engines only some leave a trace, so any of them may be the visible one
+        asked = engine if engine in job.engines else "+".join(sorted(job.engines))
+        return (
+            *self._several(self.bench.target, process),
+            Check("load.engine", str(asked), engine, seen[engine], hidden=unlooked),
+            Check("load.direct", on_off(job.direct), held.direct, held.proof, hidden=unlooked),
+        )
+
+    def _several(self, target: FileTarget, process: Process) -> tuple[Check, ...]:
+        """Verify that the load opened all files of a target with several."""
+        if not target.more:
+            return ()
+        paths = (target.path, *target.more)
+        held = [path for path in paths if process.opened(Path(path))]
+        # the jobs of a load begin and end one after another
+        found = str(len(held)) if len(held) == len(paths) else None
+        proof = f"the load holds {', '.join(held) or 'none of them'} open"
+        return (Check("disks.count", str(len(paths)), found, proof, hidden=self.child.poll() is not None),)
+
+    def result(self) -> tuple[bytes, bytes, bytes]:
+        if status := self.child.wait(0):
+            self._require_rig()
+            how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit {status}"
+            raise LoadError(f"{self._name} ended early: {how}", hint=self._words())
+        place = self._warden.directory
+        try:
+            log, operations = (
+                b"".join(read_bounded(path, _MAX_OUTPUT_BYTES) for path in sorted(place.glob(f"{name}.*.log")))
+                for name in ("load_iops", f"{OPERATIONS}_lat")
+            )
+        except OSError as error:
+            raise LoadError(f"a log of {self._name} cannot be read: {words_of(error)}") from None
+        try:
+            output = read_bounded(self._output, _MAX_OUTPUT_BYTES + 1)
+        except OSError:
+            raise LoadError(f"{self._name} left no output", hint=self.child.last_words()) from None
+        if len(output) > _MAX_OUTPUT_BYTES:
+            raise LoadError(f"{self._name}'s output is larger than {_MAX_OUTPUT_BYTES // 1024**2} MiB")
+        return output, log, operations
+
+    def _require_rig(self) -> None:
+        """Raise LoadError with the rig's failure, if that ended the load."""
+        deadline = time.monotonic() + _CAUSE_SECONDS
+        while True:
+            if (trouble := self.bench.trouble()) is not None:
+                raise LoadError(trouble)
+            if time.monotonic() > deadline:
+                return
+            time.sleep(TICK_SECONDS)
+
+    def _words(self) -> str | None:
+        """Return why it ended: where it read something else than was written, else the end of its log."""
+        with contextlib.suppress(OSError):
+            said = read_bounded(self.child.log, _COMPLAINT_BYTES, from_end=True).decode(errors="replace")
+            for line in said.splitlines():
+                if "verify failed" in line:
+                    return shell.last_line(line)
+        if words := self.child.last_words():
+            return words
+        with contextlib.suppress(OSError):  # with --output fio's error message goes into that file
+            said = read_bounded(self._output, _COMPLAINT_BYTES).decode(errors="replace")
+            return next((line.strip()[:300] for line in said.splitlines() if line.startswith("fio:")), None)
+        return None
+
+
+def run_loads(loads: Sequence[Load], window: Window, keep: Keep, *, idle: Sequence[int] = ()) -> LoadOutput:
+    """Run the loads of all guests at once to their end and return what they left.
+
+    `idle` are the processes of idle guests beside them. Each guest has its own captures: those of the second end in
+    `-2`, and so on. Raises LoadError with the reason when one of them has no result; the evidence of the guests is
+    kept then too.
+    """
+    first, *others = (one.bench for one in loads)
+    for number, one in enumerate(loads):
+        if one.bench.seen:
+            keep.capture(of_guest("guest.json", number), json.dumps(dict(one.bench.seen)) + "\n")
+    with keep.host(processes=first.processes, image=first.image) as host:
+        for role, pid in (pair for guest in others for pair in guest.processes.items()):
+            host.add_process(role, pid)
+        for pid in idle:
+            host.add_process("idle", pid)
+        counters = _Counters(loads, host)
+        try:
+            return _run(loads, counters, window, keep)
+        except (LoadError, RigError) as error:
+            raise _explained(error, loads, keep) from None
+        finally:
+            counters.keep(keep)
+            for number, one in enumerate(loads):
+                one.keep(keep, number)
+
+
+def _run(loads: Sequence[Load], counters: "_Counters", window: Window, keep: Keep) -> LoadOutput:
+    with contextlib.ExitStack() as sampled:
+        for one in loads:
+            one.start()
+        # the first sample of the counters takes no longer than preparing the loads
+        for one in loads:
+            sampled.enter_context(one.sampled())
+        for one in loads:
+            one.arm()
+        for one in loads:
+            one.bench.begin()
+        let_go(loads)
+        if len(loads) > 1:
+            keep.capture(BARRIER, json.dumps({"guests": len(loads), "skew_seconds": skew_seconds(loads)}) + "\n")
+        moments = Moments(
+            begin_seconds=window.begins(loads[0].settle_seconds),
+            end_seconds=window.ends(loads[0].end_seconds),
+            patience_seconds=window.patience_seconds,
+            on_begin=counters.begin,
+            on_end=counters.end,
+        )
+        checks = watch(_Together(loads), moments, started=loads[0].started)
+    outputs, logs, operations = zip(*(one.result() for one in loads), strict=True)
+    return LoadOutput(
+        output=outputs[0],
+        beside=outputs[1:],
+        log=b"".join(logs),
+        command="\n".join(one.command for one in loads),
+        checks=checks,
+        operations=tuple(each for each in operations if each),
+    )
+
+
+def let_go(loads: Sequence[Load]) -> None:
+    """Let the loads of all guests begin, as simultaneously as possible."""
+    with contextlib.ExitStack() as held:
+        for one in loads:
+            held.enter_context(one.held())
+        for one in loads:
+            one.release()
+        for one in loads:
+            one.released()
+
+
+def skew_seconds(loads: Sequence[Load]) -> float:
+    """Return the seconds between the first I/O of the first guest and that of the last.
+
+    Raises RigError when a guest does no I/O in time.
+    """
+    begun: dict[int, float] = {}
+    deadline = time.monotonic() + _BEGIN_SECONDS
+    while len(begun) < len(loads):
+        for index, one in enumerate(loads):
+            if index not in begun and (at := one.begun()) is not None:
+                begun[index] = at
+        if time.monotonic() > deadline:
+            raise RigError(f"{len(loads) - len(begun)} of {len(loads)} guests began nothing")
+    return max(begun.values()) - min(begun.values())
+
+
+def _explained(error: LoadError | RigError, loads: Sequence[Load], keep: Keep) -> LoadError:
+    """Keep the evidence of the guests, and return why a load failed: because its guest did, where that is so."""
+    with contextlib.suppress(VirtuneError):
+        if evidence := "".join(one.bench.evidence() for one in loads):
+            keep.capture("trouble.txt", evidence)
+    if isinstance(error, LoadError):
+        if error.hint is None and NOTHING_DONE in error.message:
+            return LoadError(error.message, hint=busy_words(busy_facts()))
+        return error
+    ended = next((how for one in loads if (how := one.bench.trouble()) is not None), None)
+    words = next((said for one in loads if (said := one.last_words())), None)
+    return LoadError(ended or error.message, hint=words or (None if ended else error.hint))
+
+
+def busy_words(facts: BusyFacts) -> str | None:
+    """Say what a host was waiting for while a disk stood still; None where it waited for little, or does not tell.
+
+    A disk that is stuck, and one that a busy host gives neither a CPU nor its own disk, look alike from a guest.
+    """
+    waits = {"cpu": "a CPU", "io": "the host's disks"}
+    pressure = () if isinstance(facts.pressure, Unknown) else facts.pressure
+    shares = [
+        f"{one.some_percent:.0f} % of the time for {waits[one.resource]}"
+        for one in pressure
+        if one.resource in waits and not isinstance(one.some_percent, Unknown) and one.some_percent >= _BUSY_PERCENT
+    ]
+    if not shares:
+        return None
+    return f"in the last 10 s processes of this host waited {' and '.join(shares)}: it may be that, and not this disk"
+
+
+class _Counters:
+    """The reads at the begin and end of the measured time: this host's and QEMU's counters, CPU time per thread, the
+    guests' own. The virtqueues of the disks are sampled in between.
+    """
+
+    def __init__(self, loads: Sequence[Load], host: HostCounters) -> None:
+        self._loads, self._host = loads, host
+        self._reads: list[dict[str, object]] = [{} for _ in loads]
+        self._spent: list[Spent | None] = []
+        self._rings = TrialRings()
+
+    def begin(self) -> None:
+        """The measured time begins."""
+        for role, pid in (pair for one in self._loads for pair in one.own().items()):
+            self._host.add_process(role, pid)
+        self._read("begin")
+        self._rings.begin(find for one in self._loads for find in one.rings())
+        self._mark("begin")
+
+    def end(self) -> None:
+        """The measured time ends."""
+        self._rings.end()
+        self._read("stop")
+        self._spent = [one.spent() for one in self._loads]
+        self._mark("stop")
+
+    def keep(self, keep: Keep) -> None:
+        """Keep the reads, also when the load failed in between."""
+        for number, content in self._rings.contents():
+            keep.capture(of_guest(RINGS, number), content)
+        for number, reads in enumerate(self._reads):
+            if reads:
+                keep.capture(of_guest("qemu-blockstats.json", number), json.dumps(reads) + "\n")
+        for number, spent in enumerate(self._spent):
+            if spent is not None:
+                by = {"ns_by_role": spent.by_role, "ns_by_iothread": spent.by_iothread, "ns_by_vcpu": spent.by_vcpu}
+                keep.capture(of_guest("threads.json", number), json.dumps(by) + "\n")
+
+    def _read(self, mark: str) -> None:
+        self._host.sample(mark=mark)
+        for one, reads in zip(self._loads, self._reads, strict=True):
+            if (found := one.read(mark)) is not None:
+                reads[mark] = found
+
+    def _mark(self, mark: str) -> None:
+        for one in self._loads:
+            one.mark(mark)
+
+
+class _Together:
+    """The loads of all guests, watched together."""
+
+    def __init__(self, loads: Sequence[Load]) -> None:
+        self._loads, self._left = loads, list(loads)
+        self._asked = time.monotonic()
+
+    def ended(self, *, due: bool) -> bool:
+        """Wait a tick for the remaining ones to end; raises LoadError for one that failed."""
+        share = TICK_SECONDS / len(self._left)
+        self._left = [one for one in self._left if not one.over(share, due=due)]
+        return not self._left
+
+    def stuck(self) -> str | None:
+        """Check from time to time whether each guest's disk completes any request."""
+        now = time.monotonic()
+        if now - self._asked < self._loads[0].look_seconds:
+            return None
+        self._asked = now
+        return STUCK if any(one.progress.stuck(one.bench.operations, now) for one in self._left) else None
+
+    def stop(self) -> None:
+        for one in self._left:
+            with contextlib.suppress(RigError):
+                one.stop()
+
+    def look(self) -> tuple[Check, ...]:
+        return tuple(replace(check, guest=number) for number, one in enumerate(self._loads) for check in one.look())
 
 
 class RunningLoad(Protocol):
@@ -204,101 +693,6 @@ def pin_check(pid: int, cpus: str | None) -> tuple[Check, ...]:
     return (Check("load.pin", cpus, found, proof, hidden=not places),)
 
 
-_NAME = "virtio-ring"
-_REQUEST_BYTES = 33
-"""Of each request: its header of 16 bytes, a status, and 16 bytes for discards."""
-
-_SIZES = tuple(2**power for power in range(7, 16))
-"""Queues have a power of two entries; virtune-load makes them no smaller than 128."""
-
-_INDEX = struct.Struct("<H")
-
-
-class ExportRings(RingMemory):
-    """The rings of the export that a process drives; raises OSError when it has none, or may not be read."""
-
-    def __init__(self, pid: int) -> None:
-        found = Process(pid).memory_file(_NAME)
-        if found is None:
-            raise FileNotFoundError(f"process {pid} drives no export")
-        with found:
-            whole = os.fstat(found.fileno()).st_size
-            self._size, count = _shape(whole)  # of a file that has no size yet, too
-            self._memory = mmap.mmap(found.fileno(), whole, prot=mmap.PROT_READ)
-        stride = _bytes_of(self._size)
-        self._begins = [number * stride for number in range(count)]
-
-    def __len__(self) -> int:
-        return len(self._begins)
-
-    def read(self) -> list[tuple[int, int, int]]:
-        return [self._read(begin) for begin in self._begins]
-
-    def size(self, index: int) -> int:  # noqa: ARG002 - all have the same
-        return self._size
-
-    def _read(self, begin: int) -> tuple[int, int, int]:
-        """Read the last step of a request first, so that none is counted as completed that was not offered."""
-        size = self._size
-        offered = begin + 16 * size
-        completed = offered + 8 + 2 * size
-        places = completed + 2, completed + 4 + 8 * size, offered + 2
-        last, taken, first = (_INDEX.unpack_from(self._memory, place)[0] for place in places)
-        return first, taken, last
-
-
-def _bytes_of(size: int) -> int:
-    """Return the bytes of a queue with so many entries."""
-    return (16 * size + 8 + 2 * size + 8 + 8 * size + _REQUEST_BYTES * size + 15) & ~15
-
-
-def _shape(size_bytes: int) -> tuple[int, int]:
-    """Return the entries of each queue and how many queues there are; raises OSError for another layout."""
-    for size in _SIZES:
-        count, rest = divmod(size_bytes, _bytes_of(size))
-        if count and not rest:
-            return size, count
-    raise OSError(f"{size_bytes} bytes of virtqueues in an unknown layout")
-
-
-_CAUSE_SECONDS = 0.2
-"""A load may notice the end of its rig before we do, so we wait this long for the rig's end."""
-
-LOG_MS = round(LOG_SECONDS * 1000)
-
-_MAX_OUTPUT_BYTES = 64 * 1024**2
-
-_COMPLAINT_BYTES = 64 * 1024
-"""fio writes error messages before anything else."""
-
-
-_SETTLE_SECONDS = {"fio": 0.3, "virtune-load": 0.05}
-"""fio needs about half of this from its start until its ramp begins, and it ends its run that much later than asked;
-our own generator takes 0.01 s for both. The counters are read inside the measured time, so that they cover nothing
-else.
-"""
-
-_END_SECONDS = 0.05
-"""How long before the end the counters are read."""
-
-
-class Here(Protocol):
-    """A stack that is loaded from this host: its target, the processes that serve it, its image."""
-
-    target: Target
-    processes: Mapping[str, int]
-    image: Path | None
-    stack: Stack
-
-    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
-        """Verify again while the load runs; only then does it show what does the I/O."""
-        ...
-
-    def trouble(self) -> str | None:
-        """Say why the stack no longer runs, None while it does."""
-        ...
-
-
 def fio_engines(fio: str) -> frozenset[str]:
     """Return the engines of this fio; raises LoadError if it does not list them."""
     try:
@@ -306,169 +700,3 @@ def fio_engines(fio: str) -> frozenset[str]:
     except shell.CommandError as error:
         hint = f"`{fio} --enghelp` must list its engines at once; is that fio, and is it whole?"
         raise LoadError(f"fio does not say which engines it has: {error.message}", hint=hint) from None
-
-
-def run_here(bench: Here, load: LoadJob, window: Window, keep: Keep, warden: shell.Warden) -> LoadOutput:
-    """Run one load on this host to its end and return its output; raises LoadError with the reason without a result.
-
-    The program is fio or virtune-load, which takes fio's options.
-    """
-    program, arguments = load.program, load.job.arguments
-    name = Path(program).name
-    job_file, output = warden.directory / "load.fio", warden.directory / "load.json"
-    job_file.write_text(load.job.text)
-    output.unlink(missing_ok=True)
-    for old in (*warden.directory.glob("load_iops.*.log"), *warden.directory.glob(f"{OPERATIONS}_*.log")):
-        old.unlink()
-    logging = [f"--write_iops_log={warden.directory / 'load'}", f"--log_avg_msec={LOG_MS}"]
-    writing = ["--output-format=json+", f"--output={output}", "--eta=never"]
-    argv = [program, *arguments, *logging, *writing, str(job_file)]
-    with (
-        keep.host(processes=bench.processes, image=bench.image) as host,
-        warden.running(argv, name="load", ask=signal.SIGINT) as child,
-    ):
-        pin_load(child.pid, bench.stack.pins.load)
-        rings = TrialRings()
-        try:
-            checks = watch(_Child(child, bench, load), _moments(window, host, load.job.program, child.pid, rings))
-        finally:
-            for _, content in rings.contents():
-                keep.capture(RINGS, content)
-        status = child.wait(0)
-    if status:
-        _require_rig(bench)
-        how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit {status}"
-        raise LoadError(f"{name} ended early: {how}", hint=_last_words(child, output))
-    try:
-        log, operations = (
-            b"".join(read_bounded(path, _MAX_OUTPUT_BYTES) for path in sorted(warden.directory.glob(f"{name}.*.log")))
-            for name in ("load_iops", f"{OPERATIONS}_lat")
-        )
-    except OSError as error:
-        raise LoadError(f"a log of {name} cannot be read: {words_of(error)}") from None
-    return LoadOutput(
-        output=_read(output, child, name),
-        log=log,
-        command=" ".join(argv),
-        checks=checks,
-        operations=(operations,) if operations else (),
-    )
-
-
-def _moments(window: Window, host: HostCounters, program: str, pid: int, rings: TrialRings) -> Moments:
-    def on_begin() -> None:
-        host.add_process("load", pid)
-        host.sample(mark="begin")
-        rings.begin([functools.partial(ExportRings, pid)])
-
-    def on_end() -> None:
-        rings.end()
-        host.sample(mark="stop")
-
-    return Moments(
-        begin_seconds=window.begins(_SETTLE_SECONDS[program]),
-        end_seconds=window.ends(_END_SECONDS),
-        patience_seconds=window.patience_seconds,
-        on_begin=on_begin,
-        on_end=on_end,
-    )
-
-
-def _require_rig(bench: Here) -> None:
-    """Raise LoadError with the rig's failure, if that ended the load."""
-    deadline = time.monotonic() + _CAUSE_SECONDS
-    while True:
-        if (trouble := bench.trouble()) is not None:
-            raise LoadError(trouble)
-        if time.monotonic() > deadline:
-            return
-        time.sleep(TICK_SECONDS)
-
-
-class _Child:
-    """A load that runs as our child process on this host."""
-
-    def __init__(self, child: shell.Child, bench: Here, load: LoadJob) -> None:
-        self._child, self._bench, self._load = child, bench, load
-        self._looked = False
-
-    def ended(self, *, due: bool) -> bool:  # noqa: ARG002 - its end is noticed without delay
-        """Wait a tick for its end, successful or not. Raises LoadError when the rig is gone."""
-        if self._child.wait(TICK_SECONDS) is not None:
-            return True
-        if (trouble := self._bench.trouble()) is not None:
-            self._child.end(signal.SIGINT)
-            raise LoadError(trouble)
-        return False
-
-    def stuck(self) -> None:
-        """Return None: a process of this host is either slow or gone."""
-
-    def stop(self) -> None:
-        self._child.end(signal.SIGINT, signal.SIGTERM)
-
-    def look(self) -> tuple[Check, ...]:
-        pinned = pin_check(self._child.pid, self._bench.stack.pins.load)
-        return (*self._bench.under_load(flushes=self._load.flushes), *pinned, *self._own())
-
-    def _own(self) -> tuple[Check, ...]:
-        """Verify how the load itself opened the target."""
-        if not isinstance(self._bench.target, FileTarget):
-            return ()
-        name, process = Path(self._child.command[0]).name, Process(self._child.pid)
-        over = self._child.poll() is not None
-        # a load with few requests may end before the first check, or be looked at only before it began
-        unlooked, self._looked = over and (self._load.workload.counted or not self._looked), True
-        held, rings = opened(process, Path(self._bench.target.path)), process.rings()
-        engine = "io_uring" if rings.count(IO_URING) else "libaio" if rings.count(NATIVE) else None
-        seen = {
-            "io_uring": f"{name} holds an io_uring",
-            "libaio": f"{name} maps a kernel AIO context",
-            None: f"{name} had ended before it was looked at" if over else "leaves no trace",
-        }
-        job = self._load.job
-        # of several engines only some leave a trace, so any of them may be the visible one
-        asked = engine if engine in job.engines else "+".join(sorted(job.engines))
-        direct = on_off(job.direct)
-        return (
-            *self._several(self._bench.target, process),
-            Check("load.engine", str(asked), engine, seen[engine], hidden=unlooked),
-            Check("load.direct", direct, held.direct, held.proof, hidden=unlooked),
-        )
-
-    def _several(self, target: FileTarget, process: Process) -> tuple[Check, ...]:
-        """Verify that the load opened all files of a target with several."""
-        if not target.more:
-            return ()
-        paths = (target.path, *target.more)
-        held = [path for path in paths if process.opened(Path(path))]
-        # the jobs of a load begin and end one after another
-        found = str(len(held)) if len(held) == len(paths) else None
-        proof = f"the load holds {', '.join(held) or 'none of them'} open"
-        over = self._child.poll() is not None
-        return (Check("disks.count", str(len(paths)), found, proof, hidden=over),)
-
-
-def _read(output: Path, child: shell.Child, name: str) -> bytes:
-    try:
-        found = read_bounded(output, _MAX_OUTPUT_BYTES + 1)
-    except OSError:
-        raise LoadError(f"{name} left no output", hint=child.last_words()) from None
-    if len(found) > _MAX_OUTPUT_BYTES:
-        raise LoadError(f"{name}'s output is larger than {_MAX_OUTPUT_BYTES // 1024**2} MiB")
-    return found
-
-
-def _last_words(child: shell.Child, output: Path) -> str | None:
-    """Return why a load ended: where it read something else than was written, else the end of its log."""
-    with contextlib.suppress(OSError):
-        said = read_bounded(child.log, _COMPLAINT_BYTES, from_end=True).decode(errors="replace")
-        for line in said.splitlines():
-            if "verify failed" in line:
-                return shell.last_line(line)
-    if words := child.last_words():
-        return words
-    with contextlib.suppress(OSError):  # with --output fio's error message goes into that file
-        said = read_bounded(output, _COMPLAINT_BYTES).decode(errors="replace")
-        return next((line.strip()[:300] for line in said.splitlines() if line.startswith("fio:")), None)
-    return None

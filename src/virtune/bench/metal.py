@@ -3,45 +3,29 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from virtune.bench.load import run_here
+from virtune.bench.load import HereLoad, Loaded, run_loads
 from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Surroundings, Window
 from virtune.bounded import opened
 from virtune.fio.job import can_name
 from virtune.model.errors import RigError
-from virtune.model.evidence import Changeover, Check, InForce
-from virtune.model.stack import FileTarget, Stack, Target
+from virtune.model.stack import FileTarget, Stack
 from virtune.shell import Warden
 
 
-@dataclass(slots=True, kw_only=True)
-class MetalBench:
+@dataclass(kw_only=True)
+class MetalBench(Loaded):
     """A file or device, with nothing between the load and the kernel."""
 
-    target: Target
-    image: Path | None
     warden: Warden
-    stack: Stack
-    command: str = ""
-    processes: Mapping[str, int] = field(default_factory=dict)
-    in_force: InForce = field(default_factory=InForce)
-    changeover: Changeover | None = None
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
         """Run a load on it from this host."""
-        return run_here(self, jobs[0], window, keep, self.warden)
-
-    def under_load(self, *, flushes: bool) -> tuple[Check, ...]:  # noqa: ARG002 - nothing of QEMU's is here
-        """Return nothing: there is no process to check; the load itself is checked where it runs."""
-        return ()
-
-    def trouble(self) -> str | None:
-        """Return None: a file does not fail."""
-        return None
+        return run_loads([HereLoad(self, jobs[0], self.warden)], window, keep)
 
 
 class MetalSession:

@@ -32,7 +32,7 @@ from virtune.bench.guest.channel import (
     speed_words,
     wrong_speed,
 )
-from virtune.bench.guest.load import ARM_SECONDS, FioLoad, LoadedGuest, run_in_guests
+from virtune.bench.guest.load import ARM_SECONDS, FioLoad
 from virtune.bench.libvirt.access import (
     DomainAccess,
     Plugged,
@@ -48,6 +48,7 @@ from virtune.bench.libvirt.access import (
 )
 from virtune.bench.live.domain import counts_of, exits_in
 from virtune.bench.live.monitor import FIELDS
+from virtune.bench.load import Loaded, run_loads
 from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Surroundings, Window
 from virtune.bench.verify import (
     Opened,
@@ -222,7 +223,7 @@ _REQUESTS = re.compile(r"^\S+ (?:rd_req|wr_req|flush_operations) (\d+)$", re.MUL
 
 
 @dataclass(kw_only=True)
-class DomainBench(LoadedGuest):
+class DomainBench(Loaded):
     """A domain with the scratch disk of one stack. `place` is the load's directory in the guest."""
 
     way: DomainAccess
@@ -245,7 +246,7 @@ class DomainBench(LoadedGuest):
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
         """Run a load on the disk with the guest's own fio."""
         keep.capture("accelerator.txt", self.accelerator)
-        return run_in_guests([DomainLoad(self, jobs[0])], window, keep)
+        return run_loads([DomainLoad(self, jobs[0])], window, keep)
 
     def under_load(self, *, flushes: bool) -> tuple[Check, ...]:
         process, aio = self.process, self.stack.disk.aio

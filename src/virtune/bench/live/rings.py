@@ -12,8 +12,10 @@ import contextlib
 import ctypes
 import errno
 import json
+import mmap
 import os
 import re
+import struct
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +25,7 @@ from typing import Generic, Protocol, Self, TypeVar
 from virtune.bench.qmp import Monitor
 from virtune.model.errors import RigError
 from virtune.model.live import STALL_SECONDS, RingCount, RingRates, ring_rates_between
+from virtune.probe.process import Process
 
 INTERVAL_SECONDS = 0.002
 """How often the rings of a running VM's disk are read. On a busy 2-core host that took 3 % of a CPU with one ring,
@@ -303,6 +306,68 @@ def address_of(monitor: Monitor, physical: int) -> int:
     if shown is None:
         raise ValueError(f"no address for {physical:#x}")
     return int(shown[1], 16)
+
+
+_EXPORTED = "virtio-ring"
+_REQUEST_BYTES = 33
+"""Of each request: its header of 16 bytes, a status, and 16 bytes for discards."""
+
+_SIZES = tuple(2**power for power in range(7, 16))
+"""Queues have a power of two entries; virtune-load makes them no smaller than 128."""
+
+_INDEX = struct.Struct("<H")
+
+
+class ExportRings(RingMemory):
+    """The rings of the export that a process drives; raises OSError when it has none, or may not be read.
+
+    libblkio, the driver in a load generator, has all queues one after the other in one memory file: descriptors, the
+    ring of offered requests, the ring of completed ones, then its own part of each request. That file is mapped here
+    too, read-only, so a look costs no system call.
+    """
+
+    def __init__(self, pid: int) -> None:
+        found = Process(pid).memory_file(_EXPORTED)
+        if found is None:
+            raise FileNotFoundError(f"process {pid} drives no export")
+        with found:
+            whole = os.fstat(found.fileno()).st_size
+            self._size, count = _shape(whole)  # of a file that has no size yet, too
+            self._memory = mmap.mmap(found.fileno(), whole, prot=mmap.PROT_READ)
+        stride = _bytes_of(self._size)
+        self._begins = [number * stride for number in range(count)]
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    def read(self) -> list[tuple[int, int, int]]:
+        return [self._read(begin) for begin in self._begins]
+
+    def size(self, index: int) -> int:  # noqa: ARG002 - all have the same
+        return self._size
+
+    def _read(self, begin: int) -> tuple[int, int, int]:
+        """Read the last step of a request first, so that none is counted as completed that was not offered."""
+        size = self._size
+        offered = begin + 16 * size
+        completed = offered + 8 + 2 * size
+        places = completed + 2, completed + 4 + 8 * size, offered + 2
+        last, taken, first = (_INDEX.unpack_from(self._memory, place)[0] for place in places)
+        return first, taken, last
+
+
+def _bytes_of(size: int) -> int:
+    """Return the bytes of a queue with so many entries."""
+    return (16 * size + 8 + 2 * size + 8 + 8 * size + _REQUEST_BYTES * size + 15) & ~15
+
+
+def _shape(size_bytes: int) -> tuple[int, int]:
+    """Return the entries of each queue and how many queues there are; raises OSError for another layout."""
+    for size in _SIZES:
+        count, rest = divmod(size_bytes, _bytes_of(size))
+        if count and not rest:
+            return size, count
+    raise OSError(f"{size_bytes} bytes of virtqueues in an unknown layout")
 
 
 class TrialRings:

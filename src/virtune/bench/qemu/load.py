@@ -14,10 +14,10 @@ from typing import Any
 
 from virtune.bench.guest.agent import words_of
 from virtune.bench.guest.channel import GuestError, GuestSampler
-from virtune.bench.guest.load import ARM_SECONDS, FioLoad, GuestLoad, LoadedGuest, run_in_guests
+from virtune.bench.guest.load import ARM_SECONDS, FioLoad
 from virtune.bench.live.monitor import FIELDS
 from virtune.bench.live.rings import RingReader
-from virtune.bench.load import STUCK_SECONDS, Progress
+from virtune.bench.load import STUCK_SECONDS, Load, Loaded, Progress, run_loads
 from virtune.bench.port import Keep, LoadJob, LoadOutput, Window
 from virtune.bench.qemu.accelerator import Accelerator
 from virtune.bench.qemu.bare import BareVm
@@ -60,7 +60,7 @@ _COUNTED = ("reads", "writes", "read_bytes", "written_bytes")
 
 
 @dataclass(kw_only=True)
-class CarriedBench(LoadedGuest):
+class CarriedBench(Loaded):
     """A test VM with any system in it; `beside` it others that share its load, and the pids of `idle` ones."""
 
     vm: QemuGuest
@@ -75,14 +75,14 @@ class CarriedBench(LoadedGuest):
         return Process(self.vm.child.pid)
 
     @abc.abstractmethod
-    def load(self, job: LoadJob) -> GuestLoad:
+    def load(self, job: LoadJob) -> Load:
         """Return a load of this guest, as what runs in it is loaded."""
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
         """Load the guests that share the load, and keep what they run on."""
         keep.capture("accelerator.txt", f"{self.accelerator.name}: {self.accelerator.why}\n")
         loads = [one.load(job) for one, job in zip((self, *self.beside), jobs, strict=True)]
-        return run_in_guests(loads, window, keep, idle=self.idle)
+        return run_loads(loads, window, keep, idle=self.idle)
 
     def spent(self) -> Spent:
         """Return who was how long on a CPU since the load began."""
@@ -131,7 +131,7 @@ class BareBench(CarriedBench):
         return BareLoad(self, job)
 
 
-class _QemuLoad(GuestLoad):
+class _QemuLoad(Load):
     """A load in a test VM, whose QEMU is asked by its monitor."""
 
     bench: CarriedBench
