@@ -5,15 +5,16 @@ from collections.abc import Callable
 
 import pytest
 
-from virtune.bench.load import Moments, watch
+from virtune.bench.load import Moments, Together, watch
 from virtune.model.errors import LoadError
 from virtune.model.evidence import Check
 
 
-class Load:
+class Load(Together):
     """A load that ends after so many ticks; what can be seen of it is said tick by tick."""
 
     def __init__(self, ticks: int, seen: Callable[[int], str | None], *, stuck: str | None = None) -> None:
+        super().__init__(())
         self.ticks, self.seen, self.why = ticks, seen, stuck
         self.tick, self.looks, self.stopped = 0, 0, False
 

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 from virtune import shell
 from virtune.bench.live.rings import ExportRings, RingMemory, TrialRings
@@ -104,7 +103,7 @@ class Loaded:
     """The disk of one stack, here or in a guest. What ends in `_before` is as it was when the load began."""
 
     target: Target
-    image: Path | None
+    image: Path | None = None
     stack: Stack
     command: str = ""
     processes: Mapping[str, int] = field(default_factory=dict)
@@ -416,7 +415,7 @@ def _run(loads: Sequence[Load], counters: "_Counters", window: Window, keep: Kee
             on_begin=counters.begin,
             on_end=counters.end,
         )
-        checks = watch(_Together(loads), moments, started=loads[0].started)
+        checks = watch(Together(loads), moments, started=loads[0].started)
     outputs, logs, operations = zip(*(one.result() for one in loads), strict=True)
     return LoadOutput(
         output=outputs[0],
@@ -535,21 +534,23 @@ class _Counters:
             one.mark(mark)
 
 
-class _Together:
-    """The loads of all guests, watched together."""
+class Together:
+    """The running loads, watched together: in one place or in several guests."""
 
     def __init__(self, loads: Sequence[Load]) -> None:
         self._loads, self._left = loads, list(loads)
         self._asked = time.monotonic()
 
     def ended(self, *, due: bool) -> bool:
-        """Wait a tick for the remaining ones to end; raises LoadError for one that failed."""
+        """Wait a tick for the remaining ones to end; `due`: their time is over. Raises LoadError with the reason when
+        one of them, or its rig, failed.
+        """
         share = TICK_SECONDS / len(self._left)
         self._left = [one for one in self._left if not one.over(share, due=due)]
         return not self._left
 
     def stuck(self) -> str | None:
-        """Check from time to time whether each guest's disk completes any request."""
+        """Say why they are stuck: from time to time each guest's disk is asked whether it completes any request."""
         now = time.monotonic()
         if now - self._asked < self._loads[0].look_seconds:
             return None
@@ -557,35 +558,14 @@ class _Together:
         return STUCK if any(one.progress.stuck(one.bench.operations, now) for one in self._left) else None
 
     def stop(self) -> None:
+        """End them at once."""
         for one in self._left:
             with contextlib.suppress(RigError):
                 one.stop()
 
     def look(self) -> tuple[Check, ...]:
-        return tuple(replace(check, guest=number) for number, one in enumerate(self._loads) for check in one.look())
-
-
-class RunningLoad(Protocol):
-    """A running load, in one place or in several at once."""
-
-    def ended(self, *, due: bool) -> bool:
-        """Wait at most a tick, and return whether all of it has ended well. `due`: its time is over.
-
-        Raises LoadError with the reason when it, or its rig, failed.
-        """
-        ...
-
-    def stuck(self) -> str | None:
-        """Say why it is stuck, None while it is not."""
-        ...
-
-    def stop(self) -> None:
-        """End it at once."""
-        ...
-
-    def look(self) -> tuple[Check, ...]:
         """Check the settings now: each of them is in the result, found or not."""
-        ...
+        return tuple(replace(check, guest=number) for number, one in enumerate(self._loads) for check in one.look())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -599,7 +579,7 @@ class Moments:
     patience_seconds: float = PATIENCE_SECONDS
 
 
-def watch(load: RunningLoad, moments: Moments, *, started: float | None = None) -> tuple[Check, ...]:
+def watch(load: Together, moments: Moments, *, started: float | None = None) -> tuple[Check, ...]:
     """Watch a load to its end, and return the checks of its settings. `started` is when it began (monotonic).
 
     Raises LoadError when it fails or does not end; then all of it has been ended.
@@ -632,7 +612,7 @@ def watch(load: RunningLoad, moments: Moments, *, started: float | None = None) 
 class _Looks:
     """The checks of a load's settings so far."""
 
-    def __init__(self, load: RunningLoad) -> None:
+    def __init__(self, load: Together) -> None:
         self._load = load
         self._found: dict[tuple[int, str], Check] = {}
         self._last = 0.0

@@ -11,16 +11,17 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from random import Random
 from statistics import NormalDist
 
+from virtune.bench.load import Loaded
 from virtune.bench.port import DiskImageSpec, Keep, LoadJob, LoadOutput, Surroundings, Window
 from virtune.bench.verify import words
 from virtune.model.errors import LoadError, RigError
 from virtune.model.evidence import UNDER_LOAD, Changeover, Check, InForce, to_verify
 from virtune.model.knobs import KNOBS
-from virtune.model.stack import FileTarget, Stack, Target, setting_of
+from virtune.model.stack import FileTarget, Stack, setting_of
 from virtune.model.text import did_you_mean
 from virtune.model.workload import BACKGROUND, Job
 
@@ -114,19 +115,12 @@ def effect_of(stack: Stack) -> float:
     return factor
 
 
-@dataclass(slots=True, kw_only=True)
-class SimulatedBench:
+@dataclass(kw_only=True)
+class SimulatedBench(Loaded):
     """A simulated stack."""
 
-    target: Target
-    in_force: InForce
-    command: str
-    stack: Stack
     scenario: Scenario
     attempts: dict[tuple[str, int], int]
-    changeover: Changeover | None = None
-    processes: Mapping[str, int] = field(default_factory=dict)
-    image: None = None
 
     def run(self, jobs: Sequence[LoadJob], window: Window, keep: Keep) -> LoadOutput:
         """Return the load's simulated output; raises LoadError where the scenario has it fail."""
