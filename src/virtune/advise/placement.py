@@ -29,14 +29,6 @@ def _of(subject: Subject, language: str) -> tuple[DomainDisk, ...]:
     )
 
 
-def _by_qdisk(disk: DomainDisk) -> bool:
-    """Whether xl serves a disk by qdisk: told to, or by itself where blkback cannot, which takes raw devices only
-    (libxl_device.c, disk_try_backend).
-    """
-    device = disk.source.kind == "block" and disk.format == "raw"
-    return disk.driver == "qdisk" or (disk.driver is None and not device and "script" not in disk.options)
-
-
 def _on_network(disk: DomainDisk) -> bool:
     return (
         disk.source.kind == "network"
@@ -87,7 +79,10 @@ def qdisk_through_the_cache(subject: Subject) -> Iterator[Seen]:
     disk).
     """
     for disk in _of(subject, "xl"):
-        if _by_qdisk(disk) and "direct-io-safe" not in disk.options and not _on_network(disk):
+        # xl takes it by itself where blkback cannot, which takes raw devices only (libxl_device.c, disk_try_backend)
+        device = disk.source.kind == "block" and disk.format == "raw"
+        by_itself = disk.driver is None and not device and "script" not in disk.options
+        if (disk.driver == "qdisk" or by_itself) and "direct-io-safe" not in disk.options and not _on_network(disk):
             how = "qdisk" if disk.driver == "qdisk" else "qdisk, by xl's own choice,"
             yield Seen(at=disk, seen=f"{how} without direct-io-safe", advice="on local storage, compare with it")
 

@@ -202,14 +202,9 @@ def scratch_facts(directory: str | Path, root: Path = tree.ROOT) -> ScratchFacts
     For one that does not exist yet, the nearest existing directory above it is used; nothing is created.
     """
     backing = backing_of(directory, root)
-    size: int | Unknown = RECORDED
-    free: int | Unknown = RECORDED
-    direct: bool | Unknown = RECORDED
-    block: int | Unknown = RECORDED
-    if root == tree.ROOT:
-        place = _existing(Path(directory))
-        size, free = _space(place)
-        direct, block = _try_direct(place)
+    place = _existing(Path(directory)) if root == tree.ROOT else None
+    size, free = _space(place) if place else (RECORDED, RECORDED)
+    direct, block = _try_direct(place) if place else (RECORDED, RECORDED)
     return ScratchFacts(
         directory=str(directory),
         backing=backing,

@@ -140,7 +140,7 @@ class Postgres(Backend):
             with self.engine.begin() as db:
                 found = _format(db)
                 if reading and found:
-                    self.writable, self.summarises = _allowed(db)
+                    self.writable, self.summarises = map(bool, db.execute(sa.text(_ALLOWED)).one())
                 return found
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
             raise self.explained(error) from None
@@ -272,11 +272,8 @@ def _format(db: sa.Connection) -> int:
     return int(db.execute(sa.text("SELECT coalesce(max(format), 0) FROM virtune.virtune_store")).scalar_one())
 
 
-def _allowed(db: sa.Connection) -> tuple[bool, bool]:
-    """Return whether measurements may be written, and whether summaries may be read: their table came later than the
-    others, on which a reader may have been granted his rights.
-    """
-    asked = """SELECT has_table_privilege('virtune.measurements', 'INSERT') AND NOT pg_is_in_recovery(),
-        coalesce(has_table_privilege(to_regclass('virtune.summaries'), 'SELECT'), false)"""
-    writes, reads = db.execute(sa.text(asked)).one()
-    return bool(writes), bool(reads)
+_ALLOWED = """SELECT has_table_privilege('virtune.measurements', 'INSERT') AND NOT pg_is_in_recovery(),
+    coalesce(has_table_privilege(to_regclass('virtune.summaries'), 'SELECT'), false)"""
+"""Whether measurements may be written, and whether summaries may be read: their table came later than the others, on
+which a reader may have been granted his rights.
+"""

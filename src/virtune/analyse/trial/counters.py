@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Annotated, TypeVar
+from typing import Annotated, ParamSpec, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -309,17 +309,16 @@ def _of_all(parts: Iterable[Timed | None]) -> Timed | None:
 
 
 Found = TypeVar("Found")
+Asked = ParamSpec("Asked")
 
 
-def if_readable(
-    read: Callable[[Mapping[str, bytes], int], Found],
-) -> Callable[[Mapping[str, bytes], int], Found | None]:
+def if_readable(read: Callable[Asked, Found]) -> Callable[Asked, Found | None]:
     """Have what reads captures of a guest return None where one is missing, or damaged."""
 
     @wraps(read)
-    def reads(parts: Mapping[str, bytes], number: int) -> Found | None:
+    def reads(*asked: Asked.args, **named: Asked.kwargs) -> Found | None:
         try:
-            return read(parts, number)
+            return read(*asked, **named)
         except (KeyError, ValueError, TypeError, IndexError, ZeroDivisionError, RecursionError):
             return None
 

@@ -349,18 +349,14 @@ def cost_values(parts: Mapping[str, bytes], used: Use, iops: float | None) -> It
         yield "cpu.host.sys", used.cpu.system_percent
 
 
+@if_readable
 def _exits(parts: Mapping[str, bytes]) -> float | None:
     """Return the exits to KVM a second, all guests together; None where KVM did not count them."""
-    guests = itertools.takewhile(lambda number: of_guest("qemu-blockstats.json", number) in parts, itertools.count())
-    found = [_exits_of(parts, number) for number in guests]
-    return sum((one or 0.0 for one in found), 0.0) if found and None not in found else None
-
-
-@if_readable
-def _exits_of(parts: Mapping[str, bytes], number: int) -> float:
-    looks = json.loads(parts[of_guest("qemu-blockstats.json", number)])
-    begin, stop = looks["begin"], looks["stop"]
-    return float((stop["exits"] - begin["exits"]) / (stop["t"] - begin["t"]) * 1e9)
+    names = (of_guest("qemu-blockstats.json", number) for number in itertools.count())
+    looks = [json.loads(parts[name]) for name in itertools.takewhile(parts.__contains__, names)]
+    ends = [(one["begin"], one["stop"]) for one in looks]
+    rates = [(stop["exits"] - begin["exits"]) / (stop["t"] - begin["t"]) * 1e9 for begin, stop in ends]
+    return float(sum(rates, 0.0)) if rates else None
 
 
 def _crew(parts: Mapping[str, bytes]) -> Mapping[int, ThreadRole] | None:
