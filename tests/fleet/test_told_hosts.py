@@ -193,16 +193,17 @@ def test_studies_of_a_host_are_gathered_or_it_is_said_why_not(
     assert again.studies == (), "what is here whole is not pulled again"
 
 
-LOOK = {"libc": ["glibc", "2.36"], "python": [3, 11], "machine": "x86_64"}
+LOOK = {"implementation": "CPython", "libc": ["glibc", "2.36"], "python": "3.11", "machine": "x86_64"}
+NO_WHEELS = "cannot read the wheels"
 
 
 @pytest.mark.parametrize(
     ("current", "wish", "state", "did"),
     [
-        (__version__, {}, "kept", ["look"]), (None, {"do": "remove"}, "remove", ["look", "remove"]),
-        ("0.0.1", {}, "has virtune 0.0.1 already", ["look"]), ("0.0.1", {"do": "back"}, "back", ["look", "back"]),
-        (__version__, {"do": "back"}, "back", ["look", "back"]), ("0.0.1", {"upgrade": True}, "", ["look"]),
-        (__version__, {"upgrade": True}, "", ["look"]),
+        (__version__, {}, "kept", ["look"]), (None, {}, NO_WHEELS, ["look"]),
+        ("0.0.1", {}, "has virtune 0.0.1 already", ["look"]), ("0.0.1", {"upgrade": True}, NO_WHEELS, ["look"]),
+        (__version__, {"upgrade": True}, NO_WHEELS, ["look"]), (None, {"do": "remove"}, "remove", ["look", "remove"]),
+        ("0.0.1", {"do": "back"}, "back", ["look", "back"]), (__version__, {"do": "back"}, "back", ["look", "back"]),
     ],
 )  # fmt: skip
 def test_a_host_is_installed_to_as_it_is(
@@ -222,6 +223,24 @@ def test_a_host_is_installed_to_as_it_is(
         assert state in found.because, (
             "without wheels nothing is installed, and with another version nothing is asked"
         )
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"implementation": "PyPy"}, "is not CPython"), ({"libc": ["musl", "1.2"]}, "is not CPython on glibc"),
+        ({"libc": ["glibc"]}, "is not CPython on glibc"), ({"libc": "glibc"}, "is not CPython on glibc"),
+        ({"python": "3.10"}, "has Python 3.10, and 3.11 is needed"), ({"python": "3.11"}, NO_WHEELS),
+        ({"libc": ["glibc", "two"]}, "its glibc two is not to be understood"), ({"python": "3.12"}, NO_WHEELS),
+    ],
+)  # fmt: skip
+def test_a_host_for_which_no_wheels_are_made_is_told_so(
+    changed: dict[str, object], said: str, told: ToldHosts, tmp_path: Path
+) -> None:
+    host = told.add("a", python_look=json.dumps({"current": None, **LOOK, **changed}))
+    (found,) = install([host], ACCESS, InstallWish(python="told-python", wheelhouse=tmp_path / "no-wheels"))
+    assert isinstance(found, Unreached)
+    assert said in found.because
 
 
 @pytest.mark.parametrize(("answer", "code"), [("x", "0"), ("[]", "0"), ("{}", "1")])
