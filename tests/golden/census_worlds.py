@@ -40,6 +40,7 @@ from virtune.bench.verify import (
 )
 from virtune.dialects.qemu import guest
 from virtune.dialects.qemu.command import disks_of_argv
+from virtune.dialects.qemu.qmp import undo_commands
 from virtune.dialects.text.anonymous import Anonymous
 from virtune.dialects.text.masking import masked
 from virtune.fio.as_asked import load_checks, own_log_checks
@@ -286,7 +287,7 @@ def programs() -> Answers:
         def told(stack: Stack = stack) -> Iterator[str]:
             commands = (*guest.first_commands(stack, 2**30, read_only=False), *guest.attached(stack))
             threads = guest.thread_commands(stack)
-            removed = guest.removal_commands(threads)
+            removed = undo_commands(threads)
             yield from flat((commands, threads, removed, guest.plugged(stack), guest.hugepage_words(stack.machine)))
             yield from guest.machine_arguments(stack)
             yield from loops_of(stack)

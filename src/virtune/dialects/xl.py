@@ -69,15 +69,10 @@ def turn(text: bytes, wanted: SettingChange, _domain: str = "") -> bytes:
     page = read_page(text)
     for at, words in _disks(page.text):
         if _keys(words).get("vdev", "").partition(":")[0] == wanted.at:
-            changed = _without_flags(words) if flag is None else _flagged(words, flag)
-            return page.spliced(at, at + len(words), changed)
+            # without either flag, xl's default is what the backend can do
+            kept = (part for _, part in _parts(words) if part.strip() not in ("discard", "no-discard"))
+            return page.spliced(at, at + len(words), ",".join(kept) if flag is None else _flagged(words, flag))
     raise no_disk(wanted, (one.target for one in domains(text)[0].disks))
-
-
-def _without_flags(words: str) -> str:
-    """Take away what is said of discards: xl's default is what the backend can do."""
-    kept = [part for _, part in _parts(words) if part.strip() not in ("discard", "no-discard")]
-    return ",".join(kept)
 
 
 def _flagged(words: str, flag: str) -> str:

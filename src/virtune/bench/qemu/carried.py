@@ -53,12 +53,11 @@ from virtune.dialects.qemu.guest import (
     parked_command,
     parked_node,
     plugged,
-    removal_commands,
     switch_method,
     thread_commands,
     top_node,
 )
-from virtune.dialects.qemu.qmp import Command, DaemonPlaces
+from virtune.dialects.qemu.qmp import Command, DaemonPlaces, undo_commands
 from virtune.model.contradictions import settings_of_second, stack_of_disk
 from virtune.model.counters import thread_role
 from virtune.model.errors import RigError
@@ -337,7 +336,7 @@ class FurtherDisks:
         if not self._stacks:
             return
         self._detach()
-        for command in removal_commands(self._nodes):
+        for command in undo_commands(self._nodes):
             self._monitor.execute(command.execute, command.arguments)
         self._nodes, self._stacks = [], []
 
@@ -541,7 +540,7 @@ class Carried:
         self._further.unplug()
         stack, _ = self._plugged
         self._park_on(stack)
-        for command in removal_commands(self._nodes):
+        for command in undo_commands(self._nodes):
             self._execute(command.execute, command.arguments)
         self._nodes = ()
 

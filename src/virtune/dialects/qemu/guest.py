@@ -16,15 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from virtune.dialects.qemu.qmp import (
-    FILE_NODE,
-    FORMAT_NODE,
-    IOTHREAD,
-    Command,
-    DaemonPlaces,
-    daemon_commands,
-    undo_commands,
-)
+from virtune.dialects.qemu.qmp import FILE_NODE, FORMAT_NODE, IOTHREAD, Command, DaemonPlaces, daemon_commands
 from virtune.model.contradictions import stack_of_disk
 from virtune.model.knob import Change
 from virtune.model.knobs import turned
@@ -239,11 +231,6 @@ def nodes_of_turn(nodes: Sequence[Mapping[str, Any]], turn: Turn) -> list[Mappin
 def top_node(commands: Sequence[Command]) -> str:
     """Return the name of the node that the device stands on."""
     return str([c.arguments["node-name"] for c in commands if c.execute == "blockdev-add"][-1])
-
-
-def removal_commands(commands: Sequence[Command]) -> tuple[Command, ...]:
-    """Render the commands that remove these nodes and limits, last first."""
-    return undo_commands(commands)
 
 
 def thread_commands(stack: Stack) -> tuple[Command, ...]:

@@ -46,8 +46,13 @@ class Element:
 
     @property
     def opened(self) -> int:
-        """Where its start tag ends; found when it is asked for, which is when something is altered."""
-        return _tag_end(self.source, self.start + 1 + len(self.tag.encode()))
+        """Where its start tag ends; found when it is asked for, which is when something is altered. Expat has found
+        it well-formed, so quotes pair.
+        """
+        at = self.start + 1 + len(self.tag.encode())
+        while attribute := _ATTRIBUTE.match(self.source, at):
+            at = attribute.end()
+        return self.source.index(b">", at) + 1
 
     @property
     def end(self) -> int:
@@ -245,13 +250,6 @@ def _attributes_end(document: Document, element: Element) -> int:
     """Where the last attribute (or the name) of a start tag ends."""
     ends = [found.end() for found in _ATTRIBUTE.finditer(document.text, element.start, element.opened)]
     return ends[-1] if ends else element.start + 1 + len(element.tag.encode())
-
-
-def _tag_end(text: bytes, at: int) -> int:
-    """Where a start tag ends whose name ends at `at`: expat has found it well-formed, so quotes pair."""
-    while found := _ATTRIBUTE.match(text, at):
-        at = found.end()
-    return text.index(b">", at) + 1
 
 
 def _quoted(value: str) -> bytes:
