@@ -32,7 +32,7 @@ def test_a_stored_study_is_diagnosed_arm_by_arm(user: User) -> None:
 
 def test_what_is_to_be_diagnosed_must_be_said(user: User) -> None:
     assert "virtune diagnose --run last" in user.run("diagnose", status=2).stderr
-    assert "one of DOMAIN" in user.run("diagnose", "sql1", "--run", "last", status=2).stderr
+    assert "one of VM" in user.run("diagnose", "sql1", "--run", "last", status=2).stderr
     assert "at least 1s" in user.run("diagnose", "sql1", "--seconds", "500ms", status=2).stderr
     said = user.run("diagnose", "--qmp", str(user.home / "none"), "--seconds", "1", status=3).stderr
     assert "no QEMU answers at" in said

@@ -15,7 +15,7 @@ from virtune.advise.audit import audit
 from virtune.dialects import proxmox
 from virtune.dialects.languages import language_of
 from virtune.dialects.libvirt.domain import read_domain
-from virtune.dialects.qemu.command import QEMU, read_words
+from virtune.dialects.qemu.command import QEMU, monitor_sockets, name_and_id, read_words
 from virtune.model.domain import DomainDisk, SettingChange
 from virtune.model.errors import PlanError, ReadError
 from virtune.model.finding import Subject
@@ -493,3 +493,35 @@ def test_variables_that_gather_options_are_no_quotation() -> None:
     text = f"{gathered}qemu-system-x86_64 -m 1G $ARGS\n"
     domain = QEMU.read(text.encode())
     assert (domain.disks, domain.elsewhere) == ((), ("$ARGS",))
+
+
+IN_JSON = {"id": "q", "backend": {"type": "socket", "data": {"addr": {"type": "unix", "data": {"path": "/run/j"}}}}}
+
+
+@pytest.mark.parametrize(
+    ("words", "sockets"),
+    [
+        ("-qmp unix:/run/a.qmp,server=on,wait=off", ("/run/a.qmp",)),
+        ("-qmp unix:/run/a.qmp,server,nowait", ("/run/a.qmp",)),
+        ("--qmp-pretty unix:a.qmp,server=on", ("a.qmp",)),
+        ("-qmp unix:/run/client", ()),
+        ("-qmp unix:/run/client,server=off", ()),
+        ("-qmp tcp:localhost:4444,server=on", ()),
+        ("-chardev socket,id=q,path=/run/1.qmp,server=on,wait=off -mon chardev=q,mode=control", ("/run/1.qmp",)),
+        ("-mon q,mode=control -chardev socket,path=/run/1.qmp,id=q,server", ("/run/1.qmp",)),
+        ("-chardev socket,id=q,path=/run/e.sock,reconnect=5 -mon chardev=q,mode=control", ()),
+        ("-chardev socket,id=q,path=/run/hmp,server=on -mon chardev=q,mode=readline", ()),
+        ("-chardev socket,id=q,path=/run/serial,server=on -serial chardev:q", ()),
+        ("-chardev socket,id=charmonitor,fd=24,server=on,wait=off -mon chardev=charmonitor,mode=control", ()),
+        (
+            f'-chardev {json.dumps(IN_JSON, separators=(",", ":"))} -mon {{"chardev":"q","mode":"control"}}',
+            ("/run/j",),
+        ),
+        ("-qmp unix:/a,server -qmp unix:/a,server -qmp unix:/b,server", ("/a", "/b")),
+    ],
+)
+def test_the_monitors_that_listen_are_found_in_every_spelling(words: str, sockets: tuple[str, ...]) -> None:
+    line = ["qemu-system-x86_64", "-name", "guest=web1,debug-threads=on", "-id", "101", *words.split(" ")]
+    assert monitor_sockets(line) == sockets
+    assert name_and_id(line) == ("web1", "101")
+    assert name_and_id(["qemu-system-x86_64", "-name", "web2", *words.split(" ")]) == ("web2", "")

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
@@ -119,6 +119,9 @@ class Monitor:
 
         _completed(self._loop, self._tried(command, work()))
 
+    def rest(self) -> None:
+        """Let others have the monitor until it is next asked. Nothing here, where the connection is its own."""
+
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The event loop that it runs in."""
@@ -161,6 +164,36 @@ class Monitor:
         except _TROUBLE as error:
             return error
         return None
+
+
+class BriefMonitor(Monitor):
+    """QMP of a QEMU that belongs to others, who may want its monitor, which serves one client at a time: `rest` gives
+    it back, and the next command connects again. `connect` raises OSError where nothing listens any more.
+    """
+
+    def __init__(self, connect: Callable[[], socket.socket], loop: asyncio.AbstractEventLoop | None = None) -> None:
+        super().__init__(connect(), loop, start_seconds=RUNNING_SECONDS)
+        self._connect = connect
+        self._resting = False
+
+    def rest(self) -> None:
+        """Give the monitor back until it is next asked."""
+        if not self._resting:
+            self._resting = True
+            with contextlib.suppress(*_TROUBLE):  # the other side may be gone already
+                _completed(self._loop, asyncio.wait_for(self._client.disconnect(), _END_SECONDS))
+
+    async def _answer(self, command: str, arguments: Mapping[str, Any]) -> Any:
+        if self._resting:
+            try:
+                connecting = self._client.connect(self._connect())
+                await asyncio.wait_for(connecting, self._start_seconds)
+            except TimeoutError:
+                raise RigError(f"its monitor was in use by another client for {self._start_seconds:g} s") from None
+            except _TROUBLE as error:
+                raise MonitorEnded(f"QEMU's monitor went away: {_reasons(error)}") from None
+            self._resting = False
+        return await super()._answer(command, arguments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,8 @@ from virtune.model.study_options import was_said
 
 
 @click.command(name="diagnose")
-@click.argument("vm", metavar="[DOMAIN[:DISK]]", default="")
-@click.option("--connect", "uri", metavar="URI", default=None, help="libvirt URI of DOMAIN.  [default: virsh's]")
+@click.argument("vm", metavar="[VM[:DISK]]", default="")
+@click.option("--connect", "uri", metavar="URI", default=None, help="libvirt URI of VM.  [default: virsh's]")
 @click.option(
     "--qmp", type=click.Path(path_type=Path), metavar="SOCKET", help="A QEMU started by hand, by its QMP socket."
 )
@@ -58,7 +58,8 @@ def diagnose(
 ) -> None:  # fmt: skip
     """Say what limits a disk under its load, with the evidence and the next experiment.
 
-    A live VM is looked at under its own load; nothing is added to it, and nothing changed. The time of a request is
+    A live VM (a libvirt domain, or any QEMU of this host by its name, process id or Proxmox VE's number) is looked at
+    under its own load; nothing is added to it, and nothing changed. The time of a request is
     split into layers: application, guest block layer, virtqueue, QEMU, host device. Of a live VM the load is told in
     fio's words too, as `--workload` takes them.
 
@@ -79,7 +80,7 @@ def diagnose(
 
     if (bool(vm) and qmp is None) + (qmp is not None) + (study is not None) != 1:
         raise UsageError(
-            "one of DOMAIN, --qmp and --run is needed", hint="`virtune diagnose --run last` looks at your last study"
+            "one of VM, --qmp and --run is needed", hint="`virtune diagnose --run last` looks at your last study"
         )
     if prove:
         _prove(study, store, asked, answer, as_json=as_json)
@@ -157,15 +158,14 @@ def _prove(study: str | None, store: StorePlace, asked: dict[str, Any], answer: 
 
 
 def _live(vm: str, uri: str | None, qmp: Path | None, seconds: float) -> tuple[Diagnosis, ...]:
-    from virtune.flows.live.diagnose_live import diagnose_domain, diagnose_monitor
-    from virtune.virsh import default_uri
+    from virtune.flows.live.diagnose_live import diagnose_monitor, diagnose_named
 
     if seconds < 1:
         raise UsageError("--seconds of a live VM is at least 1s", hint="the kernel counts in steps of 10 ms")
     if qmp is not None:
         return diagnose_monitor(qmp, disk=vm.removeprefix(":"), seconds=seconds)
     domain, _, disk = vm.partition(":")
-    return diagnose_domain(uri or default_uri(), domain, disk=disk, seconds=seconds)
+    return diagnose_named(uri, domain, disk=disk, seconds=seconds)
 
 
 def _of_study(name: str, path: StorePlace) -> tuple[Diagnosis, ...]:

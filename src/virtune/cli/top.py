@@ -28,10 +28,11 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command(name="top")
-@click.option("--connect", "uri", metavar="URI", default=None, help="libvirt URI.  [default: virsh's]")
+@click.option("--connect", "uri", metavar="URI", default=None,
+              help="Only the VMs of this libvirt.  [default: all VMs of this host]")  # fmt: skip
 @click.option(
     "--qmp", "sockets", multiple=True, type=click.Path(path_type=Path), metavar="SOCKET",
-    help="A QEMU started by hand, by its QMP socket; may be repeated. Without --connect no libvirt is asked.",
+    help="Only a QEMU by its QMP socket; may be repeated. Without --connect no libvirt is asked.",
 )  # fmt: skip
 @click.option("--interval", type=SecondsType(), default=1.0, help="Time between two samples.  [default: 1s]")
 @click.option("--once", is_flag=True, help="Print one interval as text, and end.")
@@ -54,10 +55,10 @@ def top(
 ) -> None:
     """Watch the disks of the VMs that run on this host.
 
+    All are found: libvirt's, Proxmox VE's, and each QEMU whose monitor has a socket, which its owner can use too.
     A line for each disk: IOPS, MB/s, latency with a bar of its layers, QEMU's CPU time for each I/O, I/Os in flight,
     and what limits it. Enter looks into a disk, 2, 3 and 4 show VMs, threads and the host, ? lists all keys. Nothing
-    is added to a VM, nothing changed, and nothing written but the file of --record. A QEMU that answers wrongly is
-    named with the reason, the others are shown, and the exit code is 3.
+    is changed on a VM, and nothing written but --record's file. A QEMU that answers wrongly is named; the exit is 3.
 
     \b
     Examples:
@@ -117,9 +118,8 @@ def _opened(
     ends: contextlib.ExitStack, uri: str | None, sockets: tuple[Path, ...], record: Path | None
 ) -> "tuple[Watch, Recorder | None]":
     from virtune.flows.live.top import Recorder, watching
-    from virtune.virsh import default_uri
 
-    watch = ends.enter_context(watching(uri or (None if sockets else default_uri()), sockets))
+    watch = ends.enter_context(watching(uri, sockets))
     return watch, None if record is None else ends.enter_context(Recorder(record, watch.header))
 
 

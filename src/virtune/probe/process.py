@@ -226,6 +226,9 @@ class Process:
             yield address, tail
 
 
+_EMULATOR = re.compile(r"qemu-system-[\w-]+|qemu-kvm|kvm")
+
+
 def process_of_domain(uuid: str) -> Process | None:
     """Return the QEMU that runs the domain of a UUID; None when none is visible here."""
     return processes_of_domains().get(uuid)
@@ -239,4 +242,14 @@ def processes_of_domains() -> Mapping[str, Process]:
             words = Process(int(name)).argv()
             if "-uuid" in words[:-1]:
                 found.setdefault(words[words.index("-uuid") + 1], Process(int(name)))
+    return found
+
+
+def emulators() -> Mapping[int, tuple[str, ...]]:
+    """Return the command lines of the visible QEMU system emulators, by process id."""
+    found = {}
+    for name in os.listdir(PROC):
+        words = Process(int(name)).argv() if name.isdecimal() else ()
+        if words and _EMULATOR.fullmatch(words[0].rpartition("/")[2]):
+            found[int(name)] = tuple(word for word in words if word)
     return found

@@ -207,6 +207,10 @@ class LiveView(Protocol):
         """Return how often KVM has left the guest for the host, all vCPUs together, or why that is not known."""
         ...
 
+    def rest(self) -> None:
+        """Hold nothing that others may want until the next question."""
+        return
+
 
 class LiveDomain(LiveView):
     """A running domain, of which a command to the monitor, which is libvirt's, would show more, and taint it."""
@@ -284,6 +288,9 @@ class LiveDomains:
     def rings(self, vm: str, target: str) -> str:  # noqa: ARG002 - a domain's monitor is libvirt's
         """A command to the monitor would taint the domain."""
         return _NO_RINGS
+
+    def rest(self) -> None:
+        """Nothing is held: libvirt serves many clients."""
 
     def _look(self) -> Iterator[tuple[str, LiveVm]]:
         running = self._virsh.run("list", "--uuid", "--state-running").split()
@@ -371,4 +378,8 @@ class LiveSource(Protocol):
 
     def rings(self, vm: str, target: str) -> RingReader | str:
         """Return the virtqueues of a disk, or say why they cannot be seen."""
+        ...
+
+    def rest(self) -> None:
+        """Hold nothing that others may want until the next question."""
         ...

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from virtune.bench.live.domain import PlaceReader, place_reader
 from virtune.bench.live.rings import QueueAddresses, RingReader, queues_of
-from virtune.bench.qmp import RUNNING_SECONDS, Monitor, MonitorAnswer, MonitorEnded, execute_all
+from virtune.bench.qmp import BriefMonitor, Monitor, MonitorAnswer, MonitorEnded, execute_all
 from virtune.dialects.qemu.answers import FAILURES
 from virtune.model.errors import PreconditionError, RigError, words_of
 from virtune.model.live import DiskCount, LiveDisk, LiveVm
@@ -243,6 +243,10 @@ class LiveMonitor:
             return "the disks of its controller share it"
         return queues_of(self._monitor, path)
 
+    def rest(self) -> None:
+        """Give the monitor back until the next question."""
+        self._monitor.rest()
+
     def exits(self) -> int | str:
         if self.vm.emulated:
             return "KVM exits: the guest runs without KVM"
@@ -388,6 +392,11 @@ class LiveMonitors:
                     self._failed[name] = error.message
         return found
 
+    def rest(self) -> None:
+        """Give the monitors back until the next question."""
+        for one in self._views.values():
+            one.rest()
+
     def rings(self, vm: str, target: str) -> RingReader | str:
         return self._views[vm].rings(target)
 
@@ -416,21 +425,32 @@ def monitored(
     path: Path, *, paused_too: bool = False, loop: AbstractEventLoop | None = None
 ) -> Iterator[LiveMonitor]:
     """Yield the QEMU whose monitor listens on a socket; raises PreconditionError when none answers there. Those that
-    share an event loop can be asked at once.
+    share an event loop can be asked at once. Between questions the monitor is given back (`rest`).
     """
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(_CONNECT_SECONDS)
-        try:
+    owner: list[int] = []
+
+    def connect() -> socket.socket:
+        with contextlib.ExitStack() as ends:
+            connection = ends.enter_context(socket.socket(socket.AF_UNIX))
+            connection.settimeout(_CONNECT_SECONDS)
             connection.connect(str(path))
-        except OSError as error:
-            reason = words_of(error)
-            raise PreconditionError(
-                f"no QEMU answers at {path}: {reason}", hint="`-qmp unix:PATH,server=on,wait=off` makes QEMU listen"
-            ) from None
-        pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        connection.setblocking(False)  # noqa: FBT003 - the socket's own word
-        try:
-            with Monitor(connection, loop, start_seconds=RUNNING_SECONDS) as monitor:
-                yield LiveMonitor(monitor, pid or None, paused_too=paused_too)
-        except RigError as error:
-            raise PreconditionError(f"{path}: {error.message}", hint=error.hint) from None
+            pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            connection.setblocking(False)  # noqa: FBT003 - the socket's own word
+            if owner and owner[0] != pid:
+                raise ConnectionResetError("another QEMU listens there now")
+            owner[:] = [pid]
+            ends.pop_all()
+            return connection
+
+    try:
+        opened = BriefMonitor(connect, loop)
+    except OSError as error:
+        reason = words_of(error)
+        raise PreconditionError(
+            f"no QEMU answers at {path}: {reason}", hint="`-qmp unix:PATH,server=on,wait=off` makes QEMU listen"
+        ) from None
+    try:
+        with opened as monitor:
+            yield LiveMonitor(monitor, owner[0] or None, paused_too=paused_too)
+    except RigError as error:
+        raise PreconditionError(f"{path}: {error.message}", hint=error.hint) from None

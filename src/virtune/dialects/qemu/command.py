@@ -120,7 +120,7 @@ _DISK_DEVICE = re.compile(r".*(?:blk|scsi|ide|ahci|nvme|sata|disk).*", re.IGNORE
 _NO_DISK_ID = re.compile(r"(?:ua-)?(?:hostdev|net|video|sound|serial|channel|input|balloon|rng|watchdog|tpm)\w*")
 
 _FIRST = {"device": "driver", "object": "qom-type", "smp": "cpus", "name": "guest", "uuid": "uuid", "machine": "type",
-          "accel": "accel", "blockdev": "driver"}  # fmt: skip
+          "accel": "accel", "blockdev": "driver", "mon": "chardev"}  # fmt: skip
 _IMAGES = {"hda": "0", "hdb": "1", "hdc": "2", "hdd": "3", "cdrom": "2", "fda": "0", "fdb": "1", "sd": "0"}
 _IMAGE_BUS = {"fda": "floppy", "fdb": "floppy", "sd": "sd"}
 
@@ -221,6 +221,43 @@ def given(words: Sequence[str]) -> Iterator[tuple[str, Options]]:
             yield "drive", {"file": following, "index": _IMAGES[name], "id": name, **media, **bus}
         else:
             yield name, options_in(following, _FIRST.get(name, ""))
+
+
+def monitor_sockets(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the paths of the sockets on which a QEMU of this command line serves QMP: `-qmp`, and `-mon` of a
+    `-chardev`. One that was handed over as a descriptor has no path, and one that QEMU connects to is another's.
+    """
+    every = list(given(words))
+    served = {
+        one.get("id", ""): one["path" if "path" in one else "backend.data.addr.data.path"]
+        for flag, one in every
+        if flag == "chardev" and _listens(one)
+    }
+    found = [
+        served.get(one.get("chardev", ""), "")
+        for flag, one in every
+        if flag == "mon" and one.get("mode") == "control"
+    ]
+    for flag, one in every:
+        kind, _, path = next(iter(one), "").partition(":")
+        if flag in ("qmp", "qmp-pretty") and kind == "unix" and _SERVER & one.keys() and one.get("server") != "off":
+            found.append(path)
+    return tuple(dict.fromkeys(filter(None, found)))
+
+
+_SERVER = frozenset({"server", "backend.data.server"})
+
+
+def _listens(one: Options) -> bool:
+    if "backend.data.addr.data.path" in one:
+        return one.get("backend.data.server", "on") != "off"
+    return "path" in one and one.get("server", "off") != "off" and next(iter(one), "") == "socket"
+
+
+def name_and_id(words: Sequence[str]) -> tuple[str, str]:
+    """Return the name of a VM and the number that Proxmox VE gives it, by its command line; empty for none."""
+    options = dict(given(words))
+    return options.get("name", {}).get("guest", ""), next(iter(options.get("id", {})), "")
 
 
 def unread(flag: str, one: Options) -> str:

@@ -17,14 +17,15 @@ from virtune.bench.live.domain import LiveDomain, LiveView, watched_moves
 from virtune.bench.live.monitor import monitored
 from virtune.bench.live.rings import sampled
 from virtune.fio.workloads import rate_words, sequential_share, workload_words
+from virtune.flows.live.here import emulators_here
 from virtune.model.bottleneck import DataPath, Diagnosis, Walk, walk
 from virtune.model.counters import Use
-from virtune.model.errors import PreconditionError, UsageError
+from virtune.model.errors import MissingToolError, PreconditionError, UsageError
 from virtune.model.live import DiskCount, DiskCurve, DiskRates, LiveDisk, LiveVm, Move, RingRates
 from virtune.probe.devices import backing_of
 from virtune.probe.host import nvme_idle
 from virtune.probe.kernel import disk_limits
-from virtune.virsh import Virsh
+from virtune.virsh import Virsh, default_uri
 
 _IN_GUEST = (
     "the guest's own part of an I/O: `virtune measure --rig libvirt:DOMAIN` measures it, with a disk of virtune's"
@@ -37,6 +38,26 @@ def diagnose_domain(uri: str, name: str, *, disk: str, seconds: float) -> tuple[
     Raises PreconditionError when it does not run, UsageError when it has no such disk.
     """
     return look(LiveDomain(Virsh(uri), name), disk=disk, seconds=seconds)
+
+
+def diagnose_named(uri: str | None, name: str, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
+    """Observe the running VM that a user calls so: a QEMU of this host with a monitor of its own, by its name, the
+    number that Proxmox VE gives it, or its process id; else a libvirt domain, at virsh's default if `uri` is None.
+
+    Raises PreconditionError when there is none, UsageError when it has no such disk or several VMs are called so.
+    """
+    running = emulators_here() if uri is None else ()
+    called = [one for one in running if one.is_called(name) and one.sockets]
+    if len(called) > 1:
+        pids = ", ".join(str(one.pid) for one in called)
+        raise UsageError(f"{len(called)} QEMUs are called {name!r}", hint=f"name one by its process id: {pids}")
+    if called:
+        return diagnose_monitor(called[0].sockets[0], disk=disk, seconds=seconds)
+    try:
+        return diagnose_domain(uri or default_uri(), name, disk=disk, seconds=seconds)
+    except (PreconditionError, MissingToolError) as error:
+        there = ", ".join(f"{one.name or 'unnamed'} ({one.pid})" for one in running if one.sockets)
+        raise type(error)(error.message, hint=f"QEMUs here: {there}" if there else error.hint) from None
 
 
 def diagnose_monitor(path: Path, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
@@ -66,6 +87,7 @@ def look(view: LiveView, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
         moves = {name: ends.enter_context(watched_moves(one)) for name, one in places.items()}
         sampler.sample(mark="begin")
         before, left = view.counts(), view.exits()
+        view.rest()
         time.sleep(seconds)
         after, left_now = view.counts(), view.exits()
         sampler.sample(mark="stop")

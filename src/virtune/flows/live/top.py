@@ -28,9 +28,10 @@ from virtune.bench.live.monitor import LiveMonitor, LiveMonitors, monitored
 from virtune.bench.live.rings import RingReader, RingWatch
 from virtune.bench.qmp import event_loop
 from virtune.flows.live.diagnose_live import with_devices
-from virtune.model.errors import PreconditionError, StoreError, VirtuneError
+from virtune.flows.live.here import emulators_here
+from virtune.model.errors import MissingToolError, PreconditionError, StoreError, VirtuneError
 from virtune.model.live import DiskCount, LiveSample, LiveVm, RingCount
-from virtune.virsh import KeptVirsh
+from virtune.virsh import KeptVirsh, default_uri
 
 _RINGS_SECONDS, _RING_SECONDS = 0.025, 0.005
 """How often virtqueues are read: every 25 ms, or with more than five disks every 5 ms times their number, so that
@@ -94,6 +95,8 @@ class Watch:
         if self._before is not None and rings_moved(self._before, found):
             self._look_at(vms)
         self._before = found
+        for source in self._sources:
+            source.rest()
         return found
 
     def _look_at(self, vms: Sequence[LiveVm]) -> None:
@@ -123,12 +126,14 @@ class Watch:
 
 @contextlib.contextmanager
 def watching(uri: str | None, sockets: Sequence[Path]) -> Iterator[Watch]:
-    """Yield the running VMs of a libvirt and of QEMUs with QMP sockets.
+    """Yield the running VMs of a libvirt and of QEMUs with QMP sockets; where neither is named, all that run here.
 
     Raises PreconditionError where none of them answers, or the libvirt is another host's.
     """
     with contextlib.ExitStack() as ends:
         sources: list[LiveSource] = []
+        if uri is None and not sockets:
+            uri, sockets = everyone_here()
         if uri is not None:
             virsh = ends.enter_context(KeptVirsh(uri))
             if not virsh.facts().local:
@@ -140,6 +145,26 @@ def watching(uri: str | None, sockets: Sequence[Path]) -> Iterator[Watch]:
             loop = ends.enter_context(event_loop())
             sources.append(_monitors(ends, loop, sockets))
         yield ends.enter_context(Watch(sources))
+
+
+def everyone_here() -> tuple[str | None, Sequence[Path]]:
+    """Return the URI of this host's libvirt, None where there is none, and the monitors of the other QEMUs that run
+    here. Raises PreconditionError, in libvirt's words, where there is neither.
+    """
+    found = emulators_here()
+    listening = [one for one in found if one.sockets]
+    try:
+        uri = default_uri()
+        KeptVirsh(uri).facts()
+    except (PreconditionError, MissingToolError) as error:
+        if listening:
+            return None, [one.sockets[0] for one in listening]
+        seen = f"{len(found)} QEMU{'s'[: len(found) != 1]} run here, none with a QMP socket that has a path"
+        raise PreconditionError(
+            f"{seen if found else 'no QEMU runs here'}, and {error.message}",
+            hint=f"`--qmp SOCKET` names a monitor; of libvirt: {error.hint}" if error.hint else None,
+        ) from None
+    return uri, [one.sockets[0] for one in listening if not one.of_libvirt]
 
 
 def _monitors(ends: contextlib.ExitStack, loop: AbstractEventLoop, sockets: Sequence[Path]) -> LiveMonitors:

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""QEMUs that nobody named are found by /proc, and their monitors stay free for whom they belong to."""
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.conftest import User, eventually
+from tests.published import strictly
+
+from virtune import shell
+from virtune.bench.live.monitor import monitored
+from virtune.bench.qemu.machine import PROGRAM
+from virtune.flows.live.here import Emulator, emulators_here
+from virtune.flows.live.top import watching
+from virtune.model.errors import PreconditionError
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
+
+
+@contextlib.contextmanager
+def strange(tmp_path: Path, name: str, *words: str) -> Iterator[Path]:
+    """A QEMU with a disk, started as Proxmox VE does, whose guest has not an operating system."""
+    place, image = tmp_path / f"{name}.qmp", tmp_path / f"{name}.raw"
+    image.write_bytes(bytes(2**20))
+    argv = [shell.find(PROGRAM), "-name", f"{name},debug-threads=on", "-display", "none", "-nodefaults", "-m", "64"]
+    argv += ["-drive", f"file={image},format=raw,if=none,id=d", "-device", "virtio-blk-pci,drive=d,id=scsi0"]
+    argv += ["-chardev", f"socket,id=qmp,path={place},server=on,wait=off", "-mon", "chardev=qmp,mode=control", *words]
+    with shell.Warden("strange") as warden, warden.running(argv, name="qemu"):
+        assert eventually(lambda: place.exists() and answers(place), seconds=20)
+        yield place
+
+
+def answers(place: Path) -> bool:
+    """Whether a QEMU listens there: the socket is there before that."""
+    with contextlib.suppress(OSError):
+        return greeted(place) < 5
+    return False
+
+
+def ours(name: str) -> Emulator:
+    (found,) = [one for one in emulators_here() if one.name == name]
+    return found
+
+
+def test_a_qemu_that_nobody_named_is_watched_and_diagnosed(user: User, tmp_path: Path) -> None:
+    name = f"strange-{os.getpid()}"
+    with strange(tmp_path, name):
+        found = ours(name)
+        assert found.sockets[0].samefile(tmp_path / f"{name}.qmp")
+        assert found.is_called(str(found.pid))
+        assert not found.is_called("")
+        watched = strictly(user.run("top", "--once", "--json").stdout)
+        assert name in {vm["vm"] for vm in watched["vms"]}
+        for word in (name, str(found.pid)):
+            assert user.run("diagnose", f"{word}:scsi0", "--seconds", "1").stdout.startswith(f"{name}:scsi0\n")
+        missing = user.run("diagnose", "no-such-vm", "--seconds", "1", status=3)
+        assert f"{name} ({found.pid})" in missing.stderr
+    assert not [one for one in emulators_here() if one.name == name]
+
+
+def greeted(place: Path) -> float:
+    """Return how long the owner of a monitor waits until it is served, in seconds."""
+    begun = time.monotonic()
+    with socket.socket(socket.AF_UNIX) as owner:
+        owner.settimeout(5)
+        owner.connect(str(place))
+        assert b"QMP" in owner.recv(4096)
+        owner.sendall(b'{"execute":"qmp_capabilities"}')
+        assert b"return" in owner.recv(4096)
+    return time.monotonic() - begun
+
+
+def test_the_owner_of_a_monitor_is_served_while_its_vm_is_watched(tmp_path: Path) -> None:
+    """Held all the while, the owner was never served."""
+    with strange(tmp_path, f"owned-{os.getpid()}") as place, watching(None, [place]) as watch:
+        over, waits = threading.Event(), list[float]()
+
+        def ask() -> None:
+            while not over.is_set():
+                waits.append(greeted(place))
+                time.sleep(0.05)
+
+        owner = threading.Thread(target=ask)
+        owner.start()
+        for _ in range(10):
+            found = watch.sample()
+            assert not found.missing
+            assert found.counts
+            time.sleep(0.1)
+        over.set()
+        owner.join(timeout=10)
+    assert len(waits) >= 5
+
+
+def test_another_qemu_at_the_same_place_is_not_taken_for_the_first(tmp_path: Path) -> None:
+    name = f"again-{os.getpid()}"
+    with contextlib.ExitStack() as ends:
+        first = contextlib.ExitStack()
+        place = first.enter_context(strange(tmp_path, name))
+        view = ends.enter_context(monitored(place))
+        view.counts()
+        view.rest()
+        first.close()
+        place.unlink(missing_ok=True)
+        ends.enter_context(strange(tmp_path, name))
+        with pytest.raises(Exception, match="another QEMU listens there now"):
+            view.counts()
+
+
+def test_where_nothing_runs_it_says_so(tmp_path: Path) -> None:
+    with pytest.raises(PreconditionError, match="no QEMU answers"), watching(None, [tmp_path / "none"]):
+        pass
