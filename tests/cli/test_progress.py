@@ -2,7 +2,6 @@
 """While a comparison runs it says what it still waits for: pairs and conditions."""
 
 import io
-import time
 from dataclasses import replace
 
 import pytest
@@ -13,7 +12,7 @@ from virtune.analyse.study.thresholds import rule
 from virtune.analyse.study.verdicts import judge
 from virtune.cli.common.output import Clean
 from virtune.cli.common.progress import Face, LiveBlock, place_text, round_line
-from virtune.model.event import Noticed, StepStarted, TrialEnded, TrialPlace
+from virtune.model.event import Noticed, RoundJudged, StepStarted, TrialEnded, TrialPlace
 from virtune.model.reason import Reason
 from virtune.model.study import Trial
 from virtune.model.verdict import Verdict
@@ -47,21 +46,17 @@ def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80, 140])
-def test_the_live_block_says_what_runs_the_time_left_and_how_many_pairs_are_decided(width: int) -> None:
+def test_the_live_line_says_the_time_left_how_many_pairs_are_decided_and_what_runs(width: int) -> None:
     kept = record(12)
-    block = LiveBlock(now="round 3 of 6, trial 2 of 4: randread-4k, native", done=9, total=24, verdicts=judge(kept))
+    block = LiveBlock(now="round 3 of 6, trial 2 of 4: randread-4k, native", total=24, again=5, verdicts=judge(kept))
     block.rulings = rule(kept, parse_conditions(["cpu_per_io > +5%"]))
     console = Console(width=width, no_color=True)
     with console.capture() as captured:
         console.print(block)
-    lines = captured.get().splitlines()
-    assert 2 <= len(lines) <= 2 + 2 * 8
-    assert all(len(line) <= width for line in lines)
-    told = " ".join(lines)
-    assert "round 3 of 6" in told
-    if width >= 80:
-        assert "9 of 24 trials, 1 of 1 pairs decided, 0 of 1 conditions" in told
-        assert "cpu_per_io > +5% for native against threads: undecided" in told
+    (line,) = captured.get().splitlines()
+    assert len(line) <= width
+    assert line.startswith("1 of 1 pairs decided; 0 of 1 condition")
+    assert width < 80 or "5 repeated; round 3 of 6, trial 2 of 4" in line
 
 
 @pytest.mark.parametrize(("left", "told"), [(9.0, "25 %, about 9.0 s left"), (None, "25 %")])
@@ -72,18 +67,9 @@ def test_a_step_says_how_long_it_still_takes_where_that_is_known(left: float | N
     assert captured.get().rstrip().endswith(told)
 
 
-def test_on_80_columns_an_open_pair_has_its_workload_and_nothing_of_the_standing_is_cut() -> None:
+def test_a_round_s_line_names_the_workload_of_the_pair_that_has_the_longest_to_go() -> None:
     (pair,) = judge(record(12))
     open_ = [replace(pair, workload=name, verdict=Verdict.UNDECIDED, rounds_left=3) for name in ("reads", "writes")]
-    until = time.monotonic() + 20.5
-    block = LiveBlock(now="x", done=24, total=90, most="at most about ", until=until, verdicts=open_)
-    console = Console(width=80, no_color=True)
-    with console.capture() as captured:
-        console.print(block)
-    told = captured.get()
-    assert "0 of 2 pairs decided" in told
-    for name in ("reads", "writes"):
-        assert f"native ({name})" in told
     assert "(reads), about 3 rounds more" in round_line(2, [*open_[:1], replace(open_[1], rounds_left=1)], ())
 
 
@@ -98,15 +84,23 @@ def test_of_too_few_rounds_a_line_has_no_interval_that_looks_like_a_verdict_s() 
     assert "[" in round_line(12, [open_], ())
 
 
-def test_a_line_for_each_trial_only_where_asked_or_where_there_is_no_terminal(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    trial = Trial(number=2, round=1, arm="a", workload="w")
-    place = TrialPlace(number=2, of=4, rounds=6)
+def test_a_log_has_a_line_for_each_round_and_for_each_trial_where_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
     for verbose in (False, True):
         with Face(verbose=verbose) as face:  # pytest's stderr is no terminal
-            face(TrialEnded(trial=trial, place=place, summary="IOPS 12"))
-        assert capsys.readouterr().err == "round 1 of 6, trial 2 of 4  w  a: IOPS 12\n"
+            for number in (1, 2):
+                trial = Trial(number=number, round=1, arm="a", workload="w")
+                face(Noticed(text="trial 1 is repeated", of_trial=True))
+                face(TrialEnded(trial=trial, place=TrialPlace(number=number, of=2, rounds=6), summary="IOPS 12"))
+            face(RoundJudged(round=1, verdicts=judge(record(12)), rulings=(), seconds_left=9.0))
+        said.append(capsys.readouterr().err.splitlines())
+    last = [
+        "round 1 of 6, trial 2 of 2  w  a: IOPS 12",
+        "round 1: 1 of 1 pairs decided, 2 repeated; about 9.0 s left",
+    ]
+    assert said[0] == last
+    assert len(said[1]) == 5
+    assert said[1][-2:] == last
 
 
 def test_without_utf_8_drawings_are_ascii() -> None:

@@ -43,7 +43,7 @@ def test_it_stops_when_every_pair_is_decided(user: User) -> None:
 def test_it_ends_within_its_budget_and_says_what_going_on_would_take(user: User) -> None:
     # short trials, so that a host on which each takes three times as long has room for two looks
     words = (*SURE, "--budget", "12s", *SHORT, "--seconds", "50ms")
-    ran = user.run("compare", *NULL, *EQUAL, *words)
+    user.run("compare", *NULL, *EQUAL, *words)
     found = user.run("show", "--json").json()
     study, rounds = found["study"], [one for arm in found["arms"] for one in arm["rounds"]]
     ends = sorted(datetime.fromisoformat(one["ended"]) for one in rounds)
@@ -51,10 +51,10 @@ def test_it_ends_within_its_budget_and_says_what_going_on_would_take(user: User)
     shares = [one["share"] for one in study["looks"]]
     assert shares == sorted(shares)
     assert (study["stopped"], shares[-1], shares[-2] < 1) == ("budget", 1.0, True)  # the last look has all the rest
-    said = " ".join(ran.stdout.split())
+    said = " ".join(user.run("show").stdout.split())
     assert "stopped: time budget reached" in said
     # on a quiet host the rest needs so much less than an hour that its time is said
-    assert any(one in said for one in ("deciding the rest needs", "rounds will not decide", "too noisy now")), said
+    assert any(one in said for one in ("decides the rest", "rounds will not decide", "too noisy")), said
 
 
 @pytest.mark.long(always="test_simulated_resume.py has this in each run, on a simulated rig")

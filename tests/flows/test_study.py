@@ -234,7 +234,7 @@ def test_a_killed_program_costs_one_attempt_and_the_study_goes_on(program: str, 
 
 
 def test_ctrl_c_keeps_what_is_done_shows_it_and_leaves_a_clean_host(user: User) -> None:
-    process = user.start("compare", *ARMS[:4], *CALM, "--rounds", "4", "--seconds", "1", "--ramp", "0.1")
+    process = user.start("compare", "-v", *ARMS[:4], *CALM, "--rounds", "4", "--seconds", "1", "--ramp", "0.1")
     assert process.stderr is not None
     lines = []
     for line in process.stderr:

@@ -169,7 +169,7 @@ def test_a_guest_that_is_killed_costs_one_attempt(user: User) -> None:
     out, err = child.communicate(timeout=170)
     assert child.returncode == 0, err
     assert "Traceback" not in err
-    assert "  4 trials" in out
+    assert " trials count" in out
     shown = user.run("show", "last", "--json").json()
     assert all(round_["measurement"] for arm in shown["arms"] for round_ in arm["rounds"])
     assert not vms_of_tests()
@@ -191,7 +191,7 @@ def test_a_virtune_that_is_killed_in_mid_trial_leaves_nothing_and_the_study_goes
     child.communicate(timeout=90)
     assert begun(), "killed in the middle"
     assert eventually(lambda: not marked_processes()), marked_processes()
-    assert "  2 trials" in user.run("resume", "-q", timeout=170).stdout
+    assert "2 of " in user.run("resume", "-q", timeout=170).stdout
 
 
 @pytest.mark.timeout(600)

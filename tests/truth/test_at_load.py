@@ -90,7 +90,7 @@ def test_the_saturation_is_measured_once_however_often_the_study_is_interrupted(
     )
     until(user, "round 1 of", "compare", *words)
     assert "saturat" in user.run("show", "last").stdout
-    until(user, ", trial 3 of ", "resume")
+    until(user, ", trial 3 of ", "resume", "-v")
     begun = user.run("show", "last", "--json").json()
     found = user.run("resume", "-q", "--json").json()
     assert found["study"]["workloads"] == begun["study"]["workloads"]

@@ -89,9 +89,12 @@ class RoundJudged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noticed:
-    """Something the user should know although nothing failed."""
+    """Something the user should know although nothing failed; `of_trial` is why a single trial is repeated, of which
+    a busy host has many.
+    """
 
     text: str
+    of_trial: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,6 @@ from typing import Self, TypeVar
 import click
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
 from virtune.model import event as events
@@ -25,24 +23,14 @@ from virtune.model.study import Study, Trial
 from virtune.model.text import format_seconds, format_share, printable
 from virtune.model.tuning import Tuning
 from virtune.model.verdict import Comparison, Interval, Outcome, ThresholdResult, Verdict
-from virtune.report.pages.result import STYLE, arms_text
 from virtune.report.pages.study import guest_words
 from virtune.report.pages.tune import runner_rows, state_line
-from virtune.report.render.forest import axis_of, bar
 from virtune.report.words import change_words, count_text, difference_text
 from virtune.store.progress import NAME_MAX, PairProgress, ProgressFile, RoundInterval, RunProgress, runs_already
 from virtune.store.store import Store
 
 ROUNDS_FORESEEN = 500
 """More rounds than this take hours: such a forecast only says that the host is too noisy."""
-
-PAIRS_SHOWN = 8
-"""Open pairs in the block; those that are furthest from decided."""
-
-_BAR, _NARROW_BAR = 24, 12
-"""Characters of the bar; a narrow terminal has room for the shorter one beside what stands to its right."""
-
-_NARROW = 90
 
 
 def rounds_left_text(found: Comparison) -> str:
@@ -65,33 +53,31 @@ class LiveBlock:
     """The present state of the display. Its owner updates the fields; times are those of `time.monotonic`.
 
     `step` is what is made ready with how far it is (None: not known), `step_left` how many seconds it still takes,
-    `now` the trial that runs, `until` when all is expected to be over; `most` stands before the time left.
+    `now` the trial that runs, `until` when all is expected to be over, `again` how many trials were repeated; `most`
+    stands before the time left.
     """
 
     step: tuple[str, float | None] | None = None
     step_left: float | None = None
     now: str = ""
-    done: int = 0
     total: int = 0
+    again: int = 0
     until: float | None = None
     most: str = "about "
     verdicts: Sequence[Comparison] = ()
     rulings: Sequence[ThresholdResult] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Set the block at the width there is: no line is longer."""
-        wide = _NARROW_BAR if options.max_width < _NARROW else _BAR
+        """Say it in one line, which ends where the terminal does."""
         if self.step is not None:
             what, share = self.step
-            left = "" if self.step_left is None else f"about {format_seconds(self.step_left)} left"
-            yield self._line(what, _bar(share or 0.0, wide), "" if share is None else format_share(share), left)
-        if self.total:
-            yield _cut(self.now or "starting")
-            yield self._line("", _bar(self.done / self.total, wide), *self._standing())
-            yield from self._pairs(options.max_width)
+            left = "" if self.step_left is None else f", about {format_seconds(self.step_left)} left"
+            yield _cut(f"{what}{'' if share is None else f', {format_share(share)}'}{left}")
+        elif self.total:
+            yield _cut("; ".join([*self._standing(), self.now or "starting"]))
 
     def _standing(self) -> list[str]:
-        told = [f"{self.done} of {self.total} trials" if self.most == "about " else count_text(self.done, "trial")]
+        told = []
         if self.until is not None:
             told.append(f"{self.most}{format_seconds(max(0.0, self.until - time.monotonic()))} left")
         if self.verdicts:
@@ -100,40 +86,7 @@ class LiveBlock:
         if self.rulings:
             known = sum(one.outcome is not Outcome.UNDECIDED for one in self.rulings)
             told.append(f"{known} of {len(self.rulings)} conditions")
-        return told
-
-    def _line(self, first: str, bar_: ProgressBar, *rest: str) -> Table:
-        grid = Table.grid(padding=(0, 1))
-        cells: list[Text | ProgressBar] = [bar_, _cut(", ".join(part for part in rest if part))]
-        grid.add_row(*([_cut(first)] if first else []), *cells)
-        return grid
-
-    def _pairs(self, width: int) -> RenderResult:
-        """Yield a line for each pair that is open, the longest to go last, and for each open condition."""
-        open_ = sorted(
-            (one for one in self.verdicts if one.rounds_left is not None), key=lambda one: one.rounds_left or 0
-        )[-PAIRS_SHOWN:]
-        told = [one.ratio for one in open_ if one.ratio is not None]
-        reach = axis_of(told)
-        grid = Table.grid(padding=(0, 1))
-        for one in open_:
-            ratio = one.ratio
-            drawn = "" if ratio is None else bar(ratio.low, ratio.estimate, ratio.high, reach)
-            difference = "" if ratio is None else difference_text(ratio)
-            cells = [
-                _cut(f"  {one.candidate}{whose(one, self.verdicts)}"),
-                Text(difference, style=STYLE[one.verdict]),
-            ]
-            # a narrow terminal has no room for the drawing
-            grid.add_row(*cells, *([Text(drawn)] if width >= _NARROW else []), _cut(rounds_left_text(one)))
-        if open_:
-            yield grid
-        for ruling in [one for one in self.rulings if one.outcome is Outcome.UNDECIDED][:PAIRS_SHOWN]:
-            yield _cut(f"  {ruling.condition.text} for {arms_text(ruling)}: undecided")
-
-
-def _bar(share: float, width: int) -> ProgressBar:
-    return ProgressBar(total=1.0, completed=min(1.0, share), width=width)
+        return told + ([f"{self.again} repeated"] if self.again else [])
 
 
 def _cut(text: str) -> Text:
@@ -207,6 +160,7 @@ class Face:
         self._console = Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
         self._quiet = quiet
         self._live = sys.stderr.isatty() and not quiet
+        self._verbose, self._looks_from = verbose, math.inf
         self._lines = verbose or not self._live
         self._block = LiveBlock()
         self._shown = Live(
@@ -228,6 +182,9 @@ class Face:
         if self._quiet:
             return
         if isinstance(event, events.Noticed):
+            self._block.again += event.of_trial
+            if event.of_trial and not self._verbose:
+                return
             self._console.print(f"note: {printable(event.text)}", style="yellow", markup=False)
             return
         self._draw(event)
@@ -243,14 +200,12 @@ class Face:
                 block.step, block.step_left = (printable(what), fraction), left
             case events.StepEnded():
                 block.step = None
-            case events.StudyStarted(study=study, done=done, seconds_left=left):
-                block.most, block.total, block.done = most_text(study), len(study.trials), done
+            case events.StudyStarted(study=study, seconds_left=left):
+                block.most, block.total = most_text(study), len(study.trials)
                 block.until = time.monotonic() + left
             case events.TrialStarted(trial=trial, place=place, seconds_left=left):
                 block.now = f"{place_text(trial, place, block.most)}: {trial.workload}, {trial.arm}"
                 block.until = time.monotonic() + left
-            case events.TrialEnded(trial=trial):
-                block.done, block.total = block.done + 1, max(trial.number, block.total)
             case events.RoundJudged(verdicts=verdicts, rulings=rulings, seconds_left=left):
                 block.verdicts, block.rulings = verdicts, rulings
                 block.until = time.monotonic() + left
@@ -272,17 +227,17 @@ class Face:
                 for unequal in study.unequal_guests:
                     self._line(f"warning: {unequal}")
                 self._line(f"{most_text(study)}{format_seconds(seconds)}, set-up included")
-            case events.StudyStarted(done=done, seconds_left=left):
+            case events.StudyStarted(study=study, done=done, seconds_left=left):
+                self._looks_from = study.fewest_rounds if study.sequential and len(study.arms) > 1 else math.inf
                 kept = f"{count_text(done, 'trial')} already stored, " if done else ""
                 self._line(f"{kept}{most}{format_seconds(left)} left")
-            case events.TrialStarted(trial=trial, place=place, seconds_left=left):
-                # forecasts get better as trials run, and a log need not say so each time
-                if place.number == 1 and trial.round > 1 and trial.round & (trial.round - 1) == 0:
-                    self._line(f"{most}{format_seconds(left)} left")
             case events.TrialEnded(trial=trial, place=place, summary=summary):
-                self._line(f"{place_text(trial, place, most)}  {trial.workload}  {trial.arm}: {summary}")
-            case events.RoundJudged(round=number, verdicts=verdicts, rulings=rulings):
-                self._line(round_line(number, verdicts, rulings))
+                # a log has a line for each round, of which the last trial is the one that says how far it is
+                if self._verbose or (place.number == place.of and trial.round < self._looks_from):
+                    self._line(f"{place_text(trial, place, most)}  {trial.workload}  {trial.arm}: {summary}")
+            case events.RoundJudged(round=number, verdicts=verdicts, rulings=rulings, seconds_left=left) if verdicts:
+                again = f", {self._block.again} repeated" if self._block.again else ""
+                self._line(f"{round_line(number, verdicts, rulings)}{again}; {most}{format_seconds(left)} left")
             case _:
                 pass
 

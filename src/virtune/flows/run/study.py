@@ -76,16 +76,11 @@ def shows(study: Study) -> str:
     rounds = study.rounds if study.budget_seconds is None else int(study.budget_seconds / round_seconds(study))
     rounds, alpha = min(rounds, study.rounds), 1 - confidence_of_one(study)
     found = ((noise, smallest_planned(rounds, sd=noise, alpha=alpha, arms=len(study.arms))) for noise in _NOISES)
-    some = [(noise, least) for noise, least in found if least is not None]
-    varies = ("if the ratio of two arms varies from round to round by", "if by")
-    known = [
-        f"{format_share(least, 1)} {varies[min(place, 1)]} {format_share(noise)}"
-        for place, (noise, least) in enumerate(some)
-    ]
+    known = [least for _, least in found if least is not None]
     if rounds < study.fewest_rounds or not known:
         return f"too few rounds to show a difference: {rounds}; {study.fewest_rounds} are the minimum for a verdict"
-    known[0] += " (standard deviation)"
-    return f"{rounds} rounds detect a difference of {', '.join(known)}"
+    noisy = f", {format_share(known[-1], 1)} on a noisy one" if len(known) > 1 else ""
+    return f"{rounds} rounds find differences of about {format_share(known[0], 1)} on a quiet host{noisy}"
 
 
 def random_seed() -> int:

@@ -536,7 +536,7 @@ class Attempts:
                 self._pace.ran(trial.arm, asked=seconds, took=took, repeated=again is not None)
             if again is None:
                 return record
-            self._say(Noticed(text=f"trial {trial.number} ({trial.arm}) {again}"))
+            self._say(Noticed(text=f"trial {trial.number} ({trial.arm}) {again}", of_trial=record.failure is None))
 
     def _require_room(self, record: evidence.TrialRecord) -> None:
         """Raise LoadError where a trial failed and nothing can be written beside its image any more: all others would

@@ -94,7 +94,7 @@ def of_result(
         head=[terminal.paragraph(finding(result, view))],
         picture=lambda most: own or _table(result, view, shown, most),
         rows=len(view.arms) if len(shown) == 1 else len(shown),
-        more=[terminal.paragraph(words, "dim")] if words else [],
+        more=terminal.paragraphs(filter(None, (study.title, words)), "dim", indent=0),
         limits=terminal.paragraphs([*results.condition_lines(rulings), *limits(result)], indent=0),
         below=[
             terminal.paragraph(trust(result), "dim"),
