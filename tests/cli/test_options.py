@@ -69,7 +69,7 @@ def asked(place: Path, words: list[str], plan: str = "") -> Study:
     question = Question(
         kind=StudyKind.COMPARE, plan=file, **{name: getattr(said, name) for name in StudyOptions.__dataclass_fields__}
     )
-    return study_for(question)[0]
+    return study_for(question)
 
 
 def without_chance(study: Study) -> Study:

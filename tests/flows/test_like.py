@@ -185,17 +185,17 @@ def test_a_comparison_begins_with_the_vm_as_it_is_and_compares_with_it(tmp_path:
     def asked(*vary: str, settings: tuple[str, ...] = ()) -> Question:
         return Question(kind=StudyKind.COMPARE, like=like, rig="qemu", vary=vary, settings=settings)
 
-    study, _ = study_for(asked("disk.cache=none"))
+    study = study_for(asked("disk.cache=none"))
     assert ([arm.name for arm in study.arms], study.baseline) == (["now", "cache=none"], "now")
     assert [arm.stack.disk.cache for arm in study.arms] == ["writethrough", "none"]
     assert all(arm.stack.device.queue_size == 64 for arm in study.arms)
     assert study.scratch == str(tmp_path)
     assert "web1:vda" in study.likeness[0]
     assert "total_iops_sec_max" in study.likeness[1]
-    same, _ = study_for(asked("disk.cache=none,writethrough"))
+    same = study_for(asked("disk.cache=none,writethrough"))
     assert same.baseline == "cache=writethrough"
     assert len(same.arms) == 2
-    other, _ = study_for(asked("disk.cache=none,writethrough", settings=("device.queue_size=256",)))
+    other = study_for(asked("disk.cache=none,writethrough", settings=("device.queue_size=256",)))
     assert {arm.stack.device.queue_size for arm in other.arms} == {256}
 
 

@@ -269,7 +269,7 @@ def questions() -> Answers:
 
 
 def answered(question: Mapping[str, object]) -> Iterator[str]:
-    found, _ = study_for(Question(**question))  # type: ignore[arg-type]
+    found = study_for(Question(**question))  # type: ignore[arg-type]
     made = replace(found, id="", created="")
     yield from (*flat(made), *([shows(made)] if len(made.arms) > 1 else []))
     stacks = [arm.stack for arm in made.arms]

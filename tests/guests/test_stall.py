@@ -18,7 +18,7 @@ from virtune.bench.qemu.rig import session
 from virtune.bench.scratch import Scratch
 from virtune.bench.verify import cpu_of
 from virtune.fio.generator import Clients
-from virtune.flows.run.question import Question, study_for
+from virtune.flows.run.question import Question, facts_text, study_for
 from virtune.flows.run.study import finished_result
 from virtune.flows.run.trial import Attempts, Tools, run_trial
 from virtune.model.evidence import Capture, TrialRecord
@@ -116,7 +116,7 @@ def asked(
         kind=StudyKind.COMPARE, rig="qemu", arms=("a:", "b:disk.aio=native"), rounds=1, seconds=1.5, ramp=0.2,
         span=SPAN, scratch=scratch_directory, seed=1, settings=(f"guest.system={system}",),
     )  # fmt: skip
-    study, facts = study_for(question)
+    study = study_for(question)
     with (
         Store(place / "store.sqlite") as store,
         Scratch(scratch_directory, span_bytes=SPAN, say=lambda event: None) as scratch,
@@ -127,7 +127,7 @@ def asked(
             programs={"fio": find("fio")}, clients=Clients(engines=frozenset({"libaio", "io_uring", "psync"})),
             rigs=hurting, scratch=scratch, warden=warden, target=None,
         )  # fmt: skip
-        store.add_study(study, facts=facts)
+        store.add_study(study, facts=facts_text(scratch_directory))
         yield Asked(study, tools, store, hurting)
 
 

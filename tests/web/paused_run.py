@@ -19,7 +19,7 @@ def simulated(scratch: Path, *, candidate: str = "native") -> Study:
     """Return a noisy simulated study of two arms, which decides nothing in its 14 rounds."""
     arms = ("one:rig=simulated:noisy", "two:rig=simulated:noisy,disk.aio=native")
     asked = Question(kind=StudyKind.COMPARE, arms=arms, rounds=14, seed=3, scratch=scratch)
-    study, _ = study_for(asked)
+    study = study_for(asked)
     named = tuple(replace(arm, name=candidate) if arm.name == "two" else arm for arm in study.arms)
     moved = tuple(replace(one, arm=candidate) if one.arm == "two" else one for one in study.trials)
     return replace(study, arms=named, trials=moved, title=candidate if candidate != "native" else study.title)

@@ -102,7 +102,7 @@ def _measured(
     from virtune.cli.common.run_study import going_on
     from virtune.flows.run.fix import HOURS_KEPT, choose, measured_before, question_of
     from virtune.flows.run.preconditions import Leave
-    from virtune.flows.run.question import study_for
+    from virtune.flows.run.question import facts_text, study_for
     from virtune.flows.run.study import resume_study, run_study
     from virtune.flows.stored.show import current
 
@@ -111,7 +111,8 @@ def _measured(
     known = None if again else measured_before(store, title, fixes, since=since)
     leave = Leave()
     if known is None:
-        study, facts = study_for(question_of(replace(asked, like=vm), fixes, title=title))
+        study = study_for(question_of(replace(asked, like=vm), fixes, title=title))
+        facts = facts_text(Path(study.scratch))
         going_on(store, study, lambda say: run_study(study, store=store, say=say, leave=leave, facts=facts), out)
     elif not known.finished:
         study, record = known.study, known

@@ -16,7 +16,7 @@ from virtune.cli.common.output import proof_shown, put, say_report, show_result,
 from virtune.cli.common.progress import Face, carried_now, under_face
 from virtune.cli.common.result_output import STDOUT, ResultOutput, write_markdown
 from virtune.flows.run.preconditions import Leave
-from virtune.flows.run.question import Question, study_for
+from virtune.flows.run.question import Question, facts_text, study_for
 from virtune.flows.run.study import run_study
 from virtune.flows.run.tune import beforehand, expected_seconds, finished_tuning, tune, tuning_study
 from virtune.flows.stored.show import current, seen_costs
@@ -61,7 +61,8 @@ class StudyRequest:
 
 def ask_for(asked: StudyRequest) -> int:
     """Run the requested study and show its result; returns the exit code."""
-    study, facts = study_for(asked.question)
+    study = study_for(asked.question)
+    facts = facts_text(Path(study.scratch))
     if asked.out.verbose:
         say_options(study)
     with Store(asked.store) as store:

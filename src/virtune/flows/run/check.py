@@ -5,10 +5,11 @@ on this host.
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 from virtune.analyse.study.summarise import fitness_of
 from virtune.flows.run.preconditions import Leave
-from virtune.flows.run.question import TRIAL_SECONDS, Question, study_for
+from virtune.flows.run.question import TRIAL_SECONDS, Question, facts_text, study_for
 from virtune.flows.run.study import run_study
 from virtune.model.errors import PlanError
 from virtune.model.event import Say
@@ -38,7 +39,7 @@ def check_study(asked: StudyOptions) -> tuple[Study, str]:
     known = read_rig(rig)  # None where there is no such rig, which `study_for` refuses
     beside = METAL.beside_seconds if known is None else known.kind.beside_seconds
     block = 2 * (each + OPTIONS["ramp"].default + beside)
-    study, facts = study_for(
+    study = study_for(
         Question(
             kind=StudyKind.CHECK,
             rig=rig,
@@ -55,7 +56,7 @@ def check_study(asked: StudyOptions) -> tuple[Study, str]:
     )
     options, sources = layered((Provenance.FLAG, asked))
     values = {"seed": study.seed, "scratch": None if study.target else study.scratch}
-    return replace(study, options=recorded("check", options, sources, values)), facts
+    return replace(study, options=recorded("check", options, sources, values)), facts_text(Path(study.scratch))
 
 
 def run_check(study: Study, *, store: Store, say: Say, leave: Leave, facts: str) -> tuple[Neighbour, ...]:

@@ -246,8 +246,8 @@ class Question(options.StudyOptions):
         return "study" if self.builtin else self.kind
 
 
-def study_for(question: Question) -> tuple[Study, str]:
-    """Return the study that answers the question, and the facts of this host as JSON text.
+def study_for(question: Question) -> Study:
+    """Return the study that answers the question; `facts_text` has the facts of this host to keep beside it.
 
     Raises PlanError, with what is wrong and a hint, before anything is made or run.
     """
@@ -295,7 +295,7 @@ def study_for(question: Question) -> tuple[Study, str]:
     sources = {**_otherwise(study), **sources}
     chosen = recorded(question.verb, asked, sources, _values(study))
     study = with_system(replace(study, options=(*chosen, *own)), built=guest_is_built())
-    return new_study(study, restart=asked.restart), facts_text(scratch)
+    return new_study(study, restart=asked.restart)
 
 
 def _otherwise(study: Study) -> dict[str, options.Provenance]:

@@ -2,13 +2,14 @@
 """The verb `sweep`: increase the load until a stack is saturated, then add loads around the knee or limit."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from virtune.analyse.search.sweep import swept
 from virtune.analyse.study.verdicts import require_measured
 from virtune.flows.run import trial as trials
 from virtune.flows.run.preconditions import Leave
 from virtune.flows.run.prepare import begun
-from virtune.flows.run.question import Question, study_for
+from virtune.flows.run.question import Question, facts_text, study_for
 from virtune.flows.run.study import loaded, prepared, taken_up
 from virtune.flows.stored.show import by_todays_method, seen_costs
 from virtune.model.errors import Interrupted, StoreError
@@ -29,8 +30,9 @@ LIKELY_LOADS = 5
 def sweep_for(question: Question) -> tuple[Study, str]:
     """Return the requested sweep, and the facts of this host as JSON text; raises PlanError."""
     limit = next((parse_limit(text) for text in question.subject_to), None)
-    study, facts = study_for(question)
-    return sweep_study(study, SweepPlan(limit=limit, loads=question.loads, rounds=study.rounds)), facts
+    study = study_for(question)
+    plan = SweepPlan(limit=limit, loads=question.loads, rounds=study.rounds)
+    return sweep_study(study, plan), facts_text(Path(study.scratch))
 
 
 def run_sweep(study: Study, *, store: Store, say: Say, leave: Leave, facts: str) -> LoadSweep:
