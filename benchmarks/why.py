@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,15 +42,19 @@ LOAD = "rw=randread,bs=4k,iodepth=8"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planted:
     """One fault. `read_ns` and `write_ns` are how long requests of the slow device wait, where it is used;
-    `null_ns` how long those of a null-co do otherwise. `causes` are true answers, `words` must be said and `untrue`
-    not; `cpus` are those that QEMU may use, `hogs` other processes on them, `quota` is the share of a CPU that its
-    control group allows, `group_iops` a limit that two disks have together, `neighbour`
-    the depth of another VM on the same device, each with half of it.
+    `null_ns` how long those of a null-co do otherwise. `causes` are true answers, `words` must be said (by `top`
+    those of `top`, too, since it sees all VMs) and `untrue` not; `cpus` are those that QEMU may use, `hogs` other
+    processes on them, `quota` is the share of a CPU that its control group allows, `group_iops` a limit that two
+    disks have together, `neighbour` the depth of another VM on the same device, each with half of it. `nodes` are
+    the words of the disk's node `n0` in place of a null-co, `before` what is started before the VM in its
+    directory, `beside` what is done to the VM at work, given its directory and process; `needs` says in words what
+    this host must have.
     """
 
     name: str
     causes: tuple[str, ...]
     words: tuple[str, ...] = ()
+    top: tuple[str, ...] = ()
     untrue: tuple[str, ...] = ()
     load: str = LOAD
     read_ns: int | None = None
@@ -61,6 +65,9 @@ class Planted:
     quota: float | None = None
     group_iops: int | None = None
     neighbour: int | None = None
+    nodes: tuple[str, ...] = ()
+    before: Callable[[Path], contextlib.AbstractContextManager[object]] | None = None
+    beside: Callable[[Path, int], contextlib.AbstractContextManager[object]] | None = None
 
     @property
     def slow(self) -> bool:
@@ -77,7 +84,7 @@ PLANTED: tuple[Planted, ...] = (
             write_ns=20_000_000),
     Planted(name="B9 quota of 25 %", causes=("throttle",), words=("cpu.max",), untrue=("others hardly worked",),
             quota=0.25, null_ns=0),
-    Planted(name="B16 neighbour, raw with offset", causes=("device",), words=("others caused", "vm1"),
+    Planted(name="B16 neighbour, raw with offset", causes=("device",), words=("others caused",), top=("vm1",),
             read_ns=1_000_000, untrue=("no file and no block device", "let more I/Os be in flight"), neighbour=16,
             load="rw=randread,bs=4k,iodepth=1"),
     Planted(name="B22 all threads on one CPU", causes=("host-cpu", "vcpu", "iothread"), cpus="1", null_ns=0),
@@ -93,7 +100,7 @@ PLANTED: tuple[Planted, ...] = (
 
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, waits: dict[int, float]) -> None:
-    """Speak NBD with one client: reads (0) and writes (1) wait so many seconds, and nothing is kept."""
+    """Speak NBD with one client: reads (0), writes (1) and flushes (3) wait so many seconds, and nothing is kept."""
     writer.write(b"NBDMAGICIHAVEOPT" + struct.pack(">H", 3))
     await reader.readexactly(4)
 
@@ -124,15 +131,19 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, wai
         task.add_done_callback(tasks.discard)
 
 
+def serve(directory: Path, waits: dict[int, float]) -> Path:
+    """Serve NBD at the path that is returned, until this process ends; flushes are 3."""
+    path, loop = directory / "nbd", asyncio.new_event_loop()
+    started = asyncio.start_unix_server(lambda reader, writer: answer(reader, writer, waits), str(path))
+    loop.run_until_complete(started)
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    return path
+
+
 @contextlib.contextmanager
 def slow_device(directory: Path, planted: Planted) -> Iterator[str]:
     """Yield a loop device whose reads and writes wait."""
-    path = directory / "nbd"
-    waits = {0: (planted.read_ns or 0) / 1e9, 1: planted.write_ns / 1e9}
-    loop = asyncio.new_event_loop()
-    served = asyncio.start_unix_server(lambda reader, writer: answer(reader, writer, waits), str(path))
-    loop.run_until_complete(served)
-    threading.Thread(target=loop.run_forever, daemon=True).start()
+    path = serve(directory, {0: (planted.read_ns or 0) / 1e9, 1: planted.write_ns / 1e9})
     with looped(directory, f"nbd,server.type=unix,server.path={path}", SIZE) as device:
         yield str(device)
 
@@ -149,7 +160,7 @@ def words_of(directory: Path, number: int, planted: Planted, line: int, device: 
             null += f",file.driver=host_device,file.locking=off,file.filename={device}"
             if planted.neighbour is None:
                 null = f"host_device,node-name=n{disk},filename={device},cache.direct=on"
-        words += ["-blockdev", null]
+        words += [word.format(directory=directory) for word in planted.nodes] or ["-blockdev", null]
         name = f"n{disk}"
         if planted.group_iops:
             if disk == 0:
@@ -232,12 +243,16 @@ def looked(planted: Planted, seconds: float) -> dict[str, dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="why-", dir="/var/tmp") as name, contextlib.ExitStack() as ends:
         directory = Path(name)
         device = ends.enter_context(slow_device(directory, planted)) if planted.slow else ""
+        if planted.before is not None:
+            ends.enter_context(planted.before(directory))
         pid = ends.enter_context(machine(directory, 0, planted, device, planted.load))
         vms = ["--qmp", f"{directory}/0.top"]
         if planted.neighbour is not None:
             load = f"rw=randread,bs=4k,iodepth={planted.neighbour}"
             ends.enter_context(machine(directory, 1, planted, device, load))
         ends.enter_context(confined(planted, pid))
+        if planted.beside is not None:
+            ends.enter_context(planted.beside(directory, pid))
         if planted.group_iops:
             plug_in(directory / "0.load")
             end = threading.Event()
@@ -262,13 +277,28 @@ def document(*words: str) -> Any:
     return json.loads(said.stdout)
 
 
-def wrong(planted: Planted, seen: dict[str, Any]) -> list[str]:
-    """What is wrong about what was said of a disk."""
+def wrong(planted: Planted, verb: str, seen: dict[str, Any]) -> list[str]:
+    """What is wrong about what a verb said of a disk."""
     found = seen["bottleneck"]
     said = " ".join((found["text"], *found["evidence"], found["experiment"]))
     faults = [] if found["cause"] in planted.causes else [f"named {found['cause']}"]
-    faults += [f"not said: {one}" for one in planted.words if one not in said]
+    faults += [
+        f"not said: {one}" for one in (*planted.words, *(planted.top if verb == "top" else ())) if one not in said
+    ]
     return faults + [f"untrue: {one}" for one in planted.untrue if one in said]
+
+
+def asked_for(planted: Planted, seconds: float) -> dict[str, tuple[dict[str, Any], list[str]]]:
+    """Plant it, and return what each verb said of it and what is wrong about that, once printed."""
+    scored = {}
+    for verb, seen in looked(planted, seconds).items():
+        found, faults = seen["bottleneck"], wrong(planted, verb, seen)
+        told = f"{verb}: {seen['iops']:.0f} IOPS, {found['cause']}: {'; '.join(faults) or 'right'}"
+        print(f"{planted.name}: {told}")
+        lines = (*found["evidence"], f"next: {found['experiment']}")
+        print("".join(f"    {one}\n" for one in lines), end="", flush=True)
+        scored[verb] = found, faults
+    return scored
 
 
 def main() -> None:
@@ -279,18 +309,9 @@ def main() -> None:
     asked = parser.parse_args()
     right = {"diagnose": 0, "top": 0}
     for planted in PLANTED:
-        if asked.only not in planted.name:
-            continue
-        for verb, seen in looked(planted, asked.seconds).items():
-            found, faults = seen["bottleneck"], wrong(planted, seen)
-            right[verb] += not faults
-            told = f"{verb}: {seen['iops']:.0f} IOPS, {found['cause']}: {'; '.join(faults) or 'right'}"
-            print(f"{planted.name}: {told}")
-            print(
-                "".join(f"    {one}\n" for one in (*found["evidence"], f"next: {found['experiment']}")),
-                end="",
-                flush=True,
-            )
+        if asked.only in planted.name:
+            for verb, (_, faults) in asked_for(planted, asked.seconds).items():
+                right[verb] += not faults
     print(", ".join(f"{verb}: {count} right" for verb, count in right.items()))
 
 

@@ -6,8 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from virtune.advise.guidelines import CONFIGURATION, TUNING, given_answers, requirements, tuning_for
-from virtune.analyse.layers.bottleneck import answers_of, free_drive, not_applicable
+from virtune.advise.guidelines import (
+    CONFIGURATION,
+    TUNING,
+    answers_of,
+    free_drive,
+    given_answers,
+    not_applicable,
+    requirements,
+    tuning_for,
+)
 from virtune.model.bottleneck import Cause, DataPath, Fork, Guideline, Leaf, answered, open_ends, walk
 
 

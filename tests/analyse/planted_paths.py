@@ -101,6 +101,10 @@ PLANTED: tuple[tuple[Cause, DataPath], ...] = (
     ),
     (Cause.HOST_CPU, path(threads={"iothread": thread("iothread", "IO iothread0", busy=0.3, stalled=0.25)})),
     (Cause.HOST_CPU, path(threads={"vcpu": thread("vcpu", "CPU 0/KVM", busy=0.5, stalled=0.5)}, foreign_cpus=1.0)),
+    (
+        Cause.HOST_CPU,
+        path(mostly("ring", 0.9), threads={"iothread": thread("iothread", "IO iothread0", busy=0.06, stalled=0.4)}),
+    ),
     (Cause.PAGE_CACHE, path(served=0.3)),
     (Cause.PAGE_CACHE, path(mostly("application", 0.9), served=0.0)),
     (Cause.LOAD, path(idle=4.0)),

@@ -21,7 +21,7 @@ from tests.analyse.planted_paths import (
 )
 from tests.analyse.recordings import recorded
 
-from virtune.analyse.layers.bottleneck import judge
+from virtune.analyse.layers.bottleneck import ROWS, judge
 from virtune.analyse.layers.path import bottleneck_of, path_of, split
 from virtune.analyse.trial.derive import derive
 from virtune.fio.workloads import parse_workload
@@ -398,3 +398,57 @@ def test_a_load_that_waits_for_its_flushes_holds_nothing_back(sync_us: int, ever
     assert seen.idle == pytest.approx(0.0, abs=1e-6)
     assert sum(one.in_flight for one in seen.operations) == pytest.approx(1.0)
     assert judge(seen).cause is (Cause.FLUSH if sync_us / every >= 100 else Cause.DEPTH), seen
+
+
+def test_causes_are_ranked_with_what_speaks_for_and_against_them() -> None:
+    starved = thread("iothread", "IO iothread0", busy=0.3, stalled=0.6)
+    found = judge(path(mostly("ring", 0.8), threads={"iothread": starved}, throttled=0.02))
+    first, *others = found.hypotheses
+    assert (found.cause, found.also, first.name, first.named) == (Cause.HOST_CPU, None, "host-cpu", True)
+    assert first.share == pytest.approx(0.6)
+    ring = next(one for one in others if one.name == "ring")
+    assert ring.stands, "what waits for the thread waits in the virtqueue, and is not named beside the reason"
+    assert not ring.named
+    assert ring.share == pytest.approx(0.8)
+    quota = next(one for one in others if one.name == "quota")
+    assert quota.against == ("2 % of the time, and it counts from 10 % on",)
+    unseen = {one.name: one.unseen for one in others if one.unseen}
+    assert unseen["memory"] == "how long tasks of this host wait for memory (PSI)"
+    assert "host-cpu" not in unseen
+
+
+def test_of_two_that_are_seen_by_the_same_facts_both_are_named() -> None:
+    def seen(held_back: float) -> Bottleneck:
+        waits = thread("iothread", "IO iothread0", busy=0.2, stalled=0.7)
+        return judge(path(threads={"iothread": waits}, throttled=held_back, origin="monitor"))
+
+    both = seen(0.15)
+    assert (both.cause, both.also) == (Cause.HOST_CPU, Cause.THROTTLE)
+    assert both.claim == "limited by contention for this host's CPUs, or a limit that was set"
+    assert any("had no CPU for 70 %" in line for line in both.evidence)
+    assert any("held CPUs back (cpu.max): 0.15" in line for line in both.evidence)
+    alone = seen(0.9)
+    assert (alone.cause, alone.also) == (Cause.THROTTLE, None), "the quota accounts for all of it"
+    full = {"iothread": thread("iothread", "IO iothread0", busy=0.97), "vcpu": thread("vcpu", "CPU 0/KVM", busy=0.99)}
+    assert (judge(path(threads=full)).cause, judge(path(threads=full)).also) == (Cause.VCPU, Cause.IOTHREAD)
+
+
+@pytest.mark.parametrize(("cause", "planted"), PLANTED, ids=[f"{n}-{one}" for n, (one, _) in enumerate(PLANTED)])
+def test_what_is_named_stands_and_what_does_not_stand_says_why(cause: Cause, planted: DataPath) -> None:
+    found = judge(planted)
+    assert len({one.name for one in found.hypotheses}) == len(found.hypotheses)
+    assert [one.cause for one in found.hypotheses if one.named][:1] == ([cause] if cause.accuses else [])
+    for one in found.hypotheses:
+        assert 0 <= one.share <= 1
+        assert one.stands or not one.named
+        assert bool(one.against) == (bool(one.supports) and not one.stands), one
+        assert bool(one.experiment) == bool(one.supports), one
+        assert not one.named or set(one.supports) <= set(found.evidence)
+
+
+def test_what_a_cause_explains_is_a_cause() -> None:
+    names = {row.name for row in ROWS}
+    assert len(names) == len(ROWS)
+    for row in ROWS:
+        assert {*row.explains.split(), *row.may_explain.split()} <= names - {row.name}, row.name
+        assert 0 < row.least <= 1

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from virtune.analyse.layers.path import disk_curve, host_queue
+from virtune.analyse.trial.counters import disk_curve, host_queue
 from virtune.model.live import DiskCurve
 
 

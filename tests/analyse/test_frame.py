@@ -57,7 +57,9 @@ def test_a_vm_is_held_back_by_its_own_groups_and_those_alone() -> None:
     # a thread came into a group that had been held back for hours
     found = between(held(2, a=5_000_000, b=70_000), held(4, a=5_500_000, b=170_000, c=9_000_000_000))
     assert disk(found, "sql1:vda").path.throttled == pytest.approx(0.3)
-    assert disk(found, "sql1:vda").found.cause is Cause.THROTTLE
+    told = disk(found, "sql1:vda").found
+    assert told.cause is Cause.DEVICE, "it has 75 % of the time"
+    assert any("its control groups held CPUs back (cpu.max): 0.30" in line for line in told.evidence)
     assert disk(found, "mail:disk0").path.throttled is None, "nobody looked"
 
 

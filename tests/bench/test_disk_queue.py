@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from virtune.analyse.layers.path import disk_curve
+from virtune.analyse.trial.counters import disk_curve
 from virtune.bench.counters import DiskQueue
 
 

@@ -163,11 +163,24 @@ class Cause(Worded):
         return self not in (Cause.NOT_BOUND, Cause.UNDECIDED)
 
 
-def verdict_words(cause: Cause) -> str:
-    """Return what limits a disk, as a clause."""
-    if cause.accuses:
-        return f"limited by {cause.words}"
-    return cause.words if cause is Cause.NOT_BOUND else f"what limits it is {cause.words}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hypothesis:
+    """What may limit a disk, as it was judged: the share (0 to 1) of its requests' time, or of the time, that it
+    accounts for, the sentences that speak for it and against it, and what was not seen of it, empty if all was.
+
+    `name` is its row in the table of causes. It `stands` if it accounts for enough and nothing speaks against it, and
+    is `named` if the answer names it. `experiment` would prove it.
+    """
+
+    name: str
+    cause: Cause
+    share: float
+    supports: tuple[str, ...]
+    against: tuple[str, ...]
+    unseen: str
+    experiment: str
+    stands: bool
+    named: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,7 +290,8 @@ EMULATED_WORDS = "the guest runs without KVM (TCG): its latencies and CPU times 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bottleneck:
-    """What limits a disk: the cause, its evidence, and what to try next.
+    """What limits a disk: the cause, its evidence, and what to try next. `also` is a second cause that cannot be told
+    apart from it, None without one. `hypotheses` are all causes that were judged, the likeliest first.
 
     It was found in `rounds` of `of` rounds.
     """
@@ -287,11 +301,20 @@ class Bottleneck:
     experiment: str
     rounds: int = 1
     of: int = 1
+    also: Cause | None = None
+    hypotheses: tuple[Hypothesis, ...] = ()
 
     @property
     def text(self) -> str:
-        """The cause in words."""
-        return self.cause.words
+        """The cause in words, or both."""
+        return self.cause.words if self.also is None else f"{self.cause.words}, or {self.also.words}"
+
+    @property
+    def claim(self) -> str:
+        """What limits a disk, as a clause."""
+        if self.cause.accuses:
+            return f"limited by {self.text}"
+        return self.text if self.cause is Cause.NOT_BOUND else f"what limits it is {self.text}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

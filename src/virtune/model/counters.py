@@ -277,6 +277,11 @@ class Use:
         """Return what a role used."""
         return next((role for role in self.roles if role.role == name), None)
 
+    def some_waited(self, resource: str) -> float | None:
+        """Return the share (0..1) of the time in which some task waited for a resource; None if unknown."""
+        found = next((one.some_percent for one in self.pressure if one.resource == resource), None)
+        return None if found is None else found / 100
+
     def disk(self, name: str) -> DiskUse | None:
         """Return what a block device did."""
         return next((disk for disk in self.disks if disk.name == name), None)

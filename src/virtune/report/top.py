@@ -382,7 +382,7 @@ def _why(row: bottleneck.DiskFrame) -> Iterator[str]:
     cause = row.found.cause
     if row.path.iops <= 0 and not cause.accuses and not row.path.held and not row.path.failed:
         return
-    words = cause.words if cause is bottleneck.Cause.UNDECIDED else bottleneck.verdict_words(cause)
+    words = cause.words if cause is bottleneck.Cause.UNDECIDED else row.found.claim
     yield f"{words}: {row.found.evidence[0]}"
     yield from row.found.evidence[1:]
 

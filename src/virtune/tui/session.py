@@ -9,7 +9,7 @@ from datetime import datetime, tzinfo
 from rich.text import Text
 
 from virtune.analyse.layers.frame import disk_series, frame
-from virtune.model.bottleneck import EMULATED_WORDS, DiskFrame, TopFrame, verdict_words
+from virtune.model.bottleneck import EMULATED_WORDS, DiskFrame, TopFrame
 from virtune.model.live import LiveSample, RequestLayer
 from virtune.model.text import format_bandwidth, format_count, format_ns, format_share, printable
 from virtune.report.render.terminal import wrap
@@ -404,7 +404,7 @@ def _disk(session: TopSession, width: int) -> Iterator[Text]:
     yield from wrap(Text(f"   {', '.join(told)}"), width) if told[1:] else ()
     if path.emulated:
         yield from wrap(Text(f" {EMULATED_WORDS}", style="yellow"), width)
-    yield from wrap(Text(f" {verdict_words(row.found.cause)}", "bold"), width)
+    yield from wrap(Text(f" {row.found.claim}", "bold"), width)
     for line in (*row.found.evidence, f"next: {row.found.experiment}"):
         yield from (Text("   ").append_text(part) for part in wrap(Text(line), width - 3))
     if path.layers is not None:

@@ -1,30 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find what limits a disk under its load: causes are checked one by one, those with direct evidence first. And the
-answers to the tuning guideline's questions from the measurements of a running disk.
+"""Find what limits a disk under its load: all causes are judged, each by the share of a request's time, or of the
+time, that it accounts for, and ranked by that.
 
-Direct evidence is a request that is not completed, a configured limit that is reached, a kind of request that has
-most of the time, a thread that uses all of its CPU, or a thread without a CPU to run on. Otherwise the bottleneck is
-the layer in which most requests are in flight (Little's law). If no layer has half of them, or it is not told apart
-from its neighbours, no bottleneck is named.
+First it is asked whether the disk is slow: of one that rests only a cause is named that may make it rest. A cause
+stands if it accounts for enough and nothing that was seen speaks against it. Where one is the reason for another's
+time (a thread without a CPU for requests that wait for it), the reason is named; where two are seen by the same facts
+and neither explains the other, both are. If none stands, no bottleneck is named.
 """
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from virtune.analyse.layers.stations import (
+    IDLE,
     MOST,
     ONE_AT_A_TIME,
     RESTING,
+    SATURATED,
     SEVERAL,
     SLOW_NS,
-    Answer,
+    STALLED,
     SeenPath,
+    Weighed,
     each_kind,
     each_takes,
     ends,
     flying,
-    found,
     full_vcpu,
     host_cpu,
     load,
@@ -32,38 +34,35 @@ from virtune.analyse.layers.stations import (
     pool,
     serving,
     vcpu,
+    weighed,
     workers,
 )
-from virtune.model.bottleneck import CONTROL_GROUP, Bottleneck, Cause, DataPath, limit_text
-from virtune.model.live import OperationKind
-from virtune.model.metric import Boundary
+from virtune.model.bottleneck import CONTROL_GROUP, Bottleneck, Cause, DataPath, Hypothesis, limit_text
+from virtune.model.live import OperationKind, RequestLayer
+from virtune.model.metric import BOUNDARIES, Boundary
 from virtune.model.text import format_count, format_ns, format_seconds, format_share
 
 AT_LIMIT = 0.93
 """QEMU's throttle allows bursts and rounds its waits: throttled rates were 0.95 to 1.01 of the limit."""
 
 NEAR_LIMIT = 0.75
-"""On a host with too few CPUs QEMU lets the next request go too late, and less than the limit is reached: 0.83 of it
-was seen. From here on the limit is named where requests wait for it in QEMU: without it there is at most a third to
-gain."""
+"""On a host with too few CPUs QEMU lets the next request go too late: 0.83 of a limit was reached. From here on it is
+named where requests wait for it in QEMU: without it there is at most a third to gain."""
 
 THROTTLED = 0.1
 """From this many CPUs on, held back by a control group, that is the bottleneck."""
 
 AT_ONCE = 1.5
-"""A device that has this many times as many requests as the share of time it has any has several at once."""
+"""A device with this many times as many requests as the share of time it has any has several at once."""
 
-EXTRA_READS = 0.5
-"""From this many bytes on that QEMU reads besides each byte it was asked for, an image's tables are the limit: they
-are read before the data, and so take a third of an I/O's time."""
+EXTRA_READS = 1 / 3
+"""From this share of the bytes on that QEMU reads unasked, an image's tables are the limit: they are read first."""
 
 HUNG_SECONDS = 0.5
-"""A disk that completes nothing for so long with requests in flight hangs; one that did complete some must have been
-silent for twice as long, and for FAR_LONGER than its requests take."""
+"""A disk that completes nothing for so long hangs; one that did before after twice as long, and FAR_LONGER."""
 
 FAR_LONGER = 10.0
-"""A silence this many times as long as a request takes is no slow request: of requests that come at random one in
-22,000 takes so long."""
+"""A silence so many times as long as a request takes is none: of those that come at random one in 22,000 is."""
 
 FEW = 3.0
 """A disk with a limit hangs only if that would have let so many requests through meanwhile."""
@@ -74,12 +73,11 @@ FAULTS = 5.0
 MEMORY_PRESSURE = 0.1
 """From this share of the time on in which some task of the host waits for memory, its faults are the bottleneck."""
 
-STALLED = 0.01
-"""A smaller part of the time in stalls is not worth a line."""
+WORTH = 0.01
+"""A smaller part of the time is not worth a line."""
 
 FULL = 0.7
-"""A virtqueue with this share of its places in use is full much of the time: a request leaves one before it is used
-again."""
+"""A virtqueue with this share of its places in use is full much of the time: one is free before it is used again."""
 
 APART = 2.0
 """A kind of request that takes this many times as long as another is told beside it, whatever the cause."""
@@ -87,152 +85,166 @@ APART = 2.0
 SMALL_RING = 32
 """A queue that holds no more is likely to be the bound itself: QEMU's own holds 256."""
 
+AS_MUCH = 0.05
+"""Causes whose shares differ by less cannot be told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class CauseRow:
+    """A cause as it is judged: from which share on it counts, how it is weighed, what must be seen for it, and the
+    fact or boundary that is unknown where it was not. `explains` names the causes whose time is due to it, and
+    `may_explain` one whose time is if it accounts for as much, and that else cannot be told apart from it. `rests`
+    and `silent`: it may be the reason that a disk has hardly any requests, or completes none.
+    """
+
+    name: str
+    cause: Cause
+    least: float
+    weigh: Callable[[SeenPath], Weighed]
+    needs: str
+    fact: str
+    explains: str = ""
+    may_explain: str = ""
+    rests: bool = False
+    silent: bool = False
+
+    def judged(self, seen: SeenPath, rests: str) -> Hypothesis:
+        """Judge it; `rests` says why the disk is not slow, empty if it may be."""
+        found, against = self.weigh(seen), list[str]()
+        if not found.supports:
+            found = Weighed()
+        if found.supports and found.share < self.least:
+            against.append(
+                f"{format_share(found.share)} of the time, and it counts from {format_share(self.least)} on"
+            )
+        if found.supports and not self.silent and (seen.path.iops <= 0 or (rests and not self.rests)):
+            against.append(rests or "no request was completed")
+        return Hypothesis(
+            name=self.name, cause=self.cause, share=found.share, supports=found.supports,
+            against=(*found.against, *against), unseen="" if self._is_seen(seen) else self.needs,
+            experiment=found.experiment, stands=bool(found.supports) and not (found.against or against),
+        )  # fmt: skip
+
+    def _is_seen(self, seen: SeenPath) -> bool:
+        if self.fact in BOUNDARIES:
+            return any(one.boundary == self.fact and not one.joined for one in seen.layers)
+        return getattr(seen.path, self.fact) not in (None, ())
+
 
 def judge(path: DataPath) -> Bottleneck:
     """Return what limits the disk; `undecidable`, with the evidence, where nothing stands out."""
     seen = SeenPath(path)
-    asked: tuple[Callable[[SeenPath], Answer], ...] = (
-        _hung, _throttle, _memory, _silent, _operations, _resting, _quota, _page_cache, _offered, _tables, pool,
-        host_cpu, vcpu, load, serving, workers, _full_ring, _slow, _depth, _below_rests, _places,
-    )  # fmt: skip
-    answer = next((one for ask in asked if (one := ask(seen)) is not None), None)
-    if answer is None:
-        answer = found(Cause.UNDECIDED, *_shares(seen), experiment=_sight(seen))
-    return replace(answer, evidence=tuple(dict.fromkeys(filter(None, (*answer.evidence, *_beside(seen, answer))))))
+    rests = _rests(seen)
+    judged = tuple(row.judged(seen, rests) for row in ROWS)
+    standing = {one.name: one for one in judged if one.stands}
+    chosen = _chosen(tuple(standing.values()))
+    if chosen:
+        first, also = chosen[0], next((one.cause for one in chosen[1:] if one.cause is not chosen[0].cause), None)
+        told = [line for one in chosen for line in one.supports]
+        slow = each_takes(seen) if _slow_alone(seen) and first.cause in _PLACES else ""
+        answer = Bottleneck(cause=first.cause, also=also, evidence=_lines(slow, *told), experiment=first.experiment)
+    elif rests:
+        answer = _not_bound(seen, rests, [one for one in judged if one.against == (rests,)])
+    else:
+        answer = _undecided(seen)
+    names = {one.name for one in chosen}
+    ranked = sorted(judged, key=lambda one: (one.name not in names, not one.stands, -one.share))
+    shown = (replace(one, named=one.name in names) for one in ranked if one.unseen or one.share >= WORTH)
+    evidence = _lines(*answer.evidence, *_beside(seen, answer, standing))
+    return replace(answer, evidence=evidence, hypotheses=tuple(shown))
 
 
-def _hung(seen: SeenPath) -> Answer:
+def _lines(*told: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(filter(None, told)))
+
+
+def _chosen(standing: Sequence[Hypothesis]) -> list[Hypothesis]:
+    """Return the cause that no other one explains and that accounts for most, and one that cannot be told apart."""
+    likely = [
+        one
+        for one in standing
+        if not any(
+            one.name in _ROW[other.name].explains.split()
+            or (one.name == _ROW[other.name].may_explain and other.share >= one.share)
+            for other in standing
+        )
+    ]
+    likely.sort(key=lambda one: -one.share)  # of equals the one that comes first in the table
+    alike = likely[1:] and (
+        likely[0].name == _ROW[likely[1].name].may_explain
+        or likely[0].share - AS_MUCH <= likely[1].share >= SATURATED
+    )
+    return likely[: 2 if alike else 1]
+
+
+def _rests(seen: SeenPath) -> str:
+    """Say why a disk is not slow: the offered rate is achieved, or what is asked of a live disk is not known, it was
+    idle half of the time, and no request of it took long. Empty if it may be slow, or completed nothing.
+    """
+    path, layers = seen.path, seen.path.layers
+    if path.iops <= 0 or seen.latency_ns >= SLOW_NS:
+        return ""
+    if path.offered is not None:
+        if path.iops < 0.98 * path.offered:
+            return ""
+        done = format_count(min(path.offered, path.iops))
+        return f"of {format_count(path.offered)} I/Os offered a second {done} were done"
+    if path.depth is not None or layers is None or layers.in_flight >= RESTING:
+        return ""
+    return f"{layers.in_flight:.2f} requests were in flight at a time: the VM asks for no more at once"
+
+
+def _not_bound(seen: SeenPath, rests: str, late: Sequence[Hypothesis]) -> Bottleneck:
+    """No bottleneck. A lack of CPUs is told beside: it may hold the guest's programs up, and so what they ask for."""
+    if seen.path.offered is not None:
+        evidence = _lines(rests, each_takes(seen))
+        return Bottleneck(cause=Cause.NOT_BOUND, evidence=evidence, experiment="`virtune sweep` finds where it ends")
+    beside = [one.supports[0] for one in late if one.name in ("quota", "host-cpu")]
+    return Bottleneck(
+        cause=Cause.UNDECIDED if seen.path.faults >= FAULTS else Cause.NOT_BOUND,  # the guest may be held up
+        evidence=_lines(rests, each_takes(seen), full_vcpu(seen), *beside),
+        experiment="where each request takes too long, look at the layer with most of its time; else look in the"
+        " guest",
+    )
+
+
+def _hung(seen: SeenPath) -> Weighed:
     """Requests are in flight, and none is completed any more."""
     path = seen.path
+    if not path.held:
+        return Weighed()
     least = HUNG_SECONDS if path.iops <= 0 else max(2 * HUNG_SECONDS, FAR_LONGER * seen.latency_ns / 1e9)
-    if not path.held or path.held_seconds < least or _rare(path):
-        return None
-    return found(
-        Cause.HUNG,
+    may = [
+        limit / (2**20 if unit.endswith("bps") else 1) for unit, (limit, _) in path.limits.items()
+    ]  # of 1 MiB each
+    rare = any(iops * path.held_seconds < FEW for iops in may)
+    return weighed(
+        path.held_seconds / least,
         f"{path.held} {'request waits' if path.held == 1 else 'requests wait'}, and none was completed for at least"
         f" {format_seconds(path.held_seconds)}",
+        against={"a limit that is set lets hardly any through in that time": rare},
         experiment="look at what serves the disk: this host's kernel log (`dmesg`), the server and the path to it",
     )
 
 
-def _rare(path: DataPath) -> bool:
-    """Whether a limit lets so few requests through that none may be completed for so long."""
-    least = {True: FEW * 2**20, False: FEW}  # of bytes by requests of 1 MiB, and of requests
-    return any(limit * path.held_seconds < least[unit.endswith("bps")] for unit, (limit, _) in path.limits.items())
-
-
-def _silent(seen: SeenPath) -> Answer:
-    """No request was completed, and that they hang is not seen."""
-    path = seen.path
-    if path.iops > 0:
-        return None
-    usual = "put the disk under its usual load"
-    if path.uncounted:
-        return found(
-            Cause.UNDECIDED,
-            _uncounted(path),
-            experiment="look in the guest for what discards: `fstrim`, the mount option `discard`",
-        )
-    if path.failed:
-        return found(
-            Cause.UNDECIDED, "no request was completed but those that failed", experiment="look at its errors"
-        )
-    if path.held is None:
-        asks = "`cat /sys/block/DISK/inflight` in the guest: above 0 the disk hangs; else "
-        told = "no I/O was completed, and whether any is in flight is not seen"
-        return found(Cause.UNDECIDED, told, experiment=asks + usual)
-    told, next_ = "none is in flight", usual
-    if path.held:
-        told = f"{path.held} {'is' if path.held == 1 else 'are'} in flight"
-        next_ = "look for longer: nothing says yet that they hang"
-    return found(Cause.UNDECIDED, f"no I/O was completed, and {told}", experiment=next_)
-
-
-def _failed(path: DataPath) -> str:
-    return f"{format_count(path.failed)} requests a second failed" if path.failed else ""
-
-
-def _uncounted(path: DataPath) -> str:
-    more = f"its virtqueue completed {format_count(path.uncounted)} requests a second that QEMU does not count"
-    return f"{more}: discards of virtio-blk are such" if path.uncounted else ""
-
-
-def _memory(seen: SeenPath) -> Answer:
-    """QEMU's pages are read back from storage, and tasks of the host wait for memory."""
-    pressure = seen.path.memory_pressure
-    if seen.path.faults < FAULTS or pressure is None or pressure < MEMORY_PRESSURE:
-        return None
-    return found(
-        Cause.MEMORY,
-        _faults(seen),
-        f"some task of this host waited for memory {format_share(min(1.0, pressure))} of the time",
-        experiment="more memory for the host or for QEMU's control group (`memory.max`), or less for the guest",
-    )
-
-
-def _faults(seen: SeenPath) -> str:
-    each = format_count(seen.path.faults)
-    return f"QEMU had {each} major page faults a second: memory of it or its guest was read from storage"
-
-
-def _operations(seen: SeenPath) -> Answer:
-    """Most of the time of a disk's requests is in flushes, or in discards, and they are many or slow."""
-    kinds: tuple[tuple[OperationKind, Cause], ...] = (("flush", Cause.FLUSH), ("discard", Cause.DISCARD))
-    whole = sum(one.in_flight for one in seen.path.operations)
-    for kind, cause in kinds:
-        one = next((one for one in seen.path.operations if one.kind == kind), None)
-        if one is None or one.mean_ns is None or whole <= 0 or one.in_flight < MOST * whole:
-            continue
-        if whole >= RESTING or one.mean_ns >= SLOW_NS:
-            told = f"{format_count(one.iops)} a second, {format_ns(one.mean_ns)} each, {one.in_flight:.2f} in flight"
-            share = format_share(one.in_flight / whole)
-            told = f"{share} of the time of its requests is in {one.words}: {told}"
-            return found(cause, told, experiment=_FEWER[kind])
-    return None
-
-
-_FEWER = {
-    "flush": "fewer flushes (commits together), or a medium that keeps its cache without power; what they cost shows"
-    " `cache=unsafe`, on a copy that nobody needs",
-    "discard": "`fstrim` in the guest at a quiet hour, in place of a discard with every file that is deleted",
-}
-"""What makes a kind of request take less of the time."""
-
-
-def _throttle(seen: SeenPath) -> Answer:
-    """A limit is reached, by this disk or by the others of its group beside it."""
-    if seen.path.iops <= 0 and not seen.path.held:
-        return None
+def _limit(seen: SeenPath) -> Weighed:
+    """A limit is reached, by this disk or by the others of its group beside it: all of the rate is due to it."""
     reached = {unit: done / limit for unit, (limit, done) in seen.path.limits.items() if limit > 0}
     unit = max(reached, key=reached.__getitem__, default="")
-    if unit and (reached[unit] >= AT_LIMIT or (reached[unit] >= NEAR_LIMIT and _waits_for_limit(seen))):
-        late = host_cpu(seen) if reached[unit] < AT_LIMIT else None
-        return found(
-            Cause.THROTTLE,
-            limit_text(unit, *seen.path.limits[unit]),
-            "" if reached[unit] >= AT_LIMIT else f"{seen.in_flight('backend'):.1f} requests waited in QEMU at a time",
-            *(() if late is None else late.evidence),
-            experiment=_lift(seen, unit),
-        )
-    return None
-
-
-def _quota(seen: SeenPath) -> Answer:
-    """Control groups hold the CPUs of QEMU back."""
-    throttled = seen.path.throttled
-    if throttled is None or throttled < THROTTLED:
-        return None
-    return found(
-        Cause.THROTTLE,
-        f"its control groups held CPUs back (cpu.max): {throttled:.2f} of them at a time, on average",
-        experiment="raise the group's cpu.max (libvirt: `virsh schedinfo` has the quotas) and measure again",
+    if not unit or (seen.path.iops <= 0 and not seen.path.held):
+        return Weighed()
+    # a request waits in QEMU for most of its time, and the device is known to have little of it
+    known = (seen.path.device_ns is not None or bool(seen.apart("device"))) and seen.at_device < MOST
+    waits = known and seen.share("backend") >= MOST and seen.in_flight("backend") >= 1
+    at, near = reached[unit] >= AT_LIMIT, reached[unit] >= NEAR_LIMIT and waits
+    late = host_cpu(seen) if near and not at else Weighed()
+    return weighed(
+        1.0 if at or near else reached[unit],
+        limit_text(unit, *seen.path.limits[unit]),
+        f"{seen.in_flight('backend'):.1f} requests waited in QEMU at a time" if near and not at else "",
+        *(late.supports if late.share >= STALLED and not late.against else ()),
+        experiment=_lift(seen, unit),
     )
-
-
-def _waits_for_limit(seen: SeenPath) -> bool:
-    """Whether a request waits in QEMU for most of its time, and the device is known to have little of it."""
-    known = seen.path.device_ns is not None or bool(seen.apart("device"))
-    return known and seen.at_device < MOST and seen.share("backend") >= MOST and seen.in_flight("backend") >= 1
 
 
 def _lift(seen: SeenPath, unit: str) -> str:
@@ -251,66 +263,102 @@ def _lift(seen: SeenPath, unit: str) -> str:
     return f"raise or remove the limit ({where}) and measure again"
 
 
-def _page_cache(seen: SeenPath) -> Answer:
+def _memory(seen: SeenPath) -> Weighed:
+    """QEMU's pages are read back from storage, and tasks of the host wait for memory."""
+    pressure = min(1.0, seen.path.memory_pressure or 0.0)
+    if seen.path.faults < FAULTS:
+        return Weighed()
+    return weighed(
+        pressure,
+        _faults(seen),
+        f"some task of this host waited for memory {format_share(pressure)} of the time",
+        experiment="more memory for the host or for QEMU's control group (`memory.max`), or less for the guest",
+    )
+
+
+def _faults(seen: SeenPath) -> str:
+    each = format_count(seen.path.faults)
+    return f"QEMU had {each} major page faults a second: memory of it or its guest was read from storage"
+
+
+def _operations(seen: SeenPath, kind: OperationKind) -> Weighed:
+    """Most of the time of a disk's requests is in flushes, or in discards, and they are many or slow."""
+    whole = sum(one.in_flight for one in seen.path.operations)
+    one = next((one for one in seen.path.operations if one.kind == kind), None)
+    if one is None or one.mean_ns is None or whole <= 0:
+        return Weighed()
+    share = one.in_flight / whole
+    told = f"{format_count(one.iops)} a second, {format_ns(one.mean_ns)} each, {one.in_flight:.2f} in flight"
+    return weighed(
+        share,
+        f"{format_share(share)} of the time of its requests is in {one.words}: {told}",
+        against={"they are few, and none takes long": whole < RESTING and one.mean_ns < SLOW_NS},
+        experiment=_FEWER[kind],
+    )
+
+
+_FEWER: Mapping[OperationKind, str] = {
+    "flush": "fewer flushes (commits together), or a medium that keeps its cache without power; what they cost shows"
+    " `cache=unsafe`, on a copy that nobody needs",
+    "discard": "`fstrim` in the guest at a quiet hour, in place of a discard with every file that is deleted",
+}
+"""What makes a kind of request take less of the time."""
+
+
+def _quota(seen: SeenPath) -> Weighed:
+    """Control groups hold the CPUs of QEMU back."""
+    throttled = seen.path.throttled or 0.0
+    return weighed(
+        throttled,
+        f"its control groups held CPUs back (cpu.max): {throttled:.2f} of them at a time, on average"
+        if throttled
+        else "",
+        experiment="raise the group's cpu.max (libvirt: `virsh schedinfo` has the quotas) and measure again",
+    )
+
+
+def _page_cache(seen: SeenPath) -> Weighed:
     """Memory serves the load: nothing else that is not read from here can, it does so fast, and is asked to."""
     path, served = seen.path, seen.path.served
-    if served is None or served >= MOST or path.unread or (path.origin != "trial" and seen.latency_ns >= SLOW_NS):
-        return None
-    return found(
-        Cause.PAGE_CACHE,
+    if served is None or served >= 1:
+        return Weighed()
+    return weighed(
+        1 - served,
         f"{format_share(served)} of the bytes read came from the device, the rest from memory or was never written",
+        against={
+            f"in its path, and not measured: {'; '.join(path.unread)}": bool(path.unread),
+            "memory answers sooner": path.origin != "trial" and seen.latency_ns >= SLOW_NS,
+        },
         experiment="`cache=none` shows what the disk does; so does a load over more than the memory of this host",
     )
 
 
-def _tables(seen: SeenPath) -> Answer:
+def _tables(seen: SeenPath) -> Weighed:
     """QEMU reads the tables of an image again and again, since its cache does not hold them."""
     served = seen.path.served
-    if served is None or not seen.path.tables or seen.path.unread or served < 1 + EXTRA_READS:
-        return None
-    return found(
-        Cause.BACKEND,
+    if served is None or served <= 1 or not seen.path.tables:
+        return Weighed()
+    return weighed(
+        1 - 1 / served,
         f"QEMU read {served - 1:.1f} bytes of the image's tables for each byte of data: its cache of them is too"
         " small",
+        against={f"in its path, and not measured: {'; '.join(seen.path.unread)}": bool(seen.path.unread)},
         experiment="a larger cache of them (`l2-cache-size` of the qcow2 node), or an image with larger clusters",
     )
 
 
-def _offered(seen: SeenPath) -> Answer:
-    """No bottleneck: the offered rate is achieved."""
-    offered = seen.path.offered
-    if offered is None or seen.path.iops < 0.98 * offered or seen.latency_ns >= SLOW_NS:
-        return None
-    return found(
-        Cause.NOT_BOUND,
-        f"of {format_count(offered)} I/Os offered a second {format_count(min(offered, seen.path.iops))} were done",
-        each_takes(seen),
-        experiment="`virtune sweep` finds where it ends",
-    )
-
-
-def _resting(seen: SeenPath) -> Answer:
-    """No bottleneck: what is asked of a live disk is not known, it was idle half of the time, and no request of it
-    took long. A lack of CPUs is told beside: it may hold the guest's programs up, and so what they ask for.
-    """
-    path, layers = seen.path, seen.path.layers
-    if path.offered is not None or path.depth is not None or layers is None or layers.in_flight >= RESTING:
-        return None
-    if layers.total_ns >= SLOW_NS:
-        return None
-    told = f"{layers.in_flight:.2f} requests were in flight at a time: the VM asks for no more at once"
-    cause = Cause.UNDECIDED if path.faults >= FAULTS else Cause.NOT_BOUND  # the guest itself may be held up
-    experiment = "where each request takes too long, look at the layer with most of its time; else look in the guest"
-    late = [answer.evidence[0] for ask in (_quota, host_cpu) if (answer := ask(seen)) is not None]
-    return found(cause, told, each_takes(seen), full_vcpu(seen), *late, experiment=experiment)
-
-
-def _full_ring(seen: SeenPath) -> Answer:
+def _full_ring(seen: SeenPath) -> Weighed:
     """The virtqueue holds so few requests that no more can be in flight."""
-    if not seen.path.ring_size or seen.path.ring_size > SMALL_RING or not (told := _full(seen)):
-        return None
-    experiment = "a larger virtqueue (`queue-size=256` of the device), which takes a restart of the VM"
-    return found(Cause.DEPTH, told, each_takes(seen), experiment=experiment)
+    layers, size = seen.path.layers, seen.path.ring_size
+    if layers is None or layers.top != "ring" or not size:
+        return Weighed()
+    return weighed(
+        layers.in_flight / size,
+        _full(seen),
+        each_takes(seen),
+        against={f"it holds {size} requests: they wait for what lies below": size > SMALL_RING},
+        experiment="a larger virtqueue (`queue-size=256` of the device), which takes a restart of the VM",
+    )
 
 
 def _full(seen: SeenPath) -> str:
@@ -322,54 +370,30 @@ def _full(seen: SeenPath) -> str:
     return f"its virtqueue is full much of the time: {count} of the {size} requests that it holds were in it"
 
 
-def _slow(seen: SeenPath) -> Answer:
-    """Each request takes long with hardly another one beside it: the limit is the layer with most of its time."""
-    layers = seen.path.layers
-    if layers is None or layers.total_ns < SLOW_NS or layers.in_flight > ONE_AT_A_TIME or _at_once(seen):
-        return None
-    answer = _places(seen) or found(Cause.UNDECIDED, *_shares(seen), experiment=_sight(seen))
-    return replace(answer, evidence=(each_takes(seen), *answer.evidence))
-
-
-def _below_rests(seen: SeenPath) -> Answer:
-    """What limits a live disk is not seen from here: its device has no request for much of the time, QEMU has few.
-    Whether its I/Os wait in the guest, or none are asked for, only the guest knows.
-    """
-    path = seen.path
-    at_device = max(seen.share("device"), seen.by_mean or 0.0)
-    # what is not told apart is above the device too, but for what its own mean accounts for
-    above = (flying(seen) or 0.0) - max(seen.in_flight("device"), path.iops * (path.device_ns or 0.0) / 1e9)
-    if path.unread or not seen.device_rests or (at_device < MOST and above >= SEVERAL):
-        return None
-    thread = next((f", and {named(one)} used {format_share(one.busy)} of a CPU" for one in seen.of(path.serving)), "")
-    few, full = format_count(seen.in_flight("ring", "backend", "device")), full_vcpu(seen)
-    there = "`top` there shows what uses that vCPU" if full else "its driver, its CPUs"
-    return found(
-        Cause.UNDECIDED,
-        f"this host's disk is not the limit: it had no request {format_share(1 - (path.device_busy or 0.0))} of the"
-        f" time{thread}",
-        f"{few} requests were in flight below the guest: it sends no more at a time, and its own part is not seen",
-        full,
-        experiment=f"`iostat -x 1` in the guest: if its aqu-sz is well above {few}, the time passes in the guest"
-        f" ({there}); else its programs ask for no more",
-    )
-
-
-def _depth(seen: SeenPath) -> Answer:
+def _depth(seen: SeenPath) -> Weighed:
     """One I/O at a time: the rate follows from the latency."""
     several = flying(seen)
-    if several is None or several > ONE_AT_A_TIME or _at_once(seen):
-        return None
-    if seen.others >= MOST:
-        told = "one I/O at a time, each beside those of others"
-        cause = Cause.DEVICE if seen.at_device >= MOST else Cause.UNDECIDED
-        return found(cause, told, each_takes(seen), experiment=_BESIDE_OTHERS)
-    return found(
-        Cause.DEPTH,
-        "one I/O at a time: the rate is 1 / latency",
+    if not several or several > SEVERAL:
+        return Weighed()
+    others = f"others caused {format_share(seen.others)} of the bytes of its disk: each waits beside theirs"
+    return weighed(
+        1 / several,
+        "one I/O at a time: the rate is 1 / latency" if several <= ONE_AT_A_TIME else f"{several:.2f} I/Os at a time",
         each_takes(seen),
+        against={
+            "its device had several at once, and none at other times": _at_once(seen),
+            "each takes long by itself": _slow_alone(seen),
+            others: seen.others >= MOST,
+        },
         experiment="let more I/Os be in flight (more jobs, a greater depth), or shorten the largest layer",
     )
+
+
+def _slow_alone(seen: SeenPath) -> bool:
+    """Whether each request takes long with hardly another one beside it: the limit is what has most of its time."""
+    layers = seen.path.layers
+    alone = layers is not None and layers.in_flight <= ONE_AT_A_TIME and not _at_once(seen)
+    return layers is not None and alone and layers.total_ns >= SLOW_NS
 
 
 def _at_once(seen: SeenPath) -> bool:
@@ -378,53 +402,188 @@ def _at_once(seen: SeenPath) -> bool:
     return seen.guest_unseen and busy is not None and seen.in_flight("device") > AT_ONCE * busy
 
 
-def _places(seen: SeenPath) -> Answer:
-    """No thread is saturated: the bottleneck is the layer with most requests, if it is apart from the others."""
-    path, largest = seen.path, seen.layer()
-    if seen.share("device") >= MOST or (seen.by_mean or 0.0) >= MOST:
-        told = (
-            _place(seen, "device")
-            if seen.share("device") >= MOST
-            else f"a request takes {format_ns(path.device_ns or 0.0)} there, {format_share(seen.by_mean or 0.0)} of"
-            f" {_whole(seen)}"
-        )
-        busy = "" if path.device_busy is None else f"it had a request {format_share(path.device_busy)} of the time"
-        experiment = _BESIDE_OTHERS if seen.others else _OF_DEVICE[path.origin == "trial"]
-        return found(Cause.DEVICE, told, busy, full_vcpu(seen), experiment=experiment)
-    stands_in = path.stands_in_ns
-    if stands_in is not None and (seen.stand_in or 0.0) >= MOST:
-        part = format_share(min(1.0, seen.stand_in or 0.0))
-        return found(
-            Cause.DEVICE,
-            f"QEMU's null-co plays the device and answers after {format_ns(stands_in)}: {part} of an I/O's time",
-            experiment=_OF_DEVICE[True],
-        )
-    if largest is not None and largest.joined and largest.share >= MOST and stands_in is None:
-        return _not_told_apart(seen)
-    if seen.share("backend") >= MOST and stands_in is None:
-        engines = "`virtune compare --vary disk.aio=threads,native,io_uring` shows whether another engine is faster"
-        return found(
-            Cause.BACKEND,
-            _place(seen, "backend"),
-            experiment=engines + ("; of qcow2 a larger L2 cache may be" if path.tables else ""),
-        )
-    if seen.share("ring") >= MOST:
-        poll = "let the IOThread poll (`poll-max-ns`), or " if not path.polling and path.serving == "iothread" else ""
-        return found(
-            Cause.RING,
-            _place(seen, "ring"),
-            experiment=f"{poll}keep the thread that serves the disk on a CPU of its own, near the vCPUs",
-        )
-    return None
+def _few_below(seen: SeenPath) -> bool:
+    """Whether the limit of a live disk is not seen from here: its device has no request for much of the time, QEMU
+    has few. Whether its I/Os wait in the guest, or none are asked for, only the guest knows.
+    """
+    path = seen.path
+    at_device = max(seen.share("device"), seen.by_mean or 0.0)
+    # what is not told apart is above the device too, but for what its own mean accounts for
+    above = (flying(seen) or 0.0) - max(seen.in_flight("device"), path.iops * (path.device_ns or 0.0) / 1e9)
+    rests = seen.device_rests and not path.unread and not _slow_alone(seen)
+    return rests and not (at_device < MOST and above >= SEVERAL)
 
 
-def _not_told_apart(seen: SeenPath) -> Bottleneck:
-    """Most of the time is in layers of which nothing tells how much is whose: say which, and what was not seen."""
-    path, largest = seen.path, seen.layer()
-    label, share = ("", 0.0) if largest is None else (largest.label, largest.share)
-    busy = (
-        "" if path.device_busy is None else f"this host's disk had a request {format_share(path.device_busy)} of the"
+def _device(seen: SeenPath) -> Weighed:
+    """The device has most of a request's time: by its layer, by its own mean, or as it was configured (null-co)."""
+    path, layer, mean, stands_in = seen.path, seen.share("device"), seen.by_mean or 0.0, seen.stand_in or 0.0
+    busy = "" if path.device_busy is None else f"it had a request {format_share(path.device_busy)} of the time"
+    if layer >= MOST or (layer and layer >= max(mean, stands_in)):
+        told = _place(seen, "device")
+    elif mean >= MOST or mean > stands_in:
+        each = format_ns(path.device_ns or 0.0)
+        told = f"a request takes {each} there, {format_share(mean)} of {_whole(seen)}"
+    elif stands_in:
+        after, busy = f"answers after {format_ns(path.stands_in_ns or 0.0)}", ""
+        told = f"QEMU's null-co plays the device and {after}: {format_share(min(1.0, stands_in))} of an I/O's time"
+    else:
+        return Weighed()
+    return weighed(
+        (1 - seen.idle) * max(layer, mean, stands_in),
+        told,
+        busy,
+        full_vcpu(seen),
+        against={_HANDS_FEW: _few_below(seen)},
+        experiment=_BESIDE_OTHERS if seen.others else _OF_DEVICE[path.origin == "trial"],
     )
+
+
+def _layer(seen: SeenPath, boundary: Boundary) -> Weighed:
+    """QEMU's block layer and engine, or the wait in the virtqueue, have most of a request's time."""
+    path = seen.path
+    if not seen.share(boundary):
+        return Weighed()
+    engines = "`virtune compare --vary disk.aio=threads,native,io_uring` shows whether another engine is faster"
+    poll = "let the IOThread poll (`poll-max-ns`), or " if not path.polling and path.serving == "iothread" else ""
+    null = boundary == "backend" and path.stands_in_ns is not None
+    return weighed(
+        (1 - seen.idle) * seen.share(boundary),
+        _place(seen, boundary),
+        against={_HANDS_FEW: _few_below(seen), "QEMU's null-co is in it, which plays the device": null},
+        experiment=f"{poll}keep the thread that serves the disk on a CPU of its own, near the vCPUs"
+        if boundary == "ring"
+        else engines + ("; of qcow2 a larger L2 cache may be" if path.tables else ""),
+    )
+
+
+_HANDS_FEW = "the device rests, and few requests are in flight: it is a share of what is seen below the guest"
+_PLACES = (Cause.DEVICE, Cause.BACKEND, Cause.RING)
+_BESIDE_OTHERS = "stop the others (`virtune top` shows VMs), or limit them, and measure again"
+_OF_DEVICE = {
+    True: "`virtune measure --rig metal` with the same load shows what the device does without QEMU",
+    False: "look at the device itself (`iostat -x 1`, its health): no setting of QEMU makes it faster",
+}
+"""What to try of a device, by whether it was loaded by a trial."""
+
+
+def _place(seen: SeenPath, boundary: Boundary) -> str:
+    share, inside = seen.share(boundary), seen.in_flight(boundary)
+    label = next((one.label for one in seen.layers if one.boundary == boundary), "")
+    return f"{format_share(share)} of {_whole(seen)}, {format_count(inside)} in flight: {label}"
+
+
+def _whole(seen: SeenPath) -> str:
+    """Return what shares are of."""
+    return "the time below the guest" if seen.guest_unseen else "an I/O's time"
+
+
+_LAYERS = "device block-layer ring"
+_WAITS = "load-generator full-ring depth block-layer ring"
+_SERVES = "vcpu iothread main-loop"
+_KINDS: tuple[tuple[OperationKind, Cause], ...] = (("flush", Cause.FLUSH), ("discard", Cause.DISCARD))
+_ALL = f"quota page-cache tables pool host-cpu workers {_SERVES} {_WAITS} {_LAYERS}"
+
+ROWS: tuple[CauseRow, ...] = (
+    CauseRow("hung", Cause.HUNG, 1.0, _hung, "whether any request is in flight", "held",
+        f"limit memory flush discard {_ALL}", rests=True, silent=True),
+    CauseRow("limit", Cause.THROTTLE, AT_LIMIT, _limit, "its limits", "limits", f"memory flush discard {_ALL}",
+        rests=True, silent=True),
+    CauseRow("memory", Cause.MEMORY, MEMORY_PRESSURE, _memory, "how long tasks of this host wait for memory (PSI)",
+        "memory_pressure", f"flush discard page-cache tables pool {_SERVES} workers {_WAITS} {_LAYERS}", "host-cpu",
+        rests=True, silent=True),
+    *(CauseRow(kind, cause, MOST, partial(_operations, kind=kind), f"its {kind} requests", "operations", _ALL,
+               rests=True) for kind, cause in _KINDS),
+    CauseRow("quota", Cause.THROTTLE, THROTTLED, _quota, "for how long control groups held CPUs back (cpu.stat)",
+        "throttled", f"{_SERVES} {_WAITS}", "host-cpu"),
+    CauseRow("page-cache", Cause.PAGE_CACHE, MOST, _page_cache, "how much of the reads reaches a disk", "served",
+        f"depth {_LAYERS}"),
+    CauseRow("tables", Cause.BACKEND, EXTRA_READS, _tables, "how much QEMU reads besides what is asked", "served",
+        _LAYERS),
+    CauseRow("pool", Cause.WORKERS, SATURATED, pool, "how busy the workers of QEMU's pool are", "workers_max",
+        f"workers depth {_LAYERS}"),
+    CauseRow("host-cpu", Cause.HOST_CPU, STALLED, host_cpu, "what QEMU's threads wait for", "threads",
+        f"workers {_SERVES} {_WAITS}"),
+    CauseRow("vcpu", Cause.VCPU, SATURATED, vcpu, "what the guest's CPUs do", "threads", _WAITS),
+    CauseRow("load-generator", Cause.LOAD, IDLE, load, "what the guest's programs hand over", "depth",
+        f"iothread main-loop full-ring depth {_LAYERS}"),
+    *(CauseRow(cause.value, cause, SATURATED, partial(serving, role=role), "what QEMU's threads use", "threads",
+          "workers full-ring block-layer ring")
+      for role, cause in (("iothread", Cause.IOTHREAD), ("main", Cause.MAIN_LOOP))),
+    CauseRow("workers", Cause.WORKERS, MOST, workers, "how many workers QEMU's pool has", "workers_max",
+        f"depth {_LAYERS}"),
+    CauseRow("full-ring", Cause.DEPTH, FULL, _full_ring, "how many requests are in its virtqueue", "layers",
+        f"depth {_LAYERS}"),
+    CauseRow("depth", Cause.DEPTH, 1 / ONE_AT_A_TIME, _depth, "how many I/Os are in flight", "layers", _LAYERS),
+    CauseRow("device", Cause.DEVICE, MOST, _device, "the time of a request at this host's device", "device",
+        "block-layer ring"),
+    CauseRow("block-layer", Cause.BACKEND, MOST, partial(_layer, boundary="backend"),
+        "the time in QEMU, apart from what lies below it", "backend"),
+    CauseRow("ring", Cause.RING, MOST, partial(_layer, boundary="ring"), "the wait in the virtqueue", "ring"),
+)  # fmt: skip
+"""The causes, those with direct evidence first."""
+
+_ROW = {row.name: row for row in ROWS}
+
+
+def _undecided(seen: SeenPath) -> Bottleneck:
+    """Say of what no cause stands for what is known, and what would show more."""
+    path, largest = seen.path, seen.layer()
+    if path.iops <= 0:
+        told, experiment = _silent(path)
+        return Bottleneck(cause=Cause.UNDECIDED, evidence=(told,), experiment=experiment)
+    if seen.others >= MOST and not _slow_alone(seen) and 0 < (flying(seen) or 0.0) <= ONE_AT_A_TIME:
+        told = "one I/O at a time, each beside those of others"
+        return Bottleneck(cause=Cause.UNDECIDED, evidence=_lines(told, each_takes(seen)), experiment=_BESIDE_OTHERS)
+    if _few_below(seen):
+        return _elsewhere(seen)
+    slow = each_takes(seen) if _slow_alone(seen) else ""
+    if largest is not None and largest.joined and largest.share >= MOST and path.stands_in_ns is None:
+        answer = _not_told_apart(seen, largest)
+        return replace(answer, evidence=_lines(slow, *answer.evidence))
+    return Bottleneck(cause=Cause.UNDECIDED, evidence=_lines(slow, *_shares(seen)), experiment=_sight(seen))
+
+
+def _silent(path: DataPath) -> tuple[str, str]:
+    """Say that no request was completed, where it is not seen that they hang, and what to try."""
+    usual = "put the disk under its usual load"
+    if path.uncounted:
+        return _uncounted(path), "look in the guest for what discards: `fstrim`, the mount option `discard`"
+    if path.failed:
+        return "no request was completed but those that failed", "look at its errors"
+    if path.held is None:
+        asks = "`cat /sys/block/DISK/inflight` in the guest: above 0 the disk hangs; else "
+        return "no I/O was completed, and whether any is in flight is not seen", asks + usual
+    if path.held:
+        told = f"{path.held} {'is' if path.held == 1 else 'are'} in flight"
+        return f"no I/O was completed, and {told}", "look for longer: nothing says yet that they hang"
+    return "no I/O was completed, and none is in flight", usual
+
+
+def _elsewhere(seen: SeenPath) -> Bottleneck:
+    """Say that the device rests, and what the guest would tell."""
+    thread = next(
+        (f", and {named(one)} used {format_share(one.busy)} of a CPU" for one in seen.of(seen.path.serving)), ""
+    )
+    few, full = format_count(seen.in_flight("ring", "backend", "device")), full_vcpu(seen)
+    there = "`top` there shows what uses that vCPU" if full else "its driver, its CPUs"
+    rested = format_share(1 - (seen.path.device_busy or 0.0))
+    return Bottleneck(
+        cause=Cause.UNDECIDED,
+        evidence=_lines(
+            f"this host's disk is not the limit: it had no request {rested} of the time{thread}",
+            f"{few} requests were in flight below the guest: it sends no more at a time, and its own part is not"
+            " seen",
+            full,
+        ),
+        experiment=f"`iostat -x 1` in the guest: if its aqu-sz is well above {few}, the time passes in the guest"
+        f" ({there}); else its programs ask for no more",
+    )
+
+
+def _not_told_apart(seen: SeenPath, largest: RequestLayer) -> Bottleneck:
+    """Most of the time is in layers of which nothing tells how much is whose: say which, and what was not seen."""
+    path, had = seen.path, format_share(seen.path.device_busy or 0.0)
+    busy = "" if path.device_busy is None else f"this host's disk had a request {had} of the time"
     if path.origin == "trial":
         experiment = _sight(seen)
     elif path.unread:
@@ -437,40 +596,14 @@ def _not_told_apart(seen: SeenPath) -> Bottleneck:
         experiment = "look at what serves the disk: no device of this host is seen below it"
     else:
         experiment = "a longer `--seconds` or a quieter host may tell them apart"
-    return found(
-        Cause.UNDECIDED,
-        f"{format_share(share)} of {_whole(seen)}: {label}, which are not told apart",
-        busy and f"{busy} time",
-        *(() if path.layers is None else path.layers.reasons),
-        full_vcpu(seen),
-        experiment=experiment,
-    )
-
-
-_BESIDE_OTHERS = "stop the others (`virtune top` shows VMs), or limit them, and measure again"
-_OF_DEVICE = {
-    True: "`virtune measure --rig metal` with the same load shows what the device does without QEMU",
-    False: "look at the device itself (`iostat -x 1`, its health): no setting of QEMU makes it faster",
-}
-"""What to try of a device, by whether it was loaded by a trial."""
-
-
-def _place(seen: SeenPath, boundary: Boundary) -> str:
-    share, inside = seen.share(boundary), seen.in_flight(boundary)
-    layers = seen.path.layers
-    label = next((one.label for one in layers.layers if one.boundary == boundary), "") if layers is not None else ""
-    return f"{format_share(share)} of {_whole(seen)}, {format_count(inside)} in flight: {label}"
-
-
-def _whole(seen: SeenPath) -> str:
-    """Return what shares are of."""
-    return "the time below the guest" if seen.guest_unseen else "an I/O's time"
+    reasons = () if path.layers is None else path.layers.reasons
+    told = f"{format_share(largest.share)} of {_whole(seen)}: {largest.label}, which are not told apart"
+    evidence = _lines(told, busy, *reasons, full_vcpu(seen))
+    return Bottleneck(cause=Cause.UNDECIDED, evidence=evidence, experiment=experiment)
 
 
 def _sight(seen: SeenPath) -> str:
-    """Return what would show more: another rig where nothing was counted below the load, more data where layers are
-    joined, and for layers that are told apart the largest of them.
-    """
+    """Return what would show more: another rig, more data where layers are joined, the largest of those apart."""
     layers, largest = seen.path.layers, seen.layer()
     if layers is None or largest is None:
         return (
@@ -492,25 +625,32 @@ def _shares(seen: SeenPath) -> Iterator[str]:
     yield "; ".join(f"{one.label} {format_share(one.share)}" for one in layers.layers)
 
 
-def _beside(seen: SeenPath, answer: Bottleneck) -> Iterator[str]:
-    """Further evidence, whatever the cause: errors, stalls, what others do to the disk, limits that are set and not
-    reached, what was not measured, the highest rate that the serving thread can reach.
-    """
+def _uncounted(path: DataPath) -> str:
+    more = f"its virtqueue completed {format_count(path.uncounted)} requests a second that QEMU does not count"
+    return f"{more}: discards of virtio-blk are such" if path.uncounted else ""
+
+
+def _beside(seen: SeenPath, answer: Bottleneck, standing: Mapping[str, Hypothesis]) -> Iterator[str]:
+    """Further evidence, whatever the cause: errors, stalls, others, limits, what was not measured, where it ends."""
     path, cause = seen.path, answer.cause
-    yield from (_failed(path), _uncounted(path))
-    if (kinds := each_kind(seen)) and _differ(path) and not any(kinds in told for told in answer.evidence):
+    yield f"{format_count(path.failed)} requests a second failed" if path.failed else ""
+    yield _uncounted(path)
+    times = [one.mean_ns for one in path.operations if one.mean_ns is not None]
+    differ = len(times) > 1 and max(times) >= APART * min(times)
+    if differ and (kinds := each_kind(seen)) and not any(kinds in told for told in answer.evidence):
         yield f"each takes: {kinds}"
     if (
         cause is not Cause.HUNG
         and path.stalls
-        and path.stalled >= STALLED
+        and path.stalled >= WORTH
         and path.stalled * path.seconds >= FAR_LONGER * path.stalls * seen.latency_ns / 1e9
     ):
         stalls = "one stall" if path.stalls == 1 else f"{path.stalls} stalls"
         share = format_share(min(1.0, path.stalled))
         yield f"for {share} of the time nothing was completed while requests were in flight, in {stalls}"
-    if cause in (Cause.FLUSH, Cause.DISCARD, Cause.MEMORY) and (late := host_cpu(seen)) is not None:
-        yield late.evidence[0]
+    # a thread that is held back waits as for a CPU
+    late = standing.get("quota", standing.get("host-cpu"))
+    yield "" if late is None else late.supports[0]
     if path.faults >= FAULTS:
         yield _faults(seen)
     if seen.others:
@@ -529,69 +669,5 @@ def _beside(seen: SeenPath, answer: Bottleneck) -> Iterator[str]:
             yield f"{named(one)}: {ends(one, path.iops_of(one))}"
 
 
-def _differ(path: DataPath) -> bool:
-    """Whether one kind of request takes so much longer than another that their mean is that of neither."""
-    times = [one.mean_ns for one in path.operations if one.mean_ns is not None]
-    return len(times) > 1 and max(times) >= APART * min(times)
-
-
 _NO_END = (Cause.IOTHREAD, Cause.MAIN_LOOP, Cause.UNDECIDED, Cause.HOST_CPU, Cause.HUNG, Cause.NOT_BOUND)
 """Causes beside which the highest rate of the serving thread says nothing."""
-
-
-BUSY = 0.95
-"""From this share of time with a request on, a drive counts as always busy; with several queues it may still do more.
-"""
-
-_IN_FLIGHT = 1.5
-"""From this mean number of requests in flight on, the load counts as parallel."""
-
-
-def not_applicable(path: DataPath, cause: Cause) -> str:
-    """Return why the guideline says nothing of a disk; empty if it does."""
-    if path.iops <= 0:
-        return "no read and no write was completed"
-    if cause is Cause.THROTTLE:
-        return "a limit was set on the disk, and no other setting exceeds it"
-    return "its figures are of guests on KVM, and this one is emulated (TCG)" if path.emulated else ""
-
-
-def answers_of(
-    path: DataPath, *, write_share: float | None, host_usr: float | None, host_sys: float | None
-) -> dict[str, tuple[bool, str]]:
-    """Return answers by question; unknown ones are missing. `host_usr` and `host_sys` are in % of all CPUs."""
-    found: dict[str, tuple[bool, str]] = {"assigned": (False, "its requests pass through QEMU")}
-    layers = path.layers
-    if layers is not None:
-        found["jobs"] = (layers.in_flight >= _IN_FLIGHT, f"{layers.in_flight:.1f} requests in flight at a time")
-    by_iothread = path.serving == "iothread"
-    found["iothreads"] = (by_iothread, f"{'an IOThread' if by_iothread else 'the main loop'} serves the disk")
-    if write_share is not None:
-        found["writes"] = (write_share > 0.5, f"{format_share(write_share)} of its I/Os are writes")
-    if host_usr is not None and host_sys is not None:
-        found["user"] = (host_usr > host_sys, f"%usr {host_usr:.0f}, %sys {host_sys:.0f}")
-    if path.device_busy is not None:
-        found["busy"] = (path.device_busy >= BUSY, f"busy {format_share(path.device_busy)} of the time")
-    return found
-
-
-def free_drive(idle: Mapping[str, bool | None], below: Iterable[str]) -> dict[str, tuple[bool, str]]:
-    """Return the answer to whether another drive is free; none where the host has no other NVMe drive, and where none
-    is seen to be free and not all could be looked at. `idle` says of each NVMe drive whether nothing uses it (None:
-    not known), `below` are the devices below the disk.
-    """
-    own, drives = {_drive_of(name) for name in below}, dict[str, list[bool | None]]()
-    for name, unused in idle.items():
-        drives.setdefault(_drive_of(name), []).append(unused)
-    others = {drive: namespaces for drive, namespaces in drives.items() if drive not in own}
-    if free := [drive for drive, namespaces in others.items() if all(namespaces)]:
-        return {"free": (True, f"seen: nothing uses {', '.join(sorted(free))}")}
-    if not others or not all(False in namespaces for namespaces in others.values()):
-        return {}
-    return {"free": (False, f"seen: {', '.join(sorted(others))} in use, or not empty")}
-
-
-def _drive_of(name: str) -> str:
-    """Return the NVMe drive of a namespace or partition (`nvme0` of `nvme0n1p2`); other names are their own."""
-    found = re.match(r"nvme\d+", name)
-    return found[0] if found else name

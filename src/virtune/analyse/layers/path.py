@@ -8,7 +8,6 @@ application's own latency. Source of the method: linux-kvm.org, Virtio/Block/Lat
 smaller than the one above it.
 """
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,21 +15,17 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from virtune.analyse.stats.student import mean_and_radius
-from virtune.analyse.trial.counters import Timed, device_of, read_counters, timed_disk
+from virtune.analyse.trial.counters import Timed, device_of, timed_disk
 from virtune.analyse.trial.derive import used_by
 from virtune.analyse.trial.gates import is_direct, medium
 from virtune.analyse.trial.usage import thread_costs
 from virtune.model.bottleneck import CONTROL_GROUP, Bottleneck, Cause, DataPath
 from virtune.model.counters import RoleUse, ThreadCost, Use, group_limits
-from virtune.model.errors import StoreError
-from virtune.model.evidence import DISK_QUEUE
 from virtune.model.live import (
     BELOW,
     DEVIATION,
     DiskCount,
-    DiskCurve,
     DiskRates,
-    HostQueue,
     Layers,
     LiveDisk,
     LiveVm,
@@ -94,7 +89,9 @@ def split(way: Way, below_ns: Passed, requests: Passed, iops: Sequence[float], *
     reasons: list[str] = []
     stands = [one for one in BOUNDARIES if one == top or _counts_the_same(one, top, below_ns, requests, reasons)]
     esxtop = _esxtop({one: fmean(below_ns[one]) for one in stands})  # joining leaves boundaries out
-    parts = [_above_zero(part) for part in _joined(way, stands, below_ns, reasons)]
+    parts = _joined(way, stands, below_ns, reasons)
+    # no latency is below 0, so an interval that is says nothing
+    parts = [part if (part.low or 0.0) >= 0 else replace(part, low=None, high=None) for part in parts]
     if len(total) > 1 and any(part.low is None for part in parts):
         reasons.append(f"no interval where it would reach below 0: {len(total)} rounds that differ so are too few")
     mean = fmean(total)
@@ -119,11 +116,6 @@ def split(way: Way, below_ns: Passed, requests: Passed, iops: Sequence[float], *
         top=top,
         **esxtop,
     )
-
-
-def _above_zero(part: _Part) -> _Part:
-    """Return the part without an interval that has times below 0, which no latency has."""
-    return part if part.low is None or part.low >= 0 else replace(part, low=None, high=None)
 
 
 def _in_flight(iops: Sequence[float], times_ns: Sequence[float]) -> float:
@@ -178,16 +170,11 @@ def _parts(way: Way, stands: Sequence[Boundary], below_ns: Passed) -> list[_Part
         begin = BOUNDARIES.index(one)
         end = len(BOUNDARIES) if last else BOUNDARIES.index(stands[index + 1])
         each = tuple(upper - under for upper, under in zip(below_ns[one], lower, strict=True))
-        mean, low, high = _interval(each)
+        mean, radius = mean_and_radius(each, CONFIDENCE)  # the rounds are the observations
+        low, high = (None, None) if radius is None else (mean - radius, mean + radius)
         over = tuple(between for between in BOUNDARIES[begin:end] if between == one or BELOW[way][between])
         parts.append(_Part(over=over, each=each, mean=mean, low=low, high=high))
     return parts
-
-
-def _interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
-    """The mean over rounds with Student's t interval; rounds are the observations."""
-    mean, radius = mean_and_radius(values, CONFIDENCE)
-    return (mean, None, None) if radius is None else (mean, mean - radius, mean + radius)
 
 
 def _esxtop(below: Mapping[Boundary, float]) -> dict[str, float | None]:
@@ -375,7 +362,7 @@ def live_path(
         seconds=rates.seconds,
         ring_size=sum(one.size for one in rings),
         faults=0.0 if role is None or used is None else (role.major_faults or 0) / used.seconds,
-        memory_pressure=None if used is None else _memory_pressure(used),
+        memory_pressure=None if used is None else used.some_waited("memory"),
         protocol=disk.protocol,
         direct=disk.direct,
         unread=disk.unread,
@@ -415,11 +402,6 @@ def _others(used: Use | None) -> float | None:
 def _throttled(used: Use | None, role: RoleUse | None) -> float | None:
     held_back = None if role is None else role.held_back_seconds
     return None if used is None or held_back is None else held_back / used.seconds
-
-
-def _memory_pressure(used: Use) -> float | None:
-    found = next((one.some_percent for one in used.pressure if one.resource == "memory"), None)
-    return None if found is None else found / 100
 
 
 def _layers(disk: LiveDisk, rates: DiskRates, used: Use | None, rings: Sequence[RingRates]) -> Layers | None:
@@ -492,7 +474,7 @@ def path_of(parts: Mapping[str, bytes], measured: Measurement, stack: Stack, wor
         serving="load" if stack.kind.front == "file" else "iothread" if stack.in_iothread else "main",
         polling=bool(stack.poll_max_ns) or (stack.in_iothread and stack.poll_max_ns is None),
         workers_max=_workers(stack),
-        limits=_limits(stack, measured) | _group_limits(used, measured),
+        limits=_limits(stack, measured, used),
         limited_by={limit.unit: limit.knob for limit in LIMITS if limit.qmp in stack.disk.limits},
         throttled=None if used is None or used.throttled_seconds is None else used.throttled_seconds / used.seconds,
         latency_ns=latency,
@@ -540,7 +522,7 @@ def bottleneck_of(found: Sequence[Bottleneck]) -> Bottleneck | None:
             of=len(found),
         )
     first = next(one for one in found if one.cause is cause)
-    return Bottleneck(cause=cause, evidence=first.evidence, experiment=first.experiment, rounds=rounds, of=len(found))
+    return replace(first, rounds=rounds, of=len(found))
 
 
 def _workers(stack: Stack) -> int | None:
@@ -560,27 +542,13 @@ def _offered(workload: Workload) -> float | None:
     return float(sum(int(rate) * clones for rate, clones in rates))
 
 
-def _limits(stack: Stack, measured: Measurement) -> dict[str, tuple[float, float]]:
-    """Return each limit of QEMU's throttle with the measured rate in the same unit."""
-    found, asked = {}, stack.disk.limits
-    for limit in LIMITS:
-        allowed, done = asked.get(limit.qmp), measured.get(limit.unit.replace("bps", "bandwidth"))
-        if allowed and done is not None:
-            found[limit.unit] = (float(allowed), done)
-    return found
-
-
-def _group_limits(used: Use | None, measured: Measurement) -> dict[str, tuple[float, float]]:
-    """Return the limits that our control groups set on the disk, each with the measured rate in the same unit."""
-    if used is None or not used.disks:
-        return {}
-    found: dict[str, tuple[float, float]] = {}
-    numbers = {one.number for one in used.disks}
-    for unit, limit in group_limits(used.io_limits, numbers).items():
-        done = measured.get(unit.replace("bps", "bandwidth"))
-        if done is not None:
-            found[f"{CONTROL_GROUP}{unit}"] = (limit, done)
-    return found
+def _limits(stack: Stack, measured: Measurement, used: Use | None) -> dict[str, tuple[float, float]]:
+    """Return each limit of QEMU's throttle and of our control groups on the disk, with the rate in the same unit."""
+    limits = {limit.unit: float(stack.disk.limits.get(limit.qmp) or 0) for limit in LIMITS}
+    groups = {} if used is None else group_limits(used.io_limits, {one.number for one in used.disks})
+    limits |= {f"{CONTROL_GROUP}{unit}": limit for unit, limit in groups.items()}
+    done = {unit: measured.get(unit.removeprefix(CONTROL_GROUP).replace("bps", "bandwidth")) for unit in limits}
+    return {unit: (limit, rate) for unit, limit in limits.items() if limit and (rate := done[unit]) is not None}
 
 
 def _device_ns(used: Use | None, stack: Stack, workload: Workload) -> float | None:
@@ -608,38 +576,3 @@ def _load_busy(measured: Measurement) -> float | None:
     parts = [measured.get("cpu.load.usr"), measured.get("cpu.load.sys")]
     known = [one for one in parts if one is not None]
     return math.fsum(known) / 100 if len(known) == len(parts) else None
-
-
-_REQUESTS_MIN = 5
-"""With fewer requests nothing is said: the kernel's times are in milliseconds."""
-
-
-def disk_curve(content: bytes) -> DiskCurve:
-    """Read the capture of a disk's queue; one that is damaged has no points."""
-    try:
-        points = json.loads(content)["points"]
-        return DiskCurve(points=tuple((int(t), int(n), int(ms), float(i), float(a)) for t, n, ms, i, a in points))
-    except (KeyError, ValueError, TypeError, RecursionError):
-        return DiskCurve(points=())
-
-
-def host_queue(disk: DiskCurve, *, begin_ns: int | None = None, end_ns: int | None = None) -> HostQueue | None:
-    """Split the time of a request in the host's block layer into its queue and the device; None without requests."""
-    inside = [one for one in disk.points if (begin_ns or 0) <= one[0] <= (end_ns or one[0])]
-    if len(inside) < 2:
-        return None
-    requests, ms, flying, every = (inside[-1][n] - inside[0][n] for n in (1, 2, 3, 4))
-    if requests < _REQUESTS_MIN or ms <= 0 or every <= 0:
-        return None
-    mean_ns, share = ms * 1e6 / requests, min(1.0, flying / every)
-    return HostQueue(queue_ns=mean_ns * (1 - share), device_ns=mean_ns * share)
-
-
-def queue_of(parts: Mapping[str, bytes]) -> HostQueue | None:
-    """Return the split of the time at the host's disk in a trial's measured time."""
-    try:
-        counters = read_counters(parts["counters.jsonl"])
-    except (KeyError, StoreError):
-        return None
-    disk = disk_curve(parts.get(DISK_QUEUE, b""))
-    return host_queue(disk, begin_ns=counters.mark("begin"), end_ns=counters.mark("stop"))

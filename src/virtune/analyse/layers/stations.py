@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The facts of a data path as several checks of its bottleneck need them, and whether a thread is the limit: one
-without a CPU, one that uses all of its CPU, or a pool with too few of them.
+"""The facts of a data path as several causes need them, and how far a thread is the limit: one without a CPU, one
+that uses all of its CPU, or a pool with too few of them.
 
 Each is a station that every I/O passes through. A station that is busy all the time bounds the rate (the utilisation
 law), and one that polls is busy without working, so more is asked of it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from virtune.model.bottleneck import Bottleneck, Cause, DataPath
+from virtune.model.bottleneck import DataPath
 from virtune.model.counters import ThreadCost
 from virtune.model.live import RequestLayer
 from virtune.model.metric import Boundary
 from virtune.model.text import format_count, format_ns, format_share
-
-Answer = Bottleneck | None
 
 SATURATED = 0.9
 """From this share of a CPU on, waiting for a CPU included, a thread counts as saturated."""
@@ -167,10 +166,6 @@ class SeenPath:
         first = next((index for index, one in enumerate(self.layers) if one.boundary == "ring"), None)
         return 0.0 if first is None else sum(one.share for one in self.layers[:first])
 
-    def waits_in_ring(self) -> float | None:
-        """How many requests wait in the virtqueue; None where that layer is not told apart."""
-        return self.in_flight("ring") if self.apart("ring") else None
-
 
 def flying(seen: SeenPath) -> float | None:
     """How many I/Os may be in flight, of a live disk how many are; None if unknown."""
@@ -193,9 +188,20 @@ def each_kind(seen: SeenPath) -> str:
     return ", ".join(kinds) if kinds[1:] else ""
 
 
-def found(cause: Cause, *evidence: str, experiment: str) -> Bottleneck:
-    """Return what was found, without the evidence that is empty."""
-    return Bottleneck(cause=cause, evidence=tuple(one for one in evidence if one), experiment=experiment)
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """How much of a request's time, or of the time, a cause accounts for, and what speaks for it and against it."""
+
+    share: float = 0.0
+    supports: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
+    experiment: str = ""
+
+
+def weighed(share: float, *supports: str, against: Mapping[str, bool] | None = None, experiment: str = "") -> Weighed:
+    """Return what was found without the sentences that are empty; `against` says of each sentence if it is true."""
+    true = tuple(told for told, holds in (against or {}).items() if holds)
+    return Weighed(min(1.0, share), tuple(one for one in supports if one), true, experiment)
 
 
 def ends(one: ThreadCost, iops: float) -> str:
@@ -228,43 +234,36 @@ FOREIGN_CPUS = 0.2
 """Other processes that use less CPU than this do not disturb."""
 
 
-def host_cpu(seen: SeenPath) -> Answer:
+AT_DEVICE = "the device has most of an I/O's time"
+"""What speaks against a cause above it: without that the rate would hardly change."""
+
+
+def host_cpu(seen: SeenPath) -> Weighed:
     """A thread on the path of every I/O (serving thread, vCPU or load) that has no CPU to run on; of several the one
-    that waits longest. Workers are left out: they are many, and wait for one another. Where the device has most of
-    an I/O's time, a CPU would not change the rate.
+    that waits longest. Workers are left out: they are many, and wait for one another.
     """
-    if seen.at_device >= MOST:
-        return None
     stalled, role = max(_stalled(seen, role) for role in (seen.path.serving, "vcpu", "load"))
-    worst = seen.of(role)
-    if stalled < STALLED or not worst or (role == "vcpu" and _below_for_long(seen)):
-        return None
+    worst = next(iter(seen.of(role)), None)
+    if worst is None:
+        return Weighed()
     others = seen.path.foreign_cpus
     who = "" if others is None else f"others used {others:.1f} CPUs meanwhile"
     if others is not None and others < FOREIGN_CPUS:
         who = "others hardly worked: QEMU and the load have too few CPUs for themselves"
-    return found(
-        Cause.HOST_CPU,
-        f"{named(worst[0])} could have run and had no CPU for {format_share(stalled)} of the time",
+    unseen = "whether it is cpu.max of its control group that holds it back is not seen"
+    long = seen.guest_unseen and seen.latency_ns >= SLOW_NS and seen.share("ring") < MOST
+    pin = _PIN[seen.path.origin].format(tid=worst.tid)
+    return weighed(
+        stalled,
+        f"{named(worst)} could have run and had no CPU for {format_share(stalled)} of the time",
         who,
-        "whether it is cpu.max of its control group that holds it back is not seen"
-        if _quota_unseen(seen.path)
-        else "",
-        experiment=f"give it a CPU of its own ({_PIN[seen.path.origin].format(tid=worst[0].tid)}), or stop what runs"
-        " beside it, and measure again",
+        unseen if seen.path.origin != "trial" and seen.path.throttled is None else "",
+        against={
+            AT_DEVICE: seen.at_device >= MOST,
+            "a request passes most of a long time where no vCPU serves it": role == "vcpu" and long,
+        },
+        experiment=f"give it a CPU of its own ({pin}), or stop what runs beside it, and measure again",
     )
-
-
-def _quota_unseen(path: DataPath) -> bool:
-    """Whether a live disk's threads may wait for their control group: one that is held back waits as for a CPU."""
-    return path.origin != "trial" and path.throttled is None
-
-
-def _below_for_long(seen: SeenPath) -> bool:
-    """Whether a request passes most of a long time where no vCPU serves it: that one of a live VM waits for a CPU is
-    not why.
-    """
-    return seen.guest_unseen and seen.latency_ns >= SLOW_NS and seen.share("ring") < MOST
 
 
 _PIN = {
@@ -276,37 +275,39 @@ _PIN = {
 
 
 def _stalled(seen: SeenPath, role: str) -> tuple[float, str]:
-    """Return the mean share of time that the threads of a role had no CPU; 0 where they hardly wanted one, and where
-    they are saturated by work.
+    """Return how much of the time the threads of a role had no CPU; 0 where work saturates them, or where they hardly
+    wanted one and requests do not wait for them in the virtqueue.
     """
     chosen = [one for one in seen.of(role) if one.busy > 0.01 or one.stalled >= STALLED]
     if not chosen:
         return 0.0, role
     busy, stalled = (sum(values) / len(chosen) for values in zip(*((o.busy, o.stalled) for o in chosen), strict=True))
     by_work = busy + stalled >= SATURATED and busy >= WORK * stalled
-    return 0.0 if by_work or busy + stalled < WANTED else stalled, role
+    wanted = busy + stalled >= WANTED or (role == seen.path.serving and seen.share("ring") >= MOST)
+    return stalled if wanted and not by_work else 0.0, role
 
 
-def vcpu(seen: SeenPath) -> Answer:
+def vcpu(seen: SeenPath) -> Weighed:
     """All of the guest's CPUs are busy. A guest that polls is always busy: of it is asked that its requests are not
     handed over, or are above the virtqueue.
     """
     path, vcpus = seen.path, seen.of("vcpu")
-    if not vcpus or sum(one.busy + one.stalled for one in vcpus) / len(vcpus) < SATURATED:
-        return None
-    told = f"its {len(vcpus)} vCPUs used {sum(one.busy for one in vcpus):.2f} CPUs"
-    if not path.guest_polls:
-        if seen.at_device >= MOST:
-            return None
-    elif seen.idle >= IDLE:
+    if not vcpus:
+        return Weighed()
+    told, polls = f"its {len(vcpus)} vCPUs used {sum(one.busy for one in vcpus):.2f} CPUs", path.guest_polls
+    if polls and seen.idle >= IDLE:
         told = f"{format_share(seen.idle)} of its I/Os were not handed over, and its vCPU did not sleep"
-    elif seen.above_queue >= MOST:
+    elif polls and seen.above_queue >= MOST:
         told = f"{format_share(seen.above_queue)} of an I/O's time passed in the guest, whose vCPU did not sleep"
-    else:
-        return None
-    return found(
-        Cause.VCPU,
+    return weighed(
+        sum(one.busy + one.stalled for one in vcpus) / len(vcpus),
         told,
+        against={
+            AT_DEVICE: not polls and seen.at_device >= MOST,
+            "the guest polls, and hands its I/Os over in time": polls
+            and seen.idle < IDLE
+            and seen.above_queue < MOST,
+        },
         experiment="give the VM another vCPU, or move other programs of the guest away from it",
     )
 
@@ -320,81 +321,70 @@ def full_vcpu(seen: SeenPath) -> str:
     return ""
 
 
-def serving(seen: SeenPath) -> Answer:
+def serving(seen: SeenPath, role: str) -> Weighed:
     """The serving thread uses a whole CPU. One that polls does so too while it has nothing to do, so of it is asked
     that several I/Os are in flight, that neither the device nor the load has the time, and that requests wait for it
     where that can be seen.
     """
-    causes = {"iothread": Cause.IOTHREAD, "main": Cause.MAIN_LOOP}
-    for one in seen.of(seen.path.serving)[:1]:
-        if one.role not in causes or one.busy + one.stalled < SATURATED:
-            continue
-        if seen.path.polling and not _works(seen):
-            continue
-        other = (
-            "a second IOThread for the disk (`iothread-vq-mapping`, QEMU 9.0 and later), or a cheaper engine"
-            if one.role == "iothread"
-            else "give the disk an IOThread, and compare (`--set device.iothread=iothread0` in a test guest)"
-        )
-        return found(
-            causes[one.role],
-            f"{named(one)} used {format_share(one.busy)} of a CPU: {ends(one, seen.path.iops_of(one))}",
-            experiment=other,
-        )
-    return None
+    one = next(iter(seen.of(seen.path.serving)), None)
+    if one is None or one.role != role or seen.path.iops <= 0 or one.cpu_seconds <= 0:
+        return Weighed()
+    return weighed(
+        one.busy + one.stalled,
+        f"{named(one)} used {format_share(one.busy)} of a CPU: {ends(one, seen.path.iops_of(one))}",
+        against={"it polls, and requests do not wait for it": seen.path.polling and not _works(seen)},
+        experiment="a second IOThread for the disk (`iothread-vq-mapping`, QEMU 9.0 and later), or a cheaper engine"
+        if one.role == "iothread"
+        else "give the disk an IOThread, and compare (`--set device.iothread=iothread0` in a test guest)",
+    )
 
 
 def _works(seen: SeenPath) -> bool:
     """Whether a thread that polls is busy with work, and not with looking for some."""
-    depth, waiting = flying(seen), seen.waits_in_ring()
+    depth = flying(seen)
     if seen.at_device >= MOST or (depth is not None and depth <= ONE_AT_A_TIME):
         return False
-    return waiting >= RESTING if waiting is not None else seen.load_busy < SATURATED
+    return seen.in_flight("ring") >= RESTING if seen.apart("ring") else seen.load_busy < SATURATED
 
 
-def load(seen: SeenPath) -> Answer:
+def load(seen: SeenPath) -> Weighed:
     """The load generator does not keep up: it did not submit all the I/Os it may, or its jobs use whole CPUs and do
     not poll.
     """
     path, share, busy = seen.path, seen.idle, seen.load_busy
     bound = f"of {format_count(path.depth or 0)} I/Os that may be in flight"
-    if share >= IDLE or (busy >= SATURATED and not path.load_polls and seen.at_device < MOST):
-        return found(
-            Cause.LOAD,
-            "" if share < IDLE / 5 else f"{bound} {format_count(share * (path.depth or 0))} were not handed over",
-            "" if not busy else f"a job of the load used {format_share(busy)} of a CPU, or waited for it",
-            experiment="more jobs (`numjobs`), or more I/Os in a call (`iodepth_batch`), until the disk is the limit",
-        )
-    return None
+    works = busy >= SATURATED and not path.load_polls and seen.at_device < MOST
+    return weighed(
+        max(share, busy if works else 0.0),
+        "" if share < IDLE / 5 else f"{bound} {format_count(share * (path.depth or 0))} were not handed over",
+        "" if not busy else f"a job of the load used {format_share(busy)} of a CPU, or waited for it",
+        experiment="more jobs (`numjobs`), or more I/Os in a call (`iodepth_batch`), until the disk is the limit",
+    )
 
 
-def pool(seen: SeenPath) -> Answer:
+def pool(seen: SeenPath) -> Weighed:
     """The workers of the pool are occupied all the time, more than the thread that gives them work."""
-    path, busy = seen.path, seen.pool_busy
+    path, busy, most = seen.path, seen.pool_busy, seen.path.workers_max
+    if most is None:
+        return Weighed()
     wanted = max((one.busy + one.stalled for one in seen.of(path.serving)), default=0.0)
-    if path.depth is None or path.depth <= (path.workers_max or 0) or busy < max(SATURATED, wanted):
-        return None
-    return found(
-        Cause.WORKERS,
-        f"the {path.workers_max} workers of QEMU's pool were occupied {format_share(min(1.0, busy))} of the time",
+    enough = path.depth is None or path.depth <= most
+    return weighed(
+        busy,
+        f"the {most} workers of QEMU's pool were occupied {format_share(min(1.0, busy))} of the time",
+        against={"no fewer than I/Os in flight": enough, "the thread that gives them work is busier": busy < wanted},
         experiment=_MORE_WORKERS,
     )
 
 
-def workers(seen: SeenPath) -> Answer:
+def workers(seen: SeenPath) -> Weighed:
     """More requests are in QEMU than its pool has workers."""
-    path, below = seen.path, seen.in_flight("backend", "device")
-    pool = path.workers_max
-    if pool is None or path.depth is None or path.depth <= pool:
-        return None
-    waiting = below or (seen.layers[0].in_flight if seen.layers else 0.0)
-    if waiting < path.depth * MOST:
-        return None
-    return found(
-        Cause.WORKERS,
-        f"{format_count(waiting)} requests are in QEMU, and its pool has {pool} workers",
-        experiment=_MORE_WORKERS,
-    )
+    path, most = seen.path, seen.path.workers_max
+    if most is None or path.depth is None or path.depth <= most:
+        return Weighed()
+    waiting = seen.in_flight("backend", "device") or (seen.layers[0].in_flight if seen.layers else 0.0)
+    told = f"{format_count(waiting)} requests are in QEMU, and its pool has {most} workers"
+    return weighed(waiting / path.depth, told, experiment=_MORE_WORKERS)
 
 
 _MORE_WORKERS = (

@@ -5,9 +5,10 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
-from virtune.advise.guidelines import TUNING
-from virtune.analyse.layers.bottleneck import answers_of, judge, not_applicable
-from virtune.analyse.layers.path import bottleneck_of, layers_of, path_of, queue_of
+from virtune.advise.guidelines import TUNING, answers_of, not_applicable
+from virtune.analyse.layers.bottleneck import judge
+from virtune.analyse.layers.path import bottleneck_of, layers_of, path_of
+from virtune.analyse.trial.counters import queue_of
 from virtune.flows.stored.show import derived
 from virtune.model.bottleneck import DataPath, Diagnosis, Walk, walk
 from virtune.model.errors import LoadError, StoreError

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from virtune.advise.guidelines import tuning_for
-from virtune.analyse.layers.bottleneck import answers_of, free_drive, judge, not_applicable
-from virtune.analyse.layers.path import host_queue, live_paths
-from virtune.analyse.trial.counters import read_counters
+from virtune.advise.guidelines import answers_of, free_drive, not_applicable, tuning_for
+from virtune.analyse.layers.bottleneck import judge
+from virtune.analyse.layers.path import live_paths
+from virtune.analyse.trial.counters import host_queue, read_counters
 from virtune.analyse.trial.usage import use
 from virtune.bench.counters import DiskQueue, Sampler
 from virtune.bench.live.domain import LiveDomain, LiveView, watched_moves

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from virtune.model.bottleneck import EMULATED_WORDS, Cause, Diagnosis, verdict_words
+from virtune.model.bottleneck import EMULATED_WORDS, Cause, Diagnosis
 from virtune.model.evidence import StudyRecord
 from virtune.model.finding import Audited, Severity, Unread
 from virtune.model.fleet import Difference, FleetEffect, FleetLevel, FleetReport, HostAudit, Unreached
@@ -207,7 +207,7 @@ def diagnosis_page(found: Sequence[Diagnosis]) -> ReportPage:
 def _lines(one: Diagnosis) -> Iterator[VerdictLine]:
     cause = one.found.cause
     rounds = f" (in {one.found.rounds} of {one.found.of} rounds)" if one.found.of > 1 else ""
-    yield VerdictLine(f"{one.disk}: {verdict_words(cause)}{rounds}", _CAUSE_MARKS.get(cause, "worse"))
+    yield VerdictLine(f"{one.disk}: {one.found.claim}{rounds}", _CAUSE_MARKS.get(cause, "worse"))
     yield from map(VerdictLine, (*one.found.evidence, f"next: {one.found.experiment}"))
 
 

@@ -50,9 +50,26 @@ class _Thread(TypedDict):
     ]
 
 
+class _Hypothesis(TypedDict):
+    """A cause as it was judged."""
+
+    name: Annotated[str, "Its name."]
+    cause: Annotated[Cause, "The cause that it would be."]
+    named: Annotated[bool, "Whether the answer names it."]
+    stands: Annotated[bool, "Whether it accounts for enough, and nothing speaks against it."]
+    share: Annotated[
+        float, "The share of its requests' time, or of the time, that it accounts for.", NOT_NEGATIVE, {"maximum": 1}
+    ]
+    supports: Annotated[list[Sentence], "What speaks for it."]
+    against: Annotated[list[Sentence], "What speaks against it."]
+    unseen: Annotated[str, "What was not seen of it; empty if all was."]
+    experiment: Annotated[str, "What would prove it; empty where nothing speaks for it."]
+
+
 class _Bottleneck(_Found):
     """What limits the disk."""
 
+    hypotheses: Annotated[list[_Hypothesis], "All causes that were judged, the likeliest first."]
     rounds: Annotated[int, "Rounds that say so.", AT_LEAST_ONE]
     of: Annotated[int, "Rounds in all.", AT_LEAST_ONE]
 

@@ -223,7 +223,8 @@ class DiagnosisScreen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Leave out one kind of part after the other until the rest fits; verdicts always stay."""
-        parts, height = list(_parts(self.found)), height_of(console, options)
+        parts = [(kind, part) for kind, part in _parts(self.found) if kind != "hypotheses"]
+        height = height_of(console, options)
         gone: list[str] = []
         for name, words in _LEFT_OUT.items():
             if self.lines is None or height([part for _, part in parts]) + bool(gone) <= self.lines:
@@ -264,13 +265,14 @@ def _one(one: bottleneck.Diagnosis, shared: Sequence[str]) -> Iterator[tuple[str
     style = {bottleneck.Cause.UNDECIDED: "bold yellow", bottleneck.Cause.NOT_BOUND: "bold green"}.get(
         cause, "bold red"
     )
-    verdict = Text(bottleneck.verdict_words(cause), style=style).append(
-        rounds if one.found.of > 1 else "", "not bold dim"
-    )
+    verdict = Text(one.found.claim, style=style).append(rounds if one.found.of > 1 else "", "not bold dim")
     yield ("accused" if proved else ""), paragraph(verdict)
     evidence = "accused" if proved else "evidence"
     yield from ((evidence, part) for part in paragraphs(one.found.evidence))
     yield evidence, paragraph(f"next: {one.found.experiment}", "green", indent=2)
+    if one.found.hypotheses:
+        yield "hypotheses", heading("what may limit it, the likeliest first")
+        yield from (("hypotheses", part) for part in _hypotheses(one.found.hypotheses))
     if one.layers is not None:
         yield "layers", heading("where the time of a request goes")
         yield from (("layers", part) for part in (layers_table(one.layers), *layers_words(one.layers)))
@@ -292,6 +294,19 @@ def _one(one: bottleneck.Diagnosis, shared: Sequence[str]) -> Iterator[tuple[str
     unseen = (paragraph(f"not seen: {line}", "yellow") for line in one.missing if line not in shared)
     yield from (("unseen", part) for part in unseen)
     yield "", Text("")
+
+
+def _hypotheses(found: Sequence[bottleneck.Hypothesis]) -> Iterator[RenderableType]:
+    """Yield what speaks for and against each, and what was not seen of those of which nothing was."""
+    for one in found:
+        if one.supports:
+            style = "bold" if one.named else "" if one.stands else "dim"
+            yield paragraph(f"{one.name}: {format_share(one.share)}", style, indent=2)
+            yield from paragraphs((f"for: {line}" for line in one.supports), style, indent=4)
+            yield from paragraphs((f"against: {line}" for line in one.against), style, indent=4)
+    unseen = dict.fromkeys(f"{one.name} ({one.unseen})" for one in found if one.unseen and not one.supports)
+    if unseen:
+        yield paragraph(f"could not be judged: {', '.join(unseen)}", "yellow", indent=2)
 
 
 def rates_text(one: bottleneck.Diagnosis) -> str:
