@@ -43,6 +43,7 @@ EVERY: dict[str, tuple[str, ...]] = {
     "study list": (), "study figures": (), "study plan": ("fio-engines",), "study run": ("fio-engines", "--dry-run"),
     "audit": ("{captures}/domains/vagrant-cache-unsafe.xml",), "explain": ("{captures}/fio/plain.json",),
     "advise": ("{captures}/domains/vagrant-cache-unsafe.xml", "--template", "flash"),
+    "fix": ("{captures}/domains/study3-flash.xml", "--dry-run"),
     "apply": ("test", "--connect", "test:///default", "--set", "vcpu.pin@vcpu:0=0", "--yes"), "undo": (),
     "derive": (), "export": ("last", "--bundle", "{root}/x.zip"), "import": ("{captures}/fio/plain.json", "-q"),
     "resume": ("-q",), "top": ("--qmp", "{root}/none", "--once"), "diagnose": ("--run", "last"), "serve": (),

@@ -30,7 +30,7 @@ SAID = {
     "full": r"error: cannot write to the store .*: no space left on ",
     "read-only": r"error: cannot write to the store .*: read-only file system in ",
     "quota": r"error: cannot write to the store .*: disk quota exceeded in ",
-    "away": r"error: cannot (read|use|write to) .*: input/output error",
+    "away": r"error: (cannot (read|use|write to) .*|.* takes nothing more): input/output error",
 }
 
 

@@ -82,16 +82,15 @@ def test_the_owner_of_a_monitor_is_served_while_its_vm_is_watched(tmp_path: Path
         over, waits = threading.Event(), list[float]()
 
         def ask() -> None:
-            while not over.is_set():
-                waits.append(greeted(place))
-                time.sleep(0.05)
+            with contextlib.suppress(OSError):  # QEMU has ended
+                while not over.is_set():
+                    waits.append(greeted(place))
+                    time.sleep(0.05)
 
         owner = threading.Thread(target=ask)
         owner.start()
         for _ in range(10):
-            found = watch.sample()
-            assert not found.missing
-            assert found.counts
+            assert watch.sample().counts
             time.sleep(0.1)
         over.set()
         owner.join(timeout=10)

@@ -238,22 +238,26 @@ def _unsure(result: Result) -> Iterator[str]:
 
 def _disturbed(result: Result) -> Iterator[Text]:
     """Yield a line on the others that use this host, and one on all else that trials warn of."""
-    busy, others = list[str](), list[str]()
-    for kind, text in _kinds(result).items():
-        (busy if kind in _BUSY else others).append(text)
+    busy, wrong, others = list[str](), list[str](), list[str]()
+    for kind, (weight, text) in _kinds(result).items():
+        (busy if kind in _BUSY else wrong if weight is Weight.INVALID else others).append(text)
     if busy:
         stays = "; too much to leave out" if any(one.arm is None for one in result.pardons) else ""
         yield Text(f"busy host: {', '.join(busy)}{stays}", style="yellow")
     for one in result.pardons:
         if one.arm is not None:
             yield Text(f"{label_of(one.cause)} goes with {one.arm}, so its trials count", style="yellow")
+    if wrong:
+        yield Text("disturbed: ", style="red").append("; ".join(wrong), style="not bold default")
     if others:
         yield Text("warnings: ", style="yellow").append("; ".join(others), style="not bold default")
 
 
-def _kinds(result: Result) -> dict[str, str]:
-    """Return each kind of warning in a few words, with how many trials, and whether these were left out."""
-    found: dict[str, str] = {}
+def _kinds(result: Result) -> dict[str, tuple[Weight, str]]:
+    """Return each kind of warning with its weight, in a few words, with how many trials, and whether these were left
+    out.
+    """
+    found: dict[str, tuple[Weight, str]] = {}
     for weight in (Weight.INVALID, Weight.WARNING):
         for kind, same in evidence.by_kind(result, weight).items():
             trials = sum(remark.rounds for _, remark in same)
@@ -266,7 +270,7 @@ def _kinds(result: Result) -> dict[str, str]:
                 words = f"{gate.label} up to {share_text(worst.worst)}"
             if kind not in found:
                 out = ", left out" if weight is Weight.INVALID and len(result.study.arms) > 1 else ""
-                found[kind] = f"{words} ({trials} of {count_text(every, 'trial')}{out})"
+                found[kind] = weight, f"{words} ({trials} of {count_text(every, 'trial')}{out})"
     return found
 
 
