@@ -213,7 +213,7 @@ def test_the_page_says_first_what_an_odd_host_has_and_whether_it_is_behind(
     page = tmp_path / "fleet.html"
     assert run(["fleet", "report", "--from", str(folder(slow=factor)), "--html", str(page)]) == 0
     text = page.read_text()
-    verdicts = text[text.index('id="verdicts"') :]
+    verdicts = text[text.index('id="verdicts"') : text.index("<figure")]
     assert "cpu.governors = powersave on 1 of 1 odd and 0 of 7 others; usual: performance" in verdicts
     (shown,) = re.findall(r"([▲▼■○])[^▲▼■○]*level of a", verdicts)
     assert shown == mark
