@@ -18,6 +18,7 @@ ready:
 
 test: ready  ## Everything: style, types, house rules, tests on real fio and QEMU
 	$(MAKE) --no-print-directory -j 4 --output-sync style contracts types load  # the generator's tests wait for timers, so types are free
+	$(VENV)/pytest -m 'first and not alone and not long' -n 2 --dist loadgroup  # they measure: beside others they miss by a few percent
 	$(MAKE) --no-print-directory together
 	$(VENV)/pytest -m 'alone and not long' -n 2 --dist loadgroup $(ALONE)
 
@@ -29,7 +30,7 @@ test-long: ready  ## What is long and rare: kills by the hundred, soaks, large s
 check: types contracts style  ## Style, types and import contracts only
 
 together: ready  # seven at a time, since the real ones wait more than they work
-	$(VENV)/pytest -m 'not alone and not long' -n 7 --dist loadgroup --no-loadscope-reorder
+	$(VENV)/pytest -m 'not alone and not first and not long' -n 7 --dist loadgroup --no-loadscope-reorder
 
 types: ready  # niced, as the next: they take what the tests beside them leave
 	nice -n 10 $(VENV)/mypy
