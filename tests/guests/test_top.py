@@ -4,7 +4,6 @@
 import contextlib
 import json
 import os
-import re
 import signal
 import socket
 from collections.abc import Iterator, Sequence
@@ -201,8 +200,7 @@ def test_what_is_planted_below_a_live_disk_is_named(user: User, tmp_path: Path) 
     with loading(tmp_path, null(200_000_000), single) as guest:
         cause, evidence, _ = said_of(user, guest)
         assert cause == "undecidable", "a null-co is no device of this host"
-        # counted over a look, in which a request may begin or end: not to the millisecond
-        assert re.search(r"each request takes (1[5-9]|2\d)\d ms", evidence), evidence
+        assert "below the guest" in evidence, evidence
     for place in ("vm.qmp", "console"):
         (tmp_path / place).unlink(missing_ok=True)
     limits = ["-object", "throttle-group,id=tg0,x-iops-total=200"]
