@@ -8,12 +8,13 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pytest
 
-from virtune.bench.qmp import Monitor, MonitorAnswer, event_loop, execute_all
+from virtune.bench.qmp import BriefMonitor, Monitor, MonitorAnswer, event_loop, execute_all
 from virtune.model.errors import RigError
 
 GREETING = {"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 7}, "package": ""}, "capabilities": []}}
@@ -123,3 +124,42 @@ def test_an_interrupt_leaves_nothing_that_fails_when_the_monitor_is_closed(
         execute_all([one], "interrupted") if at_once else one.execute("interrupted")
     gc.collect()  # asyncio logs what was left when it goes
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
+GREETS_SECONDS = 0.5
+
+
+class SlowGreeter(Speaker):
+    """One that is greeted late, as a QEMU does whose main loop has no CPU, and notes when it answers."""
+
+    answered_ns: int = 0
+
+    def _speak(self) -> None:
+        time.sleep(GREETS_SECONDS)
+        super()._speak()
+
+    def _say(self, words: Mapping[str, object], asked: Mapping[str, object]) -> None:
+        self.answered_ns = time.monotonic_ns()
+        super()._say(words, asked)
+
+
+def test_connecting_again_is_no_part_of_when_an_answer_was_given() -> None:
+    """Rates are what was counted by the time between two answers, and came out too high by what connecting took."""
+    with contextlib.ExitStack() as ends:
+        speakers: list[SlowGreeter] = []
+
+        def connect() -> socket.socket:
+            speakers.append(SlowGreeter(len(speakers), threading.Barrier(1)))
+            ends.callback(speakers[-1].ends.close)
+            return speakers[-1].client
+
+        loop = ends.enter_context(event_loop())
+        with BriefMonitor(connect, loop) as monitor:
+            for _ in range(2):
+                monitor.rest()
+                begun = time.monotonic_ns()
+                (answer,) = execute_all([monitor], "query-name")
+                assert isinstance(answer, MonitorAnswer)
+                assert answer.t_ns - begun > 0.9 * GREETS_SECONDS * 1e9
+                assert abs(answer.t_ns - speakers[-1].answered_ns) < GREETS_SECONDS * 1e9 / 4
+        assert len(speakers) == 3

@@ -129,14 +129,19 @@ class Monitor:
 
     async def answer(self, command: str) -> "MonitorAnswer | RigError":
         """Execute a command; returns its answer, or the error."""
-        begun = time.monotonic_ns()
         try:
+            await self._awake()  # connecting is no part of the time at which QEMU answered
+            begun = time.monotonic_ns()
             said = await self._answer(command, {})
         except RigError as error:
             return error
         return MonitorAnswer(said=said, t_ns=(begun + time.monotonic_ns()) // 2)
 
+    async def _awake(self) -> None:
+        """Be connected. Nothing here, where the connection is its own."""
+
     async def _answer(self, command: str, arguments: Mapping[str, Any]) -> Any:
+        await self._awake()
         said = await self._tried(command, self._client.execute(command, dict(arguments)))
         try:
             return read_answer(command, arguments, said)
@@ -183,17 +188,17 @@ class BriefMonitor(Monitor):
             with contextlib.suppress(*_TROUBLE):  # the other side may be gone already
                 _completed(self._loop, asyncio.wait_for(self._client.disconnect(), _END_SECONDS))
 
-    async def _answer(self, command: str, arguments: Mapping[str, Any]) -> Any:
-        if self._resting:
-            try:
-                connecting = self._client.connect(self._connect())
-                await asyncio.wait_for(connecting, self._start_seconds)
-            except TimeoutError:
-                raise RigError(f"its monitor was in use by another client for {self._start_seconds:g} s") from None
-            except _TROUBLE as error:
-                raise MonitorEnded(f"QEMU's monitor went away: {_reasons(error)}") from None
-            self._resting = False
-        return await super()._answer(command, arguments)
+    async def _awake(self) -> None:
+        if not self._resting:
+            return
+        try:
+            connecting = self._client.connect(self._connect())
+            await asyncio.wait_for(connecting, self._start_seconds)
+        except TimeoutError:
+            raise RigError(f"its monitor was in use by another client for {self._start_seconds:g} s") from None
+        except _TROUBLE as error:
+            raise MonitorEnded(f"QEMU's monitor went away: {_reasons(error)}") from None
+        self._resting = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
