@@ -4,6 +4,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 from collections.abc import Iterator, Sequence
@@ -153,6 +154,7 @@ def test_a_server_that_stops_is_a_hang_and_no_idle_disk(user: User, tmp_path: Pa
     assert seen["waiting_seconds"] >= 0.5
 
 
+@pytest.mark.alone  # beside other tests the wait for CPUs is as long as the quota's
 def test_a_quota_on_its_cpus_is_told_by_both_and_no_lack_of_cpus(user: User, tmp_path: Path) -> None:
     group = quota_group()
     try:
@@ -164,8 +166,7 @@ def test_a_quota_on_its_cpus_is_told_by_both_and_no_lack_of_cpus(user: User, tmp
         group.rmdir()
     (seen,) = top["vms"][0]["disks"]
     found = seen["bottleneck"]
-    # beside other work the wait for CPUs is as long as the quota's, which is told all the same
-    assert {cause, found["cause"]} <= {"throttle", "host-cpu"}, (evidence, found)
+    assert (cause, found["cause"]) == ("throttle", "throttle"), (evidence, found)
     for told in (evidence, " ".join(found["evidence"])):
         assert "its control groups held CPUs back (cpu.max)" in told
         assert "others hardly worked" not in told
@@ -200,7 +201,8 @@ def test_what_is_planted_below_a_live_disk_is_named(user: User, tmp_path: Path) 
     with loading(tmp_path, null(200_000_000), single) as guest:
         cause, evidence, _ = said_of(user, guest)
         assert cause == "undecidable", "a null-co is no device of this host"
-        assert "below the guest" in evidence, evidence
+        # counted over a look, in which a request may begin or end: not to the millisecond
+        assert re.search(r"each request takes (19|2\d)\d ms", evidence), evidence
     for place in ("vm.qmp", "console"):
         (tmp_path / place).unlink(missing_ok=True)
     limits = ["-object", "throttle-group,id=tg0,x-iops-total=200"]
