@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -84,17 +85,32 @@ def libvirtd(home: Path) -> Iterator[Libvirtd]:
     shutil.rmtree(etc / "qemu", ignore_errors=True)  # the machine's own domains and networks
     for place in PLACES[1:]:
         (home / place.lstrip("/")).mkdir(parents=True)
-    daemon = Libvirtd(home, _start(home))
-    try:
-        yield daemon
-        daemon.forget()
-    finally:
-        for pid in (home / "run" / "libvirt" / "qemu").glob("*.pid"):
-            with contextlib.suppress(OSError, ValueError):
-                if b"qemu" in Path(f"/proc/{int(pid.read_text())}/cmdline").read_bytes():
-                    os.kill(int(pid.read_text()), signal.SIGKILL)
-        daemon.process.terminate()
-        daemon.process.wait(60)
+    # it waits for the end of its input, which comes with the end of these tests too, however they end
+    with subprocess.Popen(
+        [sys.executable, __file__, str(home)], stdin=subprocess.PIPE, start_new_session=True
+    ) as guard:
+        daemon = Libvirtd(home, _start(home))
+        try:
+            yield daemon
+            daemon.forget()
+        finally:
+            assert guard.stdin is not None
+            guard.stdin.close()
+            guard.wait(60)
+            daemon.process.wait(60)
+
+
+def _end_all(home: Path) -> None:
+    """End a libvirtd and its guests, which outlive it."""
+    run = home / "run" / "libvirt" / "qemu"
+    for place, program, how in (
+        *((one, b"qemu", signal.SIGKILL) for one in run.glob("*.pid")),
+        (home / "libvirtd.pid", b"libvirtd", signal.SIGTERM),
+    ):
+        with contextlib.suppress(OSError, ValueError):
+            pid = int(place.read_text())
+            if program in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, how)
 
 
 def _start(home: Path) -> "subprocess.Popen[bytes]":
@@ -114,3 +130,8 @@ def _start(home: Path) -> "subprocess.Popen[bytes]":
             return process
         time.sleep(0.1)
     raise AssertionError(f"libvirtd did not come up: {(home / 'libvirtd.log').read_text()[-1000:]}")
+
+
+if __name__ == "__main__":
+    sys.stdin.read()
+    _end_all(Path(sys.argv[1]))
