@@ -41,6 +41,8 @@ def test_a_bad_vm_is_fixed_step_by_step_and_put_back_byte_for_byte(user: User, d
     dry = user.run(*called, "--dry-run")
     assert "measured before: " in dry.stderr
     assert daemon.xml("web") == before
+    other = user.run(*called, "--dry-run", "--workload", "randwrite-4k")
+    assert "measured before: " not in other.stderr, "another load is another question"
     done = user.run(*called, "--yes", *BACK)
     assert "measured before: " in done.stderr
     assert "it was powered off and on, is healthy, and runs with all of it" in done.stdout

@@ -55,7 +55,7 @@ def fix(vm: str, *, again: bool, dry_run: bool, yes: bool, journal: Path, store:
       virtune fix web1.xml:sda --dry-run
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.cli.common.result_output import ResultOutput
-    from virtune.flows.domains.like import disk_of, find_vm, like_vm
+    from virtune.flows.domains.like import disk_of, find_vm, liken
     from virtune.flows.run.fix import fixes_for
 
     if (asked["rig"] or "").startswith("simulated"):
@@ -64,8 +64,7 @@ def fix(vm: str, *, again: bool, dry_run: bool, yes: bool, journal: Path, store:
     question = options.read_options("compare", asked)
     found, name = find_vm(vm, question.connect)
     disk = disk_of(found, name)
-    like = like_vm(vm, connect=question.connect, rig=question.rig, scratch=question.scratch,
-                   target=question.target is not None)  # fmt: skip
+    like = liken(found, name, rig=question.rig, scratch=question.scratch, target=question.target is not None)
     fixes = fixes_for(found, disk, like)
     _say_audit(found, fixes)
     if not fixes.candidates:
@@ -108,10 +107,10 @@ def _measured(
 
     title = f"fix {vm}"
     since = (datetime.now(UTC) - timedelta(hours=HOURS_KEPT)).isoformat(timespec="seconds")
-    known = None if again else measured_before(store, title, fixes, since=since)
+    study = study_for(question_of(replace(asked, like=vm), fixes, title=title))
+    known = None if again else measured_before(store, study, since=since)
     leave = Leave()
     if known is None:
-        study = study_for(question_of(replace(asked, like=vm), fixes, title=title))
         facts = facts_text(Path(study.scratch))
         going_on(store, study, lambda say: run_study(study, store=store, say=say, leave=leave, facts=facts), out)
     elif not known.finished:

@@ -98,6 +98,19 @@ def like_vm(
     VM or disk, or several; PlanError where QEMU does not run it, or its storage cannot be used.
     """
     found, name = find_vm(word, connect, proxmox)
+    return liken(found, name, rig=rig, instead=instead, scratch=scratch, target=target)
+
+
+def liken(
+    found: FoundDomain,
+    name: str,
+    *,
+    rig: str | None,
+    instead: Sequence[str] = (),
+    scratch: Path | None = None,
+    target: bool = False,
+) -> LikeVm:
+    """Return the same of a VM that was found, and the name of its disk. Raises as `like_vm` does."""
     domain = found.subject.domain
     if not domain.runs_qemu:
         raise PlanError(

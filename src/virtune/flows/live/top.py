@@ -132,39 +132,41 @@ def watching(uri: str | None, sockets: Sequence[Path]) -> Iterator[Watch]:
     """
     with contextlib.ExitStack() as ends:
         sources: list[LiveSource] = []
-        if uri is None and not sockets:
-            uri, sockets = everyone_here()
-        if uri is not None:
-            virsh = ends.enter_context(KeptVirsh(uri))
-            if not virsh.facts().local:
-                raise PreconditionError(
-                    f"{uri} is not the libvirt of QEMU on this host", hint="call `virtune top` on the host of the VMs"
-                )
-            sources.append(LiveDomains(virsh))
+        others = [] if uri is not None or sockets else emulators_here()
+        listening = [one for one in others if one.sockets]
+        try:
+            if uri is not None or not sockets:
+                sources.append(_domains(ends, uri or default_uri()))
+                listening = [one for one in listening if not one.of_libvirt]
+        except (PreconditionError, MissingToolError) as error:
+            if uri is not None:
+                raise
+            if not listening:
+                raise _nobody(len(others), error) from None
+        sockets = (*sockets, *(one.sockets[0] for one in listening))
         if sockets:
             loop = ends.enter_context(event_loop())
             sources.append(_monitors(ends, loop, sockets))
         yield ends.enter_context(Watch(sources))
 
 
-def everyone_here() -> tuple[str | None, Sequence[Path]]:
-    """Return the URI of this host's libvirt, None where there is none, and the monitors of the other QEMUs that run
-    here. Raises PreconditionError, in libvirt's words, where there is neither.
-    """
-    found = emulators_here()
-    listening = [one for one in found if one.sockets]
-    try:
-        uri = default_uri()
-        KeptVirsh(uri).facts()
-    except (PreconditionError, MissingToolError) as error:
-        if listening:
-            return None, [one.sockets[0] for one in listening]
-        seen = f"{len(found)} QEMU{'s'[: len(found) != 1]} run here, none with a QMP socket that has a path"
+def _domains(ends: contextlib.ExitStack, uri: str) -> LiveDomains:
+    """Return the running domains of a libvirt; raises PreconditionError where it is another host's."""
+    virsh = ends.enter_context(KeptVirsh(uri))
+    if not virsh.facts().local:
         raise PreconditionError(
-            f"{seen if found else 'no QEMU runs here'}, and {error.message}",
-            hint=f"`--qmp SOCKET` names a monitor; of libvirt: {error.hint}" if error.hint else None,
-        ) from None
-    return uri, [one.sockets[0] for one in listening if not one.of_libvirt]
+            f"{uri} is not the libvirt of QEMU on this host", hint="call `virtune top` on the host of the VMs"
+        )
+    return LiveDomains(virsh)
+
+
+def _nobody(count: int, error: VirtuneError) -> PreconditionError:
+    """Return the error where neither a libvirt nor a monitor is found, in libvirt's words; `count` QEMUs run here."""
+    seen = f"{count} QEMU{'s'[: count != 1]} run here, none with a QMP socket that has a path"
+    return PreconditionError(
+        f"{seen if count else 'no QEMU runs here'}, and {error.message}",
+        hint=f"`--qmp SOCKET` names a monitor; of libvirt: {error.hint}" if error.hint else None,
+    )
 
 
 def _monitors(ends: contextlib.ExitStack, loop: AbstractEventLoop, sockets: Sequence[Path]) -> LiveMonitors:

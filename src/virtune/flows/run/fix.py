@@ -7,6 +7,7 @@ What is measured is the changed configuration itself, read again: so what is app
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from virtune.advise.audit import audit
 from virtune.flows.domains.domains import FoundDomain
@@ -19,7 +20,7 @@ from virtune.model.evidence import Damaged, StudyRecord
 from virtune.model.finding import Finding, Severity
 from virtune.model.knob import Risk
 from virtune.model.result import Result
-from virtune.model.study import StudyKind
+from virtune.model.study import Study, StudyKind
 from virtune.model.study_options import StudyOptions
 from virtune.model.verdict import Comparison, Verdict
 from virtune.plan.like import carried, likeness
@@ -139,22 +140,23 @@ def question_of(asked: StudyOptions, fixes: Fixes, *, title: str) -> Question:
     return Question(kind=StudyKind.COMPARE, **{**given, "arms": arms, "title": title})
 
 
-def measured_before(store: Store, title: str, fixes: Fixes, *, since: str) -> StudyRecord | None:
-    """Return the newest study of this host of the same question that was begun since a time (ISO 8601, UTC), finished
-    or not.
+def measured_before(store: Store, study: Study, *, since: str) -> StudyRecord | None:
+    """Return the newest study of this host that asked the same, of the same stacks, loads and storage, and was begun
+    since a time (ISO 8601, UTC), finished or not.
     """
-    wanted = [(AS_IT_IS, frozenset[str]()), *((one.name, frozenset(one.settings)) for one in fixes.candidates)]
     for listed in store.list(own=True):
-        if isinstance(listed, Damaged) or listed.study.title != title or listed.study.created < since:
+        if isinstance(listed, Damaged) or listed.study.created < since:
             continue
-        base = dict(listed.study.arms[0].settings)
-        theirs = [
-            (arm.name, frozenset(f"{knob}={value}" for knob, value in arm.settings if base.get(knob) != value))
-            for arm in listed.study.arms
-        ]
-        if theirs == wanted:
+        if all(asked(listed.study) == asked(study) for asked in _ASKED):
             return store.get(listed.study.id)
     return None
+
+
+_ASKED = tuple(
+    attrgetter(name)
+    for name in ("title", "arms", "baseline", "workloads", "scratch", "target", "span_bytes", "metric", "margin")
+)
+"""What two measurements must have alike for the one to stand for the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
