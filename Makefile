@@ -1,6 +1,6 @@
 # Every target works on a fresh Debian or Ubuntu machine; `tools/setup` installs what is missing.
 VENV := .venv/bin
-ALONE := tests/flows tests/truth  # where tests marked `alone` lie: what is not collected takes no time
+ALONE := tests/flows tests/guests tests/truth  # where tests marked `alone` lie: what is not collected takes no time
 
 unexport PYTHONDONTWRITEBYTECODE  # where bytecode is not kept, every worker compiles all that it imports
 

@@ -67,7 +67,7 @@ def only(document: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 @pytest.mark.xdist_group("CPUs")
 def test_another_who_reads_from_the_same_disk_is_seen_waited_for_twice_and_counted(user: User) -> None:
     with reading(user):
-        ran = user.run("measure", *METAL, *SHORT, "--json")
+        ran = user.run("measure", *METAL, *SHORT, "--json", "-v")
     summary, trial = only(ran.json())
     assert trial["measurement"]["gates"]["foreign-io"] > 0.10
     assert (trial["attempt"], summary["attempts"], summary["invalid"]["foreign-io"]) == (3, 3, 3)
