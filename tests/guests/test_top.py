@@ -155,6 +155,7 @@ def test_a_server_that_stops_is_a_hang_and_no_idle_disk(user: User, tmp_path: Pa
 
 
 @pytest.mark.alone  # beside other tests the wait for CPUs is as long as the quota's
+@pytest.mark.xdist_group("CPUs")
 def test_a_quota_on_its_cpus_is_told_by_both_and_no_lack_of_cpus(user: User, tmp_path: Path) -> None:
     group = quota_group()
     try:
