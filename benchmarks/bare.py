@@ -22,10 +22,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from virtune.bench.appliance.build import chosen_appliance
-from virtune.bench.qemu.accelerator import Accelerator
-from virtune.bench.qemu.bare import Line, find_guest, running_bare
 from virtune.bench.qemu.carried import place_threads
-from virtune.bench.qemu.machine import monitored, running
+from virtune.bench.qemu.load import Line, find_guest, running_bare
+from virtune.bench.qemu.machine import Accelerator, monitored, running
 from virtune.bench.qemu.rig import BareSession
 from virtune.dialects.qemu.guest import PARKED, device_commands, first_commands, parked_command
 from virtune.model.stack import Device, Machine, Pins, Stack

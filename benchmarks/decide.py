@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from scipy import optimize, special, stats
 
 from benchmarks.batch import BETTER, ERROR, MARGIN, SAME, WORSE, Judged, Rounds, disagreements, judge_all
-from virtune.analyse.search.race import Race
+from virtune.analyse.search.tuning import Race
 from virtune.analyse.stats.planned import dunnett_alpha, smallest_planned
 from virtune.model.tuning import RaceRules, Standing
 from virtune.model.verdict import fewest_planned

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long `virtune derive` takes by one process and by several, in a SQLite file or a PostgreSQL database.
+"""How long `virtune show derive` takes by one process and by several, in a SQLite file or a PostgreSQL database.
 
     python -m benchmarks.derive [--studies 100] [--rounds 12] [--processes 1,2] [--postgres]
 
@@ -86,7 +86,7 @@ def main() -> None:
         print("| processes | trials | time | CPU |\n|---|---|---|---|", flush=True)
         for processes in asked.processes.split(","):
             place = next(every)
-            words = ["derive", "--parallel", processes, "--json", "--store", str(place)]
+            words = ["show", "derive", "--parallel", processes, "--json", "--store", str(place)]
             before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
             done = subprocess.run(
                 [sys.executable, "-m", "virtune", *words], capture_output=True, check=True, env=os.environ

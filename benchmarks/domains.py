@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.libvirtd import Libvirtd, libvirtd
 
-from virtune.bench.qemu.bare import Line, find_guest
+from virtune.bench.qemu.load import Line, find_guest
 
 DOMAIN = """<domain type='qemu' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
   <name>{name}</name>

@@ -296,12 +296,12 @@ def kinds(place: Path) -> tuple[Kind, ...]:
 def kept_kinds(place: Path) -> Iterator[Kind]:
     """Yield what virtune keeps for itself on a host, and the answers of a QEMU."""
     (entry,) = (place / "virtune" / "journal").iterdir()
-    undo = (("undo", "--list"), ("undo", "last"), ("undo", "last", "--show"))
+    undo = (("apply", "undo", "--list"), ("undo", "last"), ("undo", "last", "--show"))
     for file in entry.iterdir():
         if file.name != "owner":
             seeds = (file.read_bytes(),)
             yield Kind(name=f"journal: {file.name}", suffix="", seeds=seeds, calls=undo, share=4, at=str(file))
-    clean = (("clean", "--scratch", f"{place}/scratch"),)
+    clean = (("host", "clean", "--scratch", f"{place}/scratch"),)
     for name, at, record in (
         ("run", "virtune-run-abc/owner", RUN | {"names": ["virtune-run-abc"]}),
         ("disk in a domain", "virtune/plugged/virtune-0badcafe.json", PLUGGED),
@@ -461,7 +461,7 @@ def made(place: Path) -> None:
         for second in range(1, 6):
             file.add(live(second))
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        run(["export", "last", "--bundle", str(place / "b.zip"), "--store", str(place / "s.sqlite")])
+        run(["show", "export", "last", "--bundle", str(place / "b.zip"), "--store", str(place / "s.sqlite")])
         run(["apply", "test", "--connect", "test:///default", "--set", "vcpu.pin@vcpu:0=0", "--yes",
              "--journal", str(place / "virtune" / "journal")])  # fmt: skip
     (entry,) = (place / "virtune" / "journal").iterdir()

@@ -17,7 +17,7 @@ from pathlib import Path
 from virtune.bench.appliance.build import appliance_for
 from virtune.bench.appliance.sources import find_sources
 from virtune.bench.port import DiskImageSpec
-from virtune.bench.qemu.accelerator import Accelerator
+from virtune.bench.qemu.machine import Accelerator
 from virtune.bench.qemu.rig import GuestSession
 from virtune.model.stack import Device, Disk, Stack
 from virtune.shell import Warden, cache_directory

@@ -182,7 +182,7 @@ def held(place: Place) -> Iterator[Target]:
         time.sleep(0.3)
         yield "open in a QEMU of another pid namespace", image
     scratch = place.home / "theirs"
-    words = ["measure", "--rounds", "1", "--seconds", "20s", "--span", "16M", "--scratch", scratch, "-q"]
+    words = ["compare", "measure", "--rounds", "1", "--seconds", "20s", "--span", "16M", "--scratch", scratch, "-q"]
     words += ["--store", place.home / "x.db"]
     with running(sys.executable, "-m", "virtune", *words, until=lambda: any(scratch.glob("*.raw"))):
         time.sleep(1.5)
@@ -273,7 +273,7 @@ def targets(place: Place) -> Iterator[str]:
         ("a file, and another one named", ("--allow-write-to", str(place.home / "raw"))),
     ):
         before = content(plain)
-        status, said = place.virtune("measure", "--rig", "metal", *WRITES, "--target", str(plain), *leave)
+        status, said = place.virtune("compare", "measure", "--rig", "metal", *WRITES, "--target", str(plain), *leave)
         good = status in REFUSED and content(plain) == before
         yield f"| {name if good else f'**{name}**'} | {status} | {said.removeprefix('error: ')[:150]} |"
     yield _swapped(place)
@@ -292,7 +292,7 @@ while True:
     with running(sys.executable, "-c", flip, until=link.exists):
         for _ in range(12):
             words = ("--target", str(link), "--allow-write-to", str(link))
-            statuses.append(place.virtune("measure", "--rig", "metal", *WRITES, *words)[0])
+            statuses.append(place.virtune("compare", "measure", "--rig", "metal", *WRITES, *words)[0])
     name = "a link that leads elsewhere every 3 ms, 12 times"
     good = content(victim) == before and {*statuses} <= {0, *REFUSED}
     return (
@@ -315,7 +315,7 @@ def directories(place: Place) -> Iterator[str]:
                 "measure", "--rig", rig, *LOAD, "--span", "8M", "--scratch", str(home / name)
             )
             found.append(f"{rig} {status}{': ' + said if status else ''}")
-        place.virtune("clean", "--images", "--scratch", str(home / name))
+        place.virtune("host", "clean", "--images", "--scratch", str(home / name))
         shutil.rmtree(home / name, ignore_errors=True)
         used = 2 if kind == "not text" else 0
         good = [content(path) for path in beside] == before and {*home.iterdir()} == {*beside}
@@ -347,7 +347,7 @@ def second_user(place: Place) -> Iterator[str]:
     try:
         before = all_verbs()
         plain = os.environ | {"HOME": str(place.home)}
-        argv = [sys.executable, "-m", "virtune", "measure", "--rig", "metal", *quick]
+        argv = [sys.executable, "-m", "virtune", "compare", "measure", "--rig", "metal", *quick]
         by_root = subprocess.run(argv, env=plain, capture_output=True, check=False).returncode
         after = all_verbs()
     finally:

@@ -8,12 +8,12 @@ is killed at an instant drawn from its whole length, or its process group is int
 that end before that do not count, and are drawn again. One in ten is begun as a program of its own, the others are
 forked from this process, which has loaded all of virtune: that saves a second of CPU each.
 
-15 s later at most no process, directory, mount or loop device of the run may be there and `virtune clean` must have
-nothing to do but half a scratch image and, in a libvirt domain, what was plugged in; then the domain must be as it
-was, after `virtune undo` if it was changed, which is killed in turn now and then. No trial may be gone from a store,
-no connection or lock be left in PostgreSQL, and nothing may print a traceback. What was imported or gathered must be
-whole when that is called again. One interrupted study in five is resumed to its end. Prints a line for each, and a
-table in the end.
+15 s later at most no process, directory, mount or loop device of the run may be there and `virtune host clean` must
+have nothing to do but half a scratch image and, in a libvirt domain, what was plugged in; then the domain must be as
+it was, after `virtune apply undo` if it was changed, which is killed in turn now and then. No trial may be gone from
+a store, no connection or lock be left in PostgreSQL, and nothing may print a traceback. What was imported or gathered
+must be whole when that is called again. One interrupted study in five is resumed to its end. Prints a line for each,
+and a table in the end.
 """
 
 import contextlib
@@ -37,8 +37,8 @@ WARM = 0.9
 """The share of calls that are forked from this process."""
 
 EXPECTED = (".partial", "-passing", "note that a run measured in", "from the domain", "virtune-run-ask-")
-"""What `virtune clean` removes after a kill by design: nobody but virtune can take a disk out of a domain, and half a
-scratch image is in nobody's way until the next run."""
+"""What `virtune host clean` removes after a kill by design: nobody but virtune can take a disk out of a domain, and
+half a scratch image is in nobody's way until the next run."""
 
 INTERRUPTED = (0, 130, -signal.SIGINT)
 

@@ -25,10 +25,11 @@ from virtune.model.knob import Answer, Support
 from virtune.model.measurement import Measurement
 from virtune.model.search import Goal, Search, phase_of
 from virtune.model.study import Study, StudyKind, Trial
+from virtune.model.study_options import StudyOptions
 from virtune.model.tuning import Space, Tuning
 from virtune.model.workload import Workload, job
 from virtune.plan import space as planned
-from virtune.plan.space import TRIES, Asked, proposals, space_of
+from virtune.plan.space import TRIES, proposals, space_of
 from virtune.plan.space import Host as What
 
 VARY = (
@@ -47,7 +48,7 @@ def space() -> Space:
     """Return some hundred configurations of one durability."""
     answer = Answer(program="qemu-storage-daemon", standing=Support.VALUES, values=("threads", "native", "io_uring"))
     host = What(answers={"disk.aio": (answer,)}, io_uring=True, cpus=8)
-    return space_of(Asked(rig="vhost-user", vary=VARY, fix=("disk.cache=none",)), host)
+    return space_of(StudyOptions(rig="vhost-user", vary=VARY, fix=("disk.cache=none",)), host)
 
 
 def surface(arms: list[dict[str, str]], chance: np.random.Generator) -> Stacks:

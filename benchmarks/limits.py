@@ -94,7 +94,7 @@ def rows(runs: Runs, calls: list[Call], kinds: Sequence[str]) -> Iterator[tuple[
                 notes += [f"TRACEBACK of {call.name} under -{kind} {value}: {said[-2000:]}"] if traceback else []
                 notes += [f"LEFT by {call.name} under -{kind} {value}: {'; '.join(left)}"] if left else []
                 if left:
-                    runs.run("clean", "--scratch", str(runs.scratch), ok=(0, 1))
+                    runs.run("host", "clean", "--scratch", str(runs.scratch), ok=(0, 1))
                 yield traceback, bool(left)
             print(f"| `ulimit -{kind} {value}` | {' | '.join(cells)} |", flush=True)
             print("\n".join(notes), file=sys.stderr, flush=True)

@@ -157,7 +157,7 @@ def clock(place: str, studies: int) -> None:
     last = ["show", f"host{SLOW:03d}/{name_of(studies - 1, SLOW)}", "--json"]
     page = Path(tempfile.mkdtemp(prefix="vtmany")) / "page.html"
     reports = [last, ["report", last[1], "--output", str(page)], ["fleet", "report"], ["fleet", "report", "--json"]]
-    verbs = [["list"], ["list", "--all"], ["list", "--json"], *reports]
+    verbs = [["list"], ["show", "list", "--all"], ["show", "list", "--json"], *reports]
     print("| verb | time | CPU | memory |\n|---|---|---|---|")
     for words in verbs:
         timed(words, place)  # then the pages of the database are in memory

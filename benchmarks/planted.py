@@ -55,7 +55,10 @@ SAYS_FAILED = re.compile(r"^(FAILED|ERROR|rule broken).*|^.* BROKEN$", re.MULTIL
 contract."""
 
 FOUND, SURVIVED = "found", "SURVIVED"
-FAST = ("-q", "--no-header", "-p", "no:cacheprovider", "-m", "not real and not long")
+QUIET = ("-q", "--no-header", "-p", "no:cacheprovider", "-m")
+FAST, REAL = (*QUIET, "not real and not long"), (*QUIET, "real and not long")
+"""Which tests are meant: those that start nothing, or those with real daemons and guests."""
+
 CONTRACTS = "lint-imports"
 """Named as a test, it stands for the import contracts of pyproject.toml."""
 
@@ -118,12 +121,12 @@ def copied() -> Iterator[Path]:
         yield copy
 
 
-def run_tests(copy: Path, names: Sequence[str], seconds: float) -> int:
-    """Run fast tests of the copy in a child of their own; returns pytest's exit status, or TIME_OUT."""
+def run_tests(copy: Path, names: Sequence[str], seconds: float, which: Sequence[str] = FAST) -> int:
+    """Run tests of the copy in a child of their own; returns pytest's exit status, or TIME_OUT."""
     sys.stdout.flush()
     child = os.fork()
     if not child:
-        _child(copy, names)
+        _child(copy, names, which)
     return waited(child, seconds)
 
 
@@ -153,22 +156,22 @@ def enter(copy: Path) -> None:
     sys.path[:0] = [str(copy / "src"), str(copy)]
 
 
-def _child(copy: Path, names: Sequence[str]) -> NoReturn:
+def _child(copy: Path, names: Sequence[str], which: Sequence[str]) -> NoReturn:
     os.setsid()
     enter(copy)
     status = 70
     try:
-        status = int(_tested(copy, names))
+        status = int(_tested(copy, names, which))
     finally:
         os._exit(status)
 
 
-def _tested(copy: Path, names: Sequence[str]) -> int:
+def _tested(copy: Path, names: Sequence[str], which: Sequence[str]) -> int:
     pytest, virtune = importlib.import_module("pytest"), importlib.import_module("virtune")
     assert Path(str(virtune.__file__)).is_relative_to(copy), "the tests would run against the checkout"
     if CONTRACTS in names:
         return int(importlib.import_module("importlinter.cli").lint_imports(no_cache=True))
-    return int(pytest.main([*FAST, "-x", *(f"tests/{name}" for name in names)]))
+    return int(pytest.main([*which, "-x", *(f"tests/{name}" for name in names)]))
 
 
 def require_sound(copy: Path, names: Sequence[str], seconds: float) -> None:
@@ -194,7 +197,13 @@ def tried(fault: Fault, copy: Path, *, near_only: bool, seconds: float, sound: s
 
 
 def planted_run(
-    fault: Fault, copy: Path, names: Sequence[str], *, seconds: float, sound: set[Sequence[str]]
+    fault: Fault,
+    copy: Path,
+    names: Sequence[str],
+    *,
+    seconds: float,
+    sound: set[Sequence[str]],
+    which: Sequence[str] = FAST,
 ) -> tuple[str, str]:
     """Plant a fault, run these tests and take it out again; raises TableError where they fail without it."""
     if names not in sound:
@@ -204,7 +213,7 @@ def planted_run(
     whole = path.read_text()
     path.write_text(planted(fault, whole))
     try:
-        status = run_tests(copy, names, seconds)
+        status = run_tests(copy, names, seconds, which)
     finally:
         path.write_text(whole)
     if status == TIME_OUT:

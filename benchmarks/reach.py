@@ -74,11 +74,11 @@ class Warm:
         for fault in self.faults:
             target = function_of(fault, (self.copy / "src/virtune" / fault.file).read_text())
             near = tuple(f"tests/{name}" for name in fault.near)
-            costs = {
-                name: one.seconds / (NEAR_FIRST if name.startswith(near) else 1)
-                for name, one in reached.items()
-                if target in one.functions
-            }
+            called = {name: one for name, one in reached.items() if target in one.functions}
+            if not called:  # a function newer than what is kept of its tests
+                file = fault.file + ":"
+                called = {k: v for k, v in reached.items() if any(one.startswith(file) for one in v.functions)}
+            costs = {k: v.seconds / (NEAR_FIRST if k.startswith(near) else 1) for k, v in called.items()}
             self.say(fault, *self._tried(fault, sorted(costs, key=costs.__getitem__), reached))
         return True
 
@@ -126,13 +126,18 @@ class Warm:
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=other)
 
     def _reached(self) -> dict[str, Reached]:
-        """Return what each test reaches that passes as things are, from `kept` where its module is the same."""
+        """Return what each test reaches that passes as things are, from `kept` where its module is the same and all
+        that it reached is still there under its name.
+        """
         kept = json.loads(self.kept.read_text()) if self.kept and self.kept.exists() else {}
         modules = {name.partition("::")[0] for name in self.items}
         sums = {name: hashlib.sha256((self.copy / name).read_bytes()).hexdigest() for name in sorted(modules)}
         known = {name: kept[name] for name, text in sums.items() if kept.get(name, {}).get("sum") == text}
         for name, text in sums.items():
             known.setdefault(name, {"sum": text, "tests": {}})
+        there = {name for path in Path(self.source).rglob("*.py") for name in functions_in(path, Path(self.source))}
+        for one in known.values():
+            one["tests"] = {name: row for name, row in one["tests"].items() if there.issuperset(row[1])}
         # a module that is as it was may have other tests: those of a table that lies beside it
         left = [name for name in self.items if name not in known[name.partition("::")[0]]["tests"]]
         place = self.copy / "reached.jsonl"
@@ -210,6 +215,15 @@ def function_of(fault: Fault, text: str) -> str:
             None,
         )
     return f"{fault.file}:{'.'.join(names[:-1])}"
+
+
+def functions_in(path: Path, source: Path) -> Iterator[str]:
+    """Yield `file:name` of every function of a file, of those inside others too."""
+    left = [compile(path.read_text(), str(path), "exec")]
+    while left:
+        one = left.pop()
+        yield f"{path.relative_to(source)}:{one.co_qualname}"
+        left += (inner for inner in one.co_consts if isinstance(inner, CodeType))
 
 
 def put_in(path: Path, before: str, after: str) -> None:

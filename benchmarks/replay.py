@@ -25,7 +25,7 @@ from random import Random
 import numpy as np
 
 from benchmarks.tune import AXES, Key, Rounds, centered, packed, truth
-from virtune.analyse.search.race import Race
+from virtune.analyse.search.tuning import Race
 from virtune.model.tuning import RaceRules
 
 NEAR = 0.03

@@ -252,7 +252,7 @@ class Runs:
         """Put studies of an earlier virtune into the store, to have something to show; one is in a bundle."""
         packed = ROOT / "tests" / "store" / "data" / "older-method.sqlite.gz"
         self.store.write_bytes(gzip.decompress(packed.read_bytes()))
-        self.run("export", KEPT, "--bundle", str(self.home / "b.zip"), "--store", str(self.store))
+        self.run("show", "export", KEPT, "--bundle", str(self.home / "b.zip"), "--store", str(self.store))
 
     def unfinished(self) -> bool:
         """Whether the newest study has trials left."""
@@ -285,7 +285,7 @@ class Runs:
         """Start a PostgreSQL server with a store that holds studies."""
         with server() as self.server:
             self.server.new_database("kept")
-            self.run("import", str(self.home / "b.zip"), "--store", self.server.url("kept").text)
+            self.run("explain", "import", str(self.home / "b.zip"), "--store", self.server.url("kept").text)
             yield
 
     @contextlib.contextmanager

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.batch import level_at
 from benchmarks.hosts import HOSTS, Host, equal_stacks, landscape
-from virtune.analyse.search.race import Race
+from virtune.analyse.search.tuning import Race
 from virtune.analyse.stats.paired import Family, compare_planned
 from virtune.model.metric import BY_ID
 from virtune.model.study_options import SPREAD_SECONDS

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.domains import domains, load
-from virtune.bench.qemu.bare import Line, find_guest
+from virtune.bench.qemu.load import Line, find_guest
 from virtune.dialects.qemu.guest import SLOTS
 
 FIRST_BYTES, START_SECONDS, WARM_SECONDS = 3000, 60.0, 3.0
@@ -42,7 +42,8 @@ CALL = [sys.executable, "-c", "import sys; from virtune.__main__ import main; ma
 def arguments(directory: Path, number: int, disks: int, line: int, latency_ns: int) -> list[str]:
     """The command line of a QEMU with two monitors and a guest that is talked to."""
     words = ["qemu-system-x86_64", "-name", f"vm{number},debug-threads=on", "-nodefaults", "-display", "none"]
-    words += ["-M", "q35,hpet=off", "-accel", "tcg", "-cpu", "max", "-m", "64", "-bios", "qboot.rom"]
+    words += ["-M", "q35,hpet=off", "-accel", "tcg", "-smp", "1,maxcpus=2"]
+    words += ["-cpu", "max", "-m", "64", "-bios", "qboot.rom"]
     words += ["-kernel", str(find_guest()), "-serial", "null", "-device", "virtio-serial-pci,max_ports=1"]
     words += ["-chardev", f"socket,id=line,fd={line}", "-device", "virtconsole,chardev=line"]
     for name in ("top", "load"):

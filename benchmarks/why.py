@@ -30,7 +30,7 @@ from typing import Any
 from benchmarks.domains import load as asked_of
 from benchmarks.layers import HOG, looped
 from benchmarks.top import arguments
-from virtune.bench.qemu.bare import Line
+from virtune.bench.qemu.load import Line
 from virtune.dialects.qemu.guest import SLOTS
 
 CALL = [sys.executable, "-c", "import sys; from virtune.__main__ import main; main()"]

@@ -33,10 +33,10 @@ from benchmarks.why import MIX, SIZE, Planted, held, looked, serve, wrong
 from virtune import shell
 from virtune.bench.appliance.build import appliance_for
 from virtune.bench.appliance.sources import find_sources
-from virtune.bench.guest.channel import seen_in_guest
+from virtune.bench.guest.agent import seen_in_guest
 from virtune.bench.live.monitor import LiveMonitor
-from virtune.bench.qemu.accelerator import Accelerator
 from virtune.bench.qemu.load import GuestBench
+from virtune.bench.qemu.machine import Accelerator
 from virtune.bench.qemu.rig import GuestSession
 from virtune.dialects.qemu.guest import SLOTS
 from virtune.flows.live.diagnose_live import look

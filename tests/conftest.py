@@ -164,9 +164,19 @@ class User:
         self.env = dict(os.environ) | {"XDG_DATA_HOME": str(home), "COLUMNS": "100", "NO_COLOR": "1"}
 
     def command(self, *words: str, exactly: bool = False) -> list[str]:
-        if words[0] in ("compare", "measure", "tune", "check", "sweep") and not exactly:
-            once = ("--attempts", "1") if self.once and words[0] != "check" else ()
-            words = (words[0], *once, *words[1:], "--scratch", str(self.scratch), "--span", str(SPAN))
+        last = 1 if words[:2] in (("compare", "measure"), ("host", "check")) else 0
+        begins = words[:2] not in (("compare", "study"), ("compare", "resume"))
+        if begins and words[last] in ("compare", "measure", "tune", "check", "sweep") and not exactly:
+            once = ("--attempts", "1") if self.once and words[last] != "check" else ()
+            words = (
+                *words[: last + 1],
+                *once,
+                *words[last + 1 :],
+                "--scratch",
+                str(self.scratch),
+                "--span",
+                str(SPAN),
+            )
         return [sys.executable, "-m", "virtune", *words]
 
     def run(
@@ -286,8 +296,8 @@ def _made_generator() -> Path | None:
 @functools.cache
 def bare_guest() -> Path:
     """The guest without an operating system, made from its source; without cargo the one that is there."""
-    from virtune.bench.qemu.bare import PLACES, find_guest
     from virtune.bench.qemu.carried import GUEST
+    from virtune.bench.qemu.load import PLACES, find_guest
 
     cargo = shutil.which("cargo")
     if cargo is not None:
@@ -323,6 +333,9 @@ def marked_processes() -> list[str]:
 AT_BOTH_ENDS = {"cpu_per_io", "device.util"}
 """What takes a look at the begin and at the end of a load."""
 
+LOOKED_AT_NS = 300_000_000
+"""Of less time between both looks nothing is said, or may be."""
+
 
 def require_both_ends(user: User, arm: Any) -> None:
     """Ask each trial of an arm of the last study for what takes a look at both ends of its load.
@@ -333,8 +346,11 @@ def require_both_ends(user: User, arm: Any) -> None:
     assert flag is not None
     for one in arm["rounds"]:
         kept = user.run("show", "last", "--trial", str(one["number"]), "--capture", "counters.jsonl").stdout
-        measured, marks = one["measurement"], {json.loads(line).get("mark") for line in kept.splitlines()[1:]}
-        both = {"begin", "stop"} <= marks
+        lines = [json.loads(line) for line in kept.splitlines()[1:]]
+        measured, marks = one["measurement"], {line["mark"]: line["t"] for line in lines if "mark" in line}
+        both = {"begin", "stop"} <= marks.keys()
+        if both and marks["stop"] - marks["begin"] < LOOKED_AT_NS:
+            continue
         assert both or measured["gates"].get("cpu-wait", 0.0) > flag, (marks, measured)
         assert (measured["values"].keys() >= AT_BOTH_ENDS) is both, (marks, measured)
 

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from virtune.cli import VERBS
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "virtune"
 GUIDE = ROOT / "docs" / "guide"
@@ -46,9 +48,10 @@ STAND_INS: Mapping[str, str] = {
     # what is stored, and what is in it
     "STUDY": "last", "STUDY:ARM STUDY:ARM": "last:threads last:io_uring", "TRIAL": "1", "N": "1", "20261122": "last",
     "{{ pair.sides[0].id }} {{ pair.sides[1].id }}": "last:threads last:io_uring", "{trial}": "1",
-    "--trial 7": "--trial 1", "last:3": "last:1",
+    "--trial 7": "--trial 1", "last:3": "last:1", "@good last": "@good:threads last:io_uring",
     # words of the command line
-    "VERB": "show", "COMMAND": "show", "{close[0]}": "probe", "KNOB@DISK=VALUE FILE": "disk.aio@vda=io_uring vm.xml",
+    "VERB": "show", "COMMAND": "show", "{args[0]}": "show", "{now}": "show",
+    "{EARLIER.get(close[0], close[0])}": "show", "KNOB@DISK=VALUE FILE": "disk.aio@vda=io_uring vm.xml",
     "KNOB=VALUE": "disk.aio=native", "CPUS FILE": "0 vm.xml", "knobs NAME": "knobs disk.aio",
     "{knob.id}": "disk.aio",
     "study run NAME": "study run io-engine", "study plan NAME": "study plan io-engine",
@@ -131,6 +134,11 @@ def commands(text: str) -> Iterator[tuple[str, ...]]:
 
 MEASURING = frozenset({"check", "compare", "measure", "study", "sweep", "tune"})
 """Verbs that measure, or may."""
+
+
+def verb_of(words: tuple[str, ...]) -> str:
+    """Return the verb of a command, without the one that it is listed with."""
+    return words[1] if " ".join(words[:2]) in VERBS and len(words) > 1 else words[0]
 
 
 def typed(line: str) -> tuple[str, ...]:

@@ -6,10 +6,14 @@ seen, and which has no device of this host.
 """
 
 import json
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
+from virtune.analyse.layers.path import frame
 from virtune.analyse.trial.counters import SCHEMA, read_counters
-from virtune.model.live import DiskCount, LiveDisk, LiveSample, LiveVm, RingCount
+from virtune.model.bottleneck import Cause, DiskLook, TopFrame
+from virtune.model.live import DiskCount, LatencyBins, LiveDisk, LiveSample, LiveVm, RingCount
 
 HEADER = json.dumps({"schema": SCHEMA, "ticks_per_second": 100}).encode() + b"\n"
 
@@ -104,3 +108,29 @@ def live(second: int, *, offset_ns: int = 0) -> LiveSample:
         rings={"mail": {"disk0": (ring,)}},
         missing=(NO_RINGS,),
     )
+
+
+BINS = LatencyBins((1_000_000, 20_000_000, 50_000_000), (900, 80, 19, 1))
+"""What a QEMU kept of a thousand reads."""
+
+
+def frames(seconds: int) -> list[TopFrame]:
+    """What was done in each of the first seconds."""
+    found = [frame(before, after) for before, after in pairwise(map(live, range(1, seconds + 2)))]
+    return [one for one in found if one is not None]
+
+
+def kept_by_qemu(sample: LiveSample, times: int) -> LiveSample:
+    """The same with QEMU's histogram of vda's reads."""
+    bins = LatencyBins(BINS.boundaries_ns, tuple(times * one for one in BINS.bins))
+    return replace(sample, histograms={"sql1": {"vda": {"read": bins}}})
+
+
+def look(at: float, latency_ms: float | None, waiting: float = 0.0, disk: str = "vda") -> DiskLook:
+    """A look at a disk of sql1, whose requests took so long."""
+    return DiskLook(
+        wall_seconds=at, seconds=10.0, vm="sql1", disk=disk, iops=100.0 if latency_ms else 0.0, bandwidth=1e6,
+        in_flight=1.0, stalled=0.0,
+        latency_ns=None if latency_ms is None else latency_ms * 1e6, waiting_seconds=waiting, cause=Cause.DEVICE,
+        evidence=("it takes long",),
+    )  # fmt: skip

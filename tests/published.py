@@ -34,6 +34,8 @@ SCHEMAS = (
     "sweep",
     "top",
     "tune",
+    "watch",
+    "watch-event",
 )
 
 OPEN = frozenset(

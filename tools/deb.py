@@ -23,7 +23,7 @@ import click
 
 import virtune
 from tools.release import commit_time
-from virtune.cli import cli
+from virtune.cli import VERBS, cli
 
 ROOT = Path(__file__).parents[1]
 HOME = "usr/lib/virtune"
@@ -215,7 +215,8 @@ def _manuals(place: Path) -> None:
 def filled(group: click.Group = cli) -> click.Group:
     """Return a group with all its commands loaded, each with the whole first line of its help."""
     with click.Context(group) as context:
-        loaded = {name: group.get_command(context, name) for name in group.list_commands(context)}
+        names = VERBS if group is cli else group.list_commands(context)
+        loaded = {name: group.get_command(context, name) for name in names}
     group.commands = {name: command for name, command in loaded.items() if command is not None}
     for command in group.commands.values():
         command.short_help = command.get_short_help_str(limit=300)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tools.pages import cli, dialects, exit_codes, knobs, metrics, options, plan, remarks, rules, workloads
 from tools.schemas.documents import DOCUMENTS, record, schema
+from virtune.model.knob import Layer
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -20,7 +21,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli.page,
     "dialects.md": dialects.page,
     "exit-codes.md": exit_codes.page,
-    "knobs.md": knobs.page,
+    "knobs.md": knobs.index,
+    **{knobs.name_of(layer): partial(knobs.page, layer) for layer in Layer},
     "metrics.md": metrics.page,
     "options.md": options.page,
     "plan.md": plan.page,

@@ -8,7 +8,7 @@ go to `virtune compare`. `virtune-demo --vm` only tries whether a test guest run
 import os
 import sys
 
-from virtune.bench.qemu.bare import KVM_SECONDS, find_guest
+from virtune.bench.qemu.load import KVM_SECONDS, find_guest
 from virtune.bench.qemu.rig import BareSession
 from virtune.cli import run
 from virtune.cli.common.surroundings import prepare
@@ -33,7 +33,7 @@ def main() -> int:
     words += [*vm, "--baseline", "host-file", "--workload", "randread-4k", "--budget", "150s", "--seconds", "2s"]
     os.sync()  # what an installation wrote is not to be written while we measure
     code = run(["compare", *words, "--report", "virtune-report.txt", *sys.argv[1:]])
-    return code or run(["report", "last", "-o", _PAGE])
+    return code or run(["show", "report", "last", "-o", _PAGE])
 
 
 def _rig() -> str:

@@ -176,6 +176,11 @@ def data_directory() -> Path:
     return _absolute(os.environ.get("XDG_DATA_HOME", ""), "~/.local/share") / "virtune"
 
 
+def proxmox_directory() -> Path:
+    """Return where a Proxmox node configures its VMs; the environment's VIRTUNE_PROXMOX names another one."""
+    return _absolute(os.environ.get("VIRTUNE_PROXMOX", ""), "/etc/pve/qemu-server")
+
+
 def default_scratch() -> Path:
     """Return the default directory of scratch images: on a disk, unlike /tmp, and kept between runs.
 

@@ -72,6 +72,7 @@ HIDDEN = "<features><kvm><hidden state='on'/></kvm></features>"
 GPU = "<hostdev mode='subsystem' type='pci'/>"
 WEIGHT = "<blkiotune><weight>500</weight></blkiotune>"
 PIN = "<cputune><vcpupin vcpu='0' cpuset='{}'/></cputune>"
+BESIDE = f"{ONE}<cputune><vcpupin vcpu='0' cpuset='0'/><iothreadpin iothread='1' cpuset='{{}}'/></cputune>"
 MAPPED = b"><iothreads><iothread id='1'/><iothread id='2'/></iothreads></driver>"
 CHAIN = "<backingStore><backingStore><backingStore><backingStore/></backingStore></backingStore></backingStore>"
 IOTUNE = "<iotune><total_iops_sec>500</total_iops_sec></iotune>"
@@ -186,6 +187,10 @@ CASES: dict[str, tuple[Case, Case]] = {
     "R84": (
         on(xml(rest=PIN.format("1,3-7,^4,^6")), cpus=4, online=(0, 2, 4, 6)),
         on(xml(rest=PIN.format("6")), cpus=4, online=(0, 2, 4, 6)),
+    ),
+    "R87": (
+        on(xml(rest=BESIDE.format(0)), cpus=2, online=(0, 1)),
+        on(xml(rest=BESIDE.format(1)), cpus=2, online=(0, 1)),
     ),
 }
 """By rule: a subject that it finds something in, and one much like it that it does not."""

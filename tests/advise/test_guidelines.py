@@ -58,7 +58,8 @@ def test_its_advice_can_be_called_for_a_libvirt_s_domain_whatever_was_answered()
     assert before.leaf == TUNING.nodes["spread"]
     told = answered(before, given_answers(["free=no"])).leaf.written
     assert told == (
-        "virtune advise --connect qemu:///system --domain 'my vm' --set iothread.count=1 --set device.iothread@vdb=1"
+        "virtune apply advise --connect qemu:///system --domain 'my vm' --set iothread.count=1"
+        " --set device.iothread@vdb=1"
     )
     leaf = tuning_for(uri="", vm="x", disk="vdb").nodes["use-iothreads"]
     assert isinstance(leaf, Leaf)

@@ -161,7 +161,7 @@ def test_a_folder_without_a_vm_is_no_clean_bill(
         out = capsys.readouterr().out
         assert (count if files else "there is no file in it") in out
         assert "nothing found" not in out
-    assert run(["advise", str(tmp_path)]) == 2
+    assert run(["apply", "advise", str(tmp_path)]) == 2
     capsys.readouterr()
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every rule of the audit fires where it should, and is silent where it should be."""
 
+import json
+import pkgutil
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +30,7 @@ from virtune.advise.audit import audit, rules
 from virtune.advise.rule import rule
 from virtune.dialects.languages import language_of
 from virtune.dialects.libvirt.domain import read_domain
-from virtune.model.finding import ImageView, Severity, Subject
+from virtune.model.finding import ImageView, Subject
 from virtune.model.knobs import BY_ID
 
 HVM = "type = 'hvm'\n"
@@ -139,6 +141,11 @@ def found(case: Case) -> list[str]:
 
 def test_every_rule_has_a_case() -> None:
     assert CASES.keys() == {one.id for one in rules()}
+
+
+def test_every_row_has_a_check() -> None:
+    rows = json.loads(pkgutil.get_data("virtune.advise", "rules.json") or b"")
+    assert [row["id"] for row in rows] == [one.id for one in rules()]
 
 
 @pytest.mark.parametrize("identity", CASES)
@@ -274,4 +281,4 @@ def test_bhyve_s_own_slots_are_seen() -> None:
 
 def test_two_rules_cannot_have_one_id() -> None:
     with pytest.raises(ValueError, match="R01"):
-        rule("R01", Severity.ERROR, source="nowhere")(lambda subject: iter(()))
+        rule("R01")(lambda subject: iter(()))

@@ -2,6 +2,7 @@
 """What limits a disk, from planted facts: each cause by its own evidence, and nothing where nothing is."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.analyse.planted_paths import (
     WORKER,
     layers,
     mostly,
+    of,
     path,
     thread,
 )
@@ -26,7 +28,7 @@ from virtune.analyse.layers.path import bottleneck_of, path_of, split
 from virtune.analyse.trial.derive import derive
 from virtune.fio.workloads import parse_workload
 from virtune.model.bottleneck import Bottleneck, Cause, DataPath, limit_text
-from virtune.model.live import BELOW, Operation
+from virtune.model.live import BELOW, BLOCK_JOB, Operation
 from virtune.model.measurement import Measurement
 from virtune.model.metric import BOUNDARIES, Boundary
 from virtune.model.stack import Stack
@@ -129,6 +131,19 @@ def live(in_qemu: float, at_device: float, *, busy: float | None, **facts: Any) 
     return replace(path(**facts), layers=found, depth=None, idle=None, device_busy=busy, device_ns=device_ns)
 
 
+@pytest.mark.parametrize("busy", [0.0, 0.02, 0.1, 0.3, 0.44])
+@pytest.mark.parametrize("each_ms", [0.4, 30, 200])
+@pytest.mark.parametrize("shares", [SHARES, {"ring": 0.1, "backend": 0.8, "device": 0.1}], ids=["all", "backend"])
+def test_vcpus_that_wait_for_a_cpu_are_not_the_limit_by_what_they_used(
+    busy: float, each_ms: float, shares: Mapping[Boundary, float]
+) -> None:
+    """Seen of a guest with few cpu.shares beside hogs: "the vCPUs: its 1 vCPUs used 0.00 CPUs"."""
+    iops = 4e3 / each_ms
+    facts = path(threads={"vcpu": thread("vcpu", "CPU 0/TCG", busy=busy, stalled=0.95 - busy)})
+    found = judge(replace(facts, layers=layers(shares, iops=iops, depth=4.0), iops=iops))
+    assert Cause.VCPU not in (found.cause, found.also)
+
+
 def test_a_disk_that_rests_is_not_the_limit_of_a_guest_that_hands_over_few() -> None:
     """Seen of a guest under TCG: fio kept 16 in flight, 1.66 of them below the guest, one of two vCPUs was full."""
     vcpus = {"vcpu": thread("vcpu", "CPU 1/TCG", busy=0.15), "full": thread("vcpu", "CPU 0/TCG", busy=0.98)}
@@ -165,12 +180,26 @@ def test_a_guest_that_asks_for_little_is_not_said_to_be_held_back() -> None:
     assert judge(replace(loaded, throttled=0.5)).cause is Cause.THROTTLE
 
 
+@pytest.mark.parametrize("busy", [0.1, 0.6, 0.8, 0.99])
+@pytest.mark.parametrize("role", ["main", "iothread"])
+def test_few_requests_beside_a_busy_main_loop_are_not_known_to_be_all_that_is_wanted(busy: float, role: str) -> None:
+    """Seen of a guest that had 0.44 requests in flight while another disk's encryption kept the main loop busy."""
+    serves = {role: thread(role, "qemu-system-x86" if role == "main" else "IO iothread0", busy=busy)}
+    found = judge(replace(live(0.3, 0.0, busy=None, threads=serves, origin="monitor"), serving=role))
+    held_up = role == "main" and busy > 0.75
+    assert (found.cause is Cause.UNDECIDED) is held_up, found
+    assert (found.cause is Cause.NOT_BOUND) is not held_up
+    assert any("the guest's vCPUs may wait while it works" in line for line in found.evidence) is held_up
+    assert ("whether others wait in the guest is not seen" in found.evidence[0]) is held_up
+    assert ("IOThread" in found.experiment) is held_up
+
+
 def test_a_disk_without_requests_is_not_limited_by_what_its_group_does() -> None:
     idle = replace(path(limits={"iops": (300.0, 300.0)}), iops=0.0, layers=None, origin="monitor")
-    for held, cause in ((None, Cause.UNDECIDED), (0, Cause.UNDECIDED), (4, Cause.THROTTLE)):
+    for held, cause in ((None, Cause.UNDECIDED), (0, Cause.IDLE), (4, Cause.THROTTLE)):
         found = judge(replace(idle, held=held))
         assert found.cause is cause
-        assert "300 of the 300 that are allowed (iops)" in found.evidence
+        assert ("300 of the 300 that are allowed (iops)" in found.evidence) is (cause is not Cause.IDLE)
 
 
 def test_kinds_of_requests_that_differ_are_told_apart() -> None:
@@ -381,6 +410,18 @@ def test_a_disk_that_its_limit_lets_do_little_does_not_hang(unit: str, limit: fl
     assert any("that are allowed" in line for line in found.evidence)
 
 
+@pytest.mark.parametrize("throttled", [None, 0.0, 0.2, 0.8, 1.6])
+@pytest.mark.parametrize("seconds", [0.6, 1.0, 10.0])
+def test_a_vm_whose_quota_is_used_up_may_complete_nothing_without_a_hang(
+    throttled: float | None, seconds: float
+) -> None:
+    found = judge(DataPath(iops=0.0, held=8, held_seconds=seconds, throttled=throttled))
+    causes = {found.cause, found.also}
+    assert Cause.HUNG in causes
+    assert (Cause.THROTTLE in causes) is ((throttled or 0.0) >= 0.1), found
+    assert any("held CPUs back" in line for line in found.evidence) is (Cause.THROTTLE in causes)
+
+
 @pytest.mark.parametrize("sync_us", [10, 60, 200])
 @pytest.mark.parametrize("every", [1, 4])
 def test_a_load_that_waits_for_its_flushes_holds_nothing_back(sync_us: int, every: int) -> None:
@@ -420,13 +461,17 @@ def test_causes_are_ranked_with_what_speaks_for_and_against_them() -> None:
 def test_of_two_that_are_seen_by_the_same_facts_both_are_named() -> None:
     def seen(held_back: float) -> Bottleneck:
         waits = thread("iothread", "IO iothread0", busy=0.2, stalled=0.7)
-        return judge(path(threads={"iothread": waits}, throttled=held_back, origin="monitor"))
+        return judge(path(threads={"iothread": waits}, throttled=held_back, origin="monitor", foreign_cpus=0.0))
 
     both = seen(0.15)
     assert (both.cause, both.also) == (Cause.HOST_CPU, Cause.THROTTLE)
     assert both.claim == "limited by contention for this host's CPUs, or a limit that was set"
     assert any("had no CPU for 70 %" in line for line in both.evidence)
     assert any("held CPUs back (cpu.max): 0.15" in line for line in both.evidence)
+    assert ("too few CPUs" in " ".join(both.evidence), "too few CPUs" in " ".join(seen(0.0).evidence)) == (
+        False,
+        True,
+    )
     alone = seen(0.9)
     assert (alone.cause, alone.also) == (Cause.THROTTLE, None), "the quota accounts for all of it"
     full = {"iothread": thread("iothread", "IO iothread0", busy=0.97), "vcpu": thread("vcpu", "CPU 0/KVM", busy=0.99)}
@@ -452,3 +497,87 @@ def test_what_a_cause_explains_is_a_cause() -> None:
     for row in ROWS:
         assert {*row.explains.split(), *row.may_explain.split()} <= names - {row.name}, row.name
         assert 0 < row.least <= 1
+
+
+@pytest.mark.parametrize("kind", ["backup", "mirror", "stream", "commit"])
+@pytest.mark.parametrize("role", ["iothread", "vcpu"])
+@pytest.mark.parametrize("stalled", [0.2, 0.3, 0.45, 0.6])
+def test_beside_a_block_job_a_few_waits_for_a_cpu_are_not_the_cause(kind: str, role: str, stalled: float) -> None:
+    """Seen of a backup to a slow target, whose writes took 129 ms: "contention for this host's CPUs", of 20 %."""
+    threads = {role: thread(role, f"a {role}", busy=0.4, stalled=stalled)}
+    for busy in (None, 0.08, 1.0):
+        for in_qemu, at_device in ((6.0, 0.0), (6.0, 0.5)):
+            seen = live(in_qemu, at_device, busy=busy, threads=threads, unread=(f"{BLOCK_JOB} ({kind} nightly)",))
+            found = judge(seen)
+            assert (Cause.HOST_CPU in (found.cause, found.also)) is (stalled >= 0.5), found
+            assert found.cause is not Cause.BACKEND, "the job's writes are in it"
+            assert any(f"({kind} nightly)" in line for line in found.evidence)
+            assert judge(replace(seen, unread=())).cause in (Cause.HOST_CPU, Cause.BACKEND)
+
+
+@pytest.mark.parametrize(("seconds", "stalled", "named"), [(1.0, 0.2, False), (1.0, 0.31, True), (6.0, 0.2, True)])
+def test_a_short_look_accuses_nobody_of_two_waits_for_a_cpu(seconds: float, stalled: float, named: bool) -> None:
+    late = {"iothread": thread("iothread", "IO iothread0", busy=0.4, stalled=stalled)}
+    found = judge(live(6.0, 0.0, busy=None, threads=late, seconds=seconds, origin="monitor"))
+    assert (found.cause is Cause.HOST_CPU) is named
+
+
+@pytest.mark.parametrize(("seconds", "iops", "rests"), [(1.0, 133.0, False), (6.0, 133.0, True), (1.0, 5e3, True)])
+def test_of_few_requests_no_disk_is_said_to_rest_that_may_not(seconds: float, iops: float, rests: bool) -> None:
+    """Seen in a second of 133 requests, whose main loop was busy: 0.45 in flight, "its rate is not bound"."""
+    below: dict[Boundary, list[float]] = {"backend": [0.45 / iops * 1e9]}
+    found = split("guest", below, {}, [iops], depth=None)
+    answer = judge(DataPath(iops=iops, layers=found, seconds=seconds, origin="monitor"))
+    assert (answer.cause is Cause.NOT_BOUND) is rests
+
+
+@pytest.mark.parametrize("front", ["IDE", "USB"])
+@pytest.mark.parametrize("busy", [None, 0.9])
+@pytest.mark.parametrize(
+    ("flight", "cause"),
+    [
+        (0.02, Cause.NOT_BOUND),
+        (0.17, Cause.UNDECIDED),
+        (0.4, Cause.UNDECIDED),
+        (0.6, Cause.DEPTH),
+        (0.98, Cause.DEPTH),
+    ],
+)
+def test_a_front_end_that_takes_one_request_at_a_time_is_named(
+    front: str, busy: float | None, flight: float, cause: Cause
+) -> None:
+    """Seen of IDE: 2,755 IOPS where virtio-blk had 7,000, "its rate is not bound by the disk", "a greater depth"."""
+    for at_device in (0.0, 0.1 * flight, 0.8 * flight):
+        seen = live(flight - at_device, at_device, busy=busy, origin="monitor", front=front, seconds=6.0)
+        found = judge(seen)
+        assert found.cause is cause, found
+        told = f"an emulated {front} disk takes one request at a time, whatever the guest has"
+        assert any(told in line for line in found.evidence) is (cause is not Cause.NOT_BOUND)
+        assert ("attach it as virtio-blk or virtio-scsi" in found.experiment) is (cause is not Cause.NOT_BOUND)
+        assert "depth" not in found.experiment
+        assert not any("it sends no more at a time" in line for line in found.evidence)
+    assert judge(live(0.17, 0.0, busy=busy, origin="monitor")).cause is Cause.NOT_BOUND
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("busy", [None, 0.9])
+def test_a_flush_after_each_write_is_a_candidate(direct: bool, busy: float | None) -> None:
+    """Seen of cache=directsync over a device whose flushes take 20 ms: "a longer `--seconds` or a quieter host"."""
+    mode, instead = ("directsync", "none") if direct else ("writethrough", "writeback")
+    facts: dict[str, Any] = {"origin": "monitor", "writethrough": True, "direct": direct}
+    found = judge(live(8.0, 0.0, busy=busy, operations=of(write=(400, 20e6)), **facts))
+    assert f"each write is followed by a flush in QEMU (cache={mode}), which is in its time" in found.evidence
+    assert found.experiment.startswith(f"`cache={instead}` shows")
+    (row,) = (one for one in found.hypotheses if one.name == "write-through")
+    assert (row.stands, row.share) == (False, 1.0)
+    assert row.against == ("how much of a write's time its flush takes is not measured",)
+    reads = judge(live(8.0, 0.0, busy=busy, operations=of(read=(400, 20e6)), **facts))
+    assert not any("flush" in line for line in (*reads.evidence, reads.experiment))
+
+
+def test_what_a_qcow2_image_reads_besides_may_be_either() -> None:
+    """Seen of a compressed image: "its cache of them is too small"."""
+    found = judge(path(served=8.3, tables=True))
+    assert found.cause is Cause.BACKEND
+    assert "tables of the image that its cache does not hold, or compressed clusters" in found.evidence[0]
+    assert "qemu-img check -U" in found.experiment

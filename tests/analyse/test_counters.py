@@ -178,6 +178,34 @@ def test_pressure_throttling_swap_and_cache() -> None:
     assert (cache.file, cache.end_bytes - cache.begin_bytes, cache.dirty_bytes) == ("image", 4096, None)
 
 
+@pytest.mark.parametrize(
+    ("begin", "end", "seconds"),
+    [
+        # as a kernel said, a second apart, of a group that was held back all the time
+        ("nr_periods 1\nnr_throttled 1\nthrottled_time 0", "nr_periods 2\nnr_throttled 2\nthrottled_time 0", 1),
+        ("nr_periods 10\nnr_throttled 0\nthrottled_usec 0", "nr_periods 20\nnr_throttled 2\nthrottled_usec 0", 0.2),
+        ("nr_periods 10\nnr_throttled 9\nthrottled_usec 7", "nr_periods 20\nnr_throttled 9\nthrottled_usec 7", 0),
+        (
+            "nr_periods 3\nnr_throttled 3\nthrottled_time 0",
+            "nr_periods 9\nnr_throttled 9\nthrottled_time 40000",
+            4e-5,
+        ),
+        ("throttled_usec 5", "throttled_usec 100005", 0.1),
+    ],
+)
+def test_a_group_that_lets_nothing_go_on_is_held_back_though_its_time_stands(
+    begin: str, end: str, seconds: float
+) -> None:
+    lines = (
+        sample(at, throttle={"/a/cpu.stat": text}, groups={"qemu": {"/a/cpu.stat": text}})
+        | {"processes": {"qemu": {}}, "threads": {"qemu": {}}}
+        for at, text in ((1, begin), (2, end))
+    )
+    found = use(read_counters(content(*lines)))
+    assert found.throttled_seconds == pytest.approx(seconds)
+    assert [one.held_back_seconds for one in found.roles] == [pytest.approx(seconds)]
+
+
 def test_bytes_that_are_not_ours_have_a_share() -> None:
     def at(seconds: float, read: int, sectors: int) -> dict[str, Any]:
         one = {"stat": STAT.format(utime=0, stime=0), "io": f"rchar: 9\nread_bytes: {read}\nwrite_bytes: 0\n"}

@@ -12,7 +12,15 @@ from virtune.analyse.layers.path import LivePath, live_path, live_paths
 from virtune.analyse.layers.stations import MOST, RESTING, SEVERAL, SLOW_NS
 from virtune.model.bottleneck import Cause
 from virtune.model.counters import DiskUse, PressureUse, RoleUse, ThreadUse, Use
-from virtune.model.live import DiskCount, LiveDisk, LiveVm, RingRates, rates_between
+from virtune.model.live import (
+    DiskCount,
+    LiveDisk,
+    LiveVm,
+    RingCount,
+    RingRates,
+    rates_between,
+    ring_rates_between,
+)
 from virtune.model.metric import Boundary
 from virtune.report.json.document import MAKERS, part
 from virtune.report.json.parts import LayersPart, OperationPart
@@ -64,7 +72,7 @@ def rings(chance: Random, done: int) -> tuple[RingRates, ...]:
             seconds=SECONDS, completed=completed, offered_mean=offered, taken_mean=offered * chance.random(),
             samples=int(chance.choice((10, 2_000))), size=size, inside=chance.randrange(size) if quiet else 0,
             quiet_seconds=quiet, stalled_seconds=chance.choice((0.0, chance.uniform(0, SECONDS + 0.1))),
-            stalls=chance.randrange(4),
+            stalls=chance.randrange(4), within=completed,
         ),
     )  # fmt: skip
 
@@ -269,17 +277,40 @@ def test_what_hangs_is_no_wait_in_the_virtqueue(share: float, inside: int) -> No
     assert path.layers.top == ("backend" if share else "ring")
 
 
-@pytest.mark.parametrize(("seconds", "more", "told"), [(1.0, 0.1, False), (1.0, 0.5, True), (10.0, 0.15, True)])
-def test_counts_that_begin_apart_tell_of_no_other_requests(seconds: float, more: float, told: bool) -> None:
-    """Seen of a guest without discards and with a quota: its virtqueue completed 10 % more in a second."""
-    done = int(16_000 * seconds)
+@pytest.mark.parametrize("seconds", [1.0, 10.0])
+@pytest.mark.parametrize("done", [0, 5, 100, 16_000])
+@pytest.mark.parametrize("late", [0, 3, 50, 5_000])
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.2])
+@pytest.mark.parametrize("few", [0, 8, 40])
+def test_counts_that_begin_apart_tell_of_no_other_requests(
+    seconds: float, done: int, late: int, share: float, few: int
+) -> None:
+    """A burst of requests may come between QEMU's count and the virtqueue's, at the end of a look: `late`. A few that
+    QEMU does not count ask for the disk's name.
+    """
+    more = int(share * done) + few
     begin = dict.fromkeys((one.name for one in dataclasses.fields(DiskCount)), 0)
     after = DiskCount(**begin | {"reads": done, "read_ns": done * 100_000, "t_ns": int(seconds * 1e9)})
-    ring = RingRates(
-        seconds=seconds, completed=int(done * (1 + more)), offered_mean=6.0, taken_mean=None, samples=1_000
-    )
+    count = RingCount(completed=7 + done + more + late, before=7 + done + more, seconds=seconds, samples=1_000)
+    ring = ring_rates_between((RingCount(completed=7),), (count,))
+    assert ring is not None
     disk = LiveDisk(target="vda", path=None, protocol="nbd")
     counts = ({"vda": DiskCount(**begin)}, {"vda": after})
     vm = LiveVm(name="vm", pid=None, disks=(disk,))
     (found,) = live_paths(vm, (disk,), counts, None, {"vda": (ring,)})
-    assert (found.path.uncounted > 0) is told
+    assert (found.path.uncounted > 0) is (more > max(10, 0.05 * done))
+
+
+@pytest.mark.parametrize("more", range(-6, 7))
+def test_of_few_requests_a_count_of_one_or_two_more_tells_of_no_others(more: int) -> None:
+    """A disk of 200 ms at depth 1, looked at for 3 s: seen were 17 requests in the virtqueue beside 14 of QEMU."""
+    done, seconds, each_ns = 15, 3.0, 200_000_000
+    begin = dict.fromkeys((one.name for one in dataclasses.fields(DiskCount)), 0)
+    after = DiskCount(**begin | {"reads": done, "read_ns": done * each_ns, "t_ns": int(seconds * 1e9)})
+    ring = RingRates(seconds=seconds, completed=done + more, offered_mean=1.0, taken_mean=None, samples=600)
+    disk = LiveDisk(target="vda", path=None, protocol="nbd")
+    path = live_path(disk, rates_between(DiskCount(**begin), after), None, rings=(ring,), all_read=0)
+    assert path.layers is not None
+    alike = abs(more) <= 3
+    assert (path.layers.total_ns == pytest.approx(each_ns)) is alike
+    assert any(" counted " in reason for reason in path.layers.reasons) is not alike

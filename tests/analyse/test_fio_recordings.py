@@ -10,8 +10,7 @@ import pytest
 from tests.analyse.recordings import BOTH, recorded, text_of
 
 from virtune.analyse.trial.measure import measurement_of
-from virtune.fio.results import read_result, read_runs
-from virtune.fio.results_json import read_json
+from virtune.fio.results import read_json, read_result, read_runs
 from virtune.fio.results_text import read_text
 from virtune.model.errors import ReadError
 from virtune.model.measurement import Latency, LoadResult, Stream

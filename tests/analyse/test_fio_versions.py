@@ -11,8 +11,7 @@ from rich.console import Console
 
 from virtune.analyse.trial.measure import measurement_of, phases_of
 from virtune.cli.explain import explained
-from virtune.fio.results import read_result
-from virtune.fio.results_json import read_json
+from virtune.fio.results import read_json, read_result
 from virtune.fio.results_text import read_text
 from virtune.model.measurement import FioResult, Latency
 from virtune.model.metric import BY_ID

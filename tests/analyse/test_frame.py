@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.live_samples import HEADER, NO_RINGS, UNPLUGGED, kernel_line, live, reads_of
 
-from virtune.analyse.layers.frame import disk_series, frame, rings_moved
+from virtune.analyse.layers.path import disk_series, frame, rings_moved
 from virtune.analyse.trial.counters import read_counters
 from virtune.model.bottleneck import Cause, DiskFrame, TopFrame
 from virtune.model.live import LiveSample, RingCount, ring_rates_between

@@ -119,6 +119,28 @@ def test_a_thread_that_serves_several_disks_has_the_ios_of_all_of_them() -> None
     assert any("9.09 us of CPU for each I/O" in line for line in judge(vda).evidence), "0.1 CPUs for 11,000"
 
 
+@pytest.mark.parametrize("comm", ["qemu-system-x86", "kvm", "IO iothread-vir"])
+def test_an_iothread_whose_name_is_too_long_for_the_kernel_has_the_name_that_qemu_tells(comm: str) -> None:
+    """Proxmox VE calls them iothread-virtio0, iothread-virtio1: the kernel keeps the program's name, or cuts it."""
+    names = {8: "IO iothread-virtio0", 9: "IO iothread-virtio1", 7: "not the main thread's"}
+    seen = replace(
+        (used := host()),
+        roles=tuple(
+            replace(role, threads=tuple(one if one.first else replace(one, comm=comm) for one in role.threads))
+            for role in used.roles
+        ),
+    )
+    disks = tuple(replace(one, threads=(f"IO iothread-virtio{place}",)) for place, one in enumerate(TWO))
+    vm = LiveVm(name="101", pid=7, disks=disks, threads=names)
+    counts = {"vda": counted(1), "vdb": counted(1)}, {"vda": counted(3), "vdb": counted(3)}
+    for found, (mine, busy) in zip(live_paths(vm, disks, counts, seen, {}), ((8, 0.1), (9, 1.0)), strict=True):
+        (thread,) = (one for one in found.path.threads if one.role == "iothread")
+        assert (thread.tid, thread.name, round(thread.busy, 1)) == (mine, names[mine], busy)
+        assert found.path.iops_of(thread) == pytest.approx(10_000), "of its own disk only"
+        (main,) = (one for one in found.path.threads if one.role == "main")
+        assert main.name == "qemu-system-x86"
+
+
 def test_reads_past_the_page_cache_or_over_a_network_are_not_served_by_it() -> None:
     reads = 20_000 * 4096
     for read, direct, served in ((reads // 4, True, None), (reads * 2, True, 2.0), (reads // 4, False, 0.25)):
@@ -358,3 +380,23 @@ def test_of_a_few_kilobytes_nobody_is_accused(moved: int, known: bool) -> None:
     path = live_path(TWO[0], rates_between(counted(1), counted(3)), seen, rings=(), all_read=0)
     assert path.others_share == (0.5 if known else None)
     assert any("others caused 50 %" in line for line in judge(path).evidence) is known
+
+
+@pytest.mark.parametrize(
+    ("swap", "reads", "fault_ns"), [((), 500, None), (("sda5",), 500, 3e6), (("sda5",), 0, None)]
+)
+def test_a_page_that_is_read_back_takes_what_a_request_takes_at_the_swap(
+    swap: tuple[str, ...], reads: int, fault_ns: float | None
+) -> None:
+    """Seen of a QEMU that was swapped out at depth 1: its faults were told, and the depth was named."""
+    used = host()
+    device = replace(used.disks[0], name="sda5", reads=reads, writes=500 - reads, latency_us_mean=3_000.0)
+    role = replace(used.roles[0], major_faults=90)
+    used = replace(used, disks=(*used.disks, device), roles=(role, *used.roles[1:]))
+    disk = replace(TWO[0], swap=swap)
+    vm = LiveVm(name="sql1", pid=7, disks=(disk,))
+    (found,) = live_paths(vm, (disk,), ({"vda": counted(1)}, {"vda": counted(3)}), used, {})
+    assert found.path.fault_ns == fault_ns
+    assert found.path.faults == 45.0
+    (row,) = (one for one in judge(found.path).hypotheses if one.name == "memory")
+    assert row.stands is (fault_ns is not None)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from virtune.analyse.study.patterns import patterns_of
+from virtune.analyse.study.verdicts import patterns_of
 from virtune.fio.workloads import parse_workload
 from virtune.model.evidence import InForce, TrialRecord
 from virtune.model.measurement import Measurement

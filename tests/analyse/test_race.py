@@ -9,7 +9,7 @@ from benchmarks.hosts import Host, landscape
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtune.analyse.search.race import Race, standing_after
+from virtune.analyse.search.tuning import Race, standing_after
 from virtune.analyse.stats.anytime import levels
 from virtune.model.tuning import Place, RaceRules, Standing
 

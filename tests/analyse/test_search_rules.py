@@ -10,8 +10,7 @@ import pytest
 from tests.analyse.search_worlds import World, searched, study_of
 
 from virtune.analyse.search.pilot import block_fits, confirmed, spent_by
-from virtune.analyse.search.race import check_limits, standing_after
-from virtune.analyse.search.tuning import tuning
+from virtune.analyse.search.tuning import check_limits, standing_after, tuning
 from virtune.analyse.stats.anytime import levels
 from virtune.analyse.trial.rejection import Ramp
 from virtune.model.evidence import InForce, StudyRecord, TrialRecord

@@ -9,65 +9,20 @@ from statistics import fmean
 
 import pytest
 from scipy.stats import ttest_ind
+from tests.analyse.swept_disks import DEPTH, TAIL, run, study
 
-from virtune.analyse.search.sweep import saturation_of, swept
-from virtune.analyse.study.offered_load import knee_of
-from virtune.bench.simulated import ALONE_NS, CAPACITY_IOPS, open_loop_ns
-from virtune.fio.workloads import parse_workload
+from virtune.analyse.study.offered_load import knee_of, saturation_of
+from virtune.bench.simulated import CAPACITY_IOPS, open_loop_ns
 from virtune.model.errors import PlanError
-from virtune.model.evidence import InForce, StudyRecord, TrialRecord
-from virtune.model.measurement import Measurement
 from virtune.model.reason import Reason
-from virtune.model.result import LoadPoint, LoadSweep
+from virtune.model.result import LoadPoint
 from virtune.model.search import SweepPlan
-from virtune.model.stack import Stack
-from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.plan.goal import parse_limit
-from virtune.plan.loads import next_step, sweep_study
 
-DEPTH = 256
-TAIL = 2.1
-"""p99 by mean, as the simulated disk has it."""
 DENSE = tuple(f"{share / 2:g}%" for share in range(5, 201, 5)) + tuple(
     f"{CAPACITY_IOPS * share / 1000:.0f}iops" for share in range(1025, 1251, 25)
 )
 """Every 2.5 % up to a quarter beyond saturation: what a user would run without a search."""
-
-
-def study(plan: SweepPlan, seed: int) -> Study:
-    (workload,) = parse_workload("randread-4k")
-    asked = Study(
-        id="1", created="", kind=StudyKind.MEASURE, arms=(Arm(name="one", stack=Stack()),), baseline="one",
-        workloads=(workload,), rounds=3, seconds=2, ramp_seconds=0.5, seed=seed, scratch="/", span_bytes=2**30,
-    )  # fmt: skip
-    return sweep_study(asked, plan)
-
-
-def measured(swept_study: Study, trial: Trial, noise: float) -> TrialRecord:
-    """A trial of a disk that carries CAPACITY_IOPS, a little more or less each time."""
-    chance = Random(f"{swept_study.seed} {trial.number}")
-    factor = math.exp(chance.gauss(0, noise))
-    offered = swept_study.workload(trial.workload).offered_iops
-    capacity = CAPACITY_IOPS * factor
-    iops = min(offered or 0.95 * capacity, capacity)
-    mean = open_loop_ns(offered or iops, capacity, depth=DEPTH, alone_ns=ALONE_NS * math.exp(chance.gauss(0, noise)))
-    values = (("iops", iops), ("latency.mean", mean), ("latency.p99", TAIL * mean))
-    return TrialRecord(
-        trial=trial, ended="", in_force=InForce(checks=()), measurement=Measurement(values=values), failure=None
-    )
-
-
-def run(plan: SweepPlan, *, seed: int, noise: float = 0.03) -> tuple[LoadSweep, int]:
-    """Sweep the disk to the end; returns what is said of it and how many trials that took."""
-    asked, done = study(plan, seed), tuple[TrialRecord, ...]()
-    while True:
-        done += tuple(measured(asked, trial, noise) for trial in asked.trials[len(done) :])
-        record = StudyRecord(study=asked, facts="", finished=False, trials=done, attempts=done)
-        known = swept(record)
-        step = next_step(known, record)
-        if step is None:
-            return known, len(done)
-        asked = step
 
 
 @cache

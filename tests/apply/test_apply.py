@@ -106,7 +106,7 @@ def test_a_failure_that_cannot_be_undone_says_what_is_left_to_do(case: Case) -> 
         case.apply(CACHE, LIMIT)
     assert case.shelf.xml == MENDED
     assert case.entry().open
-    assert f"`virtune undo {case.entry().id}` puts it back" in (caught.value.hint or "")
+    assert f"`virtune apply undo {case.entry().id}` puts it back" in (caught.value.hint or "")
 
 
 def lower(old: str, new: str) -> Callable[[str], str]:

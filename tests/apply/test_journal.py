@@ -160,18 +160,18 @@ def test_undo_names_what_is_damaged_and_undoes_the_rest(tmp_path: Path, capsys: 
     )  # fmt: skip
     (tmp_path / "stray").mkdir()
     place = ["--journal", str(tmp_path)]
-    assert run(["undo", "--list", *place]) == 1
+    assert run(["apply", "undo", "--list", *place]) == 1
     out, err = capsys.readouterr()
     assert [line.split()[0] for line in out.splitlines()] == [good.id, lost.id]
     assert err.startswith("damaged: the journal's entry stray cannot be read")
-    assert run(["undo", "--show", *place]) == 3  # the last change, whose domain is gone
+    assert run(["apply", "undo", "--show", *place]) == 3  # the last change, whose domain is gone
     capsys.readouterr()
-    assert run(["undo", *place]) == 3
+    assert run(["apply", "undo", *place]) == 3
     out, err = capsys.readouterr()
     assert out == f"test is as it was before {good.id}\n"
     assert f"{lost.id} of lost: there is no domain" in err
     assert Step.UNDONE in journal.read(good.id).steps
-    assert run(["undo", good.id, *place]) == 0  # named, it does not matter what else is damaged
+    assert run(["apply", "undo", good.id, *place]) == 0  # named, it does not matter what else is damaged
     assert "damaged" not in capsys.readouterr().err
 
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from virtune.bench.qemu.bare import hello_of
+from virtune.bench.qemu.load import hello_of
 from virtune.model.errors import RigError
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.leftovers import left_over
 
 from virtune.bench.appliance.build import Appliance, Chosen, choose, chosen, remove_halves
-from virtune.bench.guest.channel import ClockReading, wrong_speed
+from virtune.bench.guest.agent import ClockReading, wrong_speed
 from virtune.bench.qemu.machine import DEVICES_FILE, MEMORY_FILE, is_saved, place_of, refuse, to_save
 from virtune.dialects.qemu.guest import GuestMachine
 from virtune.model.stack import Machine
@@ -158,16 +158,18 @@ def test_a_state_that_somebody_may_have_changed_is_not_resumed(way: str, file: s
 
 
 @pytest.mark.parametrize("way", [None, *(way for way in TAMPERING if way not in ("a byte", "a link"))])
-def test_a_choice_of_a_kernel_that_somebody_else_may_have_made_is_none(way: str | None, tmp_path: Path) -> None:
-    (tmp_path / "cache").mkdir()
+def test_a_choice_of_a_kernel_that_somebody_else_may_have_made_is_none(
+    way: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     umask = os.umask(0)  # whoever has none is not to lose the choice by that
     try:
-        choose(tmp_path / "cache", Chosen(kernel=Path("/k/vmlinuz")))
+        choose(Chosen(kernel=Path("/k/vmlinuz")))
     finally:
         os.umask(umask)
     if way is not None:
-        TAMPERING[way](tmp_path / "cache" / "guest.json")
-    assert chosen(tmp_path / "cache").kernel == (Path("/k/vmlinuz") if way is None else None)
+        TAMPERING[way](tmp_path / "virtune" / "guest.json")
+    assert chosen().kernel == (Path("/k/vmlinuz") if way is None else None)
 
 
 def test_a_state_in_a_directory_that_is_open_to_others_is_not_resumed(place: Path) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from virtune.bench.guest.channel import GuestError
-from virtune.bench.qemu.bare import Frame, Line
+from virtune.bench.guest.agent import GuestError
+from virtune.bench.qemu.load import Frame, Line
 
 
 def frame(kind: str, body: bytes, *, sum_of: bytes | None = None) -> bytes:

@@ -16,9 +16,9 @@ import pytest
 import virtune.bench
 from virtune.bench.daemon import Served, export_checks
 from virtune.bench.daemon import iothread_check_under_load as export_thread
-from virtune.bench.guest.channel import Mounted
-from virtune.bench.qemu.accelerator import Accelerator
+from virtune.bench.guest.agent import Mounted
 from virtune.bench.qemu.carried import Carried, FurtherDisks, pages_check, place_checks, through_device
+from virtune.bench.qemu.machine import Accelerator
 from virtune.bench.qemu.rig import images_check, spread_check
 from virtune.bench.qmp import Monitor
 from virtune.bench.surroundings import LoudNeighbour
@@ -247,7 +247,7 @@ TOLD_ELSEWHERE: Mapping[str, str] = {
 COMPOSED = {"checks", "_checks", "under_load", "look", "watch", "seen", "driver_checks", "_target"}
 """They only put together what verifiers say; `lying_daemon` and `lying_fio` lie to them as a whole."""
 
-PARTS = {"requested", "_check", "_thread_check", "_backend_check", "_emulator_check", "_bus_check"}
+PARTS = {"requested", "cpus_check", "_check", "_thread_check", "_backend_check", "_emulator_check", "_bus_check"}
 """Each makes one check of a verifier, which has a lie of its own."""
 
 LOOKED_AT = {"_own_checks", "_several"}

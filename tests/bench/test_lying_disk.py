@@ -15,7 +15,7 @@ import pytest
 from tests.bench.lying_disk import LyingDisk
 from tests.conftest import bare_guest
 
-from virtune.bench.qemu.bare import Line
+from virtune.bench.qemu.load import Line
 from virtune.bench.qemu.machine import monitored
 from virtune.bench.qmp import Monitor
 from virtune.dialects.qemu.guest import GuestMachine, machine_argv

@@ -411,7 +411,7 @@ def test_a_fio_that_runs_another_load_ends_the_study_without_figures(
     place = ["--scratch", str(tmp_path / "scratch"), "--store", str(tmp_path / "store")]
     if "numjobs" in lie:
         place += ["--seconds", "1500ms", "--workload", "rw=randread,bs=4k,numjobs=20"]
-    assert run(["measure", *SHORT, "--rounds", "1", *place]) == 3
+    assert run(["compare", "measure", *SHORT, "--rounds", "1", *place]) == 3
     said = capsys.readouterr()
     assert words in said.err
     assert not said.out
@@ -436,7 +436,7 @@ def test_a_result_that_is_given_twice_is_found_out_by_name_date_or_log_or_makes_
     monkeypatch.setenv("LIE", lie)
     place = ("--scratch", str(tmp_path / "scratch"), "--store", str(tmp_path / "store"))
     asked = [*SHORT, "--rig", rig, *(["--seconds", "600ms"] if rig == "vhost-user" else [])]
-    status = run(["measure", *asked, "--rounds", "2", *place, "--json"])
+    status = run(["compare", "measure", *asked, "--rounds", "2", *place, "--json"])
     said = capsys.readouterr()
     if status == 3:
         assert f"load.result=of this load was requested, but {found or 'one of'}" in said.err
@@ -457,11 +457,11 @@ def test_a_result_of_another_study_under_today_s_date_names_that_study(
     monkeypatch.setenv("LIE", "replay:now")
     for words in ([], ["--workload", str(own)]):
         (tmp_path / "kept").unlink(missing_ok=True)
-        assert run(["measure", *SHORT, *place, "--rounds", "1", *words]) == 0
+        assert run(["compare", "measure", *SHORT, *place, "--rounds", "1", *words]) == 0
         with Store(tmp_path / "store", reading=True) as store:
             first = store.find("last")
         capsys.readouterr()
-        assert run(["measure", *SHORT, *place, "--rounds", "1", *words]) == 3
+        assert run(["compare", "measure", *SHORT, *place, "--rounds", "1", *words]) == 3
         said = capsys.readouterr()
         assert f"but that of trial 1, attempt 1, of study {first} is running" in said.err
         assert not said.out
@@ -474,7 +474,7 @@ def test_a_result_of_another_study_under_today_s_date_is_not_that_of_its_own_log
 ) -> None:
     """virtune-load's log counts every I/O; fio's lines are means, and tell only of how many clones there were."""
     place = ("--rig", "vhost-user", "--scratch", str(tmp_path / "scratch"), "--store", str(tmp_path / "store"))
-    asked = ["measure", *SHORT, *place, "--seconds", "600ms", "--rounds", "1"]
+    asked = ["compare", "measure", *SHORT, *place, "--seconds", "600ms", "--rounds", "1"]
     monkeypatch.setenv("LIE", "replay:renamed")
     assert run([*asked, "--workload", "rw=randread,bs=4k,iodepth=4,rate_iops=200"]) == 0
     capsys.readouterr()
@@ -489,7 +489,7 @@ def test_a_result_whose_rates_were_edited_is_invalid(
 ) -> None:
     monkeypatch.setenv("LIE", "edit:1.3")
     place = ("--scratch", str(tmp_path / "scratch"), "--store", str(tmp_path / "store"))
-    assert run(["measure", *SHORT, "--rounds", "1", *place]) == 0
+    assert run(["compare", "measure", *SHORT, "--rounds", "1", *place]) == 0
     (said,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("disturbed: ")]
     assert "The figures of read contradict each other" in said
 

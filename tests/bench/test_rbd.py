@@ -139,7 +139,7 @@ class Pool:
         return list(self.records.glob("*.json"))
 
     def clean(self, status: int = 0) -> str:
-        done = self.user.run("clean", "--scratch", str(self.place / "none"), path=self.path, status=status)
+        done = self.user.run("host", "clean", "--scratch", str(self.place / "none"), path=self.path, status=status)
         return done.stdout + done.stderr
 
 
@@ -200,7 +200,7 @@ def test_the_next_run_in_a_pool_makes_its_images_anew_and_removes_what_was_left(
     assert old not in pool.left()
     (pool.place / "watched").touch()
     said, _ = run.communicate("\n", timeout=60)
-    assert f"the image vms/{names[0]} is left to `virtune clean`" in said
+    assert f"the image vms/{names[0]} is left to `virtune host clean`" in said
     assert pool.left() == sorted(names)
 
 
@@ -230,7 +230,7 @@ def test_a_disk_on_ceph_is_measured_beside_a_file_and_removed(user: User, tmp_pa
             killed.kill()
 
         def cleaned() -> bool:  # the cluster takes a client that was killed for alive for half a minute
-            return "removed the image" in user.run("clean", path=cluster.path, status=None).stdout
+            return "removed the image" in user.run("host", "clean", path=cluster.path, status=None).stdout
 
         assert eventually(cleaned, seconds=120)
         assert cluster.run("rbd", "ls", POOL).split() == ["somebodys"]

@@ -122,7 +122,7 @@ def test_no_planted_name_is_in_any_file_of_the_bundle(
     seen = {name for name, _ in _found(plain)}
     assert {one.lower() for one in PLANTED.values()} <= seen  # the search finds each of them where it is
     hidden = ["--anonymous", "--hide", PLANTED["company"]]
-    assert run(["export", COMPARE, "--bundle", str(bare), *hidden, "--store", str(store)]) == 0
+    assert run(["show", "export", COMPARE, "--bundle", str(bare), *hidden, "--store", str(store)]) == 0
     assert _found(bare) == set()
     assert "look through the bundle" in capsys.readouterr().err
     with zipfile.ZipFile(plain) as before, zipfile.ZipFile(bare) as after:

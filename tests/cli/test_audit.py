@@ -202,7 +202,7 @@ def test_of_several_vms_a_table_comes_first_and_each_has_one_change(user: User, 
     assert ran.stdout.count("ignores the guest's flushes") == 1
     assert ran.stdout.count("@@") == 2, "one difference of one place"
     assert ran.stdout.count("+<disk type='file'><driver name='qemu' type='raw' cache='none'") == 3
-    assert f"$ virtune advise --rule R27 {tmp_path}/small.xml" in ran.stdout
+    assert f"$ virtune apply advise --rule R27 {tmp_path}/small.xml" in ran.stdout
     assert ran.stdout.splitlines()[-1] == "3 domains audited: 3 errors, 1 warning, 1 to try"
 
 
@@ -305,7 +305,7 @@ def test_thousands_of_disks_and_threads_cost_little(tmp_path: Path, capsys: pyte
             begun = time.process_time()
             assert run([words[0], str(path), *words[1:]]) == 0
             assert time.process_time() - begun < 5, words
-        assert run(["advise", "--template", "flash", str(path)]) == 2
+        assert run(["apply", "advise", "--template", "flash", str(path)]) == 2
         assert "too many at once" in capsys.readouterr().err
 
 

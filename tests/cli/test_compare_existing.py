@@ -19,7 +19,7 @@ from tests.cli.kept_results import BENCH, Capture, Kept, result
 from tests.guide import EXAMPLES
 from tests.published import complaints, strictly
 
-from virtune.analyse.trial.imported import differing, shape_of
+from virtune.analyse.trial.measure import differing, shape_of
 from virtune.model.durability import Promise
 from virtune.model.search import Goal, Search
 from virtune.model.study import StudyKind
@@ -100,7 +100,7 @@ def test_runs_appended_to_one_file_are_repeats_and_two_of_them_are_two_arms(
     assert found["comparisons"][0]["rounds"] == 1
     kept("compare", str(files[0]), status=2)
     assert "FILE:1 FILE:2" in kept.err
-    kept("import", *map(str, files), "--quiet")
+    kept("explain", "import", *map(str, files), "--quiet")
     assert len(kept.document("last")["arms"][1]["rounds"]) == 6
 
 
@@ -178,7 +178,7 @@ def test_workloads_match_by_name_and_what_only_one_has_is_left_out_and_said(kept
 def test_what_is_in_the_store_is_compared_too_and_arms_of_one_import_stay_unpaired(
     kept: Kept, tmp_path: Path, before: Path, slower: Path
 ) -> None:
-    kept("import", str(before), str(slower), "--quiet")
+    kept("explain", "import", str(before), str(slower), "--quiet")
     found = strictly(kept("compare", "last:before", "last:slower", "--json", "--fail-if", "iops < -3%", status=4))
     assert found["study"]["paired"] is False
     assert outcomes(found) == ["breached"]
@@ -204,11 +204,13 @@ def test_another_name_of_a_run_is_not_another_run(kept: Kept, before: Path) -> N
     for other in (f"{runs[0]}:1", str(link), str(before)):
         kept("compare", str(runs[0]), other, status=2)
         assert "the same run is given twice" in kept.err, other
-    assert f"{len(runs)} of {len(runs)} results" in kept("import", str(before)), "a link is none of its own"
+    assert f"{len(runs)} of {len(runs)} results" in kept("explain", "import", str(before)), (
+        "a link is none of its own"
+    )
 
 
 def test_a_run_is_compared_with_another_one_only(kept: Kept, before: Path, slower: Path) -> None:
-    kept("import", str(before), str(slower), "--quiet")
+    kept("explain", "import", str(before), str(slower), "--quiet")
     for twice in (("last:before", "last:before"), ("last:before", "last:before", str(slower)), (str(slower),) * 2):
         kept("compare", *twice, status=2)
         assert "given twice" in kept.err
@@ -226,7 +228,7 @@ def test_a_run_is_compared_with_another_one_only(kept: Kept, before: Path, slowe
 def test_long_names_that_end_alike_stay_two_arms(kept: Kept, tmp_path: Path) -> None:
     long = "x" * 74
     files = [str(result(tmp_path / name, f"{long}.json")) for name in ("before", "after")]
-    kept("import", *files, "--quiet")
+    kept("explain", "import", *files, "--quiet")
     names = [arm["name"] for arm in kept.document("last")["arms"]]
     assert names == ["x" * 64, "x" * 62 + "~2"]
     assert [arm["name"] for arm in strictly(kept("compare", *files, "--json"))["arms"]] == names
@@ -363,7 +365,7 @@ def test_no_output_is_sure_of_runs_that_were_not_in_turn(
 def test_arms_of_a_search_are_not_compared_as_if_nobody_had_chosen_among_them(
     kept: Kept, before: Path, slower: Path
 ) -> None:
-    kept("import", str(before), str(slower), "--quiet")
+    kept("explain", "import", str(before), str(slower), "--quiet")
     asked = Search(goal=Goal(), mode="quick", promise=Promise.FLUSH, ranked=("before", "slower"))
     with Store(kept.store) as store:
         record = store.get(store.find("last"))
@@ -483,9 +485,9 @@ def test_copies_are_no_second_run(kept: Kept, before: Path, tmp_path: Path) -> N
 
 def test_an_import_of_different_jobs_says_how_they_are_compared(kept: Kept, tmp_path: Path) -> None:
     files = [result(tmp_path / name, "run.json", iodepth=depth) for name, depth in (("before", "8"), ("after", "32"))]
-    kept("import", *map(str, files))
+    kept("explain", "import", *map(str, files))
     assert "no two arms ran the same job (iodepth is 8 and 32)" in kept.err
     assert "--different-jobs" in kept.err
     same = [result(tmp_path / name, "run.json", iodepth="8") for name in ("b", "a")]
-    kept("import", *map(str, same))
+    kept("explain", "import", *map(str, same))
     assert "--different-jobs" not in kept.err

@@ -34,7 +34,9 @@ def test_a_throttled_arm_breaches_and_is_paired_by_rounds_ever_after(
     assert len(case.result) == 1
     again = strictly(user.run("show", "last", "--json", "--fail-if", "iops > +50%").stdout)
     assert [one["outcome"] for one in again["conditions"]] == ["held"]
-    assert strictly(user.run("resume", "last", "--json", "--fail-if", "iops < -50%", status=4).stdout)["conditions"]
+    assert strictly(user.run("compare", "resume", "last", "--json", "--fail-if", "iops < -50%", status=4).stdout)[
+        "conditions"
+    ]
     store = str(user.home / "virtune" / "virtune.sqlite")
     asked = ("last:slow", "last:free", "--json", "--fail-if", "iops > +50%", "--store", store)
     assert run(["compare", *asked]) == 4

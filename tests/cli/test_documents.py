@@ -37,13 +37,13 @@ def test_a_study_shown_again_keeps_to_the_schema(measured: User) -> None:
 
 
 def test_a_single_stack_keeps_to_the_schema(measured: User) -> None:
-    found = strictly(measured.run("measure", "--rig", "metal", *SHORT, "--json").stdout)
+    found = strictly(measured.run("compare", "measure", "--rig", "metal", *SHORT, "--json").stdout)
     assert complaints("result", found) == []
     assert found["study"]["kind"] == "measure"
 
 
 def test_the_list_and_an_explained_study_keep_to_their_schemas(measured: User) -> None:
-    listed = strictly(measured.run("list", "--json").stdout)
+    listed = strictly(measured.run("show", "list", "--json").stdout)
     assert complaints("list", listed) == []
     found = strictly(measured.run("explain", listed["studies"][-1]["id"], "--json").stdout)
     assert complaints("explain", found) == []
@@ -53,14 +53,14 @@ def test_the_list_and_an_explained_study_keep_to_their_schemas(measured: User) -
 
 
 def test_the_host_keeps_to_the_schema(user: User, tmp_path: Path) -> None:
-    found = strictly(user.run("probe", "--json", "--scratch", str(tmp_path)).stdout)
+    found = strictly(user.run("host", "probe", "--json", "--scratch", str(tmp_path)).stdout)
     assert complaints("probe", found) == []
     del found["host"]["kernel"]["release"]
     assert not validator("probe").is_valid(found)
 
 
 def test_the_knobs_with_what_qemu_answers_keep_to_the_schema(user: User) -> None:
-    found = strictly(user.run("knobs", "--json").stdout)
+    found = strictly(user.run("host", "knobs", "--json").stdout)
     assert complaints("knobs", found) == []
     assert any(knob["answers"] for knob in found["knobs"])
     found["knobs"][0]["risk"] = "some"

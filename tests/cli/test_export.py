@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_the_csv_holds_every_value_of_the_document(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["export", COMPARE, "--store", str(store)]) == 0
+    assert run(["show", "export", COMPARE, "--store", str(store)]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert run(["show", COMPARE, "--json", "--store", str(store)]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -46,10 +46,12 @@ def test_the_parquet_file_holds_the_rows_of_the_csv_with_types(
     from pyarrow import parquet
 
     place = tmp_path / "m.parquet"
-    assert run(["export", COMPARE, "--parquet", str(place), "--store", str(store)]) == 0
-    assert run(["export", COMPARE, "--parquet", str(place), "--store", str(store)]) == 2  # what is there stays
+    assert run(["show", "export", COMPARE, "--parquet", str(place), "--store", str(store)]) == 0
+    assert (
+        run(["show", "export", COMPARE, "--parquet", str(place), "--store", str(store)]) == 2
+    )  # what is there stays
     capsys.readouterr()
-    assert run(["export", COMPARE, "--store", str(store)]) == 0
+    assert run(["show", "export", COMPARE, "--store", str(store)]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     table = parquet.read_table(place)
     assert table.column_names == list(rows[0])
@@ -81,7 +83,7 @@ def test_a_name_that_is_a_formula_is_none_in_a_spreadsheet(store: Path) -> None:
 
 def test_a_bundle_holds_all_and_replaces_nothing(store: Path, tmp_path: Path) -> None:
     place = tmp_path / "study.zip"
-    assert run(["export", COMPARE, "--bundle", str(place), "--store", str(store)]) == 0
+    assert run(["show", "export", COMPARE, "--bundle", str(place), "--store", str(store)]) == 0
     before = place.read_bytes()
     with zipfile.ZipFile(place) as packed:
         names = [name.removeprefix(f"{COMPARE}/") for name in packed.namelist()]
@@ -91,7 +93,7 @@ def test_a_bundle_holds_all_and_replaces_nothing(store: Path, tmp_path: Path) ->
             assert packed.read(f"{COMPARE}/captures/00001-1/{name}") == content
     assert {"result.json", "measurements.csv", "facts.json", "report.html"} <= set(names)
     assert not any(name.startswith(("/", "..")) for name in names)
-    assert run(["export", COMPARE, "--bundle", str(place), "--store", str(store)]) == 2
+    assert run(["show", "export", COMPARE, "--bundle", str(place), "--store", str(store)]) == 2
     assert place.read_bytes() == before
 
 
@@ -99,7 +101,7 @@ def test_the_text_file_is_whole_and_prometheus_reads_it(store: Path, tmp_path: P
     folder = tmp_path / "collector"
     folder.mkdir()
     for _ in range(2):
-        assert run(["export", "--textfile", str(folder), "--store", str(store)]) == 0
+        assert run(["show", "export", "--textfile", str(folder), "--store", str(store)]) == 0
     assert [path.name for path in folder.iterdir()] == ["virtune.prom"]
     names = {one.name for one in text_string_to_metric_families((folder / "virtune.prom").read_text())}
     assert "virtune_study_verdict" in names

@@ -15,9 +15,9 @@ from pathlib import Path
 import click
 import pytest
 from tests.conftest import User, bare_guest, generator
-from tests.guide import EXAMPLES, MEASURING, PAGES, Step, commands, documented, missing, steps, strings
+from tests.guide import EXAMPLES, MEASURING, PAGES, Step, commands, documented, missing, steps, strings, verb_of
 
-from virtune.cli import cli
+from virtune.cli import VERBS, cli
 from virtune.cli import run as main
 from virtune.cli.common.progress import CarriedStudy, EstimatedError
 
@@ -53,7 +53,7 @@ def always(page: Path) -> list[Step]:
     found = []
     for step in runs(page):
         unseen = not step.shown and "--span" in step.words
-        if unseen and step.words[0] == "check":
+        if unseen and verb_of(step.words) == "check":
             found.append(replace(step, words=MEASURED_INSTEAD))
         elif not unseen or page.stem == "tutorial":
             found.append(step)
@@ -142,7 +142,8 @@ def readers_place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     each = "name=each,rw=randread,bs=4k,number_ios=100,randseed=1"
     assert main(["compare", "--vary", "disk.aio=threads,io_uring", "--workload", each, *small]) == 0
-    assert main(["export", "last", "--bundle", str(place / "study.zip"), *store]) == 0
+    assert main(["show", "label", "--tag", "good", *store]) == 0
+    assert main(["show", "export", "last", "--bundle", str(place / "study.zip"), *store]) == 0
     for name in ("kvm1.sqlite", "fleet/web1.sqlite"):
         (place / name).parent.mkdir(exist_ok=True)
         shutil.copy(store[1], place / name)
@@ -191,9 +192,9 @@ def refusal(words: tuple[str, ...], place: Path) -> str | None:
         options = parsed(words, place)
     except click.ClickException as error:
         return error.format_message()
-    if options is None or words[0] not in READING | MEASURING or "-" in words:
+    if options is None or verb_of(words) not in READING | MEASURING or "-" in words:
         return None
-    if words[0] == "export":  # which overwrites nothing
+    if verb_of(words) == "export":  # which overwrites nothing
         for made in place.glob("*.zip"):
             made.unlink()
     for option, where in (("--store", "results.sqlite"), ("--scratch", "scratch")):
@@ -201,7 +202,7 @@ def refusal(words: tuple[str, ...], place: Path) -> str | None:
             words = (*words, option, str(place / where))
     reached: list[object] = []
 
-    def planned(seconds: float | None) -> None:
+    def planned(_: object, seconds: float | None) -> None:
         reached.append(seconds)
         raise PlannedError("planned")
 
@@ -237,11 +238,11 @@ def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple
         yield path, command
         return
     context = click.Context(command)
-    for name in command.list_commands(context):
+    for name in VERBS if command is cli else command.list_commands(context):
         found = command.get_command(context, name)
         assert found is not None
         if not found.hidden:
-            yield from leaves(found, (*path, name))
+            yield from leaves(found, (*path, *name.split()))
 
 
 def test_commands_of_every_verb_are_found_and_those_of_every_help() -> None:
@@ -272,7 +273,7 @@ BROKEN = (
 
 PLANTED = (
     "```sh\nvirtune {}    # a remark\n```\n", "Text.\n\n    virtune {}\n\nText.", "Text `virtune {}` text.",
-    "| a | Y | `virtune probe`, `virtune {}` | b |", "    fio - | virtune {}\n", "    A=1 virtune {} > file\n",
+    "| a | Y | `virtune host probe`, `virtune {}` | b |", "    fio - | virtune {}\n", "    A=1 virtune {} > file\n",
 )  # fmt: skip
 
 
@@ -286,9 +287,9 @@ def test_a_broken_command_is_found_wherever_it_is_written(place: str, readers_pl
 
 
 def test_commands_are_found_in_texts_with_values_filled_in() -> None:
-    source = "f'with {name}: ' f'`virtune resume {study.id}` and `virtune knobs {knob.id}`'"
+    source = "f'with {name}: ' f'`virtune compare resume {study.id}` and `virtune host knobs {knob.id}`'"
     (text,) = strings(ast.parse(source))
-    assert list(commands(text)) == [("resume", "last"), ("knobs", "disk.aio")]
+    assert list(commands(text)) == [("compare", "resume", "last"), ("host", "knobs", "disk.aio")]
 
 
 def test_a_shown_line_that_is_not_printed_is_found() -> None:
@@ -309,14 +310,22 @@ def test_only_rounds_are_fewer_and_none_where_a_page_shows_what_they_decide() ->
 
 def test_what_only_a_long_run_types_is_measured_unseen() -> None:
     seldom = [step for page in PAGES for step in runs(page) if step not in always(page)]
-    assert {step.words[0] for step in seldom} == {"check", "compare", "fix"}
+    assert {verb_of(step.words) for step in seldom} == {"check", "compare", "fix"}
     assert not any(step.shown for step in seldom)
     (tutorial,) = [page for page in PAGES if page.stem == "tutorial"]
-    assert [step.words[0] for step in runs(tutorial) if step not in always(tutorial)] == ["check"]
+    assert [verb_of(step.words) for step in runs(tutorial) if step not in always(tutorial)] == ["check"]
 
 
 def test_the_guide_has_commands_of_every_kind() -> None:
     found = [step for page in PAGES for step in steps(page)]
-    assert {step.words[0] for step in found} >= {"audit", "compare", "diagnose", "explain", "sweep", "tune", "undo"}
+    assert {verb_of(step.words) for step in found} >= {
+        "audit",
+        "compare",
+        "diagnose",
+        "explain",
+        "sweep",
+        "tune",
+        "undo",
+    }
     assert any(step.shown for step in found)
     assert any(step.needs_libvirt for step in found)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune import`: what was measured elsewhere becomes a study, with its files as they were and nothing invented."""
+"""`virtune explain import`: what was measured elsewhere becomes a study, with its files as they were."""
 
 import json
 import shutil
@@ -24,7 +24,7 @@ def arms(document: dict[str, Any]) -> dict[str, list[tuple[str, int]]]:
 
 
 def test_a_folder_of_bench_fio_is_one_arm_with_a_workload_for_each_of_its_jobs(kept: Kept) -> None:
-    shown = kept("import", str(BENCH))
+    shown = kept("explain", "import", str(BENCH))
     assert "4 results, and 6 other files" in kept.err
     assert "4 of 4 results" in shown
     assert "randrw, 4 KiB, 8 in flight, rwmixread=75" in shown
@@ -41,13 +41,13 @@ def test_a_folder_of_bench_fio_is_one_arm_with_a_workload_for_each_of_its_jobs(k
     said = json.loads((BENCH / "ssd/4k/randread-8-1.json").read_text())["jobs"][0]["read"]
     found = document["arms"][0]["rounds"][1]["measurement"]["values"]["iops"]
     assert found == pytest.approx(said["lat_ns"]["N"] / said["runtime"] * 1000)
-    listed = strictly(kept("list", "--json"))
+    listed = strictly(kept("show", "list", "--json"))
     assert complaints("list", listed) == []
     assert listed["studies"][0]["kind"] == "import"
 
 
 def test_what_files_do_not_say_is_null_and_what_they_say_is_there(kept: Kept) -> None:
-    kept("import", str(FOLDER / "study1-before.txt"), str(BENCH / "ssd/4k/randread-8-1.json"))
+    kept("explain", "import", str(FOLDER / "study1-before.txt"), str(BENCH / "ssd/4k/randread-8-1.json"))
     document = kept.document("last")
     assert complaints("result", document) == []
     study = document["study"]
@@ -67,7 +67,7 @@ def test_every_recorded_result_is_kept_byte_for_byte_and_explained_from_the_stor
 ) -> None:
     path = tmp_path / f"{Path(name).stem}.result"
     path.write_text(recorded(name))
-    kept("import", str(path), "--quiet")
+    kept("explain", "import", str(path), "--quiet")
     assert kept.err == ""
     with Store(kept.store) as store:
         captures = {one.name: one.content for one in store.captures(store.find("last"), 1)}
@@ -78,15 +78,15 @@ def test_every_recorded_result_is_kept_byte_for_byte_and_explained_from_the_stor
 
 def test_names_tell_repeats_from_arms(kept: Kept, tmp_path: Path) -> None:
     files = [result(tmp_path, name) for name in ("before-1.json", "before-2.json", "after-1.json", "nvme0.json")]
-    kept("import", *map(str, files))
+    kept("explain", "import", *map(str, files))
     assert arms(kept.document("last")) == {
         "before": [("job", 1), ("job", 2)],
         "after": [("job", 1)],
         "nvme0": [("job", 1)],  # a name, not a counter
     }
-    kept("import", *map(str, files[:3]), "--arm", "mine")
+    kept("explain", "import", *map(str, files[:3]), "--arm", "mine")
     assert arms(kept.document("last")) == {"mine": [("job", 1), ("job", 2), ("job", 3)]}
-    kept("import", *map(str, files[:2]), "--arm", "x", "--arm", "y", "--arm", "z", status=2)
+    kept("explain", "import", *map(str, files[:2]), "--arm", "x", "--arm", "y", "--arm", "z", status=2)
     assert "3 names for 2 files" in kept.err
 
 
@@ -94,14 +94,14 @@ def test_subfolders_are_arms_where_they_hold_the_same_job_and_runs_are_not(kept:
     for arm in ("old", "new"):
         for number in (1, 2, 10):
             result(tmp_path / "r", f"{arm}/run-{number}/x.json", scale=float(number))
-    kept("import", str(tmp_path / "r"))
+    kept("explain", "import", str(tmp_path / "r"))
     document = kept.document("last")
     assert arms(document) == {name: [("job", n) for n in (1, 2, 3)] for name in ("new", "old")}
     iops = [one["measurement"]["values"]["iops"] for one in document["arms"][0]["rounds"]]
     assert [round(value / iops[0], 2) for value in iops] == [1, 2, 10]  # as people count
     for job in ("reads", "writes"):
         result(tmp_path / "s", f"{job}/x.json", jobname=job)
-    kept("import", str(tmp_path / "s"))
+    kept("explain", "import", str(tmp_path / "s"))
     assert arms(kept.document("last")) == {"s": [("reads", 1), ("writes", 1)]}
 
 
@@ -110,7 +110,7 @@ def test_jobs_behind_a_stonewall_are_workloads_of_their_own(kept: Kept, tmp_path
     document = json.loads(path.read_text())
     document["jobs"].append(document["jobs"][0] | {"jobname": "second", "groupid": 1})
     path.write_text(json.dumps(document))
-    kept("import", str(path))
+    kept("explain", "import", str(path))
     found = kept.document("last")
     assert arms(found) == {"walled": [("job", 1), ("second", 1)]}
     first, second = (one["measurement"]["values"]["iops"] for one in found["arms"][0]["rounds"])
@@ -122,33 +122,33 @@ def test_a_failed_load_is_kept_with_its_reason_and_a_hostile_name_does_no_harm(k
     document = json.loads(path.read_text())
     document["jobs"][0]["error"] = 5
     path.write_text(json.dumps(document))
-    shown = kept("import", str(path), str(result(tmp_path, "y.json", jobname="[/red]\x1b[31m evil\n")))
+    shown = kept("explain", "import", str(path), str(result(tmp_path, "y.json", jobname="[/red]\x1b[31m evil\n")))
     assert "fio reports error 5" in shown
     assert "[/red]?[31m evil?" in shown
     assert "\x1b" not in shown
     assert complaints("result", kept.document("last")) == []
-    kept("resume", "last", status=2)
+    kept("compare", "resume", "last", status=2)
     assert "was imported and cannot be run" in kept.err
 
 
 def test_what_is_no_result_is_refused_by_name(kept: Kept, tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "readme.md").write_text("nothing")
-    kept("import", str(tmp_path / "notes"), status=2)
+    kept("explain", "import", str(tmp_path / "notes"), status=2)
     assert "no file in it holds a fio result" in kept.err
-    kept("import", str(tmp_path / "notes" / "readme.md"), status=2)
+    kept("explain", "import", str(tmp_path / "notes" / "readme.md"), status=2)
     assert "readme.md: there is no fio result in this" in kept.err
-    kept("import", str(tmp_path / "nowhere"), status=2)
+    kept("explain", "import", str(tmp_path / "nowhere"), status=2)
     assert "cannot read" in kept.err
     twice = str(result(tmp_path, "x.json"))
-    kept("import", twice, twice, status=2)
+    kept("explain", "import", twice, twice, status=2)
     assert "the same file is given twice" in kept.err
     assert not kept.store.exists()
     shutil.copy(BENCH / "ssd/4k/randread-8-1.json", tmp_path / "notes" / "cut.json")
     whole = (tmp_path / "notes" / "cut.json").read_bytes()
     (tmp_path / "notes" / "cut.json").write_bytes(whole[:3000])
     result(tmp_path / "notes", "good.json")
-    kept("import", str(tmp_path / "notes"))
+    kept("explain", "import", str(tmp_path / "notes"))
     assert "left out" in kept.err
     assert "cut.json: the JSON is broken" in kept.err
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune knobs`: the table, one knob, JSON, and what happens with a name that means nothing."""
+"""`virtune host knobs`: the table, one knob, JSON, and what happens with a name that means nothing."""
 
 import json
 
@@ -12,7 +12,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def show(capsys: Capture, *words: str) -> str:
-    assert run(["knobs", *words]) == 0
+    assert run(["host", "knobs", *words]) == 0
     out, err = capsys.readouterr()
     assert not err
     return out
@@ -72,14 +72,14 @@ def test_json_holds_the_rows_as_they_are(capsys: Capture) -> None:
 
 @pytest.mark.parametrize("words", [("disk.aoi",), ("disk.aoi", "--json"), ("disk.aoi", "--layer", "block")])
 def test_an_unknown_knob_is_one_sentence_and_a_hint(capsys: Capture, words: tuple[str, ...]) -> None:
-    assert run(["knobs", *words]) == 2
+    assert run(["host", "knobs", *words]) == 2
     out, err = capsys.readouterr()
     assert not out
     assert err == "error: there is no knob 'disk.aoi'\n\nhint: did you mean `disk.aio`?\n"
 
 
 def test_an_unknown_layer_is_refused(capsys: Capture) -> None:
-    assert run(["knobs", "--layer", "cellar"]) == 2
+    assert run(["host", "knobs", "--layer", "cellar"]) == 2
     assert "'cellar' is not one of" in capsys.readouterr().err
 
 

@@ -11,7 +11,7 @@ import click
 import pytest
 from tests.published import schema
 
-from virtune.cli import GROUPS, VERBS, cli, run
+from virtune.cli import EARLIER, GROUPS, VERBS, cli, run
 from virtune.cli.common.options import ShareType, read_options
 from virtune.flows.run.check import check_study
 from virtune.flows.run.question import Question, study_for
@@ -24,11 +24,13 @@ from virtune.store.store import Store
 NOT_IN_PLANS = {
     "fix", "durability", "maximize", "minimize", "subject_to", "mode", "confirm", "confirm_seconds", "soak", "spread",
     "quick", "loads", "restart", "scratch", "target", "allow_write_to", "allow_in_use", "fail_if", "attempts", "like",
+    "its_load",
 }  # fmt: skip
 """The options that plan files do not have, each with its reason in the table. A new one is a key or stands here."""
 
 SAMPLES: Mapping[str, tuple[list[str], str]] = {
     "rig": (["--rig", "simulated"], 'rig = "simulated"'),
+    "title": (["--title", "Which engine?"], 'title = "Which engine?"'),
     "settings": (["--set", "disk.cache=none"], '[set]\ndisk.cache = "none"'),
     "workloads": (["--workload", "randwrite-4k"], 'workload = "randwrite-4k"'),
     "baseline": (["--baseline", "native"], 'baseline = "native"'),
@@ -53,7 +55,7 @@ IN_A_PLAN = '[vary]\ndisk.aio = ["threads", "native"]\n'
 
 def parsed(verb: str, words: list[str]) -> dict[str, Any]:
     """What click makes of a command line, or of `study run`."""
-    command = cli.get_command(click.Context(cli), verb)
+    command = cli.get_command(click.Context(cli), EARLIER.get(verb, verb))
     assert command is not None
     if isinstance(command, click.Group):
         command = command.commands["run"]
@@ -143,7 +145,7 @@ def test_the_command_line_has_every_row_of_a_verb_and_reads_it(verb: str) -> Non
             assert getattr(read_options(verb, parsed(verb, [flag_of(name)])), name) is True
         else:
             assert not getattr(read_options(verb, parsed(verb, [])), name), name
-    assert set(ALL) <= VERBS.keys()
+    assert set(ALL) <= VERBS.keys() | EARLIER.keys()
 
 
 def test_the_study_keeps_where_its_options_came_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,4 +201,12 @@ def test_what_is_no_share_is_refused_in_a_sentence(said: str) -> None:
 
 def test_every_verb_stands_in_one_group_of_the_help() -> None:
     listed = [verb for verbs in GROUPS.values() for verb in verbs.split()]
-    assert sorted(listed) == sorted(VERBS)
+    assert sorted(listed) == sorted(verb for verb in VERBS if " " not in verb)
+
+
+@pytest.mark.parametrize("verb", ["measure", "compare", "sweep", "tune"])
+@pytest.mark.parametrize("title", ["x" * 201, "\udcff"])
+def test_a_title_is_a_line_of_text(verb: str, title: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*(["compare"] * (verb == "measure")), verb, "--title", title]) == 2
+    said = capsys.readouterr().err
+    assert "characters, and 200 are the most" in said or "is not text in UTF-8" in said

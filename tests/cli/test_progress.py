@@ -2,7 +2,9 @@
 """While a comparison runs it says what it still waits for: pairs and conditions."""
 
 import io
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -11,12 +13,13 @@ from tests.report.records import record
 from virtune.analyse.study.thresholds import rule
 from virtune.analyse.study.verdicts import judge
 from virtune.cli.common.output import Clean
-from virtune.cli.common.progress import Face, LiveBlock, place_text, round_line
-from virtune.model.event import Noticed, RoundJudged, StepStarted, TrialEnded, TrialPlace
+from virtune.cli.common.progress import Face, LiveBlock, Recorded, place_text, round_line
+from virtune.model.event import Noticed, RoundJudged, StepStarted, TrialEnded, TrialPlace, TrialStarted
 from virtune.model.reason import Reason
 from virtune.model.study import Trial
 from virtune.model.verdict import Verdict
 from virtune.plan.goal import parse_conditions
+from virtune.store.progress import run_of
 
 
 def test_after_a_round_it_says_how_many_pairs_and_conditions_are_decided() -> None:
@@ -33,6 +36,28 @@ def test_a_trial_s_place_is_in_its_round_and_no_total_is_promised_that_may_not_c
         "round 3 of at most 37, trial 2 of 4"
     )
     assert place_text(trial, TrialPlace(number=2, of=4, rounds=None), "about ") == "round 3, trial 2 of 4"
+
+
+def test_a_run_notes_when_it_said_something_last_and_how_long_it_may_be_silent(tmp_path: Path) -> None:
+    """By this a fleet knows a study that hangs from one that goes on."""
+    study, store = record(2).study, tmp_path / "s.sqlite"
+    trial = Trial(number=1, round=1, arm="a", workload="w")
+    beats = [time.time()]
+    with Recorded(lambda _: None, store=store, study=study) as recorded:
+        for event in (
+            StepStarted(what="filling"),
+            TrialStarted(trial=trial, place=TrialPlace(number=1, of=2, rounds=3), seconds_left=9.0),
+            TrialEnded(trial=trial, place=TrialPlace(number=1, of=2, rounds=3), summary="done"),
+        ):
+            recorded(event)
+            run = run_of(store, study.id)
+            assert run is not None
+            assert not run.hangs
+            assert 3 * (study.seconds + study.ramp_seconds) < run.quiet_seconds < 3600
+            beats.append(run.beat)
+            assert replace(run, beat=time.time() - run.quiet_seconds - 1).hangs
+    assert sorted(set(beats)) == beats
+    assert beats[-1] <= time.time()
 
 
 def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,9 +76,9 @@ def test_the_verdict_is_kept_and_shown_again(virtune: Called) -> None:
     shown = virtune("show", "last")
     assert verdict in shown
     assert f"replaced by {proof['replaced_by']}" in shown
-    assert verdict in virtune("resume", "last", "-q"), "also by a proof that is gone on with"
+    assert verdict in virtune("compare", "resume", "last", "-q"), "also by a proof that is gone on with"
     page = virtune.home / "proof.html"
-    virtune("report", "last", "-o", str(page))
+    virtune("show", "report", "last", "-o", str(page))
     assert verdict in page.read_text()
     virtune.measure("disk.throttle_iops=5000")
     assert "confirmed" not in virtune("show", "last"), "any other study has none"
@@ -124,7 +124,7 @@ def test_where_nothing_is_accused_nothing_runs(virtune: Called) -> None:
     assert virtune.prove()["proof"]["reason"] == "nothing-accused"
     said = virtune("diagnose", "--run", "last", "--prove")
     assert "not tested: nothing is accused" in said
-    assert len(json.loads(virtune("list", "--json"))["studies"]) == 2, "nothing was run"
+    assert len(json.loads(virtune("show", "list", "--json"))["studies"]) == 2, "nothing was run"
 
 
 def test_the_verdict_is_written_to_every_output(virtune: Called) -> None:

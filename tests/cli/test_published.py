@@ -58,12 +58,12 @@ def test_a_name_that_is_no_service_level_is_refused_with_the_one_that_was_meant(
 
 def test_a_service_level_decides_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--rig", "simulated", "--rounds", "6", "-q", "--store", str(tmp_path / "store.sqlite"))
-    kept = run(["measure", *words, "--workload", "oltp-8k-70-30", "--fail-if", "vdi"])
+    kept = run(["compare", "measure", *words, "--workload", "oltp-8k-70-30", "--fail-if", "vdi"])
     said = capsys.readouterr()
     assert kept == 0, said.err
     assert "latency.mean > 20ms" in said.out
     deep = "rw=randrw,bs=4k,iodepth=2048"  # 40,000 a second: 51 ms
-    assert run(["measure", *words, "--workload", deep, "--fail-if", "vdi"]) == 4
+    assert run(["compare", "measure", *words, "--workload", deep, "--fail-if", "vdi"]) == 4
 
 
 def test_the_authors_percentiles_are_beside_ours_of_the_same_kind() -> None:
@@ -77,7 +77,7 @@ def test_a_study_ends_in_its_authors_values_beside_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--rig", "simulated", "--quick", "--rounds", "6", "-q", "--store", str(tmp_path / "store.sqlite"))
-    assert run(["study", "run", "io-engine", *words]) == 0
+    assert run(["compare", "study", "run", "io-engine", *words]) == 0
     said = capsys.readouterr().out
     at = said.index("what the authors printed, and this host")
     row = next(line for line in said[at:].splitlines() if line.lstrip().startswith("before") and "IOPS" in line)
@@ -88,9 +88,9 @@ def test_a_study_ends_in_its_authors_values_beside_its_own(
 
 
 def test_figures_are_found_by_words(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["study", "figures", "IOThread", "QD1"]) == 0
+    assert run(["compare", "study", "figures", "IOThread", "QD1"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "46,424" in said
-    assert run(["study", "figures", "zzz"]) == 2
-    assert run(["study", "figures"]) == 0
+    assert run(["compare", "study", "figures", "zzz"]) == 2
+    assert run(["compare", "study", "figures"]) == 0
     assert "etcd-fsync" in capsys.readouterr().out

@@ -29,7 +29,20 @@ def home() -> Iterator[Path]:
     shutil.rmtree(scratch, ignore_errors=True)
 
 
-MEASURE = ("measure", "--rig", "metal", "--span", "8MiB", "--rounds", "1", "--seconds", "200ms", "--ramp", "0s")
+MEASURE = (
+    "compare",
+    "measure",
+    "--rig",
+    "metal",
+    "--span",
+    "8MiB",
+    "--rounds",
+    "1",
+    "--seconds",
+    "200ms",
+    "--ramp",
+    "0s",
+)
 
 
 def test_each_user_has_a_scratch_directory_of_their_own_by_default(home: Path) -> None:

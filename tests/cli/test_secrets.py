@@ -120,7 +120,7 @@ def test_no_password_is_shown(name: str, tmp_path: Path, capsys: pytest.CaptureF
         out, err = capsys.readouterr()
         assert "S3CR" not in out + err, form
     for form in ([], ["--json"]) if change is not None else ():
-        assert run(["advise", str(path), "--set", change or "", *form]) == 0
+        assert run(["apply", "advise", str(path), "--set", change or "", *form]) == 0
         out, err = capsys.readouterr()
         assert "S3CR" not in out + err, form
         assert "***" in out, form  # it stands beside what is changed, so it would have been shown

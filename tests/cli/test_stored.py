@@ -32,14 +32,14 @@ def change(store: Path, sql: str, *values: object) -> None:
 
 @pytest.mark.parametrize("damage", ["{", "{}", b"\x00\xff", 7, '{"id": "x", "strange": 1}'])
 def test_a_damaged_study_is_named_and_the_others_are_listed(kept: Kept, tmp_path: Path, damage: object) -> None:
-    kept("import", str(result(tmp_path, "one.json")), "--quiet")
-    (good,) = [one["id"] for one in strictly(kept("list", "--json"))["studies"]]
-    kept("import", str(result(tmp_path, "two.json")), "--quiet")
+    kept("explain", "import", str(result(tmp_path, "one.json")), "--quiet")
+    (good,) = [one["id"] for one in strictly(kept("show", "list", "--json"))["studies"]]
+    kept("explain", "import", str(result(tmp_path, "two.json")), "--quiet")
     change(kept.store, "update studies set study = ?, id = 'x' || id where id != ?", damage, good)
     shown = " ".join(kept("list").split())
     assert good in shown
     assert f"damaged in {kept.store}"[:40] in shown
-    listed = strictly(kept("list", "--json"))
+    listed = strictly(kept("show", "list", "--json"))
     assert complaints("list", listed) == []
     assert [one["id"] for one in listed["studies"]] == [good]
     (bad,) = listed["damaged"]
@@ -70,7 +70,7 @@ def test_without_a_store_of_their_own_users_are_told_how_to_begin(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert run(["list"]) == 0
+    assert run(["show", "list"]) == 0
     assert "no studies yet" in capsys.readouterr().err
     assert strictly_listed(capsys) == []
     assert run(["show"]) == 2
@@ -79,13 +79,13 @@ def test_without_a_store_of_their_own_users_are_told_how_to_begin(
 
 
 def strictly_listed(capsys: Capture) -> list[object]:
-    assert run(["list", "--json"]) == 0
+    assert run(["show", "list", "--json"]) == 0
     found: list[object] = strictly(capsys.readouterr().out)["studies"]
     return found
 
 
 def test_text_in_an_untrusted_store_does_nothing_to_a_terminal(kept: Kept, tmp_path: Path) -> None:
-    kept("import", str(result(tmp_path, "one.json")), "--quiet")
+    kept("explain", "import", str(result(tmp_path, "one.json")), "--quiet")
     change(kept.store, "update studies set study = replace(study, '\"one\"', '\"a\\u001b]0;x\\u0007\\r[b]\"')")
     change(kept.store, "update trials set arm = 'a' || char(27) || ']0;x' || char(7) || char(13) || '[b]'")
     change(kept.store, "update trials set failure = 'broke' || char(27) || '[2J'")
@@ -111,7 +111,7 @@ def test_every_figure_is_shown_however_narrow_the_terminal(kept: Kept, tmp_path:
     for index, name in enumerate("abcde"):
         for number in range(4):
             result(tmp_path / "r" / f"arm-{name}", f"run-{number}.json", scale=1 + index / 5 + number / 100)
-    kept("import", str(tmp_path / "r"), "--quiet")
+    kept("explain", "import", str(tmp_path / "r"), "--quiet")
     with Store(kept.store) as store:
         _, found = current(store, store.find("last"))
     for label, least in (("IOPS", 9), ("bandwidth", 1)):  # five values and four differences; equal bandwidths
@@ -125,7 +125,7 @@ def test_the_captures_of_a_trial_are_listed_with_their_sizes_and_printed_one_by_
     kept: Kept, tmp_path: Path
 ) -> None:
     path = result(tmp_path, "one.json")
-    kept("import", str(path), "--quiet")
+    kept("explain", "import", str(path), "--quiet")
     listed = kept("show", "--trial", "1")
     name, size, unit = listed.splitlines()[1].split()
     assert (int(size.replace(",", "")), unit) == (path.stat().st_size, "bytes")
@@ -143,6 +143,6 @@ def test_the_captures_of_a_trial_are_listed_with_their_sizes_and_printed_one_by_
     ],
 )
 def test_what_captures_do_not_have_is_refused(words: tuple[str, ...], said: str, kept: Kept, tmp_path: Path) -> None:
-    kept("import", str(result(tmp_path, "one.json")), "--quiet")
+    kept("explain", "import", str(result(tmp_path, "one.json")), "--quiet")
     assert kept("show", *words, status=2) == ""
     assert said in kept.err

@@ -24,10 +24,10 @@ def test_a_proxmox_vm_is_audited_in_its_own_language(user: User, tmp_path: Path)
 def test_a_change_is_shown_as_a_difference_and_as_command_lines(user: User, tmp_path: Path) -> None:
     file = tmp_path / "101.conf"
     shutil.copy(CAPTURES / "proxmox" / "debian-scsi-single.conf", file)
-    ran = user.run("advise", str(file), "--set", "disk.cache@scsi1=none")
+    ran = user.run("apply", "advise", str(file), "--set", "disk.cache@scsi1=none")
     assert "--- web-01" in ran.stdout
     assert "  $ qm set 101 --scsi1 local-lvm:vm-101-disk-1,backup=0,cache=none," in ran.stdout
-    refused = user.run("advise", str(file), "--set", "device.queue_size@scsi1=256", status=2)
+    refused = user.run("apply", "advise", str(file), "--set", "device.queue_size@scsi1=256", status=2)
     assert "cannot be written into a Proxmox configuration" in refused.stderr
 
 
@@ -41,7 +41,7 @@ def test_a_folder_of_all_sorts_is_read_by_content(user: User, tmp_path: Path) ->
     names = {one["domain"] for one in found["domains"]}
     assert {"fedora-web", "win2k22", "one-line", "web-01", "db-02"} <= names
     assert found["unread"] == []
-    advice = strictly(user.run("advise", str(folder), "--template", "flash", "--json").stdout)
+    advice = strictly(user.run("apply", "advise", str(folder), "--template", "flash", "--json").stdout)
     assert complaints("advice", advice) == []
     assert any(one["commands"] for one in advice["domains"])
 

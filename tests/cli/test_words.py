@@ -2,14 +2,16 @@
 """The words of the command line: help, mistakes, exit codes; never a traceback."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 from tests.conftest import User
 
-from virtune.cli import VERBS, run
+from virtune.cli import EARLIER, VERBS, cli, run
 
 _HEAVY = {"rich", "pydantic", "sqlalchemy", "numpy", "scipy", "qemu.qmp", "asyncio"}
 
@@ -45,7 +47,7 @@ def test_help_loads_nothing_heavy(words: str, heavy: set[str]) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help_that_fits(verb: str, user: User) -> None:
-    ran = user.run(verb, "--help")
+    ran = user.run(*verb.split(), "--help")
     assert ran.stdout.startswith(f"Usage: virtune {verb}")
     assert all(len(line) <= 100 for line in ran.stdout.splitlines())
 
@@ -68,14 +70,14 @@ def test_every_verb_has_help_that_fits(verb: str, user: User) -> None:
         ("compare --arm a: --arm b: --seconds soon", 2, "not a time", "--help"),
         ("compare --arm a: --arm b: --span 4k --rounds 1", 2, "not a size|option|below 8 MiB", ""),
         ("compare nowhere.toml", 2, "cannot read nowhere.toml: No such file", ""),
-        ("measure --target /dev/null", 3, "neither a file nor a block device", ""),
-        ("measure --target nowhere.raw", 3, "cannot use .*nowhere.raw: No such file", ""),
-        ("measure --set rig=metal --set disk.aio=native", 2, "", ""),
-        ("show nothing", 2, "no study 'nothing'", "virtune list"),
-        ("resume nothing", 2, "no study 'nothing'", "virtune list"),
+        ("compare measure --target /dev/null", 3, "neither a file nor a block device", ""),
+        ("compare measure --target nowhere.raw", 3, "cannot use .*nowhere.raw: No such file", ""),
+        ("compare measure --set rig=metal --set disk.aio=native", 2, "", ""),
+        ("show nothing", 2, "no study 'nothing'", "virtune show list"),
+        ("compare resume nothing", 2, "no study 'nothing'", "virtune show list"),
         ("explain nowhere.json", 2, "no file and no study 'nowhere.json'", ""),
-        ("knobs disk.aoi", 2, "there is no knob 'disk.aoi'", "`disk.aio`"),
-        ("probe --no-such", 2, "no such option", "--help"),
+        ("host knobs disk.aoi", 2, "there is no knob 'disk.aoi'", "`disk.aio`"),
+        ("host probe --no-such", 2, "no such option", "--help"),
     ],
 )
 def test_a_mistake_is_one_sentence_a_hint_and_a_code(
@@ -103,14 +105,14 @@ def test_a_mistake_is_one_sentence_a_hint_and_a_code(
 
 def test_scratch_that_cannot_be_made_is_a_precondition(user: User, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    command = [sys.executable, "-m", "virtune", "measure", "--scratch", str(tmp_path / "file" / "x")]
+    command = [sys.executable, "-m", "virtune", "compare", "measure", "--scratch", str(tmp_path / "file" / "x")]
     done = subprocess.run(command, capture_output=True, text=True, env=user.env)
     assert done.returncode == 3
     assert "for scratch files" in done.stderr
 
 
 def test_a_reader_that_goes_away_is_no_error(user: User) -> None:
-    command = f"{sys.executable} -m virtune knobs --no-ask | head -1"
+    command = f"{sys.executable} -m virtune host knobs --no-ask | head -1"
     done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, env=user.env)
     assert done.stderr == ""
     assert done.returncode == 0
@@ -118,7 +120,9 @@ def test_a_reader_that_goes_away_is_no_error(user: User) -> None:
 
 def test_colours_only_for_a_terminal(user: User) -> None:
     env = {name: value for name, value in user.env.items() if name != "NO_COLOR"}
-    done = subprocess.run([sys.executable, "-m", "virtune", "knobs", "--no-ask"], capture_output=True, env=env)
+    done = subprocess.run(
+        [sys.executable, "-m", "virtune", "host", "knobs", "--no-ask"], capture_output=True, env=env
+    )
     assert b"\x1b[" not in done.stdout
     assert os.environ.get("FORCE_COLOR") is None
 
@@ -139,7 +143,7 @@ def test_a_mount_that_the_locale_cannot_encode_costs_no_facts(user: User, tmp_pa
     # a source in /dev and no number of a device, as FUSE and btrfs have it
     subprocess.run(["mount", "-t", "tmpfs", "/dev/none", place], check=True)
     try:
-        test_no_locale_costs_a_result("probe", user)
+        test_no_locale_costs_a_result("host probe", user)
     finally:
         subprocess.run(["umount", place], check=True)
 
@@ -149,6 +153,40 @@ def test_a_name_that_is_not_text_is_refused_before_anything_is_made(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--rig", "simulated"] if option == "--store" else []
-    assert run(["measure", *words, option, os.fsdecode(os.fsencode(tmp_path) + b"/\xff")]) == 2
+    assert run(["compare", "measure", *words, option, os.fsdecode(os.fsencode(tmp_path) + b"/\xff")]) == 2
     assert r"\udcff' is not text in UTF-8" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("earlier", sorted(EARLIER))
+def test_a_verb_s_earlier_name_still_does_its_work_and_says_the_new_one(
+    earlier: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*EARLIER[earlier].split(), "--help"]) == 0
+    now = capsys.readouterr()
+    assert run([earlier, "--help"]) == 0
+    assert capsys.readouterr() == (now.out, f"`virtune {earlier}` is now `virtune {EARLIER[earlier]}`\n")
+    assert now.err == ""
+
+
+def test_help_has_the_most_used_options_and_all_of_them_where_they_are_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run([]) == 0
+    assert len(capsys.readouterr().out.splitlines()) <= 30
+    assert run(["compare", "--help"]) == 0
+    short = capsys.readouterr().out
+    assert len(re.findall(r"^  --?[a-z]", short, re.MULTILINE)) == 12
+    assert "compare measure" in short
+    assert run(["compare", "--help-all"]) == 0
+    long = capsys.readouterr().out
+    more = re.search(r"--help-all` has (\d+) more", short)
+    assert more is not None
+    assert len(re.findall(r"^  --?[a-z]", long, re.MULTILINE)) == 12 + int(more[1]) + 2, "with --help and --help-all"
+
+
+def test_the_shell_completes_verbs_and_their_options() -> None:
+    complete = ShellComplete(cli, {}, "virtune", "_VIRTUNE_COMPLETE")
+    assert [one.value for one in complete.get_completions(["compare"], "me")] == ["measure", "me"]
+    assert [one.value for one in complete.get_completions(["compare", "measure"], "--round")] == ["--rounds"]
+    assert {"fix", "fleet"} <= {one.value for one in complete.get_completions([], "f")}

@@ -61,7 +61,20 @@ def test_a_directory_or_a_place_that_is_not_there_is_one_sentence(tmp_path: Path
 
 @pytest.mark.real
 def test_the_store_is_not_overwritten_by_its_own_report(user: User) -> None:
-    user.run("measure", "--rig", "metal", "--rounds", "1", "--seconds", "100ms", "--ramp", "0s", "--store", "st.db")
+    user.run(
+        "compare",
+        "measure",
+        "--rig",
+        "metal",
+        "--rounds",
+        "1",
+        "--seconds",
+        "100ms",
+        "--ramp",
+        "0s",
+        "--store",
+        "st.db",
+    )
     before = (user.home / "st.db").read_bytes()
     for option in ("--report", "--markdown"):
         ran = user.run("show", "last", "--store", "st.db", option, "st.db", status=3)

@@ -16,8 +16,7 @@ from virtune import shell
 from virtune.bench.appliance.build import appliance_for
 from virtune.bench.appliance.sources import find_sources
 from virtune.bench.port import SESSIONS, LoadOutput, Session, Surroundings, session
-from virtune.bench.qemu.bare import find_guest
-from virtune.bench.qemu.load import GuestBench
+from virtune.bench.qemu.load import GuestBench, find_guest
 from virtune.bench.qemu.rig import BareSession, Guests, GuestSession
 from virtune.bench.scratch import Scratch
 from virtune.bench.simulated import session as simulated

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A task of a fleet on this host, where it does not come to running."""
 
+import contextlib
 import fcntl
 import os
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -11,9 +13,10 @@ from threading import Thread
 import pytest
 from tests.conftest import eventually
 
-from virtune.flows.fleet.here import begin, follow, place_of, progress_of
+from virtune.flows.fleet.here import begin, follow, own_store, place_of, progress_of
 from virtune.model.errors import PreconditionError
 from virtune.model.fleet import TaskState
+from virtune.store.progress import ProgressFile, RunProgress
 
 
 def test_a_task_that_is_begun_again_forgets_the_process_that_carried_it(
@@ -40,6 +43,40 @@ def test_a_task_that_is_about_to_begin_waits_and_was_not_killed(
     assert progress_of("run-0").state is TaskState.WAITING
     place.carrier.write_text("1234")
     assert progress_of("run-0").state is TaskState.KILLED
+
+
+@pytest.mark.parametrize(
+    ("study", "run", "silent", "said"),
+    [
+        ("s1", {"quiet_seconds": 100.0, "now": "trial 3 of 9"}, 150.0, r"nothing for 2 min 3\d s in: trial 3 of 9"),
+        ("s1", {"quiet_seconds": 100.0, "step": "fill", "now": "x"}, 7201.0, r"nothing for 2 h.* in: fill"),
+        ("s1", {"quiet_seconds": 100.0, "now": "trial 3 of 9"}, 98.0, ""),
+        ("s1", {"now": "of a run that has not said how long it may be silent"}, 1e6, ""),
+        ("s1", None, 1e6, ""),
+        ("", None, 901.0, r"nothing for 15 min.*: no study was begun"),
+        ("", None, 890.0, ""),
+    ],
+)
+def test_a_task_in_which_nothing_happens_is_stuck(
+    study: str, run: dict[str, object] | None, silent: float, said: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """What carries it is there, and says nothing for longer than anything that it does takes."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    place = place_of("run-0")
+    place.path.mkdir(parents=True)
+    for path, text in ((place.words, '["check"]'), (place.study, study), (place.carrier, "1")):
+        path.write_text(text)
+    os.utime(place.carrier, (time.time() - silent,) * 2)
+    with place.lock.open("w") as lock, contextlib.ExitStack() as running:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if run is not None:
+            file = running.enter_context(ProgressFile(own_store(), study))
+            file.write(RunProgress(study=study, title="t", beat=time.time() - silent, **run))  # type: ignore[arg-type]
+        found = progress_of("run-0")
+    assert found.state is (TaskState.STUCK if said else TaskState.RUNNING)
+    assert re.fullmatch(said, found.said)
+    assert bool(found.hint) == bool(said)
 
 
 def test_two_that_begin_a_task_while_somebody_asks_do_not_wait_for_each_other(

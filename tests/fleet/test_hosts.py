@@ -127,7 +127,7 @@ def test_a_connection_that_is_cut_is_noticed_and_a_missing_virtune_is_named(
 HOSTILE = """#!/bin/sh
 case "$1 $2" in
 "--version ") echo virtune, version {version} ;;
-"list --json") echo '{{"schema": "virtune/list/1", "studies": [{{"id": "{study}"}}], "damaged": []}}' ;;
+"list --json") echo '{{"schema": "virtune/list/2", "studies": [{{"id": "{study}"}}], "damaged": []}}' ;;
 *) cat {bundle} ;;
 esac
 """

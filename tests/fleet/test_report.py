@@ -110,7 +110,7 @@ def test_one_store_for_all_hosts_says_what_their_own_stores_say(
     assert json.loads(capfd.readouterr().out) == apart
     assert run(["fleet", "report", "--store", str(together), "--from", str(place)]) == 2
     assert "two places for the studies" in capfd.readouterr().err
-    assert run(["resume", "h1/", "--store", str(together)]) == 2
+    assert run(["compare", "resume", "h1/", "--store", str(together)]) == 2
     assert "was measured on the host h1" in capfd.readouterr().err
 
 

@@ -246,7 +246,7 @@ def test_words_that_no_fleet_runs_are_refused_before_any_host_is_asked(fleet: Ma
     asked = ["fleet", "run", "--ssh-config", str(fleet.config)]
     for words, said in (
         (["clean"], "a fleet runs studies, and 'clean' makes none"),
-        (["check", "--store", "x"], "--store has no place in a study of a fleet"),
+        (["host", "check", "--store", "x"], "--store has no place in a study of a fleet"),
         (["--reference", "z", "check"], "the reference host 'z' is not among the hosts"),
         (["--again", "last", "check"], "--again goes on with a run, which has its study already"),
     ):

@@ -13,11 +13,23 @@ from tests.fleet.told_hosts import ToldHosts, line
 from tests.golden.golden_cases import STORE, studies
 
 from virtune import __version__
+from virtune.fleet.ssh import HostError
 from virtune.flows.fleet.apply import ChangeSteps, make_change, plan_change, undo_change, vms_by_host
 from virtune.flows.fleet.ask import FleetAccess
+from virtune.flows.fleet.here import progress_in
 from virtune.flows.fleet.install import InstallWish, install
 from virtune.flows.fleet.results import FleetFolder, Gathered, gather
-from virtune.flows.fleet.run import Carrying, FleetPolicy, OpenTasks, meet, plan_run, run_fleet, states_of, watched
+from virtune.flows.fleet.run import (
+    Carrying,
+    FleetPolicy,
+    OpenTasks,
+    meet,
+    plan_run,
+    run_fleet,
+    sharing,
+    states_of,
+    watched,
+)
 from virtune.flows.stored.import_bundle import rows_bundle
 from virtune.model.errors import UsageError
 from virtune.model.fleet import FleetHost, FleetRun, Installed, TaskProgress, TaskState, Unreached
@@ -60,6 +72,7 @@ def ran(run: FleetRun, tmp_path: Path) -> tuple[dict[str, TaskProgress], list[tu
     return {one.host.name: found[one.name] for one in run.tasks}, said
 
 
+STUCK = line(TaskState.STUCK, study=STUDY, done=1, total=3, said="nothing for 16 min in: a trial")
 ENDS: dict[str, tuple[dict[str, str], TaskState, str, bool]] = {
     "failed": ({"follow": RUNNING + line(TaskState.FAILED, said="it broke")}, TaskState.FAILED, "it broke", False),
     "killed": ({"follow": line(TaskState.KILLED)}, TaskState.LOST, "its study was killed there", True),
@@ -67,6 +80,7 @@ ENDS: dict[str, tuple[dict[str, str], TaskState, str, bool]] = {
     "lost": ({"follow": RUNNING, "follow_code": "255"}, TaskState.LOST, "the connection was lost", True),
     "cannot": ({"follow": "", "follow_err": ERROR, "follow_code": "3"}, TaskState.FAILED, "no fio there", False),
     "ended": ({"follow": RUNNING, "follow_err": ERROR, "follow_code": "3"}, TaskState.LOST, "no fio there", True),
+    "stuck": ({"follow": RUNNING + STUCK}, TaskState.STUCK, "nothing for 16 min in: a trial", True),
     "mute": ({"follow": "", "follow_code": "3"}, TaskState.FAILED, "it ended without a reason", False),
     "strange": ({"follow": '{"state": "new"}\n'}, TaskState.LOST, "not to be understood", True),
     "damaged": ({"follow": DONE, "rows": "no bundle"}, TaskState.FAILED, "finished there, and not gathered", False),
@@ -140,6 +154,74 @@ def test_what_shares_something_with_a_lost_host_waits(told: ToldHosts, tmp_path:
     assert found[second].said == f"{first} was lost, and may still load what this host shares"
 
 
+NFS, SSHFS = "nfs 10.0.0.5", "unknown: fuse.sshfs me@there:/d"
+
+
+def test_hosts_that_see_one_back_end_are_never_measured_at_once_without_a_label(
+    told: ToldHosts, tmp_path: Path
+) -> None:
+    """All are begun as soon as they may: the one that is lost holds its export, and not the others' disks."""
+    lost = {"follow": RUNNING, "follow_code": "255"}
+    loads = {"a": (NFS, "disk 1"), "b": (NFS,), "c": ("disk 1",), "d": ("disk 2",), "e": ()}
+    hosts = [told.add(name, estimate=line(loads=one), **lost) for name, one in loads.items()]
+    run = meet(planned(hosts, at_once=8, seed=2), ACCESS).run
+    assert {task.host.name: task.loads for task in run.tasks} == loads
+    assert sharing(run) == {
+        "disk 1": [one.host.name for one in run.tasks if one.host.name in "ac"],
+        NFS: [one.host.name for one in run.tasks if one.host.name in "ab"],
+    }
+    found, _ = ran(run, tmp_path)
+    states = {name: one.state for name, one in found.items()}
+    assert states["d"] is states["e"] is TaskState.LOST
+    assert TaskState.WAITING in (states["a"], states["b"])
+    assert TaskState.WAITING in (states["a"], states["c"])
+
+
+def test_storage_that_others_may_load_is_refused_unless_a_label_says_who_does(
+    told: ToldHosts, tmp_path: Path
+) -> None:
+    said = line(loads=(SSHFS,))
+    hosts = [told.add("a", estimate=said, follow=DONE), told.add("b", estimate=said, shares="here", follow=RUNNING)]
+    found, _ = ran(planned(hosts), tmp_path)
+    assert found["a"].state is TaskState.FAILED
+    assert (
+        found["a"].said
+        == "other hosts may load what its disk lies on (fuse.sshfs me@there:/d), and nothing here tells"
+    )
+    assert "shares=NAME" in found["a"].hint
+    assert found["b"].state is TaskState.LOST, "it was begun"
+
+
+@pytest.mark.parametrize("loads", [["x"] * 300, [1], "nfs", [None]])
+def test_a_host_cannot_name_more_than_some_back_ends(loads: object) -> None:
+    with pytest.raises(HostError, match="not to be understood"):
+        progress_in(json.dumps({"state": "waiting", "loads": loads}))
+    (one,) = progress_in(json.dumps({"state": "waiting", "loads": ["a\x1b[31m" + "b" * 900]})).loads
+    assert len(one) <= 200
+    assert "\x1b" not in one
+
+
+def test_what_shares_something_with_a_stuck_host_waits(told: ToldHosts, tmp_path: Path) -> None:
+    found, _ = ran(planned([told.add(one, shares="nas", follow=STUCK) for one in "ab"], seed=1), tmp_path)
+    first, second = ("a", "b") if found["a"].state is TaskState.STUCK else ("b", "a")
+    assert (found[first].state, found[second].state) == (TaskState.STUCK, TaskState.WAITING)
+    assert found[second].said == f"{first} is stuck, and may still load what this host shares"
+
+
+@pytest.mark.parametrize(
+    "after", [line(TaskState.KILLED, study=STUDY), line(TaskState.FAILED, study=STUDY, code=130)]
+)
+def test_a_stuck_study_is_stopped_where_that_was_asked_and_not_begun_again(
+    after: str, told: ToldHosts, tmp_path: Path
+) -> None:
+    run = planned([told.add("a", follow=STUCK + after, stop=STUCK)])
+    carrying = Carrying(access=ACCESS, place=FleetFolder(tmp_path / "g"), patience_seconds=600.0, stop_stuck=True)
+    (found,) = run_fleet(meet(run, ACCESS), carrying, say=lambda *_: None).values()
+    assert (found.state, found.said) == (TaskState.FAILED, "stopped: nothing for 16 min in: a trial")
+    assert sum("--stop" in call for call in told.calls("a")) == 1
+    assert sum("--follow" in call for call in told.calls("a")) == 1
+
+
 def test_every_host_is_asked_how_far_it_is_or_to_stop(told: ToldHosts) -> None:
     hosts = [told.add("a", state=RUNNING, stop=line(TaskState.KILLED)), FleetHost(name="b", target="nowhere")]
     run = planned(hosts)
@@ -163,7 +245,7 @@ def test_a_run_is_watched_until_nothing_of_it_runs(told: ToldHosts) -> None:
 
 
 def listed(*ids: object) -> str:
-    return json.dumps({"schema": "virtune/list/1", "studies": [{"id": one} for one in ids]})
+    return json.dumps({"schema": "virtune/list/2", "studies": [{"id": one} for one in ids]})
 
 
 @pytest.mark.parametrize(
@@ -172,7 +254,7 @@ def listed(*ids: object) -> str:
         (listed(STUDY), (), ""), (listed(STUDY), (STUDY[:6],), ""), (listed(STUDY), ("x",), "has no study 'x'"),
         (listed(f"other/{STUDY}"), (), "none"), (listed(), (), "none"), (listed("a b"), (), "is damaged"),
         (listed(7), (), "is damaged"), ("{}", (), "is not the document"), ("x", (), "is not the document"),
-        (json.dumps({"schema": "virtune/list/1", "studies": 3}), (), "is damaged"),
+        (json.dumps({"schema": "virtune/list/2", "studies": 3}), (), "is damaged"),
         (listed("20250101-000000-0000"), (), "gave another study than 20250101-000000-0000"),
     ],
 )  # fmt: skip

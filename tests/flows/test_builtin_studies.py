@@ -190,19 +190,19 @@ FEW = ("--rig", "simulated", "--seed", "1", "--rounds", "2", "--seconds", "100ms
 @pytest.mark.parametrize("name", ["io-engine", "fio-engines"])
 def test_a_copied_plan_ends_in_the_study_s_table(user: User, name: str) -> None:
     copy, few = user.scratch / "my.toml", (*FEW, "--scratch", str(user.scratch))
-    copy.write_text(user.run("study", "plan", name).stdout)
+    copy.write_text(user.run("compare", "study", "plan", name).stdout)
 
     def table(*words: str) -> str:
         said = user.run(*words, *few).stdout.partition(f"\nstudy {name}")[2]
         return said.partition("\n  here: ")[0]
 
-    assert "what the authors printed" in (ran := table("study", "run", name))
+    assert "what the authors printed" in (ran := table("compare", "study", "run", name))
     assert table("compare", str(copy)) == ran
 
 
 def test_beside_an_arm_or_load_that_was_edited_nothing_published_stands(user: User) -> None:
     copy, few = user.scratch / "my.toml", (*FEW, "--scratch", str(user.scratch))
-    own, both = user.run("study", "plan", "io-engine").stdout, ["after", "before"]
+    own, both = user.run("compare", "study", "plan", "io-engine").stdout, ["after", "before"]
     turned = '\ndisk.discard = "unmap"'
     edits = [('"io_uring"', f'"io_uring"{turned}', ["before"]), ('"threads"', f'"threads"{turned}', ["after"]),
              ('workload = "io-engine"', 'workload = "randread-4k"', []), ('"writeback"', '"unsafe"', []),
@@ -228,7 +228,7 @@ PLACE = ("--span", "64M", "-q", "--rounds", "1", "--seconds", "300ms", "--ramp",
 @pytest.mark.real
 @pytest.mark.long(always="report/test_study_tables.py has its table in each run, on a simulated rig")
 def test_engines_end_in_their_table(user: User) -> None:
-    said = user.run("study", "run", "fio-engines", "--scratch", str(user.scratch), *PLACE).stdout
+    said = user.run("compare", "study", "run", "fio-engines", "--scratch", str(user.scratch), *PLACE).stdout
     ending = said.partition("study fio-engines")[2]
     assert ending.split()[:6] == ["sync", "psync", "libaio", "mmap", "splice", "io_uring"]
     assert "slat mean" in ending
@@ -238,11 +238,11 @@ def test_engines_end_in_their_table(user: User) -> None:
 @pytest.mark.real
 def test_one_of_them_ends_in_its_table_without_a_guest(user: User) -> None:
     place = ("--scratch", str(user.scratch), *PLACE)
-    said = user.run("study", "run", "io-engine", "--rig", "storage-daemon", *place).stdout
+    said = user.run("compare", "study", "run", "io-engine", "--rig", "storage-daemon", *place).stdout
     ending = said.partition("study io-engine")[2]
     assert [line.split()[0] for line in ending.splitlines()[2:5]] == ["IOPS", "bandwidth", "latency"]
     assert "too few rounds to compare" in ending, "one round decides nothing"
     assert user.run("show", "last").stdout.partition("study io-engine")[2] == ending
-    listed = user.run("study", "list").stdout
+    listed = user.run("compare", "study", "list").stdout
     assert all(one.name in listed for one in builtins())
-    assert "did you mean `datapath`" in user.run("study", "run", "datapth", status=2).stderr
+    assert "did you mean `datapath`" in user.run("compare", "study", "run", "datapth", status=2).stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune check` as a user calls it: a quiet stack is called fit, a noisy one not, and it ends cleanly."""
+"""`virtune host check` as a user calls it: a quiet stack is called fit, a noisy one not, and it ends cleanly."""
 
 import signal
 import subprocess
@@ -22,7 +22,7 @@ def test_a_stack_that_a_throttle_keeps_steady_is_fit_and_a_neighbour_is_named(us
     burn = [sys.executable, "-c", "import time\nwhile True: sum(range(10**5)); time.sleep(0.01)"]
     neighbour = subprocess.Popen(burn)
     try:
-        found = user.run("check", *QUIET, "--seconds", "10s", "-q", "--json").json()
+        found = user.run("host", "check", *QUIET, "--seconds", "10s", "-q", "--json").json()
     finally:
         neighbour.kill()
         neighbour.wait()
@@ -37,23 +37,23 @@ def test_a_stack_that_a_throttle_keeps_steady_is_fit_and_a_neighbour_is_named(us
     text = user.run("show").stdout
     for words in ("FIT: ", "noise", "minimum detectable effect", "disturbances"):
         assert words in text
-    assert user.run("list", "--json").json()["studies"][0]["kind"] == "check"
+    assert user.run("show", "list", "--json").json()["studies"][0]["kind"] == "check"
     once = ("--arm", "a:", "--arm", "b:", "--rounds", "1", "--seconds", "200ms", "--ramp", "0")
     basis = user.run("compare", *QUIET, *once, "-q", "--json").json()["basis"]
     assert basis["checked"]["study"] == found["study"]
     said = " ".join(user.run("show").stdout.split())
-    assert f"`virtune check` ({found['study']}) compared one arm with itself" in said
+    assert f"`virtune host check` ({found['study']}) compared one arm with itself" in said
 
 
 def test_a_limit_that_is_not_kept_ends_with_4(user: User) -> None:
-    asked = ("check", "--rig", "simulated", "--seconds", "10s", "--seed", "1", "-q", "--fail-if-noisier")
+    asked = ("host", "check", "--rig", "simulated", "--seconds", "10s", "--seed", "1", "-q", "--fail-if-noisier")
     assert "finds: " in user.run(*asked, "0.001", status=4).stdout
     user.run(*asked, "0.9")
 
 
 def test_ctrl_c_ends_it_with_130(user: User) -> None:
     light = ("--rig", "metal", "--workload", "rw=randread,bs=256k")  # others need the CPUs that small requests take
-    process = user.start("check", *light, "--seconds", "60s")
+    process = user.start("host", "check", *light, "--seconds", "60s")
     assert eventually(lambda: is_measuring(user))
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=90)
@@ -66,12 +66,12 @@ def is_measuring(user: User) -> bool:
     """Whether a study has begun, and its load runs."""
     if not any(one.endswith(" fio") for one in marked_processes()):
         return False
-    listed = user.run("list", "--json", status=None)  # while the store is being made it cannot be read
+    listed = user.run("show", "list", "--json", status=None)  # while the store is being made it cannot be read
     return listed.status == 0 and bool(listed.json()["studies"])
 
 
 def test_a_check_too_short_to_say_anything_is_refused(user: User) -> None:
     assert (
         "--seconds of a check must be between 10 s and one day"
-        in user.run("check", "--seconds", "2s", status=2).stderr
+        in user.run("host", "check", "--seconds", "2s", status=2).stderr
     )

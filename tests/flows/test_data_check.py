@@ -13,8 +13,8 @@ import pytest
 
 from virtune.bench.scratch import difference_outside
 from virtune.cli import run
-from virtune.fio.data_check import Step, data_job, difference_in, regions_of
 from virtune.fio.generator import Clients
+from virtune.fio.job import Step, data_job, difference_in, regions_of
 from virtune.model.stack import Disk, FileTarget, Stack, VhostUserTarget
 from virtune.shell import run as run_command
 
@@ -148,7 +148,7 @@ def test_an_arm_shows_that_it_keeps_its_data_and_what_the_check_wrote_does_not_s
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = ("--scratch", str(tmp_path / "scratch"), "--store", str(tmp_path / "store"))
-    assert run(["measure", *PLACE, *place, "--json"]) == 0
+    assert run(["compare", "measure", *PLACE, *place, "--json"]) == 0
     checks = json.loads(capsys.readouterr().out)["arms"][0]["in_force"]
     (check,) = [one for one in checks if one["setting"] == "data"]
     assert (check["asked"], check["found"]) == ("kept", "kept")
@@ -163,7 +163,10 @@ def test_an_arm_shows_that_it_keeps_its_data_and_what_the_check_wrote_does_not_s
 def test_what_the_check_wrote_does_not_stay_where_it_was_not_kept_either(tmp_path: Path) -> None:
     place = ("--scratch", str(tmp_path / "scratch"), "--store", str(tmp_path / "store"))
     # a QEMU whose FUSE export keeps its data passes, and the pattern must be gone in either case
-    assert run(["measure", *PLACE, *place, "--set", "disk.export=fuse", "--workload", "randread-4k"]) in (0, 1)
+    assert run(["compare", "measure", *PLACE, *place, "--set", "disk.export=fuse", "--workload", "randread-4k"]) in (
+        0,
+        1,
+    )
     (image,) = (tmp_path / "scratch").glob("*.raw")
     with image.open("rb") as file:
         blocks = [file.read(4096) for _ in range(64)]
@@ -175,14 +178,14 @@ def test_a_disk_that_forgets_is_found_and_nothing_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = ("--scratch", str(tmp_path / "scratch"), "--store", str(tmp_path / "store"))
-    assert run(["measure", *PLACE, *place, "--set", "disk.backend=null-co"]) == 1
+    assert run(["compare", "measure", *PLACE, *place, "--set", "disk.backend=null-co"]) == 1
     said = capsys.readouterr()
     # the two parts are read at once, so either may be found first
     assert re.search(r"arm 'threads' does not keep its data: byte \d+ of its disk, read back through it", said.err)
     assert not said.out
     target = tmp_path / "mine"
     target.write_bytes(bytes(range(256)) * (64 * 1024))
-    assert run(["measure", *PLACE, *place, "--rig", "metal", "--target", str(target)]) == 3
+    assert run(["compare", "measure", *PLACE, *place, "--rig", "metal", "--target", str(target)]) == 3
     assert f"--allow-write-to {target}" in capsys.readouterr().err
     assert target.read_bytes()[:256] == bytes(range(256))
 
@@ -209,7 +212,10 @@ def lying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None
 
 def said_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str], *, status: int = 1) -> str:
     place = ("--scratch", str(tmp_path / "scratch"), "--store", str(tmp_path / "store"))
-    assert run(["measure", *PLACE, *place, "--set", "disk.aio=threads", "--workload", "randread-4k"]) == status
+    assert (
+        run(["compare", "measure", *PLACE, *place, "--set", "disk.aio=threads", "--workload", "randread-4k"])
+        == status
+    )
     said = capsys.readouterr()
     assert bool(said.out) is not bool(status)
     return said.err

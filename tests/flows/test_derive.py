@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune derive` gives a kept store today's figures once, keeps the older ones, and names what is damaged."""
+"""`virtune show derive` gives a kept store today's figures once, keeps the older ones, and names what is damaged."""
 
 import gzip
 import json
@@ -31,7 +31,7 @@ def place(tmp_path: Path) -> Path:
 
 def document(words: list[str], capfd: Capture, status: int = 0) -> dict[str, dict[str, Any]]:
     capfd.readouterr()
-    assert run(["derive", *words, "--json"]) == status
+    assert run(["show", "derive", *words, "--json"]) == status
     found = json.loads(capfd.readouterr().out)
     assert complaints("derive", found) == []
     assert found["method"] == METHOD
@@ -65,7 +65,7 @@ def test_a_damaged_study_is_named_and_the_others_are_derived(place: Path, capfd:
     found = document(["--store", str(place)], capfd, status=1)
     assert "is damaged" in found[COMPARE]["because"]
     assert sum(one["derived"] for one in found.values()) > 0
-    assert run(["derive", "--store", str(place)]) == 1
+    assert run(["show", "derive", "--store", str(place)]) == 1
     assert f"{COMPARE}: study {COMPARE} in {place} is damaged" in capfd.readouterr().out
 
 

@@ -129,7 +129,7 @@ def break_it(how: str, place: Path) -> None:
 def test_a_disk_that_fails_in_mid_run_costs_no_finished_trial(how: str, rig: str, alone: Alone) -> None:
     scratch = ("--scratch", alone.place / "scratch")
     once = ("--span", "16M", "--attempts", "1", "--rounds", ROUNDS, "--seconds", "0.3", "--ramp", "0s")
-    words = alone.virtune("measure", "--rig", rig, *CALM, *once, *scratch)
+    words = alone.virtune("compare", "measure", "--rig", rig, *CALM, *once, *scratch)
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert any(line.startswith("round 1") for line in process.stderr)
@@ -148,8 +148,8 @@ def test_a_disk_that_fails_in_mid_run_costs_no_finished_trial(how: str, rig: str
         alone.run("mount", alone.device, alone.place)
     before = alone.trials()
     assert 0 < len(before) < ROUNDS
-    subprocess.run(alone.virtune("resume", "-q"), check=True, timeout=60)
+    subprocess.run(alone.virtune("compare", "resume", "-q"), check=True, timeout=60)
     assert alone.trials()[: len(before)] == before
     assert len(alone.trials()) == ROUNDS
-    done = subprocess.run(alone.virtune("clean", *scratch), capture_output=True, text=True, check=True)
+    done = subprocess.run(alone.virtune("host", "clean", *scratch), capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("nothing was left behind\n", "")

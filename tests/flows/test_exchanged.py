@@ -136,7 +136,7 @@ def test_a_bundle_in_which_results_were_exchanged_says_so_when_it_is_imported(
     with Store(store, reading=True) as kept:
         name = kept.find("last")
         (tmp_path / "study.zip").write_bytes(bundle(kept, name, pages=False))
-    assert run(["import", str(tmp_path / "study.zip"), "--store", str(tmp_path / "other.sqlite")]) == 0
+    assert run(["explain", "import", str(tmp_path / "study.zip"), "--store", str(tmp_path / "other.sqlite")]) == 0
     said = capsys.readouterr()
     for one, other in ((2, 3), (3, 2)):
         assert f"trial {one} is invalid: its result is that of trial {other}, attempt 1, of study {name}" in said.err

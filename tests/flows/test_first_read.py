@@ -32,16 +32,16 @@ READ = FirstRead(images=1, size_bytes=1024 * MIB, read_bytes=1024 * MIB, seconds
 @pytest.mark.once
 def test_an_image_of_an_earlier_run_is_read_and_one_that_was_just_written_is_not(tmp_path: Path, user: User) -> None:
     user = User(user.home, tmp_path / "scratch", once=True)
-    assert user.run("measure", *SHORT).json()["study"]["first_reads"] == []
-    (again,) = user.run("measure", *SHORT).json()["study"]["first_reads"]
+    assert user.run("compare", "measure", *SHORT).json()["study"]["first_reads"] == []
+    (again,) = user.run("compare", "measure", *SHORT).json()["study"]["first_reads"]
     known = {"images": 1, "size_bytes": SPAN, "read_bytes": SPAN, "after": 0, "why": ""}
     assert {key: again[key] for key in known} == known
     assert again["seconds"] > 0
     assert "the scratch image was read once before the first trial (64 MiB in " in user.run("show", "last").stdout
     page = user.home / "page.html"
-    user.run("report", "last", "-o", str(page))
+    user.run("show", "report", "last", "-o", str(page))
     assert "was read once before the first trial" in page.read_text()
-    (left,) = user.run("measure", *SHORT, "--set", "host.cache=as-found").json()["study"]["first_reads"]
+    (left,) = user.run("compare", "measure", *SHORT, "--set", "host.cache=as-found").json()["study"]["first_reads"]
     assert (left["read_bytes"], left["why"]) == (0, "an arm measures caches as they are found (host.cache=as-found)")
     (swept,) = user.run("sweep", *UNLIMITED, *SHORT[2:], "--loads", "500iops").json()["study"]["first_reads"]
     assert swept["read_bytes"] == SPAN
@@ -52,7 +52,7 @@ def test_an_image_of_an_earlier_run_is_read_and_one_that_was_just_written_is_not
 def test_of_a_target_what_trials_load_is_read(user: User) -> None:
     target = user.home / "target"
     target.write_bytes(os.urandom(16 * MIB))
-    words = ("measure", *SHORT, "--scratch", str(user.scratch), "--target", str(target), "--span", "8M")
+    words = ("compare", "measure", *SHORT, "--scratch", str(user.scratch), "--target", str(target), "--span", "8M")
     (read,) = user.run(*words, exactly=True).json()["study"]["first_reads"]
     assert (read["images"], read["size_bytes"], read["read_bytes"]) == (1, 8 * MIB, 8 * MIB)
 

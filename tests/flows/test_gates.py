@@ -67,7 +67,7 @@ def only(document: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 @pytest.mark.xdist_group("CPUs")
 def test_another_who_reads_from_the_same_disk_is_seen_waited_for_twice_and_counted(user: User) -> None:
     with reading(user):
-        ran = user.run("measure", *METAL, *SHORT, "--json", "-v")
+        ran = user.run("compare", "measure", *METAL, *SHORT, "--json", "-v")
     summary, trial = only(ran.json())
     assert trial["measurement"]["gates"]["foreign-io"] > 0.10
     assert (trial["attempt"], summary["attempts"], summary["invalid"]["foreign-io"]) == (3, 3, 3)
@@ -87,7 +87,7 @@ def test_neighbours_on_the_cpus_are_seen(user: User) -> None:
         looks = 0
         trial: dict[str, Any] = {}
         while looks < 4 and not (trial and trial["measurement"]["gates"]["cpu-wait"] > 0.05):
-            _, trial = only(user.run("measure", *METAL, *SHORT, "--json").json())
+            _, trial = only(user.run("compare", "measure", *METAL, *SHORT, "--json").json())
             looks += 1
     assert trial["measurement"]["gates"]["cpu-wait"] > 0.05
     assert "cpu-wait" in {remark["id"] for remark in trial["measurement"]["remarks"]}
@@ -97,7 +97,7 @@ def test_neighbours_on_the_cpus_are_seen(user: User) -> None:
 @pytest.mark.long(always="three attempts are made in each run, above, and a study is killed in test_study.py")
 def test_a_study_killed_between_two_attempts_makes_the_others_and_no_more(user: User) -> None:
     with reading(user):
-        process = user.start("measure", *METAL, *SHORT)
+        process = user.start("compare", "measure", *METAL, *SHORT)
         assert process.stderr is not None
         for line in process.stderr:
             if "disturbed (" in line:
@@ -106,9 +106,9 @@ def test_a_study_killed_between_two_attempts_makes_the_others_and_no_more(user: 
         process.communicate(timeout=90)
         before, _ = only(user.run("show", "--json").json())
         assert before["attempts"] == 1
-        after, trial = only(user.run("resume", "-q", "--json").json())
+        after, trial = only(user.run("compare", "resume", "-q", "--json").json())
     assert (trial["attempt"], after["attempts"], after["invalid"]["foreign-io"]) == (3, 3, 3)
-    assert user.run("list", "--json").json()["studies"][0]["finished"]
+    assert user.run("show", "list", "--json").json()["studies"][0]["finished"]
 
 
 @contextlib.contextmanager
@@ -132,7 +132,7 @@ def test_a_limit_on_our_cpu_time_is_seen(user: User) -> None:
     group = quota_group()
     try:
         with started_in(group):
-            process = user.start("measure", *METAL, *SHORT, "--attempts", "1", "--json")
+            process = user.start("compare", "measure", *METAL, *SHORT, "--attempts", "1", "--json")
         _, said = process.communicate(timeout=90)
         assert process.returncode == 0, said
         summary, trial = only(user.run("show", "--json").json())
@@ -149,7 +149,15 @@ def test_a_limit_on_our_cpu_time_is_seen(user: User) -> None:
 @pytest.mark.first
 def test_a_load_above_what_the_disk_can_do_is_called_saturated(user: User) -> None:
     null = ("--set", "disk.backend=null-co", "--set", "disk.throttle_iops=1000")
-    words = ("measure", *null, "--workload", "rw=randread,bs=4k,iodepth=32,rate_iops=2000", *SHORT, "--json")
+    words = (
+        "compare",
+        "measure",
+        *null,
+        "--workload",
+        "rw=randread,bs=4k,iodepth=32,rate_iops=2000",
+        *SHORT,
+        "--json",
+    )
     _, trial = only(user.run(*words).json())
     said = {remark["id"]: remark for remark in trial["measurement"]["remarks"]}
     assert said["rate-unmet"]["text"].startswith("saturated: 2")
@@ -163,7 +171,7 @@ THROTTLED = ("--set", "disk.backend=null-co", "--set", "disk.throttle_iops=2000"
 @pytest.mark.first
 def test_a_burst_at_the_begin_is_found_and_the_ramp_grows_over_it(user: User) -> None:
     # the bucket holds a tenth of a second's worth: of three slices of a profile the first has 700 I/Os, the last 500
-    words = ("measure", *THROTTLED, "--rounds", "6", "--seconds", "800ms", "--json")
+    words = ("compare", "measure", *THROTTLED, "--rounds", "6", "--seconds", "800ms", "--json")
     ran = user.run(*words, "--ramp", "0")
     found = ran.json()
     (ramp,) = found["ramps"]

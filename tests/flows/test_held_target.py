@@ -67,7 +67,9 @@ def test_a_target_of_any_name_is_loaded_and_its_name_is_in_the_evidence(user: Us
     target.write_bytes(os.urandom(4 * MIB))
     beside = user.home / "disk"
     beside.write_bytes(b"precious")
-    user.run("measure", "--rig", "metal", *WRITING, "--target", str(target), "--allow-write-to", str(target))
+    user.run(
+        "compare", "measure", "--rig", "metal", *WRITING, "--target", str(target), "--allow-write-to", str(target)
+    )
     assert beside.read_bytes() == b"precious"
     words = user.run("show", "last", "--trial", "1", "--capture", "choices.txt").stdout
     assert f": {target}, held open" in words

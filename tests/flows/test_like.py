@@ -148,14 +148,15 @@ def test_a_file_is_found_with_a_colon_in_its_name_and_its_scratch_image_lies_bes
     assert named.settings == vm.settings
 
 
-def test_a_proxmox_vm_is_named_by_its_number(tmp_path: Path) -> None:
+def test_a_proxmox_vm_is_named_by_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VIRTUNE_PROXMOX", str(tmp_path))
     (tmp_path / "101.conf").write_text(
         "scsihw: virtio-scsi-single\nscsi0: local-lvm:vm-101-disk-0,iothread=1,size=8G\n"
     )
     with pytest.raises(PlanError, match="the volume local-lvm:vm-101-disk-0") as refused:
-        like_vm("101", connect=None, rig="qemu", proxmox=tmp_path)
+        like_vm("101", connect=None, rig="qemu")
     assert "--scratch DIR" in (refused.value.hint or "")
-    vm = like_vm("101:scsi0", connect=None, rig="qemu", proxmox=tmp_path, scratch=tmp_path)
+    vm = like_vm("101:scsi0", connect=None, rig="qemu", scratch=tmp_path)
     assert {"device.bus=virtio-scsi", "disk.aio=io_uring", "disk.cache=none"} <= set(vm.settings)
 
 
@@ -213,7 +214,7 @@ def test_a_search_has_the_vm_as_its_baseline(tmp_path: Path) -> None:
 def test_the_settings_of_a_vm_are_seen_in_the_guest_that_stands_for_it(user: User) -> None:
     path = written(user.home)
     short = ("--rounds", "1", "--seconds", "200ms", "--ramp", "100ms", "--span", "64M", "--json")
-    ran = user.run("measure", "--like", f"{path}:vda", "--rig", "qemu", *short)
+    ran = user.run("compare", "measure", "--like", f"{path}:vda", "--rig", "qemu", *short)
     found = strictly(ran.stdout)
     assert complaints("result", found) == []
     assert "not carried over from it" in ran.stderr

@@ -68,7 +68,7 @@ def test_a_setting_that_is_another_than_in_the_study_is_left() -> None:
 
 FAST = (
     "--rounds",
-    "6",
+    "18",
     "--seconds",
     "200ms",
     "--ramp",
@@ -91,13 +91,13 @@ def test_from_a_vm_to_a_measured_better_configuration_of_it(user: User) -> None:
                                        "<target dev='vdb' bus='virtio'/></disk></devices>"))  # fmt: skip
     arms = ("--arm", "free:disk.throttle_iops=100000", "--arm", "zeroes:disk.detect_zeroes=on")
     user.run("compare", "--like", "web1.xml", "--scratch", str(user.home), *arms, *FAST)
-    advised = user.run("advise", "--from", "last", "web1.xml")
+    advised = user.run("apply", "advise", "--from", "last", "web1.xml")
     assert "free: better under randread-4k" in advised.stderr
     assert (
         "-<source file='/images/a.raw'/><target dev='vda' bus='virtio'/><iotune><total_iops_sec>300" in advised.stdout
     )
     assert "<total_iops_sec>100000" in advised.stdout
-    assert "<total_iops_sec>100000" in user.run("advise", "--from", "last", "two.xml").stdout
+    assert "<total_iops_sec>100000" in user.run("apply", "advise", "--from", "last", "two.xml").stdout
     for words, status, said in (
         (("--from", "last:zeroes", "web1.xml"), 0, "detect_zeroes='on'"),
         (("--from", "last:none", "web1.xml"), 2, "no arm 'none'"),
@@ -105,12 +105,12 @@ def test_from_a_vm_to_a_measured_better_configuration_of_it(user: User) -> None:
         (("--disk", "vda", "web1.xml"), 2, "--disk belongs to --from"),
         (("--from", "last", "--template", "flash", "web1.xml"), 2, "cannot be together"),
     ):
-        ran = user.run("advise", *words, status=status)
+        ran = user.run("apply", "advise", *words, status=status)
         assert said in ran.stdout + ran.stderr
 
 
 def test_a_study_that_shows_nothing_better_changes_nothing(user: User) -> None:
     (user.home / "web1.xml").write_text(VMS["virtio"])
     user.run("compare", "--rig", "simulated", "--arm", "a:", "--arm", "b:", "--rounds", "6")
-    refused = user.run("advise", "--from", "last", "web1.xml", status=2)
+    refused = user.run("apply", "advise", "--from", "last", "web1.xml", status=2)
     assert "no advice rests on invented figures" in refused.stderr

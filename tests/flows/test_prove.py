@@ -17,7 +17,7 @@ SHORT = ("--rounds", "1", "--seconds", "200ms", "--ramp", "0", "-q")
 )
 def test_what_is_planted_is_confirmed(user: User, planted: str, cause: str, arm: str) -> None:
     # threads that wait nearly all the time have a CPU when they need one, however busy the host is
-    user.run("measure", *NULL, "--set", planted, "--workload", "rw=randread,bs=4k,iodepth=4", *SHORT)
+    user.run("compare", "measure", *NULL, "--set", planted, "--workload", "rw=randread,bs=4k,iodepth=4", *SHORT)
     words = ("--rounds", "6", "--scratch", str(user.scratch), "-q", "--json")
     (disk,) = user.run("diagnose", "--run", "last", "--prove", *words).json()["disks"]
     proof = disk["proof"]

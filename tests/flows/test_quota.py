@@ -86,12 +86,12 @@ def test_derive_leaves_the_figures_that_were_there(
         before = counts(store)
     use_up(place)
     capfd.readouterr()
-    assert run(["derive", "--store", str(store)]) == 1
+    assert run(["show", "derive", "--store", str(store)]) == 1
     said = capfd.readouterr()
     assert ("disk quota exceeded in" in said.out, said.err) == (True, ""), "it names each study with the reason"
     lift(place)
     assert counts(store) == before
-    assert run(["derive", "--store", str(store)]) == 0
+    assert run(["show", "derive", "--store", str(store)]) == 0
     assert counts(store)["measurements"] > before["measurements"]
 
 
@@ -99,19 +99,19 @@ def test_import_and_export_leave_nothing_half_written(
     place: Path, kept: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     bundle, store = tmp_path / "bundle.zip", place / "store"
-    assert run(["export", STUDY, "--store", str(kept), "--bundle", str(bundle)]) == 0
+    assert run(["show", "export", STUDY, "--store", str(kept), "--bundle", str(bundle)]) == 0
     with Store(store):
         before = counts(store)
     use_up(place)
-    assert "disk quota exceeded in" in refused(["import", bundle, "--store", store], capfd)
+    assert "disk quota exceeded in" in refused(["explain", "import", bundle, "--store", store], capfd)
     out = place / "out.zip"
-    said = refused(["export", STUDY, "--store", kept, "--bundle", out], capfd, status=3)
+    said = refused(["show", "export", STUDY, "--store", kept, "--bundle", out], capfd, status=3)
     assert said == f"error: cannot write {out}: Disk quota exceeded"
     lift(place)
     assert counts(store) == before
     assert {one.name for one in place.iterdir()} == {"store"}
-    assert run(["import", str(bundle), "--store", str(store)]) == 0
-    assert run(["export", STUDY, "--store", str(store), "--bundle", str(out)]) == 0
+    assert run(["explain", "import", str(bundle), "--store", str(store)]) == 0
+    assert run(["show", "export", STUDY, "--store", str(store), "--bundle", str(out)]) == 0
 
 
 def test_gather_says_it_once_and_takes_all_once_there_is_room(
@@ -203,10 +203,10 @@ def test_a_run_whose_store_or_scratch_has_no_room_any_more_ends_with_a_sentence_
     assert begun.returncode == 1, said
     (error,) = [line for line in said.splitlines() if line.startswith("error")]
     assert "disk quota exceeded" in error or "takes nothing more: " in error, error
-    assert "`virtune resume" in said
+    assert "`virtune compare resume" in said
     assert "Traceback" not in said
     lift(place)
     before = trials(store / "store")
     assert before >= 4
-    user.run("resume", "last", *kept)
+    user.run("compare", "resume", "last", *kept)
     assert trials(store / "store") > before

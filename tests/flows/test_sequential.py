@@ -68,7 +68,7 @@ def test_killed_between_looks_it_goes_on_in_the_order_that_its_seed_draws(user: 
     process.kill()
     process.communicate(timeout=90)
     before = order_of(user.run("show", "--json").json())
-    found = user.run("resume", "-q", "--json").json()
+    found = user.run("compare", "resume", "-q", "--json").json()
     drawn = trials(["a", "b"], ["inline"], rounds=9, seed=11)
     assert order_of(found) == [(one.number, one.round, one.arm) for one in drawn]
     assert before == order_of(found)[: len(before)]

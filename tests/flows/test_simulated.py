@@ -36,13 +36,13 @@ def test_every_output_of_a_simulated_study_says_so(tmp_path: Path, capsys: pytes
     assert "warnings: simulated: no disk was measured" in text
     for file in (report, page, cases):
         assert "SIMULATED compare" in file.read_text(), file
-    listed = called(capsys, "list", *store)
+    listed = called(capsys, "show", "list", *store)
     assert "SIMULATED compare" in listed
     html = tmp_path / "page.html"
-    called(capsys, "report", "last", "-o", str(html), *store)
+    called(capsys, "show", "report", "last", "-o", str(html), *store)
     assert "SIMULATED compare" in html.read_text()
     assert html.read_text().count("SIMULATED: invented figures, no disk was measured") > 1, "every picture says so"
-    documents = [called(capsys, "show", "last", "--json", *store), called(capsys, "list", "--json", *store)]
+    documents = [called(capsys, "show", "last", "--json", *store), called(capsys, "show", "list", "--json", *store)]
     result, listing = (json.loads(text) for text in documents)
     assert result["study"]["id"].endswith("-sim")
     assert listing["studies"][0]["id"].endswith("-sim")
@@ -91,7 +91,7 @@ def test_simulated_figures_are_compared_within_their_study_alone(
     called(capsys, *compared(tmp_path))
     called(capsys, *compared(tmp_path))
     store = ("--store", str(tmp_path / "store.sqlite"))
-    listed = json.loads(called(capsys, "list", "--json", *store))["studies"]
+    listed = json.loads(called(capsys, "show", "list", "--json", *store))["studies"]
     first, second = (study["id"] for study in listed)
     shown = json.loads(called(capsys, "show", first, "--json", *store))
     arms = [f"{first}:{arm['name']}" for arm in shown["arms"]]
@@ -178,7 +178,7 @@ def test_a_difference_that_is_decided_in_few_rounds_says_so_by_one_sentence_in_e
     screen = called(capsys, *words, "-q", "--seed", "3", "--markdown", str(page), *store)
     text = called(capsys, "show", "last", *store)
     (verdict,) = json.loads(called(capsys, "show", "last", "--json", *store))["comparisons"]
-    called(capsys, "report", "last", "-o", str(html), *store)
+    called(capsys, "show", "report", "last", "-o", str(html), *store)
     assert verdict["reason"] == "few-rounds"
     sentence = verdict["why"]
     assert re.fullmatch(

@@ -31,7 +31,7 @@ def test_a_finished_study_has_nothing_to_resume(tmp_path: Path, capsys: pytest.C
     before = study(path, "simulated", "--rounds", "4")
     assert before.finished
     assert len(before.attempts) == 8
-    assert run(["resume", "last", "-q", "--store", str(path)]) == 0
+    assert run(["compare", "resume", "last", "-q", "--store", str(path)]) == 0
     assert kept(path) == before
 
 
@@ -71,7 +71,7 @@ def test_a_killed_study_goes_on_in_the_order_that_it_would_have_had(
     for last in trials:
         stopped_after(last, path)
         assert order(path) == whole[:last]
-        assert run(["resume", "last", "-q", "--store", str(path)]) == 0
+        assert run(["compare", "resume", "last", "-q", "--store", str(path)]) == 0
         assert order(path) == whole, last
 
 
@@ -81,7 +81,7 @@ def test_a_study_that_another_process_runs_is_not_run_a_second_time(
     path = tmp_path / "store.sqlite"
     before = study(path, "simulated", "--rounds", "4")
     stopped_after(5, path)
-    resume = ["resume", "last", "-q", "--store", str(path)]
+    resume = ["compare", "resume", "last", "-q", "--store", str(path)]
     with ProgressFile(path, before.study.id):
         assert run(resume) == 3
         assert f"another process runs study {before.study.id} now" in capsys.readouterr().err
@@ -99,7 +99,7 @@ def test_what_several_resume_at_once_is_measured_once(user: User, seed: int, tmp
     running = []
     for number in range(3):
         (name := tmp_path / f"{number}.sqlite").symlink_to(path)
-        running.append(user.start("resume", "last", "-q", "--store", str(name)))
+        running.append(user.start("compare", "resume", "last", "-q", "--store", str(name)))
         time.sleep(chance.uniform(0, 0.1))
     ended = [(*one.communicate(60), one.returncode) for one in running]
     assert 0 in [code for *_, code in ended]

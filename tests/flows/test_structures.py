@@ -85,11 +85,11 @@ def test_it_is_told_beside_the_published_share(tmp_path: Path, capsys: pytest.Ca
         for one in record.trials
     )
     store = store_of(tmp_path, replace(record, trials=trials, attempts=trials))
-    words = ["advise", "--for-requirements", "scale-out=no,own=no,virtio=yes", "--store", str(store)]
+    words = ["apply", "advise", "--for-requirements", "scale-out=no,own=no,virtio=yes", "--store", str(store)]
     assert run(words) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "published: 0.78 of bare metal's reads" in said
     assert "measured here: 0.79 [0.79, 0.79] of this host's disk without QEMU, in IOPS under w (10 rounds, " in said
     assert "so this is the emulator's share" in said
-    assert run([*words[:2], "scale-out=yes", *words[3:]]) == 0
+    assert run([*words[:3], "scale-out=yes", *words[4:]]) == 0
     assert "measured here" not in capsys.readouterr().out

@@ -106,7 +106,7 @@ def test_a_study_is_listed_shown_again_and_its_evidence_is_kept(compared: tuple[
     again = user.run("show", "last", "--json").json()
     assert again["arms"] == first["arms"]
     assert again["comparisons"] == first["comparisons"]
-    listed = user.run("list", "--json").json()["studies"]
+    listed = user.run("show", "list", "--json").json()["studies"]
     assert [(study["id"], study["finished"], study["trials_done"]) for study in listed] == [
         (first["study"]["id"], True, 6)
     ]
@@ -159,7 +159,7 @@ def test_engines_of_a_job_file_are_compared_with_what_runs(user: User) -> None:
         "--json",
         "-q",
     )
-    found = user.run("measure", "--workload", "both.fio", "--workload", "commented.fio", *words).json()
+    found = user.run("compare", "measure", "--workload", "both.fio", "--workload", "commented.fio", *words).json()
     (arm,) = found["arms"]
     seen = {(check["asked"], check["found"]) for check in arm["in_force"] if check["setting"] == "load.engine"}
     # psync leaves no trace, and neither does what was looked at too early on a busy machine
@@ -169,7 +169,7 @@ def test_engines_of_a_job_file_are_compared_with_what_runs(user: User) -> None:
 
 def interrupted(user: User, *words: str) -> None:
     """Start a study and stop it in its second trial."""
-    process = user.start("measure", *words, *CALM, "--rounds", "3", "--seconds", "1", "--ramp", "0")
+    process = user.start("compare", "measure", *words, *CALM, "--rounds", "3", "--seconds", "1", "--ramp", "0")
     assert process.stderr is not None
     for line in process.stderr:
         if "trial 1 of" in line:
@@ -187,23 +187,23 @@ def test_a_target_that_was_replaced_is_not_gone_on_with(user: User) -> None:
     interrupted(user, "--rig", "metal", "--target", str(target))
     kept = target.rename(user.home / "kept.raw")
     target.write_bytes(content)  # the same bytes, the same size: another file
-    ran = user.run("resume", status=3)
+    ran = user.run("compare", "resume", status=3)
     assert f"{target} is not what study" in ran.stderr
     assert "another file has its name now" in ran.stderr
     target.unlink()
-    assert "it is gone" in user.run("resume", status=3).stderr
+    assert "it is gone" in user.run("compare", "resume", status=3).stderr
     kept.rename(target)
-    assert user.run("resume", "--json", "-q").json()["study"]["finished"]
+    assert user.run("compare", "resume", "--json", "-q").json()["study"]["finished"]
 
 
 def test_a_scratch_image_that_was_made_anew_is_not_gone_on_with(user: User, tmp_path: Path) -> None:
     user.scratch = tmp_path / "own"
     interrupted(user, "--set", "disk.format=qcow2")
-    user.run("clean", "--scratch", str(user.scratch), "--images")
-    assert "it is gone" in user.run("resume", status=3).stderr
-    user.run("measure", "--set", "disk.format=qcow2", *CALM, "--rounds", "1", "--seconds", "100ms", "-q")
-    first = user.run("list", "--json").json()["studies"][-1]["id"]
-    assert "another file has its name now" in user.run("resume", first, status=3).stderr
+    user.run("host", "clean", "--scratch", str(user.scratch), "--images")
+    assert "it is gone" in user.run("compare", "resume", status=3).stderr
+    user.run("compare", "measure", "--set", "disk.format=qcow2", *CALM, "--rounds", "1", "--seconds", "100ms", "-q")
+    first = user.run("show", "list", "--json").json()["studies"][-1]["id"]
+    assert "another file has its name now" in user.run("compare", "resume", first, status=3).stderr
 
 
 def test_the_same_seed_gives_the_same_order(user: User) -> None:
@@ -228,7 +228,7 @@ def test_a_killed_program_costs_one_attempt_and_the_study_goes_on(program: str, 
     assert "SIGKILL" in err
     found = user.run("show", "last", "--json").json()
     assert all(r["measurement"] for arm in found["arms"] for r in arm["rounds"])
-    assert user.run("list", "--json").json()["studies"][0]["attempts_failed"] == 1
+    assert user.run("show", "list", "--json").json()["studies"][0]["attempts_failed"] == 1
     assert out.startswith("{")
     assert nothing_is_left()
 
@@ -249,10 +249,10 @@ def test_ctrl_c_keeps_what_is_done_shows_it_and_leaves_a_clean_host(user: User) 
     stored = re.search(r"interrupted in round (\d) of at most 4; (\d) trials are stored", err)
     assert stored is not None, err
     assert (stored[1], stored[2]) in {("2", "3"), ("2", "4"), ("3", "4")}
-    assert "virtune resume" in err
+    assert "virtune compare resume" in err
     assert f"{stored[2]} of 8 trials" in out
     assert nothing_is_left()
-    found = user.run("resume", "--json", "-q").json()
+    found = user.run("compare", "resume", "--json", "-q").json()
     assert found["study"]["finished"]
     assert found["study"]["trials_done"] == 8
     assert nothing_is_left()
@@ -282,7 +282,7 @@ def test_kills_at_random_instants_lose_nothing_and_leave_nothing(user: User, kil
             r["number"] for r in measured for remark in r["measurement"]["remarks"] if remark["weight"] == "invalid"
         }
         kept = [(r["number"], r["ended"]) for r in measured if r["number"] not in disturbed]
-        process = user.start("resume", "-q")
+        process = user.start("compare", "resume", "-q")
     process.communicate(timeout=120)
     found = user.run("show", "last", "--json").json()
     assert found["study"]["finished"]
@@ -303,10 +303,10 @@ def test_when_the_guard_is_killed_as_well_clean_finds_and_removes_all(user: User
     under_load(process)
     kill_with_guard(process)
     assert marked_processes()
-    said = user.run("clean", "--scratch", str(user.scratch)).stdout
+    said = user.run("host", "clean", "--scratch", str(user.scratch)).stdout
     assert "(fio)" in said
     assert nothing_is_left()
-    assert "nothing was left behind" in user.run("clean", "--scratch", str(user.scratch)).stdout
+    assert "nothing was left behind" in user.run("host", "clean", "--scratch", str(user.scratch)).stdout
 
 
 @pytest.mark.long(always="bench/test_rigs.py has a study with such a daemon in each run")
@@ -316,7 +316,9 @@ def test_a_daemon_that_lies_stops_the_study_with_exit_3_and_says_why(user: User,
     shim.write_text((Path(__file__).parents[1] / "bench" / "lying_daemon.py").read_text())
     shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
     user.env["REAL_PATH"] = os.environ["PATH"]
-    ran = user.run("measure", "--set", "disk.aio=io_uring", path=f"{shim.parent}:{os.environ['PATH']}", status=3)
+    ran = user.run(
+        "compare", "measure", "--set", "disk.aio=io_uring", path=f"{shim.parent}:{os.environ['PATH']}", status=3
+    )
     assert "arm 'io_uring': disk.aio=io_uring was requested, but threads is running" in ran.stderr
     assert "hint: seen by:" in ran.stderr
     assert nothing_is_left()
@@ -387,7 +389,7 @@ def test_a_resume_after_everything_was_killed_sweeps_and_goes_on(user: User) -> 
     process = user.start("compare", *ARMS[2:], *CALM, "--rounds", "2", "--seconds", "1", "-q")
     under_load(process)
     kill_with_guard(process)
-    found = user.run("resume", "-q", "--json").json()
+    found = user.run("compare", "resume", "-q", "--json").json()
     assert found["study"]["finished"]
     assert nothing_is_left()
 
@@ -409,11 +411,11 @@ def test_a_setting_that_would_have_no_effect_is_refused(words: str, sentence: st
 
 def test_fio_s_own_words_may_hold_a_slash(user: User) -> None:
     words = ("--workload", "rw=randread,bssplit=4k/60:64k/40", "--rounds", "1", "--seconds", "0.3", "--json", "-q")
-    assert user.run("measure", "--rig", "metal", *words).json()["arms"][0]["rounds"][0]["measurement"]
+    assert user.run("compare", "measure", "--rig", "metal", *words).json()["arms"][0]["rounds"][0]["measurement"]
 
 
 def test_a_report_that_cannot_be_written_is_known_before_anything_runs(user: User) -> None:
-    ran = user.run("measure", "--rig", "metal", "--report", "/nonexistent/r.txt", status=3)
+    ran = user.run("compare", "measure", "--rig", "metal", "--report", "/nonexistent/r.txt", status=3)
     assert "cannot write /nonexistent/r.txt" in ran.stderr
     assert "trial" not in ran.stderr
 
@@ -421,8 +423,10 @@ def test_a_report_that_cannot_be_written_is_known_before_anything_runs(user: Use
 def test_scratch_in_memory_is_said_to_be_no_disk(user: User) -> None:
     user.scratch = Path(f"/dev/shm/virtune-no-disk-{os.getpid()}")
     try:
-        found = user.run("measure", "--rig", "metal", *CALM, "--rounds", "1", "--seconds", "1", "--json", "-q").json()
+        found = user.run(
+            "compare", "measure", "--rig", "metal", *CALM, "--rounds", "1", "--seconds", "1", "--json", "-q"
+        ).json()
         assert "no-device" in {remark["id"] for remark in found["arms"][0]["workloads"][0]["remarks"]}
     finally:
-        user.run("clean", "--scratch", str(user.scratch), "--images")
+        user.run("host", "clean", "--scratch", str(user.scratch), "--images")
         shutil.rmtree(user.scratch)

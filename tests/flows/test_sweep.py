@@ -45,11 +45,11 @@ def test_the_curve_of_a_known_disk_is_found_and_said(tmp_path: Path, capsys: pyt
     assert text.startswith("SIMULATED sweep")
     assert "saturation: it carries at most" in text
     assert "knee: " in text
-    assert json.loads(called(capsys, store, "list", "--json"))["studies"][0]["kind"] == "sweep"
+    assert json.loads(called(capsys, store, "show", "list", "--json"))["studies"][0]["kind"] == "sweep"
     again = found["command"].split()
     assert again[:2] == ["virtune", "sweep"]
     page = tmp_path / "page.html"
-    called(capsys, store, "report", "last", "-o", str(page))
+    called(capsys, store, "show", "report", "last", "-o", str(page))
     assert "Each mark is an offered load" in page.read_text()
     same, plain = tmp_path / "same.html", tmp_path / "plain.txt"
     called(capsys, store, "show", "last", "--report", str(same))
@@ -80,7 +80,7 @@ def test_a_sweep_goes_on_where_it_was_stopped(tmp_path: Path, capsys: pytest.Cap
         kept.execute("PRAGMA foreign_keys = ON")
         kept.execute("DELETE FROM trials WHERE number > 4")
         kept.execute("UPDATE studies SET finished = 0")
-    gone_on = json.loads(called(capsys, cut, "resume", "last", "-q", "--json"))
+    gone_on = json.loads(called(capsys, cut, "compare", "resume", "last", "-q", "--json"))
     assert gone_on["most"] == whole["most"]
     assert [one["offered_iops"] for one in gone_on["points"]] == [one["offered_iops"] for one in whole["points"]]
 

@@ -64,5 +64,5 @@ def test_a_new_process_for_every_trial_when_it_is_asked_for(user: User) -> None:
 
 def test_metal_has_no_process_to_switch(user: User) -> None:
     words = ("--rig", "metal", "--workload", "randread-4k", "--rounds", "1", "--seconds", "300ms", "--json", "-q")
-    document = user.run("measure", *words).json()
+    document = user.run("compare", "measure", *words).json()
     assert [one["changeover"] for one in document["arms"][0]["rounds"]] == [None]

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 from tests.live_samples import HEADER, UNPLUGGED, live
 
-from virtune.analyse.layers.frame import frame
+from virtune.analyse.layers.path import frame
 from virtune.cli import run
 from virtune.flows.live.top import RECORDING, Recorder, Recording
 from virtune.model.errors import StoreError

@@ -49,7 +49,7 @@ def test_metal_nbd_and_vhost_user_in_one_study(user: User) -> None:
 def test_what_our_generator_left_is_read_like_fios(user: User) -> None:
     generator()
     words = ("--rig", "vhost-user", "--set", "export.num_queues=2", "--workload", "oltp-8k-70-30,numjobs=2")
-    found = user.run("measure", *words, *SHORT).json()
+    found = user.run("compare", "measure", *words, *SHORT).json()
     assert found["arms"][0]["rounds"][0]["measurement"]["values"]["iops"] > 0
     raw = user.run("show", "last", "--trial", "1", "--capture", "fio.json").stdout
     (load,) = read_result(raw).loads
@@ -102,7 +102,7 @@ def test_without_the_generator_it_is_said_before_anything_is_made(user: User, tm
     libraries = sysconfig.get_path("purelib")
     env = user.env | {"PATH": str(place), "PYTHONPATH": f"{tmp_path / 'src'}{os.pathsep}{libraries}"}
     scratch = tmp_path / "scratch"
-    words = ["measure", "--rig", "vhost-user", "--scratch", str(scratch), "--span", "64M"]
+    words = ["compare", "measure", "--rig", "vhost-user", "--scratch", str(scratch), "--span", "64M"]
     done = subprocess.run([python, "-m", "virtune", *words], capture_output=True, text=True, env=env, timeout=60)
     assert done.returncode == 3, done.stderr
     assert [line for line in done.stderr.splitlines() if line] == [

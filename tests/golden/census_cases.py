@@ -27,6 +27,8 @@ from tests.analyse.reading_cases import FIRES, SILENT
 from tests.analyse.recordings import RESULTS, recorded
 from tests.flows.writers import places, samples, values_of
 from tests.golden.census import Census, flat
+from tests.golden.census_judged import JUDGED
+from tests.golden.census_runs import RUNS
 from tests.golden.census_texts import TYPED as TEXTS
 from tests.golden.census_worlds import WORLDS
 from tests.golden.golden_cases import STORE, studies
@@ -39,10 +41,8 @@ from virtune.advise.audit import audit
 from virtune.advise.placement import cpus_of, flash
 from virtune.analyse.fleet import summary_of
 from virtune.analyse.layers.bottleneck import judge
-from virtune.analyse.layers.frame import disk_series, frame
-from virtune.analyse.search.race import Race, check_limits
-from virtune.analyse.search.sweep import swept
-from virtune.analyse.search.tuning import tuning
+from virtune.analyse.layers.path import disk_series, frame
+from virtune.analyse.search.tuning import Race, check_limits, tuning
 from virtune.analyse.stats.anytime import blocks_for, blocks_to_decide, contrasts, levels, quantile
 from virtune.analyse.stats.noise import Values, between_starts, correlation_of, drift_of
 from virtune.analyse.stats.paired import (
@@ -69,6 +69,7 @@ from virtune.analyse.stats.planned import (
 )
 from virtune.analyse.stats.student import fisher, shift_of
 from virtune.analyse.study.host_rules import judge_host
+from virtune.analyse.study.offered_load import swept
 from virtune.analyse.study.summarise import summarise
 from virtune.analyse.trial.derive import derive
 from virtune.analyse.trial.explain import explain
@@ -457,7 +458,7 @@ SUBJECTS: Mapping[str, Callable[[], Answers]] = {
     "bottlenecks": bottlenecks, "readings": readings, "hosts": hosts, "audits": audits, "results": results,
     "configurations": configurations, "writings": writings, "settings": settings, "statistics": statistics,
     "plans": plans, "comparisons": comparisons, "races": races, "records": records, "frames": frames,
-    "trials": trials, "words": words, **WORLDS, **TEXTS,
+    "trials": trials, "words": words, **WORLDS, **TEXTS, **RUNS, **JUDGED,
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from tests.analyse.recordings import FOLDER, recorded
 from tests.golden.census import flat
 from tests.golden.turned import Answers, asked, kept, turned_text
 
-from virtune.analyse.trial.imported import differing, parts_of, shape_of, slug_of, workload_of
+from virtune.analyse.trial.measure import differing, parts_of, shape_of, slug_of, workload_of
 from virtune.fio.consistency import contradictions
 from virtune.fio.options import IN_FILES, SHAPING, canonical, check_together, facts_of, read_option
 from virtune.fio.results import read_result
@@ -18,9 +18,10 @@ from virtune.fio.workloads import own_times, parse_workload, read_job_file
 from virtune.flows.run.question import builtins, plan_text
 from virtune.model.durability import Promise
 from virtune.model.measurement import FioResult
+from virtune.model.study_options import StudyOptions
 from virtune.plan.goal import parse_goal
 from virtune.plan.planfile import read_plan
-from virtune.plan.space import Asked, Host, effective, emulators_of, space_of
+from virtune.plan.space import Host, effective, emulators_of, space_of
 
 VALUES = (
     None, "", "0", "1", "7", "100", "101", "-1", "4k", "4k,8k", "4k-64k", "512", "1000", "1m", "50%", "10ms", "2s",
@@ -156,11 +157,11 @@ def spaces() -> Answers:
     ):
         if kept(f"{vary}{rig}{promise}", 4):
             fix = ("disk.cache=none",) if number % 3 == 0 else ()
-            wish = Asked(rig=rig, vary=vary, fix=fix, durability=promise, span_bytes=2**30 << number % 5)
+            wish = StudyOptions(rig=rig, vary=vary, fix=fix, durability=promise, span=2**30 << number % 5)
             yield asked(_space, wish, hosts[number % 3])
 
 
-def _space(wish: Asked, host: Host) -> Iterator[str]:
+def _space(wish: StudyOptions, host: Host) -> Iterator[str]:
     found = space_of(wish, host)
     yield from flat(found)
     yield from flat(emulators_of(wish))

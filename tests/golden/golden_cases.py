@@ -56,10 +56,18 @@ PICTURED = ("four-arms", "search", "sweep", "at-load", "in-guests")
 MACHINE = "MACHINE"
 """In place of a verb: the page of a probe of this recorded machine."""
 
+TOUCHED = HERE / "touched.json"
+"""By the name of a case, what its call does to its store and files: how it opens, writes, makes or removes them."""
+
 SHORT = "SHORT"
 """In place of a verb: the end of the run that measured this study."""
 
 MACHINES = ("lvm-on-raid", "small-vm", "two-sockets")
+
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+NAMED = ("sqlite3.connect", "os.mkdir", "os.remove", "os.rename", "os.rmdir")
+_touched: list[set[str]] = []
+"""Of the call that runs, if one does: Python takes no hook back."""
 
 DIGITS = re.compile(r"(?<![\w.])-?\d+\.\d{4,}(e[+-]?\d+)?(?![\w.])")
 
@@ -179,6 +187,33 @@ def place() -> Iterator[dict[str, str]]:
         yield {"STORE": str(at / "store.sqlite"), "RECORD": str(at / "record.jsonl"), "DIR": directory}
 
 
+def _hook(event: str, values: tuple[object, ...]) -> None:
+    if not _touched:
+        return
+    if event == "open" and isinstance(values[0], str) and isinstance(values[2], int) and values[2] & WRITES:
+        _touched[-1].add(f"writes {values[0]}")
+    elif event in NAMED:
+        _touched[-1].add(f"{event} {values[0]}")
+
+
+sys.addaudithook(_hook)
+
+
+@contextlib.contextmanager
+def touching(at: dict[str, str]) -> Iterator[list[str]]:
+    """Yield a list that holds, after the block, what was done in it to the places of a call."""
+    lines: list[str] = []
+    _touched.append(set())
+    try:
+        yield lines
+    finally:
+        done = "\n".join(sorted(_touched.pop()))
+        for name, path in at.items():
+            done = done.replace(path, name)
+        done = re.sub(r"(\.virtune[\w.]*)\.\w{8}\b", r"\1.RANDOM", done)
+        lines += sorted({line for line in done.split("\n") if any(name in line for name in at)})
+
+
 def said(case: Case, at: dict[str, str]) -> str:
     """Return what a call says, without what differs from machine to machine."""
     if case.words[0] == MACHINE:
@@ -252,9 +287,13 @@ def write(names: Sequence[str]) -> None:
         shutil.rmtree(SAID, ignore_errors=True)
     SAID.mkdir(exist_ok=True)
     with place() as at:
+        touched: dict[str, list[str]] = json.loads(TOUCHED.read_text()) if names else {}
         for found in groups.values():
             for case in found:
-                (SAID / case.name).write_text(said(case, at))
+                with touching(at) as touched[case.name]:
+                    text = said(case, at)
+                (SAID / case.name).write_text(text)
+        TOUCHED.write_text(json.dumps(touched, indent=1, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":

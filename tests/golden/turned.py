@@ -6,11 +6,13 @@ thing of every input that tests have is turned, one at a time.
 """
 
 import dataclasses
+import json
 import re
 import zlib
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from virtune.model.errors import VirtuneError
@@ -21,6 +23,19 @@ Donors = Mapping[tuple[type, str], list[Any]]
 DONORS_MAX = 3
 ELEMENTS_MAX = 2
 """Of a sequence only the first elements are turned: what is true of two is true of more."""
+
+
+LIMITS: Mapping[str, Sequence[float]] = json.loads((Path(__file__).parent / "limits.json").read_text())
+"""By the name of a field, numbers that code compares it with (`limits`): one turned at random is never at a limit."""
+
+
+def _at_limits(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    kind = type(value)
+    for limit in LIMITS.get(name, ()):
+        if kind(limit) == limit != value:
+            yield f"@{limit:g}", kind(limit)
 
 
 def donors_of(inputs: Iterable[object]) -> Donors:
@@ -53,7 +68,11 @@ def turned(one: Any, donors: Donors) -> Iterator[tuple[str, Any]]:
                 continue
             value = getattr(one, field.name)
             others = [other for other in donors.get((type(one), field.name), ()) if other != value][:DONORS_MAX]
-            ways = [*_of_value(value, donors), *((f"~{number}", other) for number, other in enumerate(others))]
+            ways = [
+                *_of_value(value, donors),
+                *_at_limits(field.name, value),
+                *((f"~{number}", other) for number, other in enumerate(others)),
+            ]
             for way, new in ways:
                 try:
                     yield f".{field.name}{way}", dataclasses.replace(one, **{field.name: new})

@@ -5,8 +5,7 @@ import time
 
 import pytest
 
-from virtune.bench.guest.agent import AgentGuest
-from virtune.bench.guest.channel import GuestError
+from virtune.bench.guest.agent import AgentGuest, GuestError
 
 
 class AgentContract:

@@ -11,7 +11,7 @@ from tests.conftest import SPAN
 from virtune import shell
 from virtune.bench.appliance.build import Appliance, appliance_for
 from virtune.bench.appliance.sources import find_sources
-from virtune.bench.qemu.accelerator import Accelerator
+from virtune.bench.qemu.machine import Accelerator
 from virtune.bench.qemu.rig import GuestSession
 from virtune.bench.scratch import Scratch
 from virtune.model.event import Event

@@ -13,8 +13,7 @@ from tests.conftest import bare_guest
 
 from virtune import shell
 from virtune.bench.appliance.build import Appliance
-from virtune.bench.qemu.accelerator import Accelerator, accelerator_for, kvm_kind
-from virtune.bench.qemu.machine import PROGRAM
+from virtune.bench.qemu.machine import PROGRAM, Accelerator, accelerator_for, kvm_kind
 from virtune.model.remark import KVM_WITHOUT_HARDWARE
 
 NO_MEMORY = "cannot set up guest memory 'ram': Cannot allocate memory"

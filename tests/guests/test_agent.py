@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from virtune.bench.guest.agent import AgentGuest, SocketLine
-from virtune.bench.guest.channel import GuestError
+from virtune.bench.guest.agent import AgentGuest, GuestError, SocketLine
 
 Answer = Callable[[dict[str, object]], bytes]
 

@@ -14,7 +14,7 @@ from tests.guests.rig_parts import GUEST, engine_at_work, ground
 
 from virtune import shell
 from virtune.bench.appliance.build import Appliance
-from virtune.bench.guest.channel import seen_in_guest
+from virtune.bench.guest.agent import seen_in_guest
 from virtune.bench.live.monitor import LiveMonitor
 from virtune.bench.live.rings import RingReader, sampled
 from virtune.bench.qemu.load import GuestBench

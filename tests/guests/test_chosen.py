@@ -27,30 +27,37 @@ from virtune.model.errors import PreconditionError
 EVERYTHING = "virtio_pci", "virtio_console"
 
 
-def test_what_was_chosen_is_kept_until_something_else_is(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    assert chosen(cache) == Chosen()
+@pytest.fixture(autouse=True)
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where what was chosen is stored."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    return tmp_path / "data" / "virtune"
+
+
+def test_what_was_chosen_is_kept_until_something_else_is(tmp_path: Path, data: Path) -> None:
+    assert chosen() == Chosen()
     own = Chosen(kernel=tmp_path / "vmlinuz", modules=tmp_path / "modules", agent=True, key="abc")
-    choose(cache, own)
-    assert chosen(cache) == own
-    choose(cache, Chosen(key="def"))
-    assert chosen(cache) == Chosen(key="def")
-    assert [path.name for path in cache.iterdir()] == ["guest.json"]
+    choose(own)
+    assert chosen() == own
+    choose(Chosen(key="def"))
+    assert chosen() == Chosen(key="def")
+    assert [path.name for path in data.iterdir()] == ["guest.json"]
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"[]", b"\xff\xfe", b"7", b"[" * 100_000, b'{"kernel": 7, "modules": "../x", "agent": "no"}']
 )
-def test_what_cannot_be_read_chose_nothing(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "guest.json").write_bytes(content)
-    assert chosen(tmp_path) == Chosen()
+def test_what_cannot_be_read_chose_nothing(data: Path, content: bytes) -> None:
+    data.mkdir(parents=True)
+    (data / "guest.json").write_bytes(content)
+    assert chosen() == Chosen()
 
 
 def test_no_other_kernel_is_booted_in_the_stead_of_one_that_was_chosen(tmp_path: Path) -> None:
-    choose(tmp_path, Chosen(kernel=tmp_path / "vmlinuz-mine"))
+    choose(Chosen(kernel=tmp_path / "vmlinuz-mine"))
     with pytest.raises(PreconditionError, match="vmlinuz-mine that you chose is gone") as refused:
         chosen_appliance(tmp_path)
-    assert "`virtune appliance build` without --kernel" in str(refused.value.hint)
+    assert "`virtune host guest build` without --kernel" in str(refused.value.hint)
     with pytest.raises(PreconditionError, match="vmlinuz-mine that you chose has no ahci"):
         general_appliance(tmp_path, module="ahci")
 
@@ -78,13 +85,13 @@ def test_the_rig_boots_what_was_chosen_and_goes_back(at_hand: Path, tmp_path: Pa
     kernel = tmp_path / "vmlinuz-mine"
     kernel.write_bytes(b"MZ")
     modules = of_modules(tmp_path / "9.9-mine", "nvme.ko", b"\0depends=\0", built_in=EVERYTHING)
-    choose(at_hand, Chosen(kernel=kernel, modules=modules))
+    choose(Chosen(kernel=kernel, modules=modules))
     found = chosen_appliance(at_hand)
     assert (found.release, found.kernel.read_bytes(), found.drives("nvme")) == ("9.9-mine", b"MZ", True)
-    assert chosen(at_hand).key == found.key
+    assert chosen().key == found.key
     kernel.write_bytes(b"MZ, and built anew")
-    assert chosen(at_hand).key != chosen_appliance(at_hand).key == chosen(at_hand).key
-    choose(at_hand, Chosen())
+    assert chosen().key != chosen_appliance(at_hand).key == chosen().key
+    choose(Chosen())
     assert chosen_appliance(at_hand).key == appliance.key
 
 
@@ -150,8 +157,8 @@ def test_a_comparison_boots_the_kernel_that_was_chosen(
     assert f"/appliances/{key}/vmlinu" in user.run("show", "last", "--trial", "1", "--capture", "rig.txt").stdout
     seen = json.loads(user.run("show", "last", "--trial", "1", "--capture", "guest.json").stdout)
     assert seen["kernel"] == sources.release, "and the trial says which that is"
-    listed = user.run("appliance", "list").stdout
+    listed = user.run("host", "guest", "list").stdout
     assert [line.split()[0] for line in listed.splitlines() if "what `--rig qemu` boots" in line] == [key]
     back = user.run(*build, path=without_kvm).stdout.partition("made: ")[2].split()[0]
-    listed = user.run("appliance", "list").stdout
+    listed = user.run("host", "guest", "list").stdout
     assert [line.split()[0] for line in listed.splitlines() if "what `--rig qemu` boots" in line] == [back] != [key]

@@ -10,8 +10,7 @@ from tests.guests.agent_contract import AgentContract
 from virtune import shell
 from virtune.bench.appliance.build import appliance_for
 from virtune.bench.appliance.sources import find_sources
-from virtune.bench.guest.agent import AgentGuest
-from virtune.bench.guest.channel import GuestError
+from virtune.bench.guest.agent import AgentGuest, GuestError
 from virtune.bench.qemu.machine import Vm, running
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]

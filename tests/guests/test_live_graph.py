@@ -4,6 +4,7 @@ else lies in their path.
 """
 
 import contextlib
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,18 +16,25 @@ from virtune import shell
 from virtune.bench.live.monitor import LiveMonitor, LiveMonitors, monitored
 from virtune.bench.qemu.machine import PROGRAM
 from virtune.model.errors import PreconditionError
+from virtune.model.live import BLOCK_JOB
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 
 
+def listens(place: Path) -> bool:
+    """Whether somebody listens on a socket: QEMU gives it its name a moment before."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(str(place)) == 0
+
+
 @contextlib.contextmanager
-def paused(tmp_path: Path, *words: str) -> Iterator[LiveMonitor]:
+def paused(tmp_path: Path, *words: str, machine: str = "q35") -> Iterator[LiveMonitor]:
     """A QEMU with these words, whose guest has not begun."""
     place = tmp_path / "qmp"
-    argv = [shell.find(PROGRAM), "-machine", "q35", "-display", "none", "-nodefaults", "-S", "-m", "64", *words]
+    argv = [shell.find(PROGRAM), "-machine", machine, "-display", "none", "-nodefaults", "-S", "-m", "64", *words]
     argv += ["-qmp", f"unix:{place},server=on,wait=off"]
     with shell.Warden("graph") as warden, warden.running(argv, name="qemu"):
-        assert eventually(place.exists, seconds=20)
+        assert eventually(lambda: listens(place), seconds=20)
         with monitored(place, paused_too=True) as view:
             yield view
 
@@ -106,3 +114,72 @@ def test_of_a_guest_that_is_stopped_no_disk_is_judged(tmp_path: Path) -> None:
             assert (vm.disks, vm.missing) == ((), (f"the disks of {vm.name}: its guest does not run: {state}",))
             with pytest.raises(PreconditionError, match=f"does not run its guest: it is {state}"):
                 view.counts()
+
+
+def test_a_block_job_is_told_from_when_it_begins_until_it_ends(tmp_path: Path) -> None:
+    words = [
+        word
+        for name in ("n0", "other", "target")
+        for word in ("-blockdev", f"null-co,node-name={name},size=16777216,latency-ns=1000000")
+    ]
+    words += ["-device", "virtio-blk-pci,id=disk0,drive=n0", "-device", "virtio-blk-pci,id=disk1,drive=other"]
+    told = (f"{BLOCK_JOB} (backup nightly)",)
+    job = {"device": "n0", "target": "target", "sync": "full", "speed": 4096, "job-id": "nightly"}
+    with paused(tmp_path, *words) as view:
+        view.monitor.execute("cont")
+        shown = LiveMonitors([view])
+
+        def seen() -> list[tuple[str, ...]]:
+            shown.counts()
+            return [disk.unread[-1:] for vm in shown.vms() for disk in vm.disks]
+
+        assert seen() == [(), ()]
+        view.monitor.execute("blockdev-backup", job)
+        assert seen() == [told, ()]
+        view.monitor.execute("block-job-cancel", {"device": "nightly", "force": True})
+        assert eventually(lambda: not view.monitor.execute("query-block-jobs"), seconds=20)
+        assert seen() == [(), ()]
+        view.monitor.execute("blockdev-backup", job)
+        view.counts()
+        assert view.vm.disks[0].unread[-1:] == told, "diagnose counts by itself"
+
+
+def test_what_a_front_end_takes_and_how_writes_are_cached_is_known(tmp_path: Path) -> None:
+    image = tmp_path / "image"
+    image.write_bytes(bytes(1024**2))
+    nodes = [("-blockdev", f"null-co,node-name=n{number},size=1048576") for number in range(6)]
+    caches = ("none", "directsync", "writethrough", "writeback")
+    words = [
+        *(word for node in nodes for word in node),
+        *("-device", "ide-hd,id=ide,bus=ide.0,drive=n0"),
+        *("-device", "ich9-ahci,id=new", "-device", "ide-hd,id=sata,bus=new.0,drive=n1"),
+        *("-device", "qemu-xhci,id=xhci", "-device", "usb-storage,id=usb,bus=xhci.0,drive=n2"),
+        *("-device", "nvme,id=nvme,serial=x,drive=n3", "-device", "virtio-blk-pci,id=blk,drive=n4"),
+        *("-device", "virtio-scsi-pci,id=scsi0", "-device", "scsi-hd,id=scsi,bus=scsi0.0,drive=n5"),
+    ]
+    for number, cache in enumerate(caches):
+        how = f"file={image},format=raw,if=none,id=d{number},cache={cache},file.locking=off"
+        words += ["-drive", how, "-device", f"virtio-blk-pci,id={cache},drive=d{number},share-rw=on"]
+    with paused(tmp_path, *words, machine="pc") as view:
+        disks = {one.target: one for one in view.vm.disks}
+        slow = {name: one.front for name, one in disks.items() if one.front}
+        through = {name for name, one in disks.items() if one.writethrough}
+    assert len(disks) == 10
+    assert sorted(slow.values()) == ["IDE", "USB"]
+    assert slow["ide"] == "IDE"
+    assert through == {"directsync", "writethrough"}
+
+
+def test_of_a_chain_of_images_the_last_one_is_named_too(tmp_path: Path) -> None:
+    below = tmp_path / "base.raw"
+    below.write_bytes(bytes(1024**2))
+    chain = [below]
+    for number in range(4):
+        form = "qcow2" if number else "raw"
+        create = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(chain[-1]), "-F", form]
+        chain.append(tmp_path / f"{number}.qcow2")
+        subprocess.run([*create, str(chain[-1])], check=True)
+    with paused(tmp_path, "-drive", f"if=none,id=d,file={chain[-1]}", "-device", "virtio-blk-pci,drive=d") as view:
+        (disk,) = view.vm.disks
+    assert disk.path == str(chain[-1])
+    assert disk.unread == (f"a backing image: {chain[-2]}, the first of 4 down to {chain[0]}",)

@@ -16,9 +16,10 @@ from tests.published import strictly
 from virtune import shell
 from virtune.bench.live.monitor import monitored
 from virtune.bench.qemu.machine import PROGRAM
-from virtune.flows.live.here import Emulator, emulators_here
+from virtune.flows.live.diagnose_live import Emulator, emulators_here
 from virtune.flows.live.top import watching
 from virtune.model.errors import PreconditionError
+from virtune.probe.process import Process
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 
@@ -62,6 +63,17 @@ def test_a_qemu_that_nobody_named_is_watched_and_diagnosed(user: User, tmp_path:
         missing = user.run("diagnose", "no-such-vm", "--seconds", "1", status=3)
         assert f"{name} ({found.pid})" in missing.stderr
     assert not [one for one in emulators_here() if one.name == name]
+
+
+def test_threads_have_the_names_that_qemu_tells(tmp_path: Path) -> None:
+    """Proxmox VE's IOThreads have names that are too long for the kernel; without debug-threads nothing has one."""
+    long = ("iothread-virtio0", "iothread-virtioscsi1")
+    words = [word for one in long for word in ("-object", f"iothread,id={one}")]
+    with strange(tmp_path, "named", *words) as place, monitored(place) as view:
+        names = view.vm.threads
+        assert sorted(names.values()) == ["CPU 0", *(f"IO {one}" for one in long)]
+        assert view.vm.pid is not None
+        assert names.keys() <= {one.tid for one in Process(view.vm.pid).threads()}
 
 
 def greeted(place: Path) -> float:

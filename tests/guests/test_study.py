@@ -141,7 +141,18 @@ def test_each_io_is_kept_at_the_same_places_everywhere_beside_others_that_count_
 
 @pytest.mark.long(always="flows/test_builtin_studies.py runs two others, and the test above this rig")
 def test_the_first_study_ends_in_its_table(user: User) -> None:
-    words = ("study", "run", "io-engine", "--rounds", "1", "--span", str(SPAN), "--scratch", str(user.scratch))
+    words = (
+        "compare",
+        "study",
+        "run",
+        "io-engine",
+        "--rounds",
+        "1",
+        "--span",
+        str(SPAN),
+        "--scratch",
+        str(user.scratch),
+    )
     said = user.run(*words, *SHORT[2:], timeout=170).stdout
     ending = said.partition("study io-engine")[2]
     assert "before" in ending.splitlines()[1]
@@ -159,7 +170,7 @@ def test_a_guest_that_is_killed_costs_one_attempt(user: User) -> None:
     # its pid changes only when it is replaced; a load is on once the study is in the store, which a look may miss
 
     def begun() -> bool:
-        listed = user.run("list", status=None).stdout
+        listed = user.run("show", "list", status=None).stdout
         return any(f" {done}/4" in listed for done in (0, 1, 2))
 
     assert eventually(begun, seconds=100)
@@ -183,7 +194,7 @@ def test_a_virtune_that_is_killed_in_mid_trial_leaves_nothing_and_the_study_goes
     child = user.start(*PAIR, "--seconds", "2")
 
     def begun() -> bool:
-        listed = user.run("list", status=None).stdout
+        listed = user.run("show", "list", status=None).stdout
         return " 0/2" in listed or " 1/2" in listed
 
     assert eventually(begun, seconds=100)
@@ -191,7 +202,7 @@ def test_a_virtune_that_is_killed_in_mid_trial_leaves_nothing_and_the_study_goes
     child.communicate(timeout=90)
     assert begun(), "killed in the middle"
     assert eventually(lambda: not marked_processes()), marked_processes()
-    assert "2 of " in user.run("resume", "-q", timeout=170).stdout
+    assert "2 of " in user.run("compare", "resume", "-q", timeout=170).stdout
 
 
 @pytest.mark.timeout(600)
@@ -204,5 +215,5 @@ def test_whenever_virtune_is_killed_nothing_is_left(user: User) -> None:
         child.kill()
         child.communicate(timeout=90)
         assert eventually(lambda: not marked_processes()), marked_processes()
-    user.run("clean", "--scratch", str(user.scratch))
-    assert "nothing was left behind" in user.run("clean", "--scratch", str(user.scratch)).stdout
+    user.run("host", "clean", "--scratch", str(user.scratch))
+    assert "nothing was left behind" in user.run("host", "clean", "--scratch", str(user.scratch)).stdout

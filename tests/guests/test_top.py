@@ -6,54 +6,32 @@ import json
 import os
 import re
 import signal
-import socket
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from tests.conftest import User, bare_guest, eventually, quota_group
+from tests.conftest import User, eventually, quota_group
+from tests.guests.loaded import DEPTH, JOB, Loaded, loading, null
 from tests.published import schema
 
 from virtune import shell
 from virtune.bench.live.monitor import monitored
-from virtune.bench.qemu.bare import Line
-from virtune.bench.qemu.machine import PROGRAM
-from virtune.dialects.qemu.guest import SLOTS, GuestMachine, machine_argv
-from virtune.model.stack import Machine
+from virtune.flows.live.diagnose_live import look, with_devices
+from virtune.model.live import LiveDisk
+from virtune.probe.devices import answered
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 
 DEVICE_NS = 2_000_000
-DEPTH = 8
 SAMPLED = 0.1
 """A virtqueue is sampled: latency is the mean number in flight over the rate, as uncertain as that. Once 1.94 ms were
 seen for 2, beside two other tests."""
-
-JOB = f"""[load]
-ioengine=virtio-blk
-filename=disk0
-rw=randread
-bs=4k
-iodepth={DEPTH}
-runtime=600
-time_based=1
-"""
-
-
-@dataclass
-class Loaded:
-    """A QEMU whose guest loads its disk: where its monitor listens, and its process."""
-
-    socket: Path
-    pid: int
-
-
-def null(nanoseconds: int, name: str = "n0") -> list[str]:
-    """A disk that answers after so long."""
-    return ["-blockdev", f"null-co,node-name={name},size={64 * 1024**2},read-zeroes=on,latency-ns={nanoseconds}"]
 
 
 @pytest.fixture
@@ -61,32 +39,6 @@ def loaded(tmp_path: Path) -> Iterator[Loaded]:
     """A guest that reads from a disk of a known latency until it ends."""
     with loading(tmp_path, null(DEVICE_NS)) as guest:
         yield guest
-
-
-@contextlib.contextmanager
-def loading(tmp_path: Path, nodes: Sequence[str], job: str = JOB) -> Iterator[Loaded]:
-    """A guest without an operating system under TCG, which loads its disk, the node `n0`, until it ends."""
-    listens, console = tmp_path / "vm.qmp", tmp_path / "console"
-    with contextlib.ExitStack() as ends:
-        warden = ends.enter_context(shell.Warden("top"))
-        line, monitor = (socket.socketpair() for _ in range(2))
-        for pair in (line, monitor):
-            ends.enter_context(pair[0])
-        machine = GuestMachine(
-            kernel=str(bare_guest()), initramfs="", console=str(console), channels=(line[1].fileno(),),
-            monitor=monitor[1].fileno(), kvm=False, host_cpu="max", vcpus=1, asked=Machine(system="bare"), first=(),
-        )  # fmt: skip
-        argv = [*machine_argv(shell.find(PROGRAM), machine), "-qmp", f"unix:{listens},server=on,wait=off"]
-        argv += [*nodes, "-device", f"virtio-blk-pci,id=data,drive=n0,bus={SLOTS[0]}"]
-        keep = (line[1].fileno(), monitor[1].fileno())
-        process = ends.enter_context(warden.running(argv, name="top", keep=keep))
-        for pair in (line, monitor):
-            pair[1].close()
-        guest = Line(line[0])
-        assert guest.receive(60) is not None, "it did not come up"
-        guest.ask("job", job.encode(), expect="armed", timeout_seconds=60)
-        guest.ask("go", b"60000 0", expect="began", timeout_seconds=60)
-        yield Loaded(listens, process.pid)
 
 
 def test_one_interval_of_a_live_disk_is_what_was_planted(user: User, loaded: Loaded) -> None:
@@ -118,10 +70,56 @@ def recorded_and_replayed(user: User, loaded: Loaded) -> None:
     assert disk["latency_ns"] >= DEVICE_NS * (1 - SAMPLED)
 
 
-def said_of(user: User, loaded: Loaded) -> tuple[str, str, Any]:
+def said_of(user: User, loaded: Loaded, *, seconds: int = 1) -> tuple[str, str, Any]:
     """The cause that `diagnose` names, its evidence in one text, and the disk's whole document."""
-    (disk,) = user.run("diagnose", "--json", "--qmp", str(loaded.socket), "--seconds", "1").json()["disks"]
+    (disk,) = user.run("diagnose", "--json", "--qmp", str(loaded.socket), "--seconds", str(seconds)).json()["disks"]
     return disk["bottleneck"]["cause"], " ".join(disk["bottleneck"]["evidence"]), disk
+
+
+def test_by_device_both_vms_and_a_process_on_it_are_named(user: User, tmp_path: Path) -> None:
+    with contextlib.ExitStack() as ends:
+        sockets = []
+        for name in ("one", "two"):
+            place = tmp_path / name
+            place.mkdir()
+            (place / "image").write_bytes(os.urandom(64 * 1024**2))
+            node = f"file,node-name=n0,filename={place / 'image'},cache.direct=on"
+            sockets += ["--qmp", str(ends.enter_context(loading(place, ["-blockdev", node])).socket)]
+        # another process writes to the same file system as long as virtune looks
+        writer = ends.enter_context(subprocess.Popen([sys.executable, "-c", WRITES, str(tmp_path / "other")]))
+        ends.callback(writer.kill)
+        look = ("top", "--once", "--interval", "2s", *sockets)
+        told = user.run(*look, "--by", "device").stdout
+        devices = user.run(*look, "--json").json()["host"]["devices"]
+    assert re.search(rf"other processes, over all devices: .*\({writer.pid}\) \d", told), told
+    assert len(re.findall(r"^   virtune( \(\d+\))?:data: [\d.,k]+ IOPS", told, re.MULTILINE)) == 2, told
+    shown = {line.split()[0] for line in told.splitlines() if re.match(r" \w", line)} - {"DEVICE"}
+    assert shown
+    assert {len(one["disks"]) for one in devices if one["name"] in shown} == {2}
+    assert "is for the text of --once" in user.run("top", "--by", "device", status=2).stderr
+
+
+WRITES = """
+import os, sys
+with open(sys.argv[1], "wb", buffering=0) as file:
+    while True:
+        for _ in range(16):
+            file.write(bytes(1 << 20))
+        os.fsync(file.fileno())
+        file.seek(0)
+"""
+
+
+def test_an_emulated_guest_of_one_vcpu_loses_no_notification(user: User, tmp_path: Path) -> None:
+    with contextlib.ExitStack() as ends:
+        guest = ends.enter_context(loading(tmp_path, null(0)))
+        # its vCPU and QEMU's main loop are taken from their CPUs at any instruction
+        busy = [ends.enter_context(subprocess.Popen([sys.executable, "-c", "while 1: pass"])) for _ in range(4)]
+        for one in busy:
+            ends.callback(one.kill)
+        time.sleep(5)
+        cause, evidence, disk = said_of(user, guest)
+    assert (cause != "hung", disk["iops"] > 0) == (True, True), evidence
 
 
 def test_a_server_that_stops_is_a_hang_and_no_idle_disk(user: User, tmp_path: Path) -> None:
@@ -152,6 +150,56 @@ def test_a_server_that_stops_is_a_hang_and_no_idle_disk(user: User, tmp_path: Pa
     (seen,) = top["vms"][0]["disks"]
     assert (seen["bottleneck"]["cause"], seen["in_flight"]) == ("hung", DEPTH)
     assert seen["waiting_seconds"] >= 0.5
+
+
+@contextlib.contextmanager
+def served(tmp_path: Path) -> Iterator[tuple[Path, shell.Child]]:
+    """An image on a file system of FUSE, and its server."""
+    image = tmp_path / "image"
+    image.touch()
+    fuse = f"fuse,id=e,node-name=x,mountpoint={image},writable=on"
+    node = ["--blockdev", f"null-co,node-name=x,size={64 * 1024**2},read-zeroes=on"]
+    with shell.Warden("top") as warden:
+        server = warden.start([shell.find("qemu-storage-daemon"), *node, "--export", fuse], name="fuse")
+        try:
+            assert eventually(lambda: image.stat().st_size > 0, seconds=20)
+            yield image, server
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+            server.end(signal.SIGTERM)
+
+
+def test_an_image_whose_server_stops_holds_nobody_up(tmp_path: Path) -> None:
+    with served(tmp_path) as (image, server), loading(tmp_path, null(DEVICE_NS)) as guest:
+        os.kill(server.pid, signal.SIGSTOP)
+        # the kernel keeps what it was told for a second
+        assert eventually(lambda: answered(image, os.stat) is None, seconds=20)
+        begun = time.monotonic()
+        found = [*with_devices((LiveDisk(target="data", path=str(image)),) * 2, None)]
+        took = time.monotonic() - begun
+        with monitored(guest.socket) as view:
+            view.vm = replace(view.vm, disks=tuple(replace(one, path=str(image)) for one in view.vm.disks))
+            (told,) = look(view, disk="", seconds=0.5)
+    silent = f"its image: {image} did not answer for 2 s: what serves it hangs"
+    assert [one.unread for one in found] == [(silent,)] * 2
+    assert took < 4, "one thread waits"
+    assert f"in its path, and not measured: {silent}" in told.found.evidence
+
+
+@pytest.mark.long(always="test_top.py")  # a monitor is given 10 s
+def test_a_monitor_that_hangs_with_its_image_says_so(user: User, tmp_path: Path) -> None:
+    with (
+        served(tmp_path) as (image, server),
+        loading(tmp_path, ["-blockdev", f"file,node-name=n0,filename={image},aio=threads"]) as guest,
+    ):
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            time.sleep(1.1)
+            failed = user.run("diagnose", "--qmp", str(guest.socket), "--seconds", "1", status=3)
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+    assert "said nothing for 10 s" in failed.stderr
+    assert "threads of QEMU wait in the kernel (state D)" in failed.stderr
 
 
 @pytest.mark.alone  # beside other tests the wait for CPUs is as long as the quota's
@@ -201,9 +249,9 @@ def test_a_disk_without_requests_is_not_limited_though_another_uses_its_group_s_
 def test_what_is_planted_below_a_live_disk_is_named(user: User, tmp_path: Path) -> None:
     single = JOB.replace(f"iodepth={DEPTH}", "iodepth=1")
     with loading(tmp_path, null(200_000_000), single) as guest:
-        cause, evidence, _ = said_of(user, guest)
+        # of the five requests that end in a second its latency is known to a fifth, of thirty to a thirtieth
+        cause, evidence, _ = said_of(user, guest, seconds=6)
         assert cause == "undecidable", "a null-co is no device of this host"
-        # counted over a look, in which a request may begin or end: not to the millisecond
         assert re.search(r"each request takes (19|2\d)\d ms", evidence), evidence
     for place in ("vm.qmp", "console"):
         (tmp_path / place).unlink(missing_ok=True)
@@ -222,6 +270,21 @@ def test_what_is_planted_below_a_live_disk_is_named(user: User, tmp_path: Path) 
         cause, evidence, disk = said_of(user, guest)
         kinds = {one["operation"]: one for one in disk["operations"]}
         assert kinds["flush"]["iops"] == pytest.approx(kinds["write"]["iops"], rel=0.1, abs=3)
-        if kinds["flush"]["in_flight"] > 1.2 * kinds["write"]["in_flight"] and disk["in_flight"] >= 0.5:
+        flying = sum(one["in_flight"] for one in kinds.values())  # without the wait in the virtqueue
+        if kinds["flush"]["in_flight"] > 1.2 * kinds["write"]["in_flight"] and flying >= 0.5:
             assert cause in ("flush", "memory"), evidence
         assert not any("disk counted" in line for line in disk["layers"]["reasons"]), disk["layers"]["reasons"]
+
+
+def test_a_block_job_beside_the_guest_is_told_by_both(user: User, tmp_path: Path) -> None:
+    target = ["-blockdev", f"null-co,node-name=target,size={64 * 1024**2}"]
+    disk = ["-blockdev", f"null-co,node-name=n0,size={64 * 1024**2},latency-ns={DEVICE_NS}"]
+    with loading(tmp_path, [*disk, *target]) as guest:
+        job = {"device": "n0", "target": "target", "sync": "full", "speed": 4096, "job-id": "nightly"}
+        with monitored(guest.socket) as view:
+            view.monitor.execute("blockdev-backup", job)
+        _, evidence, _ = said_of(user, guest)
+        ask = ("--once", "--json", "--qmp", str(guest.socket), "--interval", "1s")
+        (vm,) = user.run("top", *ask).json()["vms"]
+    for told in (evidence, " ".join(vm["disks"][0]["bottleneck"]["evidence"])):
+        assert "a block job that does I/O of its own (backup nightly)" in told

@@ -15,8 +15,7 @@ from tests.libvirtd import Libvirtd
 from virtune import shell
 from virtune.bench.appliance.build import appliance_for
 from virtune.bench.appliance.sources import find_sources
-from virtune.bench.guest.agent import AgentGuest
-from virtune.bench.guest.channel import read_clock, speed_words, wrong_speed
+from virtune.bench.guest.agent import AgentGuest, read_clock, speed_words, wrong_speed
 from virtune.bench.libvirt.access import LibvirtLine
 from virtune.virsh import Virsh
 

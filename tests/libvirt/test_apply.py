@@ -24,7 +24,7 @@ Make = Callable[..., str]
 def test_a_bad_domain_is_fixed_and_put_back_byte_for_byte(user: User, daemon: Libvirtd, make: Make) -> None:
     make("bad", "cache='unsafe' queue_size='500'", rest="<iothreads>1</iothreads>")
     before = daemon.xml("bad")
-    advised = user.run("advise", "--connect", daemon.uri, "--domain", "bad")
+    advised = user.run("apply", "advise", "--connect", daemon.uri, "--domain", "bad")
     ran = user.run("apply", "bad", "--connect", daemon.uri, "--yes")
     assert advised.stdout in ran.stdout
     assert "geheim" not in ran.stdout
@@ -37,11 +37,11 @@ def test_a_bad_domain_is_fixed_and_put_back_byte_for_byte(user: User, daemon: Li
     daemon.virsh("destroy", "bad")
     assert user.run("audit", "--connect", daemon.uri, "--fail-on", "error").status == 0
     assert "nothing to change" in user.run("apply", "bad", "--connect", daemon.uri, "--yes").stdout
-    ran = user.run("undo", "last")
+    ran = user.run("apply", "undo", "last")
     assert "bad is as it was before" in ran.stdout
     assert daemon.xml("bad") == before
-    assert "undone" in user.run("undo", "--list").stdout
-    user.run("undo", "last", status=2)
+    assert "undone" in user.run("apply", "undo", "--list").stdout
+    user.run("apply", "undo", "last", status=2)
 
 
 @pytest.mark.long(always="a running domain gets as much in each run, below; cli/test_advise.py has templates")
@@ -53,9 +53,9 @@ def test_the_template_brings_a_default_domain_to_the_study_s(user: User, daemon:
     for word in ("cache='none'", "io='io_uring'", "discard='unmap'", "iothread='1'", "<iothreads>1</iothreads>"):
         assert word in xml
     daemon.virsh("start", "plain")
-    probed = user.run("probe", "--connect", daemon.uri)
+    probed = user.run("host", "probe", "--connect", daemon.uri)
     assert "IOThread 1, verified: O_DIRECT, aio io_uring" in probed.stdout
-    assert "nothing to change" in user.run("advise", "--template", "flash", "--connect", daemon.uri).stdout
+    assert "nothing to change" in user.run("apply", "advise", "--template", "flash", "--connect", daemon.uri).stdout
 
 
 def test_a_running_domain_gets_at_once_what_it_can_and_the_rest_later(
@@ -81,7 +81,7 @@ def test_a_running_domain_gets_at_once_what_it_can_and_the_rest_later(
     pid = daemon.qemu("live")
     threads = [task for task in Path(f"/proc/{pid}/task").iterdir() if "iothread1" in (task / "comm").read_text()]
     assert "Cpus_allowed_list:\t0\n" in (threads[0] / "status").read_text()
-    user.run("undo", "live")
+    user.run("apply", "undo", "live")
     assert daemon.xml("live") == before
     assert without_ids(daemon.xml("live", live=True)) == running
     assert "Cpus_allowed_list:\t1\n" in (threads[0] / "status").read_text()
@@ -89,10 +89,12 @@ def test_a_running_domain_gets_at_once_what_it_can_and_the_rest_later(
     daemon.virsh("blkdeviotune", "live", "vda", "--read-iops-sec", "100", "--write-iops-sec", "200", "--live")
     ran = user.run("apply", "live", "--connect", daemon.uri, "--set", "disk.throttle_iops_read@vda=150", "--yes")
     assert limits(daemon, "live") == {"read_iops_sec": 150, "write_iops_sec": 200}
-    user.run("undo", "live")
+    user.run("apply", "undo", "live")
     assert limits(daemon, "live") == {"read_iops_sec": 100, "write_iops_sec": 200}
     # a limit that no configuration has is said to be there, with the command that lifts it
-    ran = user.run("advise", "--connect", daemon.uri, "--domain", "live", "--set", "disk.throttle_iops_read@vda=")
+    ran = user.run(
+        "apply", "advise", "--connect", daemon.uri, "--domain", "live", "--set", "disk.throttle_iops_read@vda="
+    )
     assert "live: nothing to change" in ran.stdout
     assert "read_iops_sec=100, write_iops_sec=200 is on the running VM alone" in ran.stdout
     (command,) = re.findall("`(virsh .*)`", ran.stdout)
@@ -121,7 +123,7 @@ def test_the_libvirt_that_virsh_takes_is_taken_and_nothing_is_asked_where_nothin
     assert "[power-off; risks performance]" in ran.stdout
     assert "cannot ask for confirmation: stdin is not a terminal" in ran.stderr
     user.run("apply", "usual", "--set", "disk.cache@vda=writethrough", "--yes")
-    assert "usual: unchanged since" in user.run("undo", "--show").stdout
+    assert "usual: unchanged since" in user.run("apply", "undo", "--show").stdout
     assert "cache='writethrough'" in daemon.xml("usual"), "to show it changes nothing"
 
 
@@ -136,11 +138,11 @@ def test_what_cannot_be_replugged_is_refused_before_anything_is_done(
     before = daemon.xml("old")
     daemon.virsh("start", "old")
     words = ("--connect", daemon.uri, "--set", "disk.cache@sdb=none", "--yes")
-    assert "[power-off; risks performance]" in user.run("advise", *words[:4], "--domain", "old").stdout
+    assert "[power-off; risks performance]" in user.run("apply", "advise", *words[:4], "--domain", "old").stdout
     ran = user.run("apply", "old", *words, "--replug", "sdb", status=3)
     assert "sdb is on the bus sata, and libvirt replugs only scsi, usb, virtio disks" in ran.stderr
     assert daemon.xml("old") == before
-    assert user.run("undo", "--list").stdout == ""
+    assert user.run("apply", "undo", "--list").stdout == ""
 
 
 def limits(daemon: Libvirtd, domain: str) -> dict[str, int]:
@@ -173,14 +175,14 @@ def test_killed_at_any_step_undo_returns_every_byte(
     for instant in instants:
         assert killed_at(instant, daemon.uri, "killed", CHANGE, journal=journal), instant
         changed += daemon.xml("killed") != before
-        ran = user.run("undo", status=0 if instant else 2)
+        ran = user.run("apply", "undo", status=0 if instant else 2)
         assert ("is as it was" in ran.stdout) == (instant >= 1), (instant, ran.stdout)
         assert daemon.xml("killed") == before, instant
         assert without_ids(daemon.xml("killed", live=True)) == live, instant
     assert not killed_at(INSTANTS.stop, daemon.uri, "killed", CHANGE, journal=journal)
     assert changed >= 2
     assert daemon.xml("killed") != before
-    user.run("undo", "last")
+    user.run("apply", "undo", "last")
     assert daemon.xml("killed") == before
 
 
@@ -190,11 +192,11 @@ def test_what_somebody_else_changed_since_is_not_taken_away(user: User, daemon: 
     user.run("apply", "shared", "--connect", daemon.uri, "--yes")
     daemon.define(daemon.xml("shared").replace("<vcpu placement='static'>2", "<vcpu placement='static'>1"))
     theirs = daemon.xml("shared")
-    ran = user.run("undo", "last", status=3)
+    ran = user.run("apply", "undo", "last", status=3)
     assert "has been changed since by somebody else" in ran.stderr
     assert daemon.xml("shared") == theirs
-    assert "+  <vcpu placement='static'>1</vcpu>" in user.run("undo", "shared", "--show").stdout
-    user.run("undo", "last", "--anyway")
+    assert "+  <vcpu placement='static'>1</vcpu>" in user.run("apply", "undo", "shared", "--show").stdout
+    user.run("apply", "undo", "last", "--anyway")
     assert daemon.xml("shared") == before
 
 
@@ -205,7 +207,7 @@ def test_what_libvirt_drops_is_noticed_and_nothing_stays_changed(user: User, dae
     ran = user.run("apply", "drops", "--connect", daemon.uri, *words, "--yes", status=None)
     if ran.status == 0:  # a libvirt of 9.4 or newer keeps it
         assert "<poll max='1000'" in daemon.xml("drops")
-        user.run("undo", "last")
+        user.run("apply", "undo", "last")
     else:
         assert ran.status == 3
         assert "this libvirt dropped what it was given: " in ran.stderr
@@ -220,7 +222,7 @@ def test_what_libvirt_refuses_changes_nothing(user: User, daemon: Libvirtd, make
     ran = user.run("apply", "refused", "--connect", daemon.uri, *words, "--yes", status=1)
     assert "Failed to parse bitmap 'none'" in ran.stderr
     assert daemon.xml("refused") == before
-    assert "undone" in user.run("undo", "--list").stdout
+    assert "undone" in user.run("apply", "undo", "--list").stdout
 
 
 def test_a_libvirtd_that_dies_leaves_the_way_back(user: User, daemon: Libvirtd, make: Make) -> None:
@@ -234,10 +236,10 @@ def test_a_libvirtd_that_dies_leaves_the_way_back(user: User, daemon: Libvirtd, 
     killer.start()
     killer.join()
     daemon.process.wait()
-    ran = user.run("undo", status=3)
+    ran = user.run("apply", "undo", status=3)
     assert "cannot reach libvirt" in ran.stderr
     daemon.restart()
-    assert "is as it was" in user.run("undo").stdout
+    assert "is as it was" in user.run("apply", "undo").stdout
     assert daemon.xml("orphan") == before
 
 

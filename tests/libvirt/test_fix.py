@@ -48,12 +48,12 @@ def test_a_bad_vm_is_fixed_step_by_step_and_put_back_byte_for_byte(user: User, d
     assert "it was powered off and on, is healthy, and runs with all of it" in done.stdout
     assert "cache='none'" in daemon.xml("web", live=True)
     assert ups(daemon, "web") == 3
-    user.run("undo", "last")
+    user.run("apply", "undo", "last")
     assert daemon.xml("web") == before
 
 
 def test_a_vm_in_which_nothing_is_wrong_is_left_alone(user: User, daemon: Libvirtd, make: Callable[..., str]) -> None:
-    make("good", "cache='none' io='native' discard='unmap' iothread='1'", rest="<iothreads>1</iothreads>")
+    make("good", "cache='none' io='io_uring' discard='unmap' iothread='1'", rest="<iothreads>1</iothreads>")
     before = daemon.xml("good")
     ran = user.run("fix", "good", "--connect", daemon.uri, "--yes", *QUICK)
     assert "nothing to change" in ran.stdout

@@ -152,7 +152,7 @@ def test_a_killed_run_is_found_in_the_domain_and_taken_out(user: User, guest1: I
     assert guest1.configurations()[0] != before[0]
     assert eventually(lambda: not marked_processes())
     assert len(left_over(user, guest1)) >= 4, "a note, an image and its witness, a directory and a load in the guest"
-    said = user.run("clean", "--scratch", str(user.scratch)).stdout
+    said = user.run("host", "clean", "--scratch", str(user.scratch)).stdout
     assert "from the domain guest1" in said
     assert guest1.configurations() == before
     assert not left_over(user, guest1)
@@ -308,5 +308,5 @@ def test_a_guest_that_dies_under_its_load_is_said_to_be_gone_and_what_was_kept_i
     _, err = child.communicate(timeout=90)
     assert child.returncode == 1, err
     assert "Traceback" not in err
-    user.run("clean", "--scratch", str(user.scratch))
+    user.run("host", "clean", "--scratch", str(user.scratch))
     assert not left_on_host(user)

@@ -55,7 +55,7 @@ def test_what_libvirt_drops_is_told_before_it_is_missed(
 def test_a_running_domain_shows_its_active_settings(user: User, daemon: Libvirtd, make: Make) -> None:
     make("live", STUDY, rest=STUDY_THREADS)
     daemon.virsh("start", "live")
-    found = strictly(user.run("probe", "--connect", daemon.uri, "--json").stdout)
+    found = strictly(user.run("host", "probe", "--connect", daemon.uri, "--json").stdout)
     assert complaints("domains", found) == []
     (domain,) = found["domains"]
     running = domain["running"]
@@ -65,7 +65,7 @@ def test_a_running_domain_shows_its_active_settings(user: User, daemon: Libvirtd
     assert domain["findings"] == []
     # a change of the configuration alone waits for a power-off
     daemon.define(daemon.xml("live").replace("cache='none' io='io_uring'", "cache='writeback'"))
-    ran = user.run("probe", "--connect", daemon.uri, "--domain", "live")
+    ran = user.run("host", "probe", "--connect", daemon.uri, "--domain", "live")
     assert "cache none now, writeback after a power-off" in ran.stdout
     assert "io io_uring now, unset after a power-off" in ran.stdout
     assert "verified: O_DIRECT, aio io_uring" in ran.stdout
@@ -81,7 +81,7 @@ def test_a_setting_that_somebody_changed_behind_libvirt_is_found(user: User, dae
     )
     said = daemon.virsh("qemu-monitor-command", "behind", reopen % image, ok=False)
     assert '"return":{}' in said, said
-    ran = user.run("probe", "--connect", daemon.uri)
+    ran = user.run("host", "probe", "--connect", daemon.uri)
     assert "vda: cache=none, and the image is open without O_DIRECT (R81)" in ran.stdout
 
 
@@ -90,7 +90,7 @@ def test_the_probe_neither_writes_nor_taints(user: User, daemon: Libvirtd, make:
     daemon.virsh("start", "quiet")
     daemon.virsh("blkdeviotune", "quiet", "vda", "--total-iops-sec", "150", "--live")
     before = (daemon.xml("quiet"), daemon.xml("quiet", live=True), daemon.virsh("dominfo", "quiet"))
-    user.run("probe", "--connect", daemon.uri)
+    user.run("host", "probe", "--connect", daemon.uri)
     user.run("audit", "--connect", daemon.uri, "--fail-on", "never")
     ran = user.run("diagnose", "quiet", "--connect", daemon.uri, "--seconds", "1", "--json")
     (disk,) = strictly(ran.stdout)["disks"]
@@ -137,11 +137,11 @@ def test_hostile_names_are_names(user: User, daemon: Libvirtd, make: Make) -> No
     ],
 )
 def test_a_libvirt_that_is_not_there_is_said(user: User, words: tuple[str, ...], says: str) -> None:
-    ran = user.run("probe", *words, status=None)
+    ran = user.run("host", "probe", *words, status=None)
     assert ran.status in (1, 3)
     assert says in ran.stderr
 
 
 def test_libvirts_own_test_driver_is_enough_for_looking(user: User) -> None:
-    ran = user.run("probe", "--connect", "test:///default")
+    ran = user.run("host", "probe", "--connect", "test:///default")
     assert "1 domain" in ran.stdout

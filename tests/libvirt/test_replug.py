@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("domains")]
 LINUX = """<domain type='qemu'>
   <name>linux</name>
   <memory unit='MiB'>256</memory>
-  <vcpu>1</vcpu>
+  <vcpu current='1'>2</vcpu>
   <os>
     <type arch='x86_64' machine='q35'>hvm</type>
     <kernel>{kernel}</kernel><initrd>{initrd}</initrd>
@@ -137,7 +137,7 @@ def test_a_spare_disk_is_exchanged_and_back(user: User, daemon: Libvirtd, linux:
     assert "after it is powered off" not in ran.stdout
     assert "cache='none' io='io_uring' iothread='1'" in daemon.xml(linux, live=True)
     assert (ring(daemon), opened(Process(pid), daemon.home / "data.raw").direct) == (True, "on")
-    ran = user.run("undo", "last", "--replug")
+    ran = user.run("apply", "undo", "last", "--replug")
     assert "is as it was before" in ran.stdout
     assert (daemon.xml(linux), daemon.qemu(linux)) == (before, pid)
     assert plain(daemon.xml(linux, live=True)) == plain(live)
@@ -163,10 +163,10 @@ def test_what_cannot_be_plugged_in_now_is_plugged_in_later(user: User, daemon: L
     words = ("--set", "disk.aio@vdb=io_uring", *REPLUG)
     ran = user.run("apply", linux, "--connect", daemon.uri, *words, status=1)
     assert "libvirt refused `attach-device`" in ran.stderr
-    assert "the domain may be half changed: `virtune undo 2" in ran.stderr
+    assert "the domain may be half changed: `virtune apply undo 2" in ran.stderr
     assert daemon.xml(linux) == before
     data.with_suffix(".away").rename(data)
-    assert "linux is as it was before" in user.run("undo").stdout
+    assert "linux is as it was before" in user.run("apply", "undo").stdout
     assert daemon.xml(linux) == before
     assert plain(daemon.xml(linux, live=True)) == plain(live)
 
@@ -195,7 +195,7 @@ def test_killed_at_any_step_undo_plugs_it_in_as_it_was(
         assert plain(daemon.xml(linux, live=True)) == live, instant
     assert not killed(INSTANTS.stop), "before and after each of five steps"
     assert "io='io_uring'" in daemon.xml(linux, live=True)
-    user.run("undo", "last", "--replug")
+    user.run("apply", "undo", "last", "--replug")
     assert plain(daemon.xml(linux, live=True)) == live
 
 

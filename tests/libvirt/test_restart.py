@@ -42,7 +42,7 @@ def test_it_comes_back_with_all_changes_active(user: User, daemon: Libvirtd, boo
     assert daemon.qemu("web") != pid
     assert "cache='none' io='io_uring'" in daemon.xml("web", live=True)
     assert ups(daemon, "web") == 2
-    ran = user.run("undo", "last")
+    ran = user.run("apply", "undo", "last")
     assert "it runs as changed until it is powered off and on" in ran.stdout
     assert daemon.xml("web") == before
 
@@ -57,7 +57,7 @@ def test_one_that_does_not_come_back_is_put_back_and_runs_as_it_did(user: User, 
     assert daemon.xml("ide") == before
     assert "bus='virtio'" in daemon.xml("ide", live=True)
     assert (daemon.virsh("domstate", "ide").strip(), ups(daemon, "ide")) == ("running", 2)
-    assert "undone" in user.run("undo", "--list").stdout
+    assert "undone" in user.run("apply", "undo", "--list").stdout
 
 
 def test_no_plug_is_pulled_without_leave(user: User, daemon: Libvirtd, boot: Boot) -> None:
@@ -82,10 +82,10 @@ def test_no_plug_is_pulled_without_leave(user: User, daemon: Libvirtd, boot: Boo
     assert "is healthy, and runs with all of it" in ran.stdout
     assert daemon.qemu("deaf") != pid
     # and on the way back: the configuration is put back at once, the guest only by leave
-    ran = user.run("undo", "last", "--restart", status=1)
+    ran = user.run("apply", "undo", "last", "--restart", status=1)
     assert "deaf has its old configuration for the next start, and still runs with the new one" in ran.stderr
     assert daemon.xml("deaf") == before
-    ran = user.run("undo", "last", "--restart", "--force-off")
+    ran = user.run("apply", "undo", "last", "--restart", "--force-off")
     assert "it was started as it was before, and is well" in ran.stdout
     assert "cache='writeback'" in daemon.xml("deaf", live=True)
 
@@ -100,8 +100,8 @@ def test_a_guest_that_does_not_let_go_of_a_disk_keeps_it(user: User, daemon: Lib
     assert "the guest did not let go of vdb within 1 s; it may still do so" in ran.stderr
     assert "plugs it in as it was, should the guest let go of it later" in ran.stderr
     assert (daemon.xml("holds"), daemon.xml("holds", live=True)) == (before, live)
-    assert "is as it was before" in user.run("undo").stdout
-    assert "no change 'last'" in user.run("undo", status=2).stderr
+    assert "is as it was before" in user.run("apply", "undo").stdout
+    assert "no change 'last'" in user.run("apply", "undo", status=2).stderr
 
 
 DONE_NOT_NOTED = (8, 10, 12)
@@ -149,12 +149,12 @@ def test_a_libvirtd_that_dies_half_way_leaves_the_way_back(user: User, daemon: L
     assert "Traceback" not in said
     # each look at libvirt is a connection of its own: virtune may not have noticed, or put it back by itself
     assert process.returncode in (0, 1, 3), said
-    user.run("undo", "--restart", "--force-off", status=0 if process.returncode == 0 else None)
+    user.run("apply", "undo", "--restart", "--force-off", status=0 if process.returncode == 0 else None)
     assert daemon.xml("halves") == before
     assert "cache='writeback'" in daemon.xml("halves", live=True)
     assert daemon.virsh("domstate", "halves").strip() == "running"
     assert (daemon.qemu("halves") == pid) == (process.returncode != 0)
-    assert "no change 'last'" in user.run("undo", status=2).stderr
+    assert "no change 'last'" in user.run("apply", "undo", status=2).stderr
 
 
 @pytest.mark.parametrize(

@@ -32,22 +32,26 @@ _OBEY = bytes.fromhex(
 _HANG = bytes.fromhex("fb f4 ebfc")  # sti; hlt; for ever
 
 
-def boot_sector(*, obeys: bool = True) -> bytes:
-    """The sector; one that does not obey hangs when it is up, and hears no power button."""
+def boot_sector(*, obeys: bool = True, anywhere: bool = False) -> bytes:
+    """The sector; one that does not obey hangs when it is up, and hears no power button. One that boots anywhere has
+    the drivers of all buses.
+    """
     rest = _SAY + (_OBEY if obeys else b"")
     modern, transitional = (bytes.fromhex(_FIND.format(device=device)) for device in ("4210", "0110"))
     code = bytes.fromhex("31c0 8ed8") + modern  # xor ax,ax; mov ds,ax
     code += b"\x73" + bytes([len(transitional) + 2]) + transitional  # jnc: found
     code += b"\x72" + bytes([3 + len(rest)])  # jc: hang
+    if anywhere:
+        code = code[:4]
     text = 0x7C00 + len(code) + 3 + len(rest) + len(_HANG)
     code += b"\xbe" + text.to_bytes(2, "little") + rest + _HANG + f"{UP}\n".encode() + b"\0"
     return code.ljust(510, b"\0") + b"\x55\xaa"
 
 
-def boot_tiny(daemon: Libvirtd, name: str, *, obeys: bool = True, beside: str = "") -> str:
+def boot_tiny(daemon: Libvirtd, name: str, *, obeys: bool = True, anywhere: bool = False, beside: str = "") -> str:
     """Define such a guest, start it, and wait until it is up."""
     image, log = daemon.home / f"{name}.raw", daemon.home / "var/log/libvirt" / f"{name}-console.log"
-    image.write_bytes(boot_sector(obeys=obeys).ljust(2**20, b"\x01"))
+    image.write_bytes(boot_sector(obeys=obeys, anywhere=anywhere).ljust(2**20, b"\x01"))
     log.unlink(missing_ok=True)
     xml = DOMAIN.format(
         name=name, driver="cache='writeback'", rest="", bus="virtio", target="vda", image=image

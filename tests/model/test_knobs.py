@@ -28,6 +28,7 @@ from virtune.model.knob import (
     describe_domain,
 )
 from virtune.model.knobs import BY_ID, KNOBS, TURNED, find, matching, needs_new_process
+from virtune.model.rig import RIGS
 from virtune.model.stack import Device, Disk, Machine, Pins, Stack, setting_of, with_setting
 
 TWO_VALUES: dict[type[Domain], Callable[[Any], tuple[Any, Any]]] = {
@@ -251,9 +252,10 @@ def test_two_stacks_share_a_process_unless_a_knob_between_them_is_set_when_it_st
 
 
 def test_no_word_of_the_data_is_left_unread() -> None:
-    known = {field.name for field in fields(Knob)}
+    known = {field.name for field in fields(Knob)} | {"rigs", "passed"}
     for row in json.loads((Path(knobs.__file__).parent / "knobs.json").read_text()):
         assert set(row) <= known, row["id"]
+        assert set(row.get("rigs", ())) == {name for name, rig in RIGS.items() if row["id"] in rig.applies}, row["id"]
         read = BY_ID[row["id"]]
         domain = {name: value for name, value in row["domain"].items() if name != "kind"}
         for written, value in ((domain, read.domain), (row.get("ask", {}), read.ask)):

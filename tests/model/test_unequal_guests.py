@@ -61,7 +61,7 @@ def test_what_is_no_test_guest_has_neither() -> None:
 
 
 def test_it_is_said_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def planned(seconds: float | None) -> None:
+    def planned(_: Study, seconds: float | None) -> None:
         raise EstimatedError(f"{seconds}")
 
     words = ("--rig", "qemu", "--vary", "guests.count=1,2", "--workload", "randread-4k,numjobs=2", "--span", "64M")

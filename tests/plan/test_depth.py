@@ -54,7 +54,24 @@ def test_the_depth_of_an_arm_reaches_the_load_and_is_verified(
 ) -> None:
     words = ("--rig", "metal", "--set", "workload.iodepth=4", "--seconds", "0.3", "--ramp", "0", "--rounds", "1")
     store = ("--store", str(tmp_path / "store.sqlite"))
-    assert run(["measure", *words, "--attempts", "1", "--span", "8M", "-q", *store, "--scratch", str(tmp_path)]) == 0
+    assert (
+        run(
+            [
+                "compare",
+                "measure",
+                *words,
+                "--attempts",
+                "1",
+                "--span",
+                "8M",
+                "-q",
+                *store,
+                "--scratch",
+                str(tmp_path),
+            ]
+        )
+        == 0
+    )
     said = capsys.readouterr().out
     assert "settings verified" in said
     assert run(["show", "last", "--trial", "1", "--capture", "fio.json", *store]) == 0

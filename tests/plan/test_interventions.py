@@ -17,7 +17,7 @@ EXPORT = ("rig=storage-daemon",)
 GUEST = ("rig=qemu",)
 THREAD = (*GUEST, "device.iothread=iothread0")
 
-NOT_TESTED = {Cause.HUNG, Cause.MEMORY, Cause.NOT_BOUND, Cause.UNDECIDED}
+NOT_TESTED = {Cause.HUNG, Cause.MEMORY, Cause.NOT_BOUND, Cause.IDLE, Cause.UNDECIDED}
 OF_LOAD = {Cause.DEPTH, Cause.LOAD}
 
 (WORKLOAD,) = parse_workload("rw=randread,bs=4k,iodepth=8")

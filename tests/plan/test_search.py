@@ -16,9 +16,10 @@ from virtune.model.knobs import whole_plot
 from virtune.model.search import Phase, phase_of
 from virtune.model.stack import Stack
 from virtune.model.study import Study, Trial
+from virtune.model.study_options import StudyOptions
 from virtune.model.tuning import Tuning
 from virtune.plan.arms import apply_settings
-from virtune.plan.space import TRIES, Asked, next_block, space_of, tries_for
+from virtune.plan.space import TRIES, next_block, space_of, tries_for
 from virtune.plan.space import Host as What
 
 GUEST = ("device.bus=virtio-blk,virtio-scsi", "disk.discard=ignore,unmap", "disk.format=raw,qcow2")
@@ -27,7 +28,7 @@ DAEMON = ("disk.aio=threads,native", "disk.format=raw,qcow2")
 
 def race_blocks(rig: str, vary: tuple[str, ...], count: int) -> tuple[Study, list[tuple[Trial, ...]]]:
     """The first blocks of a race, in which all arms are equal."""
-    space = space_of(Asked(rig=rig, vary=vary), What(answers={}))
+    space = space_of(StudyOptions(rig=rig, vary=vary), What(answers={}))
     study = large.study_of(space, 3)
     assert study.search is not None
     study = replace(study, search=replace(study.search, tries=None))
@@ -68,7 +69,7 @@ def test_where_all_can_be_swapped_for_one_another_nothing_is_made_anew() -> None
 
 
 def begun() -> tuple[Study, Tuning]:
-    space = space_of(Asked(rig="storage-daemon", vary=DAEMON), What(answers={}))
+    space = space_of(StudyOptions(rig="storage-daemon", vary=DAEMON), What(answers={}))
     study = large.study_of(space, 3)
     return study, tuning(StudyRecord(study=study, facts="", finished=False, trials=()))
 

@@ -113,7 +113,7 @@ def test_a_comma_in_the_way_to_a_socket_does_no_harm(
     odd.mkdir()
     # The environment is read once in the life of a process, so a new process has to ask.
     monkeypatch.setenv("TMPDIR", str(odd))
-    done = run([sys.executable, "-m", "virtune", "knobs", "disk.aio", "--json"], timeout_seconds=120)
+    done = run([sys.executable, "-m", "virtune", "host", "knobs", "disk.aio", "--json"], timeout_seconds=120)
     (knob,) = json.loads(done.stdout)["knobs"]
     assert knob["answers"][0]["standing"] == "values"
 
@@ -153,10 +153,10 @@ def test_what_a_killed_question_left_is_found_by_the_next_run(user: User) -> Non
     place = Path(tempfile.mkdtemp(prefix="va", dir="/var/tmp"))  # a longer name leaves no room for sockets
     user.env["TMPDIR"] = str(place)
     program = script(user.home / "qemu", "kill -9 $PPID")
-    user.run("knobs", "disk.aio", "--emulator", program, status=-signal.SIGKILL)
+    user.run("host", "knobs", "disk.aio", "--emulator", program, status=-signal.SIGKILL)
     (left,) = place.iterdir()
     assert left.name.startswith("virtune-run-ask-")
-    assert f"removed directory {left}" in user.run("clean").stdout
+    assert f"removed directory {left}" in user.run("host", "clean").stdout
     place.rmdir()
 
 

@@ -34,8 +34,6 @@ def program(name: str) -> Check:
         ((METAL, "fio"), (VHOST, "fio"), []),
         ((METAL, "fio"), (VHOST, "virtune-load"), [SAID.format("metal", "vhost-user-blk")]),
         ((NBD, "fio"), (METAL, "virtune-load"), [SAID.format("nbd", "metal")]),
-        # of a study that is older than the note
-        ((METAL, ""), (VHOST, ""), [SAID.format("metal", "vhost-user-blk")]),
         ((METAL, "fio"), (Stack(rig="qemu"), ""), []),
     ],
 )

@@ -53,9 +53,9 @@ def test_a_page_has_the_cause_its_evidence_and_its_layers(found: tuple[Diagnosis
     page = diagnosis_page([known])
     assert [chart.name.partition("-")[0] for chart in page.charts] == ["layers"]
     assert [table.caption.partition(": ")[2] for table in page.tables] == [
-        "where the time of a request goes", "threads, the busiest first",
+        "its requests", "where the time of a request goes", "threads, the busiest first",
     ]  # fmt: skip
-    assert page.tables[1].cells[0][1:] == ("50 %", "40 %", "10 %", "2 %", "500 us", "-", "2,000 IOPS")
+    assert page.tables[2].cells[0][1:] == ("50 %", "40 %", "10 %", "2 %", "500 us", "-", "2,000 IOPS")
     text = page_html(page)
     assert "<script" not in text
     assert "\x1b" not in text
@@ -98,7 +98,7 @@ def test_a_page_says_all_that_the_text_says(found: tuple[Diagnosis, ...]) -> Non
         "of a request at the host's disk: 30 us in its queue, 50 us in the device",
         "KVM exits per I/O: 2.5", "in 3 of 8 rounds", "sleeps per I/O",
         "virtune compare --vary disk.aio=threads,native,io_uring --workload 'randread-4k'",
-        "with `,rate_iops=900` at its rate", whole.guideline.guideline.title, whole.guideline.leaf.text,
+        "`,rate_iops=900` behind the workload", whole.guideline.guideline.title, whole.guideline.leaf.text,
         *(step.question.text for step in whole.guideline.steps),
     ):  # fmt: skip
         assert words in text, words

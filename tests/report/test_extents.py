@@ -83,7 +83,7 @@ def test_offered_loads_have_iops_busy_and_cpu_in_panels(tmp_path: Path) -> None:
 
 
 def test_datapath_has_a_bar_for_each_configuration(tmp_path: Path) -> None:
-    words = ("study", "run", "datapath", "--rig", "simulated", "--quick", "--rounds", "2")
+    words = ("compare", "study", "run", "datapath", "--rig", "simulated", "--quick", "--rounds", "2")
     found = drawn(tmp_path, *words)
     for name in ("bars-randread-4k", "bars-randwrite-4k"):
         assert [row[0] for row in found[name].rows][:2] == ["bare", "native"]

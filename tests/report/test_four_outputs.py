@@ -36,7 +36,7 @@ def outputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[Any, di
     document = json.loads(said("show", COMPARE, "--json"))
     terminal = said("show", COMPARE)
     markdown = said("show", COMPARE, "--markdown", "-")
-    said("report", COMPARE, "-o", str(page))
+    said("show", "report", COMPARE, "-o", str(page))
     text = html.unescape(re.sub(r"<[^>]+>", " ", page.read_text()))
     found = {"terminal": terminal, "markdown": markdown, "html": text}
     return document, {name: " ".join(one.split()) for name, one in found.items()}

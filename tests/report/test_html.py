@@ -84,7 +84,7 @@ def test_live_pictures_need_one_script_that_the_page_s_own_policy_names(store: S
     place = tmp_path / "before.sqlite"
     place.write_bytes(gzip.decompress(KEPT.read_bytes()))
     target = tmp_path / "live.html"
-    words = ["report", COMPARE, "--interactive", "--store", str(place)]
+    words = ["show", "report", COMPARE, "--interactive", "--store", str(place)]
     assert run([*words, "-o", str(target)]) == 0
     assert run([*words, "--spec"]) == 2
     text = target.read_text()
@@ -172,7 +172,7 @@ def test_the_pictures_take_an_svg_a_png_or_their_specification(
 ) -> None:
     place = tmp_path / "before.sqlite"
     place.write_bytes(gzip.decompress(KEPT.read_bytes()))
-    words = ["report", COMPARE, "--store", str(place)]
+    words = ["show", "report", COMPARE, "--store", str(place)]
     assert run([*words, "--spec"]) == 0
     specs = json.loads(capsys.readouterr().out)
     assert specs == {chart.name: json.loads(json.dumps(chart.spec)) for chart in charts(store, COMPARE)}
@@ -234,7 +234,7 @@ def test_a_page_replaces_a_page_and_nothing_else(
 ) -> None:
     place = tmp_path / "before.sqlite"
     place.write_bytes(gzip.decompress(KEPT.read_bytes()))
-    words = ["report", COMPARE, "--store", str(place)]
+    words = ["show", "report", COMPARE, "--store", str(place)]
     page, photo, link = tmp_path / "a.html", tmp_path / "photo.png", tmp_path / "link.html"
     photo.write_bytes(b"\x89PNG precious")
     link.symlink_to(tmp_path / "elsewhere")
@@ -246,7 +246,7 @@ def test_a_page_replaces_a_page_and_nothing_else(
     assert run([*words, "--svg", str(tmp_path / "svg")]) == 2  # pictures carry no mark: they are not replaced
     empty = tmp_path / "empty.txt"
     empty.touch()
-    assert run(["report", "last", "--store", str(empty)]) == 1
+    assert run(["show", "report", "last", "--store", str(empty)]) == 1
     assert empty.read_bytes() == b""
 
 
@@ -352,7 +352,7 @@ def test_where_the_drawing_library_would_abort_or_panic_a_sentence_says_so(
     limit: str, said: str, store: Store, tmp_path: Path
 ) -> None:
     target = tmp_path / "page.html"
-    words = ("-m", "virtune", "report", COMPARE, "--store", str(store.place), "-o", str(target))
+    words = ("-m", "virtune", "show", "report", COMPARE, "--store", str(store.place), "-o", str(target))
     limited = ("bash", "-c", f'ulimit {limit}; exec "$@"', "bash", sys.executable, *words)
     done = subprocess.run(limited, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
     assert done.returncode == 3, done.stderr

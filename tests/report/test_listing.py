@@ -46,7 +46,7 @@ def test_a_check_of_a_simulated_disk_does_not_call_this_host_fit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = ("--store", str(tmp_path / "store.sqlite"))
-    assert run(["check", "--rig", "simulated", "--seconds", "10s", "--seed", "1", "-q", *place]) == 0
+    assert run(["host", "check", "--rig", "simulated", "--seconds", "10s", "--seed", "1", "-q", *place]) == 0
     said = capsys.readouterr().out
     assert said.startswith("SIMULATED, and not this host: ")
     assert len(said.splitlines()) <= 12

@@ -139,7 +139,7 @@ def test_the_curve_of_a_sweep_has_the_latency_that_was_limited_and_its_limit(sim
 def test_a_picture_alone_has_its_title_and_what_it_is_of(
     simulated: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["report", "--spec", "--store", str(simulated.place)]) == 0
+    assert run(["show", "report", "--spec", "--store", str(simulated.place)]) == 0
     for spec in json.loads(capsys.readouterr().out).values():
         title = spec["title"]
         assert "SIMULATED" in " ".join(title["text"])

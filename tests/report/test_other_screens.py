@@ -198,7 +198,7 @@ def test_without_a_terminal_a_check_and_a_sweep_say_where_the_rest_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = ["--rig", "simulated", "--seed", "1", "--store", str(tmp_path / "s.sqlite")]
-    for words in (["check", *where], ["sweep", *where]):
+    for words in (["host", "check", *where], ["sweep", *where]):
         assert run(words) == 0
         captured = capsys.readouterr()
         brief = captured.out.splitlines()

@@ -56,7 +56,7 @@ def test_what_is_not_known_is_named_on_the_page(tmp_path: Path) -> None:
 def test_the_page_says_that_a_guest_was_not_booted(tmp_path: Path) -> None:
     facts = host_facts(tmp_path)
     text = page(facts)
-    assert facts.kvm.creates_vm is not True or "`virtune appliance build`" in text
+    assert facts.kvm.creates_vm is not True or "`virtune host guest build`" in text
 
 
 def test_a_machine_without_findings_is_told_so(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The end of a run has twelve lines: the finding first, a row for each arm, and all that limits it."""
 
+import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -51,7 +53,35 @@ def test_it_has_twelve_lines_however_many_arms_there_are(arms: int, warnings: in
     assert "+10" in lines[0]
     assert warnings == 0 or "warnings: " in told
     assert arms < 40 or "more arms" in told
+    assert arms > 6 or sum(line.startswith(("arm-", "threads ")) for line in lines) == arms, "every arm has its row"
     assert lines[-1].startswith("next: ")
+
+
+@pytest.mark.parametrize("arms", [2, 4, 6])
+def test_of_few_arms_each_has_its_row_whatever_there_is_to_say(arms: int) -> None:
+    """The headline names arms, and what limits them gets fewer words, of which none is left out."""
+    lines = screen(with_warnings(with_arms(record(8), arms), 12))
+    assert sum(line.startswith(("arm-", "threads ")) for line in lines) == arms
+    told = " ".join(" ".join(lines).split())
+    assert all(f"{number} is a warning" in told for number in range(12))
+    assert not any("more arm" in line for line in lines)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_arm_that_the_headline_names_has_a_row_however_many_there_are(seed: int) -> None:
+    kept, chance = with_arms(record(8), 30), random.Random(seed)
+    factors = {arm.name: chance.choice((0.7, 1.0, 1.3)) * (1 + chance.random() / 9) for arm in kept.study.arms}
+
+    def other(one: TrialRecord) -> TrialRecord:
+        assert one.measurement is not None
+        values = tuple((name, value * factors[one.trial.arm]) for name, value in one.measurement.values)
+        return replace(one, measurement=replace(one.measurement, values=values))
+
+    lines = screen(with_warnings(replace(kept, trials=tuple(map(other, kept.trials))), 9), 100)
+    named = set(re.findall(r"most (arm-\d+)", lines[0]))
+    assert named
+    assert {f"{name} " for name in named} <= {line[: line.find(" ") + 1] for line in lines[1:]}
+    assert any(line.startswith("threads ") for line in lines), "the baseline"
 
 
 def test_no_warning_is_left_out_and_the_arms_give_way() -> None:

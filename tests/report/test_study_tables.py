@@ -21,7 +21,7 @@ from virtune.store.store import Store
 
 def ending(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:
     words = ("--rig", "simulated", "--quick", "--rounds", "6", "--seed", "7", "-q")
-    assert run(["study", "run", name, *words, *more, "--store", str(tmp_path / "store.sqlite")]) == 0
+    assert run(["compare", "study", "run", name, *words, *more, "--store", str(tmp_path / "store.sqlite")]) == 0
     return capsys.readouterr().out.partition(f"study {name}")[2]
 
 
@@ -31,7 +31,7 @@ def single_operations(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Pa
     place, said = tmp_path_factory.mktemp("operations") / "store.sqlite", StringIO()
     words = ("--rig", "simulated", "--rounds", "1", "--seconds", "1", "--seed", "7", "-q", "--store", str(place))
     with redirect_stdout(said):
-        assert run(["study", "run", "vmm-latency", *words]) == 0
+        assert run(["compare", "study", "run", "vmm-latency", *words]) == 0
     return said.getvalue().partition("study vmm-latency")[2], place
 
 

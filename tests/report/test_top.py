@@ -6,15 +6,26 @@ import json
 from dataclasses import replace
 
 from jsonschema import Draft202012Validator
-from rich.console import Console
+from rich.console import Console, RenderableType
 from tests.live_samples import live
 from tests.published import schema
 
-from virtune.analyse.layers.frame import frame
+from virtune.analyse.layers.path import frame
 from virtune.cli.common.output import Clean
 from virtune.model.bottleneck import EMULATED_WORDS, TopFrame
+from virtune.model.result import Neighbour
 from virtune.report.json.live import top_document
-from virtune.report.top import TABLE_KINDS, UNITS, TopText, columns_of, head_line, row_line, rows_of, table
+from virtune.report.top import (
+    TABLE_KINDS,
+    UNITS,
+    DevicesText,
+    TopText,
+    columns_of,
+    head_line,
+    row_line,
+    rows_of,
+    table,
+)
 
 
 def seen() -> TopFrame:
@@ -24,8 +35,12 @@ def seen() -> TopFrame:
 
 
 def text(found: TopFrame, width: int) -> str:
+    return written(TopText(found), width)
+
+
+def written(what: RenderableType, width: int) -> str:
     console = Console(file=io.StringIO(), width=width, no_color=True, highlight=False, markup=False, emoji=False)
-    console.print(Clean(TopText(found)), crop=False, end="")
+    console.print(Clean(what), crop=False, end="")
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -68,6 +83,53 @@ def test_the_share_of_its_limit_is_a_column_where_a_disk_has_one() -> None:
     assert "CAP" not in [one.title for one in table("disks", free, sort=8).columns], "and the order is another's"
 
 
+def on(*chains: tuple[str, ...], devices: tuple[str, ...]) -> TopFrame:
+    """A frame whose disks lie on these devices of the host, each from the top of its chain down."""
+    found = seen()
+    disks = iter(replace(one, devices=chain) for one, chain in zip(found.disks, chains, strict=True))
+    vms = tuple(replace(vm, disks=tuple(next(disks) for _ in vm.disks)) for vm in found.vms)
+    uses = tuple(replace(found.host.disks[0], name=name) for name in devices)
+    return replace(found, vms=vms, host=replace(found.host, disks=uses))
+
+
+def test_by_device_each_disk_stands_on_the_lowest_devices_that_are_seen_below_it() -> None:
+    found = on(
+        ("dm-1", "md0", "sda", "sdb"), ("dm-2", "sda"), (), devices=("dm-1", "dm-2", "md0", "sda", "sdb", "sdc")
+    )
+    assert {one.use.name: [disk.name for disk in one.disks] for one in found.devices} == {
+        "dm-1": ["sql1:vda"], "dm-2": ["sql1:vdb"], "md0": ["sql1:vda"], "sda": ["sql1:vda", "sql1:vdb"],
+        "sdb": ["sql1:vda"], "sdc": [],
+    }  # fmt: skip
+    lines = written(DevicesText(found, None), 100).splitlines()
+    assert lines[0].startswith("2 devices with disks of 2 running VMs, seen for 2.0 s;")
+    told = [line.split()[0] for line in lines if line.startswith(("   sql1", " sd", " dm", " md"))]
+    assert told in (
+        ["sda", "sql1:vda:", "sql1:vdb:", "sdb", "sql1:vda:"],
+        ["sdb", "sql1:vda:", "sda", "sql1:vda:", "sql1:vdb:"],
+    )
+    assert "on no device of this host that is seen: mail:disk0" in [line.strip() for line in lines]
+    assert not any("processes" in line for line in lines), "nobody looked at them"
+    loop = written(
+        DevicesText(on(("loop0",), ("loop1", "sda"), ("loop1", "sda"), devices=("loop0", "loop1", "sda")), ()), 100
+    )
+    assert [line.split()[0] for line in loop.splitlines() if line.startswith((" loop", " sda"))] in (
+        ["loop0", "sda"], ["sda", "loop0"],
+    )  # fmt: skip
+
+
+def test_by_device_others_are_named_with_what_they_move() -> None:
+    busy = Neighbour(pid=7, name="backup\x1b[31m", cpus=0.1, bandwidth_bps=131e6)
+    rests = Neighbour(pid=8, name="compiler", cpus=1.9, bandwidth_bps=0.0)
+    told = written(DevicesText(on((), (), ("sda",), devices=("sda",)), (busy, rests)), 100)
+    assert "other processes, over all devices: backup" in told
+    assert "(7) 131 MB/s" in told
+    assert "compiler" not in told
+    assert "\x1b" not in told
+    none = written(DevicesText(on((), (), (), devices=()), ()), 100).splitlines()
+    assert none[0].startswith("0 devices with disks of 2 running VMs")
+    assert "sql1:vda, sql1:vdb, mail:disk0" in " ".join(none)
+
+
 def test_the_document_is_as_its_schema_says() -> None:
     document = json.loads(json.dumps(top_document(seen())))
     Draft202012Validator(schema("top")).validate(document)
@@ -76,7 +138,9 @@ def test_the_document_is_as_its_schema_says() -> None:
     assert vda["read"] == {"iops": 13_500.0, "bandwidth_bps": 13_500.0 * 4096}
     assert disk0["bottleneck"]["cause"] == "throttle"
     assert disk0["write"]["iops"] == 2_000.0
-    assert document["host"]["devices"][0]["name"] == "nvme0n1"
+    device = document["host"]["devices"][0]
+    assert (device["name"], device["disks"]) == ("nvme0n1", [one.name for one in seen().disks if one.devices])
+    assert device["others_share"] is None or 0 <= device["others_share"] <= 1
 
 
 def test_every_table_fits_80_columns_in_every_unit() -> None:

@@ -94,10 +94,10 @@ def alone(place: Path) -> tuple[list[Path], dict[str, Rows]]:
     """
     paths, store = bundles(place), place / "alone.sqlite"
     for path in paths:
-        assert run(["import", str(path), "--store", str(store)]) == 0
+        assert run(["explain", "import", str(path), "--store", str(store)]) == 0
     for host in set(HOSTS):
         _gather(store, host, paths[0])
-    assert run(["derive", "--store", str(store)]) == 0
+    assert run(["show", "derive", "--store", str(store)]) == 0
     return paths, rows_of(store)
 
 

@@ -169,6 +169,43 @@ class StoreContract:
         with pytest.raises(UsageError, match="no study 'x'"):
             store.find("x")
 
+    def test_a_tag_finds_the_newest_study_with_it_of_this_host_first(self, store: Store) -> None:
+        def tagged(study: Study) -> Study:
+            return replace(study, title='"better"', tags=(*study.tags, "good"))
+
+        with pytest.raises(UsageError, match=r"no study in .* has the tag 'good'"):
+            store.find("@good")
+        with pytest.raises(UsageError, match="is not finished"):
+            store.label(STUDY.id, tagged)
+        later = [replace(STUDY, id=f"2026010{n}-000000-bbbb", created=f"2026-01-0{n}T00:00:00+00:00") for n in (2, 3)]
+        for one in later:
+            store.add_study(one, facts="")
+        with Store(store.place, host="web1") as other:
+            newest = replace(STUDY, id="20260109-000000-cccc", created="2026-01-09T00:00:00+00:00")
+            other.add_study(newest, facts="")
+            other.finish(newest.id)
+            other.label(newest.id, tagged)
+        assert (store.find("@good"), store.host) == (newest.id, "web1"), "no other has it yet"
+        store.host = ""
+        for one in (STUDY, *later[:1]):
+            store.finish(one.id)
+            assert store.label(one.id, tagged).words == '"better" @good'
+            assert (store.find("@good"), store.host) == (one.id, "")
+        for word in ("better", "goo", "GOOD", "%", "", "good@", 'good","x'):
+            with pytest.raises(UsageError, match="has the tag"):
+                store.find(f"@{word}")
+
+    def test_labels_of_those_who_give_them_at_once_are_all_kept(self, store: Store) -> None:
+        store.finish(STUDY.id)
+
+        def give(tag: str) -> None:
+            with Store(store.place) as mine:
+                mine.label(STUDY.id, lambda found: replace(found, tags=(*found.tags, tag)))
+
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(give, "abcdefgh"))
+        assert {*store.get(STUDY.id).study.tags} == {*"abcdefgh"}
+
     def test_a_trial_that_is_killed_half_way_is_not_in_it_and_the_others_are(self, store: Store) -> None:
         store.add_trial(STUDY.id, record(1), CAPTURES)
         script = textwrap.dedent(f"""
@@ -312,6 +349,8 @@ class StoreContract:
         assert ids(words="N5") == ["5"]
         assert ids(words="50%_oF") == ["4"]
         assert ids(words="5_%") == []
+        assert ids(order="oldest", limit=2) == ["1", "2"]
+        assert ids(order="kind") == ["3", "5", "4", "2", "1"]
         found = store.page(words="", kind="", limit=2, offset=0)
         assert (found.total, found.kinds) == (5, ("check", "compare"))
         assert [(one.done, one.failed) for one in found.rows if isinstance(one, Listed)] == [(1, 1), (1, 1)]
@@ -328,6 +367,11 @@ class StoreContract:
         assert not store.get(STUDY.id).trials
         names = [one.name for one in store.list() if isinstance(one, Listed)]
         assert names == [f"web2/{STUDY.id}", f"web1/{STUDY.id}", STUDY.id]
+        for order, expected in (("newest", names), ("oldest", names[::-1]), ("host", [names[2], names[1], names[0]])):
+            page = store.page(words="", kind="", limit=9, offset=0, order=order)
+            assert [one.name for one in page.rows if isinstance(one, Listed)] == expected, order
+        page = store.page(words="WEB2", kind="", limit=9, offset=0)
+        assert [one.name for one in page.rows if isinstance(one, Listed)] == [names[0]], "by its host"
         assert [one.name for one in store.list(own=True) if isinstance(one, Listed)] == [STUDY.id]
         with Store(store.place, reading=True) as again:
             assert again.find(f"web1/{STUDY.id[:8]}") == STUDY.id

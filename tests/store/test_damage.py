@@ -71,7 +71,7 @@ def test_one_damaged_study_leaves_the_others_readable(
         assert store.find("last") == IDS[2]
         with pytest.raises(StoreError, match=rf"study {IDS[1]} in .* is damaged"):
             store.get(IDS[1])
-    assert run(["list", "--store", str(place)]) == 0
+    assert run(["show", "list", "--store", str(place)]) == 0
     out = capsys.readouterr().out
     assert IDS[0] in out
     assert "damaged in" in out
@@ -96,7 +96,7 @@ def test_an_invalid_id_leaves_the_other_studies_readable(
             store.find("nosuch")
     for words in (["show", "2026"], ["show", "nosuch"], ["show", "../../evil"], ["resume", "../../evil"]):
         assert run([*words, "--store", str(place)]) in (1, 2)
-    for words in (["list"], ["list", "--json"], ["show", IDS[0]]):
+    for words in (["list"], ["show", "list", "--json"], ["show", IDS[0]]):
         assert run([*words, "--store", str(place)]) == 0
     capsys.readouterr()
 
@@ -263,7 +263,7 @@ def sealed(place: Path) -> Iterator[Path]:
 
 def test_a_store_that_may_only_be_read_is_read(sealed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = ["--store", str(sealed)]
-    assert run(["list", *place]) == 0
+    assert run(["show", "list", *place]) == 0
     assert IDS[0] in capsys.readouterr().out
     assert run(["show", "last", "--json", *place]) == 0
     with Store(sealed, reading=True) as store:

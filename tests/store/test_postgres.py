@@ -22,7 +22,7 @@ from virtune.flows.stored.show import by_todays_method, current
 from virtune.model.errors import DatabaseUrl, StoreError, StorePlace
 from virtune.model.evidence import Listed
 from virtune.model.measurement import METHOD
-from virtune.store.schema import VIEWS
+from virtune.store.queries import VIEWS
 from virtune.store.store import Store
 
 pytestmark = pytest.mark.xdist_group("postgres")
@@ -154,7 +154,7 @@ def test_two_that_make_a_store_at_once_make_one(url: DatabaseUrl) -> None:
 
 
 def said(url: str, capfd: pytest.CaptureFixture[str]) -> str:
-    assert run(["list", "--store", url]) == 1
+    assert run(["show", "list", "--store", url]) == 1
     err = capfd.readouterr().err
     assert err.startswith("error: ")
     assert "s3cret" not in err
@@ -180,7 +180,7 @@ def test_whatever_is_wrong_there_is_one_sentence(
     assert "this user may not do that there" in said(web, capfd)
     reading = ["GRANT USAGE ON SCHEMA virtune TO web", "GRANT SELECT ON ALL TABLES IN SCHEMA virtune TO web"]
     postgres.sql(*reading, database="v")
-    assert run(["list", "--store", web]) == 0
+    assert run(["show", "list", "--store", web]) == 0
     assert STUDY.id in capfd.readouterr().out
     with Store(DatabaseUrl(web), reading=True) as seen:
         assert not seen.writable
@@ -202,7 +202,7 @@ def _usage(words: list[str], capfd: pytest.CaptureFixture[str]) -> str:
 
 @pytest.mark.parametrize("form", ["postgresql://u:s3cret@h/d", "postgres:///d?password=s3cret&host=h"])
 def test_a_password_in_the_url_is_refused_and_not_repeated(form: str, capfd: pytest.CaptureFixture[str]) -> None:
-    err = _usage(["list", "--store", form], capfd)
+    err = _usage(["show", "list", "--store", form], capfd)
     assert "has a password, which the process list would show" in err
     assert "s3cret" not in err
 
@@ -273,13 +273,13 @@ def test_a_study_that_another_host_runs_is_not_run_a_second_time(
         db.execute("delete from trials where number > 3")
         db.execute("update studies set finished = 0")
     with Store(url) as other, other.claimed(f"run {other.find('last')}"):
-        assert run(["resume", "--quiet", "--store", url.text]) == 3
+        assert run(["compare", "resume", "--quiet", "--store", url.text]) == 3
         assert "another process runs study" in capfd.readouterr().err
         assert asked(url, "select count(*) from trials") == [(3,)]
     running = []
     for number in range(3):
         user.env["XDG_DATA_HOME"] = str(tmp_path / f"host{number}")
-        running.append(user.start("resume", "--quiet", "--store", url.text))
+        running.append(user.start("compare", "resume", "--quiet", "--store", url.text))
     for one in running:
         one.communicate(60)
     codes = {one.returncode for one in running}

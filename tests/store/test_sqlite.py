@@ -77,13 +77,13 @@ def test_a_list_shows_the_newest_studies_and_says_how_many_are_older(
         db.executemany(copied, [(name, name, STUDY.id) for name in names])
     db.close()
     place = ["--store", str(store.place)]
-    assert run(["list", *place]) == 0
+    assert run(["show", "list", *place]) == 0
     shown = capfd.readouterr()
     assert names[0] in shown.out
     assert STUDY.id not in shown.out
-    assert shown.err == "1 older: `virtune list --all`\n"
+    assert shown.err == "1 older: `virtune show list --all`\n"
     for words in (["--all"], ["--json"]):
-        assert run(["list", *words, *place]) == 0
+        assert run(["show", "list", *words, *place]) == 0
         shown = capfd.readouterr()
         assert STUDY.id in shown.out
         assert shown.err == ""
@@ -175,7 +175,7 @@ def test_what_is_made_is_for_nobody_else_to_read(tmp_path: Path) -> None:
 def test_an_empty_file_is_no_store_to_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "empty"
     path.touch()
-    assert run(["list", "--store", str(path)]) == 1
+    assert run(["show", "list", "--store", str(path)]) == 1
     assert "is no store of virtune's" in capsys.readouterr().err
     assert path.stat().st_size == 0
 

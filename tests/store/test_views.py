@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from virtune.flows.reports.export import measurements_csv
-from virtune.store.schema import VIEWS
+from virtune.store.queries import VIEWS
 from virtune.store.store import Store
 
 KEPT = Path(__file__).parent / "data" / "older-method.sqlite.gz"

@@ -92,7 +92,7 @@ def test_the_saturation_is_measured_once_however_often_the_study_is_interrupted(
     assert "saturat" in user.run("show", "last").stdout
     until(user, ", trial 3 of ", "resume", "-v")
     begun = user.run("show", "last", "--json").json()
-    found = user.run("resume", "-q", "--json").json()
+    found = user.run("compare", "resume", "-q", "--json").json()
     assert found["study"]["workloads"] == begun["study"]["workloads"]
     offered = {workload["name"]: workload["offered_iops"] for workload in found["study"]["workloads"]}
     assert set(offered) == {"deep", "deep-qd1", "deep-at-50pct", "deep-at-1kiops"}

@@ -18,10 +18,10 @@ from tests.bench.loading import Kept, raw_job
 from tests.conftest import bare_guest
 
 from virtune.analyse.trial.derive import derive
-from virtune.bench.guest.channel import GuestError
+from virtune.bench.guest.agent import GuestError
 from virtune.bench.port import DiskImageSpec, LoadJob, LoadOutput, Window
-from virtune.bench.qemu.accelerator import Accelerator
 from virtune.bench.qemu.load import least_seconds, miscounted, wrong_clock
+from virtune.bench.qemu.machine import Accelerator
 from virtune.bench.qemu.rig import BareSession
 from virtune.fio.generator import Clients
 from virtune.fio.job import fio_job

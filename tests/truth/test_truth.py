@@ -28,7 +28,7 @@ def values(ran: Any, arm: int = 0) -> dict[str, float]:
 
 def measure(user: User, *words: str, workload: str, seconds: str = "2", rounds: str = "1") -> Any:
     times = ("--rounds", rounds, "--seconds", seconds, "--ramp", "0", "--json", "-q")
-    return user.run("measure", *words, "--workload", workload, *times)
+    return user.run("compare", "measure", *words, "--workload", workload, *times)
 
 
 def require_limit(user: User, cause: str) -> None:
@@ -51,7 +51,7 @@ def require_limit(user: User, cause: str) -> None:
 def test_count_a_prime_number_of_ios_is_counted_exactly(user: User) -> None:
     job = user.home / "prime.fio"
     job.write_text("[prime]\nrw=randread\nbs=4k\niodepth=1\nnumber_ios=23\n")
-    user.run("measure", "--rig", "metal", "--workload", str(job), "--rounds", "1", "--json", "-q")
+    user.run("compare", "measure", "--rig", "metal", "--workload", str(job), "--rounds", "1", "--json", "-q")
     raw = user.run("show", "last", "--trial", "1", "--capture", "fio.json").stdout
     assert json.loads(raw[raw.index("{") :])["jobs"][0]["read"]["total_ios"] == 23
 
@@ -154,7 +154,9 @@ def test_little_s_law_holds_of_a_closed_loop(depth: int, user: User) -> None:
 def test_sum_the_device_sees_the_requests_that_fio_made(user: User) -> None:
     # at a rate that a disk keeps up with beside others, so that it is the same all the time
     load = "rw=randread,bs=4k,iodepth=4,rate_iops=400"
-    ran = user.run("measure", "--rig", "metal", "--workload", load, "--rounds", "1", "--seconds", "1", "--json", "-q")
+    ran = user.run(
+        "compare", "measure", "--rig", "metal", "--workload", load, "--rounds", "1", "--seconds", "1", "--json", "-q"
+    )
     used = json.loads(user.run("show", "last", "--json").stdout)["arms"][0]["rounds"][0]["measurement"]["values"]
     assert used["iops"] == pytest.approx(values(ran)["iops"])
     lines = user.run("show", "last", "--trial", "1", "--capture", "counters.jsonl").stdout.splitlines()
@@ -208,7 +210,7 @@ def test_reads_of_unwritten_blocks_are_refused(user: User, tmp_path: Path) -> No
     sparse = tmp_path / "sparse.raw"
     with sparse.open("wb") as file:
         file.truncate(64 * 1024**2)
-    ran = user.run("measure", "--rig", "metal", "--target", str(sparse), status=3)
+    ran = user.run("compare", "measure", "--rig", "metal", "--target", str(sparse), status=3)
     assert f"64 MiB of {sparse} were never written" in ran.stderr
 
 

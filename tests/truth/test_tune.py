@@ -74,7 +74,7 @@ def test_the_planted_best_or_one_within_3_percent_wins(planted: tuple[User, Any]
 def test_it_is_listed_and_shown_again_as_it_was(planted: tuple[User, Any]) -> None:
     user, found = planted
     assert strictly(user.run("show", "last", "--json").stdout) == found
-    listed = strictly(user.run("list", "--json").stdout)
+    listed = strictly(user.run("show", "list", "--json").stdout)
     assert complaints("list", listed) == []
     assert listed["studies"][0]["kind"] == "tune"
     assert "results of tune and sweep have no" in user.run("show", "--fail-if", "iops < -3%", status=2).stderr
@@ -83,7 +83,8 @@ def test_it_is_listed_and_shown_again_as_it_was(planted: tuple[User, Any]) -> No
     assert "to repeat it" in report.read_text()
     page = user.run("show").stdout
     assert found["winner"] in page
-    assert '-device \'{"driver":"virtio-blk-pci"' in page
+    # there is nothing to copy where a start that others held up leaves it undecided
+    assert ('-device \'{"driver":"virtio-blk-pci"' in page) is (found["recommendation"] == "change")
     assert "(95 % confidence)" in page
 
 
@@ -175,7 +176,7 @@ def test_a_killed_search_goes_on_in_the_order_that_it_would_have_had(user: User)
             time.sleep(0.02)
         process.kill()
         process.communicate()
-        process = user.start("resume", "last", "--store", str(user.store), "-q")
+        process = user.start("compare", "resume", "last", "--store", str(user.store), "-q")
     _, said = process.communicate(timeout=90)
     assert process.returncode == 0, said
     with Store(user.store) as store:

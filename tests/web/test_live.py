@@ -92,7 +92,7 @@ def test_a_run_of_another_process_is_shown_and_followed_until_it_is_killed(tmp_p
             while told[-1][0] != "over":
                 told.append(stream.event())
             assert "<b>not running</b>" in told[-2][1]
-            assert f"`virtune resume {found.study}` continues it" in told[-2][1]
+            assert f"`virtune compare resume {found.study}` continues it" in told[-2][1]
         assert list(runs_of(store)) == []
         assert "unfinished" in page.get("/")[1]
         _, text, _ = page.get(f"/live/{found.study}")

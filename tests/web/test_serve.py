@@ -2,6 +2,7 @@
 """The local page, asked over a real socket: every route, who is refused, hostile names, and Prometheus' text."""
 
 import gzip
+import html
 import json
 import re
 import socket
@@ -10,6 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -85,6 +87,42 @@ def test_the_list_has_filters_and_its_json_is_that_of_the_command_line(page: Pag
     assert page.get("/study/none-of-them")[0] == 404
     assert page.get("/?page=x")[0] == 400
     assert page.get("/?page=99999999999999999999")[0] == 200
+
+
+def test_the_list_says_what_each_study_found_and_is_ordered_as_asked(page: Page) -> None:
+    _, text, _ = page.get("/")
+    rows = {COMPARE: "slow against free: undecided", SEARCH: "undecided: against the baseline"}
+    for study, finding in rows.items():
+        (row,) = (one for one in text.split("<tr>") if f'href="/study/{study}"' in one)
+        assert finding in html.unescape(row)
+        assert "<td>this</td>" in row
+    every = re.findall(r'href="/study/([^"]+)"', text)
+    for order in ("newest", "oldest", "kind", "host"):
+        status, ordered, _ = page.get(f"/?sort={order}")
+        found = re.findall(r'href="/study/([^"]+)"', ordered)
+        assert (status, sorted(found)) == (200, sorted(every)), order
+        assert found == {"newest": every, "oldest": every[::-1], "host": every}.get(order, found)
+        assert f"<option selected>{order}</option>" in ordered
+    for other in ("", "study", "found; drop table studies", "%00", "newest,oldest"):
+        assert page.get(f"/?sort={quote(other)}")[0] == 400, other
+
+
+def test_of_many_studies_a_list_says_at_once_what_it_has_time_for(tmp_path: Path) -> None:
+    store = tmp_path / "many.sqlite"
+    with Store(store) as one:
+        assert one.list() == ()
+    with served(store) as empty:
+        assert "No study fits" in empty.get("/")[1]
+    study = replace(simulated(tmp_path), title=HOSTILE)
+    with Store(store) as one:
+        for number in range(60):
+            one.add_study(replace(study, id=f"20260101-0000{number:02}-abcd"), facts="")
+    with served(store) as page:
+        status, text, _ = page.get("/?page=3")
+        assert (status, text.count("unfinished")) == (200, 10)
+        assert "<script" not in text
+        assert "{{7*7}}" in text
+        assert "\x1b" not in text
 
 
 def test_strangers_are_refused(page: Page) -> None:
@@ -197,10 +235,10 @@ def test_prometheus_reads_the_metrics_and_the_dashboard_names_no_other(page: Pag
 def test_a_host_s_checks_are_drawn_over_time(tmp_path: Path) -> None:
     store = tmp_path / "checks.sqlite"
     words = ("--rig", "simulated", "--seconds", "12s", "-q", "--store", str(store))
-    assert run(["check", "--seed", "1", *words]) == 0
+    assert run(["host", "check", "--seed", "1", *words]) == 0
     with served(store) as page:
         assert "<svg" not in page.get("/host")[1], "one check is no history"
-        assert run(["check", "--seed", "2", *words]) == 0
+        assert run(["host", "check", "--seed", "2", *words]) == 0
         status, text, headers = page.get("/host")
         assert status == 200
         assert text.count("<svg") == 1

@@ -15,10 +15,10 @@ def page() -> str:
 
 
 def _preface() -> Iterator[str]:
-    yield "The languages in which `virtune audit` and `virtune advise` read the disks of"
+    yield "The languages in which `virtune audit` and `virtune apply advise` read the disks of"
     yield "VMs. A file's content says which it is, not its name. What is turned is changed in place, and everything"
     yield "else stays as it is byte for byte; what a language cannot say is refused with the reason.\n"
-    yield "`virtune advise --set KNOB@DISK=VALUE FILE` shows a change in the language of the file.\n"
+    yield "`virtune apply advise --set KNOB@DISK=VALUE FILE` shows a change in the language of the file.\n"
     rows = [(code(one.name), plain(one.title), str(len(one.says))) for one in LANGUAGES]
     yield from table(("language", "system", "knobs turned"), rows)
     known = [knob for knob in KNOBS if knob.layer in DESCRIBED]

@@ -21,7 +21,7 @@ MEANINGS: dict[int, str] = {
     5: "a condition of `--fail-if` is undecided and none was breached: the interval of the change straddles the"
     " limit, or nothing can be concluded (one run each, too few rounds, a metric that was not measured); of `audit`,"
     " a domain was read that no rule can judge",
-    130: "interrupted: what is finished is kept, and `virtune resume` goes on",
+    130: "interrupted: what is finished is kept, and `virtune compare resume` goes on",
 }
 """An error with another code stops the generation."""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of every knob, grouped by layer."""
+"""The pages of the knobs: one that lists all, and one for each layer with all that is known of them."""
 
 from collections.abc import Iterator
 
@@ -9,14 +9,43 @@ from virtune.model.knobs import KNOBS
 from virtune.report.pages.knobs import CHANGES, EVIDENCE
 
 
-def page() -> str:
-    """Return the page."""
-    return whole("Knobs", (*_preface(), *(line for layer in Layer for line in _layer(layer))))
+def index() -> str:
+    """Return the page that lists all."""
+    return whole("Knobs", (*_preface(), *(line for layer in Layer for line in _listed(layer))))
+
+
+def page(layer: Layer) -> str:
+    """Return the page of a layer."""
+    return whole(f"Knobs: {layer.value}", ("[All knobs](knobs.md), with what the words mean.\n", *_layer(layer)))
+
+
+def name_of(layer: Layer) -> str:
+    """Return the file name of a layer's page."""
+    return f"knobs-{layer.value.lower().replace(' ', '-')}.md"
+
+
+def _listed(layer: Layer) -> Iterator[str]:
+    yield f"## [{_title(layer)}]({name_of(layer)})\n"
+    yield "| knob | what it is | change | risk |"
+    yield "|---|---|---|---|"
+    for knob in _of(layer):
+        name = f"[`{knob.id}`]({name_of(layer)}#{knob.id.replace('.', '')})"
+        risk = "" if knob.risk is Risk.NONE else knob.risk.value
+        yield f"| {name}{' **turned**' * bool(knob.place)} | {plain(knob.what)} | {knob.change.value} | {risk} |"
+    yield ""
+
+
+def _title(layer: Layer) -> str:
+    return f"{layer.value[0].upper()}{layer.value[1:]}"
+
+
+def _of(layer: Layer) -> Iterator[Knob]:
+    return (knob for knob in KNOBS if knob.layer is layer)
 
 
 def _preface() -> Iterator[str]:
     yield f"Everything that can be turned on the I/O path of a virtual disk: {len(KNOBS)} knobs, from the"
-    yield "application in the guest down to the medium. `virtune knobs NAME` shows the same, and asks the QEMU"
+    yield "application in the guest down to the medium. `virtune host knobs NAME` shows the same, and asks the QEMU"
     yield "that is installed.\n"
     yield "A knob marked **turned** is one that virtune sets in the stacks it brings up (`--set ID=VALUE`); the"
     yield "others are explained. The number (K45) names the topic: knobs that belong together share it. Numbers"
@@ -30,14 +59,12 @@ def _preface() -> Iterator[str]:
 
 
 def _layer(layer: Layer) -> Iterator[str]:
-    yield f"## {layer.value[0].upper()}{layer.value[1:]}\n"
-    for knob in KNOBS:
-        if knob.layer is layer:
-            yield from _knob(knob)
+    for knob in _of(layer):
+        yield from _knob(knob)
 
 
 def _knob(knob: Knob) -> Iterator[str]:
-    yield f"### `{knob.id}`\n"
+    yield f"## `{knob.id}`\n"
     yield f"{plain(knob.what)}\n"
     yield f"{plain(knob.why)}\n"
     turned = ", **turned**" if knob.place else ""

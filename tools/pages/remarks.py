@@ -83,7 +83,7 @@ def _limit(gate: Gate, limit: float | None) -> str:
 
 def _of_hosts() -> Iterator[str]:
     yield "## Of a host\n"
-    yield "What `virtune probe` finds, the most severe first. An unknown fact is no finding.\n"
+    yield "What `virtune host probe` finds, the most severe first. An unknown fact is no finding.\n"
     yield from _table((*kinds.OF_HOSTS, GATE_BY_ID["io-limit"]))
 
 

@@ -22,7 +22,7 @@ from virtune.model.verdict import Verdict
 from virtune.plan.planfile import plan_schema, plan_words
 from virtune.report.json import audit, explain, fleet, host, knobs, listing, live, result, tune
 from virtune.report.json.document import Keys
-from virtune.report.json.parts import A_METRIC, IN_WORDS, IntervalPart
+from virtune.report.json.parts import A_METRIC, IN_WORDS
 
 DOCUMENTS: Mapping[str, tuple[str, Any]] = {
     "advice": ("Advice for domains", audit.AdviceDocument),
@@ -47,6 +47,8 @@ DOCUMENTS: Mapping[str, tuple[str, Any]] = {
     "sweep": ("One stack under more and more load", result.SweepDocument),
     "top": ("The disks of running VMs", live.TopDocument),
     "tune": ("The result of a search", tune.TuneDocument),
+    "watch": ("When disks were slow, and why", live.WatchDocument),
+    "watch-event": ("A rule that began or ceased to hold", live.WatchEventDocument),
 }
 """The title and the type of each."""
 
@@ -54,7 +56,6 @@ PLAN = "virtune/plan/1"
 
 NAMED: Mapping[Any, str] = {
     audit.FindingPart: "Finding",
-    audit.TurnPart: "Turn",
     audit.DomainPart: "Domain",
     audit.RunningPart: "Running",
     audit.DomainDiskPart: "Disk",
@@ -62,10 +63,8 @@ NAMED: Mapping[Any, str] = {
     knobs.KnobPart: "Knob",
     knobs.DomainOfKnob: "Domain",
     knobs.AskOfKnob: "Ask",
-    knobs.AnswerPart: "Answer",
     result.ComparisonPart: "Comparison",
     result.DifferencePart: "Difference",
-    IntervalPart: "Interval",
     result.TrialPart: "Trial",
     result.MetricPart: "Metric",
     result.ValuePart: "Value",
@@ -96,9 +95,6 @@ RULES: Mapping[Any, Schema] = {
 }
 """What holds between keys."""
 
-LEFT_OUT = frozenset({"Latency.histogram"})
-"""The fields that no document has: metrics are derived from the bins."""
-
 GATE_UNITS = {
     "share": "as a share (0 to 1)",
     "count": "a number",
@@ -125,7 +121,7 @@ def schema(name: str) -> str:
 
 def shapes_of(name: str) -> Shapes:
     """Return what reads the types of a document."""
-    found = Shapes(named=NAMED, keys=KEYS, rules=RULES, words=_words_of_knobs(), left_out=LEFT_OUT)
+    found = Shapes(named=NAMED, keys=KEYS, rules=RULES, words=_words_of_knobs())
     if name == "result":  # keys refer to it as `MetricName`
         found.definitions["MetricName"] = {"description": "The id of a metric.", **A_METRIC}
     return found

@@ -7,7 +7,7 @@ becomes stale.
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from enum import StrEnum
 from functools import reduce
 from operator import or_
@@ -26,7 +26,7 @@ from typing import (
 )
 
 from virtune.model.facts import Unknown
-from virtune.report.json.document import Keys
+from virtune.report.json.document import Keys, types_of
 
 Schema = dict[str, Any]
 
@@ -64,8 +64,7 @@ class Shapes:
 
     `keys` say what a mapping with such keys is, given the schema of its values. A class among the notes on a key is
     the dataclass whose fields its plain value has. `rules` are what holds between the keys of a type. `words` are
-    those of fields of dataclasses, by `Class.field`, that have none beside their types; `left_out` are the fields
-    that no document has.
+    those of fields of dataclasses, by `Class.field`, that have none beside their types.
     """
 
     def __init__(
@@ -75,10 +74,9 @@ class Shapes:
         keys: Mapping[Keys, Callable[[Schema], Schema]] | None = None,
         rules: Mapping[Any, Schema] | None = None,
         words: Mapping[str, str] | None = None,
-        left_out: frozenset[str] = frozenset(),
     ) -> None:
         self._named, self._keys, self._rules = named or {}, keys or {}, rules or {}
-        self._words, self._left_out = words or {}, left_out
+        self._words = words or {}
         self.definitions: dict[str, Schema] = {}
 
     def document(self, title: str, kind: Any) -> str:
@@ -161,9 +159,8 @@ class Shapes:
         if name not in self.definitions:
             self.definitions[name] = {}
             hints = get_type_hints(kind, include_extras=True)
-            known = {one.name: f"{name}.{one.name}" for one in fields(kind)}
             self.definitions[name] = self._checked(
-                kind, {one: self._field(key, hints[one]) for one, key in known.items() if key not in self._left_out}
+                kind, {one: self._field(f"{name}.{one}", hints[one]) for one in types_of(kind)}
             )
         return {"$ref": f"#/$defs/{name}"}
 

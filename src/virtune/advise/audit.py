@@ -174,7 +174,10 @@ def _header_unknown(subject: Subject) -> bool:
 
 def _chain_unknown(subject: Subject) -> bool:
     return any(
-        disk.backing is None and disk.format == "qcow2" and subject.image(disk).backing is not False
+        disk.backing is None
+        and disk.format == "qcow2"
+        and subject.image(disk).backing is not False
+        and subject.image(disk).below is None
         for disk in subject.disks
     )
 

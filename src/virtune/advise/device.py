@@ -7,12 +7,11 @@ import itertools
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
-from virtune.advise.rule import below, measuring, rule, version_of_machine
+from virtune.advise.rule import below, measuring, rule, turn, version_of_machine
 from virtune.dialects.libvirt.domain import limits_command
 from virtune.model.domain import IOTHREAD_BUSES, Domain, DomainDisk, SettingChange
-from virtune.model.finding import Confidence, Need, Seen, Severity, Subject
-from virtune.model.knob import Change, Risk
-from virtune.model.stack import POLL_DEFAULT_NS
+from virtune.model.finding import Seen, Subject
+from virtune.model.stack import LIMITS, POLL_DEFAULT_NS
 
 _LIMITS = "_sec"
 _SIZE = "size_iops_sec"
@@ -58,38 +57,18 @@ _SCSI_DEFAULTS = (
 """The SCSI controller that libvirt gives a machine unasked (qemuDomainDefaultSCSIControllerModel; its own tests)."""
 
 
-@rule(
-    "R27",
-    Severity.TRY,
-    needs=(Need.BUS,),
-    risk=Risk.AVAILABILITY,
-    source="https://www.qemu.org/2021/01/19/virtio-blk-scsi-configuration/",
-)
+@rule("R27")
 def emulated_bus(_subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
-    """Every register access of an IDE, SATA or USB disk is a VM exit, and these buses cannot use an IOThread.
-
-    Use virtio: the guest must have its driver in the initramfs and name its disks by UUID, or it does not boot.
-    """
     if disk.bus in ("ide", "sata", "usb") and disk.device == "disk":
         yield Seen(
             seen=f"bus={disk.bus}",
             advice="virtio, once the guest has its driver",
-            turns=(SettingChange(knob="device.bus", at=disk.target, value="virtio"),),
+            turns=turn(disk, "device.bus", "virtio"),
         )
 
 
-@rule(
-    "R86",
-    Severity.TRY,
-    needs=(Need.CONTROLLER, Need.BUS),
-    risk=Risk.AVAILABILITY,
-    source="https://www.qemu.org/2021/01/19/virtio-blk-scsi-configuration/; Proxmox: scsihw is lsi by default",
-)
+@rule("R86")
 def emulated_controller(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
-    """A SCSI disk is as fast as its controller: LSI, MegaRAID and VMware's are emulated register by register, and can
-    have no IOThread. Only virtio-scsi was made for guests; they must have its driver. libvirt adds a controller where
-    none is written: an LSI on x86.
-    """
     model, written = scsi_model(subject.domain, disk)
     if model and not model.startswith("virtio"):
         how = f"its controller's model is {model}" + ("" if written else ", libvirt's default for this machine")
@@ -107,30 +86,18 @@ def scsi_model(domain: Domain, disk: DomainDisk) -> tuple[str | None, bool]:
     return next((model for starts, model in _SCSI_DEFAULTS if f"{arch} {machine}".startswith(starts)), None), False
 
 
-@rule(
-    "R28",
-    Severity.TRY,
-    needs=(Need.BUS,),
-    source="https://www.qemu.org/docs/master/system/devices/nvme.html; its author's figures",
-)
+@rule("R28")
 def emulated_nvme(_subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
-    """An emulated NVMe disk has no IOThread and, unless told so, no ioeventfd: 153 KIOPS at depth 64 against 313."""
     if disk.bus == "nvme" and disk.opened_here:
         yield Seen(
             seen="bus=nvme, emulated",
             advice="compare with virtio, or with ioeventfd=on by qemu:override",
-            turns=(SettingChange(knob="device.bus", at=disk.target, value="virtio"),),
+            turns=turn(disk, "device.bus", "virtio"),
         )
 
 
-@rule(
-    "R29",
-    Severity.WARNING,
-    takes=Change.POWEROFF,
-    source="tested argv; OpenStack Nova driver.py, _get_guest_iothread",
-)
+@rule("R29")
 def idle_iothread(subject: Subject) -> Iterator[Seen]:
-    """An IOThread that no disk names does nothing: the disk stays in QEMU's main loop."""
     used = subject.domain.threads_used | subject.domain.threads_elsewhere
     idle = [one.number for one in subject.domain.threads if one.number not in used]
     if not idle:
@@ -159,18 +126,8 @@ _POLLED = ({"iothread.poll_max_ns": "0"}, {"iothread.poll_max_ns": str(POLL_DEFA
 _ON_AND_OFF = ({"export.iothread": "off"}, {"export.iothread": "on"})
 
 
-@rule(
-    "R30",
-    Severity.TRY,
-    needs=(Need.CONTROLLER, Need.BUS),
-    confidence=Confidence.PUBLISHED,
-    takes=Change.REPLUG,
-    source="https://libvirt.org/formatdomain.html; https://pve.proxmox.com/pve-docs/chapter-qm.html",
-)
+@rule("R30")
 def in_the_main_loop(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
-    """Without an IOThread a disk shares QEMU's main loop with monitor, display, timers and all other such disks. A
-    disk on virtio-scsi has that of its controller.
-    """
     domain = subject.domain
     numbers = {one.number for one in domain.threads}
     if numbers - domain.threads_used - domain.threads_elsewhere:
@@ -215,11 +172,8 @@ def _own_thread(domain: Domain, disk: DomainDisk, numbers: AbstractSet[int]) -> 
     )
 
 
-@rule("R33", Severity.WARNING, confidence=Confidence.PLAUSIBLE, source="the lock of qcow2's metadata in QEMU")
+@rule("R33")
 def mapping_on_qcow2(_subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
-    """Queues that are spread over several IOThreads still wait for one lock of the qcow2 metadata when they
-    allocate.
-    """
     if len(disk.mapping) > 1 and disk.format == "qcow2":
         yield Seen(
             seen=f"{len(disk.mapping)} IOThreads on a qcow2 image",
@@ -227,25 +181,15 @@ def mapping_on_qcow2(_subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
         )
 
 
-@rule(
-    "R34",
-    Severity.TRY,
-    needs=(Need.MACHINE, Need.BUS),
-    confidence=Confidence.PUBLISHED,
-    takes=Change.REPLUG,
-    source="QEMU commit 9445e1e15e66",
-)
+@rule("R34")
 def one_queue_for_many(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
-    """Machine types before 5.2 give a virtio disk one queue; one for each vCPU took 101 disks from 78k to 104k
-    IOPS.
-    """
     old = below(version_of_machine(subject.domain.machine, subject.host.qemu), (5, 2))
     few = disk.queues if disk.queues is not None else 1 if old else None
     if disk.bus == "virtio" and few is not None and few < subject.domain.vcpus and disk.opened_here:
         yield Seen(
             seen=f"{few} queue{'' if few == 1 else 's'} for {subject.domain.vcpus} vCPUs",
             advice="compare with one a vCPU",
-            turns=(SettingChange(knob="device.num_queues", at=disk.target, value=str(subject.domain.vcpus)),),
+            turns=turn(disk, "device.num_queues", str(subject.domain.vcpus)),
             # a clone for each vCPU, as each of them would submit to a queue of its own
             measure=measuring(
                 subject,
@@ -258,18 +202,8 @@ def one_queue_for_many(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
         )
 
 
-@rule(
-    "R38",
-    Severity.WARNING,
-    needs=(Need.MACHINE, Need.BUS),
-    risk=Risk.AVAILABILITY,
-    source="QEMU commits 9445e1e15e66, c9b7d9ec21df, 1bf8a989a566",
-)
+@rule("R38")
 def old_machine_type(subject: Subject) -> Iterator[Seen]:
-    """A machine type keeps the defaults of its QEMU: before 5.0 queues of 128 and 126 segments, before 5.2 one queue.
-
-    A newer type changes the guest's devices; Windows detects them anew.
-    """
     version = version_of_machine(subject.domain.machine, subject.host.qemu)
     several = subject.domain.vcpus > 1
     disks = [disk for disk in subject.disks if disk.bus == "virtio"]
@@ -281,16 +215,8 @@ def old_machine_type(subject: Subject) -> Iterator[Seen]:
         )
 
 
-@rule(
-    "R39",
-    Severity.TRY,
-    takes=Change.LIVE,
-    risk=Risk.PERFORMANCE,
-    confidence=Confidence.PUBLISHED,
-    source="https://libvirt.org/manpages/virsh.html",
-)
+@rule("R39")
 def polling_is_off(subject: Subject) -> Iterator[Seen]:
-    """An IOThread that does not poll pays a wake-up for every request; polling pays with CPU time."""
     used = subject.domain.threads_used
     for thread in subject.domain.threads:
         if thread.poll_max_ns == 0 and thread.number in used:
@@ -307,13 +233,8 @@ def polling_is_off(subject: Subject) -> Iterator[Seen]:
             )
 
 
-@rule(
-    "R43", Severity.TRY, confidence=Confidence.PLAUSIBLE, source="https://www.besthub.dev (exposing hypervisor CPUID)"
-)
+@rule("R43")
 def kvm_is_hidden(subject: Subject) -> Iterator[Seen]:
-    """A guest from which KVM is hidden has no kvmclock and does not poll before it halts. Some GPU drivers need
-    it hidden.
-    """
     if subject.domain.kvm_hidden and not subject.domain.host_devices:
         yield Seen(
             seen="KVM is hidden, and no host device is passed through",
@@ -322,22 +243,18 @@ def kvm_is_hidden(subject: Subject) -> Iterator[Seen]:
         )
 
 
-@rule(
-    "R47",
-    Severity.WARNING,
-    needs=(Need.STATE,),
-    takes=Change.LIVE,
-    source="https://libvirt.org/formatdomain.html#elementsDisks",
-)
+@rule("R47")
 def limited_on_purpose(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
-    """A throttled disk is as slow as its limit; no other tuning can exceed that. A limit that was set on the running
-    VM alone is in no configuration, and gone after a power-off.
-    """
     configured, now = limits_of(disk), limits_now(subject, disk)
     when = "" if now == configured else " from the next start on"
     if configured:
         advice = "keep it if it is meant; raise it if it is not"
-        yield Seen(seen=f"{told(configured)}{when}", advice=advice)
+        turns = tuple(
+            SettingChange(knob=limit.knob, at=disk.target, value=None)
+            for limit in LIMITS
+            if limit.libvirt in configured
+        )
+        yield Seen(seen=f"{told(configured)}{when}", advice=advice, turns=turns, meant=True)
     if now and now != configured:
         advice = f"keep it if it is meant; {lifting(subject, disk)}"
         yield Seen(seen=f"{told(now)} on the running VM alone", advice=advice)

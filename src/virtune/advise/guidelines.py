@@ -17,7 +17,7 @@ from typing import Any
 from virtune.model.bottleneck import Cause, DataPath, Fork, Guideline, Leaf
 from virtune.model.text import format_share
 
-_ADVISE, _DISK = "virtune advise ", "@vda="
+_ADVISE, _DISK = "virtune apply advise ", "@vda="
 
 
 def _guideline(row: dict[str, Any]) -> Guideline:

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from virtune.advise.rule import below, io_uring_crawls_on_ahci, io_uring_hangs, rule, words
 from virtune.model.domain import IOTHREAD_BUSES, Domain, DomainDisk, SettingChange, cache_of
-from virtune.model.finding import Confidence, LeftAlone, Need, Seen, Severity, Subject
-from virtune.model.knob import Change, Risk
+from virtune.model.finding import LeftAlone, Seen, Subject
 from virtune.model.reason import Reason, Why, because
 from virtune.model.stack import DIRECT_CACHES, THROUGH_CACHES
 
@@ -37,9 +36,8 @@ def _on_network(disk: DomainDisk) -> bool:
     )
 
 
-@rule("R31", Severity.WARNING, source="qemu-server, print_drivedevice_full: a warning, and the option is dropped")
+@rule("R31")
 def iothread_ignored(subject: Subject) -> Iterator[Seen]:
-    """Proxmox ignores `iothread=1` of a SCSI disk unless `scsihw` is virtio-scsi-single: one controller for each."""
     for disk in _of(subject, "proxmox"):
         if "iothread is ignored" in disk.options:
             model = next((one.model for one in subject.domain.controllers if one.index == disk.controller), None)
@@ -56,28 +54,16 @@ def iothread_ignored(subject: Subject) -> Iterator[Seen]:
             )
 
 
-@rule("R85", Severity.WARNING, source="Nova: virt/libvirt/driver.py, _can_quiesce and quiesce's callers")
+@rule("R85")
 def quiesced_by_nobody(subject: Subject) -> Iterator[Seen]:
-    """Nova freezes a guest's filesystems for a snapshot through the guest's agent. Where an image requires that
-    and has no agent, snapshots of its guests are refused.
-    """
     for disk in _of(subject, "openstack"):
         if "quiesce needs the agent" in disk.options:
             advice = "set hw_qemu_guest_agent=yes as well, and install the agent"
             yield Seen(at=disk, seen="os_require_quiesce without hw_qemu_guest_agent", advice=advice)
 
 
-@rule(
-    "R70",
-    Severity.TRY,
-    risk=Risk.AVAILABILITY,
-    source="https://xenbits.xen.org/docs/unstable/man/xl-disk-configuration.5.html",
-)
+@rule("R70")
 def qdisk_through_the_cache(subject: Subject) -> Iterator[Seen]:
-    """A qdisk goes through dom0's page cache unless it is marked direct-io-safe. On network storage that mark
-    can crash dom0, and a QEMU built without native AIO refuses it (Debian 12's: the domain then waits for its
-    disk).
-    """
     for disk in _of(subject, "xl"):
         # xl takes it by itself where blkback cannot, which takes raw devices only (libxl_device.c, disk_try_backend)
         device = disk.source.kind == "block" and disk.format == "raw"
@@ -87,32 +73,22 @@ def qdisk_through_the_cache(subject: Subject) -> Iterator[Seen]:
             yield Seen(at=disk, seen=f"{how} without direct-io-safe", advice="on local storage, compare with it")
 
 
-@rule("R71", Severity.TRY, source="https://xenbits.xen.org/docs/unstable/man/xl-disk-configuration.5.html")
+@rule("R71")
 def device_behind_qdisk(subject: Subject) -> Iterator[Seen]:
-    """A raw block device can be served by blkback in dom0's kernel (phy); a qdisk takes it through a QEMU."""
     for disk in _of(subject, "xl"):
         if disk.driver == "qdisk" and disk.source.kind == "block" and disk.format == "raw":
             yield Seen(at=disk, seen=f"{disk.source.name} behind qdisk", advice="compare with backendtype=phy")
 
 
-@rule(
-    "R72",
-    Severity.TRY,
-    risk=Risk.AVAILABILITY,
-    source="https://xenbits.xen.org/docs/unstable/man/xl-disk-configuration.5.html",
-)
+@rule("R72")
 def emulated_xen_disk(subject: Subject) -> Iterator[Seen]:
-    """An `hd*` or `sd*` disk of an HVM domain is an emulated IDE or SCSI disk until the guest's PV driver takes it
-    over.
-    """
     for disk in _of(subject, "xl"):
         if disk.bus in ("ide", "scsi") and disk.device == "disk" and subject.domain.machine == "hvm":
             yield Seen(at=disk, seen=f"vdev={disk.target}", advice="xvd*, once the guest has PV drivers")
 
 
-@rule("R73", Severity.WARNING, source="https://man.freebsd.org/cgi/man.cgi?query=bhyve_config&sektion=5")
+@rule("R73")
 def direct_is_not_direct(subject: Subject) -> Iterator[Seen]:
-    """bhyve's `direct` means O_SYNC: every write is durable before it is acknowledged. O_DIRECT is `nocache`."""
     for disk in _of(subject, "bhyve"):
         if "direct" in disk.options and "nocache" not in disk.options:
             # no change is proposed: nocache alone would acknowledge writes that are not durable yet, which the owner
@@ -121,27 +97,22 @@ def direct_is_not_direct(subject: Subject) -> Iterator[Seen]:
             yield Seen(at=disk, seen="direct without nocache", advice=advice)
 
 
-@rule("R74", Severity.TRY, source="https://man.freebsd.org/cgi/man.cgi?query=bhyve_config&sektion=5")
+@rule("R74")
 def few_nvme_slots(subject: Subject) -> Iterator[Seen]:
-    """bhyve's NVMe takes 8 requests at a time unless `ioslots` says more."""
     for disk in _of(subject, "bhyve"):
         if disk.bus == "nvme" and not any(word.startswith("ioslots=") for word in disk.options):
             yield Seen(at=disk, seen="ioslots is not set (8)", advice="at depth 8 and more, compare with ioslots=64")
 
 
-@rule("R76", Severity.ERROR, confidence=Confidence.PUBLISHED, source="VMware: disk modes of Workstation")
+@rule("R76")
 def data_vanishes(subject: Subject) -> Iterator[Seen]:
-    """What is written to an independent-nonpersistent disk is thrown away when the VM is powered off."""
     for disk in _of(subject, "vmx"):
         if "independent-nonpersistent" in disk.options:
             yield Seen(at=disk, seen="mode independent-nonpersistent", advice='set mode = "independent-persistent"')
 
 
-@rule("R77", Severity.WARNING, confidence=Confidence.PLAUSIBLE, source="VMware: mainMem.useNamedFile")
+@rule("R77")
 def memory_file_is_no_disk(subject: Subject) -> Iterator[Seen]:
-    """`mainMem.useNamedFile` says where the guest's memory is kept; it is often recommended for disks, which it
-    does not affect.
-    """
     if "mainmem.usenamedfile" in subject.domain.written:
         yield Seen(seen="mainMem.useNamedFile is set", advice="expect nothing of it for the disks")
 
@@ -274,16 +245,8 @@ DIRTY_BYTES_MAX = 10 * 10**9
 """Ten seconds of a drive that writes 1 GB/s: a host that may hold more dirty pages stalls its guests for longer."""
 
 
-@rule(
-    "R41",
-    Severity.TRY,
-    needs=(Need.CPUS,),
-    confidence=Confidence.PUBLISHED,
-    takes=Change.LIVE,
-    source="https://libvirt.org/formatdomain.html; RHEL tuning guide",
-)
+@rule("R41")
 def more_vcpus_than_cpus(subject: Subject) -> Iterator[Seen]:
-    """A vCPU or IOThread that waits for a CPU answers late, whatever the disk does."""
     cpus = subject.host.cpus
     if cpus is not None and subject.domain.vcpus > cpus:
         yield Seen(
@@ -292,15 +255,8 @@ def more_vcpus_than_cpus(subject: Subject) -> Iterator[Seen]:
         )
 
 
-@rule(
-    "R84",
-    Severity.ERROR,
-    needs=(Need.CPUS,),
-    takes=Change.LIVE,
-    source="sched_setaffinity(2): a set without an online CPU is refused",
-)
+@rule("R84")
 def pinned_to_no_cpu(subject: Subject) -> Iterator[Seen]:
-    """A thread pinned to CPUs that the host does not have, or that are offline, cannot start."""
     online = subject.host.online
     if online is None:
         return
@@ -308,36 +264,41 @@ def pinned_to_no_cpu(subject: Subject) -> Iterator[Seen]:
         cpus = cpus_of(places)
         if cpus and cpus.isdisjoint(online):
             yield Seen(
-                seen=f"{what} is pinned to {places}, and no such CPU is online", advice="pin it to one that is"
+                seen=f"{what} is pinned to {places}, and no such CPU is online",
+                advice="pin it to one that is",
+                turns=(_pin(what, None),),
             )
 
 
-@rule(
-    "R44",
-    Severity.TRY,
-    needs=(Need.GOVERNOR,),
-    confidence=Confidence.PLAUSIBLE,
-    takes=Change.LIVE,
-    risk=Risk.PERFORMANCE,
-    source="https://github.com/redhat-performance/tuned",
-)
+def _pin(what: str, cpus: str | None) -> SettingChange:
+    role, _, number = what.partition(":")
+    return SettingChange(knob=f"{role}.pin", at=what if number else "", value=cpus)
+
+
+@rule("R87")
+def iothread_beside_a_vcpu(subject: Subject) -> Iterator[Seen]:
+    pins = [(what, cpus_of(places)) for what, places in subject.domain.pins]
+    vcpus = frozenset[int]().union(*(cpus for what, cpus in pins if what.startswith("vcpu:")))
+    online, taken = subject.host.online, frozenset[int]().union(*(cpus for _, cpus in pins))
+    free = sorted(set(online or ()) - taken)
+    for what, cpus in pins:
+        if what.startswith("iothread:") and free and cpus and cpus <= vcpus:
+            yield Seen(
+                seen=f"{what} is pinned to {subject.domain.pin(what)}, where vCPUs are pinned too",
+                advice=f"compare with a CPU of its own, such as {free[0]}",
+                turns=(_pin(what, str(free.pop(0))),),
+            )
+
+
+@rule("R44")
 def slow_governor(subject: Subject) -> Iterator[Seen]:
-    """A CPU that raises its clock only under load answers single requests late."""
     slow = sorted(set(subject.host.governors or ()) - {"performance"})
     if slow and any(disk.opened_here for disk in subject.disks):
         yield Seen(seen=f"CPU governor {', '.join(slow)}", advice="for latency at depth 1, compare with performance")
 
 
-@rule(
-    "R45",
-    Severity.TRY,
-    needs=(Need.MEMORY,),
-    confidence=Confidence.PUBLISHED,
-    takes=Change.LIVE,
-    source="https://docs.kernel.org/admin-guide/sysctl/vm.html",
-)
+@rule("R45")
 def much_dirty_memory(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
-    """With cache=writeback guests write into the host's memory until the kernel makes them wait for all of it."""
     host = subject.host
     if host.memory_bytes is None or host.dirty_percent is None or host.dirty_bytes:
         return
@@ -349,15 +310,8 @@ def much_dirty_memory(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
         )
 
 
-@rule(
-    "R46",
-    Severity.WARNING,
-    needs=(Need.SCHEDULER,),
-    takes=Change.LIVE,
-    source="https://docs.kernel.org/admin-guide/cgroup-v2.html",
-)
+@rule("R46")
 def weight_without_effect(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
-    """An I/O weight works only with the scheduler bfq or with io.cost."""
     if subject.domain.io_weight is None:
         return
     scheduler = subject.image(disk).scheduler
@@ -397,18 +351,8 @@ def differences(next_start: DomainDisk, live: DomainDisk, *, of: Sequence[str] =
     return found
 
 
-@rule(
-    "R80",
-    Severity.WARNING,
-    needs=(Need.STATE,),
-    takes=Change.POWEROFF,
-    source="libvirt: the live and the inactive configuration",
-)
+@rule("R80")
 def waits_for_a_power_off(subject: Subject) -> Iterator[Seen]:
-    """The running VM and its configuration differ. A change of the configuration reaches the VM only when it is
-    switched off and on; a reboot from within is not enough, since QEMU keeps its command line. What was set on the
-    running VM alone is gone then.
-    """
     if subject.running is None:
         return
     compared = [one for one in COMPARED if one != "limits"]  # of these R47 says more
@@ -425,17 +369,8 @@ def waits_for_a_power_off(subject: Subject) -> Iterator[Seen]:
             )
 
 
-@rule(
-    "R13",
-    Severity.WARNING,
-    needs=(Need.ENGINE, Need.QEMU),
-    takes=Change.POWEROFF,
-    source="knobs 10.6 (tested): /proc/PID/fd, /proc/PID/maps",
-)
+@rule("R13")
 def engine_not_in_force(subject: Subject) -> Iterator[Seen]:
-    """QEMU may fall back to worker threads without a message; results under the engine's name are then those of
-    threads.
-    """
     running = subject.running
     if running is None or running.rings is None or running.contexts is None:
         return
@@ -451,15 +386,8 @@ def engine_not_in_force(subject: Subject) -> Iterator[Seen]:
             )
 
 
-@rule(
-    "R81",
-    Severity.WARNING,
-    needs=(Need.OPENED,),
-    takes=Change.POWEROFF,
-    source="/proc/PID/fdinfo (O_DIRECT), QEMU's command line",
-)
+@rule("R81")
 def cache_not_in_force(subject: Subject) -> Iterator[Seen]:
-    """The image is open with another cache mode than the configuration says."""
     if subject.running is None:
         return
     shown = {disk.target: disk for disk in subject.running.disks}

@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Registers rules: a function of a Subject becomes a Rule, its docstring the reason that users read. And what
-several rules share: versions of QEMU (those in which io_uring is broken, and those whose defaults a machine type
-keeps), and the command that measures whether a `try` helps, on the storage of this disk, and in its own guest if
-possible.
+"""Registers rules: a function of a Subject becomes the check of a Rule, of which `rules.json` says all that users
+read: how severe it is, why, and from where that is known. And what several rules share: versions of QEMU (those in
+which io_uring is broken, and those whose defaults a machine type keeps), and the command that measures whether a
+`try` helps, on the storage of this disk, and in its own guest if possible.
 """
 
 import inspect
+import json
+import pkgutil
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from virtune.model.contradictions import contradictions
-from virtune.model.domain import DomainDisk, disk_of
+from virtune.model.domain import DomainDisk, SettingChange, disk_of
 from virtune.model.finding import Check, Confidence, Need, Rule, Seen, Severity, Subject, Version
 from virtune.model.knob import Change, Risk
 from virtune.model.stack import Stack
@@ -25,39 +27,39 @@ RULES: dict[str, Rule] = {}
 """Every rule by its id, in the order of the rooms; `virtune.advise.audit` fills it by importing them."""
 
 
-def rule(
-    identity: str,
-    severity: Severity,
-    *,
-    source: str,
-    confidence: Confidence = Confidence.DOCUMENTED,
-    takes: Change | None = Change.POWEROFF,
-    risk: Risk = Risk.NONE,
-    needs: tuple[Need, ...] = (),
-) -> Callable[[Asked], Asked]:
-    """Register a function as the rule of that id; its name is the rule's, its docstring the reason. One that takes a
-    disk too is asked of each that holds data, and what it sees is there.
+def _rows() -> dict[str, dict[str, Any]]:
+    found = json.loads(pkgutil.get_data(__package__, "rules.json") or b"")
+    return {row["id"]: row for row in found}
 
-    `needs` are all the facts it reads that a configuration alone may not give: where one is unknown, the audit says
-    that the rule did not look.
+
+_ROWS = _rows()
+"""What is said of each rule, by its id: without a word a rule is documented, takes a power-off, and risks nothing."""
+
+
+def rule(identity: str) -> Callable[[Asked], Asked]:
+    """Register a function as the check of the rule of that id; its name is the rule's. One that takes a disk too is
+    asked of each that holds data, and what it sees is there.
+
+    The `needs` of its row are all the facts it reads that a configuration alone may not give: where one is unknown,
+    the audit says that the rule did not look.
     """
 
     def register(check: Asked) -> Asked:
-        name = check.__name__.replace("_", "-")
         if identity in RULES:
             raise ValueError(f"two rules are called {identity}")
-        why = " ".join(inspect.cleandoc(check.__doc__ or "").split())
+        row = _ROWS[identity]
+        takes = row.get("takes", Change.POWEROFF)
         RULES[identity] = Rule(
             id=identity,
-            name=name,
-            severity=severity,
-            confidence=confidence,
-            takes=takes,
-            risk=risk,
-            why=why,
-            source=source,
+            name=check.__name__.replace("_", "-"),
+            severity=Severity(row["severity"]),
+            confidence=Confidence[row.get("confidence", "documented").upper()],
+            takes=None if takes is None else Change(takes),
+            risk=Risk(row.get("risk", Risk.NONE)),
+            why=row["why"],
+            source=row["source"],
             check=_of_each_disk(check) if len(inspect.signature(check).parameters) > 1 else check,  # type: ignore[arg-type]
-            needs=needs,
+            needs=tuple(Need[need.upper()] for need in row.get("needs", ())),
         )
         return check
 
@@ -70,6 +72,11 @@ def _of_each_disk(check: Callable[..., Iterator[Seen]]) -> Check:
             yield from (replace(seen, at=disk) for seen in check(subject, disk))
 
     return of_all
+
+
+def turn(disk: DomainDisk, knob: str, value: str | None) -> tuple[SettingChange, ...]:
+    """Return the one change that gives a disk a setting, or takes it away."""
+    return (SettingChange(knob=knob, at=disk.target, value=value),)
 
 
 def below(version: Version | None, limit: Version) -> bool:

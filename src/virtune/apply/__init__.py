@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Apply changes to libvirt domains: journalled before they are made, checked after, undone on any failure."""
+"""Apply changes to libvirt domains and Proxmox VMs: journalled first, checked after, undone on any failure."""

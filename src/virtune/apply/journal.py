@@ -247,7 +247,7 @@ class Journal:
             return self.read(name)  # says what is wrong with it
         if len(found) != 1:
             said = f"{len(found)} changes begin with {name!r}" if found else f"no change {name!r} in the journal"
-            raise UsageError(said, hint="`virtune undo --list` lists them")
+            raise UsageError(said, hint="`virtune apply undo --list` lists them")
         return found[0]
 
 

@@ -137,27 +137,24 @@ class Sampler(Ticker):
         sample["stat"] = "".join(line for line in _text("/proc/stat").splitlines(keepends=True) if line[:3] == "cpu")
         pressure = {name: _text(f"/proc/pressure/{name}") for name in _PRESSURE}
         sample["pressure"] = {name: text for name, text in pressure.items() if text}
-        sample["residency"] = dict(self._read_residency())
+        cached = ((name, cachestat(path)) for name, path in self._files.items())
+        sample["residency"] = {
+            name: [one.cached_bytes, one.dirty_bytes] for name, one in cached if isinstance(one, Residency)
+        }
         sample["vmstat"] = [line for line in _text("/proc/vmstat").splitlines() if line.startswith(_VMSTAT)]
         sample["loadavg"] = _text("/proc/loadavg").strip()
         sample["throttle"] = {path: _text(path) for path in self._throttles}
         if self._groups is not None:
             sample["groups"] = {role: {path: _text(path) for path in some} for role, some in self._groups.items()}
         if mark:  # temperature and frequency change slowly, and reading a CPU's frequency may wake it
-            sample |= self._read_sensors()
+            seen = self._sensors
+            sample["clock_source"] = "" if seen.clock_source is None else _text(seen.clock_source).strip()
+            for key, paths in (("heat", seen.heat), ("frequency", seen.frequencies), ("drives", seen.drives)):
+                sample[key] = {path: _text(path).strip() for path in paths}
             tids = {role: list(threads) for role, threads in sample["threads"].items()}
             sample["switches"] = {role: dict(_switches(some)) for role, some in tids.items()}
         sample["took_ns"] = time.monotonic_ns() - now
         return sample
-
-    def _read_sensors(self) -> dict[str, Any]:
-        seen = self._sensors
-        return {
-            "clock_source": "" if seen.clock_source is None else _text(seen.clock_source).strip(),
-            "heat": {path: _text(path).strip() for path in seen.heat},
-            "frequency": {path: _text(path).strip() for path in seen.frequencies},
-            "drives": {path: _text(path).strip() for path in seen.drives},
-        }
 
     def _read_processes(self) -> tuple[dict[str, Any], dict[str, Any]]:
         threads: dict[str, dict[str, Any]] = {}
@@ -172,12 +169,6 @@ class Sampler(Ticker):
                     processes.setdefault(role, {})[str(pid)] = {"stat": stat.strip(), "io": io}
                     threads.setdefault(role, {}).update(_threads(pid))
         return threads, processes
-
-    def _read_residency(self) -> Iterator[tuple[str, list[int | None]]]:
-        for name, path in self._files.items():
-            found = cachestat(path)
-            if isinstance(found, Residency):
-                yield name, [found.cached_bytes, found.dirty_bytes]
 
 
 def _threads(pid: int) -> Iterator[tuple[str, list[Any]]]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from virtune import shell
 from virtune.bench.live.rings import ExportRings, RingMemory, TrialRings
 from virtune.bench.port import PATIENCE_SECONDS, HostCounters, Keep, LoadJob, LoadOutput, Window
-from virtune.bench.verify import Spent, cpu_of, on_off, opened
+from virtune.bench.verify import Spent, cpu_of, cpus_check, on_off, opened
 from virtune.bounded import read_bounded
 from virtune.fio.as_asked import LOG_SECONDS
 from virtune.fio.job import OPERATIONS
@@ -665,12 +665,8 @@ def pin_check(pid: int, cpus: str | None) -> tuple[Check, ...]:
     if cpus is None:
         return ()
     process = Process(pid)
-    places = [found for thread in process.threads() if (found := process.cpus_of(thread.tid)) is not None]
-    wanted = set(parse_list(cpus))
-    wrong = {place for place in places if set(parse_list(place)) != wanted}
-    found = None if not places else min(wrong) if wrong else cpus
-    proof = f"Cpus_allowed_list of {len(places)} threads in /proc/{pid}/task {UNDER_LOAD}"
-    return (Check("load.pin", cpus, found, proof, hidden=not places),)
+    check = cpus_check("load.pin", cpus, process, process.threads(), f" {UNDER_LOAD}")
+    return (replace(check, hidden=check.found is None),)
 
 
 def fio_engines(fio: str) -> frozenset[str]:

@@ -161,7 +161,7 @@ def _remove_at_end(image: NotedImage, say: Say) -> None:
     try:
         image.remove()
     except VirtuneError as error:
-        say(Noticed(text=f"the image {image.path} is left to `virtune clean`: {error.message}"))
+        say(Noticed(text=f"the image {image.path} is left to `virtune host clean`: {error.message}"))
 
 
 def _rbd(place: RbdPlace, verb: str, *words: str, seconds: float, ok: tuple[int, ...] = (0,)) -> shell.Output:

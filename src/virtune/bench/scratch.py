@@ -29,7 +29,7 @@ from typing import Any, Self
 from virtune import shell
 from virtune.bench.port import DiskImageSpec
 from virtune.bounded import opened, read_bounded
-from virtune.fio.data_check import Region
+from virtune.fio.job import Region
 from virtune.model.errors import PreconditionError, RigError, words_of
 from virtune.model.event import Say, StepEnded, StepProgressed, StepStarted
 from virtune.model.facts import Unknown

@@ -40,6 +40,7 @@ from virtune.model.stack import (
     setting_of,
     writes_through,
 )
+from virtune.probe.cpu import parse_list
 from virtune.probe.process import IO_URING, NATIVE, Process, Ring, Rings, Thread
 
 WORKERS_SHARE = 0.10
@@ -379,6 +380,14 @@ def _cache_mode(disk: Disk, direct: str | None, ignored: str | None) -> tuple[st
         "unsafe": "through the host page cache; flushes are ignored: data is lost when the host dies",
     }
     return mode, meanings.get(mode, "not one of QEMU's named cache modes")
+
+
+def cpus_check(knob: str, asked: str, process: Process, threads: Iterable[Thread], when: str) -> Check:
+    """Check that these threads may run on the requested CPUs and on no others; nothing is found without any."""
+    places = [cpus for one in threads if (cpus := process.cpus_of(one.tid)) is not None]
+    wrong = {cpus for cpus in places if set(parse_list(cpus)) != set(parse_list(asked))}
+    proof = f"Cpus_allowed_list of {len(places)} threads in /proc/{process.pid}/task{when}"
+    return Check(knob, asked, min(wrong, default=asked) if places else None, proof)
 
 
 def require_verified(arm: str, checks: Sequence[Check]) -> None:

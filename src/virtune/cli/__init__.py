@@ -16,57 +16,65 @@ from click.exceptions import NoArgsIsHelpError
 
 from virtune import __version__
 from virtune.cli.common import surroundings
+from virtune.cli.common.verb import below
 from virtune.model.errors import PreconditionError
 
 VERBS: dict[str, str] = {
-    "probe": "Show this host's facts: kernel, QEMU, fio, CPU, block devices",
-    "knobs": "List the settings of the I/O path: values, cost of a change, risk",
-    "check": "Check the measurement noise of this host (A/A test)",
-    "measure": "Measure one disk stack on this host",
-    "compare": "Compare disk stacks on this host, in interleaved rounds",
-    "study": "Run a built-in study: a published comparison, repeated on this host",
-    "sweep": "Offer one disk stack more and more load: saturation, knee, most IOPS at a latency limit",
+    "compare": "Compare disk configurations",
+    "compare measure": "Measure one disk configuration on this host",
+    "compare study": "Run a built-in study: a published comparison, repeated on this host",
+    "compare resume": "Continue an interrupted study",
     "tune": "Search for the best configuration, much faster than a full grid",
-    "resume": "Continue an interrupted study",
-    "audit": "Audit VM disk configuration for performance and data-safety problems",
-    "advise": "Show changes that fix a VM's disks or bring them to a template",
-    "fix": "Find a better configuration of a VM's disk, prove it, and apply it, step by step",
-    "apply": "Apply changes to a libvirt VM (journaled, reversible)",
-    "undo": "Undo an apply: restore the VM's previous configuration",
-    "list": "List the stored studies: your measurements",
-    "show": "Show a stored study: table, verdicts, report or JSON",
-    "report": "Write a study as one HTML file with pictures",
-    "derive": "Derive the figures of all stored studies again, by today's method",
-    "export": "Export measurements as CSV, a study as a bundle, figures for Prometheus",
-    "serve": "Show the stored studies as a read-only local page",
-    "import": "Import existing fio results as a study",
-    "top": "Watch the disks of the running VMs: IOPS, latency by layer, CPU, what limits them",
+    "sweep": "Offer more and more load: saturation, knee, most IOPS at a limit",
+    "audit": "Find performance and data-safety problems in VMs' disk settings",
     "diagnose": "Say what limits a disk: layers of a request, threads, bottleneck",
-    "explain": "Explain a fio result (JSON, JSON+ or text)",
-    "fleet": "Many hosts over SSH: install, audit, run studies, what they say together, apply",
-    "appliance": "Build, list and remove the test guest of `--rig qemu`",
-    "clean": "Remove leftovers of a killed run: processes, mounts, scratch files",
+    "top": "Watch the disks of running VMs: IOPS, latency by layer, limits",
+    "watch": "Watch for hours: say when a disk is slow and why; Prometheus",
+    "fix": "Find a better configuration of a VM's disk, prove it, and apply it",
+    "apply": "Change VMs, with a journal",
+    "apply advise": "Show changes that fix a VM's disks or bring them to a template",
+    "apply undo": "Undo an apply: restore the VM's previous configuration",
+    "show": "Show a stored study",
+    "show list": "List the stored studies: your measurements",
+    "show label": "Give a study a title, a note or a tag, by which it is found",
+    "show report": "Write a study as one HTML file with pictures",
+    "show export": "Export measurements as CSV, a study as a bundle, figures for Prometheus",
+    "show derive": "Derive the figures of all stored studies again, by today's method",
+    "explain": "Explain a fio result",
+    "explain import": "Import existing fio results as a study",
+    "serve": "Show the stored studies as a read-only local page",
+    "host": "Know this host",
+    "host probe": "Show this host's facts: kernel, QEMU, fio, CPU, block devices",
+    "host check": "Check the measurement noise of this host (A/A test)",
+    "host knobs": "List the settings of the I/O path: values, cost of a change, risk",
+    "host guest": "Build, list and remove the test guest of `--rig qemu`",
+    "host clean": "Remove leftovers of a killed run: processes, mounts, scratch files",
+    "fleet": "Many hosts over SSH: install, audit, run studies, compare, apply",
 }
-"""Every verb with its one line of help."""
+"""Every verb with its one line of help; those of two words are listed with their first."""
 
 GROUPS = {
-    "A VM's disks": "audit diagnose top fix advise apply undo",
-    "Measure": "compare tune sweep measure study resume",
-    "Results": "show report list explain import export serve derive",
-    "Hosts": "probe check knobs fleet appliance clean",
+    "Measure": "compare tune sweep",
+    "A VM's disks": "audit diagnose top watch fix apply",
+    "Results": "show explain serve",
+    "Hosts": "host fleet",
 }
-"""The verbs as `--help` lists them, those that people need first before the others."""
+"""The verbs as `--help` lists them."""
 
 MODULES = {
-    **dict.fromkeys(("probe", "knobs", "check", "clean", "appliance"), "host"),
-    **dict.fromkeys(("measure", "compare", "resume"), "compare"),
+    **dict.fromkeys(("host", "host probe", "host knobs", "host check", "host clean", "host guest"), "host"),
+    **dict.fromkeys(("compare measure", "compare resume"), "compare"),
+    "compare study": "study",
     **dict.fromkeys(("tune", "sweep"), "tune"),
-    **dict.fromkeys(("audit", "advise", "apply", "undo"), "domains"),
-    **dict.fromkeys(("list", "show", "derive"), "show"),
-    "import": "import_",
+    **dict.fromkeys(("audit", "apply", "apply advise", "apply undo"), "domains"),
+    **dict.fromkeys(("show list", "show label", "show derive"), "show"),
+    "explain import": "import_",
 }
-"""The module of a verb, where it is not `virtune.cli.<verb>`. It has the verb under its own name; Python's own words
-(`import`) and names (`list`) have an underscore behind them there."""
+"""The module of a verb, where it does not have the name of its last word. It has the verb under that word; Python's
+own words (`import`) and names (`list`) have an underscore behind them there."""
+
+EARLIER = {name.split()[-1]: name for name in VERBS if " " in name} | {"appliance": "host guest"}
+"""What verbs were called before, and are still when their first word is left out."""
 
 
 _ASKED_FOR = {
@@ -80,35 +88,49 @@ _ASKED_FOR = {
 
 
 class LazyGroup(click.Group):
-    """A group that imports a verb's module only when that verb is called or its own help is shown."""
+    """A group that imports a verb's module only when that verb is called or its own help is shown.
+
+    A verb of two words is looked up here too, so that `compare measure` need not read the options of `compare`.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(VERBS)
+        return [verb for verb in VERBS if " " not in verb]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in VERBS:
             return None
-        taken = keyword.iskeyword(cmd_name) or cmd_name in vars(builtins)
-        module = importlib.import_module(f"virtune.cli.{MODULES.get(cmd_name, cmd_name)}")
-        command = getattr(module, f"{cmd_name}{'_' * taken}")
+        word = cmd_name.rsplit(maxsplit=1)[-1]
+        taken = keyword.iskeyword(word) or word in vars(builtins)
+        module = importlib.import_module(f"virtune.cli.{MODULES.get(cmd_name, word)}")
+        command = getattr(module, f"{word}{'_' * taken}")
         assert isinstance(command, click.Command)  # noqa: S101 - a verb without a command is our own mistake
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and (now := EARLIER.get(args[0])):
+            if not ctx.resilient_parsing:
+                click.echo(f"`virtune {args[0]}` is now `virtune {now}`", err=True)
+            args = [*now.split(), *args[1:]]
+        if (name := " ".join(args[:2])) in VERBS and len(args) > 1:
+            return name, self.get_command(ctx, name), args[2:]
         if args and args[0] not in VERBS and not args[0].startswith("-"):
-            close = difflib.get_close_matches(args[0], VERBS, n=1)
-            hint = f"did you mean `virtune {close[0]}`?" if close else "`virtune --help` lists the commands"
-            hint = _ASKED_FOR.get(args[0], hint)
+            close = difflib.get_close_matches(args[0], [*VERBS, *EARLIER], n=1)
+            hint = f"did you mean `virtune {EARLIER.get(close[0], close[0])}`?" if close else None
+            hint = _ASKED_FOR.get(args[0]) or hint or "`virtune --help` lists the commands"
             raise VirtuneUsage(f"no command {args[0]!r}", hint)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        width = max(map(len, VERBS))
         for title, verbs in GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(verb.ljust(width), VERBS[verb]) for verb in verbs.split()])
+                formatter.write_dl([(verb.ljust(8), _with_those_below(verb)) for verb in verbs.split()])
+
+
+def _with_those_below(verb: str) -> str:
+    names = ", ".join(name for name, _ in below(verb))
+    return f"{VERBS[verb]} ({names})" if names else VERBS[verb]
 
 
 class VirtuneUsage(click.UsageError):

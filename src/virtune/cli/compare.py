@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune measure`, `compare`, `resume`: disk stacks on this host, in rounds; or results that exist already."""
+"""`virtune compare`, `compare measure`, `resume`: disk stacks on this host, in rounds; or results that exist."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,6 +10,7 @@ import click
 
 from virtune.cli.common import options
 from virtune.cli.common.result_output import ResultOutput, threshold_options
+from virtune.cli.common.verb import Verb, verbs_and_files
 from virtune.model.errors import ReadError, StorePlace, UsageError
 from virtune.model.study_options import OPTIONS, flag_of, options_of, was_said
 
@@ -24,28 +25,25 @@ _EXISTING = ("baseline", "metric", "margin", "confidence", "fail_if", "scratch")
 """The options that also apply to existing results; a scratch directory does no harm."""
 
 
-@click.command(name="compare")
-@click.argument("inputs", metavar="[PLAN.toml | BEFORE AFTER...]", nargs=-1)
+@click.command(name="compare", cls=Verb)
+@click.argument("inputs", metavar="[PLAN.toml | BEFORE AFTER...]", nargs=-1, shell_complete=verbs_and_files)
 @options.study_options("compare")
 @options.report_option
 @click.option("--different-jobs", is_flag=True,
               help="Compare results of different jobs (e.g. another iodepth) anyway, with a warning.")  # fmt: skip
 @threshold_options
+@options.wait_option
 @options.progress_options
 @options.json_option
 @options.store_option
 def compare(**asked: Any) -> int:
-    """Compare disk stacks on this host, or results that exist already.
+    """Compare disk configurations on this host, or results that exist already.
 
-    Every round brings each arm up once, in random order, and loads it with fio; what counts are the differences
-    within rounds. It looks after every round and stops by itself when every pair and every --fail-if is decided, at
-    --budget or --rounds at the latest; five rounds (two arms: six) are the minimum for a verdict. Ends in a table,
-    and for every arm against the baseline (--pairs all: for every pair): better, worse, same or undecided.
+    Runs all configurations in turn, many times, and compares within each turn. Ends when every pair and every
+    --fail-if is decided (a verdict takes five rounds, with two arms six), or by --budget or --rounds.
 
-    BEFORE and AFTER are fio results, folders of them, or runs in the store (STUDY or STUDY:ARM): each is an arm, and
-    what a folder or a file holds of one job are repeats (FILE:NUMBER is one run of a file). Arms of one study are
-    compared within its rounds. All others did not run in turn: with four repeats and more of each there is a verdict
-    by Welch's interval and a rank test, and one run each cannot decide.
+    BEFORE and AFTER are fio results, folders of them, or studies (STUDY or STUDY:ARM); what a folder or a file holds
+    of one job are repeats (FILE:NUMBER is one). Results from elsewhere need at least four runs each.
 
     \b
     Examples:
@@ -118,10 +116,11 @@ def _existing(inputs: Sequence[str], asked: dict[str, Any], out: ResultOutput, *
     return show_result(summarise(record), record, out, brief=not out.verbose)
 
 
-@click.command(name="measure")
+@click.command(name="measure", cls=Verb)
 @options.study_options("measure")
 @options.report_option
 @threshold_options
+@options.wait_option
 @options.progress_options
 @options.json_option
 @options.store_option
@@ -130,9 +129,9 @@ def measure(**asked: Any) -> int:
 
     \b
     Examples:
-      virtune measure --rig metal --workload four-corners
-      virtune measure --set disk.aio=native --set disk.format=qcow2
-      virtune measure --workload log-sync-16k --rounds 8 --fail-if 'sync.p99 > 10ms'
+      virtune compare measure --rig metal --workload four-corners
+      virtune compare measure --set disk.aio=native --set disk.format=qcow2
+      virtune compare measure --workload log-sync-16k --rounds 8 --fail-if 'sync.p99 > 10ms'
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.common.run_study import StudyRequest, ask_for
     from virtune.model.study import StudyKind

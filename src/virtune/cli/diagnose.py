@@ -2,6 +2,7 @@
 """`virtune diagnose`: what limits a disk under its load, and where the time of a request goes."""
 
 import json
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,13 @@ import click
 
 from virtune.cli.common import options
 from virtune.cli.common.result_output import MARKDOWN_HELP
+from virtune.cli.common.verb import Verb
 from virtune.model.bottleneck import Diagnosis, answered
 from virtune.model.errors import StorePlace, UsageError
 from virtune.model.study_options import was_said
 
 
-@click.command(name="diagnose")
+@click.command(name="diagnose", cls=Verb)
 @click.argument("vm", metavar="[VM[:DISK]]", default="")
 @click.option("--connect", "uri", metavar="URI", default=None, help="libvirt URI of VM.  [default: virsh's]")
 @click.option(
@@ -25,6 +27,9 @@ from virtune.model.study_options import was_said
 @click.option(
     "--seconds", type=options.SecondsType(), default=10.0, help="How long a live VM is looked at.  [default: 10s]"
 )
+@click.option("--histograms", is_flag=True,
+              help="Have the running QEMU keep histograms of latency meanwhile, for percentiles; taken back at the"
+                   " end.")  # fmt: skip
 @click.option("--run", "study", metavar="STUDY[:TRIAL]", help="A stored study (an id or `last`) or a trial.")
 @click.option(
     "--prove",
@@ -59,7 +64,7 @@ def diagnose(
     """Say what limits a disk under its load, with the evidence and the next experiment.
 
     A live VM (a libvirt domain, or any QEMU of this host by its name, process id or Proxmox VE's number) is looked at
-    under its own load; nothing is added to it, and nothing changed. The time of a request is
+    under its own load; nothing is added to it, and nothing changed, but for --histograms. The time of a request is
     split into layers: application, guest block layer, virtqueue, QEMU, host device. Of a live VM the load is told in
     fio's words too, as `--workload` takes them.
 
@@ -71,6 +76,7 @@ def diagnose(
     Examples:
       virtune diagnose sql1
       virtune diagnose sql1:vdb --seconds 60 --json
+      virtune diagnose sql1 --seconds 60 --histograms
       virtune diagnose --qmp /run/vm1.qmp
       virtune diagnose --run last
       virtune diagnose --run last --answer own=no,free=/dev/nvme1n1
@@ -85,13 +91,20 @@ def diagnose(
     if prove:
         _prove(study, store, asked, answer, as_json=as_json)
         return
+    _require_fit(study, asked)
+    require_report(asked["report"])
+    told = _answers(answer)
+    found = _live(vm, uri, qmp, seconds, histograms=asked["histograms"]) if study is None else _of_study(study, store)
+    _write(tuple(map(told, found)), asked["report"], as_json=as_json, verbose=asked["verbose"])
+
+
+def _require_fit(study: str | None, asked: dict[str, Any]) -> None:
+    """Raise UsageError for an option of --prove, or for a running VM's histograms of a stored study."""
     given = next((name for name in _OF_PROOF if was_said(asked[name])), None)
     if given is not None:
         raise UsageError(f"--{given} is for --prove", hint="`virtune diagnose --run last --prove`")
-    require_report(asked["report"])
-    told = _answers(answer)
-    found = _live(vm, uri, qmp, seconds) if study is None else _of_study(study, store)
-    _write(tuple(map(told, found)), asked["report"], as_json=as_json, verbose=asked["verbose"])
+    if asked["histograms"] and study is not None:
+        raise UsageError("--histograms is for a running VM", hint="`virtune show` has the percentiles of a study")
 
 
 def _answers(words: str | None) -> Callable[[Diagnosis], Diagnosis]:
@@ -148,7 +161,7 @@ def _prove(study: str | None, store: StorePlace, asked: dict[str, Any], answer: 
     if study is None:
         raise UsageError(
             "--prove tests a stored study: a running VM is only looked at",
-            hint="measure its load on a test guest (`virtune measure --rig qemu --workload ...`), then"
+            hint="measure its load on a test guest (`virtune compare measure --rig qemu --workload ...`), then"
             " `virtune diagnose --run last --prove`",
         )
     name, number = _trial_of(study)
@@ -157,15 +170,17 @@ def _prove(study: str | None, store: StorePlace, asked: dict[str, Any], answer: 
     run_proof(store, name, number, options.read_options("compare", asked), out)
 
 
-def _live(vm: str, uri: str | None, qmp: Path | None, seconds: float) -> tuple[Diagnosis, ...]:
+def _live(vm: str, uri: str | None, qmp: Path | None, seconds: float, *, histograms: bool) -> tuple[Diagnosis, ...]:
+    from virtune.cli.common.rest import Rest
     from virtune.flows.live.diagnose_live import diagnose_monitor, diagnose_named
 
     if seconds < 1:
         raise UsageError("--seconds of a live VM is at least 1s", hint="the kernel counts in steps of 10 ms")
-    if qmp is not None:
-        return diagnose_monitor(qmp, disk=vm.removeprefix(":"), seconds=seconds)
-    domain, _, disk = vm.partition(":")
-    return diagnose_named(uri, domain, disk=disk, seconds=seconds)
+    with Rest(128 + signal.SIGTERM) as rest:
+        if qmp is not None:
+            return diagnose_monitor(qmp, disk=vm.removeprefix(":"), seconds=seconds, histograms=histograms, wait=rest)
+        domain, _, disk = vm.partition(":")
+        return diagnose_named(uri, domain, disk=disk, seconds=seconds, histograms=histograms, wait=rest)
 
 
 def _of_study(name: str, path: StorePlace) -> tuple[Diagnosis, ...]:

@@ -16,6 +16,7 @@ from virtune.advise.placement import NAME as FLASH
 from virtune.cli.common.options import adding, in_data, json_option, store_option
 from virtune.cli.common.result_output import require_report, write_text
 from virtune.cli.common.surroundings import Failure, say
+from virtune.cli.common.verb import Verb, verbs_and_files
 from virtune.model.errors import StorePlace, UsageError, VirtuneError
 from virtune.model.finding import Audited, PassedOver, Severity, Unread
 from virtune.model.text import printable
@@ -261,12 +262,12 @@ def advise(*, needs: str | None, store: StorePlace, as_json: bool, **asked: Any)
     that the answers leave open.
 
     \b
-    virtune advise vm.xml
-    virtune advise --template flash --connect qemu:///system
-    virtune advise --set disk.cache@vda=none vm.xml
-    virtune advise --from last:io_uring --disk sda web1.xml
-    virtune advise --set disk.cache@scsi0=none /etc/pve/qemu-server/101.conf
-    virtune advise --for-requirements scale-out=no,own=no,virtio=yes
+    virtune apply advise vm.xml
+    virtune apply advise --template flash --connect qemu:///system
+    virtune apply advise --set disk.cache@vda=none vm.xml
+    virtune apply advise --from last:io_uring --disk sda web1.xml
+    virtune apply advise --set disk.cache@scsi0=none /etc/pve/qemu-server/101.conf
+    virtune apply advise --for-requirements scale-out=no,own=no,virtio=yes
     """  # noqa: D301 - \b is click's mark for lines to keep
     vms = Vms.of(asked)
     if needs is not None:
@@ -351,8 +352,8 @@ def advice_text(domain: str, advice: "Advice", ways: Sequence[str] | None = None
     )
 
 
-@click.command("apply")
-@click.argument("domains", metavar="DOMAIN...", nargs=-1, required=True)
+@click.command(name="apply", cls=Verb)
+@click.argument("domains", metavar="DOMAIN...", nargs=-1, required=True, shell_complete=verbs_and_files)
 @click.option(
     "--connect", metavar="URI", default=None,
     help="libvirt URI of the domains, e.g. qemu:///system.  [default: virsh's]",
@@ -363,17 +364,21 @@ def advice_text(domain: str, advice: "Advice", ways: Sequence[str] | None = None
 @restart_options
 @journal_option
 def apply(domains: tuple[str, ...], *, connect: str | None, yes: bool, journal: Path, **asked: Any) -> None:
-    """Apply changes to libvirt VMs (journaled, reversible).
+    """Apply changes to libvirt and Proxmox VMs (journaled, reversible).
 
-    The changes are those that `virtune advise` shows. They are shown first, and virtune asks before it makes them.
-    They are journaled before they are made, and what libvirt made of them is checked. On any failure the VM is put
-    back; `virtune undo` does so later. Pins, polling, limits and new IOThreads take effect at once, everything else
+    The changes are those of `virtune apply advise`. They are shown first, and virtune asks before it makes them. They
+    are journaled before they are made, and what libvirt made of them is checked. On any failure the VM is put back;
+    `virtune apply undo` does so later. Pins, polling, limits and new IOThreads take effect at once, everything else
     after a full power-off and start. --restart does that: the guest is shut down and started, and must come back with
     every change verified, or it gets its old configuration and is started as it was. --replug detaches and attaches
     one disk that the guest does not use, never the one it boots from.
 
+    A Proxmox VM of this node is named by its number. `qm set` changes it, and refuses where somebody else did; what a
+    running VM takes at its next start waits in its configuration (`qm pending`).
+
     \b
     virtune apply web1
+    virtune apply 101 --set disk.cache@scsi0=none
     virtune apply web1 --connect qemu:///system --template flash
     virtune apply web1 --set disk.cache@vda=none --yes
     virtune apply web1 --from last:io_uring --disk sda
@@ -381,16 +386,24 @@ def apply(domains: tuple[str, ...], *, connect: str | None, yes: bool, journal: 
     virtune apply web1 --template flash --restart --healthy 'console:login:' --timeout 60
     virtune apply web1 --set disk.aio@vdb=io_uring --replug vdb
     """  # noqa: D301 - \b is click's mark for lines to keep
+    from virtune.flows.domains.like import path_of, require_here
     from virtune.virsh import Virsh, default_uri
 
     wish, means = wish_of(asked), means_of(asked)
-    virsh = Virsh(connect or default_uri(), write=True)
     for name in domains:
-        change(virsh, name, wish, means, journal, yes=yes)
+        require_here(name, connect)
+        if connect is None and (path := path_of(name)).suffix == ".conf" and path.is_file():
+            change_proxmox(path, wish, means, journal, yes=yes)
+        else:
+            change(Virsh(connect or default_uri(), write=True), name, wish, means, journal, yes=yes)
 
 
-def change(virsh: "Virsh", name: str, wish: "Wish", means: "Means", place: Path, *, yes: bool) -> None:
-    """Show the requested change of one domain, ask for confirmation, and make it."""
+def change(
+    virsh: "Virsh", name: str, wish: "Wish", means: "Means", place: Path, *, yes: bool
+) -> "tuple[FoundDomain, Applied] | None":
+    """Show the requested change of one domain, ask for confirmation, and make it; return what it was and what was
+    done, None where nothing was.
+    """
     from virtune.apply.journal import Journal
     from virtune.apply.libvirt import LibvirtDomain
     from virtune.flows.domains import advise as advising
@@ -403,24 +416,60 @@ def change(virsh: "Virsh", name: str, wish: "Wish", means: "Means", place: Path,
     found = surroundings(virsh, domain.dump())
     advice = advising.advise(found, wish)
     ways = applying.ways_of(advice, means, running=found.subject.running is not None)
-    click.echo(advice_text(found.subject.domain.name, advice, ways))
-    if not advice.turns:
-        return
-    if not yes and not sys.stdin.isatty():
-        raise UsageError(
-            "cannot ask for confirmation: stdin is not a terminal",
-            hint="add --yes; `virtune advise` shows what would be changed",
-        )
-    if not yes and not click.confirm(f"Change {found.subject.domain.name}?"):
-        return
+    if not _agreed(found, advice, ways, yes=yes):
+        return None
     now = datetime.now(UTC)
     done = applying.apply(virsh, uuid, advice, found.text, journal=Journal(place), when=now, means=means)
     click.echo("\n".join(_told(done, restart=means.restart is not None, saved=domain.is_saved())))
+    return found, done
+
+
+def change_proxmox(
+    path: Path, wish: "Wish", means: "Means", place: Path, *, yes: bool
+) -> "tuple[FoundDomain, Applied] | None":
+    """Do the same with a Proxmox VM of this node, by `qm set`."""
+    from virtune.apply.journal import Journal
+    from virtune.apply.proxmox import ProxmoxVm
+    from virtune.flows.domains import advise as advising
+    from virtune.flows.domains.apply import Applied
+    from virtune.flows.domains.like import find_vm
+
+    if means.restart is not None or means.replug:
+        raise UsageError(
+            "a Proxmox VM is not restarted or replugged here", hint="`qm shutdown` and `qm start`, when it suits"
+        )
+    vm = ProxmoxVm(path)
+    found, _ = find_vm(str(path), None)
+    advice = advising.advise(found, wish)
+    if not _agreed(found, advice, None, yes=yes):
+        return None
+    now = datetime.now(UTC)
+    entry, after = vm.apply(advice.turns, found.text, advice.after, journal=Journal(place), when=now)
+    click.echo(f"changed; `virtune apply undo {entry.id}` puts it back")
+    waiting = found.language.live is not None and found.language.live(after) is not None
+    if waiting:
+        click.echo("the VM is running: what `qm pending` shows is in effect after a shutdown and start")
+    later = advice.turns if waiting else ()
+    return found, Applied(entry=entry.id, after=after, now=(), later=later, running=waiting, restarted=False)
+
+
+def _agreed(found: "FoundDomain", advice: "Advice", ways: Sequence[str] | None, *, yes: bool) -> bool:
+    """Show a change and ask for it; whether it is to be made."""
+    name = found.subject.domain.name or found.origin
+    click.echo(advice_text(name, advice, ways))
+    if not advice.turns:
+        return False
+    if not yes and not sys.stdin.isatty():
+        raise UsageError(
+            "cannot ask for confirmation: stdin is not a terminal",
+            hint="add --yes; `virtune apply advise` shows what would be changed",
+        )
+    return yes or click.confirm(f"Change {name}?")
 
 
 def _told(done: "Applied", *, restart: bool, saved: bool) -> Iterator[str]:
     """Yield the report on a change that was made."""
-    yield f"changed; `virtune undo {done.entry}` puts it back"
+    yield f"changed; `virtune apply undo {done.entry}` puts it back"
     if saved:
         yield "it was saved (managedsave): its next start resumes it with its old disks; the one after is new"
     if done.restarted:
@@ -485,9 +534,9 @@ def undo(change: str | None, *, listed: bool, show: bool, connect: str | None, j
     A restart that was cut short is taken back too: the VM is started as it was.
 
     \b
-    virtune undo
-    virtune undo last
-    virtune undo 20261122-015500-1f2e
+    virtune apply undo
+    virtune apply undo last
+    virtune apply undo 20261122-015500-1f2e
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.apply.journal import Journal
     from virtune.flows.domains.apply import Back
@@ -508,7 +557,7 @@ def undo(change: str | None, *, listed: bool, show: bool, connect: str | None, j
     back = None if show else Back(**asked)
     for entry in reversed(entries):
         try:
-            click.echo(_undone(entry, kept, connect or entry.uri, back, anyway=anyway))
+            click.echo(undone(entry, kept, connect or entry.uri, back, anyway=anyway))
         except VirtuneError as error:
             if len(entries) == 1:
                 raise
@@ -516,12 +565,20 @@ def undo(change: str | None, *, listed: bool, show: bool, connect: str | None, j
     return code
 
 
-def _undone(entry: "Entry", kept: "Journal", uri: str, back: "Back | None", *, anyway: bool) -> str:
+def undone(entry: "Entry", kept: "Journal", uri: str, back: "Back | None", *, anyway: bool) -> str:
     """Undo one change and say what was done; without `back`, say how the domain differs from what was made of it."""
     from virtune.apply.libvirt import LibvirtDomain
+    from virtune.apply.proxmox import SCHEME, ProxmoxVm, changed_since
     from virtune.flows.domains import apply as applying
+    from virtune.flows.domains.domains import unified
     from virtune.virsh import Virsh
 
+    if uri.startswith(SCHEME):
+        vm = ProxmoxVm(Path(uri.removeprefix(SCHEME)))
+        if back is not None:
+            return vm.undo(entry, journal=kept, anyway=anyway)
+        shown = unified(entry.found or entry.after, text := vm.text(), name=entry.domain)
+        return shown if changed_since(entry, text) else f"{entry.domain}: unchanged since"
     virsh = Virsh(uri, write=True)
     if back is not None:
         return applying.undo(virsh, entry, journal=kept, anyway=anyway, back=back)

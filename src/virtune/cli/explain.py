@@ -15,6 +15,7 @@ from virtune.analyse.trial.measure import measurement_of, phases_of
 from virtune.bounded import file_and_run, read_up_to
 from virtune.cli.common.options import json_option, store_option
 from virtune.cli.common.output import put
+from virtune.cli.common.verb import Verb, verbs_and_files
 from virtune.fio.results import LIMIT, read_runs, refuse_length, run_of, text_of
 from virtune.model.errors import ReadError, StorePlace, UsageError
 from virtune.model.measurement import FioResult
@@ -24,8 +25,8 @@ from virtune.report.json.explain import explained_document
 from virtune.report.pages.explain import Concurrent, Explained, Flow, render
 
 
-@click.command(name="explain")
-@click.argument("inputs", metavar="FILE|RUN|-...", nargs=-1, required=True)
+@click.command(name="explain", cls=Verb)
+@click.argument("inputs", metavar="FILE|RUN|-...", nargs=-1, required=True, shell_complete=verbs_and_files)
 @json_option
 @store_option
 def explain(inputs: tuple[str, ...], *, as_json: bool, store: StorePlace) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune export`: measurements as CSV or Parquet, a bundle of a study, figures for Prometheus."""
+"""`virtune show export`: measurements as CSV or Parquet, a bundle of a study, figures for Prometheus."""
 
 import contextlib
 import os
@@ -43,11 +43,11 @@ def export(study: str, *, csv: Path | None, parquet: Path | None, bundle: Path |
 
     \b
     Examples:
-      virtune export > measurements.csv
-      virtune export last --parquet measurements.parquet
-      virtune export 20261122 --bundle study.zip
-      virtune export last --bundle study.zip --anonymous --hide example-corp
-      virtune export --textfile /var/lib/prometheus/node-exporter
+      virtune show export > measurements.csv
+      virtune show export last --parquet measurements.parquet
+      virtune show export 20261122 --bundle study.zip
+      virtune show export last --bundle study.zip --anonymous --hide example-corp
+      virtune show export --textfile /var/lib/prometheus/node-exporter
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.flows.reports import export
     from virtune.store.store import Store

@@ -2,6 +2,7 @@
 """`virtune fix`: from a slow VM to a better one: audited, measured, shown, asked, applied, checked."""
 
 import sys
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,26 +10,36 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from virtune.cli.common import options
+from virtune.cli.common.verb import Verb
 from virtune.cli.domains import advice_text, journal_option, restart_options
 from virtune.model.errors import StorePlace, UsageError
 from virtune.model.text import printable
+from virtune.model.verdict import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from virtune.cli.common.result_output import ResultOutput
+    from virtune.flows.domains.apply import Applied
     from virtune.flows.domains.domains import FoundDomain
-    from virtune.flows.run.fix import ChosenFix, Fixes
+    from virtune.flows.domains.like import LikeVm
+    from virtune.flows.run.fix import Candidate, ChosenFix, Fixes
     from virtune.model.evidence import StudyRecord
+    from virtune.model.result import Result
     from virtune.model.study_options import StudyOptions
     from virtune.store.store import Store
 
-_MEASURED = ("connect", "rig", "workloads", "metric", "margin", "quick", "budget", "rounds", "seconds", "ramp",
-             "seed", "scratch", "span", "attempts", "target")  # fmt: skip
+_MEASURED = ("connect", "rig", "workloads", "its_load", "metric", "margin", "quick", "budget", "rounds", "seconds",
+             "ramp", "seed", "scratch", "span", "attempts", "target")  # fmt: skip
 """The options of `compare` that a fix takes too."""
 
 
-@click.command(name="fix")
+@click.command(name="fix", cls=Verb)
 @click.argument("vm", metavar="VM[:DISK]")
 @options.adding(*(options.study_option(name, "compare") for name in _MEASURED))
+@click.option("--also", metavar="RULE", multiple=True,
+              help="Make this rule's change too, though it risks data (R25) or lifts what may be meant (R47);"
+                   " repeatable.")  # fmt: skip
 @click.option("--again", is_flag=True, help="Measure again, although the same was measured in the last 24 h.")
 @click.option("--dry-run", is_flag=True, help="Measure and show the change, and make none.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -36,48 +47,70 @@ _MEASURED = ("connect", "rig", "workloads", "metric", "margin", "quick", "budget
 @journal_option
 @options.progress_options
 @options.store_option
-def fix(vm: str, *, again: bool, dry_run: bool, yes: bool, journal: Path, store: StorePlace, **asked: Any) -> int:
+def fix(
+    vm: str, *, also: tuple[str, ...], again: bool, dry_run: bool, yes: bool, journal: Path, store: StorePlace,
+    **asked: Any,
+) -> int:  # fmt: skip
     """Find what a VM's disk should have, prove it, and change it, step by step.
 
     The VM is audited. What the audit says, each try alone and all together, is measured on a scratch disk
     like the VM's, against the disk as it is (`--like` of `virtune compare`). The change that is surely better by
     the most is shown as a diff, and virtune asks before it makes it, as `virtune apply` does: journaled, checked, put
-    back on any failure. Where nothing is better, nothing is changed but for the audit's errors and warnings.
+    back on any failure. Where nothing is better, only what errors and warnings ask for is changed. At the end the new
+    configuration is measured against the old one; one that is worse is put back, but for what these ask for (exit 4).
 
-    VM is a libvirt domain, a Proxmox VM's number, or a file with a configuration; only a libvirt domain is changed,
-    of the others the changed text or the command that changes it is written. Call it again to go on where it was
-    left.
+    VM is a libvirt domain, a Proxmox VM's number, or a file with a configuration, of which the changed text or the
+    command that changes it is written. Call it again to go on where it was left; a change that was cut short is put
+    back first.
 
     \b
     Examples:
       virtune fix web1
       virtune fix web1:vdb --workload randwrite-4k --restart --healthy guest-agent
+      virtune fix web1 --also R47
       virtune fix web1.xml:sda --dry-run
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.cli.common.result_output import ResultOutput
     from virtune.flows.domains.like import disk_of, find_vm, liken
     from virtune.flows.run.fix import fixes_for
-
-    if (asked["rig"] or "").startswith("simulated"):
-        raise UsageError("no change rests on invented figures", hint="leave --rig out, or `--rig vhost-user`")
-    out = ResultOutput.read(asked)
-    question = options.read_options("compare", asked)
-    found, name = find_vm(vm, question.connect)
-    disk = disk_of(found, name)
-    like = liken(found, name, rig=question.rig, scratch=question.scratch, target=question.target is not None)
-    fixes = fixes_for(found, disk, like)
-    _say_audit(found, fixes)
-    if not fixes.candidates:
-        click.echo("nothing to measure" if not fixes.needed else "nothing of it can be measured here", err=True)
-        return _change(found, fixes.needed, asked, journal, dry_run=dry_run, yes=yes)
     from virtune.store.store import Store
 
+    question = _question(asked)
+    found, name = find_vm(vm, question.connect)
+    if not dry_run and put_back_first(found, journal, yes=yes):
+        found, name = find_vm(vm, question.connect)
+    disk = disk_of(found, name)
+    like = liken(found, name, rig=question.rig, scratch=question.scratch, target=question.target is not None)
+    comes_back = asked["restart"] and found.subject.running is not None
+    fixes = fixes_for(found, disk, like, also=also, comes_back=comes_back)
+    _say_audit(found, fixes)
+    out = ResultOutput.read(asked)
     with Store(store) as kept:
-        record, choice = _measured(kept, vm, question, fixes, out, again=again)
-    click.echo(f"\n{choice.why} ({record.study.id})")
-    if not record.finished:
-        click.echo("the measurement is not finished: call it again to go on", err=True)
-    return _change(found, choice.turns, asked, journal, dry_run=dry_run, yes=yes)
+        measuring = Measuring(store=kept, vm=vm, asked=_loaded(question, vm, fixes), out=out)
+        choice = measuring.choose(fixes, like, again=again)
+        turns = fixes.needed if choice is None else choice.turns
+        done = _change(found, turns, asked, journal, dry_run=dry_run, yes=yes)
+        if done is None or choice is None or choice.candidate is None:
+            return 0
+        verdict = measuring.again(done, disk.target)
+        if put_back(verdict, done[1], stays={*turns} <= {*fixes.needed}, journal=journal, yes=yes) and fixes.needed:
+            click.echo("what errors and warnings ask for is made by itself:")
+            _change(found, fixes.needed, asked, journal, dry_run=False, yes=yes)
+        return 4 if verdict is Verdict.WORSE else 0
+
+
+def _question(asked: dict[str, Any]) -> "StudyOptions":
+    """Return what is to be measured; raises UsageError for figures that are none of this host's."""
+    if (asked["rig"] or "").startswith("simulated"):
+        raise UsageError("no change rests on invented figures", hint="leave --rig out, or `--rig vhost-user`")
+    return options.read_options("compare", asked)
+
+
+def _loaded(asked: "StudyOptions", vm: str, fixes: "Fixes") -> "StudyOptions":
+    """Return the same with the load of `--its-load`, where there is something to measure under it."""
+    from virtune.cli.common.run_study import with_its_load
+
+    return with_its_load(asked, vm) if fixes.candidates else asked
 
 
 def _say_audit(found: "FoundDomain", fixes: "Fixes") -> None:
@@ -87,66 +120,150 @@ def _say_audit(found: "FoundDomain", fixes: "Fixes") -> None:
     for finding in fixes.findings:
         click.echo(printable(f"  {finding.rule.severity:<8}{finding.rule.id}  {finding.seen.seen}"))
     for one in fixes.candidates:
-        click.echo(printable(f"  measured as {one.name}: {', '.join(one.settings)}"))
+        click.echo(printable(f"  measured as {one.name}: {one.text}"))
     for text in fixes.left:
         click.echo(printable(f"  left alone: {text}"))
 
 
-def _measured(
-    store: "Store", vm: str, asked: "StudyOptions", fixes: "Fixes", out: "ResultOutput", *, again: bool
-) -> "tuple[StudyRecord, ChosenFix]":
-    """Measure the candidates, go on with the same measurement, or take a finished one of the last hours."""
-    from dataclasses import replace
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measuring:
+    """How a VM's disk is measured, and where that is kept."""
 
-    from virtune.cli.common.run_study import going_on
-    from virtune.flows.run.fix import HOURS_KEPT, choose, measured_before, question_of
-    from virtune.flows.run.preconditions import Leave
-    from virtune.flows.run.question import facts_text, study_for
-    from virtune.flows.run.study import resume_study, run_study
-    from virtune.flows.stored.show import current
+    store: "Store"
+    vm: str
+    asked: "StudyOptions"
+    out: "ResultOutput"
 
-    title = f"fix {vm}"
-    since = (datetime.now(UTC) - timedelta(hours=HOURS_KEPT)).isoformat(timespec="seconds")
-    study = study_for(question_of(replace(asked, like=vm), fixes, title=title))
-    known = None if again else measured_before(store, study, since=since)
-    leave = Leave()
-    if known is None:
-        facts = facts_text(Path(study.scratch))
-        going_on(store, study, lambda say: run_study(study, store=store, say=say, leave=leave, facts=facts), out)
-    elif not known.finished:
-        study, record = known.study, known
-        going_on(store, study, lambda say: resume_study(record, store=store, say=say, leave=leave), out)
-    else:
-        study = known.study
-        click.echo(f"measured before: {study.id}; --again measures anew", err=True)
-    record, result = current(store, study.id)
-    return record, choose(record, result, fixes)
+    def choose(self, fixes: "Fixes", like: "LikeVm", *, again: bool) -> "ChosenFix | None":
+        """Measure the candidates, go on with the same measurement, or take a finished one of the last hours; say what
+        that shows. None where there is no candidate.
+        """
+        from virtune.flows.run.fix import choose
+
+        if not fixes.candidates:
+            click.echo("nothing of it can be measured here" if fixes.needed else "nothing to measure", err=True)
+            return None
+        record, result = self._result(fixes.candidates, like, title=f"fix {self.vm}", again=again)
+        choice = choose(record, result, fixes)
+        click.echo(f"\n{choice.why} ({record.study.id})")
+        if not record.finished:
+            click.echo("the measurement is not finished: call it again to go on", err=True)
+        return choice
+
+    def again(self, done: "tuple[FoundDomain, Applied]", target: str) -> Verdict | None:
+        """Measure a disk as it was configured against how it is now, and say and return what that shows; None where
+        nothing was measured.
+        """
+        from virtune.flows.domains.like import liken
+        from virtune.flows.run.fix import candidate_of, is_better, is_worse
+
+        (found, applied), asked = done, self.asked
+        like = liken(found, target, rig=asked.rig, scratch=asked.scratch, target=asked.target is not None)
+        changed = candidate_of(found, target, applied.after, like)
+        if changed is None:
+            click.echo(f"not measured again: nothing that changed of {target} is seen on rig={like.rig}")
+            return None
+        record, result = self._result([changed], like, title=f"verify {self.vm} {applied.entry}", again=True)
+        verdict, said = Verdict.UNDECIDED, "not surely better"
+        if is_better(record.study, result, changed.name):
+            verdict = said = Verdict.BETTER
+        elif is_worse(record.study, result, changed.name):
+            verdict = said = Verdict.WORSE
+        click.echo(f"\nmeasured again: {target} is {said} than it was ({record.study.id})")
+        return verdict
+
+    def _result(
+        self, candidates: "Sequence[Candidate]", like: "LikeVm", *, title: str, again: bool
+    ) -> "tuple[StudyRecord, Result]":
+        from virtune.cli.common.run_study import going_on
+        from virtune.flows.run.fix import HOURS_KEPT, measured_before, question_of
+        from virtune.flows.run.preconditions import Leave
+        from virtune.flows.run.question import facts_text, study_for
+        from virtune.flows.run.study import resume_study, run_study
+        from virtune.flows.stored.show import current
+
+        store = self.store
+        since = (datetime.now(UTC) - timedelta(hours=HOURS_KEPT)).isoformat(timespec="seconds")
+        study = study_for(question_of(self.asked, candidates, like, title=title))
+        known = None if again else measured_before(store, study, since=since)
+        leave = Leave()
+        if known is None:
+            facts = facts_text(Path(study.scratch))
+            going_on(
+                store, study, lambda say: run_study(study, store=store, say=say, leave=leave, facts=facts), self.out
+            )
+        elif not known.finished:
+            study, record = known.study, known
+            going_on(store, study, lambda say: resume_study(record, store=store, say=say, leave=leave), self.out)
+        else:
+            study = known.study
+            click.echo(f"measured before: {study.id}; --again measures anew", err=True)
+        return current(store, study.id)
 
 
-def _change(found: "FoundDomain", turns: Any, asked: dict[str, Any], place: Path, *, dry_run: bool, yes: bool) -> int:
-    """Show the change, ask, and make it where a libvirt has the VM."""
+def put_back(verdict: Verdict | None, applied: "Applied", *, stays: bool, journal: Path, yes: bool) -> bool:
+    """Offer to put back a change that was measured and not surely better, and do so where it is worse and nobody is
+    asked; whether it was put back. It `stays` where errors and warnings asked for all of it: what keeps data safe may
+    well be slower.
+    """
+    from virtune.apply.journal import Journal
+    from virtune.cli.domains import undone
+    from virtune.flows.domains.apply import Back
+
+    if verdict in (Verdict.BETTER, None):
+        return False
+    worse = verdict is Verdict.WORSE
+    if stays:
+        click.echo(f"it stays, since errors or warnings asked for it; `virtune apply undo {applied.entry}` undoes it")
+        return False
+    if worse if yes or not sys.stdin.isatty() else click.confirm("Put it back?", default=worse):
+        kept = Journal(journal)
+        entry = kept.find(applied.entry)
+        back = Back(restart=applied.restarted, replug=bool(entry.plugs))
+        click.echo(undone(entry, kept, entry.uri, back, anyway=False))
+        return True
+    click.echo(f"`virtune apply undo {applied.entry}` puts it back")
+    return False
+
+
+def put_back_first(found: "FoundDomain", place: Path, *, yes: bool) -> bool:
+    """Put back a change of this VM that was cut short; whether one was. Raises UsageError where it is to stay."""
+    from virtune.apply.journal import Journal
+    from virtune.cli.domains import undone
+    from virtune.flows.domains.apply import GENTLY
+
+    uuid, kept = found.subject.domain.uuid, Journal(place)
+    ours = {uuid, f"qm:{Path(found.origin).absolute()}"} - {None}
+    cut = [entry for entry in kept.entries() if entry.open and not ours.isdisjoint((entry.uuid, entry.uri))]
+    for entry in reversed(cut):
+        name = found.subject.domain.name
+        click.echo(printable(f"{name}: the change {entry.id} was cut short ({entry.steps[-1].value})"), err=True)
+        if not yes and (not sys.stdin.isatty() or not click.confirm("Put it back first?", default=True)):
+            raise UsageError(f"{name} may be half changed", hint=f"`virtune apply undo {entry.id}` puts it back")
+        click.echo(undone(entry, kept, entry.uri, GENTLY, anyway=False), err=True)
+    return bool(cut)
+
+
+def _change(
+    found: "FoundDomain", turns: Any, asked: dict[str, Any], place: Path, *, dry_run: bool, yes: bool
+) -> "tuple[FoundDomain, Applied] | None":
+    """Show the change, ask, and make it where a libvirt has the VM; return what was done."""
+    from virtune.apply.proxmox import is_here
     from virtune.flows.domains.advise import Wish, advise
 
     name = found.subject.domain.name or found.origin
     if not turns:
         click.echo(printable(f"{name}: nothing to change"))
-        return 0
+        return None
     wish = Wish(turns=tuple(turns))
-    if dry_run or found.subject.connect is None:
+    ours = found.language.name == "proxmox" and is_here(Path(found.origin))
+    if dry_run or (found.subject.connect is None and not ours):
         click.echo(advice_text(name, advise(found, wish)))
-        return 0
-    from virtune.cli.domains import change, means_of
+        return None
+    from virtune.cli.domains import change, change_proxmox, means_of
     from virtune.virsh import Virsh
 
-    if not yes and not sys.stdin.isatty():
-        click.echo(advice_text(name, advise(found, wish)))
-        raise UsageError("cannot ask for confirmation: stdin is not a terminal", hint="add --yes, or --dry-run")
-    change(
-        Virsh(found.subject.connect, write=True),
-        name,
-        wish,
-        means_of(asked),
-        place,
-        yes=yes,
-    )
-    return 0
+    if found.subject.connect is None:
+        return change_proxmox(Path(found.origin), wish, means_of(asked), place, yes=yes)
+    virsh = Virsh(found.subject.connect, write=True)
+    return change(virsh, name, wish, means_of(asked), place, yes=yes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs about this host: `probe`, `knobs`, `check`, `clean`, `appliance`."""
+"""`virtune host`: `probe`, `knobs`, `check`, `clean`, `guest`."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from virtune.cli.common import options
+from virtune.cli.common.verb import Verb, VerbFamily
 from virtune.model.errors import StorePlace, UsageError
 from virtune.model.knob import Layer
 from virtune.model.text import format_bytes
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
     from virtune.model.result import Neighbour
 
 
-@click.command("probe")
+@click.group(name="host", cls=VerbFamily)
+def host() -> None:
+    """This host: its facts, whether it is fit to measure, the settings of its I/O path, leftovers, the test guest."""
+
+
+@host.command("probe")
 @click.argument("paths", metavar="[FILE|FOLDER]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--connect", metavar="URI", default=None, help="libvirt URI: show its domains instead of the host.")
 @click.option("--domain", "domains", metavar="NAME", multiple=True, help="Only this domain; repeatable.")
@@ -37,10 +43,10 @@ def probe(
     the settings that the running QEMU shows. A libvirt is only read from.
 
     \b
-    virtune probe
-    virtune probe --scratch /var/lib/libvirt/images
-    virtune probe --json | jq .findings
-    virtune probe --connect qemu:///system
+    virtune host probe
+    virtune host probe --scratch /var/lib/libvirt/images
+    virtune host probe --json | jq .findings
+    virtune host probe --connect qemu:///system
     """  # noqa: D301 - \b is click's mark for lines to keep
     if domains and not connect:
         raise UsageError("--domain names a libvirt domain", hint="add --connect qemu:///system")
@@ -77,7 +83,7 @@ LAYERS: dict[str, Layer] = {layer.name.lower().replace("_", "-"): layer for laye
 """The layers by words without spaces."""
 
 
-@click.command(name="knobs")
+@host.command(name="knobs")
 @click.argument("name", required=False)
 @click.option("--layer", type=click.Choice(list(LAYERS)), help="Only the knobs of this layer.")
 @click.option("--no-ask", is_flag=True, help="Do not ask the installed QEMU what it has.")
@@ -108,38 +114,47 @@ BREACHED = 4
 """The exit code when a requested limit is not kept."""
 
 
-@click.command(name="check")
+@host.command(name="check", cls=Verb)
 @options.study_options("check")
 @click.option("--fail-if-noisier", type=options.ShareType(0.001, 10), default=None, metavar="SHARE",
               help="Exit 4 if a 5-minute comparison could not detect a difference of this size (0.03 is 3 %), or"
                    " this host is NOT FIT for another reason.")  # fmt: skip
+@options.wait_option
 @click.option("--quiet", "-q", is_flag=True, help="Print the result only: no progress and no notes.")
 @options.verbose_option
 @options.json_option
 @options.store_option
 def check(
-    *, fail_if_noisier: float | None, quiet: bool, verbose: bool, as_json: bool, store: StorePlace, **asked: Any
+    *,
+    fail_if_noisier: float | None,
+    wait_quiet: float | None,
+    quiet: bool,
+    verbose: bool,
+    as_json: bool,
+    store: StorePlace,
+    **asked: Any,
 ) -> int:
     """Say whether this host is fit to measure: an A/A test of about a minute.
 
-    Says how noisy the host is and for how long it remembers, whether it drifts, the smallest difference that a
-    comparison could find here in 1, 5 and 15 minutes, how long a trial should take, which gates are near their
-    limits, who else works here, and what to do about it. The trials are kept like those of any study.
+    Says how noisy the host is, whether it drifts, the smallest difference that a comparison could find here in 1, 5
+    and 15 minutes, who else works here, and what to do about it. The trials are kept like those of any study.
 
     \b
     Examples:
-      virtune check
-      virtune check --seconds 3m --rig storage-daemon --set disk.aio=native
-      virtune check --json --fail-if-noisier 0.03
+      virtune host check
+      virtune host check --seconds 3m --rig storage-daemon --set disk.aio=native
+      virtune host check --json --fail-if-noisier 0.03
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.common.output import show_check
     from virtune.cli.common.progress import Face, under_face
+    from virtune.cli.common.run_study import when_quiet
     from virtune.flows.run.check import check_study, fitness, run_check
     from virtune.flows.run.preconditions import Leave
     from virtune.store.store import Store
 
     chosen = options.read_options("check", asked)
     study, facts = check_study(chosen)
+    facts = when_quiet(study, facts, wait_quiet, quiet=quiet)
     if verbose:
         options.say_options(study)
     leave = Leave(write_to=chosen.allow_write_to, in_use=chosen.allow_in_use)
@@ -161,7 +176,7 @@ def check(
     return 0 if fail_if_noisier is None or fitness(record).finds(fail_if_noisier) else BREACHED
 
 
-@click.command(name="clean")
+@host.command(name="clean")
 @options.scratch_option("The scratch directory.")
 @click.option("--images", is_flag=True, help="Remove complete scratch images too, not only partial ones.")
 def clean(scratch: Path, images: bool) -> int:  # noqa: FBT001
@@ -185,15 +200,15 @@ def clean(scratch: Path, images: bool) -> int:  # noqa: FBT001
     return 1 if kept else 0
 
 
-@click.group(name="appliance")
-def appliance() -> None:
+@host.group(name="guest")
+def guest() -> None:
     """The guest that `--rig qemu` boots: a kernel, busybox and fio, without a disk and without a network.
 
     It is made when it is first needed, and anew when anything in it has changed.
     """
 
 
-@appliance.command(name="build")
+@guest.command(name="build")
 @click.option(
     "--kernel", type=click.Path(path_type=Path, dir_okay=False), default=None, metavar="VMLINUZ",
     help="Your own kernel.  [default: the distribution's cloud kernel, downloaded as a package]",
@@ -216,14 +231,14 @@ def build(kernel: Path | None, modules: Path | None, agent: bool) -> None:  # no
                f"initramfs {format_bytes(one.size_bytes)}")  # fmt: skip
     if agent:
         click.echo("its guest agent answers")
-    back = "" if kernel is None else "; `virtune appliance build` without --kernel goes back to the distribution's"
+    back = "" if kernel is None else "; `virtune host guest build` without --kernel goes back to the distribution's"
     click.echo(f"`--rig qemu` boots it from now on{back}")
     click.echo(f"guests run on {built.accelerator.name}: {built.accelerator.why}")
     if not built.accelerator.kvm:
         click.echo("without KVM a guest's figures are functional only: they describe QEMU's emulation")
 
 
-@appliance.command(name="list")
+@guest.command(name="list")
 def show() -> None:
     """List the appliances that are kept, and say which one `--rig qemu` boots."""
     from virtune.flows.run.preconditions import booted, kept
@@ -233,10 +248,10 @@ def show() -> None:
         also = (", guest agent" if one.agent else "") + (", what `--rig qemu` boots" if one.key == ours else "")
         click.echo(f"{one.key}  {one.made}  kernel {one.release}, initramfs {format_bytes(one.size_bytes)}{also}")
     if not found:
-        click.echo("none yet: `virtune appliance build` makes one")
+        click.echo("none yet: `virtune host guest build` makes one")
 
 
-@appliance.command(name="remove")
+@guest.command(name="remove")
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
 def take_away(keys: tuple[str, ...]) -> None:
     """Remove appliances by key, all of them without any."""

@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune import`: store fio results of other days and other hosts."""
+"""`virtune explain import`: store fio results of other days and other hosts."""
 
 import contextlib
 import io
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import click
 
 from virtune.bounded import read_up_to
 from virtune.cli.common.options import json_option, store_option
 from virtune.model.errors import StorePlace, UsageError
-
-if TYPE_CHECKING:
-    from virtune.flows.stored.import_results import Terms
 
 PIPED_MAX = 64 * 1024**2
 """The largest bundle that comes through a FIFO and is held in memory: a day of trials of 10 s has twice as much."""
@@ -46,21 +43,22 @@ def import_(
     of a single FOLDER are arms where they hold the same jobs. Each fio job (each reporting group, where a file has
     several) is a workload. Files are kept byte for byte.
 
-    A FILE.zip is a bundle of `virtune export --bundle`: its study is stored as it was, once however often it is
+    A FILE.zip is a bundle of `virtune show export --bundle`: its study is stored as it was, once however often it is
     imported. Of one that has gone on since, the new trials are added.
 
     \b
     Examples:
-      virtune import result.json
-      virtune import before-*.json after-*.json
-      virtune import bench-fio-output/
-      virtune import monday/ tuesday/ --arm old --arm new
-      virtune import study.zip
+      virtune explain import result.json
+      virtune explain import before-*.json after-*.json
+      virtune explain import bench-fio-output/
+      virtune explain import monday/ tuesday/ --arm old --arm new
+      virtune explain import study.zip
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.common.output import show_result
     from virtune.cli.common.result_output import ResultOutput
-    from virtune.flows.stored.import_results import find_results, keep
+    from virtune.flows.stored.import_results import Terms, find_results, keep
     from virtune.flows.stored.show import current
+    from virtune.model.metric import checked_metric
     from virtune.store.store import Store
 
     if all(path.suffix.lower() == ".zip" for path in inputs):
@@ -71,21 +69,12 @@ def import_(
         if not quiet:
             click.echo(text, err=True)
 
-    terms = _terms(baseline, metric)
+    terms = Terms(baseline=baseline, metric=checked_metric(metric))
     found = find_results(inputs, arms, each=False, say=say)
     with Store(store) as kept:
         kept_as = keep(found, terms, kept, say)
         record, result = current(kept, kept_as.study.id)
     show_result(result, record, ResultOutput(as_json=as_json))
-
-
-def _terms(baseline: str | None, metric: str) -> "Terms":
-    from virtune.flows.stored.import_results import Terms
-    from virtune.model.metric import checked_metric
-    from virtune.model.study_options import OPTIONS
-
-    margin, confidence = OPTIONS["margin"].default, OPTIONS["confidence"].default
-    return Terms(baseline=baseline, metric=checked_metric(metric), margin=margin, confidence=confidence)
 
 
 def _bundles(paths: tuple[Path, ...], store: StorePlace) -> None:

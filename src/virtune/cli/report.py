@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune report`: a study as one HTML file with pictures."""
+"""`virtune show report`: a study as one HTML file with pictures."""
 
 import json
 import os
@@ -50,9 +50,9 @@ def report(
 
     \b
     Examples:
-      virtune report --open
-      virtune report last -o result.html
-      virtune report 20261122 --png pictures/
+      virtune show report --open
+      virtune show report last -o result.html
+      virtune show report 20261122 --png pictures/
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.flows.reports.report import charts, pngs, report_html, svgs
     from virtune.store.store import Store

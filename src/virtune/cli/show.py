@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune list`, `show` and `derive`: the studies in the store, and their figures by today's method."""
+"""`virtune show`, and below it `list`, `label` and `derive`: the studies in the store, what their owner says of them,
+and their figures by today's method.
+"""
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +14,9 @@ import click
 
 from virtune.cli.common import options
 from virtune.cli.common.result_output import ResultOutput, require_report, threshold_options
+from virtune.cli.common.verb import Verb, verbs_and_files
 from virtune.model.errors import StorePlace, UsageError
+from virtune.model.text import printable
 
 if TYPE_CHECKING:
     from virtune.model.evidence import Damaged, Listed
@@ -42,8 +47,8 @@ def _require_captures_alone(trial: int | None, capture: str | None, others: dict
         )
 
 
-@click.command(name="show")
-@click.argument("study", default="last")
+@click.command(name="show", cls=Verb)
+@click.argument("study", default="last", shell_complete=verbs_and_files)
 @click.option("--trial", type=click.IntRange(1), default=None, help="List the raw captures of one trial.")
 @click.option("--capture", default=None, metavar="NAME", help="With --trial: print one capture, byte for byte.")
 @options.report_option
@@ -102,7 +107,6 @@ def _captures(kept: "Store", name: str, trial: int, capture: str | None) -> int:
     """Write one capture of a trial, or list them all."""
     from virtune.cli.common.output import put
     from virtune.flows.stored.show import captures_of
-    from virtune.model.text import printable
     from virtune.report.render.terminal import Table, right
 
     captures = captures_of(kept, name, trial, capture)
@@ -146,10 +150,72 @@ def list_(*, every: bool, as_json: bool, store: StorePlace) -> None:
     elif studies:
         put(listing(studies, store=str(store)))
         if older:
-            click.echo(f"{older:,} older: `virtune list --all`", err=True)
+            click.echo(f"{older:,} older: `virtune show list --all`", err=True)
     else:
         click.echo("no studies yet; `virtune compare` makes one", err=True)
 
+
+class _Tag(click.ParamType[str]):
+    """A word by which studies are found: `@WORD`."""
+
+    name = "tag"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the word without the `@` that finds it."""
+        word = value.removeprefix("@")
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}", word):
+            self.fail(f"{value!r} is no tag: letters, digits, `.`, `_` and `-`, at most 32", param, ctx)
+        return word
+
+
+@click.command(name="label")
+@click.argument("study", default="last", shell_complete=verbs_and_files)
+@click.option("--title", default=None, metavar="TEXT", help="What was to be found out; an empty one takes it away.")
+@click.option("--note", default=None, metavar="TEXT", help="What is to be known of it; an empty one takes it away.")
+@click.option("--tag", "tags", type=_Tag(), multiple=True, metavar="TAG",
+              help="A tag: `@TAG` is the newest study with it; repeatable.")  # fmt: skip
+@click.option("--untag", type=_Tag(), multiple=True, metavar="TAG", help="Take a tag away; repeatable.")
+@options.store_option
+def label(
+    study: str,
+    *,
+    title: str | None,
+    note: str | None,
+    tags: tuple[str, ...],
+    untag: tuple[str, ...],
+    store: StorePlace,
+) -> None:
+    """Give STUDY (an id, `last`, `@TAG`) a title, a note or tags; without an option, show them.
+
+    `@TAG` stands for a study wherever one is named: the newest that has the tag, of this host where it has one. So a
+    job compares with the last run that was good, and makes itself the next one:
+
+    \b
+      virtune compare @good last --fail-if 'iops < -3%' && virtune show label last --tag good
+    """  # noqa: D301 - \b is click's mark for lines to keep
+    from virtune.store.store import Store
+
+    def change(found: "Study") -> "Study":
+        kept = [one for one in (*found.tags, *tags) if one not in untag]
+        return replace(
+            found,
+            title=found.title if title is None else title,
+            note=found.note if note is None else note,
+            tags=tuple(dict.fromkeys(kept)),
+        )
+
+    if max(len(title or ""), len(note or "")) > _LABEL_MAX:
+        raise UsageError(f"a title and a note have at most {_LABEL_MAX} characters each")
+    options.require_store(store, study)
+    asked = (title, note) != (None, None) or tags or untag
+    with Store(store, reading=not asked) as kept:
+        name = kept.find(study)
+        found = kept.label(name, change) if asked else kept.get(name, distributions=False).study
+    click.echo(printable(f"{name}: {found.words or 'no title, no note and no tags'}"))
+
+
+_LABEL_MAX = 200
+"""Characters of a title or a note."""
 
 PARALLEL_MAX = 256
 
@@ -168,8 +234,8 @@ def derive(studies: tuple[str, ...], *, parallel: int | None, as_json: bool, sto
     PostgreSQL database several machines may do this at once. Exit 1 when a study is damaged.
 
     \b
-    virtune derive
-    virtune derive --store postgresql://fleet@db.example/virtune --parallel 8
+    virtune show derive
+    virtune show derive --store postgresql://fleet@db.example/virtune --parallel 8
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.flows.stored.derive import DerivedStudy, derive_studies
     from virtune.model.measurement import METHOD

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune study`: the published studies that virtune repeats on this host."""
+"""`virtune compare study`: the published studies that virtune repeats on this host."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ import click
 
 from virtune.cli.common import options
 from virtune.cli.common.result_output import ResultOutput, threshold_options
+from virtune.cli.common.verb import Verb
 
 QUICK_TRIALS = 40
 """With `--quick` a study has so many trials, at most 10 rounds of them and at least one."""
@@ -16,7 +17,7 @@ QUICK_TRIALS = 40
 def study() -> None:
     """Built-in studies: published comparisons of virtual disks that virtune repeats on this host.
 
-    They are not the studies that `virtune list` shows: those are your own measurements.
+    They are not the studies that `virtune show list` shows: those are your own measurements.
     """
 
 
@@ -38,8 +39,8 @@ def figures(words: tuple[str, ...]) -> None:
 
     \b
     Examples:
-      virtune study figures iothread
-      virtune study figures qcow2
+      virtune compare study figures iothread
+      virtune compare study figures qcow2
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.common.output import put
     from virtune.flows.reports.report import figures as known_figures
@@ -53,7 +54,9 @@ def figures(words: tuple[str, ...]) -> None:
     levels = [one for one in service_levels() if holds(one)]
     found = [one for one in known_figures() if holds(one)]
     if not levels and not found:
-        raise UsageError(f"no published figure has {' and '.join(words)!r}", hint="`virtune study figures` lists all")
+        raise UsageError(
+            f"no published figure has {' and '.join(words)!r}", hint="`virtune compare study figures` lists all"
+        )
     if levels:
         put(levels_list(levels))
     if found:
@@ -72,7 +75,7 @@ def plan(name: str, rig: str | None) -> None:
 
     \b
     Example:
-      virtune study plan nvme-scaling > plan.toml
+      virtune compare study plan nvme-scaling > plan.toml
       virtune compare plan.toml
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.flows.run.question import plan_text
@@ -80,11 +83,12 @@ def plan(name: str, rig: str | None) -> None:
     click.echo(plan_text(name, rig), nl=False)
 
 
-@study.command(name="run")
+@study.command(name="run", cls=Verb)
 @click.argument("name")
 @options.study_options("study")
 @options.report_option
 @threshold_options
+@options.wait_option
 @options.progress_options
 @options.json_option
 @options.store_option
@@ -93,9 +97,9 @@ def run(name: str, **asked: Any) -> int:
 
     \b
     Examples:
-      virtune study run io-engine --quick
-      virtune study run datapath --rig vhost-user
-      virtune study run nvme-scaling --at-load 25%,50%,75%,100%,125%
+      virtune compare study run io-engine --quick
+      virtune compare study run datapath --rig vhost-user
+      virtune compare study run nvme-scaling --at-load 25%,50%,75%,100%,125%
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.common.run_study import StudyRequest, ask_for
     from virtune.flows.run.question import builtin

@@ -6,7 +6,7 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from virtune.flows.live.top import Recorder, Recording, Watch
     from virtune.model.bottleneck import TopFrame
     from virtune.model.live import LiveSample
+    from virtune.model.result import Neighbour
     from virtune.tui.app import TopApp
 
 INTERVAL_MIN = 0.2
@@ -36,6 +37,9 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 )  # fmt: skip
 @click.option("--interval", type=SecondsType(), default=1.0, help="Time between two samples.  [default: 1s]")
 @click.option("--once", is_flag=True, help="Print one interval as text, and end.")
+@click.option("--by", type=click.Choice(["disk", "device"]), default="disk",
+              help="What --once prints: the disks of VMs, or this host's devices with the disks on each and what"
+                   " others do to it.  [default: disk]")  # fmt: skip
 @json_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print a CSV row for each disk and interval, until Ctrl-C.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="End --csv or --record after N intervals.")
@@ -47,6 +51,7 @@ def top(
     sockets: tuple[Path, ...],
     interval: float,
     once: bool,
+    by: str,
     as_json: bool,
     as_csv: bool,
     count: int | None,
@@ -64,28 +69,26 @@ def top(
     Examples:
       virtune top
       virtune top --once --json
+      virtune top --once --by device
       virtune top --qmp /run/vm1.qmp --qmp /run/vm2.qmp --csv --interval 10s --count 360 > hour.csv
       virtune top --record night.jsonl --interval 10s
       virtune top --replay night.jsonl --csv
     """  # noqa: D301 - click wants the escape itself
-    _require_sense(interval=interval, once=once, as_json=as_json, as_csv=as_csv, count=count, record=record)
+    _require_sense(interval=interval, once=once, by=by, as_json=as_json, as_csv=as_csv, count=count, record=record)
     if replay is not None:
         if record is not None or uri is not None or sockets:
             raise UsageError("--replay shows a recording, so it takes no --record, --connect and --qmp")
-        _replay(replay, once=once, as_json=as_json, as_csv=as_csv, interval=interval)
+        _replay(replay, once=once, by=by, as_json=as_json, as_csv=as_csv, interval=interval)
         return
     with contextlib.ExitStack() as ends:
         watch, recorder = _opened(ends, uri, sockets, record)
         taken = _taken(watch, recorder, interval)
         if once:
-            _print(next(_frames(taken)), as_json=as_json)
+            _print_once(taken, by=by, as_json=as_json)
         elif as_csv:
             _print_csv(itertools.islice(_frames(taken), count))
         elif not _on_terminal() and recorder is None:
-            raise UsageError(
-                "the screen needs a terminal, on stdin, stdout and stderr",
-                hint="`--once` prints one interval, `--csv` one after another",
-            )
+            raise _no_screen("`--once` prints one interval, `--csv` one after another")
         elif _on_terminal() and count is None:
             _watch_live(watch, recorder, interval)
         else:
@@ -101,13 +104,16 @@ def _record(taken: "Iterator[LiveSample]", path: Path | None, count: int | None)
 
 
 def _require_sense(
-    *, interval: float, once: bool, as_json: bool, as_csv: bool, count: int | None, record: Path | None
+    *, interval: float, once: bool, by: str, as_json: bool, as_csv: bool, count: int | None, record: Path | None
 ) -> None:
     """Raise UsageError where options do not go together."""
     if not interval >= INTERVAL_MIN:
         raise UsageError(f"--interval is at least {INTERVAL_MIN:g}s", hint="the kernel counts in steps of 10 ms")
     if as_json and not once:
         raise UsageError("--json needs --once", hint="`virtune top --once --json`")
+    if by == "device" and (as_json or not once):
+        hint = "`virtune top --once --by device`; the screen has devices behind the key 4, --json in `host.devices`"
+        raise UsageError("--by device is for the text of --once", hint=hint)
     if count is not None and not as_csv and record is None:
         raise UsageError("--count needs --csv or --record", hint="`virtune top --csv --count 10`")
     if once and (as_csv or count is not None):
@@ -134,7 +140,7 @@ def _taken(watch: "Watch", recorder: "Recorder | None", interval: float) -> "Ite
 
 
 def _frames(taken: "Iterable[LiveSample]") -> "Iterator[TopFrame]":
-    from virtune.analyse.layers.frame import frame
+    from virtune.analyse.layers.path import frame
 
     return (found for before, after in itertools.pairwise(taken) if (found := frame(before, after)) is not None)
 
@@ -174,12 +180,16 @@ def _on_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
 
 
+def _no_screen(hint: str) -> UsageError:
+    return UsageError("the screen needs a terminal, on stdin, stdout and stderr", hint=hint)
+
+
 def _plain() -> bool:
     """Whether the terminal has no more than ASCII."""
     return "utf" not in (sys.stdout.encoding or "").lower()
 
 
-def _replay(path: Path, *, once: bool, as_json: bool, as_csv: bool, interval: float) -> None:
+def _replay(path: Path, *, once: bool, by: str, as_json: bool, as_csv: bool, interval: float) -> None:
     from virtune.flows.live.top import Recording
 
     with Recording(path) as samples:
@@ -192,26 +202,40 @@ def _replay(path: Path, *, once: bool, as_json: bool, as_csv: bool, interval: fl
             last = next(_frames(samples[-2:]), None)
             if last is None:
                 raise PreconditionError(f"no time passes between the last two samples of {path}")
-            _print(last, as_json=as_json)
+            _print(last, by=by, as_json=as_json)
             return
         if not _on_terminal():
-            raise UsageError(
-                "the screen needs a terminal, on stdin, stdout and stderr",
-                hint="`--once` prints the last interval, `--csv` all of them",
-            )
+            raise _no_screen("`--once` prints the last interval, `--csv` all of them")
         _show_recorded(samples, interval)
 
 
-def _print(found: "TopFrame", *, as_json: bool) -> None:
+def _print_once(taken: "Iterator[LiveSample]", *, by: str, as_json: bool) -> None:
+    """Print the first interval, by device with the processes that move most meanwhile."""
+    from virtune.probe.neighbours import look, neighbours
+
+    ours = set[int]()
+
+    def noted() -> "Iterator[LiveSample]":
+        for sample in taken:
+            ours.update(vm.pid for vm in sample.vms if vm.pid is not None)
+            yield sample
+
+    before = look() if by == "device" else None
+    found = next(_frames(noted()))
+    others = None if before is None else neighbours(before, look(), by_bytes=True, without=ours)
+    _print(found, by=by, as_json=as_json, others=others)
+
+
+def _print(found: "TopFrame", *, by: str, as_json: bool, others: "Sequence[Neighbour] | None" = None) -> None:
     if as_json:
         from virtune.report.json.live import top_document
 
         click.echo(json.dumps(top_document(found), indent=2))
         return
     from virtune.cli.common.output import put
-    from virtune.report.top import TopText
+    from virtune.report.top import DevicesText, TopText
 
-    put(TopText(found))
+    put(DevicesText(found, others) if by == "device" else TopText(found))
 
 
 def _print_csv(frames: "Iterable[TopFrame]") -> None:

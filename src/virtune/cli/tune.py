@@ -9,6 +9,7 @@ import click
 
 from virtune.cli.common import options
 from virtune.cli.common.result_output import MARKDOWN_HELP
+from virtune.cli.common.verb import Verb
 
 if TYPE_CHECKING:
     from virtune.cli.common.result_output import ResultOutput
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
     from virtune.store.store import Store
 
 
-@click.command(name="tune")
+@click.command(name="tune", cls=Verb)
 @options.study_options("tune")
 @options.report_option
 @click.option("--markdown", metavar="FILE|-", help=MARKDOWN_HELP)
+@options.wait_option
 @options.progress_options
 @options.json_option
 @options.store_option
@@ -44,9 +46,10 @@ def tune(**asked: Any) -> None:
     tune_for(asked)
 
 
-@click.command(name="sweep")
+@click.command(name="sweep", cls=Verb)
 @options.study_options("sweep")
 @options.report_option
+@options.wait_option
 @options.progress_options
 @options.json_option
 @options.store_option
@@ -64,13 +67,14 @@ def sweep(**asked: Any) -> int:
       virtune sweep --rig metal --workload randwrite-4k --loads 25%,50%,75%,100%,125%
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.common.result_output import ResultOutput
-    from virtune.cli.common.run_study import StudyRequest
+    from virtune.cli.common.run_study import StudyRequest, when_quiet, with_its_load
     from virtune.flows.run.sweep import run_sweep, sweep_for
     from virtune.model.study import StudyKind
     from virtune.store.store import Store
 
     request = StudyRequest.read(StudyKind.SWEEP, asked, ResultOutput.read(asked))
-    study, facts = sweep_for(request.question)
+    study, facts = sweep_for(with_its_load(request.question, request.question.like, sweep_for))
+    facts = when_quiet(study, facts, request.out.wait_quiet, quiet=request.out.quiet)
     if request.out.verbose:
         options.say_options(study)
     with Store(request.store) as store:

@@ -16,15 +16,15 @@ from virtune.model.errors import PlanError
 from virtune.model.knob import Layer
 from virtune.model.knobs import BY_ID
 
-_ROWS: Mapping[str, Mapping[str, Any]] = json.loads(pkgutil.get_data("virtune.dialects", "languages.json") or b"")
+ROWS: Mapping[str, Mapping[str, Any]] = json.loads(pkgutil.get_data("virtune.dialects", "languages.json") or b"")
 """Of each language the notation of every supported knob (`says`), and of the others, by the reason, which they are
-(`refusals`); of every language the settings that no VM configuration has.
+(`refusals`); of every language the settings that no VM configuration has; and the `words` of libvirt's XML.
 """
 
 
 def refusals_of(language: str) -> dict[str, str]:
     """Return the reasons why a language cannot set knobs, as far as it has its own."""
-    rows = _ROWS.get(language, {}).get("refusals", {})
+    rows = ROWS.get(language, {}).get("refusals", {})
     return {knob: because for because, knobs in rows.items() for knob in knobs}
 
 
@@ -64,7 +64,7 @@ class Language:
 
     def __post_init__(self) -> None:
         """Take what is not given from the table."""
-        object.__setattr__(self, "says", self.says or _ROWS.get(self.name, {}).get("says", {}))
+        object.__setattr__(self, "says", self.says or ROWS.get(self.name, {}).get("says", {}))
         object.__setattr__(self, "refusals", self.refusals or refusals_of(self.name))
 
     def read(self, text: bytes) -> Domain:

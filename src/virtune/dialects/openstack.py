@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from virtune.dialects.language import Language, no_disk, one_of
+from virtune.model import stack
 from virtune.model.domain import Controller, DiskSource, Domain, DomainDisk, SettingChange
 from virtune.model.errors import PlanError, ReadError
 
@@ -30,14 +31,7 @@ _BUSES = {
 }  # fmt: skip
 _CONTROLLERS = {"virtio-scsi-pci": "virtio-scsi", "lsi53c895a": "lsilogic", "mptsas1068": "lsisas1068"}
 _FLAGS = {"on": "true", "off": "false"}
-LIMITS: Mapping[str, str] = {
-    "disk.throttle_iops": "total_iops_sec",
-    "disk.throttle_iops_read": "read_iops_sec",
-    "disk.throttle_iops_write": "write_iops_sec",
-    "disk.throttle_bps": "total_bytes_sec",
-    "disk.throttle_bps_read": "read_bytes_sec",
-    "disk.throttle_bps_write": "write_bytes_sec",
-}
+LIMITS: Mapping[str, str] = {limit.knob: limit.libvirt for limit in stack.LIMITS}
 """The flavor's quotas, by what libvirt calls them; the property is `quota:disk_` and this."""
 
 _IMAGE_KEYS = {

@@ -34,6 +34,7 @@ from virtune.dialects.text.lines import (
     without,
     without_option,
 )
+from virtune.model import stack
 from virtune.model.domain import Controller, DiskSource, Domain, DomainDisk, DomainThread, SettingChange
 from virtune.model.errors import PlanError, ReadError
 
@@ -45,14 +46,7 @@ IGNORED = "iothread is ignored"
 """The option of a disk that requests an IOThread without getting one: Proxmox warns of it in the task's log."""
 
 MIB = 1024 * 1024
-LIMITS: Mapping[str, str] = {
-    "bps": "total_bytes_sec",
-    "bps_rd": "read_bytes_sec",
-    "bps_wr": "write_bytes_sec",
-    "iops": "total_iops_sec",
-    "iops_rd": "read_iops_sec",
-    "iops_wr": "write_iops_sec",
-}
+LIMITS: Mapping[str, str] = {limit.drive: limit.libvirt for limit in stack.LIMITS}
 """A limit's name here and libvirt's; `mbps` is `bps` in units of 1 MiB, and `_max`, `_max_length` may follow."""
 
 _SETTING = re.compile(r"(?P<key>[a-z][a-z_-]*\d*):\s*(?P<value>\S(?:.*\S)?)\s*$")
@@ -93,12 +87,15 @@ _LINES_MIN = 3
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The settings of a file by key: those that run, and those of the next start, with their places."""
+    """The settings of a file by key: those that run, and those of the next start, with their places. `others` are
+    those of snapshots and other sections.
+    """
 
     page: Page
     running: Mapping[str, Setting]
     next_start: Mapping[str, Setting]
     pending: bool
+    others: tuple[Setting, ...] = ()
 
 
 def matches(text: bytes) -> bool:
@@ -135,7 +132,8 @@ def read_config(text: bytes) -> Config:
     next_start = {key: one for key, one in running.items() if key not in gone} | waiting
     if not running:
         raise ReadError("it has no line that Proxmox would write (`scsi0: local-lvm:vm-100-disk-0`)")
-    return Config(page, running, next_start, bool(waiting or removed))
+    others = tuple(one for one in settings if one.section and one.section.upper() != "PENDING")
+    return Config(page, running, next_start, bool(waiting or removed), others)
 
 
 def _key(setting: Setting) -> str:
@@ -309,14 +307,7 @@ _WORDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 }
 """Options of a disk that are one of a few words."""
 
-_LIMIT_KNOBS: Mapping[str, str] = {
-    "disk.throttle_iops": "iops",
-    "disk.throttle_iops_read": "iops_rd",
-    "disk.throttle_iops_write": "iops_wr",
-    "disk.throttle_bps": "bps",
-    "disk.throttle_bps_read": "bps_rd",
-    "disk.throttle_bps_write": "bps_wr",
-}
+_LIMIT_KNOBS: Mapping[str, str] = {limit.knob: limit.drive for limit in stack.LIMITS}
 _CONTROLLERS = {
     SINGLE: SINGLE,
     "virtio-scsi-pci": "virtio-scsi-pci",
@@ -426,17 +417,26 @@ def _queues(config: Config, key: str, value: str, wanted: SettingChange) -> str:
     return with_option(value, "queues", str(number))
 
 
-def commands(before: bytes, after: bytes, name: str) -> tuple[str, ...]:
-    """Return the change between two texts as `qm set` lines; `name` is the VMID, or what the file is called.
-
-    A number that is only part of a name (a date) is no VMID: the line would change a VM that is not this one.
+def vmid_of(name: str) -> str | None:
+    """Return the VMID that a file is called after; None for a number that is only part of a name (a date): a command
+    with it would change another VM.
     """
-    vmid = name if re.fullmatch(r"[1-9]\d{2,8}", name, re.ASCII) else "VMID"
+    return name if re.fullmatch(r"[1-9]\d{2,8}", name, re.ASCII) else None
+
+
+def set_words(before: bytes, after: bytes) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the settings of the next start that are new or other in a changed text, and those that are gone."""
     old, new = read_config(before).next_start, read_config(after).next_start
-    changed = [one for key, one in new.items() if key not in old or old[key].value != one.value]
-    lines = [f"qm set {vmid} --{one.key} {shlex.quote(one.value)}" for one in changed]
-    gone = [f"qm set {vmid} --delete {key}" for key in old if key not in new]
-    return (*lines, *gone)
+    changed = {key: one.value for key, one in new.items() if key not in old or old[key].value != one.value}
+    return changed, tuple(key for key in old if key not in new)
+
+
+def commands(before: bytes, after: bytes, name: str) -> tuple[str, ...]:
+    """Return the change between two texts as `qm set` lines; `name` is the VMID, or what the file is called."""
+    vmid = vmid_of(name) or "VMID"
+    changed, gone = set_words(before, after)
+    lines = (f"qm set {vmid} --{key} {shlex.quote(value)}" for key, value in changed.items())
+    return (*lines, *(f"qm set {vmid} --delete {key}" for key in gone))
 
 
 PROXMOX = Language(

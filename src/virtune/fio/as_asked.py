@@ -16,8 +16,7 @@ from virtune.fio.consistency import contradictions, seconds_of
 from virtune.fio.generator import FIO, PROGRAM
 from virtune.fio.job import FioJob
 from virtune.fio.options import ALIASES, IN_FILES, NOTHING, SHAPING, size_of
-from virtune.fio.results import read_result, text_of
-from virtune.fio.results_json import FioObject, entries_of, objects, options_of, result_of
+from virtune.fio.results import FioObject, entries_of, objects, options_of, read_result, result_of, text_of
 from virtune.model.errors import ReadError
 from virtune.model.evidence import Check, of_guest
 from virtune.model.measurement import FioResult, LoadResult
@@ -89,7 +88,11 @@ def load_checks(
         return ()
     found = None if result.version is None else PROGRAM if result.version.startswith(PROGRAM) else FIO
     checks = [_check("program", job.program, found, f"the result comes from {result.version}")]
-    wrong = [*_of_identity(job, document), *_of_clock(document, result, ran), *_of_jobs(job, document, result)]
+    wrong = [*_of_clock(document, result, ran), *_of_jobs(job, document, result)]
+    # only what ran a load can know it by name
+    own = {text for one in job.asked for text in _texts(one.as_dict(), "description")}
+    if job.identity and (other := _other(job.identity, own, document)) is not None:
+        wrong.insert(0, _check("result", "of this load", other, "the description in the result of every job"))
     if not wrong:
         wrong += _of_log(job, result, log) if found == FIO else own_log_checks(result, log, _in_flight(job))
     if wrong:
@@ -119,13 +122,6 @@ def depth_check(output: bytes, asked: int) -> Check:
 
 def _check(what: str, asked: str, found: str | None, proof: str) -> Check:
     return Check(f"load.{what}", asked, found, proof)
-
-
-def _of_identity(job: FioJob, document: FioObject) -> Iterator[Check]:
-    """Check that a result is that of its own load, which only what ran it can know by name."""
-    own = {text for one in job.asked for text in _texts(one.as_dict(), "description")}
-    if job.identity and (found := _other(job.identity, own, document)) is not None:
-        yield _check("result", "of this load", found, "the description in the result of every job")
 
 
 def _other(identity: str, own: Iterable[str], document: FioObject) -> str | None:
@@ -181,7 +177,7 @@ def _of_clock(document: FioObject, result: FioResult, ran: Ran | None) -> Iterat
         return
     exact = document.get("timestamp_ms")
     written = exact / 1000 if isinstance(exact, int) and exact else result.ended
-    longest = max((stream.seconds or 0.0 for load in result.loads for stream in load.streams), default=0.0)
+    longest = result.seconds
     first = ran.begun + longest - (CLOCK_SECONDS if exact else 1 + CLOCK_SECONDS)
     steady = abs(ran.ended - ran.begun - ran.seconds) < CLOCK_SECONDS
     if longest > ran.seconds + CLOCK_SECONDS:
@@ -206,8 +202,7 @@ def _of_log(job: FioJob, result: FioResult, log: bytes) -> Iterator[Check]:
         (seconds_of(one, "runtime") or 0.0 for one in named if one.get("time_based", "0") != "0"), default=0.0
     )
     paced = any(name.startswith(_PACED) and value != "0" for one in named for name, value in one.items())
-    streams = [stream for load in result.loads for stream in load.streams]
-    slowest = [stream.lat.max_ns if stream.lat is not None else None for stream in streams]
+    slowest = [stream.lat.max_ns if stream.lat is not None else None for stream in result.streams]
     quick = all(one is not None and one < LOG_SECONDS * 1e9 for one in slowest)
     if not log or seconds < _LOGGED_SECONDS or paced or not quick:
         return
@@ -238,12 +233,7 @@ def own_log_checks(result: FioResult, log: bytes, in_flight: int = 0) -> Iterato
             at, rate = (float(one) for one in line.split(b",")[:2])
             times.append(at)
             counts[at] = counts.get(at, 0.0) + rate * times[0] / 1000
-    logged, lines = sum(counts.values()), len(times)
-    streams = [stream for load in result.loads for stream in load.streams]
-    told, longest = (
-        sum(stream.ios or 0 for stream in streams),
-        max((one.seconds or 0.0 for one in streams), default=0),
-    )
+    logged, lines, told = sum(counts.values()), len(times), sum(load.ios for load in result.loads)
     if lines < 2:
         return
     if not times[0] > 0:  # none is written before an interval is over
@@ -251,7 +241,7 @@ def own_log_checks(result: FioResult, log: bytes, in_flight: int = 0) -> Iterato
             "result", "of this load", "not told", f"the log over time, whose first line is of {times[0]:g} ms"
         )
         return
-    rest = max(0.0, longest - times[-1] / 1000) * max(counts.values()) / (times[0] / 1000)
+    rest = max(0.0, result.seconds - times[-1] / 1000) * max(counts.values()) / (times[0] / 1000)
     if not logged - lines <= told <= (1 + _LOG_SLACK) * logged + lines + _BURST * rest + in_flight:
         proof = f"the log over time, which counts {logged:,.0f} I/Os in {lines} lines"
         yield _check("result", "of this load", f"one of {told:,} I/Os", proof)
@@ -309,7 +299,9 @@ def _of_echo(job: Job, echo: Mapping[str, str], silent: frozenset[str]) -> Itera
     found = {name: value for name, value in _plain(echo).items() if value not in NOTHING.get(name, ())}
     proof = _ECHO.format(job.name)
     for name, value in asked.items():
-        if name not in found and not (name in silent and _is_flag(name)):
+        option = SHAPING.get(name) or IN_FILES.get(name)
+        unsaid = name in silent and option is not None and option.flag
+        if name not in found and not unsaid:
             yield _check(name, value, "its default", proof)
         elif name in found and _meaning(found[name]) != _meaning(value):
             yield _check(name, value, found[name], proof)
@@ -323,11 +315,6 @@ def _plain(options: Mapping[str, str]) -> dict[str, str]:
     if (buffered := named.pop("buffered", None)) in ("0", "1"):
         named["direct"] = "1" if buffered == "0" else "0"
     return named
-
-
-def _is_flag(name: str) -> bool:
-    option = SHAPING.get(name) or IN_FILES.get(name)
-    return option is not None and option.flag
 
 
 def _meaning(value: str) -> tuple[int | str, ...]:

@@ -221,7 +221,7 @@ def _of_time(load: LoadResult, options: Mapping[str, str], jobs: int, spent: flo
     """Compare the time with the run time that was asked for, of one clone and of all together. A clone ends no
     earlier, and later by what its last I/Os and flushes take.
     """
-    asked, ran = seconds_of(options, "runtime"), _longest(load)
+    asked, ran = seconds_of(options, "runtime"), load.seconds
     ends_itself = {"number_ios", "io_size", "loops"} & options.keys()
     if not asked or not ran or options.get("time_based", "0") == "0" or ends_itself:
         return
@@ -241,7 +241,7 @@ def _of_time(load: LoadResult, options: Mapping[str, str], jobs: int, spent: flo
 
 def _of_amount(load: LoadResult, options: Mapping[str, str], jobs: int, *, spare: int) -> Iterator[Contradiction]:
     """Compare the number of I/Os with a number, or a rate, that was asked for."""
-    done = sum(stream.ios or 0 for stream in load.streams)
+    done = load.ios
     number = whole(options.get("number_ios", ""))
     sizes = [size for stream in load.streams for size in _sizes(options, stream.direction)[1]]
     room = size_of(options.get("size", ""))
@@ -249,7 +249,7 @@ def _of_amount(load: LoadResult, options: Mapping[str, str], jobs: int, *, spare
     if number and (done > number * jobs + spare or (whole_run and done < number * jobs - spare)):
         proof = f"{done:,} I/Os of {number:,} for each of {jobs}"
         yield Contradiction(option="number_ios", asked=str(number), found=f"{done / jobs:,.0f}", proof=proof)
-    rate, ran = facts_of(options).rate_iops, _longest(load)
+    rate, ran = facts_of(options).rate_iops, load.seconds
     if rate and ran:
         owed = rate * jobs * (ran + (seconds_of(options, "ramp_time") or 0.0))
         most = owed * (1 + RATE_SLACK) + SIGMAS * math.sqrt(owed) + spare
@@ -265,7 +265,7 @@ def _of_depth(load: LoadResult, options: Mapping[str, str], *, depth: int, jobs:
     deeper = [level for level, share in levels if level > depth and share > 0]
     paused = any(one.startswith(_UNFILLED) and (value != "0" or "depth" in one) for one, value in options.items())
     filled = depth > 1 and not paused and facts_of(options).engine not in GATHERING
-    done = sum(stream.ios or 0 for stream in load.streams)
+    done = load.ios
     # a queue that was emptied and filled eight times was full
     closed = filled and "trim" not in options.get("rw", "") and done >= 8 * depth * jobs
     name, asked = ("iodepth", options.get("iodepth", "1")) if jobs == 1 or depth > 1 else ("numjobs", str(jobs))
@@ -301,7 +301,7 @@ def _in_flight(load: LoadResult) -> tuple[float, float] | None:
     A place holds one I/O after another, so those that complete in a time T last at most T and what the first of them
     had lasted before: 1 + slowest / T. None where latencies are missing.
     """
-    ran, kinds = _longest(load), _latencies(load)
+    ran, kinds = load.seconds, _latencies(load)
     if not ran or len(kinds) < len(load.streams) or any(kind.count is None or kind.max_ns is None for kind in kinds):
         return None
     total = math.fsum((kind.count or 0) * kind.mean_ns for kind in kinds) / 1e9
@@ -311,10 +311,6 @@ def _in_flight(load: LoadResult) -> tuple[float, float] | None:
 
 def _latencies(load: LoadResult) -> list[Latency]:
     return [stream.lat for stream in load.streams if stream.lat is not None]
-
-
-def _longest(load: LoadResult) -> float:
-    return max((stream.seconds or 0.0 for stream in load.streams), default=0.0)
 
 
 def seconds_of(options: Mapping[str, str], name: str) -> float | None:

@@ -46,10 +46,10 @@ def next_task(
     if not waiting or len(now) >= at_once or any(one.part != waiting[0].part for one in now):
         return None
     loaded = [*now, *lost]
-    taken = {value for one in loaded for value in shared(one.host, shares)}
+    taken = {value for one in loaded for value in shared(one, shares)}
     names = {one.host.name for one in loaded}
     for one in waiting:
-        free = one.host.name not in names and not taken & shared(one.host, shares)
+        free = one.host.name not in names and not taken & shared(one, shares)
         if one.part == waiting[0].part and free:
             return one
     return None
@@ -75,9 +75,11 @@ def whole_seconds(
     return now
 
 
-def shared(host: FleetHost, label: str) -> set[str]:
-    """Return the back ends that a host shares with others: `shares=ceph1,nas2` names two."""
-    return {one for one in (host.label(label) or "").split(",") if one}
+def shared(task: FleetTask, label: str) -> set[str]:
+    """Return the back ends that a task may share with others: those of its host's label (`shares=ceph1,nas2` names
+    two), and those that its host sees.
+    """
+    return {one for one in (task.host.label(label) or "").split(",") if one} | set(task.loads)
 
 
 def require_reference(hosts: Sequence[FleetHost], reference: str) -> None:

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """What there is here: the facts of this host, with warnings, and the knobs, with the installed QEMU's answers."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from virtune import shell
-from virtune.analyse.study.host_rules import judge_host
-from virtune.bench.qemu.accelerator import last_tried
-from virtune.model.facts import HostFacts
+from virtune.analyse.study.host_rules import BUSY_PERCENT, judge_host
+from virtune.bench.qemu.machine import last_tried
+from virtune.model.errors import PreconditionError
+from virtune.model.event import Say, StepEnded, StepProgressed, StepStarted
+from virtune.model.facts import BusyFacts, HostFacts, Unknown
 from virtune.model.knob import Answer, Knob, Layer
 from virtune.model.knobs import KNOBS, matching
 from virtune.model.remark import Remark
-from virtune.probe.host import host_facts
+from virtune.model.text import format_seconds
+from virtune.probe.host import busy_facts, host_facts
 
 
 def probe(scratch: Path) -> tuple[HostFacts, tuple[Remark, ...]]:
@@ -21,6 +26,63 @@ def probe(scratch: Path) -> tuple[HostFacts, tuple[Remark, ...]]:
     if tried is not None:
         facts = replace(facts, kvm=replace(facts.kvm, boots_guest=tried.kvm, boot=tried.why))
     return facts, judge_host(facts)
+
+
+def wait_until_quiet(
+    seconds: float,
+    say: Say,
+    *,
+    busy: Callable[[], BusyFacts] = busy_facts,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Wait until no remark would call this host busy, so many seconds at most.
+
+    Raises PreconditionError where it is busy still, or where nothing tells.
+    """
+    begun, what = clock(), f"waiting until this host is quiet, {format_seconds(seconds)} at most"
+    say(StepStarted(what=what))
+    while (waited_for := _most_waited_for(busy()))[1] > BUSY_PERCENT:
+        resource, percent = waited_for
+        left = seconds - (clock() - begun)
+        if left <= 0:
+            told = f"tasks waited for {resource} in {percent:.0f} % of the last 10 seconds"
+            raise PreconditionError(
+                f"this host is not quiet after {format_seconds(seconds)}: {told}",
+                hint="wait longer, or measure without --wait-quiet",
+            )
+        share = min(1.0, max(0.0, 1 - left / seconds))
+        say(
+            StepProgressed(
+                what=f"waiting for a quiet host ({resource} {percent:.0f} %)", fraction=share, seconds_left=left
+            )
+        )
+        sleep(min(_LOOK_SECONDS, left))
+    say(StepEnded(what=what))
+
+
+_LOOK_SECONDS = 2.0
+"""The kernel writes its averages of ten seconds anew every two."""
+
+
+def _most_waited_for(busy: BusyFacts) -> tuple[str, float]:
+    """Return the resource that tasks waited for most, and in what percent of the time. One that is not seen may be
+    the busy one.
+    """
+    shares: list[tuple[str, float]] = []
+    if isinstance(busy.pressure, Unknown):
+        raise _not_known(busy.pressure.because)
+    for one in busy.pressure:
+        if isinstance(one.some_percent, Unknown):
+            raise _not_known(one.some_percent.because)
+        shares.append((one.resource, one.some_percent))
+    if not shares:
+        raise _not_known("the kernel tells of no resource")
+    return max(shares, key=lambda one: one[1])
+
+
+def _not_known(because: str) -> PreconditionError:
+    return PreconditionError(f"whether this host is quiet is not known: {because}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,15 +2,15 @@
 """A Bottleneck: what limits a disk under its load, with the evidence and the experiment that would test it. A
 Guideline: a decision tree of questions, each answered with yes or no, whose leaves say what to do. An Accusation:
 what a diagnosis names as the limit, kept with the study that tests it. A TopFrame: what all disks of the running
-VMs did between two samples, and what that cost their host.
+VMs did between two samples, and what that cost their host. A DiskLook is what is kept of that, a WatchRule judges it.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
-from virtune.model.counters import ThreadCost, Use
-from virtune.model.live import DiskRates, HostQueue, Layers, Operation
+from virtune.model.counters import DiskUse, ThreadCost, Use
+from virtune.model.live import ENCRYPTION, DiskRates, Histograms, HostQueue, Layers, Operation
 from virtune.model.text import Worded, format_bandwidth, format_count
 from virtune.model.verdict import Interval, Proof
 
@@ -155,32 +155,30 @@ class Cause(Worded):
     DISCARD = "discard", "discards (TRIM)"
     MEMORY = "memory", "this host's memory: QEMU's own pages are read back from storage"
     NOT_BOUND = "not-bound", "its rate is not bound by the disk"
+    IDLE = "idle", "idle: its guest asks nothing of it, so there is nothing to limit"
     UNDECIDED = "undecidable", "undecidable"
 
     @property
     def accuses(self) -> bool:
         """Whether it names something that limits the disk."""
-        return self not in (Cause.NOT_BOUND, Cause.UNDECIDED)
+        return self not in (Cause.NOT_BOUND, Cause.IDLE, Cause.UNDECIDED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hypothesis:
-    """What may limit a disk, as it was judged: the share (0 to 1) of its requests' time, or of the time, that it
-    accounts for, the sentences that speak for it and against it, and what was not seen of it, empty if all was.
+    """What may limit a disk, as it was judged; `name` is its row in the table of causes."""
 
-    `name` is its row in the table of causes. It `stands` if it accounts for enough and nothing speaks against it, and
-    is `named` if the answer names it. `experiment` would prove it.
-    """
-
-    name: str
-    cause: Cause
-    share: float
-    supports: tuple[str, ...]
-    against: tuple[str, ...]
-    unseen: str
-    experiment: str
-    stands: bool
-    named: bool = False
+    name: Annotated[str, "Its name."]
+    cause: Annotated[Cause, "The cause that it would be."]
+    named: Annotated[bool, "Whether the answer names it."] = False
+    stands: Annotated[bool, "Whether it accounts for enough, and nothing speaks against it."]
+    share: Annotated[
+        float, "The part of its requests' time, or of the time, that it accounts for, 0 to 1.", {"maximum": 1}
+    ]
+    supports: Annotated[tuple[str, ...], "What speaks for it."]
+    against: Annotated[tuple[str, ...], "What speaks against it."]
+    unseen: Annotated[str, "What was not seen of it; empty if all was."]
+    experiment: Annotated[str, "What would prove it; empty where nothing speaks for it."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,13 +203,14 @@ class DataPath:
     `emulated`: the guest runs without KVM (TCG).
 
     `operations` are its requests by what they ask for, `failed` how many a second failed (None: not counted), and
-    `uncounted` how many more a second its virtqueues completed, such as discards of virtio-blk. `held`
-    is how many were in flight at the end and none had been completed for `held_seconds` (None where that cannot be
-    seen), and nothing was completed for `stalled` of the `seconds` although some were in flight, in `stalls`
-    stretches. `ring_size` is how many requests its virtqueues hold. `faults` are major page faults of QEMU a second,
-    `memory_pressure` the share of time in which some task of the host waited for memory (PSI). `origin` is how the
-    disk was observed. `protocol`, `direct` and `unread` are those of a LiveDisk; `neighbours` are other VMs
-    that were watched and have a disk on its device.
+    `uncounted` how many more a second its virtqueues completed, such as discards of virtio-blk. `held` is how many
+    were in flight at the end and none had been completed for `held_seconds` (None where that cannot be seen), and
+    nothing was completed for `stalled` of the `seconds` although some were in flight, in `stalls` stretches.
+    `ring_size` is how many requests its virtqueues hold. `faults` are major page faults of QEMU a second,
+    `fault_ns` the time of one where this host swaps to a device, `memory_pressure` the share of time in which some
+    task of the host waited for memory (PSI). `origin` is how the disk was observed. `protocol`, `direct`, `unread`,
+    `front` and `writethrough` are those of a LiveDisk; `neighbours` are other VMs that were watched and have a disk
+    on its device.
     """
 
     iops: float
@@ -251,17 +250,25 @@ class DataPath:
     seconds: float = 0.0
     ring_size: int = 0
     faults: float = 0.0
+    fault_ns: float | None = None
     memory_pressure: float | None = None
     origin: Literal["trial", "libvirt", "monitor"] = "trial"
     protocol: str = ""
     direct: bool = False
     unread: tuple[str, ...] = ()
+    front: str = ""
+    writethrough: bool = False
     neighbours: tuple[str, ...] = ()
 
     def iops_of(self, thread: ThreadCost) -> float:
         """The rate of the I/Os that a thread's CPU time is for: of all disks that it serves."""
         key = {"iothread": thread.name, "main": "main"}.get(thread.role, "")
         return self.thread_iops.get(key, self.iops)
+
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        """What its requests may wait for elsewhere than at its image: other images, filters, block jobs."""
+        return tuple(one for one in self.unread if not one.startswith(ENCRYPTION))
 
     @property
     def limit_used(self) -> float | None:
@@ -314,7 +321,16 @@ class Bottleneck:
         """What limits a disk, as a clause."""
         if self.cause.accuses:
             return f"limited by {self.text}"
-        return self.text if self.cause is Cause.NOT_BOUND else f"what limits it is {self.text}"
+        return f"what limits it is {self.text}" if self.cause is Cause.UNDECIDED else self.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorstSecond:
+    """The second of a look in which a disk's requests took longest."""
+
+    number: Annotated[int, "Which second of the look it was, from 1."]
+    requests: Annotated[int, "How many requests were completed in it."]
+    mean_ns: Annotated[float, "Their mean time, in ns."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,7 +343,7 @@ class Diagnosis:
     the time at the host's disk, None where the kernel does not tell. `exits_per_io` is how often KVM left the guest
     for each I/O, None if unknown. `guideline` is the path through the published tuning guideline, for a disk that
     QEMU serves; where it does not apply it is None, and `no_guideline` says why. `proof` is what replacing the
-    accused layer said of it, None where nobody asked.
+    accused layer said of it, None where nobody asked. `worst` is None where it was not looked at second by second.
     """
 
     disk: str
@@ -344,6 +360,7 @@ class Diagnosis:
     no_guideline: str = ""
     sequential: float | None = None
     proof: Proof | None = None
+    worst: WorstSecond | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,7 +389,8 @@ class DiskFrame:
     """A disk of a running VM between two samples.
 
     `cpu_per_io_ns` is the CPU time of QEMU's threads for each I/O, without vCPUs; None where it is unknown. `gone`
-    says that it was unplugged or its VM ended, and that these are its last figures.
+    says that it was unplugged or its VM ended, and that these are its last figures. `histograms` are QEMU's of the
+    times of its requests, where it keeps them. `devices` are the host's below it, from the top of the chain down.
     """
 
     vm: str
@@ -382,6 +400,8 @@ class DiskFrame:
     found: Bottleneck
     cpu_per_io_ns: float | None
     gone: bool = False
+    histograms: Histograms = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -453,6 +473,18 @@ class VmFrame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFrame:
+    """A block device of the host in so many seconds, and the disks of VMs that lie on it. `others_share` is how much
+    of its bytes others than these VMs caused, at least; None where that is not known.
+    """
+
+    use: DiskUse
+    seconds: float
+    disks: tuple[DiskFrame, ...]
+    others_share: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopFrame:
     """The running VMs of a host between two samples. `wall_seconds` is the time of the later one; `missing` says what
     cannot be seen, and what it would add.
@@ -475,6 +507,94 @@ class TopFrame:
         return tuple(disk for vm in self.vms for disk in vm.disks)
 
     @property
+    def devices(self) -> tuple[DeviceFrame, ...]:
+        """The host's block devices below them."""
+        return tuple(
+            DeviceFrame(
+                use=one,
+                seconds=self.seconds,
+                disks=(disks := tuple(disk for disk in self.disks if one.name in disk.devices)),
+                others_share=self.host.foreign_share(one.name, tuple({disk.vm for disk in disks})),
+            )
+            for one in self.host.disks
+        )
+
+    @property
     def threads(self) -> tuple[ThreadFrame, ...]:
         """The threads of all VMs."""
         return tuple(thread for vm in self.vms for thread in vm.threads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchRule:
+    """A rule: a metric of a running disk (`latency.mean`, `oldest`) beyond a value in its base unit, for `seconds`
+    without a pause. `text` is the rule in its normal form.
+    """
+
+    metric: str
+    relation: Literal["<", ">"]
+    value: float
+    seconds: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskLook:
+    """A disk between two looks, as it is told and kept. `wall_seconds` is the time of the later one.
+
+    `latency_ns` is the mean time of a request, None without requests; `waiting_seconds` for how long requests have
+    waited and none was completed, None where that is not seen; `stalled` the share of the time of which that was so.
+    `layer` has most of the time of a request, `layer_share` of it; empty where layers are not told apart.
+    """
+
+    wall_seconds: float
+    seconds: float
+    vm: str
+    disk: str
+    iops: float
+    bandwidth: float
+    latency_ns: float | None
+    in_flight: float
+    waiting_seconds: float | None
+    stalled: float
+    cause: Cause
+    evidence: tuple[str, ...]
+    layer: str = ""
+    layer_share: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """VM and disk, as `virtune diagnose` takes them."""
+        return f"{self.vm}:{self.disk}"
+
+    @property
+    def took_ns(self) -> float:
+        """How slow it was: the time of a request, those that wait included."""
+        return max(self.latency_ns or 0.0, (self.waiting_seconds or 0.0) * 1e9)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleEvent:
+    """A rule that began or ceased to hold for a disk; `value` is the metric now, None where it is not known, and
+    `seconds` for how long it has held. `gone`: the disk, or its VM, is no longer there.
+    """
+
+    holds: bool
+    rule: WatchRule
+    value: float | None
+    seconds: float
+    look: DiskLook
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowWindow:
+    """A time in which a disk was slow: when it began and ended, the mean over its looks, and the worst of them.
+    `usual_ns` is the median of the time of a request over all looks of the disk.
+    """
+
+    begin_seconds: float
+    end_seconds: float
+    latency_ns: float | None
+    usual_ns: float
+    worst: DiskLook

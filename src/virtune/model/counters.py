@@ -8,7 +8,7 @@ A sample holds totals since boot; only differences mean something. Those are the
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from virtune.model.metric import ThreadRole
 
@@ -75,9 +75,20 @@ class ProcessCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCount:
+    """How long a control group held CPUs back, which the kernel adds up only when it lets them go on; how many
+    periods of its quota there were, and how many of them ended while it held CPUs back (sched-bwc.rst).
+    """
+
+    held_us: int
+    periods: int = 0
+    held_periods: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """All counters read at one instant. `pressure_us` is the stall time by (resource, some or full), `held_back_us`
-    for how long each control group of a role held its CPUs back, by the file that says so.
+    """All counters read at one instant. `pressure_us` is the stall time by (resource, some or full), `limited` are
+    the control groups that limit us, `groups` those of each role, by the file that says so.
 
     Samples with a mark have the sensors too: `heat_count` is the total of thermal throttle events,
     `frequency_khz` is the fastest CPU's, `drives_c` are temperatures by the file that shows them.
@@ -94,8 +105,8 @@ class Sample:
     cached_bytes: Mapping[str, int] = field(default_factory=dict)
     dirty_bytes: Mapping[str, int] = field(default_factory=dict)
     load_1min: float | None = None
-    throttled_us: int | None = None
-    held_back_us: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    limited: Mapping[str, GroupCount] = field(default_factory=dict)
+    groups: Mapping[str, Mapping[str, GroupCount]] = field(default_factory=dict)
     swapped_pages: int | None = None
     clock_source: str | None = None
     heat_count: int | None = None
@@ -219,9 +230,9 @@ def group_limits(lines: Iterable[str], numbers: Collection[str]) -> dict[str, fl
 class PressureUse:
     """The share of a time window in which some, or all, tasks were stalled on a resource (cpu, io, memory)."""
 
-    resource: str
-    some_percent: float | None
-    full_percent: float | None
+    resource: Annotated[str, "cpu, io or memory."]
+    some_percent: Annotated[float | None, "Time in which some task was stalled."]
+    full_percent: Annotated[float | None, "Time in which all tasks were stalled."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,9 @@ the one to the other, with QEMU's defaults for values that are not written.
 """
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Annotated, Literal, cast
 
-from virtune.model.stack import Aio, Cache, DetectZeroes, Discard, Disk, Format
+from virtune.model.stack import LIMITS, Aio, Cache, DetectZeroes, Discard, Disk, Format
 
 SourceKind = Literal["file", "block", "network", "volume", "nvme", "vhostuser", "vhostvdpa", "dir", "none"]
 
@@ -19,9 +19,7 @@ IOTHREAD_BUSES: frozenset[str] = frozenset({"virtio"})
 HOTPLUG_BUSES: frozenset[str] = frozenset({"virtio", "scsi", "usb"})
 """Buses whose disks libvirt can attach to a running VM and detach from it."""
 
-LIMIT_KNOBS: frozenset[str] = frozenset(
-    f"disk.throttle_{unit}{way}" for unit in ("iops", "bps") for way in ("", "_read", "_write")
-)
+LIMIT_KNOBS: frozenset[str] = frozenset(limit.knob for limit in LIMITS)
 LIVE_KNOBS: frozenset[str] = LIMIT_KNOBS | {
     "iothread.count", "iothread.poll_max_ns", "iothread.pin", "vcpu.pin", "emulator.pin",
 }  # fmt: skip
@@ -177,14 +175,13 @@ class Domain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingChange:
-    """The new value of one knob at one place of a domain; None removes the setting.
+    """One knob of one place of a domain, and the value that it is to have."""
 
-    `at` is a disk's target (`vda`), an IOThread (`iothread:1`), a controller (`scsi:0`), empty for the domain.
-    """
-
-    knob: str
-    at: str = ""
-    value: str | None
+    knob: Annotated[str, "The knob, as `virtune host knobs` lists it."]
+    at: Annotated[
+        str, "A disk (`vda`), an IOThread (`iothread:1`), a controller (`scsi:0`); empty for the domain."
+    ] = ""
+    value: Annotated[str | None, "The value; null takes the setting away."]
 
 
 def disk_of(disk: DomainDisk) -> Disk | None:

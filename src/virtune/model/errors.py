@@ -1,20 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every error a user can see. And where studies are kept: a SQLite file, or a PostgreSQL database by its URL.
-
-    VirtuneError                   exit 1   something failed that should have worked
-    ├── RigError                 exit 1   a stack did not come up or went away
-    ├── LoadError                exit 1   the load did not run to its end
-    ├── CorruptDataError         exit 1   what is read from a disk is not what was written to it
-    ├── StoreError               exit 1   the store could not be read or written
-    │   └── ReadOnlyStoreError   exit 1   the store may be read and not written to
-    ├── UsageError               exit 2   the command line is wrong
-    │   └── PlanError            exit 2   a plan file, workload or arm is wrong
-    ├── ReadError                exit 2   what was given to read is not what it should be
-    ├── PreconditionError        exit 3   this host or target does not allow it
-    │   ├── MissingToolError     exit 3   a program is not installed
-    │   ├── RefusedTargetError   exit 3   the target is not ours to write to, or cannot be measured honestly
-    │   └── NotInForceError      exit 3   a setting was asked for and is not what runs
-    └── Interrupted              exit 130 the user asked to stop
+"""Every error a user can see, with the exit code that it means. And where studies are kept: a SQLite file, or a
+PostgreSQL database by its URL.
 
 Exit codes 4 and 5 are no errors: 4 says that a threshold was breached (`--fail-if`, `audit --fail-on`), and 5 that a
 condition of `--fail-if` may be breached, or a domain as bad as `--fail-on` asks, and nothing shows that it is.

@@ -8,6 +8,7 @@ may not be inspected), which is reported; or it could be verified and was not, a
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from virtune.model.knob import Knob
 from virtune.model.knobs import KNOBS
@@ -204,8 +205,8 @@ class Listed:
 class Damaged:
     """A listed study that cannot be read, and why; the others in the store are not affected."""
 
-    id: str
-    why: str
+    id: Annotated[str, "Its id."]
+    why: Annotated[str, "What is wrong with it."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

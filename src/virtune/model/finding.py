@@ -8,6 +8,7 @@ not look for want of a fact is reported beside the findings (`NotLookedAt`).
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
 
 from virtune.model.domain import Controller, Domain, DomainDisk, SettingChange
 from virtune.model.knob import Change, Risk
@@ -66,7 +67,8 @@ class Need(StrEnum):
 class ImageView:
     """The host's facts of the file or device behind a disk.
 
-    `free_share` is what of its filesystem is left; `rotational` and `scheduler` are of the disk at the bottom.
+    `free_share` is what of its filesystem is left, `below` how many images are below it; `rotational` and `scheduler`
+    are of the disk at the bottom.
     """
 
     size_bytes: int | None = None
@@ -79,6 +81,7 @@ class ImageView:
     cluster_bytes: int | None = None
     extended_l2: bool | None = None
     backing: bool | None = None
+    below: int | None = None
 
     @property
     def sparse(self) -> bool | None:
@@ -118,10 +121,10 @@ class ProcessDisk:
     `direct` is by the descriptor's flags, `aio` and `no_flush` by its command line.
     """
 
-    target: str
-    direct: bool | None = None
-    aio: str | None = None
-    no_flush: bool | None = None
+    target: Annotated[str, "The disk's target."]
+    direct: Annotated[bool | None, "Whether the image is open with O_DIRECT; null where that cannot be seen."] = None
+    aio: Annotated[str | None, "The engine on QEMU's command line; null for a disk that was plugged in later."] = None
+    no_flush: Annotated[bool | None, "Whether flushes are ignored, on QEMU's command line."] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +168,8 @@ class Subject:
 class Seen:
     """One match of a rule: the place, the advice, and the settings that follow it.
 
-    `measure` is the command that would decide whether a `try` helps.
+    `measure` is the command that would decide whether a `try` helps. `meant`: what the settings undo may be meant, so
+    they are made only where this rule is named.
     """
 
     at: DomainDisk | Controller | None = None
@@ -173,6 +177,7 @@ class Seen:
     advice: str
     turns: tuple[SettingChange, ...] = ()
     measure: str | None = None
+    meant: bool = False
 
 
 Check = Callable[[Subject], Iterator[Seen]]
@@ -242,8 +247,8 @@ class NewFinding:
 class NotLookedAt:
     """Rules, by their ids, that could not look at a domain, or not at all of it, since a fact is unknown."""
 
-    unknown: str
-    rules: tuple[str, ...]
+    unknown: Annotated[str, "What is not known."]
+    rules: Annotated[tuple[Annotated[str, {"pattern": "^R[0-9]+$"}], ...], "The rules that need it, by their ids."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,15 +277,15 @@ class Audited:
 class Unread:
     """Something that could not be audited, and why not."""
 
-    origin: str
-    because: str
+    origin: Annotated[str, "Which one: a file, a domain, or a host and its file."]
+    because: Annotated[str, "Why not."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedOver:
     """Files of a folder that hold no VM in a language that virtune knows: how many of how many, and some names."""
 
-    origin: str
-    count: int
-    files: int
-    names: tuple[str, ...]
+    origin: Annotated[str, "The folder."]
+    count: Annotated[int, "How many of its files hold none.", {"minimum": 1}]
+    files: Annotated[int, "How many files it has.", {"minimum": 1}]
+    names: Annotated[tuple[str, ...], "Some of those that hold none."]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 from virtune.model.finding import Audited, Unread
 from virtune.model.study import Study
@@ -173,20 +173,18 @@ class HostRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trait:
-    """A fact that odd hosts share and others seldom have: `odd_with` of `odd` and `others_with` of `others` have it.
+    """A fact that odd hosts share and others seldom have."""
 
-    `usual` is the most frequent value among the others. `p` is Fisher's one-sided p of such a split by chance: a
-    measure for the order, not a proof of a cause.
-    """
-
-    key: str
-    value: str
-    usual: str
-    odd_with: int
-    odd: int
-    others_with: int
-    others: int
-    p: float
+    key: Annotated[str, "The path of the fact."]
+    value: Annotated[str, "Its value there."]
+    usual: Annotated[str, "The most frequent value among the others."]
+    odd_with: Annotated[int, "How many odd hosts have the value.", {"minimum": 0}]
+    odd: Annotated[int, "How many hosts are odd.", {"minimum": 0}]
+    others_with: Annotated[int, "How many others have it.", {"minimum": 0}]
+    others: Annotated[int, "How many others there are.", {"minimum": 0}]
+    p: Annotated[
+        float, "Fisher's one-sided p of such a split: for the order, no proof.", {"minimum": 0, "maximum": 1}
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,17 +292,7 @@ class TaskState(StrEnum):
     FAILED = "failed"
     KILLED = "killed"
     LOST = "lost"
-
-
-TOLD = {
-    TaskState.WAITING: "has not begun",
-    TaskState.RUNNING: "runs on its host",
-    TaskState.FINISHED: "ran to its end; conditions of --fail-if may be breached",
-    TaskState.FAILED: "ended with an error",
-    TaskState.KILLED: "was killed; the next call resumes it",
-    TaskState.LOST: "its host gives no answer; it may still run there",
-}
-"""Every state in words."""
+    STUCK = "stuck"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,7 +300,8 @@ class TaskProgress:
     """How far a task is, as its host says it.
 
     `left_seconds` is the expected time to its end; `code` the exit code of what ran; `said` its last sentence where
-    it failed and `hint` the next thing to do then; `verdict` the verdicts so far, in words.
+    it failed and `hint` the next thing to do then; `verdict` the verdicts so far, in words. `loads` names the
+    storage outside of the host that a study that was only planned would load.
     """
 
     state: TaskState
@@ -324,19 +313,22 @@ class TaskProgress:
     code: int | None = None
     said: str = ""
     hint: str = ""
+    loads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetTask:
     """One study on one host. `name` is unique on every host; `part` counts what runs one after the other.
 
-    `expected_seconds` is how long the host said beforehand that it takes; None where that is unknown.
+    `expected_seconds` is how long the host said beforehand that it takes; None where that is unknown. `loads` names
+    the storage outside of the host that it loads, as the host said.
     """
 
     name: str
     host: FleetHost
     part: int
     expected_seconds: float | None = None
+    loads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,18 @@ files, the audit and the reference page all read the same rows (`virtune.model.k
 a value is never guessed from its version: a knob names the query (`Ask`) whose answer decides.
 """
 
+import json
+import pkgutil
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import assert_never
+from typing import Annotated, Any, assert_never
 
 from virtune.model.text import parse_bytes
+
+ROWS: list[dict[str, Any]] = json.loads(pkgutil.get_data("virtune.model", "knobs.json") or b"")
+"""Every knob as data; `virtune.model.knobs` makes them of it."""
 
 NO_LIMIT = 2**63 - 1
 """The largest number that QEMU and the kernel take; used where no upper bound is documented."""
@@ -180,16 +185,12 @@ class Support(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The answer of one installed program to the query of a knob.
+    """The answer of one installed program to the query of a knob."""
 
-    `values` are the values it accepts (with VALUES); `detail` is the type and default it names, or why there is no
-    answer.
-    """
-
-    program: str
-    standing: Support
-    values: tuple[str, ...] = ()
-    detail: str = ""
+    program: Annotated[str, "The program that was asked, with its version."]
+    standing: Annotated[Support, "How it stands to the knob."]
+    values: Annotated[tuple[str, ...], "The words that it accepts, where it lists them."] = ()
+    detail: Annotated[str, "The type and default that it names, or why it was not asked."] = ""
 
 
 def describe_domain(domain: Domain) -> str:

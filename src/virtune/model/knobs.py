@@ -2,8 +2,8 @@
 """The knob table: every knob on the I/O path, one row each, in the order of the path.
 
 The command line, plan files, the reference page and the queries to QEMU all read this table, which is data
-(`knobs.json`): a knob that virtune turns has a `place` in a Stack, the others are only explained. Knobs that our
-knowledge base treats together share a number (K01..K108).
+(`knobs.json`): a knob that virtune turns has a `place` in a Stack and the `rigs` that it applies to, the others are
+only explained. Knobs that our knowledge base treats together share a number (K01..K108).
 
 A line of `source` begins with its kind of evidence: `[T]` tried by hand, `[C]` read in source code or a commit, `[D]`
 official documentation, `[P]` a patch or post by the feature's author (numbers are the author's), `[B]` a blog or a
@@ -11,8 +11,6 @@ vendor's note, `[U]` unverified: commonly said, but not proven.
 """
 
 import difflib
-import json
-import pkgutil
 import re
 from typing import Any
 
@@ -66,9 +64,7 @@ def _domain(kind: str, words: dict[str, Any]) -> kinds.Domain:
             return kinds.Number(**{"high": kinds.NO_LIMIT, **words})
 
 
-_ROWS: list[dict[str, Any]] = json.loads(pkgutil.get_data("virtune.model", "knobs.json") or b"")
-
-KNOBS: tuple[kinds.Knob, ...] = tuple(map(_knob, _ROWS))
+KNOBS: tuple[kinds.Knob, ...] = tuple(map(_knob, kinds.ROWS))
 """All knobs, from the application down to the medium."""
 
 BY_ID: dict[str, kinds.Knob] = {knob.id: knob for knob in KNOBS}
@@ -143,4 +139,4 @@ def _nearest(name: str) -> str:
     close = difflib.get_close_matches(plain, BY_ID, n=1, cutoff=0.75)
     close += [last[word] for word in difflib.get_close_matches(plain, last, n=1, cutoff=0.75)]
     close += difflib.get_close_matches(plain, BY_ID, n=1)
-    return f"did you mean `{close[0]}`?" if close else "`virtune knobs` lists them all"
+    return f"did you mean `{close[0]}`?" if close else "`virtune host knobs` lists them all"

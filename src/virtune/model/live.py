@@ -10,10 +10,11 @@ esxtop's names for these: GAVG is the latency of a guest's request as the hyperv
 KAVG the difference, and QAVG the part of KAVG that a request waits in a queue.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from virtune.model.counters import Sample
 from virtune.model.metric import BOUNDARIES, Boundary
@@ -52,19 +53,15 @@ BELOW: Mapping[Way, Mapping[Boundary, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLayer:
-    """The time of a request in one layer: the mean over rounds in ns, with a 95 % interval where there are several.
+    """The time of a request in one layer; those of all layers add up to the application's latency."""
 
-    `boundary` is where it begins. `in_flight` is how many requests are in it on average: rate times time (Little's
-    law). `share` is its part (0..1) of the application's latency.
-    """
-
-    boundary: Boundary
-    label: str
-    mean_ns: float
-    low_ns: float | None
-    high_ns: float | None
-    in_flight: float
-    share: float
+    boundary: Annotated[Boundary, "Where it begins."]
+    label: Annotated[str, "What lies there, in words."]
+    mean_ns: Annotated[float, "Time of a request in it, in ns, the mean over rounds."]
+    low_ns: Annotated[float | None, "The lower end of its 95 % interval over rounds; null of one round."]
+    high_ns: Annotated[float | None, "The upper end; null of one round."]
+    share: Annotated[float, "Its part of `total_ns`, 0 to 1."]
+    in_flight: Annotated[float, "Requests in it at a time, on average (Little's law)."]
 
     @property
     def joined(self) -> bool:
@@ -76,8 +73,8 @@ class RequestLayer:
 class HostQueue:
     """The time of a request in the host's block layer, in ns: waiting in its queue, and in the device."""
 
-    queue_ns: float
-    device_ns: float
+    queue_ns: Annotated[float, "Waiting in the block layer's queue, in ns.", {"minimum": 0}]
+    device_ns: Annotated[float, "With the driver and the device, in ns.", {"minimum": 0}]
 
 
 OperationKind = Literal["read", "write", "flush", "discard"]
@@ -85,9 +82,18 @@ OperationKind = Literal["read", "write", "flush", "discard"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TailBin:
+    """Between which times in ns a percentile lies, the ends of a histogram's bin; the last bin has no upper one."""
+
+    percent: float
+    low_ns: float
+    high_ns: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """What a disk did of one kind: requests and bytes a second, the mean time of a request in ns (None without
-    requests), and how many were under way at a time (Little's law).
+    requests), how many were under way at a time (Little's law), and the tail of their times, where QEMU kept it.
     """
 
     kind: OperationKind
@@ -95,6 +101,7 @@ class Operation:
     bandwidth: float
     mean_ns: float | None
     in_flight: float
+    tail: tuple[TailBin, ...] = ()
 
     @property
     def words(self) -> str:
@@ -181,11 +188,55 @@ class DiskTotals:
     failed: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LatencyBins:
+    """QEMU's histogram of the times of a disk's requests: how many took from one boundary (in ns) on, and less than
+    the next one; the first bin begins at 0, the last has no end.
+    """
+
+    boundaries_ns: tuple[int, ...]
+    bins: tuple[int, ...]
+
+    def plus(self, other: "LatencyBins", sign: int = 1) -> "LatencyBins | None":
+        """Return both together, or with -1 what this one counted since the other; None where they do not fit."""
+        bins = tuple(mine + sign * theirs for mine, theirs in zip(self.bins, other.bins, strict=False))
+        fits = self.boundaries_ns == other.boundaries_ns and min(bins, default=0) >= 0
+        return LatencyBins(self.boundaries_ns, bins) if fits else None
+
+    def percentile_ns(self, percent: float) -> tuple[float, float] | None:
+        """Return between which times a percentile lies, the ends of its bin; None without requests."""
+        reached, of = 0, sum(self.bins)
+        for low, high, count in zip(
+            (0, *self.boundaries_ns), (*self.boundaries_ns, math.inf), self.bins, strict=True
+        ):
+            reached += count
+            if count and reached >= of * percent / 100:
+                return float(low), float(high)
+        return None
+
+    @property
+    def tail(self) -> tuple[TailBin, ...]:
+        """The percentiles that are told; none without requests."""
+        found = ((percent, self.percentile_ns(percent)) for percent in (50.0, 99.0, 99.9))
+        return tuple(
+            TailBin(percent=percent, low_ns=ends[0], high_ns=ends[1] if ends[1] < math.inf else None)
+            for percent, ends in found
+            if ends is not None
+        )
+
+
+Histograms = Mapping[OperationKind, LatencyBins]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskCount(DiskTotals):
     """QEMU's counters of a disk since its start; `t_ns` is the monotonic clock."""
 
     t_ns: int
+
+
+BLOCK_JOB, ENCRYPTION = "a block job that does I/O of its own", "encryption in QEMU"
+"""How the words of `LiveDisk.unread` begin for a job, which may hold requests up, and for QEMU's own work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +247,9 @@ class LiveDisk:
     (`read.iops`), `group_limits` those of QEMU's control groups on the disk's devices, `lifts` the command that
     removes a limit, by unit, where it is known. `devices` are the host's block devices below it, from the top of the
     chain down. Disks of one `group` have their limits together. `unread` says what else its requests may pass, of
-    which nothing is measured: a backing image, a filter, encryption.
+    which nothing is measured: a backing image, a filter, encryption, a block job. `front` is the kind of its device
+    where that takes one request at a time, whatever the guest has (`IDE`). `writethrough`: QEMU has each write safe
+    before it says that it is done. `swap` are the devices that this host swaps to.
     """
 
     target: str
@@ -212,13 +265,21 @@ class LiveDisk:
     protocol: str = ""
     group: str = ""
     unread: tuple[str, ...] = ()
+    front: str = ""
+    writethrough: bool = False
+    swap: tuple[str, ...] = ()
+
+    def beside(self, others: Sequence["LiveDisk"]) -> "LiveDisk":
+        """Return it with all that its requests may have passed as these saw the same disk at another time."""
+        seen = (one.unread for one in others if one.target == self.target)
+        return replace(self, unread=tuple(dict.fromkeys((*self.unread, *itertools.chain(*seen)))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveVm:
     """A running VM; `pid` is None where its process is not visible. `missing` names what cannot be observed. `uri` is
     the libvirt that it belongs to, empty for a QEMU behind a monitor. `emulated`: it runs without KVM (TCG). `failed`
-    says why it cannot be looked at.
+    says why it cannot be looked at. `threads` has QEMU's names of vCPUs and IOThreads, by thread id.
     """
 
     name: str
@@ -228,6 +289,7 @@ class LiveVm:
     uri: str = ""
     emulated: bool = False
     failed: str = ""
+    threads: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,7 +358,7 @@ class RingRates:
     average, and how many of these QEMU had taken; None where the device does not tell. `size` is how many the queues
     hold together, `inside` how many were in them at the end, `quiet_seconds` since when none had been completed by
     then while some were in them, and `stalled_seconds` how long that was so in all, in `stalls` stretches of at least
-    STALL_SECONDS.
+    STALL_SECONDS. `within` of the completed requests were surely so between QEMU's two counts.
     """
 
     seconds: float
@@ -309,6 +371,7 @@ class RingRates:
     quiet_seconds: float = 0.0
     stalled_seconds: float = 0.0
     stalls: int = 0
+    within: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,7 +380,8 @@ class RingCount:
 
     `offered` is the integral over time of how many requests were in the queue, `taken` of how many of these QEMU had
     taken; both in request seconds. `torn` samples were inconsistent. `size`, `inside`, `quiet` and the like are those
-    of RingRates; those about completions are of all queues of a disk and with the first.
+    of RingRates; those about completions are of all queues of a disk and with the first. `before` is how many were
+    completed when QEMU was asked for its counts, the last time.
     """
 
     completed: int = 0
@@ -331,12 +395,13 @@ class RingCount:
     quiet: float = 0.0
     stalled: float = 0.0
     stalls: int = 0
+    before: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSample:
     """The VMs of this host at one moment. `kernel` is the line of kernel counters as it was sampled, `host` the same
-    parsed. `counts` and `rings` are by VM and disk.
+    parsed. `counts`, `rings` and `histograms` are by VM and disk; of the last only those are there that QEMU keeps.
     """
 
     kernel: bytes
@@ -345,6 +410,7 @@ class LiveSample:
     counts: Mapping[str, Mapping[str, DiskCount]]
     rings: Mapping[str, Mapping[str, tuple[RingCount, ...]]] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
+    histograms: Mapping[str, Mapping[str, Histograms]] = field(default_factory=dict)
 
 
 def ring_rates_between(before: Sequence[RingCount], after: Sequence[RingCount]) -> RingRates | None:
@@ -373,7 +439,13 @@ def ring_rates_between(before: Sequence[RingCount], after: Sequence[RingCount]) 
         quiet_seconds=max(one.quiet for one in used),
         stalled_seconds=sum(one.stalled for one in used),
         stalls=sum(one.stalls for one in used),
+        within=max(0, sum(now.before - then.completed for then, now in zip(before, after, strict=True))),
     )
+
+
+def histograms_between(before: Histograms, after: Histograms) -> Histograms:
+    """Return what histograms counted between two looks; those that began anew count from their begin."""
+    return {kind: (now.plus(before[kind], -1) if kind in before else now) or now for kind, now in after.items()}
 
 
 def began_anew(before: DiskCount, after: DiskCount) -> bool:

@@ -15,6 +15,7 @@ from typing import Annotated
 
 from virtune.model.metric import DIRECTIONS, Distribution
 from virtune.model.remark import Remark, Weight
+from virtune.model.text import LEFT_OUT
 
 METHOD = 1
 """The number of the method by which measurements are derived from evidence; the same evidence gives the same figures
@@ -95,7 +96,7 @@ class Latency:
     min_ns: Annotated[float | None, "The smallest in nanoseconds."] = None
     max_ns: Annotated[float | None, "The largest in nanoseconds."] = None
     stddev_ns: Annotated[float | None, "The standard deviation in nanoseconds."] = None
-    histogram: Histogram | None = None
+    histogram: Annotated[Histogram | None, LEFT_OUT] = None  # a document has what is derived of its bins
     percentiles: Annotated[
         tuple[tuple[float, float], ...], "Pairs of percent and nanoseconds, as the source printed them."
     ] = ()
@@ -210,6 +211,16 @@ class LoadResult:
     ] = False
     began: Annotated[float | None, "When the job started, in seconds since 1970; null before fio 3.36."] = None
 
+    @property
+    def ios(self) -> int:
+        """I/Os of all directions, of those that are known."""
+        return sum(stream.ios or 0 for stream in self.streams)
+
+    @property
+    def seconds(self) -> float:
+        """How long its longest direction ran; 0 where no direction says so."""
+        return max((stream.seconds or 0.0 for stream in self.streams), default=0.0)
+
     def option(self, name: str) -> str | None:
         """Return a job option as fio echoed it; None when it was not set, or is not known."""
         return dict(self.options or ()).get(name)
@@ -239,6 +250,16 @@ class FioResult:
     devices: tuple[DeviceUse, ...] = ()
     ended: float | None = None
     elapsed: float | None = None
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """The directions of all loads."""
+        return tuple(stream for load in self.loads for stream in load.streams)
+
+    @property
+    def seconds(self) -> float:
+        """How long its longest load ran; 0 where none says so."""
+        return max((load.seconds for load in self.loads), default=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

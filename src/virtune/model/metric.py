@@ -10,7 +10,7 @@ elsewhere may have no percentiles of total latency: `Metric.instead` then replac
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, get_args
 
 from virtune.model.errors import PlanError
 from virtune.model.text import did_you_mean
@@ -20,11 +20,11 @@ Boundary = Literal["application", "guest", "ring", "backend", "device"]
 completed; QEMU's block layer, from when a request was taken off the virtqueue; the host's block layer.
 """
 
-BOUNDARIES: tuple[Boundary, ...] = ("application", "guest", "ring", "backend", "device")
+BOUNDARIES: tuple[Boundary, ...] = get_args(Boundary)
 
 ThreadRole = Literal["vcpu", "iothread", "main", "worker", "uring", "kernel", "other"]
 
-THREAD_ROLES: tuple[ThreadRole, ...] = ("vcpu", "iothread", "main", "worker", "uring", "kernel", "other")
+THREAD_ROLES: tuple[ThreadRole, ...] = get_args(ThreadRole)
 
 PERCENTILES: tuple[float, ...] = (50.0, 70.0, 90.0, 95.0, 99.0, 99.9, 99.99)
 """The percentiles that every table shows: those of the studies that virtune reproduces, and the tail."""
@@ -41,12 +41,8 @@ DIRECTIONS: tuple[Literal["read", "write"], ...] = ("read", "write")
 DISKS_MAX = 8
 """The most disks of one guest, or files of the host, that share a load."""
 
-Distribution = Literal[
-    "latency", "clat", "sync", "read.latency", "read.clat", "write.latency", "write.clat",
-]  # fmt: skip
-DISTRIBUTIONS: tuple[Distribution, ...] = (
-    "latency", "clat", "sync", "read.latency", "read.clat", "write.latency", "write.clat",
-)  # fmt: skip
+Distribution = Literal["latency", "clat", "sync", "read.latency", "read.clat", "write.latency", "write.clat"]
+DISTRIBUTIONS: tuple[Distribution, ...] = get_args(Distribution)
 """The distributions that percentiles may be taken of: total or completion latency of all I/Os or of one direction,
 and flushes.
 """

@@ -75,7 +75,7 @@ class Reason(Worded):
     TOO_FEW_LOADS = "too-few-loads", "a knee takes three loads at least"
     LIMIT_ALWAYS_KEPT = "limit-always-kept", "{limit} holds at every load that was offered, up to {most:,.0f} IOPS"
     LIMIT_ALWAYS_BROKEN = "limit-always-broken", "{limit} is broken at the least load already, {least:,.0f} IOPS"
-    KERNEL_REFUSES = "kernel-refuses", "the kernel refuses io_uring to us (`virtune probe` says why)"
+    KERNEL_REFUSES = "kernel-refuses", "the kernel refuses io_uring to us (`virtune host probe` says why)"
     NOT_SUPPORTED = "not-supported", "{program} {how}"
     CONTRADICTION = "contradiction", "{which}"
     MEASURES_MEMORY = (
@@ -102,6 +102,7 @@ class Reason(Worded):
     )
     NO_FREE_CPU = "no-free-cpu", "{count} IOThreads are not pinned: every other CPU is taken by a vCPU"
     NO_SETTING = "no-setting", "{seen}; {advice}"
+    MEANT = "meant", "{seen}; it may be meant, so only `--rule {rule}` changes it"
     NOT_WRITABLE = "not-writable", "{refusal}"
     LIMIT_IS_LIVE = "limit-is-live", "{limits} is on the running VM alone, and not in its configuration: {how}"
     NOT_AS_MEASURED = (
@@ -110,51 +111,21 @@ class Reason(Worded):
     )
 
 
-OF_RECOMMENDATIONS = (
-    Reason.ALL_BREAK_A_LIMIT,
-    Reason.NO_LEADER,
-    Reason.NOT_FINISHED,
-    Reason.MAY_BREAK_A_LIMIT,
-    Reason.BASELINE_LEADS,
-    Reason.NOT_CONFIRMED,
-    Reason.UNSTABLE,
-    Reason.CONFIRMED,
-    Reason.CONFIRMATION_OPEN,
-    Reason.CONFIRMED_NO_BETTER,
-    Reason.EMULATED,
-)
-OF_SWEEPS = (
-    Reason.NOTHING_MEASURED,
-    Reason.NOT_SATURATED,
-    Reason.TOO_FEW_LOADS,
-    Reason.LIMIT_ALWAYS_KEPT,
-    Reason.LIMIT_ALWAYS_BROKEN,
-)
-OF_REFUSALS = (
-    Reason.KERNEL_REFUSES,
-    Reason.NOT_SUPPORTED,
-    Reason.CONTRADICTION,
-    Reason.MEASURES_MEMORY,
-    Reason.DOES_NOT_START,
-)
+def _from(first: Reason, last: Reason) -> tuple[Reason, ...]:
+    """Return the reasons of one kind, which stand together."""
+    every = tuple(Reason)
+    return every[every.index(first) : every.index(last) + 1]
+
+
+OF_RECOMMENDATIONS = _from(Reason.ALL_BREAK_A_LIMIT, Reason.EMULATED)
+OF_SWEEPS = _from(Reason.NOTHING_MEASURED, Reason.LIMIT_ALWAYS_BROKEN)
+OF_REFUSALS = _from(Reason.KERNEL_REFUSES, Reason.DOES_NOT_START)
 """Why a configuration is left out of a search."""
 
-OF_HOSTS = (Reason.TOO_FEW_TRIALS, Reason.ONLY_LARGE_DIFFERENCES, Reason.FALSE_DIFFERENCE, Reason.MOSTLY_INVALID)
+OF_HOSTS = _from(Reason.TOO_FEW_TRIALS, Reason.MOSTLY_INVALID)
 """Why a host is not fit to measure on."""
 
-OF_ADVICE = (
-    Reason.NOT_OPENED_HERE,
-    Reason.SPINNING_DISK,
-    Reason.DURABLE_CACHE,
-    Reason.NO_IO_URING,
-    Reason.NO_IOTHREAD_ON_BUS,
-    Reason.FREE_CPUS_UNKNOWN,
-    Reason.NO_FREE_CPU,
-    Reason.NO_SETTING,
-    Reason.NOT_WRITABLE,
-    Reason.LIMIT_IS_LIVE,
-    Reason.NOT_AS_MEASURED,
-)
+OF_ADVICE = _from(Reason.NOT_OPENED_HERE, Reason.NOT_AS_MEASURED)
 """Why advice leaves something as it is."""
 
 _OTHERS = (*OF_RECOMMENDATIONS, *OF_SWEEPS, *OF_REFUSALS, *OF_HOSTS, *OF_ADVICE)

@@ -12,10 +12,10 @@ from virtune.model.evidence import Check
 from virtune.model.live import Layers
 from virtune.model.measurement import Histogram, Measurement
 from virtune.model.metric import BY_ID, Metric
-from virtune.model.reason import Reason, Why
+from virtune.model.reason import OF_VERDICTS, Reason, Why
 from virtune.model.remark import Remark
 from virtune.model.study import Study
-from virtune.model.text import format_seconds, format_share
+from virtune.model.text import LEFT_OUT, format_seconds, format_share
 from virtune.model.verdict import Comparison, Interval, Verdict
 
 
@@ -45,9 +45,9 @@ class LoadPoint:
 class LoadEstimate:
     """A load in IOPS with the interval that it lies in; None for an end that no load bounded."""
 
-    iops: float
-    low: float | None
-    high: float | None
+    iops: Annotated[float, "The load, in operations a second."]
+    low: Annotated[float | None, "The lower end of its 95 % interval; null where no load bounds it."]
+    high: Annotated[float | None, "The upper end of its 95 % interval; null where no load bounds it."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,11 +130,11 @@ class GateStanding:
 class SelfTest:
     """The verdict of the A/A test: better or worse is a false alarm."""
 
-    verdict: Verdict
-    rounds: int
-    ratio: Interval | None
-    why: str
-    reason: Reason
+    verdict: Annotated[Verdict, "What would be said of two arms."]
+    rounds: Annotated[int, "Pairs of trials that it rests on, a count."]
+    ratio: Annotated[Interval | None, "One over the other; null where there were too few pairs."]
+    why: Annotated[str, "The reason of the verdict, in words."]
+    reason: Annotated[Reason, "The code of that reason.", {"enum": [*OF_VERDICTS]}]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,25 +250,23 @@ class Waiver:
     None) to the host.
     """
 
-    cause: str
-    arm: str | None
-    text: str
+    cause: Annotated[str, "The id of the remark that says it of a trial."]
+    arm: Annotated[str | None, "The arm that it comes with; null where it is this host's."]
+    text: Annotated[str, "The reason, with its numbers."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RampFinding:
-    """A ramp that was too short: up to `round`, that arm's rate in the second half of its trials was `change` times
-    that of the first.
+    """A ramp that was too short: a look after five rounds found the measured time not steady from its begin."""
 
-    `before` and `after` are the ramps in seconds.
-    """
-
-    round: int
-    arm: str
-    workload: str
-    change: float
-    before: float
-    after: float
+    round: Annotated[int, "The last round with the ramp that was too short.", {"minimum": 1}]
+    arm: Annotated[str, "The arm whose halves differed most."]
+    workload: Annotated[str, "Under which workload."]
+    change: Annotated[
+        float, "IOPS of the second half of its trials over those of the first.", {"exclusiveMinimum": 0}
+    ]
+    before: Annotated[float, "The ramp up to then, in seconds.", {"minimum": 0}]
+    after: Annotated[float, "The ramp from then on, of all arms, in seconds.", {"exclusiveMinimum": 0}]
 
     @property
     def text(self) -> str:
@@ -317,39 +315,62 @@ class Stopped(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
-    """The evidence behind the verdicts of one workload. Each pair's own figures are in its Comparison.
+    """What the verdicts of one workload rest on."""
 
-    `noise` is the standard deviation of one round's difference (ln: 0.05 is about 5 %), the median over the pairs;
-    `lag1` is the lag-1 autocorrelation of rounds that the intervals allow for. None where no pair has them.
-    `seconds_left` forecasts what deciding the rest still takes under that noise: 0 when nothing is undecided, None
-    when no forecast is possible. `effective` is the effective sample size in rounds, `correlation_seconds` the
-    autocorrelation time (`correlation_open`: longer than a trial, so at least this). `drift` is the host's drift, all
-    arms together. `starts` counts the processes, or guest disks, that carried trials, and `started` those of each
-    group of arms that shared them. `start_spread` is the standard deviation (ln) between starts; None where noise
-    hides it.
-    """
+    workload: Annotated[str, "Its name."]
+    rounds: Annotated[int, "Rounds of the pair that has most.", {"minimum": 0}]
+    noise: Annotated[
+        float | None,
+        "Standard deviation of one round's difference (ln; 0.05 is about 5 %), the median over the pairs; null where"
+        " no pair has one.",
+        {"minimum": 0},
+    ]
+    lag1: Annotated[
+        float | None,
+        "How alike neighbouring rounds were taken to be, 0 to 0.9, as the intervals allow for.",
+        {"minimum": 0},
+    ]
+    seconds_left: Annotated[
+        float | None,
+        "What deciding the rest would take if the noise stays: 0 when nothing is undecided, null when that cannot be"
+        " said.",
+        {"minimum": 0},
+    ]
+    effective: Annotated[
+        float | None,
+        "How many independent rounds the rounds are worth, neighbours being as alike as `lag1` says; null where that"
+        " is.",
+        {"minimum": 0},
+    ] = None
+    correlation_seconds: Annotated[
+        float | None,
+        "The integrated autocorrelation time of the load within trials, in seconds; null where no trial kept its"
+        " course.",
+        {"minimum": 0},
+    ] = None
+    correlation_open: Annotated[bool, "Whether it goes on beyond a trial, so that it is at least this."] = False
+    drift: Annotated[Drift | None, "How the metric moved over the study, all arms together."] = None
+    starts: Annotated[
+        int, "How many processes, or disks of a guest made anew, carried the trials.", {"minimum": 0}
+    ] = 0
+    started: Annotated[tuple[tuple[tuple[str, ...], int], ...], LEFT_OUT] = ()
+    """The same of each group of arms that shared them."""
 
-    workload: str
-    rounds: int
-    noise: float | None
-    lag1: float | None
-    seconds_left: float | None
-    effective: float | None = None
-    correlation_seconds: float | None = None
-    correlation_open: bool = False
-    drift: Drift | None = None
-    starts: int = 0
-    started: tuple[tuple[tuple[str, ...], int], ...] = ()
-    start_spread: float | None = None
+    start_spread: Annotated[
+        float | None,
+        "Standard deviation (ln) of what their starts brought beside the noise of trials; null where starts cannot be"
+        " told from trials.",
+        {"minimum": 0},
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArmKnee:
     """The knee of an arm's curve of offered loads under a workload: the load of the greatest IOPS by latency."""
 
-    arm: str
-    workload: str
-    knee: LoadEstimate
+    arm: Annotated[str, "The arm."]
+    workload: Annotated[str, "Which workload was offered."]
+    knee: Annotated[LoadEstimate, "That load with its interval."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from virtune.model.knob import ROWS
+
 Rig = Literal["metal", "storage-daemon", "qemu", "libvirt", "simulated", "unknown"]
 
 ExportKind = Literal["nbd", "fuse", "vhost-user-blk"]
@@ -82,27 +84,10 @@ class RigKind:
         return next((row.why for row in rows), None)
 
 
-_DISK = frozenset({
-    "disk.aio", "disk.cache", "disk.discard", "disk.detect_zeroes", "disk.format", "disk.cluster_size",
-    "disk.extended_l2", "disk.l2_cache_size", "disk.preallocation", "disk.lazy_refcounts", "disk.throttle_iops",
-    "disk.throttle_bps", "disk.throttle_iops_read", "disk.throttle_iops_write", "disk.throttle_bps_read",
-    "disk.throttle_bps_write",
-})  # fmt: skip
-_SURROUNDINGS = frozenset({"host.cache", "disk.place", "host.neighbour", "workload.iodepth"})
-_HERE = frozenset({"load.pin"})
-_NO_IMAGE = frozenset({"disk.backend", "disk.null_latency_ns", "disk.rbd"})
-_EXPORT = frozenset({"disk.export", "export.num_queues", "export.iothread", "iothread.poll_max_ns"})
-_VIRTIO_BLK = frozenset({
-    "device.bus", "device.logical_block_size", "device.physical_block_size", "device.num_queues", "device.queue_size",
-    "device.packed", "device.event_idx", "device.iothread",
-})  # fmt: skip
-_GUEST = _VIRTIO_BLK | {
-    "device.write_cache", "device.iothread_vq_mapping", "iothread.poll_max_ns", "scsi.num_queues",
-    "nvme.max_ioqpairs", "iothread.thread_pool_max", "machine.emulator", "machine.type", "machine.cpu",
-    "machine.vcpus", "machine.memory", "guest.system", "memory.hugepages", "vcpu.pin", "emulator.pin",
-    "iothread.pin", "guests.count", "guests.idle", "guests.images", "guests.spread", "disks.count",
-    "disks.iothreads", "disks.second", "disk.filesystem", "storage.vfio_pci",
-}  # fmt: skip
+def _knobs_of(rig: Rig) -> frozenset[str]:
+    """Return the knobs that apply to a rig, by their own rows."""
+    return frozenset(row["id"] for row in ROWS if rig in row.get("rigs", ()))
+
 
 PASSED_KNOB = "storage.vfio_pci"
 """The knob that has the guest drive a real disk itself."""
@@ -110,10 +95,7 @@ PASSED_KNOB = "storage.vfio_pci"
 FORMAT_KNOB = "disk.format"
 """The knob that an existing target leaves no choice of."""
 
-OF_PASSED = frozenset({
-    PASSED_KNOB, "machine.emulator", "machine.type", "machine.cpu", "machine.vcpus", "machine.memory",
-    "guest.system", "memory.hugepages", "vcpu.pin", "emulator.pin", "host.neighbour", "workload.iodepth",
-})  # fmt: skip
+OF_PASSED = frozenset(row["id"] for row in ROWS if row.get("passed"))
 """The knobs that mean something where the guest drives a real disk itself."""
 
 _FILLED = UnseenKnob(
@@ -130,13 +112,13 @@ _SILENT = (
 METAL = RigKind(
     name="metal",
     front="file",
-    applies=frozenset({"disks.count"}) | _SURROUNDINGS | _HERE,
+    applies=_knobs_of("metal"),
     help=("a file on the host's disk, opened without QEMU",),
 )
 STORAGE_DAEMON = RigKind(
     name="storage-daemon",
     front="export",
-    applies=_DISK | _NO_IMAGE | _EXPORT | _SURROUNDINGS | _HERE,
+    applies=_knobs_of("storage-daemon"),
     unseen=(
         *_SILENT,
         UnseenKnob(
@@ -157,7 +139,7 @@ STORAGE_DAEMON = RigKind(
 QEMU = RigKind(
     name="qemu",
     front="device",
-    applies=_DISK | _NO_IMAGE | _GUEST | _SURROUNDINGS,
+    applies=_knobs_of("qemu"),
     unseen=_SILENT,
     own_guest=True,
     help=("a VM that virtune starts",),
@@ -168,7 +150,7 @@ QEMU = RigKind(
 LIBVIRT = RigKind(
     name="libvirt",
     front="device",
-    applies=_DISK | _VIRTIO_BLK,
+    applies=_knobs_of("libvirt"),
     unseen=(_FILLED,),
     where="DOMAIN",
     needs_where=True,
@@ -180,13 +162,13 @@ LIBVIRT = RigKind(
 SIMULATED = RigKind(
     name="simulated",
     front="none",
-    applies=_DISK | _EXPORT | _SURROUNDINGS | _HERE | _GUEST - {"guests.spread"},
+    applies=_knobs_of("simulated"),
     where="SCENARIO",
     measures=False,
     hidden=True,
     help=("a simulation, whose figures are invented",),
 )
-UNKNOWN = RigKind(name="unknown", front="none", applies=_DISK | _NO_IMAGE | _EXPORT, made_here=False, hidden=True)
+UNKNOWN = RigKind(name="unknown", front="none", applies=_knobs_of("unknown"), made_here=False, hidden=True)
 
 RIGS: Mapping[str, RigKind] = {row.name: row for row in (STORAGE_DAEMON, QEMU, METAL, LIBVIRT, SIMULATED, UNKNOWN)}
 """Every rig by its name, in the order in which help lists them."""
@@ -236,9 +218,3 @@ def rig_help(words: tuple[str, ...]) -> str:
         for word, text in zip((row.name, *(row.aliases or ())), row.help, strict=False)
     }
     return "; ".join(f"{word}: {said[word.partition(':')[0]]}" for word in words)
-
-
-def on_export(text: str | None) -> bool:
-    """Whether a rig's name stands for a storage daemon's export."""
-    found = None if text is None else read_rig(text)
-    return found is not None and found.kind.front == "export"

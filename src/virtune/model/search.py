@@ -6,11 +6,11 @@ offers, and the limit that it tests.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
 from virtune.model.durability import Promise
 from virtune.model.metric import BY_ID, Metric
-from virtune.model.reason import Reason, Why
+from virtune.model.reason import OF_REFUSALS, Reason, Why
 from virtune.model.study_options import Mode
 
 
@@ -78,27 +78,21 @@ def phase_of(number: int) -> Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factor:
-    """A knob that is varied, by id, and its values, as they are written.
+    """A knob that is varied."""
 
-    `costly`: changing it needs a new process or guest device, where the others only need a swap.
-    """
-
-    knob: str
-    values: tuple[str, ...]
-    costly: bool = False
+    knob: Annotated[str, "Its id."]
+    values: Annotated[tuple[str, ...], "The values it takes, as they are written."]
+    costly: Annotated[bool, "Whether turning it makes a process or a guest's device anew (a whole plot)."] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """Configurations that were left out of a space: how many, the name of one of them, and why.
+    """Configurations that were left out of a space, and why."""
 
-    `count` is None for a value that this host does not support.
-    """
-
-    what: str
-    count: int | None
-    why: str
-    reason: Reason
+    what: Annotated[str, "A value, or one of the configurations by name."]
+    count: Annotated[int | None, "How many configurations; null for a value that this host has not.", {"minimum": 1}]
+    why: Annotated[str, "The reason, in words."]
+    reason: Annotated[Reason, "The same as a code, whatever the words are.", {"enum": [*OF_REFUSALS]}]
 
     @classmethod
     def by(cls, why: Why, *, what: str, count: int | None = 1) -> "Removed":

@@ -225,10 +225,13 @@ class Disk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LimitWords:
-    """A limit of QEMU's I/O throttle: its knob, its name in QMP, its element in libvirt's `<iotune>`, its unit."""
+    """A limit of QEMU's I/O throttle: its knob, its name in QMP, that of `-drive` and of Proxmox, its element in
+    libvirt's `<iotune>`, its unit.
+    """
 
     knob: str
     qmp: str
+    drive: str
     libvirt: str
     unit: str
 
@@ -237,11 +240,12 @@ LIMITS: tuple[_LimitWords, ...] = tuple(
     _LimitWords(
         knob=f"disk.throttle_{short}{of and '_'}{of}",
         qmp=f"{short}-{of or 'total'}",
+        drive=f"{short}{drive}",
         libvirt=f"{of or 'total'}_{long}_sec",
         unit=f"{of}{of and '.'}{short}",
     )
     for short, long in (("iops", "iops"), ("bps", "bytes"))
-    for of in ("", "read", "write")
+    for of, drive in (("", ""), ("read", "_rd"), ("write", "_wr"))
 )
 """Every limit that a rig can set: on the total, on reads, on writes."""
 

@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import combinations
 from operator import attrgetter
+from typing import Annotated
 
 from virtune.model.bottleneck import Accusation
 from virtune.model.rig import FORMAT_KNOB, PASSED_KNOB
 from virtune.model.search import Search, SweepPlan
 from virtune.model.stack import Stack
 from virtune.model.study_options import ATTEMPTS, ChosenOption, Pairs
-from virtune.model.text import format_bytes
+from virtune.model.text import A_MOMENT, format_bytes
 from virtune.model.verdict import ROUNDS_MIN, Threshold, Verdict
 from virtune.model.workload import BACKGROUND, Workload, name_at_load
 
@@ -101,32 +102,27 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What an A/A check found, by `study`, begun at `created`; anything but `same` or
-    `undecided` was a false alarm. `low` and `high` are the ends of the ratio; None where there was no interval.
-    """
+    """What the last A/A test on this host found, in the day before a study."""
 
-    study: str
-    created: str
-    verdict: Verdict
-    low: float | None = None
-    high: float | None = None
+    study: Annotated[str, "The id of that check."]
+    created: Annotated[str, "When it was begun, in UTC.", A_MOMENT]
+    verdict: Annotated[Verdict, "`better` or `worse` was a false alarm."]
+    low: Annotated[float | None, "The lower end of the ratio, null where there was no interval."] = None
+    high: Annotated[float | None, "The upper end of the ratio, null where there was no interval."] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstRead:
-    """What was read of a study's images before its trials, so that storage below this host is not cold in the first
-    ones: of `size_bytes` in `images` files or devices `read_bytes`, in `seconds`.
+    """What was read of a study's images once, past the page cache, so that storage below this host is not cold."""
 
-    `after` is how many trials were stored by then: none, but where the study was resumed. `why` says why not all was
-    read; empty when it was.
-    """
-
-    images: int
-    size_bytes: int
-    read_bytes: int
-    seconds: float
-    after: int = 0
-    why: str = ""
+    images: Annotated[int, "Files and devices.", {"minimum": 1}]
+    size_bytes: Annotated[int, "What trials load of them together.", {"minimum": 0}]
+    read_bytes: Annotated[int, "What was read of it.", {"minimum": 0}]
+    seconds: Annotated[float, "How long that took.", {"minimum": 0}]
+    after: Annotated[
+        int, "Trials that were stored by then: 0 before the first, else the study went on.", {"minimum": 0}
+    ] = 0
+    why: Annotated[str, "Why not all was read; empty where it was."] = ""
 
 
 KNOB_OF = {"vCPUs": "machine.vcpus", "memory": "machine.memory"}
@@ -136,7 +132,7 @@ KNOB_OF = {"vCPUs": "machine.vcpus", "memory": "machine.memory"}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
     """A question and how it is answered, with everything needed to run it again. `title` is the author's wording of
-    the question, empty without one.
+    the question, empty without one; `note` and `tags` were given to it afterwards.
 
     `connect` is the URI of the libvirt that has the domains of its arms, None where no arm is in one.
 
@@ -183,6 +179,8 @@ class Study:
     target: str | None = None
     connect: str | None = None
     title: str = ""
+    note: str = ""
+    tags: tuple[str, ...] = ()
     metric: str = "iops"
     margin: float = 0.03
     confidence: float = 0.99
@@ -226,6 +224,12 @@ class Study:
     def label(self) -> str:
         """Its kind in words; that of a simulated study begins with "SIMULATED"."""
         return f"SIMULATED {self.kind}" if self.simulated else self.kind
+
+    @property
+    def words(self) -> str:
+        """Its title, note and tags in one line; empty without any."""
+        told = "; ".join(filter(None, (self.title, self.note)))
+        return " ".join(filter(None, (told, *(f"@{tag}" for tag in self.tags))))
 
     @property
     def imported(self) -> bool:

@@ -196,12 +196,12 @@ class StudyOptions:
 
     study: str | None = _row(
         takes=Takes.TEXT, verbs=(), plan="study", high=64,
-        help="The built-in study that the plan is a copy of (`virtune study plan NAME`): its table shows the result,"
-        " and the authors' figures stand beside the arms and workloads that are still the study's.",
+        help="The built-in study that the plan is a copy of (`virtune compare study plan NAME`): its table shows the"
+        " result, and the authors' figures stand beside the arms and workloads that are still the study's.",
     )  # fmt: skip
     title: str | None = _row(
-        takes=Takes.TEXT, verbs=(), plan="title", high=200,
-        help="What is to be found out, in one line; tables and reports begin with it.",
+        takes=Takes.TEXT, verbs=("measure", "compare", "sweep", "tune"), plan="title", high=200, metavar="TEXT",
+        help="What is to be found out, in one line; tables, reports and lists show it.",
     )  # fmt: skip
     rig: str | None = _row(
         takes=Takes.RIG, verbs=ALL, plan="rig",
@@ -230,6 +230,10 @@ class StudyOptions:
             f" {_OF_VM}",
             "tune": f"Take an existing VM's disk as the baseline, {_OF_VM}",
         },
+    )  # fmt: skip
+    its_load: bool = _row(
+        takes=Takes.SWITCH, verbs=("measure", "compare", "sweep", "tune"), not_in_plan=_THE_HOST,
+        help="Take the load that the running VM's disk has now, looked at for 10 s, in place of --workload.",
     )  # fmt: skip
     vary: Words = _row(
         takes=Takes.SETTINGS, verbs=("compare", "tune"), many=True, plan="vary",
@@ -341,8 +345,7 @@ class StudyOptions:
         takes=Takes.LOADS, verbs=("compare", "study"), many=True, plan="at_load",
         metavar={"": "50%,70%,90%", "study": "25%,50%,..."},
         help={
-            "": "Compare latencies at these offered loads, shares of the baseline's saturation (which is measured"
-            " first) up to 400 % or rates such as 5000iops, and one I/O at a time.",
+            "": "Compare latency at the same load: 50% of what the baseline can do, or 5000iops.",
             "study": "Offer these loads, shares of the baseline's saturation up to 400 % or rates such as 5000iops,"
             " instead of as much as goes: the x axis of nvme-scaling.",
         },
@@ -435,8 +438,8 @@ class StudyOptions:
     )  # fmt: skip
     restart: bool = _row(
         takes=Takes.SWITCH, verbs=LIVE, not_in_plan=_THE_CALL,
-        help="Start a new QEMU process for every trial, so that the result includes the variation between starts; a"
-        " test guest (rig=qemu) keeps its machine and gets a new disk. Otherwise one process runs all arms.",
+        help="Start QEMU anew for every trial (slower; includes differences between starts). A test guest gets a new"
+        " disk.",
     )  # fmt: skip
     scratch: Path | None = _row(
         takes=Takes.PLACE, verbs=ALL, not_in_plan=_THE_HOST, otherwise="/var/tmp/virtune-UID",  # noqa: S108 - it is shown
@@ -444,9 +447,8 @@ class StudyOptions:
     )  # fmt: skip
     span: int | None = _row(
         takes=Takes.SIZE, verbs=ALL, low=8 * 1024**2, default=int(DEFAULT_SPAN), plan="span",
-        help="Size of the scratch image, or how much of a target is used.",
-        otherwise="1 GiB: quick to fill; smaller than RAM, so buffered stacks are served from the page cache, and"
-        " virtune says so",
+        help="Size of the test image, or how much of a target is used. For buffered modes take more than RAM.",
+        otherwise="1 GiB",
         why="it fills in seconds and fits on any disk",
     )  # fmt: skip
     target: Path | None = _row(

@@ -14,6 +14,12 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import NewType, Self
 
+A_MOMENT = {"pattern": r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\+00:00$"}
+"""An instant in UTC, as `datetime.isoformat` writes it, in JSON Schema's terms."""
+
+LEFT_OUT = "in no document"
+"""Marks a field of a record that its part of a document has not (`Annotated[Histogram, LEFT_OUT]`)."""
+
 
 def printable(text: str, *, keep: str = "", most: int | None = None) -> str:
     """Return text without control characters: each unprintable character becomes `?`, except those in `keep`.

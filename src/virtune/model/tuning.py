@@ -7,6 +7,7 @@ may choose from, and why others are left out.
 import math
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Annotated
 
 from virtune.model.durability import Durability, Promise
 from virtune.model.reason import Reason, Why, because
@@ -200,9 +201,9 @@ UNSTABLE = 0.10
 class Soak:
     """One arm under load for minutes without a pause: the metric's last third over its first (1.0 is steady)."""
 
-    arm: str
-    seconds: float
-    ratio: float | None
+    arm: Annotated[str, "Its name."]
+    seconds: Annotated[float, "How long.", {"minimum": 0}]
+    ratio: Annotated[float | None, "The metric's last third over its first; 1 is steady."]
 
 
 class Recommendation(StrEnum):

@@ -7,7 +7,7 @@ diagnosis.
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
 from virtune.model.metric import BY_ID, Metric
 from virtune.model.reason import Reason
@@ -41,10 +41,10 @@ class Verdict(StrEnum):
 class Interval:
     """A ratio candidate/baseline (1.0 = no change) with its confidence interval."""
 
-    estimate: float
-    low: float
-    high: float
-    confidence: float
+    estimate: Annotated[float, "The ratio itself: of geometric means over the rounds. 1 is no change."]
+    low: Annotated[float, "The lower end of the interval."]
+    high: Annotated[float, "The upper end of the interval."]
+    confidence: Annotated[float, "The confidence of this interval, 0 to 1."]
 
     def within(self, margin: float) -> bool:
         """Whether the whole interval lies within a factor of 1 + `margin` of no change (0.03: 1/1.03 to 1.03).

@@ -194,7 +194,7 @@ def _split(text: str) -> tuple[str, str]:
 
 def _knob(name: str) -> Knob:
     if len(name) > NAME_LONGEST:
-        raise PlanError(f"there is no knob {quoted(name)}", hint="`virtune knobs` lists them all")
+        raise PlanError(f"there is no knob {quoted(name)}", hint="`virtune host knobs` lists them all")
     found = matching(name)
     if len(found) > 1:
         raise PlanError(f"{quoted(name)} means several knobs", hint=f"one of {', '.join(k.id for k in found[:12])}")
@@ -223,7 +223,7 @@ def _turn(name: str, text: str) -> tuple[Callable[[Stack], Stack], str]:
         others = ", ".join(one.id for one in BY_ID.values() if one.place)
         raise PlanError(
             f"{knob.id} is documented, but virtune cannot set it yet",
-            hint=f"`virtune knobs {knob.id}` shows each system's spelling; it can set: {others}",
+            hint=f"`virtune host knobs {knob.id}` shows each system's spelling; it can set: {others}",
         )
     return (lambda stack: with_setting(stack, knob, value)), knob.id
 

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Goals and conditions read from words: `--maximize iops`, `--minimize latency.p99`, `--subject-to
-'latency.p99<=1ms'`; after `--fail-if` a metric, `>` or `<`, and a change in percent or a value.
+'latency.p99<=1ms'`; after `--fail-if` a metric, `>` or `<`, and a change in percent or a value; after `virtune watch
+--if` a metric, `>` or `<`, a value, and for how long.
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal, cast
+from typing import Literal
 
+from virtune.model.bottleneck import WatchRule
 from virtune.model.errors import PlanError, UsageError
 from virtune.model.metric import ALIASES, BY_ID, FAMILIES, Metric, metric_id
 from virtune.model.search import Goal, Limit
-from virtune.model.text import did_you_mean, quoted
+from virtune.model.text import did_you_mean, parse_seconds, quoted
 from virtune.model.verdict import Threshold
 
-_LIMIT = re.compile(r"\s*(?P<metric>[A-Za-z0-9_.]{1,40})\s*(?P<sense><=|>=|<|>|==?)\s*(?P<value>\S.{0,39})", re.ASCII)
+_CONDITION = re.compile(r"\s*(?P<metric>[\w.]{1,60})\s*(?P<relation>[<>])=?\s*(?P<value>[^\s=].{0,39}?)\s*", re.ASCII)
+"""A metric, `<` or `>`, and a value: of measured values `<=` says the same as `<`."""
+
 _VALUE = re.compile(r"(?P<number>[0-9]{1,15}(\.[0-9]{1,9})?)\s*(?P<unit>[A-Za-z%/]{0,6})", re.ASCII)
 
 _TIME = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
@@ -51,19 +55,19 @@ def parse_goal(maximize: str | None, minimize: str | None, subject_to: Sequence[
 
 def parse_limit(text: str) -> Limit:
     """Read `latency.p99<=1ms` or `iops>=50k`; raises PlanError with the values allowed."""
-    found = _LIMIT.fullmatch(text)
-    if found is None or found["sense"] in ("=", "=="):
+    found = _CONDITION.fullmatch(text)
+    if found is None:
         raise PlanError(
             f"not a limit: {quoted(text)}", hint="write METRIC<=VALUE or METRIC>=VALUE: 'latency.p99<=1ms'"
         )
     metric = _metric(found["metric"])
-    value = parse_value(metric, found["value"].strip(), text)
-    sense = cast('Literal["<=", ">="]', found["sense"][0] + "=")  # of measured values `<` says the same
+    value = parse_value(metric, found["value"], text)
+    sense: Literal["<=", ">="] = "<=" if found["relation"] == "<" else ">="
     if (sense == "<=") != (metric.better == "lower"):
         other = ">=" if sense == "<=" else "<="
         raise PlanError(
             f"{metric.id} is better {metric.better}, so a limit of {sense} forbids what is good",
-            hint=f"'{metric.id}{other}{found['value'].strip()}'",
+            hint=f"'{metric.id}{other}{found['value']}'",
         )
     return Limit(metric=metric.id, sense=sense, value=value, text="".join(text.split()))
 
@@ -111,7 +115,6 @@ def parse_value(metric: Metric, text: str, whole: str) -> float:
 LIMIT_MAX = 100_000.0
 """Percent. A greater change than this (thousandfold) is taken for a mistake."""
 
-_CONDITION = re.compile(r"\s*(?P<metric>[\w.]{1,60})\s*(?P<relation>[<>])\s*(?P<value>\S.{0,39}?)\s*")
 _CHANGE = re.compile(r"(?P<sign>[+-]?)\s*(?P<number>\d{1,8}(\.\d{0,8})?|\.\d{1,8})\s*%", re.ASCII)
 _EXAMPLE = (
     "write `latency.p99 > +5%` or `iops < -3%` for a change against the baseline, `latency.p99 > 2ms` for a limit"
@@ -158,3 +161,37 @@ def _on_change(metric: str, relation: Literal["<", ">"], match: re.Match[str], t
         limit=1 + change / 100,
         text=f"{metric} {relation} {f'{change:+.7f}'.rstrip('0').rstrip('.')}%",
     )
+
+
+LIVE_METRICS = frozenset({
+    "iops", "bandwidth", "latency.mean", "sync.mean", "oldest", "cpu_per_io",
+    *(f"{way}.{what}" for way in ("read", "write") for what in ("iops", "bandwidth", "latency.mean")),
+    *(name for name, one in BY_ID.items() if one.percent and (one.of == "sync" or one.of.endswith("latency"))),
+})  # fmt: skip
+"""What a rule may be about: what is seen of a running disk. `oldest` is for how long requests have waited and none
+was completed.
+"""
+
+_OLDEST = Metric(id="oldest", label="oldest request", unit="ns", better="lower")
+_RULE = re.compile(r"(?P<condition>.*?)(?:\s+for\s+(?P<time>.{1,40}))?")
+_RULE_EXAMPLE = "write 'latency > 5ms for 1min', 'p99 > 20ms for 2min', 'iops < 100 for 30s' or 'oldest > 10s'"
+
+
+def parse_rule(text: str) -> WatchRule:
+    """Read a rule of `virtune watch`: a condition on a value, and for how long it must hold. Raises UsageError."""
+    whole = _RULE.fullmatch(text)
+    match = None if whole is None else _CONDITION.fullmatch(whole["condition"])
+    if whole is None or match is None or not re.match(r"\d", match["value"], re.ASCII):
+        raise UsageError(f"not a rule: {quoted(text)}", hint=_RULE_EXAMPLE)
+    of = _OLDEST if match["metric"].lower() == "oldest" else _metric(match["metric"])
+    if of.id not in LIVE_METRICS:
+        raise UsageError(f"{of.id} is not seen of a running VM", hint=f"one of {', '.join(sorted(LIVE_METRICS))}")
+    try:
+        seconds = parse_seconds(whole["time"] or "0")
+    except ValueError as error:
+        raise UsageError(f"{quoted(text)}: {error}") from None
+    value, said = parse_value(of, match["value"], text), "".join(match["value"].split())
+    lasting = f" for {''.join(whole['time'].split())}" if whole["time"] else ""
+    relation: Literal["<", ">"] = "<" if match["relation"] == "<" else ">"
+    return WatchRule(metric=of.id, relation=relation, value=value, seconds=seconds,
+                     text=f"{of.id} {relation} {said}{lasting}")  # fmt: skip

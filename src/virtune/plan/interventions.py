@@ -168,7 +168,7 @@ INTERVENTIONS: Mapping[Cause, Row] = {
     Cause.DEPTH: Row(
         replacements=(_by("deeper", "a load with four times as many I/Os in flight", load=(("iodepth", 4),)),),
         without=_OWN_LOAD,
-        by_hand="`virtune measure` with two workloads, such as `--workload rw=randread,iodepth=1` and"
+        by_hand="`virtune compare measure` with two workloads, such as `--workload rw=randread,iodepth=1` and"
         " `--workload rw=randread,iodepth=4`",
     ),
     Cause.RING: Row(
@@ -208,7 +208,7 @@ INTERVENTIONS: Mapping[Cause, Row] = {
     Cause.LOAD: Row(
         replacements=(replace(_MORE_JOBS, changes=(("export.num_queues", "{clones}"),)), _MORE_JOBS),
         without=_OWN_LOAD,
-        by_hand="`virtune measure` with more jobs (`numjobs=2`), or with another client (`--rig vhost-user`)",
+        by_hand="`virtune compare measure` with more jobs (`numjobs=2`), or with another client (`--rig vhost-user`)",
     ),
     Cause.HUNG: Row(
         without="a disk that completes nothing gives a comparison nothing to count",
@@ -231,6 +231,10 @@ INTERVENTIONS: Mapping[Cause, Row] = {
     Cause.NOT_BOUND: Row(
         without="the diagnosis accuses nothing: the rate is not bound by the disk",
         by_hand="`virtune sweep` finds how much it can do",
+    ),
+    Cause.IDLE: Row(
+        without="the diagnosis accuses nothing: nothing was asked of the disk",
+        by_hand="measure again while the disk is used",
     ),
     Cause.UNDECIDED: Row(
         without="the diagnosis accuses nothing",

@@ -82,7 +82,8 @@ def _image(at: Looked) -> Iterator[str | LeftBehind]:
     if disk.metadata_cache_bytes is not None:
         yield f"disk.l2_cache_size={disk.metadata_cache_bytes}"
     if disk.backing or (disk.backing is None and image.backing):
-        files = "backing files" if disk.backing is None else f"{disk.backing} backing file{'s'[: disk.backing != 1]}"
+        below = image.below if disk.backing is None else disk.backing
+        files = "backing files" if below is None else f"{below} backing file{'s'[: below != 1]}"
         yield LeftBehind(what=files, why="a scratch image has none, so what their depth costs is not in the figures")
 
 

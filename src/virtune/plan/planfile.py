@@ -68,6 +68,11 @@ def read_plan(text: str) -> options.StudyOptions:
         raise PlanError(
             f"the plan is not valid TOML: {error}"[:300], hint='text stands in quotes: rig = "metal"'
         ) from None
+    return plan_of(parsed)
+
+
+def plan_of(parsed: Mapping[str, Any]) -> options.StudyOptions:
+    """Return the options that a plan's values ask for; raises PlanError with the key and what is wrong with it."""
     try:
         file = _File.model_validate(parsed)
     except ValidationError as error:

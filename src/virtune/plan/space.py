@@ -30,6 +30,7 @@ from virtune.model.reason import Reason, Why, because
 from virtune.model.search import FIRST_ROUND, Factor, Phase, Removed, Search
 from virtune.model.stack import DIRECT_CACHES, POLL_DEFAULT_NS, Stack
 from virtune.model.study import Arm, Study, Trial
+from virtune.model.study_options import StudyOptions
 from virtune.model.text import Bytes, format_bytes, quoted
 from virtune.model.tuning import Apart, Space, Tuning
 from virtune.plan.arms import apply_settings, labels, objections, parse_setting
@@ -56,18 +57,6 @@ _CLUSTER_DEFAULT = Bytes(65536)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """The user's options for a space, as written."""
-
-    rig: str | None = None
-    vary: tuple[str, ...] = ()
-    fix: tuple[str, ...] = ()
-    baseline: str | None = None
-    durability: Promise | None = None
-    span_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """The host's support: whether io_uring works (None: unknown), and so on.
 
@@ -80,8 +69,8 @@ class Host:
     memory_bytes: int | None = None
 
 
-def space_of(asked: Asked, host: Host) -> Space:
-    """Return the configurations to search.
+def space_of(asked: StudyOptions, host: Host) -> Space:
+    """Return the configurations to search; without a span no cache mode is left out for it.
 
     Raises PlanError for invalid options, and when fewer than two configurations are left.
     """
@@ -96,7 +85,7 @@ def space_of(asked: Asked, host: Host) -> Space:
             f"{count:,} configurations are more than {CONFIGURATIONS_MAX:,}",
             hint="name fewer values by `--vary KNOB=A,B`, or hold a knob by `--set KNOB=VALUE`",
         )
-    promise = asked.durability or durability_of(baseline.stack).promise
+    promise = Promise(asked.durability) if asked.durability else durability_of(baseline.stack).promise
     sorter, label = _Sorter(baseline=baseline, promise=promise, cached=_cached(asked, host)), _labels(wanted)
     for own in combinations(wanted, base):
         stack = apply_settings(base, [f"{name}={value}" for name, value in own])[0]
@@ -104,7 +93,7 @@ def space_of(asked: Asked, host: Host) -> Space:
     return sorter.space(wanted, gone)
 
 
-def emulators_of(asked: Asked) -> tuple[str | None, ...]:
+def emulators_of(asked: StudyOptions) -> tuple[str | None, ...]:
     """Return the system emulators that will run the configurations, None for the installed one; none at all where a
     storage daemon runs them. Raises PlanError for invalid settings.
     """
@@ -141,7 +130,7 @@ def effective(stack: Stack) -> Stack:
     )
 
 
-def _baseline(asked: Asked, base: Stack, settings: tuple[tuple[str, str], ...]) -> Arm:
+def _baseline(asked: StudyOptions, base: Stack, settings: tuple[tuple[str, str], ...]) -> Arm:
     words = [word for word in (asked.baseline or "").split(",") if word.strip()]
     if asked.baseline is not None and not words:
         raise PlanError("the baseline says nothing", hint="`--baseline disk.aio=threads,disk.cache=none`")
@@ -156,7 +145,7 @@ def _baseline(asked: Asked, base: Stack, settings: tuple[tuple[str, str], ...]) 
 
 
 def _factors(
-    asked: Asked, base: Stack, fixed: set[str], host: Host
+    asked: StudyOptions, base: Stack, fixed: set[str], host: Host
 ) -> tuple[tuple[Factor, ...], tuple[Removed, ...]]:
     """Return the knobs to vary with the values that the host supports, and those that it does not."""
     factors: list[Factor] = []
@@ -200,7 +189,9 @@ def _turnable(name: str) -> Knob:
         raise PlanError(f"{quoted(name)} means several knobs", hint="name one of them")
     knob = BY_ID[name]
     if not knob.place:
-        raise PlanError(f"{knob.id} is documented, but virtune cannot set it yet", hint=f"`virtune knobs {knob.id}`")
+        raise PlanError(
+            f"{knob.id} is documented, but virtune cannot set it yet", hint=f"`virtune host knobs {knob.id}`"
+        )
     return knob
 
 
@@ -252,15 +243,15 @@ def _missing(knob: Knob, value: str, host: Host) -> Why | None:
     return None
 
 
-def _cached(asked: Asked, host: Host) -> Why | None:
+def _cached(asked: StudyOptions, host: Host) -> Why | None:
     """Say why a cache mode that uses the page cache is not tried by default; None where it may be.
 
     Where the whole span fits into the host's RAM, such a stack measures the RAM, not the disk.
     """
     named = any(text.partition("=")[0].strip() == "disk.cache" for text in asked.vary)
-    if named or host.memory_bytes is None or not 0 < asked.span_bytes < host.memory_bytes:
+    if named or host.memory_bytes is None or not 0 < (asked.span or 0) < host.memory_bytes:
         return None
-    span, memory = format_bytes(asked.span_bytes), format_bytes(host.memory_bytes)
+    span, memory = format_bytes(asked.span or 0), format_bytes(host.memory_bytes)
     return because(Reason.MEASURES_MEMORY, span=span, memory=memory)
 
 

@@ -5,17 +5,23 @@ replaced one of the same name is not taken for the old one.
 Device numbers come from the mount table, not from stat(): btrfs and overlay give every file an anonymous one.
 """
 
+import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from virtune import warden
 from virtune.model.facts import Backing, BlockDevice, DeviceFacts, Unknown
 from virtune.model.study import Identity
 from virtune.probe import tree
 from virtune.probe.tree import Mount, mount_of, mounts
+
+T = TypeVar("T")
 
 _NO_DEVICE = {
     "tmpfs": "tmpfs keeps files in memory and swap",
@@ -36,13 +42,48 @@ def backing_of(path: str | Path, root: Path = tree.ROOT) -> Backing:
 
 
 def _backing(path: str | Path, root: Path, above: frozenset[str]) -> Backing:
-    name = os.path.realpath(path) if root == tree.ROOT else os.path.normpath(path)
+    name = answered(path, os.path.realpath) if root == tree.ROOT else os.path.normpath(path)
+    if name is None:  # the mount table knows where it lies
+        found = _on_mount(os.path.normpath(path), root, above)
+        return replace(found, gap=f"{path} {UNANSWERED}")
     number = node_number(name, root)
     if number is not None:
         devices, gap = _chain([number], root, above)
         return Backing(
             path=name, filesystem=None, mount_point=None, options=(), source=name, devices=devices, gap=gap
         )
+    return _on_mount(name, root, above)
+
+
+_ANSWER_SECONDS = 2.0
+UNANSWERED = f"did not answer for {_ANSWER_SECONDS:.0f} s: what serves it hangs"
+"""What is said of a file whose server says nothing."""
+
+_unanswered: dict[str, threading.Thread] = {}
+
+
+def answered(path: str | Path, work: Callable[[str], T]) -> T | None:
+    """Return what some work on a file returns; None where its server (NFS, FUSE) does not answer in time. The thread
+    that waits for it ends with virtune, and no second one waits for the same file.
+    """
+    name, found = str(path), list[T]()
+    if name in _unanswered and _unanswered[name].is_alive():
+        return None
+
+    def run() -> None:
+        with contextlib.suppress(OSError, ValueError):
+            found.append(work(name))
+
+    thread = threading.Thread(target=run, name="patience", daemon=True)
+    thread.start()
+    thread.join(_ANSWER_SECONDS)
+    if thread.is_alive():
+        _unanswered[name] = thread
+        return None
+    return found[0] if found else work(name)
+
+
+def _on_mount(name: str, root: Path, above: frozenset[str]) -> Backing:
     table = mounts(root)
     mount = mount_of(name, table)
     if mount is None:
@@ -89,6 +130,12 @@ def sysfs_of(device: str, root: Path = tree.ROOT) -> str | None:
     """Return the sysfs directory of a device given by name (`sda1`) or number (`8:1`)."""
     where = "/sys/dev/block" if ":" in device else "/sys/class/block"
     return tree.real(f"{where}/{device.replace('/', '!')}", root)
+
+
+def swap_devices(root: Path = tree.ROOT) -> tuple[str, ...]:
+    """Return the names of the devices that this host swaps to."""
+    places = [line.split()[0] for line in tree.lines("/proc/swaps", root) if line.startswith("/")]
+    return tuple(dict.fromkeys(name for place in places for name in backing_of(place, root).names[:1]))
 
 
 def all_disks(root: Path = tree.ROOT) -> tuple[str, ...]:

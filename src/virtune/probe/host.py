@@ -42,7 +42,7 @@ _GET_API_VERSION = 0xAE00
 _CREATE_VM = 0xAE01
 
 
-NOT_TRIED = Unknown("not tried: `virtune appliance build` does")
+NOT_TRIED = Unknown("not tried: `virtune host guest build` does")
 
 
 def kvm_facts(root: Path = tree.ROOT) -> KvmFacts:

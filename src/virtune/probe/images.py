@@ -2,7 +2,8 @@
 """Files of disk images, and the devices behind a domain's disks: their format, extents and page-cache residency.
 Nothing is opened for writing.
 
-A qcow2 image is read by `qemu-img info` with its format given, which opens no other file that the image names.
+A qcow2 image is read by `qemu-img info` with its format given, which opens no other file that the image names; the
+images below it are read one by one so, as far as each names the next one's format.
 
 How much of a file was never written, so that reading it would not reach the disk, FIEMAP tells: it distinguishes
 holes from allocated blocks without data; on a filesystem without it (tmpfs), SEEK_HOLE counts both as holes. The file
@@ -43,6 +44,9 @@ _SILENT_DRIVERS = ("virtio_blk", "virtblk")
 
 _PATIENCE_SECONDS = 10.0
 
+_CHAIN_MAX = 64
+"""A longer chain is none that anybody made on purpose, or a circle."""
+
 
 def image_views(domain: Domain) -> dict[str, ImageView]:
     """Return the known facts of the images of a domain's disks, by the names of their sources."""
@@ -80,7 +84,22 @@ def image_view(disk: DomainDisk) -> ImageView:
         cluster_bytes=header.get("cluster-size"),
         extended_l2=special.get("extended-l2"),
         backing="backing-filename" in header if header else None,
+        below=_below(header) if header else None,
     )
+
+
+def _below(header: dict[str, Any]) -> int | None:
+    """Return how many images are below one; None where the chain cannot be followed to its end."""
+    for count in range(_CHAIN_MAX):
+        if "backing-filename" not in header:
+            return count
+        path, kind = header.get("full-backing-filename", ""), header.get("backing-filename-format")
+        if kind not in (None, "qcow2"):
+            return count + 1
+        header = _header(path) if kind and str(path).startswith("/") and Path(path).is_file() else {}
+        if not header:
+            return None
+    return None
 
 
 def _header(path: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 
 import os
 import time
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,8 +62,12 @@ def look(root: Path = tree.ROOT) -> NeighbourLook:
     return NeighbourLook(seconds=time.monotonic(), processes=found)
 
 
-def neighbours(before: NeighbourLook, after: NeighbourLook) -> tuple[Neighbour, ...]:
-    """Return the processes with notable activity between two samples, the busiest first, and only a few."""
+def neighbours(
+    before: NeighbourLook, after: NeighbourLook, *, by_bytes: bool = False, without: Container[int] = ()
+) -> tuple[Neighbour, ...]:
+    """Return the processes with notable activity between two samples, and only a few: those first that used most of
+    the CPUs, or `by_bytes` those that moved most. Processes `without` are those of no interest.
+    """
     seconds = after.seconds - before.seconds
     if seconds <= 0:
         return ()
@@ -70,13 +75,16 @@ def neighbours(before: NeighbourLook, after: NeighbourLook) -> tuple[Neighbour, 
     found = []
     for pid, now in after.processes.items():
         then = before.processes.get(pid)
-        if then is None or then.started != now.started:
+        if then is None or then.started != now.started or pid in without:
             continue
         moved = None if now.moved is None or then.moved is None else (now.moved - then.moved) / seconds
         one = Neighbour(pid=pid, name=now.name, cpus=(now.ticks - then.ticks) / hertz / seconds, bandwidth_bps=moved)
         if one.cpus >= CPUS_MIN or (moved or 0.0) >= BANDWIDTH_MIN:
             found.append(one)
-    return tuple(sorted(found, key=lambda one: (-one.cpus, -(one.bandwidth_bps or 0.0)))[:SHOWN_MAX])
+    found.sort(key=lambda one: (-one.cpus, -(one.bandwidth_bps or 0.0)))
+    if by_bytes:
+        found.sort(key=lambda one: -(one.bandwidth_bps or 0.0))
+    return tuple(found[:SHOWN_MAX])
 
 
 def _moved(pid: str, root: Path) -> int | None:

@@ -88,6 +88,14 @@ class Process:
         """Whether we may read its descriptors and mappings, which is not so for another user's process."""
         return os.access(self._path("fd"), os.R_OK | os.X_OK) and os.access(self._path("maps"), os.R_OK)
 
+    @property
+    def waits_for_disk(self) -> bool:
+        """Whether any thread of it waits in the kernel, as for a disk (state D)."""
+        with contextlib.suppress(OSError):
+            states = (one.read_bytes().rpartition(b")")[2].split()[:1] for one in self._path("task").glob("*/stat"))
+            return [b"D"] in states
+        return False
+
     def program(self) -> Path | None:
         """Return the file that it runs; None when that may not be seen."""
         with contextlib.suppress(OSError):

@@ -34,7 +34,7 @@ def junit(result: Result, rulings: Sequence[ThresholdResult], facts: str = "") -
     )
     limited = {one.name: said for one in study.compared if (said := worth(result, one.name))}
     properties = ET.SubElement(suite, "properties")
-    ET.SubElement(properties, "property", name="host", value=_xml(host_line(study, facts, programs_of(result))))
+    ET.SubElement(properties, "property", name="host", value=_xml(host_line(study, facts, programs_of(result.arms))))
     if study.title:
         ET.SubElement(properties, "property", name="title", value=_xml(study.title))
     if command := command_again(study):

@@ -50,7 +50,7 @@ def command_again(study: Study) -> str:
 
 
 def _rounds_again(study: Study, *, compares: bool) -> str:
-    words = ["virtune", "compare" if compares else "measure"]
+    words = ["virtune", "compare", *([] if compares else ["measure"])]
     for arm in study.arms:
         settings = ",".join(f"{name}={value}" for name, value in arm.settings)
         if compares:

@@ -1,19 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune top`: the columns of its tables, one look for a terminal or a pipe, and frames as CSV in base units."""
+"""`virtune top`: the columns of its tables, one look for a terminal or a pipe, and frames as CSV in base units; and
+what `virtune watch` prints: a line where a rule begins or ceases to hold, and when the disks of VMs were slow.
+"""
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, tzinfo
 from typing import Any, Literal
 
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from virtune.model import bottleneck
 from virtune.model.live import Layers, RequestLayer
-from virtune.model.text import format_count, format_ns, format_seconds, format_share, printable, spreadsheet_cell
+from virtune.model.metric import BY_ID
+from virtune.model.result import Neighbour
+from virtune.model.text import (
+    format_bandwidth,
+    format_count,
+    format_ns,
+    format_seconds,
+    format_share,
+    printable,
+    spreadsheet_cell,
+)
 from virtune.report.render.terminal import Paragraph, paragraph, paragraphs, unbroken
 from virtune.report.words import count_text
 
@@ -37,7 +51,7 @@ LETTERS: Mapping[str, tuple[str, str]] = {
 """The letter of each layer in a bar, what it stands for, and its colour."""
 
 Row = Any
-"""A row of one of the tables: a DiskFrame, VmFrame, ThreadFrame or DiskUse with its seconds."""
+"""A row of one of the tables: a DiskFrame, VmFrame, ThreadFrame or DeviceFrame."""
 
 Cell = str | Text
 
@@ -101,9 +115,7 @@ def columns_of(kind: TableKind, units: Units = "both", *, limits: bool = False) 
 
 def rows_of(kind: TableKind, frame: bottleneck.TopFrame) -> tuple[Row, ...]:
     """Return the rows of a table, not yet in order."""
-    if kind == "host":
-        return tuple((one, frame.seconds) for one in frame.host.disks)
-    return {"disks": frame.disks, "vms": frame.vms, "threads": frame.threads}[kind]
+    return {"disks": frame.disks, "vms": frame.vms, "threads": frame.threads, "host": frame.devices}[kind]
 
 
 def name_of_row(row: Row) -> str:
@@ -116,7 +128,7 @@ def name_of_row(row: Row) -> str:
         case bottleneck.ThreadFrame():
             return f"{row.vm} {row.cost.name} {row.cost.tid}"
         case _:
-            return str(row[0].name)
+            return " ".join((row.use.name, *(one.name for one in row.disks)))
 
 
 def is_active(row: Row) -> bool:
@@ -129,7 +141,7 @@ def is_active(row: Row) -> bool:
         case bottleneck.ThreadFrame():
             return row.cost.cpu_seconds > 0 or bool(row.cost.wait_seconds)
         case _:
-            return bool(row[0].reads + row[0].writes)
+            return bool(row.use.reads + row.use.writes)
 
 
 def table(
@@ -296,16 +308,17 @@ THREADS: tuple[TopColumn, ...] = (
 )
 
 DEVICES: tuple[TopColumn, ...] = (
-    TopColumn("DEVICE", "D", 16, lambda row: row[0].name, right=False),
-    TopColumn("READ/s", "R", 7, lambda row: row[0].reads / row[1], format_count),
-    TopColumn("WRITE/s", "W", 7, lambda row: row[0].writes / row[1], format_count),
-    TopColumn("MB/s", "M", 6, lambda row: (row[0].read_bytes + row[0].written_bytes) / row[1], _megabytes),
-    TopColumn("LATENCY", "L", 7, lambda row: row[0].latency_us_mean, lambda mean: _time((mean or 0) * 1e3)),
-    TopColumn("FLY", "F", 5, lambda row: row[0].queue_depth_mean, _flying),
-    TopColumn("BUSY", "B", 5, lambda row: row[0].busy_percent, lambda percent: format_share(percent / 100)),
+    TopColumn("DEVICE", "D", 16, lambda row: row.use.name, right=False),
+    TopColumn("READ/s", "R", 7, lambda row: row.use.reads / row.seconds, format_count),
+    TopColumn("WRITE/s", "W", 7, lambda row: row.use.writes / row.seconds, format_count),
+    TopColumn("MB/s", "M", 6, lambda row: (row.use.read_bytes + row.use.written_bytes) / row.seconds, _megabytes),
+    TopColumn("LATENCY", "L", 7, lambda row: row.use.latency_us_mean, lambda mean: _time((mean or 0) * 1e3)),
+    TopColumn("FLY", "F", 5, lambda row: row.use.queue_depth_mean, _flying),
+    TopColumn("OTHERS", "O", 6, lambda row: row.others_share, _share),
+    TopColumn("BUSY", "B", 5, lambda row: row.use.busy_percent, lambda percent: format_share(percent / 100)),
 )
 
-SORT_FIRST: Mapping[TableKind, int] = {"disks": 1, "vms": 2, "threads": 3, "host": 6}
+SORT_FIRST: Mapping[TableKind, int] = {"disks": 1, "vms": 2, "threads": 3, "host": 7}
 """The column by which each table is sorted at first."""
 
 
@@ -377,6 +390,52 @@ class TopText:
         yield from paragraphs((f"not seen: {line}" for line in frame.missing), "yellow", indent=0)
 
 
+_STACKED = re.compile(r"(dm-|md|loop|bcache|drbd)\d+")
+"""The kernel's names of devices that lie on others."""
+
+
+class DevicesText:
+    """The host's devices of a frame, with the disks of VMs on each, and what others do to it. `others` are other
+    processes of this host that moved much, None where nobody looked.
+    """
+
+    def __init__(self, frame: bottleneck.TopFrame, others: Sequence[Neighbour] | None) -> None:
+        self.frame, self.others = frame, others
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Lay it out at the width there is."""
+        frame, kept = self.frame, [one for one in self.frame.devices if one.disks and self._is_lowest(one)]
+        on = f"{count_text(len(kept), 'device')} with disks of {count_text(len(frame.vms), 'running VM')}"
+        yield Text(f"{on}, seen for {format_seconds(frame.seconds)}; {host_words(frame)}", style="dim")
+        shown = table("host", kept, sort=SORT_FIRST["host"])
+        if shown.rows:
+            yield unbroken(head_line(shown, options.max_width))
+        for row in shown.rows:
+            yield unbroken(row_line(shown, row, options.max_width))
+            yield from paragraphs(map(_on_device, sorted(row.disks, key=lambda one: -one.path.bandwidth)), indent=3)
+        moving = [one for one in self.others or () if one.bandwidth_bps]
+        if moving:
+            names = (f"{one.name} ({one.pid}) {format_bandwidth(one.bandwidth_bps or 0.0)}" for one in moving)
+            yield paragraph(f"other processes, over all devices: {', '.join(names)}")
+        nowhere = [one.name for one in frame.disks if not one.devices]
+        yield from paragraphs([f"on no device of this host that is seen: {', '.join(nowhere)}"] if nowhere else [])
+        if shown.rows:
+            yield paragraph("OTHERS: at least so much of its bytes, by others than the VMs on it", "dim")
+            yield paragraph("the kernel counts what a device does, QEMU what its disks ask for", "dim")
+        yield from paragraphs((f"not seen: {line}" for line in frame.missing), "yellow", indent=0)
+
+    def _is_lowest(self, one: bottleneck.DeviceFrame) -> bool:
+        """Whether no other device is seen below it."""
+        return not _STACKED.fullmatch(one.use.name) or any(disk.devices[-1] == one.use.name for disk in one.disks)
+
+
+def _on_device(one: bottleneck.DiskFrame) -> str:
+    """Say what a disk asks of its device, and what limits it."""
+    asked = f"{one.name}: {format_count(one.path.iops)} IOPS, {format_bandwidth(one.path.bandwidth)}"
+    each = f", {format_ns(one.latency_ns)} each" if one.latency_ns else ""
+    return f"{asked}{each}; {verdict_cell(one).plain}"
+
+
 def _why(row: bottleneck.DiskFrame) -> Iterator[str]:
     """Yield what limits a disk with its first evidence, and what else is known of it: stalls, limits, others."""
     cause = row.found.cause
@@ -406,3 +465,74 @@ def host_words(frame: bottleneck.TopFrame) -> str:
     if frame.host.foreign_cpus is not None and any(vm.seen for vm in frame.vms):
         parts.append(f"others than these VMs used {frame.host.foreign_cpus:.1f} CPUs")
     return ", ".join(parts)
+
+
+def event_line(found: bottleneck.RuleEvent, zone: tzinfo | None) -> str:
+    """Return how a rule stands; `zone` is that of the times, None for this host's."""
+    look, rule = found.look, found.rule
+    head = f"{_clock(look.wall_seconds, zone)} {'SLOW' if found.holds else 'over'} {look.name} {rule.text}"
+    if found.gone:
+        return printable(f"{head}: the disk is no longer there")
+    value = "" if found.value is None else _value(rule.metric, found.value)
+    if not found.holds:
+        return printable(f"{head}: {value or 'no request'}, after {format_seconds(found.seconds)}")
+    return printable(f"{head}: {value}, {', '.join(_reasons(look))}")
+
+
+def _value(metric: str, value: float) -> str:
+    unit = BY_ID[metric].unit if metric in BY_ID else "ns"
+    write = {"ns": format_ns, "1/s": format_count, "B/s": format_bandwidth}
+    return write[unit](value) if unit in write else format_ns(value * 1e9)
+
+
+def _reasons(look: bottleneck.DiskLook) -> Iterator[str]:
+    """Yield the cause of a look, the layer with most of the time, and the evidence."""
+    yield bottleneck.Bottleneck(cause=look.cause, evidence=(), experiment="").claim
+    if look.layer and not any(look.layer in line for line in look.evidence):
+        yield f"{format_share(look.layer_share)} of the time in {look.layer}"
+    yield from look.evidence
+
+
+def history_lines(
+    between: tuple[float, float],
+    looks: int,
+    torn: int,
+    windows: Mapping[str, Sequence[bottleneck.SlowWindow]],
+    zone: tzinfo | None,
+) -> Iterator[RenderableType]:
+    """Yield when the disks of each VM were slowest, and why."""
+    begin, end = (_clock(one, zone, day=True) for one in between)
+    yield paragraph(
+        f"{begin} to {end}: {count_text(looks, 'look')} at disks of {count_text(len(windows), 'VM')}", "dim"
+    )
+    yield from _torn(torn)
+    for vm, found in windows.items():
+        if not found:
+            yield paragraph(f"{vm}: nothing stood out", "bold")
+        for one in found:
+            worst, mean = one.worst, "none completed" if one.latency_ns is None else format_ns(one.latency_ns)
+            yield paragraph(
+                f"{worst.name}  {_clock(one.begin_seconds, zone)} to {_clock(one.end_seconds, zone)}", "bold"
+            )
+            told = f"{mean} a request, usually {format_ns(one.usual_ns)}; worst {format_ns(worst.took_ns)} at"
+            yield from paragraphs((f"{told} {_clock(worst.wall_seconds, zone)}", *_reasons(worst)))
+
+
+def moment_lines(found: Sequence[bottleneck.DiskLook], torn: int, zone: tzinfo | None) -> Iterator[RenderableType]:
+    """Yield the disks as they were at a moment, the slowest first."""
+    yield from _torn(torn)
+    for one in sorted(found, key=lambda one: -one.took_ns):
+        rate = f"{format_count(one.iops)} IOPS, {format_bandwidth(one.bandwidth)}, {format_ns(one.took_ns)}"
+        yield paragraph(
+            f"{one.name}  {_clock(one.wall_seconds, zone)}, {format_seconds(one.seconds)}: {rate}", "bold"
+        )
+        yield from paragraphs(_reasons(one))
+
+
+def _torn(torn: int) -> Iterator[RenderableType]:
+    if torn:
+        yield paragraph(f"{count_text(torn, 'record')} of the history is torn, and left out", "yellow")
+
+
+def _clock(seconds: float, zone: tzinfo | None, *, day: bool = False) -> str:
+    return f"{datetime.fromtimestamp(seconds, tz=zone):{'%Y-%m-%d ' * day}%H:%M:%S}"

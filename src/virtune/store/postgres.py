@@ -18,8 +18,8 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB, insert
 
 from virtune.model.errors import DatabaseUrl, ReadOnlyStoreError, StoreError
 from virtune.model.metric import METRICS
-from virtune.store.schema import DISTRIBUTIONS, Backend, indexes_for
-from virtune.store.schema import VIEWS as SQLITE_VIEWS
+from virtune.store.queries import DISTRIBUTIONS, Backend, indexes_for
+from virtune.store.queries import VIEWS as SQLITE_VIEWS
 
 _UNITS = " ".join(f"WHEN '{one.id}' THEN '{one.unit}'" for one in METRICS)
 

@@ -68,7 +68,8 @@ class RunProgress:
     """A run so far. `until` is when it is expected to end, in seconds since 1970; `most` stands before the time left.
 
     `step` is what is made ready, with its share done, `now` the trial that runs, `search` the state of a search.
-    `compared` counts the pairs, of which `pairs` holds the first ones.
+    `compared` counts the pairs, of which `pairs` holds the first ones. It said something last at `beat`, in seconds
+    since 1970, and says something every `quiet_seconds` at least while it goes on (0: unknown).
     """
 
     virtune_run: int = 1
@@ -86,6 +87,13 @@ class RunProgress:
     pairs: tuple[PairProgress, ...] = ()
     conditions: tuple[str, ...] = ()
     search: str = ""
+    beat: float = 0.0
+    quiet_seconds: float = 0.0
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it has been silent for longer than anything it does takes."""
+        return 0 < self.quiet_seconds < time.time() - self.beat
 
 
 _RUN = TypeAdapter(RunProgress)
@@ -131,7 +139,7 @@ class ProgressFile:
 
 def runs_already(study: str) -> PreconditionError:
     """Return the error that a study is not run a second time."""
-    hint = "when that one is over, `virtune resume` goes on with what is left"
+    hint = "when that one is over, `virtune compare resume` goes on with what is left"
     return PreconditionError(f"another process runs study {study} now", hint=hint)
 
 

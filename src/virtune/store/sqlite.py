@@ -23,8 +23,7 @@ from sqlalchemy.dialects.sqlite import insert
 
 from virtune.model.errors import ReadOnlyStoreError, StoreError, words_of
 from virtune.probe import tree
-from virtune.store.queries import text_of
-from virtune.store.schema import DISTRIBUTIONS, VIEWS, Backend, indexes_for
+from virtune.store.queries import DISTRIBUTIONS, VIEWS, Backend, indexes_for, text_of
 
 indexes_for("sqlite")
 
@@ -171,7 +170,7 @@ class SqliteFile(Backend):
         # unable to open the database
         refused = _refusal(place) if any(said in reason for said in _OF_THE_DISK) else None
         if refused is not None and ("unable" not in reason or refused.errno in (errno.ENOSPC, errno.EDQUOT)):
-            hint = "once it can be written to again, `virtune resume` goes on"
+            hint = "once it can be written to again, `virtune compare resume` goes on"
             return StoreError(f"cannot write to the store {self.path}: {words_of(refused)} in {place}", hint=hint)
         if "readonly" in reason or "unable to open" in reason:
             if self._reading:

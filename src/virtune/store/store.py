@@ -8,9 +8,9 @@ of the method that derived them, so that a newer method can derive them again. S
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
@@ -30,8 +30,16 @@ from virtune.model.measurement import Measurement
 from virtune.model.study import Study
 from virtune.plan.codec import study_to_json
 from virtune.store.queries import (
+    CAPTURES,
+    FORMAT,
+    MEASUREMENTS,
     NEWEST_FIRST,
+    ORDERS,
     SEPARATOR,
+    STUDIES,
+    SUMMARIES,
+    TRIALS,
+    Backend,
     PackedCapture,
     attempt_of,
     by_method,
@@ -40,14 +48,12 @@ from virtune.store.queries import (
     facts_of,
     finished_of,
     finished_rows,
-    forget_summary,
+    is_ours,
     listed,
     listed_rows,
     own_id,
     put_measurement,
-    put_questions,
     put_study,
-    put_summary,
     put_trial,
     question_of,
     record_of,
@@ -55,7 +61,6 @@ from virtune.store.queries import (
     summaries_of,
     trials_of,
 )
-from virtune.store.schema import CAPTURES, FORMAT, MEASUREMENTS, STUDIES, TRIALS, Backend, is_ours
 
 _APART = "`--store FILE` keeps them apart"
 
@@ -69,7 +74,15 @@ class Store:
 
     def __init__(self, place: StorePlace, *, reading: bool = False, host: str = "") -> None:
         self.place, self.host, self._reading = place, host, reading
-        self._backend = _backend_of(place)
+        self._backend: Backend
+        if isinstance(place, DatabaseUrl):
+            from virtune.store.postgres import Postgres
+
+            self._backend = Postgres(place)
+        else:
+            from virtune.store.sqlite import SqliteFile
+
+            self._backend = SqliteFile(place)
         self.writable = True  # unless it is another user's, or on a medium that is read-only
         self._summarises = True  # unless it is only read, by one who may not
 
@@ -135,11 +148,29 @@ class Store:
         with self._transaction(writing=True) as db:
             self._replace(db, study)
 
+    def label(self, study_id: str, change: Callable[[Study], Study]) -> Study:
+        """Give a finished study another title, note or tags, and return it; whoever does so meanwhile is waited for.
+
+        Raises UsageError while trials may be added, since whoever adds them writes the study anew.
+        """
+        key = self._key(study_id)
+        with self._transaction(writing=True) as db:
+            self._backend.alone(db, key)
+            row = db.execute(sa.select(STUDIES).where(STUDIES.c.id == key)).one()
+            found = listed(row.id, row.study, row.finished, 0, 0)
+            if isinstance(found, Damaged):
+                raise StoreError(f"study {study_id} in {self._backend.name} is damaged: {found.why}")
+            if not found.finished:
+                raise UsageError(f"study {study_id} is not finished", hint=f"`virtune compare resume {study_id}`")
+            changed = change(found.study)
+            self._replace(db, changed)
+        return changed
+
     def _replace(self, db: sa.Connection, study: Study) -> None:
         key = self._key(study.id)
         db.execute(STUDIES.update().where(STUDIES.c.id == key).values(study=study_to_json(study)))
         if self._summarises:
-            forget_summary(db, key)
+            db.execute(SUMMARIES.delete().where(SUMMARIES.c.study_id == key))  # what was worked out of the old one
 
     def finish(self, study_id: str) -> None:
         """Mark a study as finished: nothing is left to run."""
@@ -226,7 +257,9 @@ class Store:
         found, new = finished_of(rows)
         if new and self.keeps_summaries:
             with contextlib.suppress(StoreError), self._transaction(writing=True) as db:
-                put_questions(db, self._backend, new)
+                empty = {"method": "", "attempts": 0, "summary": ""}
+                told = [{"study_id": key, "question": digest, **empty} for key, digest in new.items()]
+                db.execute(self._backend.put_new(SUMMARIES), told)
         return tuple(found)
 
     @property
@@ -247,13 +280,12 @@ class Store:
         """Keep what `method` made of a study that had so many attempts, in the place of an older summary."""
         row = {"study_id": self._key(study_id), "question": question_of(self.text(study_id))}
         with self._transaction(writing=True) as db:
-            put_summary(db, self._backend, {**row, "method": method, "attempts": attempts, "summary": summary})
+            whole = {**row, "method": method, "attempts": attempts, "summary": summary}
+            db.execute(self._backend.put(SUMMARIES, whole, ("study_id",)))
 
     def text(self, study_id: str) -> str:
         """Return the text of a study as it is kept; empty where there is none."""
-        where = STUDIES.c.id == self._key(study_id)
-        with self._transaction() as db:
-            found = db.execute(sa.select(STUDIES.c.study).where(where)).scalar_one_or_none()
+        found = self._column_of(study_id, STUDIES.c.study)
         return found if isinstance(found, str) else ""
 
     def methods(self, study_id: str | None = None) -> tuple[StudyMethods, ...]:
@@ -279,20 +311,23 @@ class Store:
         except SQLAlchemyError as error:
             raise self._backend.explained(error) from None
 
-    def page(self, *, words: str, kind: str, limit: int, offset: int, own: bool = False) -> StudiesPage:
-        """Return the newest studies from `offset` on that have these words in them and are of that kind; empty
-        words and an empty kind fit all. Reads no more studies than it returns.
+    def page(
+        self, *, words: str, kind: str, limit: int, offset: int, own: bool = False, order: str = "newest"
+    ) -> StudiesPage:
+        """Return the studies from `offset` on, in one of ORDERS, that have these words in them or in their host's
+        name and are of that kind; empty words and an empty kind fit all. Reads no more studies than it returns.
         """
         fits = [STUDIES.c.kind == kind] if kind else []
         if words:
-            # a study's text holds its id, title, arms and workloads
-            fits.append(self._backend.has_words(STUDIES.c.study, words))
-        fitting = sa.select(STUDIES.c.id).where(*fits, *self._of_host(only=own)).order_by(NEWEST_FIRST)
+            # a study's text holds its id, title, arms and workloads, its key another host's name
+            has = self._backend.has_words
+            fits.append(has(STUDIES.c.study, words) | has(STUDIES.c.id, words))
+        fitting = sa.select(STUDIES.c.id).where(*fits, *self._of_host(only=own)).order_by(*ORDERS[order])
         with self._transaction() as db:
             every = db.execute(fitting).scalars().all()
             kinds = db.execute(sa.select(STUDIES.c.kind).distinct().order_by(STUDIES.c.kind)).scalars().all()
             # ids that are damaged cannot be given back to the database as they were read
-            rows = db.execute(listed_rows(ids=fitting.limit(limit).offset(offset))).all()
+            rows = db.execute(listed_rows(ids=fitting.limit(limit).offset(offset), order=order)).all()
         return StudiesPage(
             rows=tuple(listed(*row) for row in rows),
             total=len(every),
@@ -307,9 +342,12 @@ class Store:
         return tuple(sorted({own_id(one)[0] for one in ids if isinstance(one, str)}))
 
     def find(self, name: str) -> str:
-        """Return the id of the study that `name` means: an id, the beginning of one, or `last`; of another host
-        `HOST/ID`, or its id alone where no other study has it. From now on ids mean that host's studies.
+        """Return the id of the study that `name` means: an id, the beginning of one, `last`, or `@TAG`, the newest
+        with that tag, of this host where it has one; of another host `HOST/ID`, or its id alone where no other study
+        has it. From now on ids mean that host's studies.
         """
+        if name.startswith("@"):
+            return self._tagged(name[1:])
         with self._transaction() as db:
             rows = db.execute(sa.select(STUDIES.c.id).order_by(NEWEST_FIRST)).all()
         keys = [row.id for row in rows if isinstance(row.id, str)]
@@ -321,19 +359,33 @@ class Store:
             raise UsageError(
                 f"{name!r} fits {len(fitting)} studies", hint=f"write more of it: {', '.join(fitting[:5])}"
             )
-        raise UsageError(f"no study {name!r} in {self._backend.name}", hint="`virtune list` shows all studies")
+        raise UsageError(f"no study {name!r} in {self._backend.name}", hint="`virtune show list` shows all studies")
+
+    def _tagged(self, tag: str) -> str:
+        with self._transaction() as db:
+            rows = db.execute(listed_rows(self._backend.has_words(STUDIES.c.study, f'"{tag}"'))).all()
+        found = (listed(*row) for row in rows)
+        fitting = [one for one in found if isinstance(one, Listed) and tag in one.study.tags]
+        if not fitting:
+            raise UsageError(
+                f"no study in {self._backend.name} has the tag {tag!r}",
+                hint=f"`virtune show label STUDY --tag {tag or 'good'}` gives it to one",
+            )
+        chosen = next((one for one in fitting if not one.host), fitting[0])
+        self.host = chosen.host
+        return chosen.study.id
 
     def has(self, study_id: str) -> bool:
         """Whether there is a study of this id, whole or damaged."""
-        where = STUDIES.c.id == self._key(study_id)
-        with self._transaction() as db:
-            return db.execute(sa.select(STUDIES.c.id).where(where)).first() is not None
+        return self._column_of(study_id, STUDIES.c.id) is not None
 
     def is_finished(self, study_id: str) -> bool:
         """Whether there is a study of this id of which nothing is left to run; its trials are not read."""
-        where = STUDIES.c.id == self._key(study_id)
+        return bool(self._column_of(study_id, STUDIES.c.finished))
+
+    def _column_of(self, study_id: str, column: sa.Column[Any]) -> Any:
         with self._transaction() as db:
-            return bool(db.execute(sa.select(STUDIES.c.finished).where(where)).scalar_one_or_none())
+            return db.execute(sa.select(column).where(STUDIES.c.id == self._key(study_id))).scalar_one_or_none()
 
     def get(self, study_id: str, *, distributions: bool = True) -> StudyRecord:
         """Return a study with its trials; each with the measurement of the newest method that is kept. Without
@@ -349,7 +401,7 @@ class Store:
             trials = db.execute(trials_of(key, wanted)).all()
         study, facts = listed(row.id, row.study, row.finished, 0, 0), facts_of(row.facts)
         if isinstance(study, Damaged):
-            hint = "`virtune list` shows the others"
+            hint = "`virtune show list` shows the others"
             raise StoreError(f"study {study_id} in {place} is damaged: {study.why}", hint=hint)
         planned = {one.number: one for one in study.study.trials}
         attempts = tuple(record_of(trial, study.study, planned) for trial in trials)
@@ -429,13 +481,3 @@ def _fitting(keys: Sequence[str], name: str) -> Sequence[str]:
         return []
     exact = [key for key in keys if key == name] or [key for key in keys if own_id(key)[1] == name]
     return exact or [key for key in keys if key.startswith(name) or own_id(key)[1].startswith(name)]
-
-
-def _backend_of(place: StorePlace) -> Backend:
-    if isinstance(place, DatabaseUrl):
-        from virtune.store.postgres import Postgres
-
-        return Postgres(place)
-    from virtune.store.sqlite import SqliteFile
-
-    return SqliteFile(place)

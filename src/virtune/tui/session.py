@@ -8,7 +8,7 @@ from datetime import datetime, tzinfo
 
 from rich.text import Text
 
-from virtune.analyse.layers.frame import disk_series, frame
+from virtune.analyse.layers.path import disk_series, frame
 from virtune.model.bottleneck import EMULATED_WORDS, DiskFrame, TopFrame
 from virtune.model.live import LiveSample, RequestLayer
 from virtune.model.text import format_bandwidth, format_count, format_ns, format_share, printable

@@ -4,7 +4,7 @@
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from virtune.flows.reports.metrics import Derived, exposition
 from virtune.flows.reports.render import study_document
-from virtune.flows.reports.report import record_html, svgs
+from virtune.flows.reports.report import finding_of, record_html, svgs
 from virtune.flows.stored.show import current, derived_anew
 from virtune.model.errors import PreconditionError, StorePlace, VirtuneError
 from virtune.model.evidence import Damaged, Listed
@@ -27,6 +27,7 @@ from virtune.model.text import printable
 from virtune.report.json.listing import listing_document
 from virtune.report.pages.study import arms_text, workloads_text
 from virtune.store.progress import run_of, runs_of
+from virtune.store.queries import ORDERS
 from virtune.store.store import Store
 from virtune.web.guard import Guard
 from virtune.web.pages import RunShown, host_shown, pair_of, shown_running, shown_stored, stream
@@ -35,6 +36,8 @@ PAGE_ROWS = 25
 SCRIPTS = ("htmx.min.js", "hx-sse.min.js")
 _STATIC = Path(__file__).parent / "static"
 _REPORTS_KEPT = 16
+_FINDINGS_KEPT, _FINDINGS_SECONDS = 5_000, 1.5
+"""How many findings are kept, and how long a list waits for those that are not known yet."""
 _PAGES_MAX = 1_000_000
 _NAME_MAX = 200
 """Characters of a filter that are used; the rest is cut off."""
@@ -46,6 +49,7 @@ class LocalPage:
     def __init__(self, store: StorePlace, ending: Callable[[], bool]) -> None:
         self.path, self._ending = store, ending
         self._reports: OrderedDict[tuple[str, int, bool], str] = OrderedDict()
+        self._findings: OrderedDict[tuple[str, int, int], str] = OrderedDict()
         self._drawing = threading.Lock()
         self._derived = Derived()
         self._templates = Environment(
@@ -57,17 +61,36 @@ class LocalPage:
         """List studies, the newest first, those that fit the filters."""
         query, found = self._found(request)
         running = {one.study: one.title for one in runs_of(self.path)}
-        rows = [_row(one, running) for one in found.rows]
+        with self._store() as store:
+            findings = self._findings_of(store, found.rows)
+        rows = [_row(one, running) | {"finding": told} for one, told in zip(found.rows, findings, strict=True)]
         page = {"rows": rows, "total": found.total, "query": query, "pages": -(-found.total // PAGE_ROWS)}
-        return self._html("studies.html", **page, kinds=found.kinds, running=running)
+        return self._html("studies.html", **page, kinds=found.kinds, orders=ORDERS, running=running)
+
+    def _findings_of(self, store: Store, rows: Sequence[Listed | Damaged]) -> Iterator[str]:
+        """Return what each study found, of finished ones, as far as that is known in time: the next look has more."""
+        until = time.monotonic() + _FINDINGS_SECONDS
+        for one in rows:
+            if isinstance(one, Damaged) or not one.finished:
+                yield ""
+                continue
+            key = (one.name, one.done, one.failed)
+            if key not in self._findings and time.monotonic() < until:
+                try:
+                    self._findings[key] = finding_of(store, derived_anew(store, store.get(store.find(one.name))))
+                except VirtuneError as error:
+                    self._findings[key] = error.message
+                while len(self._findings) > _FINDINGS_KEPT:
+                    self._findings.popitem(last=False)
+            yield self._findings.get(key, "")
 
     def studies_json(self, request: Request) -> Response:
-        """Return the same studies as `virtune list --json` does."""
+        """Return the same studies as `virtune show list --json` does."""
         _, found = self._found(request)
         return JSONResponse(listing_document(found.rows))
 
     def study(self, request: Request) -> Response:
-        """Show a study's report, the one that `virtune report` writes."""
+        """Show a study's report, the one that `virtune show report` writes."""
         with self._store() as store:
             name = store.find(request.path_params["study"])
             record = store.get(name)
@@ -94,14 +117,14 @@ class LocalPage:
     def host(self, _: Request) -> Response:
         """Show how a host changed: its checks in order of time."""
         with self._store() as store:
-            shown = host_shown(store)
+            rows, chart = host_shown(store)
         drawings, undrawn = list[Markup](), ""
         try:
             with self._drawing:
-                drawings = [Markup(svg) for svg in svgs([shown.chart] if shown.chart else [])]  # noqa: S704 - ours
+                drawings = [Markup(svg) for svg in svgs([chart] if chart else [])]  # noqa: S704 - ours
         except PreconditionError as error:  # the table says the same
             undrawn = error.message
-        return self._html("host.html", shown=shown, drawings=drawings, undrawn=undrawn)
+        return self._html("host.html", rows=rows, chart=chart, drawings=drawings, undrawn=undrawn)
 
     def live(self, request: Request) -> Response:
         """Show how far the run of a study is."""
@@ -148,15 +171,18 @@ class LocalPage:
     def _found(self, request: Request) -> tuple[dict[str, Any], Any]:
         asked = request.query_params
         words, kind = asked.get("q", "")[:_NAME_MAX], asked.get("kind", "")[:_NAME_MAX]
+        order = asked.get("sort", "newest")
+        if order not in ORDERS:
+            raise HTTPException(400, f"sort is one of {', '.join(ORDERS)}")
         try:
             number = max(1, int(asked.get("page", "1")))
         except ValueError:
             raise HTTPException(400, "page is a number") from None
         with self._store() as store:
             found = store.page(
-                words=words, kind=kind, limit=PAGE_ROWS, offset=(min(number, _PAGES_MAX) - 1) * PAGE_ROWS
+                words=words, kind=kind, limit=PAGE_ROWS, offset=(min(number, _PAGES_MAX) - 1) * PAGE_ROWS, order=order
             )
-        return {"q": words, "kind": kind, "page": number}, found
+        return {"q": words, "kind": kind, "sort": order, "page": number}, found
 
     def _html(self, template: str, **values: Any) -> Response:
         return HTMLResponse(self._templates.get_template(template).render(**values))
@@ -167,7 +193,8 @@ def _row(one: Listed | Damaged, running: Mapping[str, str]) -> dict[str, Any]:
         return {"id": one.id, "damaged": one.why}
     study = one.study
     return {
-        "id": one.name, "damaged": "", "created": study.created[:16].replace("T", " "), "kind": study.label,
+        "id": one.name, "title": study.words, "host": one.host, "damaged": "",
+        "created": study.created[:16].replace("T", " "), "kind": study.label,
         "arms": arms_text(study), "workloads": workloads_text(study),
         "trials": f"{one.done}/{len(study.trials) or one.done}", "finished": one.finished,
         # how another host's run goes on is not told beside this store

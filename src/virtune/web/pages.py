@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from virtune.flows.run.check import fitness
 from virtune.model.evidence import Listed
@@ -37,22 +38,10 @@ _REACH_LEAST = math.log(1.02)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairShown:
-    """A pair in words, and its history as paths of a drawing: the band of its interval, the line of its estimate."""
-
-    name: str
-    verdict: str
-    mark: str
-    difference: str
-    left: str
-    band: str
-    line: str
-    told: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunShown:
-    """The page of a run. `over`: nothing will change any more; `bar` is the share done, None where it is unknown."""
+    """The page of a run. `over`: nothing will change any more; `bar` is the share done, None where it is unknown;
+    `pairs` has each pair with what is drawn of it.
+    """
 
     study: str
     title: str
@@ -64,7 +53,7 @@ class RunShown:
     bar_label: str = ""
     facts: tuple[tuple[str, str], ...] = ()
     caption: str = ""
-    pairs: tuple[PairShown, ...] = ()
+    pairs: tuple[dict[str, Any], ...] = ()
     more: int = 0
     conditions: tuple[str, ...] = ()
 
@@ -114,29 +103,19 @@ def shown_stored(store: Store, study: str) -> RunShown | None:
     state, hint = "finished", f"{done} measured"
     if not one.finished:
         state = "not running"
-        hint = f"its run ended before the study did; {done} stored; `virtune resume {study}` continues it"
+        hint = f"its run ended before the study did; {done} stored; `virtune compare resume {study}` continues it"
     return RunShown(study=study, title=one.study.label, state=state, hint=hint, over=True, report=one.done > 0)
 
 
-def _pair(one: PairProgress) -> PairShown:
+def _pair(one: PairProgress) -> dict[str, Any]:
+    """Return a pair with its mark, and its history in words and as the paths of a drawing: the band of its interval,
+    the line of its estimate.
+    """
     band, line = _paths(one)
-    return PairShown(
-        name=f"{one.candidate} against {one.baseline} ({one.workload}, {one.metric})",
-        verdict=one.verdict,
-        mark=MARKS.get(one.verdict, "○"),
-        difference=one.difference,
-        left=one.left,
-        band=band,
-        line=line,
-        told=_told(one),
-    )
-
-
-def _told(pair: PairProgress) -> str:
-    """Say in words how the interval narrowed."""
-    ends = {point.round: point for point in (*pair.rounds[:1], *pair.rounds[-1:])}
-    told = ((number, change_words(one.low), change_words(one.high)) for number, one in ends.items())
-    return "; ".join(f"round {number}: {low} to {high}" for number, low, high in told)
+    ends = {point.round: point for point in (*one.rounds[:1], *one.rounds[-1:])}
+    told = ((number, change_words(at.low), change_words(at.high)) for number, at in ends.items())
+    words = "; ".join(f"round {number}: {low} to {high}" for number, low, high in told)
+    return {"of": one, "mark": MARKS.get(one.verdict, "○"), "band": band, "line": line, "told": words}
 
 
 def _paths(one: PairProgress) -> tuple[str, str]:
@@ -194,16 +173,10 @@ CHECKS_SHOWN = 25
 """Each is derived from its trials when it is shown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostShown:
-    """The page: a row for each of the newest checks, and their drawing, None of fewer than two."""
-
-    rows: tuple[dict[str, str], ...]
-    chart: Chart | None
-
-
-def host_shown(store: Store) -> HostShown:
-    """Return when each of the newest checks was, on which host, how noisy that was, how it drifted, fit or not."""
+def host_shown(store: Store) -> tuple[list[dict[str, str]], Chart | None]:
+    """Return when each of the newest checks was, on which host, how noisy that was, how it drifted, fit or not; and
+    their drawing, None of fewer than two.
+    """
     rows, checks = [], []
     for one in store.page(words="", kind=StudyKind.CHECK, limit=CHECKS_SHOWN, offset=0, own=True).rows:
         if not isinstance(one, Listed) or not one.done:
@@ -224,52 +197,31 @@ def host_shown(store: Store) -> HostShown:
                 "said": sentence(found),
             }
         )
-    return HostShown(rows=tuple(rows), chart=host_over_time(checks))
+    return rows, host_over_time(checks)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudySide:
-    """One of the two: its names, and its verdicts in words."""
-
-    id: str
-    label: str
-    arms: tuple[str, ...]
-    verdicts: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyPair:
-    """Both, and a table for each workload: a row for each metric, a column for each arm of the one and of the other,
-    and as its note why its figures are not comparable, if so.
+def pair_of(first: Result, second: Result) -> dict[str, Any]:
+    """Set two results side by side: the verdicts of both in words, and a table for each workload with a row for each
+    metric and a column for each arm of the one and of the other; `alone` are the workloads that only one of them has.
     """
-
-    sides: tuple[StudySide, StudySide]
-    tables: tuple[Table, ...]
-    alone: tuple[str, ...]
-    comparable: bool
-
-
-def pair_of(first: Result, second: Result) -> StudyPair:
-    """Set two results side by side; `alone` are the workloads that only one of them has."""
     views = (view_of(first), view_of(second))
     names = [[one.workload.name for one in view.workloads] for view in views]
     shared = [name for name in names[0] if name in names[1]]
-    return StudyPair(
-        sides=(_side(first, views[0]), _side(second, views[1])),
-        tables=tuple(_table(views, name) for name in shared),
-        alone=tuple(name for both in names for name in both if name not in shared),
-        comparable=first.study.simulated == second.study.simulated,
-    )
-
-
-def _side(result: Result, view: ResultView) -> StudySide:
-    said = tuple(one.plain for workload in view.workloads for one in verdict_sentences(workload.verdicts))
-    return StudySide(id=result.study.id, label=result.study.label, arms=view.arms, verdicts=said)
+    said = [[one.plain for each in view.workloads for one in verdict_sentences(each.verdicts)] for view in views]
+    return {
+        "sides": [
+            {"id": one.study.id, "label": one.study.label, "arms": view.arms, "verdicts": verdicts}
+            for one, view, verdicts in zip((first, second), views, said, strict=True)
+        ],
+        "tables": [_table(views, name) for name in shared],
+        "alone": [name for both in names for name in both if name not in shared],
+        "comparable": first.study.simulated == second.study.simulated,
+    }
 
 
 def _table(views: tuple[ResultView, ResultView], name: str) -> Table:
     found = [next(one for one in view.workloads if one.workload.name == name) for view in views]
-    notes = dict.fromkeys(one.worth for one in found if one.worth)
+    notes = dict.fromkeys(one.worth for one in found if one.worth)  # why its figures are not comparable
     table = Table(["metric", *views[0].arms, *views[1].arms], caption=name, notes=notes)
     for label in dict.fromkeys(row.label for one in found for row in one.rows):
         cells: list[str] = []

@@ -8,12 +8,14 @@ time (a thread without a CPU for requests that wait for it), the reason is named
 and neither explains the other, both are. If none stands, no bottleneck is named.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from virtune.analyse.layers.stations import (
     IDLE,
+    IOTHREAD,
     MOST,
     ONE_AT_A_TIME,
     RESTING,
@@ -71,7 +73,8 @@ FAULTS = 5.0
 """From this many major page faults a second on, QEMU lacks memory: each stops a thread until a page is read."""
 
 MEMORY_PRESSURE = 0.1
-"""From this share of the time on in which some task of the host waits for memory, its faults are the bottleneck."""
+"""From this share of the time on in which some task of the host waits for memory, its faults are the bottleneck; or
+from where they take so much of the time, or come with so many of its I/Os."""
 
 WORTH = 0.01
 """A smaller part of the time is not worth a line."""
@@ -81,6 +84,12 @@ FULL = 0.7
 
 APART = 2.0
 """A kind of request that takes this many times as long as another is told beside it, whatever the cause."""
+
+BUSY_LOOP = 0.75
+"""From this share of a CPU on, the main loop may keep vCPUs from handing over requests. Seen at 0.82."""
+
+_ONE_RESTS = 0.1
+"""With fewer requests in flight than this, few wait in the guest for a device that takes one at a time."""
 
 SMALL_RING = 32
 """A queue that holds no more is likely to be the bound itself: QEMU's own holds 256."""
@@ -93,7 +102,7 @@ AS_MUCH = 0.05
 class CauseRow:
     """A cause as it is judged: from which share on it counts, how it is weighed, what must be seen for it, and the
     fact or boundary that is unknown where it was not. `explains` names the causes whose time is due to it, and
-    `may_explain` one whose time is if it accounts for as much, and that else cannot be told apart from it. `rests`
+    `may_explain` those whose time is if it accounts for more, and that else cannot be told apart from it. `rests`
     and `silent`: it may be the reason that a disk has hardly any requests, or completes none.
     """
 
@@ -111,24 +120,24 @@ class CauseRow:
     def judged(self, seen: SeenPath, rests: str) -> Hypothesis:
         """Judge it; `rests` says why the disk is not slow, empty if it may be."""
         found, against = self.weigh(seen), list[str]()
+        known = (
+            any(one.boundary == self.fact and not one.joined for one in seen.layers)
+            if self.fact in BOUNDARIES
+            else getattr(seen.path, self.fact) not in (None, ())
+        )
         if not found.supports:
             found = Weighed()
         if found.supports and found.share < self.least:
             against.append(
                 f"{format_share(found.share)} of the time, and it counts from {format_share(self.least)} on"
             )
-        if found.supports and not self.silent and (seen.path.iops <= 0 or (rests and not self.rests)):
+        if found.supports and ((seen.path.iops <= 0 and not self.silent) or (rests and not self.rests)):
             against.append(rests or "no request was completed")
         return Hypothesis(
             name=self.name, cause=self.cause, share=found.share, supports=found.supports,
-            against=(*found.against, *against), unseen="" if self._is_seen(seen) else self.needs,
+            against=(*found.against, *against), unseen="" if known else self.needs,
             experiment=found.experiment, stands=bool(found.supports) and not (found.against or against),
         )  # fmt: skip
-
-    def _is_seen(self, seen: SeenPath) -> bool:
-        if self.fact in BOUNDARIES:
-            return any(one.boundary == self.fact and not one.joined for one in seen.layers)
-        return getattr(seen.path, self.fact) not in (None, ())
 
 
 def judge(path: DataPath) -> Bottleneck:
@@ -165,13 +174,13 @@ def _chosen(standing: Sequence[Hypothesis]) -> list[Hypothesis]:
         for one in standing
         if not any(
             one.name in _ROW[other.name].explains.split()
-            or (one.name == _ROW[other.name].may_explain and other.share >= one.share)
+            or (one.name in _ROW[other.name].may_explain.split() and other.share > one.share)
             for other in standing
         )
     ]
     likely.sort(key=lambda one: -one.share)  # of equals the one that comes first in the table
     alike = likely[1:] and (
-        likely[0].name == _ROW[likely[1].name].may_explain
+        likely[0].name in _ROW[likely[1].name].may_explain.split()
         or likely[0].share - AS_MUCH <= likely[1].share >= SATURATED
     )
     return likely[: 2 if alike else 1]
@@ -189,9 +198,16 @@ def _rests(seen: SeenPath) -> str:
             return ""
         done = format_count(min(path.offered, path.iops))
         return f"of {format_count(path.offered)} I/Os offered a second {done} were done"
-    if path.depth is not None or layers is None or layers.in_flight >= RESTING:
+    if path.depth is not None or layers is None or layers.in_flight * _sure(path) >= RESTING:
         return ""
-    return f"{layers.in_flight:.2f} requests were in flight at a time: the VM asks for no more at once"
+    hidden = (path.front and layers.in_flight >= _ONE_RESTS) or _busy_loop(seen)
+    more = "whether others wait in the guest is not seen" if hidden else "the VM asks for no more at once"
+    return f"{layers.in_flight:.2f} requests were in flight at a time: {more}"
+
+
+def _sure(path: DataPath) -> float:
+    """By which factor the mean number in flight may be higher than what was seen of so many requests."""
+    return 1 + 2 / math.sqrt(path.iops * path.seconds) if path.seconds else 1.0
 
 
 def _not_bound(seen: SeenPath, rests: str, late: Sequence[Hypothesis]) -> Bottleneck:
@@ -200,12 +216,30 @@ def _not_bound(seen: SeenPath, rests: str, late: Sequence[Hypothesis]) -> Bottle
         evidence = _lines(rests, each_takes(seen))
         return Bottleneck(cause=Cause.NOT_BOUND, evidence=evidence, experiment="`virtune sweep` finds where it ends")
     beside = [one.supports[0] for one in late if one.name in ("quota", "host-cpu")]
+    hidden = bool(seen.path.front) and (flying(seen) or 0.0) >= _ONE_RESTS
+    loop = _busy_loop(seen)
     return Bottleneck(
-        cause=Cause.UNDECIDED if seen.path.faults >= FAULTS else Cause.NOT_BOUND,  # the guest may be held up
-        evidence=_lines(rests, each_takes(seen), full_vcpu(seen), *beside),
-        experiment="where each request takes too long, look at the layer with most of its time; else look in the"
-        " guest",
+        # the guest may be held up
+        cause=Cause.UNDECIDED if hidden or loop or seen.path.faults >= FAULTS else Cause.NOT_BOUND,
+        evidence=_lines(rests, each_takes(seen), loop, full_vcpu(seen), *beside),
+        experiment=_VIRTIO
+        if hidden
+        else IOTHREAD
+        if loop
+        else _MORE_MEMORY
+        if seen.path.faults >= FAULTS
+        else "where each request takes too long, look at the layer with most of its time; else look in the guest",
     )
+
+
+def _busy_loop(seen: SeenPath) -> str:
+    """Say that the main loop, which serves the disk, is busy with other work: vCPUs wait for its lock meanwhile, so
+    that few requests in flight do not mean that few are wanted. Else nothing.
+    """
+    one = next(iter(seen.of(seen.path.serving)), None)
+    if one is None or one.role != "main" or seen.path.polling or one.busy + one.stalled < BUSY_LOOP:
+        return ""
+    return f"{named(one)} used {format_share(one.busy)} of a CPU, and the guest's vCPUs may wait while it works"
 
 
 def _hung(seen: SeenPath) -> Weighed:
@@ -265,15 +299,22 @@ def _lift(seen: SeenPath, unit: str) -> str:
 
 def _memory(seen: SeenPath) -> Weighed:
     """QEMU's pages are read back from storage, and tasks of the host wait for memory."""
-    pressure = min(1.0, seen.path.memory_pressure or 0.0)
-    if seen.path.faults < FAULTS:
+    path, pressure = seen.path, min(1.0, seen.path.memory_pressure or 0.0)
+    if path.faults < FAULTS:
         return Weighed()
+    read, often = path.faults * (path.fault_ns or 0.0) / 1e9, path.faults / path.iops if path.iops > 0 else 0.0
+    each = f"a page takes {format_ns(path.fault_ns)} from swap" if path.fault_ns else ""
     return weighed(
-        pressure,
+        max(pressure, read, often),
         _faults(seen),
-        f"some task of this host waited for memory {format_share(pressure)} of the time",
-        experiment="more memory for the host or for QEMU's control group (`memory.max`), or less for the guest",
+        f"{each}: {format_share(min(1.0, read))} of the time" if each else "",
+        f"that is one in {format_count(max(1.0, 1 / often))} I/Os" if often >= MEMORY_PRESSURE else "",
+        f"some task of this host waited for memory {format_share(pressure)} of the time" if pressure else "",
+        experiment=_MORE_MEMORY,
     )
+
+
+_MORE_MEMORY = "more memory for the host or for QEMU's control group (`memory.max`), or less for the guest"
 
 
 def _faults(seen: SeenPath) -> str:
@@ -297,6 +338,31 @@ def _operations(seen: SeenPath, kind: OperationKind) -> Weighed:
     )
 
 
+def _write_through(seen: SeenPath) -> Weighed:
+    """Each write is followed by a flush in QEMU, which is in its time."""
+    whole = sum(one.in_flight for one in seen.path.operations)
+    writes = sum(one.in_flight for one in seen.path.operations if one.kind == "write")
+    return weighed(
+        writes / whole if whole > 0 else 0.0,
+        _through(seen.path),
+        against={"how much of a write's time its flush takes is not measured": True},
+        experiment=_without_flushes(seen.path),
+    )
+
+
+def _through(path: DataPath) -> str:
+    writes = path.writethrough and any(one.kind == "write" and one.iops > 0 for one in path.operations)
+    mode = "directsync" if path.direct else "writethrough"
+    return f"each write is followed by a flush in QEMU (cache={mode}), which is in its time" if writes else ""
+
+
+def _without_flushes(path: DataPath) -> str:
+    mode = "none" if path.direct else "writeback"
+    return (
+        f"`cache={mode}` shows what a flush after each write costs; it is as safe for a guest that flushes by itself"
+    )
+
+
 _FEWER: Mapping[OperationKind, str] = {
     "flush": "fewer flushes (commits together), or a medium that keeps its cache without power; what they cost shows"
     " `cache=unsafe`, on a copy that nobody needs",
@@ -307,12 +373,12 @@ _FEWER: Mapping[OperationKind, str] = {
 
 def _quota(seen: SeenPath) -> Weighed:
     """Control groups hold the CPUs of QEMU back."""
-    throttled = seen.path.throttled or 0.0
+    throttled = seen.path.throttled
+    if not throttled or (seen.path.iops <= 0 and not seen.path.held):
+        return Weighed()
     return weighed(
         throttled,
-        f"its control groups held CPUs back (cpu.max): {throttled:.2f} of them at a time, on average"
-        if throttled
-        else "",
+        f"its control groups held CPUs back (cpu.max): {throttled:.2f} of them at a time, on average",
         experiment="raise the group's cpu.max (libvirt: `virsh schedinfo` has the quotas) and measure again",
     )
 
@@ -326,7 +392,7 @@ def _page_cache(seen: SeenPath) -> Weighed:
         1 - served,
         f"{format_share(served)} of the bytes read came from the device, the rest from memory or was never written",
         against={
-            f"in its path, and not measured: {'; '.join(path.unread)}": bool(path.unread),
+            _unmeasured(path): bool(path.unread),
             "memory answers sooner": path.origin != "trial" and seen.latency_ns >= SLOW_NS,
         },
         experiment="`cache=none` shows what the disk does; so does a load over more than the memory of this host",
@@ -334,16 +400,19 @@ def _page_cache(seen: SeenPath) -> Weighed:
 
 
 def _tables(seen: SeenPath) -> Weighed:
-    """QEMU reads the tables of an image again and again, since its cache does not hold them."""
+    """QEMU reads an image's tables again and again, since its cache does not hold them, or whole compressed clusters:
+    nothing that it tells shows which.
+    """
     served = seen.path.served
     if served is None or served <= 1 or not seen.path.tables:
         return Weighed()
     return weighed(
         1 - 1 / served,
-        f"QEMU read {served - 1:.1f} bytes of the image's tables for each byte of data: its cache of them is too"
-        " small",
-        against={f"in its path, and not measured: {'; '.join(seen.path.unread)}": bool(seen.path.unread)},
-        experiment="a larger cache of them (`l2-cache-size` of the qcow2 node), or an image with larger clusters",
+        f"QEMU read {served - 1:.1f} bytes besides for each byte of data: tables of the image that its cache does not"
+        " hold, or compressed clusters, of which it reads all",
+        against={_unmeasured(seen.path): bool(seen.path.unread)},
+        experiment="`qemu-img check -U IMAGE` counts compressed clusters: with many, an image written anew without"
+        " `-c`; with none, a larger cache (`l2-cache-size` of the qcow2 node), or larger clusters",
     )
 
 
@@ -376,17 +445,31 @@ def _depth(seen: SeenPath) -> Weighed:
     if not several or several > SEVERAL:
         return Weighed()
     others = f"others caused {format_share(seen.others)} of the bytes of its disk: each waits beside theirs"
+    alone = "one I/O at a time: the rate is 1 / latency"
     return weighed(
         1 / several,
-        "one I/O at a time: the rate is 1 / latency" if several <= ONE_AT_A_TIME else f"{several:.2f} I/Os at a time",
+        _one_by_one(seen.path) or (alone if several <= ONE_AT_A_TIME else f"{several:.2f} I/Os at a time"),
         each_takes(seen),
         against={
             "its device had several at once, and none at other times": _at_once(seen),
             "each takes long by itself": _slow_alone(seen),
             others: seen.others >= MOST,
         },
-        experiment="let more I/Os be in flight (more jobs, a greater depth), or shorten the largest layer",
+        experiment=_VIRTIO
+        if seen.path.front
+        else "let more I/Os be in flight (more jobs, a greater depth), or shorten the largest layer",
     )
+
+
+def _one_by_one(path: DataPath) -> str:
+    """Say of an emulated device that it takes one request at a time; else nothing."""
+    told = f"an emulated {path.front} disk takes one request at a time, whatever the guest has"
+    return f"{told}; virtio-blk and virtio-scsi take more" if path.front else ""
+
+
+_VIRTIO = (
+    "`iostat -x 1` in the guest: with an aqu-sz above 1 requests wait there; attach it as virtio-blk or virtio-scsi"
+)
 
 
 def _slow_alone(seen: SeenPath) -> bool:
@@ -449,7 +532,11 @@ def _layer(seen: SeenPath, boundary: Boundary) -> Weighed:
     return weighed(
         (1 - seen.idle) * seen.share(boundary),
         _place(seen, boundary),
-        against={_HANDS_FEW: _few_below(seen), "QEMU's null-co is in it, which plays the device": null},
+        against={
+            _HANDS_FEW: _few_below(seen),
+            "QEMU's null-co is in it, which plays the device": null,
+            "what is in its path and not measured is in it": boundary == "backend" and bool(path.elsewhere),
+        },
         experiment=f"{poll}keep the thread that serves the disk on a CPU of its own, near the vCPUs"
         if boundary == "ring"
         else engines + ("; of qcow2 a larger L2 cache may be" if path.tables else ""),
@@ -460,7 +547,7 @@ _HANDS_FEW = "the device rests, and few requests are in flight: it is a share of
 _PLACES = (Cause.DEVICE, Cause.BACKEND, Cause.RING)
 _BESIDE_OTHERS = "stop the others (`virtune top` shows VMs), or limit them, and measure again"
 _OF_DEVICE = {
-    True: "`virtune measure --rig metal` with the same load shows what the device does without QEMU",
+    True: "`virtune compare measure --rig metal` with the same load shows what the device does without QEMU",
     False: "look at the device itself (`iostat -x 1`, its health): no setting of QEMU makes it faster",
 }
 """What to try of a device, by whether it was loaded by a trial."""
@@ -481,20 +568,21 @@ _LAYERS = "device block-layer ring"
 _WAITS = "load-generator full-ring depth block-layer ring"
 _SERVES = "vcpu iothread main-loop"
 _KINDS: tuple[tuple[OperationKind, Cause], ...] = (("flush", Cause.FLUSH), ("discard", Cause.DISCARD))
-_ALL = f"quota page-cache tables pool host-cpu workers {_SERVES} {_WAITS} {_LAYERS}"
+_ALL = f"page-cache tables pool host-cpu workers {_SERVES} {_WAITS} {_LAYERS}"
 
 ROWS: tuple[CauseRow, ...] = (
     CauseRow("hung", Cause.HUNG, 1.0, _hung, "whether any request is in flight", "held",
         f"limit memory flush discard {_ALL}", rests=True, silent=True),
-    CauseRow("limit", Cause.THROTTLE, AT_LIMIT, _limit, "its limits", "limits", f"memory flush discard {_ALL}",
+    CauseRow("limit", Cause.THROTTLE, AT_LIMIT, _limit, "its limits", "limits", f"memory flush discard quota {_ALL}",
         rests=True, silent=True),
     CauseRow("memory", Cause.MEMORY, MEMORY_PRESSURE, _memory, "how long tasks of this host wait for memory (PSI)",
         "memory_pressure", f"flush discard page-cache tables pool {_SERVES} workers {_WAITS} {_LAYERS}", "host-cpu",
         rests=True, silent=True),
-    *(CauseRow(kind, cause, MOST, partial(_operations, kind=kind), f"its {kind} requests", "operations", _ALL,
-               rests=True) for kind, cause in _KINDS),
+    *(CauseRow(kind, cause, MOST, partial(_operations, kind=kind), f"its {kind} requests", "operations",
+               f"quota {_ALL}", rests=True) for kind, cause in _KINDS),
+    CauseRow("write-through", Cause.FLUSH, MOST, _write_through, "its writes", "operations", rests=True),
     CauseRow("quota", Cause.THROTTLE, THROTTLED, _quota, "for how long control groups held CPUs back (cpu.stat)",
-        "throttled", f"{_SERVES} {_WAITS}", "host-cpu"),
+        "throttled", f"{_SERVES} {_WAITS}", "host-cpu hung", silent=True),
     CauseRow("page-cache", Cause.PAGE_CACHE, MOST, _page_cache, "how much of the reads reaches a disk", "served",
         f"depth {_LAYERS}"),
     CauseRow("tables", Cause.BACKEND, EXTRA_READS, _tables, "how much QEMU reads besides what is asked", "served",
@@ -529,8 +617,7 @@ def _undecided(seen: SeenPath) -> Bottleneck:
     """Say of what no cause stands for what is known, and what would show more."""
     path, largest = seen.path, seen.layer()
     if path.iops <= 0:
-        told, experiment = _silent(path)
-        return Bottleneck(cause=Cause.UNDECIDED, evidence=(told,), experiment=experiment)
+        return _silent(path)
     if seen.others >= MOST and not _slow_alone(seen) and 0 < (flying(seen) or 0.0) <= ONE_AT_A_TIME:
         told = "one I/O at a time, each beside those of others"
         return Bottleneck(cause=Cause.UNDECIDED, evidence=_lines(told, each_takes(seen)), experiment=_BESIDE_OTHERS)
@@ -543,20 +630,23 @@ def _undecided(seen: SeenPath) -> Bottleneck:
     return Bottleneck(cause=Cause.UNDECIDED, evidence=_lines(slow, *_shares(seen)), experiment=_sight(seen))
 
 
-def _silent(path: DataPath) -> tuple[str, str]:
+def _silent(path: DataPath) -> Bottleneck:
     """Say that no request was completed, where it is not seen that they hang, and what to try."""
-    usual = "put the disk under its usual load"
+    cause, told, usual = Cause.UNDECIDED, "no I/O was completed, and ", "put the disk under its usual load"
     if path.uncounted:
-        return _uncounted(path), "look in the guest for what discards: `fstrim`, the mount option `discard`"
-    if path.failed:
-        return "no request was completed but those that failed", "look at its errors"
-    if path.held is None:
-        asks = "`cat /sys/block/DISK/inflight` in the guest: above 0 the disk hangs; else "
-        return "no I/O was completed, and whether any is in flight is not seen", asks + usual
-    if path.held:
-        told = f"{path.held} {'is' if path.held == 1 else 'are'} in flight"
-        return f"no I/O was completed, and {told}", "look for longer: nothing says yet that they hang"
-    return "no I/O was completed, and none is in flight", usual
+        told, usual = _uncounted(path), "look in the guest for what discards: `fstrim`, the mount option `discard`"
+    elif path.failed:
+        told, usual = "no request was completed but those that failed", "look at its errors"
+    elif path.held is None:
+        told += "whether any is in flight is not seen"
+        usual = f"`cat /sys/block/DISK/inflight` in the guest: above 0 the disk hangs; else {usual}"
+    elif path.held:
+        told += f"{path.held} {'is' if path.held == 1 else 'are'} in flight"
+        usual = "look for longer: nothing says yet that they hang"
+    else:
+        told += "none is in flight"
+        cause = cause if path.faults >= FAULTS else Cause.IDLE  # the guest may be held up
+    return Bottleneck(cause=cause, evidence=(told,), experiment=usual)
 
 
 def _elsewhere(seen: SeenPath) -> Bottleneck:
@@ -590,6 +680,8 @@ def _not_told_apart(seen: SeenPath, largest: RequestLayer) -> Bottleneck:
         experiment = "look at each of what is in its path: which image, filter or job has the time is not measured"
     elif path.protocol and path.protocol not in ("file", "host_device", "null-co", "null-aio"):
         experiment = f"look at what serves the disk over {path.protocol}: its server and the network"
+    elif _through(path):
+        experiment = _without_flushes(path)
     elif path.device_busy is not None and not path.direct:
         experiment = "the host's page cache stands between QEMU and the disk: `cache=none` tells them apart"
     elif path.device_busy is None:
@@ -633,6 +725,8 @@ def _uncounted(path: DataPath) -> str:
 def _beside(seen: SeenPath, answer: Bottleneck, standing: Mapping[str, Hypothesis]) -> Iterator[str]:
     """Further evidence, whatever the cause: errors, stalls, others, limits, what was not measured, where it ends."""
     path, cause = seen.path, answer.cause
+    if cause is Cause.IDLE:
+        return
     yield f"{format_count(path.failed)} requests a second failed" if path.failed else ""
     yield _uncounted(path)
     times = [one.mean_ns for one in path.operations if one.mean_ns is not None]
@@ -660,13 +754,17 @@ def _beside(seen: SeenPath, answer: Bottleneck, standing: Mapping[str, Hypothesi
         yield full
     if cause is not Cause.THROTTLE:
         yield from (limit_text(unit, *values) for unit, values in path.limits.items())
-    if path.unread and cause is not Cause.NOT_BOUND:
-        yield f"in its path, and not measured: {'; '.join(path.unread)}"
+    if cause is not Cause.NOT_BOUND:
+        yield from (_one_by_one(path), _through(path), _unmeasured(path))
     if cause in _NO_END:
         return
     for one in seen.of(path.serving)[:1]:
         if one.busy >= 0.01 and not path.polling and path.iops_of(one) > 0:
             yield f"{named(one)}: {ends(one, path.iops_of(one))}"
+
+
+def _unmeasured(path: DataPath) -> str:
+    return f"in its path, and not measured: {'; '.join(path.unread)}" if path.unread else ""
 
 
 _NO_END = (Cause.IOTHREAD, Cause.MAIN_LOOP, Cause.UNDECIDED, Cause.HOST_CPU, Cause.HUNG, Cause.NOT_BOUND)

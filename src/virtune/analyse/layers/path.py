@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data path of a trial, or of a running VM's disk: the facts for finding its bottleneck, with the time of a
-request split into layers: differences of the means that were measured at the boundaries.
+"""The data path of a trial, or of each disk of the running VMs between two samples: the facts for finding its
+bottleneck, with the time of a request split into layers: differences of the means that were measured at the
+boundaries.
 
 A difference is reported only where both boundaries counted the same requests, and where its confidence interval over
 rounds excludes 0; else the layer is joined with its neighbour, so that no layer is negative and all add up to the
@@ -8,19 +9,31 @@ application's own latency. Source of the method: linux-kvm.org, Virtio/Block/Lat
 smaller than the one above it.
 """
 
+import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
+from virtune.analyse.layers.bottleneck import judge
 from virtune.analyse.stats.student import mean_and_radius
 from virtune.analyse.trial.counters import Timed, device_of, timed_disk
 from virtune.analyse.trial.derive import used_by
 from virtune.analyse.trial.gates import is_direct, medium
-from virtune.analyse.trial.usage import thread_costs
-from virtune.model.bottleneck import CONTROL_GROUP, Bottleneck, Cause, DataPath
-from virtune.model.counters import RoleUse, ThreadCost, Use, group_limits
+from virtune.analyse.trial.usage import thread_costs, use
+from virtune.model.bottleneck import (
+    CONTROL_GROUP,
+    Bottleneck,
+    Cause,
+    DataPath,
+    DiskFrame,
+    ThreadFrame,
+    TopFrame,
+    VmFrame,
+)
+from virtune.model.counters import Counters, RoleUse, ThreadCost, ThreadUse, Use, group_limits, thread_role
+from virtune.model.errors import StoreError
 from virtune.model.live import (
     BELOW,
     DEVIATION,
@@ -28,14 +41,18 @@ from virtune.model.live import (
     DiskRates,
     Layers,
     LiveDisk,
+    LiveSample,
     LiveVm,
     Operation,
     OperationKind,
     RequestLayer,
+    RingCount,
     RingRates,
     Way,
     began_anew,
+    histograms_between,
     rates_between,
+    ring_rates_between,
     throttled_rates,
 )
 from virtune.model.measurement import Measurement
@@ -135,8 +152,8 @@ def _counts_the_same(one: Boundary, top: Boundary, below_ns: Passed, requests: P
     if ratio < 1:
         counted, why = f"{format_share(ratio)} of", "the rest was merged, or did not reach it"
     else:
-        counted, why = f"{format_count(ratio)} times", "others use it too, requests were split, or flushes are in it"
-    reasons.append(f"{_AT[one]} counted {counted} the requests of {_AT[top]}: {why}, so its time is not told apart")
+        counted, why = f"{format_count(ratio)} times", "others use it, requests were split, or flushes are in it"
+    reasons.append(f"{_AT[one]} counted {counted} the requests of {_AT[top]} ({why}): its share is not known")
     return False
 
 
@@ -208,7 +225,8 @@ def layers_of(measured: Sequence[Measurement], stack: Stack, workload: Workload)
     depth = depth_of(workload)
     if depth is not None:  # what waits for a flush is handed over, too
         depth -= fmean(flush_rate(one, workload) * (one.get("sync.mean") or 0.0) / 1e9 for one in rounds)
-    return split(way_of(stack), below, requests, of("iops"), depth=depth)
+    way: Way = "guest" if stack.kind.in_guest else "export" if stack.kind.front == "export" else "file"
+    return split(way, below, requests, of("iops"), depth=depth)
 
 
 def flush_rate(measured: Measurement, workload: Workload) -> float:
@@ -216,11 +234,6 @@ def flush_rate(measured: Measurement, workload: Workload) -> float:
     after = {int(job.get("fsync", "") or job.get("fdatasync", "") or "0") for job in workload}
     count = after.pop() if len(after) == 1 else 0
     return (measured.get("write.iops") or 0.0) / count if count else 0.0
-
-
-def way_of(stack: Stack) -> Way:
-    """Return what the data path leads through."""
-    return "guest" if stack.kind.in_guest else "export" if stack.kind.front == "export" else "file"
 
 
 def depth_of(workload: Workload) -> float | None:
@@ -234,7 +247,10 @@ _ENOUGH_SEEN = 30
 samples its standard error is 1 / sqrt(30), 18 %."""
 
 _FEW_SEEN = 2
-"""Where QEMU counted no request, so few that its virtqueue completed may be of the moments of both looks."""
+"""So few requests more or less than QEMU counted may be of the moments of both looks."""
+
+_FEW_MORE = 10
+"""With no more requests than this that QEMU did not count, none is told of."""
 
 _SKEW_SECONDS = 0.2
 """So much of what one of two counts of a disk has done may be missing in the other: a QEMU with a quota runs in
@@ -263,6 +279,7 @@ def live_paths(
     """Yield what each of these disks of a VM did between two counts. `used` has the VM's process under the role
     `guest`. A disk that is not in both counts, or whose counters began anew, is left out.
     """
+    used = None if used is None else with_names(used, vm.threads)
     before, after = counts
     both = [name for name in after if name in before and not began_anew(before[name], after[name])]
     known = {one.target: one for one in (*disks, *vm.disks)}
@@ -279,7 +296,8 @@ def live_paths(
         rates = between.get(disk.target)
         if rates is None:
             continue
-        mine = None if used is None else _of_disk(used, disk.devices)
+        below = [] if used is None else [one for name in disk.devices if (one := used.disk(name)) is not None]
+        mine = None if used is None else replace(used, disks=tuple(below))
         path = live_path(disk, rates, mine, rings=rings.get(disk.target, ()), all_read=sum(read.values()),
                          direct_read=direct_read)  # fmt: skip
         group = [
@@ -291,6 +309,9 @@ def live_paths(
             rates=rates,
             path=replace(
                 path,
+                front=disk.front,
+                writethrough=disk.writethrough,
+                fault_ns=_fault_ns(disk, used),
                 emulated=vm.emulated,
                 origin="libvirt" if vm.uri else "monitor",
                 thread_iops=served,
@@ -300,21 +321,32 @@ def live_paths(
         )
 
 
+def _fault_ns(disk: LiveDisk, used: Use | None) -> float | None:
+    """Return how long a page takes that is read back: the mean of requests at the devices that are swapped to."""
+    found = [] if used is None else [one for name in disk.swap if (one := used.disk(name)) is not None and one.reads]
+    return max((one.latency_us_mean * 1e3 for one in found if one.latency_us_mean is not None), default=None)
+
+
 def _thread_iops(disks: Mapping[str, LiveDisk], rates: Mapping[str, DiskRates]) -> dict[str, float]:
     """Return the rate of the disks of each IOThread, of the main loop, and of all, by `DataPath.thread_iops`."""
     found = {"main": 0.0, "": 0.0}
     for target, one in rates.items():
         iops = one.requests / one.seconds if one.seconds > 0 else 0.0
-        threads = [name[:15] for name in disks[target].threads] if target in disks else []
+        threads = disks[target].threads if target in disks else ()
         for key in ("", *(threads or ["main"])):
             found[key] = found.get(key, 0.0) + iops
     return found
 
 
-def _of_disk(used: Use, devices: Sequence[str]) -> Use:
-    """Keep only the devices below one disk, from the top of the chain down."""
-    kept = [found for name in devices if (found := used.disk(name)) is not None]
-    return replace(used, disks=tuple(kept))
+def with_names(used: Use, names: Mapping[int, str]) -> Use:
+    """Return what was used with QEMU's names, by thread id, of threads whose own name tells no role or was cut."""
+
+    def named(one: ThreadUse) -> ThreadUse:
+        name = names.get(one.tid, "")
+        cut = thread_role(one.comm, main=False) == "other" or name.startswith(one.comm)
+        return replace(one, comm=name) if name and cut and not one.first else one
+
+    return replace(used, roles=tuple(replace(role, threads=tuple(map(named, role.threads))) for role in used.roles))
 
 
 def live_path(
@@ -370,14 +402,12 @@ def live_path(
 
 
 def _uncounted(rates: DiskRates, rings: Sequence[RingRates]) -> float:
-    """Return how many requests a second the virtqueues completed that QEMU does not count; 0 where both counts may be
-    of the same, since they neither begin nor end at one instant.
+    """Return how many requests a second the virtqueues completed that QEMU does not count; 0 where they are few: a
+    guest asks for a disk's name, and a request is counted a moment before or after it is completed.
     """
-    completed = sum(one.completed / one.seconds for one in rings if one.seconds > 0)
-    counted = (rates.requests + max(0, rates.failed or 0)) / rates.seconds
-    more, least = completed - counted, _ENOUGH_SEEN if counted > 0 else _FEW_SEEN
-    doubt = (2 * DEVIATION + _SKEW_SECONDS / rates.seconds) * counted
-    return more if more * rates.seconds > least and more > doubt else 0.0
+    counted = rates.requests + max(0, rates.failed or 0)
+    more = sum(one.within for one in rings) - counted
+    return more / rates.seconds if more > max(_FEW_MORE, DEVIATION * counted) else 0.0
 
 
 def _held(rates: DiskRates, used: Use | None, rings: Sequence[RingRates]) -> tuple[int | None, float]:
@@ -415,7 +445,7 @@ def _layers(disk: LiveDisk, rates: DiskRates, used: Use | None, rings: Sequence[
         # QEMU times a request when it ends: one that hangs is in it, and no wait in the virtqueue
         hung = one.inside * one.quiet_seconds * 1e9 > DEVIATION * whole
         if one.completed > 0 and one.offered_mean * one.samples >= _ENOUGH_SEEN and not hung:
-            timed["ring"] = Timed(requests=one.completed, seconds=one.seconds, total_ns=whole)
+            timed["ring"] = Timed(requests=_both_count(one, rates), seconds=one.seconds, total_ns=whole)
     others = rates.uncompared
     if used is not None and used.disks and disk.path is not None and others <= DEVIATION:
         device = timed_disk(used.disks[0], used.seconds)
@@ -435,10 +465,19 @@ def _layers(disk: LiveDisk, rates: DiskRates, used: Use | None, rings: Sequence[
     return replace(found, reasons=(*found.reasons, why))
 
 
+def _both_count(ring: RingRates, rates: DiskRates) -> float:
+    """Return how many requests a virtqueue completed; as many as QEMU counted where that may be the same, since the
+    two neither begin nor end at one instant, and of few requests one more or less is a share.
+    """
+    counted = rates.requests * ring.seconds / rates.seconds
+    doubt = _FEW_SEEN + _SKEW_SECONDS * counted / ring.seconds
+    few = 0 < counted < _ENOUGH_SEEN
+    return counted if few and abs(ring.completed - counted) <= doubt else ring.completed
+
+
 def _carrying(disk: LiveDisk, threads: Sequence[ThreadCost]) -> tuple[ThreadCost, ...]:
-    """Return the threads without the IOThreads of other disks. A thread's name is cut to 15 bytes by the kernel."""
-    names = {name[:15] for name in disk.threads}
-    return tuple(one for one in threads if one.role != "iothread" or not names or one.name in names)
+    """Return the threads without the IOThreads of other disks."""
+    return tuple(one for one in threads if one.role != "iothread" or not disk.threads or one.name in disk.threads)
 
 
 def _served_live(used: Use, all_read: int, direct_read: int, disk: LiveDisk) -> float | None:
@@ -463,6 +502,10 @@ def path_of(parts: Mapping[str, bytes], measured: Measurement, stack: Stack, wor
     layers, depth = layers_of([measured], stack, workload), depth_of(workload)
     latency, operations = measured.get("latency.mean"), tuple(_operations(measured, workload))
     flushing = sum(one.in_flight for one in operations if one.kind == "flush")
+    waits = used is not None and stack.spread is None and is_direct(stack, workload)  # else for more than the device
+    timed = device_of(used) if used is not None and waits else None
+    pooled = stack.kind.front != "file" and stack.disk.backend == "file" and stack.disk.aio == "threads"
+    on_cpu = measured.get("cpu.load.usr"), measured.get("cpu.load.sys")
     return DataPath(
         iops=iops,
         bandwidth=measured.get("bandwidth") or 0.0,
@@ -473,7 +516,7 @@ def path_of(parts: Mapping[str, bytes], measured: Measurement, stack: Stack, wor
         threads=() if used is None else thread_costs(parts, used),
         serving="load" if stack.kind.front == "file" else "iothread" if stack.in_iothread else "main",
         polling=bool(stack.poll_max_ns) or (stack.in_iothread and stack.poll_max_ns is None),
-        workers_max=_workers(stack),
+        workers_max=(stack.thread_pool_max or WORKERS) if pooled else None,
         limits=_limits(stack, measured, used),
         limited_by={limit.unit: limit.knob for limit in LIMITS if limit.qmp in stack.disk.limits},
         throttled=None if used is None or used.throttled_seconds is None else used.throttled_seconds / used.seconds,
@@ -481,9 +524,9 @@ def path_of(parts: Mapping[str, bytes], measured: Measurement, stack: Stack, wor
         stands_in_ns=float(stack.disk.null_latency_ns) if stack.disk.backend == "null-co" else None,
         served=_served(measured, used, stack),
         device_busy=used.disks[0].busy_percent / 100 if used is not None and used.disks else None,
-        load_busy=_load_busy(measured),
+        load_busy=None if None in on_cpu else math.fsum(one or 0.0 for one in on_cpu) / 100,
         foreign_cpus=None if used is None else used.foreign_cpus,
-        device_ns=_device_ns(used, stack, workload),
+        device_ns=None if timed is None else timed.mean_ns,
         others_share=None if used is None or not used.disks else used.foreign_share(used.disks[0].name),
         tables=stack.disk.format == "qcow2" and stack.disk.backend == "file",
         guest_polls=stack.machine.is_bare and stack.kind.own_guest and not _said(parts, "hipri=0"),
@@ -525,13 +568,6 @@ def bottleneck_of(found: Sequence[Bottleneck]) -> Bottleneck | None:
     return replace(first, rounds=rounds, of=len(found))
 
 
-def _workers(stack: Stack) -> int | None:
-    """Return the largest number of pool threads that do the disk's I/O; None without a pool."""
-    if stack.kind.front == "file" or stack.disk.backend != "file" or stack.disk.aio != "threads":
-        return None
-    return stack.thread_pool_max or WORKERS
-
-
 def _offered(workload: Workload) -> float | None:
     """Return the rate at which I/Os are offered; None if any job is a closed loop."""
     if workload.offered_iops is not None:
@@ -551,12 +587,6 @@ def _limits(stack: Stack, measured: Measurement, used: Use | None) -> dict[str, 
     return {unit: (limit, rate) for unit, limit in limits.items() if limit and (rate := done[unit]) is not None}
 
 
-def _device_ns(used: Use | None, stack: Stack, workload: Workload) -> float | None:
-    """Return the mean time of all requests at the device; None where the load does not wait for it."""
-    timed = None if used is None or stack.spread is not None else device_of(used)
-    return timed.mean_ns if timed is not None and is_direct(stack, workload) else None
-
-
 def _said(parts: Mapping[str, bytes], option: str) -> bool:
     """Whether a line of the job is this option (`hipri=1`: poll, the default of a guest without a system)."""
     return option.encode() in parts.get("job.fio", b"").splitlines()
@@ -572,7 +602,175 @@ def _served(measured: Measurement, used: Use | None, stack: Stack) -> float | No
     return min(medium(used).read_bytes, max(own, default=medium(used).read_bytes)) / used.seconds / reads
 
 
-def _load_busy(measured: Measurement) -> float | None:
-    parts = [measured.get("cpu.load.usr"), measured.get("cpu.load.sys")]
-    known = [one for one in parts if one is not None]
-    return math.fsum(known) / 100 if len(known) == len(parts) else None
+_APART = 0.2
+"""A virtqueue that completed this much more or less than QEMU counted is read at a place where it no longer is: the
+guest has set its device up anew."""
+
+_FEW = 64
+"""Requests that may be between the two counts at any moment."""
+
+_SHARED = ("worker", "uring", "kernel")
+"""Roles of threads that serve all disks of a VM."""
+
+
+def frame(before: LiveSample, after: LiveSample) -> TopFrame | None:
+    """Return what happened between two samples; None where they are of one moment or in the wrong order."""
+    if after.host.t_ns <= before.host.t_ns:
+        return None
+    try:
+        used = use(Counters(samples=(before.host, after.host)))
+    except StoreError:
+        return None
+    vms = tuple(_vm(one, before, after, used) for one in after.vms)
+    return TopFrame(
+        wall_seconds=after.host.wall_seconds,
+        seconds=used.seconds,
+        vms=vms,
+        host=used,
+        missing=(*not_watched(after.vms), *after.missing, *_silent(after), *_unreadable(after.vms, used)),
+    )
+
+
+def rings_moved(before: LiveSample, after: LiveSample) -> bool:
+    """Whether a disk's virtqueues are no longer where they were: their count differs from QEMU's."""
+    return any(
+        _moved(found, before.counts[vm][disk], after.counts[vm][disk])
+        for vm, disks in after.rings.items()
+        for disk, counts in disks.items()
+        if disk in before.counts.get(vm, {})
+        and disk in after.counts.get(vm, {})
+        and (found := ring_rates_between(before.rings.get(vm, {}).get(disk, ()), counts)) is not None
+    )
+
+
+def disk_series(samples: Sequence[LiveSample], vm: str, disk: str) -> list[tuple[float, float, float, float]]:
+    """Return of each interval between samples a disk's IOPS, bytes a second, latency in ns, and requests in flight,
+    as QEMU counts them; zeros where it was not there. Where none was completed, those are in flight that wait.
+    """
+    found = []
+    for before, after in itertools.pairwise(samples):
+        then, now = before.counts.get(vm, {}).get(disk), after.counts.get(vm, {}).get(disk)
+        same = then is not None and now is not None and now.t_ns > then.t_ns and not began_anew(then, now)
+        rates = rates_between(then, now) if same and then is not None and now is not None else None
+        if rates is None or rates.requests <= 0:
+            waiting = sum(one.inside for one in after.rings.get(vm, {}).get(disk, ())) if same else 0
+            found.append((0.0, 0.0, 0.0, float(waiting)))
+            continue
+        moved = (rates.read_bytes + rates.written_bytes) / rates.seconds
+        found.append(
+            (rates.requests / rates.seconds, moved, rates.total_ns / rates.requests, max(0.0, rates.in_flight))
+        )
+    return found
+
+
+def _vm(vm: LiveVm, before: LiveSample, after: LiveSample, used: Use) -> VmFrame:
+    role = used.role(vm.name)
+    own = with_names(replace(used, roles=() if role is None else (replace(role, role="guest"),)), vm.threads)
+    then, now = before.counts.get(vm.name, {}), after.counts.get(vm.name, {})
+    rings = dict(_rings(before.rings.get(vm.name, {}), after.rings.get(vm.name, {}), then, now))
+    earlier = [disk for one in before.vms if one.name == vm.name for disk in one.disks]
+    disks = [one.beside(earlier) for one in vm.disks]  # a block job may have ended
+    paths = [_beside(after.vms, vm, one) for one in live_paths(vm, disks, (then, now), own, rings)]
+    costs = thread_costs({}, own)
+    served: dict[tuple[str, ...], float] = {}
+    for one in paths:
+        served[one.disk.threads] = served.get(one.disk.threads, 0.0) + one.path.iops
+    iops = math.fsum(one.path.iops for one in paths)
+    return VmFrame(
+        vm=vm.name,
+        disks=tuple(
+            DiskFrame(
+                vm=vm.name,
+                disk=one.disk.target,
+                rates=one.rates,
+                path=one.path,
+                found=judge(one.path),
+                cpu_per_io_ns=_cpu_per_io_ns(one.disk, served, costs) if one.path.iops > 0 else None,
+                histograms=histograms_between(
+                    before.histograms.get(vm.name, {}).get(one.disk.target, {}),
+                    after.histograms.get(vm.name, {}).get(one.disk.target, {}),
+                ),
+                devices=one.disk.devices,
+            )
+            for one in paths
+        ),
+        threads=tuple(ThreadFrame(vm=vm.name, cost=one, iops=iops) for one in costs),
+        seen=bool(costs),
+        emulated=vm.emulated,
+    )
+
+
+def _beside(vms: Sequence[LiveVm], vm: LiveVm, found: LivePath) -> LivePath:
+    """Return what a disk did with the names of the other VMs that have a disk on its device."""
+    device = found.disk.devices[:1]
+    names = [one.name for one in vms if one.name != vm.name and any(disk.devices[:1] == device for disk in one.disks)]
+    return replace(found, path=replace(found.path, neighbours=tuple(names))) if device and names else found
+
+
+def _rings(
+    before: Mapping[str, Sequence[RingCount]],
+    after: Mapping[str, Sequence[RingCount]],
+    then: Mapping[str, DiskCount],
+    now: Mapping[str, DiskCount],
+) -> Iterator[tuple[str, tuple[RingRates, ...]]]:
+    for disk, counts in after.items():
+        found = ring_rates_between(before.get(disk, ()), counts)
+        both = disk in then and disk in now
+        if found is not None and both and not _moved(found, then[disk], now[disk]):
+            yield disk, (found,)
+
+
+def _moved(found: RingRates, then: DiskCount, now: DiskCount) -> bool:
+    rates = rates_between(then, now)
+    if rates.seconds <= 0:
+        return False
+    # the two are read one after the other, on a busy host seconds apart: their rates are compared
+    expected = (rates.requests + (rates.failed or 0)) * found.seconds / rates.seconds
+    return abs(found.completed - expected) > max(_FEW, _APART * expected)
+
+
+def _cpu_per_io_ns(
+    disk: LiveDisk, served: Mapping[tuple[str, ...], float], costs: Iterable[ThreadCost]
+) -> float | None:
+    """Return the CPU time for an I/O of a disk: of the threads that serve it, each shared among the I/Os of all disks
+    that it serves. `served` is the rate of the disks that the same threads serve. vCPUs are left out, since they run
+    the guest's programs.
+    """
+    mine = [one for one in costs if (one.name in disk.threads if disk.threads else one.role == "main")]
+    shared = [one for one in costs if one.role in _SHARED]
+    beside, everyone = served[disk.threads], math.fsum(served.values())
+    if not mine or beside <= 0:
+        return None
+    own, others = (math.fsum(one.busy for one in group) for group in (mine, shared))
+    return (own / beside + others / everyone) * 1e9
+
+
+def not_watched(vms: Sequence[LiveVm]) -> tuple[str, ...]:
+    """Say which VMs cannot be looked at, and why."""
+    return tuple(f"{one.name}: {one.failed}" for one in vms if one.failed)
+
+
+def _silent(after: LiveSample) -> Iterator[str]:
+    """Say which VMs have disks and gave no counters of them."""
+    names = [one.name for one in after.vms if one.disks and not after.counts.get(one.name)]
+    if names:
+        yield (
+            f"the disks of {_some(names)}: the QEMU gives no counters; it hangs, is stopped, or a job of libvirt"
+            " holds it (`virsh domjobinfo`)"
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
+
+
+def _unreadable(vms: Sequence[LiveVm], used: Use) -> Iterator[str]:
+    """Say once for all VMs what their processes do not show."""
+    names = [
+        one.name
+        for one in vms
+        if one.pid is not None and (role := used.role(one.name)) is not None and role.read_bytes is None
+    ]
+    if names:
+        why = "/proc/PID/io is for root and QEMU's own user only"
+        yield f"how much of the reads of {_some(names)} reached a device: {why}"

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from virtune.model.bottleneck import DataPath
 from virtune.model.counters import ThreadCost
-from virtune.model.live import RequestLayer
+from virtune.model.live import BLOCK_JOB, RequestLayer
 from virtune.model.metric import Boundary
-from virtune.model.text import format_count, format_ns, format_share
+from virtune.model.text import format_count, format_ns, format_seconds, format_share
 
 SATURATED = 0.9
 """From this share of a CPU on, waiting for a CPU included, a thread counts as saturated."""
@@ -219,6 +219,9 @@ def named(one: ThreadCost) -> str:
 STALLED = 0.2
 """A thread that was runnable without a CPU for this share of the time delayed every I/O that passes through it."""
 
+_BRIEF, _OFTEN = 3.0, 1.5
+"""In a look of fewer seconds, less than so many times that share may be two or three waits of a tenth of a second."""
+
 WANTED = 0.5
 """A thread that wanted a CPU for less than this share of the time was idle for the rest: its waits for a CPU do not
 bound the rate."""
@@ -249,10 +252,14 @@ def host_cpu(seen: SeenPath) -> Weighed:
     others = seen.path.foreign_cpus
     who = "" if others is None else f"others used {others:.1f} CPUs meanwhile"
     if others is not None and others < FOREIGN_CPUS:
-        who = "others hardly worked: QEMU and the load have too few CPUs for themselves"
+        # where a quota holds it back there may well be CPUs enough
+        who = (
+            "" if seen.path.throttled else "others hardly worked: QEMU and the load have too few CPUs for themselves"
+        )
     unseen = "whether it is cpu.max of its control group that holds it back is not seen"
     long = seen.guest_unseen and seen.latency_ns >= SLOW_NS and seen.share("ring") < MOST
-    pin = _PIN[seen.path.origin].format(tid=worst.tid)
+    pin, looked = _PIN[seen.path.origin].format(tid=worst.tid), seen.path.seconds
+    job = any(one.startswith(BLOCK_JOB) for one in seen.path.unread)
     return weighed(
         stalled,
         f"{named(worst)} could have run and had no CPU for {format_share(stalled)} of the time",
@@ -261,6 +268,8 @@ def host_cpu(seen: SeenPath) -> Weighed:
         against={
             AT_DEVICE: seen.at_device >= MOST,
             "a request passes most of a long time where no vCPU serves it": role == "vcpu" and long,
+            "its requests may wait for a block job for the rest": job and stalled < MOST,
+            f"in {format_seconds(looked)} that is a few waits": 0 < looked < _BRIEF and stalled < _OFTEN * STALLED,
         },
         experiment=f"give it a CPU of its own ({pin}), or stop what runs beside it, and measure again",
     )
@@ -304,6 +313,8 @@ def vcpu(seen: SeenPath) -> Weighed:
         told,
         against={
             AT_DEVICE: not polls and seen.at_device >= MOST,
+            "they waited for a CPU of this host longer than they worked": not polls
+            and sum(one.stalled - one.busy for one in vcpus) > 0,
             "the guest polls, and hands its I/Os over in time": polls
             and seen.idle < IDLE
             and seen.above_queue < MOST,
@@ -321,6 +332,10 @@ def full_vcpu(seen: SeenPath) -> str:
     return ""
 
 
+IOTHREAD = "give the disk an IOThread, and compare (`--set device.iothread=iothread0` in a test guest)"
+"""What to try where the main loop has no more CPU."""
+
+
 def serving(seen: SeenPath, role: str) -> Weighed:
     """The serving thread uses a whole CPU. One that polls does so too while it has nothing to do, so of it is asked
     that several I/Os are in flight, that neither the device nor the load has the time, and that requests wait for it
@@ -329,22 +344,18 @@ def serving(seen: SeenPath, role: str) -> Weighed:
     one = next(iter(seen.of(seen.path.serving)), None)
     if one is None or one.role != role or seen.path.iops <= 0 or one.cpu_seconds <= 0:
         return Weighed()
+    # whether a thread that polls is busy with work, and not with looking for some
+    waiting = seen.in_flight("ring") >= RESTING if seen.apart("ring") else seen.load_busy < SATURATED
+    depth = flying(seen)
+    works = waiting and seen.at_device < MOST and (depth is None or depth > ONE_AT_A_TIME)
     return weighed(
         one.busy + one.stalled,
         f"{named(one)} used {format_share(one.busy)} of a CPU: {ends(one, seen.path.iops_of(one))}",
-        against={"it polls, and requests do not wait for it": seen.path.polling and not _works(seen)},
+        against={"it polls, and requests do not wait for it": seen.path.polling and not works},
         experiment="a second IOThread for the disk (`iothread-vq-mapping`, QEMU 9.0 and later), or a cheaper engine"
         if one.role == "iothread"
-        else "give the disk an IOThread, and compare (`--set device.iothread=iothread0` in a test guest)",
+        else IOTHREAD,
     )
-
-
-def _works(seen: SeenPath) -> bool:
-    """Whether a thread that polls is busy with work, and not with looking for some."""
-    depth = flying(seen)
-    if seen.at_device >= MOST or (depth is not None and depth <= ONE_AT_A_TIME):
-        return False
-    return seen.in_flight("ring") >= RESTING if seen.apart("ring") else seen.load_busy < SATURATED
 
 
 def load(seen: SeenPath) -> Weighed:

@@ -10,7 +10,7 @@ may still be better than the leader, and all are compared by the same confidence
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import fmean, stdev
@@ -19,8 +19,8 @@ import numpy as np
 
 from virtune.analyse.stats.anytime import blocks_for, levels
 from virtune.analyse.stats.student import shift_of
-from virtune.analyse.study.verdicts import BEYOND, comparable
-from virtune.analyse.trial.rejection import Ramp, ramp_at, rejected_for
+from virtune.analyse.study.verdicts import BEYOND, values_of
+from virtune.analyse.trial.rejection import Ramp, ramp_at
 from virtune.model.evidence import TrialRecord, measured
 from virtune.model.metric import Metric
 from virtune.model.reason import Reason, Why, because
@@ -50,22 +50,22 @@ def rows_of(trials: Iterable[TrialRecord], pardoned: Sequence[Waiver]) -> Rows:
     return rows
 
 
-def values_of(record: TrialRecord, pardoned: Sequence[Waiver]) -> dict[str, float]:
-    """Return the comparable values of one trial: none if it failed or is invalid."""
-    measurement = record.measurement
-    if measurement is None or rejected_for(record.trial.arm, measurement, pardoned):
-        return {}
-    return comparable(measurement)
+def blocks_of(study: Study, rows: Rows) -> list[dict[str, float]]:
+    """Return of every round ln of the goal's metric by arm, higher is better: the mean over workloads, NaN where one
+    is missing.
+    """
+    metric = search_of(study).goal.improves
+    return [
+        {
+            arm: _sign(metric) * fmean(log_of(row.get((arm, one.name), {}).get(metric.id)) for one in study.workloads)
+            for arm in dict.fromkeys(arm for arm, _ in row)
+        }
+        for row in rows.values()
+    ]
 
 
-def block_of(study: Study, metric: Metric, row: Mapping[tuple[str, str], Mapping[str, float]]) -> dict[str, float]:
-    """Return ln of the goal's metric by arm, higher is better: the mean over workloads, NaN where one is missing."""
-    sign = 1.0 if metric.better == "higher" else -1.0
-    arms = dict.fromkeys(arm for arm, _ in row)
-    return {
-        arm: sign * fmean(log_of(row.get((arm, workload.name), {}).get(metric.id)) for workload in study.workloads)
-        for arm in arms
-    }
+def _sign(metric: Metric) -> float:
+    return 1.0 if metric.better == "higher" else -1.0
 
 
 def log_of(value: float | None) -> float:
@@ -95,10 +95,8 @@ def confirmed(
     search, rows = search_of(study), rows_of(trials, pardoned)
     if winner is None or winner == study.baseline or not rows:
         return None
-    metric = search.goal.improves
-    sign = 1.0 if metric.better == "higher" else -1.0
-    blocks = [block_of(study, metric, row) for row in rows.values()]
-    both = [(block.get(winner, math.nan), block.get(study.baseline, math.nan)) for block in blocks]
+    sign = _sign(search.goal.improves)
+    both = [(block.get(winner, math.nan), block.get(study.baseline, math.nan)) for block in blocks_of(study, rows)]
     usable = [(a, b) for a, b in both if math.isfinite(a) and math.isfinite(b)]
     shift = shift_of([a - b for a, b in usable], confidence=1 - search.error)
     changes = [one.in_force.changeover for one in trials if one.trial.arm == winner and one.measurement is not None]
@@ -126,17 +124,15 @@ def confirmed(
 def soaked(study: Study, winner: str | None, rows: Rows) -> tuple[Soak, ...]:
     """Return the soaks of winner and baseline: the last third of their runs over the first."""
     search = search_of(study)
-    count, metric = soak_slices(search), search.goal.improves
-    each = min(SOAK_SLICE_SECONDS, search.soak_seconds)
+    count, sign = soak_slices(search), _sign(search.goal.improves)
+    each, blocks = min(SOAK_SLICE_SECONDS, search.soak_seconds), blocks_of(study, rows)
     found = []
     for arm in dict.fromkeys(name for name in (winner, study.baseline) if name is not None):
-        blocks = [block_of(study, metric, row) for row in rows.values()]
         runs = [block[arm] for block in blocks if arm in block]
         logs = [value for value in runs if math.isfinite(value)]
         if not runs:
             continue
         third = max(1, len(logs) // 3)
-        sign = 1.0 if metric.better == "higher" else -1.0
         enough = len(logs) >= max(1, min(3, count))  # of a rare percentile such a run may have none
         ratio = math.exp(sign * (fmean(logs[-third:]) - fmean(logs[:third]))) if enough else None
         found.append(Soak(arm=arm, seconds=len(runs) * each, ratio=ratio))
@@ -241,7 +237,7 @@ def probed_by(study: Study, search: Search, probes: Sequence[TrialRecord], pardo
         for name in workloads
     ]
     slowest = min((fmean(found) for found in rates if found), default=None)
-    logs = [block_of(study, search.goal.improves, row).get(study.baseline, math.nan) for row in rows.values()]
+    logs = [block.get(study.baseline, math.nan) for block in blocks_of(study, rows)]
     steps = [b - a for a, b in itertools.pairwise(logs) if math.isfinite(b - a)]
     sd = math.sqrt(fmean(step**2 for step in steps)) if len(steps) > 1 else None
     restless = sd is not None and sd >= RESTLESS
@@ -292,7 +288,7 @@ def _percentiles(search: Search, iops: float | None, flushes: float | None) -> I
 
 def seconds_of(study: Study, probed: Probed, phase: Phase) -> float:
     """Return how long a trial of a phase measures."""
-    return _seconds_of(study, search_of(study), probed.slice_seconds, phase)
+    return _seconds_of(study, probed.slice_seconds, phase)
 
 
 def beside_seconds(study: Study) -> float:
@@ -307,15 +303,14 @@ def probe_seconds(study: Study, *, slices: int = PROBE_SLICES) -> float:
 
 def confirm_seconds(study: Study, slice_seconds: float, *, beside: float) -> float:
     """Return the time of one pair of the confirmation."""
-    each = _seconds_of(study, search_of(study), slice_seconds, Phase.CONFIRM) + beside
+    each = _seconds_of(study, slice_seconds, Phase.CONFIRM) + beside
     return 2 * each * len(study.workloads)
 
 
 def soak_seconds(study: Study, slice_seconds: float, *, beside: float) -> float:
     """Return the time of the soaks of winner and baseline."""
-    search = search_of(study)
-    each = _seconds_of(study, search, slice_seconds, Phase.SOAK) + beside
-    return 2 * soak_slices(search) * each * len(study.workloads)
+    each = _seconds_of(study, slice_seconds, Phase.SOAK) + beside
+    return 2 * soak_slices(search_of(study)) * each * len(study.workloads)
 
 
 def slices_least(search: Search) -> int:
@@ -327,7 +322,8 @@ def _beginners(search: Search) -> int:
     return search.racing if search.tries is None else min(search.racing, JOIN_FIRST + 1)
 
 
-def _seconds_of(study: Study, search: Search, slice_seconds: float, phase: Phase) -> float:
+def _seconds_of(study: Study, slice_seconds: float, phase: Phase) -> float:
+    search = search_of(study)
     # a confirming run must be as long as a slice has to be
     tails = any(one.percent is not None for one in search.goal.metrics)
     return {
@@ -508,9 +504,9 @@ def _contended(standing: Standing, rows: Rows) -> bool:
     return bool(contenders) and blocks < BLOCKS_MAX and bool(standing.up_next)
 
 
-def levels_of(study: Study, search: Search, rows: Rows) -> tuple[tuple[str, float], ...]:
+def levels_of(study: Study, rows: Rows) -> tuple[tuple[str, float], ...]:
     """Return ln of each entrant's result on one scale, higher is better; entrants without a value are missing."""
-    blocks = [block_of(study, search.goal.improves, row) for row in rows.values()]
+    blocks = blocks_of(study, rows)
     arms = list(dict.fromkeys(arm for block in blocks for arm, value in block.items() if math.isfinite(value)))
     if not arms:
         return ()

@@ -21,9 +21,18 @@ from virtune.analyse.stats.paired import interval_of
 from virtune.analyse.stats.planned import smallest_planned
 from virtune.analyse.stats.student import ends_of, sections_of
 from virtune.analyse.study.offered_load import knees_of
-from virtune.analyse.study.patterns import patterns_of, rounds_of_arms, with_typical
 from virtune.analyse.study.thresholds import open_workloads, rulings_of
-from virtune.analyse.study.verdicts import differences_of, evidence_of, measured_in_place, told_metrics, verdicts_of
+from virtune.analyse.study.verdicts import (
+    by_arm,
+    differences_of,
+    evidence_of,
+    measured_in_place,
+    patterns_of,
+    rounds_of_arms,
+    told_metrics,
+    verdicts_of,
+    with_typical,
+)
 from virtune.analyse.trial.rejection import pardons, ramp_of, rejected_for
 from virtune.model.bottleneck import OwnShare, Structure
 from virtune.model.evidence import UNDER_LOAD, Check, StudyRecord, TrialRecord, measured
@@ -202,11 +211,11 @@ def summarise(record: StudyRecord) -> Result:
     pardoned = pardons(attempts)
     evidence = evidence_of(record, pardoned)
     told = {one.name: told_metrics(study, one.name, record.trials) for one in study.workloads}
-    by_arm, tried = _by_arm(record.trials), _by_arm(attempts)
+    ran, tried = by_arm(record.trials), by_arm(attempts)
     arms = tuple(
         _summary(
             (arm, workload),
-            by_arm.get(key, []),
+            ran.get(key, []),
             tried.get(key, []),
             pardoned,
             tuple((one, measured_in_place(evidence.stand_ins, workload.name, one)) for one in told[workload.name]),
@@ -237,13 +246,6 @@ def summarise(record: StudyRecord) -> Result:
         patterns=() if study.imported else (*rounds_of_arms(evidence), *patterns_of(study, arms, record.trials)),
         knees=tuple(knees_of(record, pardoned)),
     )
-
-
-def _by_arm(trials: Iterable[TrialRecord]) -> dict[tuple[str, str], list[TrialRecord]]:
-    found: dict[tuple[str, str], list[TrialRecord]] = {}
-    for trial in trials:
-        found.setdefault((trial.trial.arm, trial.trial.workload), []).append(trial)
-    return found
 
 
 def _summary(

@@ -15,7 +15,17 @@ from typing import Annotated, ParamSpec, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from virtune.model.counters import Counters, CpuCount, DeviceCount, DiskUse, ProcessCount, Sample, ThreadCount, Use
+from virtune.model.counters import (
+    Counters,
+    CpuCount,
+    DeviceCount,
+    DiskUse,
+    GroupCount,
+    ProcessCount,
+    Sample,
+    ThreadCount,
+    Use,
+)
 from virtune.model.errors import StoreError
 from virtune.model.evidence import DISK_QUEUE, RINGS, of_guest
 from virtune.model.live import DiskCurve, HostQueue
@@ -126,11 +136,8 @@ def _build(line: _Line, ticks: int) -> Sample:
         cached_bytes={name: cached for name, (cached, _) in line.residency.items()},
         dirty_bytes={name: dirty for name, (_, dirty) in line.residency.items() if dirty is not None},
         load_1min=float(line.loadavg.split()[0]) if line.loadavg else None,
-        throttled_us=_throttled(line.throttle),
-        held_back_us={
-            role: {path: _throttled({path: text}) or 0 for path, text in texts.items()}
-            for role, texts in line.groups.items()
-        },
+        limited=_groups(line.throttle),
+        groups={role: _groups(texts) for role, texts in line.groups.items()},
         swapped_pages=swaps["pswpin"] + swaps["pswpout"] if {"pswpin", "pswpout"} <= swaps.keys() else None,
         clock_source=line.clock_source or None,
         heat_count=sum(int(text) for text in line.heat.values() if text) if line.heat else None,
@@ -215,16 +222,17 @@ def _pressure(texts: Mapping[str, str]) -> dict[tuple[str, str], int]:
     return found
 
 
-def _throttled(texts: Mapping[str, str]) -> int | None:
-    """Add up how long groups were throttled: µs in version 2 of the hierarchy, ns in version 1."""
-    found: list[int] = []
-    for text in texts.values():
-        counts = _pairs(text.splitlines())
-        if "throttled_usec" in counts:
-            found.append(counts["throttled_usec"])
-        elif "throttled_time" in counts:
-            found.append(counts["throttled_time"] // 1000)
-    return sum(found) if found else None
+def _groups(texts: Mapping[str, str]) -> dict[str, GroupCount]:
+    """Return what groups count of their quotas: µs in version 2 of the hierarchy, ns in version 1."""
+    return {
+        path: GroupCount(
+            held_us=counts.get("throttled_usec", counts.get("throttled_time", 0) // 1000),
+            periods=counts.get("nr_periods", 0),
+            held_periods=counts.get("nr_throttled", 0),
+        )
+        for path, text in texts.items()
+        if (counts := _pairs(text.splitlines())).keys() & {"throttled_usec", "throttled_time"}
+    }
 
 
 def _pairs(lines: list[str]) -> dict[str, int]:

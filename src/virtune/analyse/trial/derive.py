@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a trial's raw evidence to its Measurement: fio's figures, the host's counters, and remarks on both."""
 
+import contextlib
 import itertools
 import json
 import math
@@ -17,8 +18,7 @@ from virtune.analyse.trial.gates import (
     read_gates,
     served_share,
 )
-from virtune.analyse.trial.imported import meant_of
-from virtune.analyse.trial.measure import disk_values, measurement_of, unlike_disks
+from virtune.analyse.trial.measure import disk_values, meant_of, measurement_of, unlike_disks
 from virtune.analyse.trial.rejection import read_profile
 from virtune.analyse.trial.usage import cost_values, period_remarks, use
 from virtune.fio.results import read_result, text_of
@@ -149,8 +149,7 @@ def _of_rig(
         yield SIMULATED.remark(
             text="simulated: these figures come from a formula and a seed, and no disk was measured"
         )
-    yield from _emulated(parts)
-    yield from _without_hardware(parts)
+    yield from _of_accelerator(parts.get("accelerator.txt", b""))
     if (skew := _skew(parts)) is not None and skew > SKEW_SECONDS:
         # rounded up, so that it never reads like the limit itself
         text = f"the guests began {math.ceil(skew * 1e3)} ms apart, more than {SKEW_SECONDS * 1e3:.0f} ms"
@@ -190,32 +189,24 @@ def _together(outputs: Sequence[FioResult]) -> FioResult:
 
 def _skew(parts: Mapping[str, bytes]) -> float | None:
     """Return how many seconds lay between the first I/O of the first guest and that of the last."""
-    if BARRIER not in parts:
-        return None
-    try:
-        return float(json.loads(parts[BARRIER])["skew_seconds"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise _damaged(BARRIER) from None
+    with _readable(BARRIER):
+        return float(json.loads(parts[BARRIER])["skew_seconds"]) if BARRIER in parts else None
 
 
 def _when_idle(parts: Mapping[str, bytes]) -> Iterator[tuple[str, float]]:
     """Yield the CPU time of the stack's processes in the time after the load, in % of one CPU."""
-    if IDLE not in parts:
-        return
-    try:
-        idle = json.loads(parts[IDLE])
-        yield "cpu.idle", float(idle["cpu_seconds"]) / float(idle["seconds"]) * 100
-    except (ValueError, KeyError, TypeError, ZeroDivisionError, RecursionError):
-        raise _damaged(IDLE) from None
+    if IDLE in parts:
+        with _readable(IDLE):
+            idle = json.loads(parts[IDLE])
+            used = float(idle["cpu_seconds"]) / float(idle["seconds"]) * 100
+        yield "cpu.idle", used
 
 
 def _on_one_disk(parts: Mapping[str, bytes]) -> Iterator[Remark]:
-    try:
+    with _readable(DISKS):
         images = json.loads(parts[DISKS])["disks"] if DISKS in parts else []
         shared = sorted(set[str].intersection(*map(set, images))) if images else []
         disks = ", ".join(shared)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise _damaged(DISKS) from None
     if shared:
         yield ONE_DISK.remark(text=f"the images that guests.spread keeps apart both lie on {disks}")
 
@@ -229,8 +220,13 @@ def _through_fuse(stack: Stack, workload: Workload, checks: Sequence[Check]) -> 
         )
 
 
-def _damaged(capture: str) -> LoadError:
-    return LoadError(f"the trial's {capture} cannot be read: it is damaged")
+@contextlib.contextmanager
+def _readable(capture: str) -> Iterator[None]:
+    """Have what reads a capture of ours raise LoadError where it is damaged."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, ZeroDivisionError, RecursionError):
+        raise LoadError(f"the trial's {capture} cannot be read: it is damaged") from None
 
 
 def used_by(parts: Mapping[str, bytes], stack: Stack) -> Use | None:
@@ -253,7 +249,7 @@ def _measured(result: FioResult, workload: Workload) -> FioResult:
 
 
 def _extremes(result: FioResult) -> Iterator[tuple[str, float]]:
-    kinds = [stream.lat for load in result.loads for stream in load.streams if stream.lat is not None]
+    kinds = [stream.lat for stream in result.streams if stream.lat is not None]
     least = [kind.min_ns for kind in kinds if kind.min_ns is not None]
     greatest = [kind.max_ns for kind in kinds if kind.max_ns is not None]
     if least and greatest:
@@ -296,7 +292,7 @@ def _devices(used: Use) -> tuple[DeviceUse, ...]:
 
 def _written(result: FioResult, used: Use) -> Iterator[tuple[str, float]]:
     """What this host's device was given to write meanwhile, and its share of what the load wrote."""
-    streams = [stream for load in result.loads for stream in load.streams if stream.direction == "write"]
+    streams = [stream for stream in result.streams if stream.direction == "write"]
     if not used.disks or not streams or used.seconds <= 0:
         return
     device = used.disks[0]
@@ -307,16 +303,12 @@ def _written(result: FioResult, used: Use) -> Iterator[tuple[str, float]]:
         yield "device.reached", device.written_bytes / used.seconds / asked * 100
 
 
-def _emulated(parts: Mapping[str, bytes]) -> Iterator[Remark]:
-    if parts.get("accelerator.txt", b"").startswith(b"tcg"):
+def _of_accelerator(said: bytes) -> Iterator[Remark]:
+    if said.startswith(b"tcg"):
         yield EMULATED.remark(
             text="functional only: the guest ran under software emulation (TCG), so these numbers describe the "
             "emulator and are not comparable",
         )
-
-
-def _without_hardware(parts: Mapping[str, bytes]) -> Iterator[Remark]:
-    said = parts.get("accelerator.txt", b"")
     if said.startswith(b"kvm") and KVM_WITHOUT_HARDWARE.encode() in said:
         yield WITHOUT_HARDWARE.remark(
             text="the guest ran under a KVM without hardware virtualization, which emulates in software what a CPU"

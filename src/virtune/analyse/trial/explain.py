@@ -79,7 +79,11 @@ def page_cache(result: FioResult) -> Iterator[Remark]:
     if len(loads) < len(result.loads) or not any(load.streams for load in loads):
         return
     served = _served(result)
-    signs = [*_too_fast(loads), *([_missed(result, served)] if served is not None and served < SERVED_SHARE else [])]
+    share = None if served is None else served[0] / served[1]
+    signs = [*_too_fast(loads)]
+    if served is not None and share is not None and share < SERVED_SHARE:
+        did, asked = served
+        signs.append(f"of fio's {asked:,} I/Os, {_names(result)} saw {did:,} requests ({format_share(share, 1)})")
     # whose writes are not made durable: by fsync, or by opening with O_SYNC
     lazy = [load for load in loads if load.sync is None and load.option("sync") in (None, "0", "none")]
     buffered = [load for load in lazy if load.direct is False]
@@ -91,7 +95,7 @@ def page_cache(result: FioResult) -> Iterator[Remark]:
     elif signs and (moved := _moved(result)) is not None and moved[0] >= WRITTEN_SHARE:
         yield _kept_up(result, [*map(_how_buffered, buffered[:1]), *signs], *moved)
     elif signs or buffered:
-        yield _page_cache(buffered, signs, served, _reached(result))
+        yield _page_cache(buffered, signs, share, _reached(result))
 
 
 def _page_cache(buffered: list[LoadResult], signs: list[str], served: float | None, reached: str | None) -> Remark:
@@ -106,7 +110,7 @@ def _page_cache(buffered: list[LoadResult], signs: list[str], served: float | No
             " many requests as fio, so the cache was mostly cold, but its work is in the numbers."
         )
         return GATE_BY_ID["page-cache"].remark(weight=Weight.WARNING, text=text, advice=advice)
-    ios = sum(stream.ios or 0 for load in buffered for stream in load.streams)
+    ios = sum(load.ios for load in buffered)
     text = f"This went through the page cache: {how[0]}." + (
         reached or f" Nothing shows how many of its {ios:,} I/Os reached a disk."
     )
@@ -118,18 +122,20 @@ def _reached(result: FioResult) -> str | None:
     moved = _moved(result)
     if moved is None:
         return None
-    names = ", ".join(dict.fromkeys(device.name for device in result.devices))
     return (
-        f" Meanwhile {names} moved {format_share(moved[0])} of as many bytes, those of its other users included, in"
-        f" requests of {format_bytes(moved[1])}."
+        f" Meanwhile {_names(result)} moved {format_share(moved[0])} of as many bytes, those of its other users"
+        f" included, in requests of {format_bytes(moved[1])}."
     )
+
+
+def _names(result: FioResult) -> str:
+    return ", ".join(dict.fromkeys(device.name for device in result.devices))
 
 
 def _moved(result: FioResult) -> tuple[float, float] | None:
     """The share of fio's bytes that the devices moved, and how large their requests were; None where not counted."""
-    streams = [stream for load in result.loads for stream in load.streams]
-    reading = any(stream.direction != "write" for stream in streams)
-    writing = any(stream.direction != "read" for stream in streams)
+    reading = any(stream.direction != "write" for stream in result.streams)
+    writing = any(stream.direction != "read" for stream in result.streams)
     counted = [
         (size, requests)
         for device in result.devices
@@ -139,7 +145,7 @@ def _moved(result: FioResult) -> tuple[float, float] | None:
         )
         if on
     ]
-    asked = sum(stream.bytes or 0 for stream in streams)
+    asked = sum(stream.bytes or 0 for stream in result.streams)
     sizes = [size for size, _ in counted if size is not None]
     requests = sum(number for _, number in counted)
     if not asked or not requests or not sizes or len(sizes) < len(counted):
@@ -148,11 +154,11 @@ def _moved(result: FioResult) -> tuple[float, float] | None:
 
 
 def _kept_up(result: FioResult, signs: list[str], share: float, request: float) -> Remark:
-    names = ", ".join(dict.fromkeys(device.name for device in result.devices))
     return GATE_BY_ID["page-cache"].remark(
         weight=Weight.WARNING,
         text=f"The latencies and the operations a second are the page cache's: {'; '.join(signs)}. The bandwidth is"
-        f" that of {names}, which moved {format_share(share)} of the bytes, in requests of {format_bytes(request)}.",
+        f" that of {_names(result)}, which moved {format_share(share)} of the bytes, in requests of"
+        f" {format_bytes(request)}.",
         advice="compare bandwidth only; run it again with direct=1 for the latency of the disk",
     )
 
@@ -172,33 +178,22 @@ def _too_fast(loads: list[LoadResult]) -> Iterator[str]:
                 return
 
 
-def _served(result: FioResult) -> float | None:
-    """The share of fio's I/Os that the devices completed; None if unknown.
+def _served(result: FioResult) -> tuple[int, int] | None:
+    """How many requests the devices completed, and how many I/Os fio did; None if unknown.
 
     Requests are comparable for random I/O only: sequential I/O is merged and read ahead into larger ones.
     """
     patterns = [load.pattern or "" for load in result.loads]
-    streams = [stream for load in result.loads for stream in load.streams]
-    asked = sum(stream.ios or 0 for stream in streams)
-    long_enough = all((stream.seconds or 0) >= COUNTED_SECONDS for stream in streams)
+    asked = sum(load.ios for load in result.loads)
+    long_enough = all((stream.seconds or 0) >= COUNTED_SECONDS for stream in result.streams)
     if not result.devices or not asked or not long_enough or not all(p.startswith("rand") for p in patterns):
         return None
-    return _device_requests(result, streams) / asked
-
-
-def _device_requests(result: FioResult, streams: list[Stream]) -> int:
-    directions = {stream.direction for stream in streams}
+    directions = {stream.direction for stream in result.streams}
     reads = sum(device.reads + (device.read_merges or 0) for device in result.devices)
     writes = sum(device.writes + (device.write_merges or 0) for device in result.devices)
     both = "mixed" in directions
-    return (reads if both or "read" in directions else 0) + (writes if both or directions - {"read"} else 0)
-
-
-def _missed(result: FioResult, served: float) -> str:
-    streams = [stream for load in result.loads for stream in load.streams]
-    requests, asked = _device_requests(result, streams), sum(stream.ios or 0 for stream in streams)
-    names = ", ".join(dict.fromkeys(device.name for device in result.devices))
-    return f"of fio's {asked:,} I/Os, {names} saw {requests:,} requests ({format_share(served, 1)})"
+    done = (reads if both or "read" in directions else 0) + (writes if both or directions - {"read"} else 0)
+    return done, asked
 
 
 def cached_sync(result: FioResult) -> Iterator[Remark]:
@@ -247,7 +242,7 @@ def latency_parts(load: LoadResult) -> Iterator[Remark]:
         return
     slat = math.fsum(stream.slat.mean_ns * (stream.ios or 0) for stream in load.streams if stream.slat)
     clat = math.fsum(stream.clat.mean_ns * (stream.ios or 0) for stream in load.streams if stream.clat)
-    ios = sum(stream.ios or 0 for stream in load.streams)
+    ios = load.ios
     share = slat / (slat + clat) if slat + clat else 0.0
     submitted = f"submission (slat) {format_ns(slat / ios)}, {format_share(share, 1)}"
     parts = f"{submitted}; completion (clat) {format_ns(clat / ios)}"
@@ -355,7 +350,7 @@ def device_busy(result: FioResult) -> Iterator[Remark]:
 
 def device_share(result: FioResult) -> Iterator[Remark]:
     """Judge by `device-share`."""
-    streams = [stream for load in result.loads for stream in load.streams]
+    streams = result.streams
     if (
         len(result.devices) != 1
         or any(load.direct is False for load in result.loads)
@@ -382,7 +377,7 @@ _NAMED = {"read": re.compile(r"(?i)(?<!th)read"), "write": re.compile(r"(?i)writ
 
 def misnamed(load: LoadResult) -> Iterator[Remark]:
     """Judge by `misnamed`."""
-    done, count = {stream.direction for stream in load.streams}, sum(stream.ios or 0 for stream in load.streams)
+    done, count = {stream.direction for stream in load.streams}, load.ios
     for called, other in (("read", "write"), ("write", "read")):
         if done == {other} and _NAMED[called].search(load.name) and not _NAMED[other].search(load.name):
             yield MISNAMED.remark(

@@ -93,7 +93,7 @@ def cut_short(load: LoadResult) -> Iterator[Remark]:
     """Judge by `cut-short`."""
     text = load.option("number_ios") or ""
     asked = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
-    done = sum(stream.ios or 0 for stream in load.streams)
+    done = load.ios
     if not asked or not load.streams or load.error or done >= asked * load.jobs:
         return
     yield CUT_SHORT.remark(
@@ -155,11 +155,10 @@ def _per_job(load: LoadResult) -> int | None:
 
 def little(load: LoadResult) -> Iterator[Remark]:
     """Judge by `little`."""
-    asked = load.jobs if load.engine in SYNCHRONOUS else load.depth
-    flying = in_flight(load)
-    idle = any(name.startswith(("rate", "thinktime")) for name, _ in load.options or ())
-    if not asked or flying is None or idle or abs(flying / asked - 1) <= LITTLE_MARGIN:
+    found = closed_loop(load)
+    if found is None or abs(found[0] / found[1] - 1) <= LITTLE_MARGIN:
         return
+    flying, asked = found
     numbers = f"{format_count(load.iops)} operations a second at their mean latency keep {flying:.3g} I/Os in flight"
     if flying > asked:
         yield LITTLE.remark(
@@ -177,16 +176,22 @@ def little(load: LoadResult) -> Iterator[Remark]:
     )
 
 
+def closed_loop(load: LoadResult) -> tuple[float, int] | None:
+    """I/Os in flight in the mean and those asked for; None if either is unknown, or the load pauses by itself."""
+    asked, flying = load.jobs if load.engine in SYNCHRONOUS else load.depth, in_flight(load)
+    paused = any(name.startswith(("rate", "thinktime")) for name, _ in load.options or ())
+    return None if paused or not asked or flying is None else (flying, asked)
+
+
 def in_flight(load: LoadResult) -> float | None:
     """I/Os in flight in the mean by Little's law, time in fsync included; None when a latency is missing."""
-    seconds = max((stream.seconds or 0 for stream in load.streams), default=0)
-    if seconds < 1 or any(stream.lat is None for stream in load.streams):
+    if load.seconds < 1 or any(stream.lat is None for stream in load.streams):
         return None
     total = math.fsum(stream.iops * stream.lat.mean_ns for stream in load.streams if stream.lat)
     if load.sync is not None:
         if load.sync.count is None:
             return None
-        total += load.sync.count / seconds * load.sync.mean_ns
+        total += load.sync.count / load.seconds * load.sync.mean_ns
     return total / 1e9
 
 
@@ -198,7 +203,7 @@ def shortfall(load: LoadResult) -> float | None:
     asked = load.rate_asked_iops
     if not asked or not load.streams:
         return None
-    seconds = max(stream.seconds or 0.0 for stream in load.streams)
+    seconds = load.seconds
     slack = EDGE_SECONDS / seconds if seconds else 0.0
     if seconds and load.option("rate_process") == "poisson":
         slack += 3 / math.sqrt(asked * seconds)
@@ -253,8 +258,7 @@ def relative_spread(load: LoadResult, stream: Stream) -> tuple[float, float] | N
 
 def short_run(load: LoadResult) -> Iterator[Remark]:
     """Judge by `short-run`."""
-    seconds = max((stream.seconds or 0 for stream in load.streams), default=0)
-    ios = sum(stream.ios or 0 for stream in load.streams)
+    seconds, ios = load.seconds, load.ios
     if load.streams and seconds and ios and (seconds < SHORT_SECONDS or ios < FEW_IOS):
         yield SHORT_RUN.remark(
             text=f"{ios:,} I/Os in {format_ns(seconds * 1e9)} are a short look: caches, garbage collection and"
@@ -325,14 +329,7 @@ def _reading(gate: str, value: float, text: str) -> Reading:
 
 
 def _of_load(result: FioResult) -> Iterator[Reading]:
-    idle = [any(name.startswith(("rate", "thinktime")) for name, _ in load.options or ()) for load in result.loads]
-    flying = [in_flight(load) for load in result.loads]
-    asked = [load.jobs if load.engine in SYNCHRONOUS else load.depth for load in result.loads]
-    short = [
-        1 - found / meant
-        for found, meant, free in zip(flying, asked, idle, strict=True)
-        if found is not None and meant and not free
-    ]
+    short = [1 - found[0] / found[1] for load in result.loads if (found := closed_loop(load)) is not None]
     if short:
         text = (
             f"{format_share(max(short))} of the time passed outside the I/Os (Little's law): the load generator, not"
@@ -447,8 +444,7 @@ def served_share(result: FioResult, used: Use, workload: Workload) -> float | No
     """
     if workload.recorded:
         return None
-    streams = (stream for load in result.loads for stream in load.streams if stream.direction == "read")
-    asked = math.fsum(stream.bandwidth_bps for stream in streams) * used.seconds
+    asked = math.fsum(one.bandwidth_bps for one in result.streams if one.direction == "read") * used.seconds
     return medium(used).read_bytes / asked if used.disks and asked > 0 else None
 
 

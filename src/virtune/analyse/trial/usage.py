@@ -24,6 +24,7 @@ from virtune.model.counters import (
     CpuUse,
     DeviceCount,
     DiskUse,
+    GroupCount,
     PressureUse,
     ProcessCount,
     RoleUse,
@@ -69,7 +70,6 @@ def use(counters: Counters, *, begin_ns: int | None = None, end_ns: int | None =
         for role in roles
         if role.ended
     ]
-    throttled = _rise(first.throttled_us, last.throttled_us)
     return Use(
         begin_ns=first.t_ns,
         end_ns=last.t_ns,
@@ -77,11 +77,18 @@ def use(counters: Counters, *, begin_ns: int | None = None, end_ns: int | None =
         roles=roles,
         disks=tuple(_disks(first, last, gaps)),
         pressure=_pressure(first, last),
-        caches=_caches(first, last),
+        caches=tuple(
+            CacheUse(file=file, begin_bytes=begin, end_bytes=end, dirty_bytes=last.dirty_bytes.get(file))
+            for file, end in last.cached_bytes.items()
+            if (begin := first.cached_bytes.get(file)) is not None
+        ),
         load_1min=last.load_1min,
-        throttled_seconds=None if throttled is None else throttled * 1e-6,
+        throttled_seconds=_held_back(first, last, first.limited or None, last.limited or None),
         swapped_pages=_rise(first.swapped_pages, last.swapped_pages),
-        clock_step_seconds=_clock_step(inside),
+        clock_step_seconds=max(
+            abs((after.wall_seconds - before.wall_seconds) - (after.t_ns - before.t_ns) / 1e9)
+            for before, after in itertools.pairwise(inside)
+        ),
         clock_sources=tuple(dict.fromkeys(one.clock_source for one in inside if one.clock_source)),
         heat_throttles=_rise(first.heat_count, last.heat_count),
         frequency_ratio=last.frequency_khz / first.frequency_khz
@@ -136,17 +143,34 @@ def _role(role: str, samples: Sequence[Sample]) -> RoleUse:
         read_bytes=_count(processes, "read_bytes"),
         written_bytes=_count(processes, "written_bytes"),
         major_faults=_count(processes, "major_faults"),
-        held_back_seconds=_held_back(samples[0].held_back_us.get(role), samples[-1].held_back_us.get(role)),
+        held_back_seconds=_held_back(
+            samples[0], samples[-1], samples[0].groups.get(role), samples[-1].groups.get(role)
+        ),
         threads=tuple(sorted(threads, key=lambda thread: -thread.cpu_seconds)),
         ended=ended,
     )
 
 
-def _held_back(first: Mapping[str, int] | None, last: Mapping[str, int] | None) -> float | None:
-    """Add up the groups that are in both, since a thread may have come into another one."""
+def _held_back(
+    begin: Sample, end: Sample, first: Mapping[str, GroupCount] | None, last: Mapping[str, GroupCount] | None
+) -> float | None:
+    """Add up for how many seconds groups held CPUs back: those that are in both samples, since a thread may have come
+    into another one.
+    """
     if first is None or last is None:
         return None
-    return math.fsum(max(0, last[path] - us) for path, us in first.items() if path in last) / 1e6
+    seconds = (end.t_ns - begin.t_ns) / 1e9
+    return math.fsum(_held(count, last[path], seconds) for path, count in first.items() if path in last)
+
+
+def _held(before: GroupCount, after: GroupCount, seconds: float) -> float:
+    """For how long one group held CPUs back. Where it let none go on meanwhile its time stands still, and its periods
+    tell: each that ended so is taken as lost to one CPU.
+    """
+    held, periods = after.held_us - before.held_us, after.held_periods - before.held_periods
+    if held == 0 < periods:
+        return seconds * min(1.0, periods / max(1, after.periods - before.periods))
+    return max(0, held) / 1e6
 
 
 def _from_its_begin(groups: Sequence[Mapping[int, _Count]]) -> list[Mapping[int, _Count]]:
@@ -160,7 +184,9 @@ def _threads(groups: Sequence[Mapping[int, ThreadCount]], firsts: Container[int]
     """
     if not groups:
         return [], 0
-    run = _risen(groups, _cpu_seconds)
+    run = _risen(
+        groups, lambda one: one.user_seconds + one.system_seconds if one.run_ns is None else one.run_ns / 1e9
+    )
     wait = _risen(groups, lambda one: None if one.wait_ns is None else one.wait_ns / 1e9)
     user, system, sleeps, preempted = (
         _risen(groups, attrgetter(name)) for name in ("user_seconds", "system_seconds", "sleeps", "preempted")
@@ -181,10 +207,6 @@ def _threads(groups: Sequence[Mapping[int, ThreadCount]], firsts: Container[int]
         for tid, comm in comms.items()
     ]
     return found, sum(tid not in groups[-1] for tid in comms)
-
-
-def _cpu_seconds(thread: ThreadCount) -> float:
-    return thread.user_seconds + thread.system_seconds if thread.run_ns is None else thread.run_ns / 1e9
 
 
 def _risen(groups: Sequence[Mapping[int, _Count]], of: Callable[[_Count], float | None]) -> dict[int, float]:
@@ -217,34 +239,26 @@ def _disks(first: Sample, last: Sample, gaps: list[str]) -> Iterable[DiskUse]:
         before = first.devices.get(name)
         if before is None:
             gaps.append(f"{name} was not there when the window began")
-        elif min(_plain_rises(before, after)) < 0:
+        elif min(_plain_rises(before, after).values()) < 0:
             gaps.append(f"the counters of {name} ran backwards: the device was replaced")
         else:
             yield _disk(name, before, after, milliseconds)
     gaps += [f"{name} was gone when the window ended" for name in first.devices if name not in last.devices]
 
 
-def _plain_rises(before: DeviceCount, after: DeviceCount) -> tuple[int, ...]:
+def _plain_rises(before: DeviceCount, after: DeviceCount) -> dict[str, int]:
     names = ("reads", "writes", "read_bytes", "written_bytes", "read_merges", "write_merges", "discards", "flushes")
-    return tuple(getattr(after, name) - getattr(before, name) for name in names)
+    return {name: getattr(after, name) - getattr(before, name) for name in names}
 
 
 def _disk(name: str, before: DeviceCount, after: DeviceCount, milliseconds: float) -> DiskUse:
-    reads, writes, read_bytes, written_bytes, read_merges, write_merges, discards, flushes = _plain_rises(
-        before, after
-    )
+    rises = _plain_rises(before, after)
+    reads, writes = rises["reads"], rises["writes"]
     read_ms = (after.read_ms - before.read_ms) % _WRAP_MS
     write_ms = (after.write_ms - before.write_ms) % _WRAP_MS
     return DiskUse(
         name=name,
-        reads=reads,
-        writes=writes,
-        read_bytes=read_bytes,
-        written_bytes=written_bytes,
-        read_merges=read_merges,
-        write_merges=write_merges,
-        discards=discards,
-        flushes=flushes,
+        **rises,
         read_latency_us_mean=_mean_us(read_ms, reads),
         write_latency_us_mean=_mean_us(write_ms, writes),
         latency_us_mean=_mean_us(read_ms + write_ms, reads + writes),
@@ -252,7 +266,7 @@ def _disk(name: str, before: DeviceCount, after: DeviceCount, milliseconds: floa
         busy_percent=min(100.0, (after.busy_ms - before.busy_ms) % _WRAP_MS / milliseconds * 100),
         queue_depth_mean=(after.queued_ms - before.queued_ms) % _WRAP_MS / milliseconds,
         number=after.number,
-        stuck=0 if reads + writes + discards + flushes else min(before.in_flight, after.in_flight),
+        stuck=0 if reads + writes + rises["discards"] + rises["flushes"] else min(before.in_flight, after.in_flight),
     )
 
 
@@ -274,23 +288,6 @@ def _pressure(first: Sample, last: Sample) -> tuple[PressureUse, ...]:
             full_percent=rises.get((resource, "full")),
         )
         for resource in dict.fromkeys(resource for resource, _ in rises)
-    )
-
-
-def _caches(first: Sample, last: Sample) -> tuple[CacheUse, ...]:
-    return tuple(
-        CacheUse(
-            file=name, begin_bytes=first.cached_bytes[name], end_bytes=end, dirty_bytes=last.dirty_bytes.get(name)
-        )
-        for name, end in last.cached_bytes.items()
-        if name in first.cached_bytes
-    )
-
-
-def _clock_step(samples: Sequence[Sample]) -> float:
-    return max(
-        abs((after.wall_seconds - before.wall_seconds) - (after.t_ns - before.t_ns) / 1e9)
-        for before, after in itertools.pairwise(samples)
     )
 
 

@@ -483,7 +483,7 @@ def _plain(path: Path) -> bytes:
 
 _NAME = "guest.json"
 
-BACK = "`virtune appliance build` without --kernel goes back to the distribution's kernel"
+BACK = "`virtune host guest build` without --kernel goes back to the distribution's kernel"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -499,10 +499,10 @@ class Chosen:
     key: str = ""
 
 
-def chosen(cache: Path) -> Chosen:
-    """Return the choice; one that cannot be read, or that others could have made, counts as none."""
+def chosen() -> Chosen:
+    """Return the user's choice; one that cannot be read, or that others could have made, counts as none."""
     with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):
-        said = json.loads(read_trusted(cache / _NAME))
+        said = json.loads(read_trusted(shell.data_directory() / _NAME))
         key = said.get("key")
         return Chosen(
             kernel=_path(said.get("kernel")),
@@ -513,18 +513,19 @@ def chosen(cache: Path) -> Chosen:
     return Chosen()
 
 
-def choose(cache: Path, what: Chosen) -> None:
-    """Store the choice of sources, atomically.
+def choose(what: Chosen) -> None:
+    """Store the choice of sources, atomically, with what must not be lost: a cache may be deleted at any time.
 
-    Raises PreconditionError where the cache cannot be written.
+    Raises PreconditionError where it cannot be written.
     """
+    place = shell.data_directory()
     kernel, modules = (None if one is None else str(one.absolute()) for one in (what.kernel, what.modules))
     said = {"kernel": kernel, "modules": modules, "agent": what.agent, "key": what.key}
     try:
-        cache.mkdir(parents=True, exist_ok=True)
-        write_whole(cache / _NAME, f"{json.dumps(said)}\n".encode(), mode=0o644)
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(place / _NAME, f"{json.dumps(said)}\n".encode(), mode=0o644)
     except OSError as error:
-        raise PreconditionError(f"cannot write {cache / _NAME}: {error.strerror}") from None
+        raise PreconditionError(f"cannot write {place / _NAME}: {error.strerror}") from None
 
 
 def chosen_appliance(cache: Path) -> Appliance:
@@ -532,18 +533,18 @@ def chosen_appliance(cache: Path) -> Appliance:
 
     Raises PreconditionError with what to do when the chosen sources are gone.
     """
-    what = chosen(cache)
+    what = chosen()
     found, _ = appliance_for(_sources(what, cache, KERNEL_PACKAGE), cache / "appliances")
     if found.key != what.key:
-        # only `virtune appliance list` needs it
+        # only `virtune host guest list` needs it
         with contextlib.suppress(PreconditionError):
-            choose(cache, replace(what, key=found.key))
+            choose(replace(what, key=found.key))
     return found
 
 
 def appliance_besides(cache: Path, besides: frozenset[str]) -> Appliance:
     """Return the appliance that the rig boots with further modules in it."""
-    sources = _sources(chosen(cache), cache, KERNEL_PACKAGE)
+    sources = _sources(chosen(), cache, KERNEL_PACKAGE)
     return appliance_for(sources, cache / "appliances", besides=besides)[0]
 
 
@@ -552,7 +553,7 @@ def general_appliance(cache: Path, *, module: str, besides: frozenset[str] = fro
 
     Raises PreconditionError where the user chose a kernel, which is never replaced.
     """
-    what = chosen(cache)
+    what = chosen()
     if what.kernel is not None:
         raise PreconditionError(
             f"the kernel {what.kernel} that you chose has no {module}, which this bus needs", hint=BACK

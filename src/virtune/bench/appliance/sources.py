@@ -219,7 +219,7 @@ KERNEL_PACKAGE = "linux-image-cloud-amd64"
 GENERAL_KERNEL = "linux-image-amd64"
 """The kernel that Debian makes for every machine; it has AHCI, and is ten times as large."""
 
-OWN_KERNEL = "`virtune appliance build --kernel VMLINUZ"
+OWN_KERNEL = "`virtune host guest build --kernel VMLINUZ"
 
 _DOWNLOAD_SECONDS = 600.0
 _UNPACK_SECONDS = 120.0

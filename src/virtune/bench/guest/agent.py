@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Access to a guest: through the QEMU guest agent, as existing VMs have it, by its JSON commands; and to our
-appliance through its own agent, a shell that reads commands from virtio-serial ports (`virtune/guest/agent`).
+"""A Linux guest: run a program in it and get its output and status, with a deadline, over either of two ways in; and
+its clock, its counters, its disk.
 
-An AgentLine carries the commands: the libvirt that owns the agent's port, or the socket of our QEMU. Answers come
-from the guest, which is not trusted: each is limited in size and checked for its form. The agent captures at most 16
-MiB of a program's output, and libvirt carries answers of at most 10 MiB, so large output is written to a file in the
-guest and fetched in parts.
+Existing VMs have the QEMU guest agent, asked by its JSON commands; our appliance has its own agent, a shell that
+reads commands from virtio-serial ports (`virtune/guest/agent`). The console is never used: one that is not read
+blocks the guest. An AgentLine carries the commands: the libvirt that owns the agent's port, or the socket of our
+QEMU. Answers come from the guest, which is not trusted: each is limited in size and checked for its form. The agent
+captures at most 16 MiB of a program's output, and libvirt carries answers of at most 10 MiB, so large output is
+written to a file in the guest and fetched in parts.
 
 Each port of our own agent is a channel that runs one command at a time, so a guest has two: one for the load, one to
 observe the load. Answers carry the number of their command, so that late ones are recognised.
+
+Linux finds the frequency of its time-stamp counter while it boots, by counting against an emulated timer. On a busy
+host that went wrong under TCG ("PIT calibration deviates from PMTIMER: 335686 2593141"): a second of the guest took
+0.13 s, so that all it measured was wrong by that factor. So its clock is compared with the host's.
 """
 
+import abc
 import base64
 import binascii
 import contextlib
@@ -21,9 +28,242 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from virtune.bench.guest.channel import Guest, GuestError, GuestOutput, GuestProcess, late, must
+from virtune.bench.counters import Ticker
+from virtune.bench.load import LOG_MS, Load, Loaded
+from virtune.bench.port import LoadJob
+from virtune.model.errors import LoadError, RigError
+from virtune.model.evidence import Check
+
+
+class GuestError(RigError):
+    """A guest did not answer, or gave an invalid answer."""
+
+
+def late(seconds: float, asked: str) -> GuestError:
+    """Return what is said of a guest that did not answer in time."""
+    return GuestError(f"the guest did not answer within {seconds:g} s", hint=f"asked: {asked[:120]}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestOutput:
+    """The result of a program that ended in a guest."""
+
+    status: int
+    stdout: bytes
+    stderr: bytes
+
+
+class GuestProcess(abc.ABC):
+    """A program that runs in a guest."""
+
+    pid: int
+
+    @abc.abstractmethod
+    def wait(self, timeout_seconds: float) -> GuestOutput | None:
+        """Wait for its end and return what it left; None when the time is over first."""
+
+    @abc.abstractmethod
+    def signal(self, name: str) -> None:
+        """Send a signal; a stopped process reacts to none but KILL, so it goes on then."""
+
+    def end(self, *signals: str) -> None:
+        """Send it and all that it started each signal in turn (`INT`, `TERM`), with a time limit each, then KILL."""
+        for name in (*signals, "KILL"):
+            if self.wait(0) is not None:
+                return
+            self.signal(name)
+            self.wait(_GRACE_SECONDS if name != "KILL" else _KILLED_SECONDS)
+
+
+_GRACE_SECONDS, _KILLED_SECONDS = 3.0, 10.0
+"""How long a program may take to obey a signal, and to be gone after the last one."""
+
+
+class Guest(Protocol):
+    """A guest that is up."""
+
+    def run(self, argv: Sequence[str], *, timeout_seconds: float) -> GuestOutput:
+        """Run a short program to its end; raises GuestError when there is none in time."""
+        ...
+
+    def start(self, argv: Sequence[str], *, timeout_seconds: float) -> GuestProcess:
+        """Start a program that takes its time, one at once."""
+        ...
+
+    def put(self, path: str, content: bytes, *, timeout_seconds: float) -> None:
+        """Write a file in the guest."""
+        ...
+
+    def get(self, path: str, *, timeout_seconds: float) -> bytes:
+        """Return what a file of the guest holds; raises GuestError when it cannot be read."""
+        ...
+
+
+def must(guest: Guest, argv: Sequence[str], *, timeout_seconds: float) -> bytes:
+    """Run a program that has to succeed, and return its standard output; raises GuestError with its message."""
+    output = guest.run(argv, timeout_seconds=timeout_seconds)
+    if output.status != 0:
+        said = output.stderr.decode(errors="replace").strip().splitlines()
+        raise GuestError(
+            f"in the guest `{argv[0]}` ended with status {output.status}", hint=said[-1] if said else None
+        )
+    return output.stdout
+
+
+WAIT_SECONDS = 0.3
+"""How long lies between two readings: the errors that were seen are factors."""
+
+_OFF = 0.1
+_RESOLUTION_SECONDS = 0.02
+"""/proc/uptime has hundredths of a second, twice."""
+
+
+_UPTIME = re.compile(rb"[0-9]{1,10}\.[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """A guest's seconds since its boot, read between two moments of the host's clock, in seconds."""
+
+    uptime: float
+    earliest: float
+    latest: float
+
+    @property
+    def boot(self) -> float:
+        """The host's clock at the guest's boot, as late as it may have been."""
+        return self.latest - self.uptime
+
+
+def read_clock(guest: Guest, *, timeout_seconds: float) -> ClockReading:
+    """Read the clock of a guest; raises GuestError when it does not answer in time, or with no number."""
+    earliest = time.monotonic()
+    shown = guest.run(["cat", "/proc/uptime"], timeout_seconds=timeout_seconds).stdout
+    found = _UPTIME.match(shown)
+    if found is None:
+        raise GuestError("the guest does not say how long it runs", hint=f"/proc/uptime: {shown[:40]!r}")
+    return ClockReading(float(found[0]), earliest, time.monotonic())
+
+
+def wrong_speed(first: ClockReading, last: ClockReading) -> float | None:
+    """Return how many times as fast as the host's the guest's clock ran, where that is certainly off by more than a
+    tenth; None where it may be right, however late the answers came.
+    """
+    passed = last.uptime - first.uptime
+    least, most = last.earliest - first.latest, last.latest - first.earliest
+    if passed > most * (1 + _OFF) + _RESOLUTION_SECONDS:
+        return passed / most
+    if passed < least * (1 - _OFF) - _RESOLUTION_SECONDS:
+        return passed / least
+    return None
+
+
+def speed_words(name: str, speed: float) -> str:
+    """Say how fast a guest's clock runs."""
+    return f"the clock of {name} runs {speed:.2g} times as fast as this host's"
+
+
+SPEED_HINT = (
+    "what fio measures in it would be wrong by that: its kernel measured its clock while this host was busy, so boot"
+    " it again (`dmesg | grep -i tsc` there tells), or it was paused meanwhile"
+)
+"""What to do about a user's guest with a clock that is wrong."""
+
+
+SCHEMA = "virtune/guest-counters/1"
+
+_FILES = ("/proc/uptime", "/proc/stat", "/proc/diskstats", "/proc/interrupts")
+_TIMEOUT_SECONDS = 10.0
+
+
+class GuestSampler(Ticker):
+    """Samples a guest's counters in its own thread while the block runs; `content()` returns the samples.
+
+    `t` is the host's monotonic clock in ns at the request, `took_ns` the time to the answer: the counters were read
+    in between. A guest that does not answer leaves a gap with the reason. The measured time ends with a mark, and a
+    failed guest would not answer, so there is no last sample.
+    """
+
+    last = False
+
+    def __init__(self, guest: Guest, *, interval_seconds: float = 1.0) -> None:
+        super().__init__("guest-sampler", interval_seconds=interval_seconds)
+        self._guest = guest
+        self._lines = [json.dumps({"schema": SCHEMA, "files": _FILES}) + "\n"]
+
+    def sample(self, *, mark: str = "") -> int:
+        begun = time.monotonic_ns()
+        line: dict[str, object] = {"t": begun, "wall": time.time()} | ({"mark": mark} if mark else {})
+        try:
+            output = self._guest.run(["cat", *_FILES], timeout_seconds=_TIMEOUT_SECONDS)
+            line["text"] = output.stdout.decode(errors="replace")
+        except GuestError as error:
+            line["gap"] = error.message
+        line["took_ns"] = time.monotonic_ns() - begun
+        self._lines.append(json.dumps(line) + "\n")
+        return begun
+
+    def content(self) -> bytes:
+        """Return all samples as JSON lines; the first line says what they hold."""
+        return "".join(self._lines).encode()
+
+
+def seen_in_guest(
+    guest: Guest, serial: str, *, timeout_seconds: float, program: Sequence[str] = ("disk",)
+) -> dict[str, str]:
+    """Wait until a guest sees the disk of that serial number, and return its properties (`virtune/guest/disk`).
+
+    `program` is the command that runs that script in the guest.
+    """
+    words = [*program, serial, str(int(timeout_seconds))]
+    text = must(guest, words, timeout_seconds=timeout_seconds + 5).decode(errors="replace")
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+_SECONDS = 60.0
+"""Unmounting writes what the load left in the guest's page cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mounted:
+    """The mounted disks of a guest: the file in each, the bytes of the smallest, what the kernel says of each."""
+
+    files: tuple[str, ...]
+    size_bytes: int
+    kinds: tuple[str, ...]
+    lines: tuple[str, ...]
+
+    def check(self, asked: str) -> Check:
+        """Check that all of them have the requested filesystem."""
+        found = asked if set(self.kinds) == {asked} else ", ".join(self.kinds)
+        proof = f"the guest's /proc/mounts: {'; '.join(self.lines)}"
+        return Check("disk.filesystem", asked, found, proof)
+
+
+def mount(guest: Guest, devices: Sequence[str], kind: str, *, writes: bool) -> Mounted:
+    """Mount the filesystem of each device in a guest (`virtune/guest/mounted`); raises GuestError when one fails."""
+    told = [_facts(guest, device, kind, "rw" if writes else "ro") for device in devices]
+    return Mounted(
+        files=tuple(one.get("file", "") for one in told),
+        size_bytes=min(int(one.get("bytes") or 0) for one in told),
+        kinds=tuple(one.get("mounted", "none") for one in told),
+        lines=tuple(one.get("line", "nothing is mounted") for one in told),
+    )
+
+
+def unmount(guest: Guest, mounted: Mounted) -> None:
+    """Unmount them all; raises GuestError when one stays mounted."""
+    for file in mounted.files:
+        must(guest, ["umount", file.rpartition("/")[0]], timeout_seconds=_SECONDS)
+
+
+def _facts(guest: Guest, device: str, kind: str, how: str) -> dict[str, str]:
+    text = must(guest, ["mounted", device, kind, how], timeout_seconds=_SECONDS).decode(errors="replace")
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
 
 BYTES_MAX = 64 * 1024**2
 """The largest file to fetch: fio's JSON with all bins of a hundred jobs has some MB."""
@@ -309,7 +549,7 @@ _KILL_SECONDS = 10.0
 _CHUNK = 65536
 
 
-def words_of(argv: Sequence[str]) -> str:
+def shell_words(argv: Sequence[str]) -> str:
     """Quote arguments as one line for a shell."""
     return " ".join(argument if _SAFE.fullmatch(argument) else _quoted(argument) for argument in argv)
 
@@ -459,15 +699,15 @@ class ShellGuest(Guest):
         self.load.run("true", timeout_seconds=max(0.0, deadline - time.monotonic()))
 
     def run(self, argv: Sequence[str], *, timeout_seconds: float) -> GuestOutput:
-        return self.look.run(words_of(argv), timeout_seconds=timeout_seconds)
+        return self.look.run(shell_words(argv), timeout_seconds=timeout_seconds)
 
     def start(self, argv: Sequence[str], *, timeout_seconds: float) -> ShellProcess:
-        number = self.load.send("own", words_of(["exec", *argv]), timeout_seconds=timeout_seconds)
+        number = self.load.send("own", shell_words(["exec", *argv]), timeout_seconds=timeout_seconds)
         return ShellProcess(self, number, self.load.begun(number, timeout_seconds=timeout_seconds))
 
     def put(self, path: str, content: bytes, *, timeout_seconds: float) -> None:
         text = base64.b64encode(content).decode()
-        output = self.look.run(f"echo {text} | base64 -d >{words_of([path])}", timeout_seconds=timeout_seconds)
+        output = self.look.run(f"echo {text} | base64 -d >{shell_words([path])}", timeout_seconds=timeout_seconds)
         if output.status:
             raise GuestError(f"the guest cannot write {path}", hint=output.stderr.decode(errors="replace").strip())
 
@@ -489,3 +729,62 @@ def _output(lines: list[bytes], number: int, status: bytes) -> GuestOutput:
         return GuestOutput(status=int(status), stdout=stdout, stderr=stderr)
     except (binascii.Error, ValueError):
         raise GuestError("the guest answered what cannot be read") from None
+
+
+ARM_SECONDS = 60.0
+"""How long a load may take to be ready."""
+
+_RESULT_SECONDS = 60.0
+
+
+class FioLoad(Load):
+    """fio in a guest. Files with its error message are `complaints`: with --output it goes into that file."""
+
+    complaints: tuple[str, ...]
+    process: GuestProcess
+
+    def __init__(self, bench: Loaded, job: LoadJob, guest: Guest) -> None:
+        super().__init__(bench, job)
+        self.guest = guest
+
+    def words(self, *, barrier: str, place: str) -> list[str]:
+        """Return fio's command line: `place` is before the names of its files."""
+        logging = (f"--write_iops_log={place}load", f"--log_avg_msec={LOG_MS}")
+        output = ("--output-format=json+", f"--output={place}load.json", "--eta=never")
+        return ["fio", *self.job.job.arguments, f"--exec_prerun=. {barrier}", *logging, *output, f"{place}load.fio"]
+
+    @abc.abstractmethod
+    def waits(self) -> bool:
+        """Wait until all jobs are at the barrier; False when they do not reach it in time."""
+
+    def arm(self) -> None:
+        if self.waits():
+            return
+        ended = self.process.wait(1.0)
+        if ended is None:
+            self.process.end("INT")
+            raise LoadError(f"fio in the guest was not ready within {ARM_SECONDS:g} s")
+        hint = self._complaint(ended)
+        raise LoadError(f"fio in the guest ended before it began: status {ended.status}", hint=hint)
+
+    def has_ended(self, seconds: float) -> bool:
+        """Wait so long for its end; raises LoadError when it did not end well."""
+        output = self.process.wait(seconds)
+        if output is not None and output.status:
+            raise LoadError(f"fio in the guest ended with status {output.status}", hint=self._complaint(output))
+        return output is not None
+
+    def stop(self) -> None:
+        self.process.end("INT", "TERM")
+
+    def fetched(self, path: str) -> bytes:
+        """Return what a file of the guest holds."""
+        return self.guest.get(path, timeout_seconds=_RESULT_SECONDS)
+
+    def _complaint(self, output: GuestOutput) -> str | None:
+        said = output.stderr.decode(errors="replace").strip()
+        for file in self.complaints if not said else ():
+            with contextlib.suppress(GuestError):
+                lines = self.fetched(file).decode(errors="replace").splitlines()
+                said = said or next((line for line in lines if line.startswith("fio:")), "")
+        return said[-300:] or None

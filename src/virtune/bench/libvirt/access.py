@@ -23,8 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from virtune import warden
-from virtune.bench.guest.agent import AgentGuest, Refused
-from virtune.bench.guest.channel import SPEED_HINT, GuestError, read_clock, speed_words, wrong_speed
+from virtune.bench.guest.agent import (
+    SPEED_HINT,
+    AgentGuest,
+    GuestError,
+    Refused,
+    read_clock,
+    speed_words,
+    wrong_speed,
+)
 from virtune.bounded import opened
 from virtune.dialects.libvirt.disk import alias_of, find_plugged
 from virtune.dialects.libvirt.domain import has_agent, read_domain
@@ -314,7 +321,7 @@ def unplug(virsh: Virsh, uuid: str, domain: str, name: str) -> bool:
         if time.monotonic() > deadline:
             raise RigError(
                 f"the guest of {domain} does not let go of virtune's disk {name}",
-                hint="`virtune clean` tries it again; a guest that is off, or boots, has to be up for that",
+                hint="`virtune host clean` tries it again; a guest that is off, or boots, has to be up for that",
             )
         time.sleep(_LOOK_SECONDS)
 

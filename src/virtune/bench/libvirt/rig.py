@@ -21,10 +21,12 @@ from itertools import accumulate
 from pathlib import Path
 
 from virtune import shell
-from virtune.bench.guest.agent import AgentGuest
-from virtune.bench.guest.channel import (
+from virtune.bench.guest.agent import (
+    ARM_SECONDS,
     SCHEMA,
     SPEED_HINT,
+    AgentGuest,
+    FioLoad,
     GuestError,
     must,
     read_clock,
@@ -32,7 +34,6 @@ from virtune.bench.guest.channel import (
     speed_words,
     wrong_speed,
 )
-from virtune.bench.guest.load import ARM_SECONDS, FioLoad
 from virtune.bench.libvirt.access import (
     DomainAccess,
     Plugged,
@@ -480,7 +481,7 @@ class DomainSession:
             differs = "; ".join(foreign(asked=before.encode(), found=after.encode())[:5]) or "in order or addresses"
             raise RigError(
                 f"the configuration of {self._way.domain} {when} is not what it was: {differs}",
-                hint="somebody changed it meanwhile, or a disk of virtune's stayed: `virtune clean` takes that out",
+                hint="somebody changed it meanwhile, or a disk of virtune's stayed: `virtune host clean` removes it",
             )
 
     def _bench(

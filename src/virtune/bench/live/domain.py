@@ -26,8 +26,8 @@ from virtune.bench.qmp import Monitor
 from virtune.dialects.libvirt.domain import limits_command, read_domain, without
 from virtune.model.domain import Domain, DomainDisk
 from virtune.model.errors import NO_END, PreconditionError, RigError
-from virtune.model.live import DiskCount, LiveDisk, LiveVm, Move
-from virtune.model.stack import LIMITS, POLL_DEFAULT_NS
+from virtune.model.live import DiskCount, Histograms, LiveDisk, LiveVm, Move
+from virtune.model.stack import LIMITS, POLL_DEFAULT_NS, THROUGH_CACHES
 from virtune.probe.process import Process, process_of_domain, processes_of_domains
 from virtune.virsh import LibvirtRefused, Virsh
 
@@ -170,11 +170,14 @@ _EXITS = re.compile(r"^\s*vcpu\.\d+\.exits\.sum=(\d+)$", re.MULTILINE)
 _NO_EXITS = "KVM exits: libvirt reports none; it does from 9.0 on, of guests that run on KVM, with QEMU 7.1 and later"
 
 _DOMAIN = re.compile(r"^Domain: '(.*)'$", re.MULTILINE)
+"""What comes before each domain's part of an answer of `virsh domstats`: its name."""
 
 _NO_RINGS = (
     "the wait in the virtqueue, and whether requests follow one another on the disk: asking where it lies would taint"
     " a domain of libvirt's; of a QEMU started by hand `--qmp` shows both"
 )
+
+_NO_HISTOGRAMS = "percentiles: asking a domain of libvirt's for histograms would taint it"
 
 _FIELDS = {
     "reads": "rd.reqs", "writes": "wr.reqs", "flushes": "fl.reqs", "read_bytes": "rd.bytes",
@@ -183,9 +186,10 @@ _FIELDS = {
 
 
 class LiveView(Protocol):
-    """A view of a VM that changes nothing."""
+    """A view of a VM that changes nothing, unless histograms are asked for."""
 
     vm: LiveVm
+    histograms: Mapping[str, Histograms] = {}
 
     def counts(self) -> Mapping[str, DiskCount]:
         """Return what QEMU has counted of each disk by now, by its target."""
@@ -199,13 +203,17 @@ class LiveView(Protocol):
         """Return what sees which places of a disk are asked for; None where they cannot be seen."""
         return None
 
-    def jobs(self, target: str) -> tuple[str, ...]:  # noqa: ARG002 - most are not seen
-        """Return what works on a disk besides the guest, as far as it is seen."""
-        return ()
-
     def exits(self) -> int | str:
         """Return how often KVM has left the guest for the host, all vCPUs together, or why that is not known."""
         ...
+
+    def keep_histograms(self) -> str:
+        """Have QEMU keep histograms; returns why it does not, else nothing."""
+        return _NO_HISTOGRAMS
+
+    def take_histograms_back(self) -> None:
+        """End the histograms that were asked for here."""
+        return
 
     def rest(self) -> None:
         """Hold nothing that others may want until the next question."""
@@ -279,7 +287,8 @@ class LiveDomains:
         begun = time.monotonic_ns()
         said = self._virsh.run("domstats", "--block", "--list-running")
         now = (begun + time.monotonic_ns()) // 2
-        found = {name: counts_of(part, now) for name, part in _domains_of(said)}
+        _, *parts = _DOMAIN.split(said)
+        found = {name: counts_of(part, now) for name, part in zip(parts[::2], parts[1::2], strict=True)}
         shape = {name: frozenset(disks) for name, disks in found.items()}
         if shape != self._shape:
             self._shape, self._vms = shape, dict(self._look())
@@ -288,6 +297,13 @@ class LiveDomains:
     def rings(self, vm: str, target: str) -> str:  # noqa: ARG002 - a domain's monitor is libvirt's
         """A command to the monitor would taint the domain."""
         return _NO_RINGS
+
+    def histograms(self) -> Mapping[str, Mapping[str, Histograms]]:
+        """A command to the monitor would taint the domain."""
+        return {}
+
+    def take_histograms_back(self) -> None:
+        """None was asked for."""
 
     def rest(self) -> None:
         """Nothing is held: libvirt serves many clients."""
@@ -312,14 +328,6 @@ def _vm(xml: str, process: Process | None, *, uri: str, local: bool) -> LiveVm:
         uri=uri,
         emulated=domain.kind == "qemu",
     )
-
-
-def _domains_of(said: str) -> Iterator[tuple[str, str]]:
-    """Yield each domain's name and its part of what `virsh domstats` printed."""
-    heads = list(_DOMAIN.finditer(said))
-    for index, head in enumerate(heads):
-        end = heads[index + 1].start() if index + 1 < len(heads) else len(said)
-        yield head[1], said[head.end() : end]
 
 
 def exits_in(said: str) -> int | None:
@@ -356,6 +364,8 @@ def _disk(domain: Domain, disk: DomainDisk, *, uri: str, local: bool) -> LiveDis
         group=disk.limits_group,
         protocol=disk.source.protocol or {"file": "file", "block": "host_device"}.get(disk.source.kind, ""),
         unread=("a backing image",) if disk.backing else (),
+        front=disk.bus.upper() if disk.bus in ("ide", "usb", "sd") else "",
+        writethrough=disk.cache in THROUGH_CACHES,
         limits={unit: value for unit, (_, value) in limits.items()},
         lifts={
             unit: command
@@ -366,7 +376,7 @@ def _disk(domain: Domain, disk: DomainDisk, *, uri: str, local: bool) -> LiveDis
 
 
 class LiveSource(Protocol):
-    """The running VMs behind one door: a libvirt, or a QEMU's monitor. Nothing is changed on them."""
+    """The running VMs behind one door: a libvirt, or a QEMU's monitor."""
 
     def vms(self) -> tuple[LiveVm, ...]:
         """Return the VMs as they were when last counted."""
@@ -379,6 +389,14 @@ class LiveSource(Protocol):
     def rings(self, vm: str, target: str) -> RingReader | str:
         """Return the virtqueues of a disk, or say why they cannot be seen."""
         ...
+
+    def histograms(self) -> Mapping[str, Mapping[str, Histograms]]:
+        """Return the histograms that QEMU kept of each disk when last counted, by VM and target."""
+        return {}
+
+    def take_histograms_back(self) -> None:
+        """End the histograms that were asked for here."""
+        return
 
     def rest(self) -> None:
         """Hold nothing that others may want until the next question."""

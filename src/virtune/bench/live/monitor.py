@@ -6,11 +6,13 @@ images, filters, encryption, jobs) it is said that it is there.
 """
 
 import contextlib
+import itertools
 import json
+import os
 import socket
 import struct
 from asyncio import AbstractEventLoop
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -21,9 +23,20 @@ from virtune.bench.live.rings import QueueAddresses, RingReader, queues_of
 from virtune.bench.qmp import BriefMonitor, Monitor, MonitorAnswer, MonitorEnded, execute_all
 from virtune.dialects.qemu.answers import FAILURES
 from virtune.model.errors import PreconditionError, RigError, words_of
-from virtune.model.live import DiskCount, LiveDisk, LiveVm
+from virtune.model.live import (
+    BLOCK_JOB,
+    ENCRYPTION,
+    DiskCount,
+    Histograms,
+    LatencyBins,
+    LiveDisk,
+    LiveVm,
+    OperationKind,
+)
 from virtune.model.stack import LIMITS
 from virtune.model.text import printable
+from virtune.probe.devices import answered
+from virtune.probe.process import Process
 
 _LOCAL = ("file", "host_device", "host_cdrom")
 
@@ -35,6 +48,12 @@ _OF_DATA = ("data-file", "file", "image", "backing")
 
 _NODE_NAME_MAX = 200
 """Characters of a name that are shown."""
+
+_WORDS_MAX = 3 * _NODE_NAME_MAX
+"""The same of words with two names of files."""
+
+Job = tuple[str, str]
+"""A block job: what it does (`mirror`), and its name."""
 
 _NODE_LIMITS = {one.qmp: one.unit for one in LIMITS}
 """The limits of a throttle group, by the names of `qom-get`."""
@@ -91,18 +110,16 @@ class Graph:
             limits=limits,
             lift=json.dumps({"execute": "qom-set", "arguments": lift}) if limits else "",
             unread=tuple(
-                dict.fromkeys(printable(one, most=_NODE_NAME_MAX) for one in self._unread(way, seen=bool(limits)))
+                dict.fromkeys(printable(one, most=_WORDS_MAX) for one in self._unread(way, seen=bool(limits)))
             ),
         )
 
-    def jobs(self, monitor: Monitor, root: str) -> Iterator[str]:
-        """Yield the block jobs that work on a disk now."""
+    def jobs(self, jobs: Collection[Job], root: str) -> Iterator[str]:
+        """Yield which of these block jobs work on a disk."""
         mine = self._all(root)
-        with contextlib.suppress(RigError, KeyError, TypeError):
-            for job in monitor.execute("query-block-jobs"):
-                if mine.intersection(child for _, child in self.children.get(f"block-job:{job['device']}", ())):
-                    what = printable(f"{job['type']} {job['device']}", most=_NODE_NAME_MAX)
-                    yield f"a block job that does I/O of its own ({what})"
+        for kind, name in sorted(jobs):
+            if mine.intersection(child for _, child in self.children.get(f"block-job:{name}", ())):
+                yield f"{BLOCK_JOB} ({printable(f'{kind} {name}', most=_NODE_NAME_MAX)})"
 
     def _way(self, root: str) -> Iterator[str]:
         """Yield the nodes from a disk down to its image."""
@@ -113,6 +130,15 @@ class Graph:
             done.add(node)
             found = dict(self.children.get(node, ()))
             node = next((found[role] for role in (*_OF_DATA, *found) if role in found), None)
+
+    def _chain(self, node: str) -> Iterator[str]:
+        """Yield a backing image and those below it."""
+        below: str | None = node
+        done: set[str] = set()
+        while below is not None and below not in done:  # as above
+            yield below
+            done.add(below)
+            below = dict(self.children.get(below, ())).get("backing")
 
     def _all(self, root: str) -> set[str]:
         found, left = {root}, [root]
@@ -141,20 +167,22 @@ class Graph:
                     yield "a throttle filter, whose limits were not read"
                 seen = False  # only those of the first one are
             elif driver == "luks" or (driver == "qcow2" and node.get("encrypted")):
-                yield f"encryption in QEMU ({driver})"
+                yield f"{ENCRYPTION} ({driver})"
             elif driver and driver not in _PLAIN and name != way[-1]:
                 yield f"the block driver {driver!r}"
             for role, child in self.children.get(name, ()):
                 if child not in way:
                     what = "a backing image" if role == "backing" else f"another image ({role})"
-                    yield f"{what}: {self.nodes.get(child, {}).get('file', child)}"
+                    first, *more = (str(self.nodes.get(one, {}).get("file", one)) for one in self._chain(child))
+                    yield f"{what}: {first}" + (f", the first of {1 + len(more)} down to {more[-1]}" if more else "")
 
 
 def _here(path: str) -> str | None:
     """Return the path of an image if it is a file of this host; it may be one that no file can have."""
-    with contextlib.suppress(OSError, ValueError):
-        return path if path.startswith("/") and Path(path).exists() else None
-    return None
+    if not path.startswith("/") or "\0" in path:
+        return None
+    there = answered(path, os.path.exists)  # what does not answer is there
+    return None if there is False else path
 
 
 _CONNECT_SECONDS = 5.0
@@ -175,6 +203,31 @@ _LIMITS = {
 """The limits of a disk, by the names of `block_set_io_throttle`."""
 
 
+_HISTOGRAMS: Mapping[OperationKind, str] = {"read": "rd", "write": "wr", "flush": "flush"}
+
+BOUNDARIES_NS = [
+    *(step * 10**power // 10 for power in range(4, 10) for step in (10, 15, 20, 30, 50, 70)), 10**10,
+]  # fmt: skip
+"""Those of a histogram that QEMU is asked to keep, 10 us to 10 s: a percentile is known to a factor of 1.7 at most,
+and limits of 1, 1.5, 2, 3, 5 and 7 are decided exactly. QEMU finds a request's bin by halving.
+"""
+
+
+def _was_left(found: Histograms) -> bool:
+    """Whether a virtune that is no more asked for these."""
+    for one in found.values():
+        *ends, last = one.boundaries_ns
+        number = last - BOUNDARIES_NS[-1]
+        return ends == BOUNDARIES_NS[:-1] and number > 0 and not Path(f"/proc/{number}").exists()
+    return False
+
+
+_SET_HISTOGRAM = "block-latency-histogram-set"
+_HANGS = "threads of QEMU wait in the kernel (state D), as for a disk: what serves one of its images may hang"
+_ONE_BY_ONE = {"ide-hd": "IDE", "usb-storage": "USB", "usb-bot": "USB", "sd-card": "SD"}
+"""Devices that take one request at a time, by QEMU's name of the device or of its controller."""
+
+_ASK_JOBS = "query-block-jobs"
 _NOT_RUNNING = "this QEMU does not run its guest: it is {}"
 _UNSEEN = Below(unread=("its block nodes, which this QEMU does not show",))
 
@@ -188,12 +241,18 @@ class LiveMonitor:
         self._monitor = monitor
         self._paths: dict[str, str] = {}
         self._nodes: dict[str, str] = {}
+        self._ids: dict[str, str] = {}
+        self._asked: set[str] = set()
+        self._jobs: frozenset[Job] = frozenset()
+        self.histograms: Mapping[str, Histograms] = {}
         state = _stopped(monitor.execute("query-status"))
         if state and not paused_too:
             raise PreconditionError(_NOT_RUNNING.format(state))
         name = _shown(monitor.execute("query-name").get("name", "")) or (f"qemu {pid}" if pid else "qemu")
         emulated = not monitor.execute("query-kvm")["enabled"]
-        self.vm = LiveVm(name=name, pid=pid, disks=tuple(self._disks()), emulated=emulated)
+        self.vm = LiveVm(
+            name=name, pid=pid, disks=tuple(self._disks()), emulated=emulated, threads=dict(self._named_threads())
+        )
 
     @property
     def monitor(self) -> Monitor:
@@ -207,9 +266,34 @@ class LiveMonitor:
         (found,) = counts_of([self])
         if isinstance(found, RigError):
             raise found
+        if set(_jobs(self._monitor.execute(_ASK_JOBS))) != self._jobs:
+            self.look_again()
         if state := _stopped(self._monitor.execute("query-status")):
             raise PreconditionError(_NOT_RUNNING.format(state))
         return found
+
+    def keep_histograms(self) -> str:
+        """Have QEMU keep histograms of the disks that had none when they were last counted; returns why it does not,
+        else nothing.
+        """
+        for name, device in self._ids.items():
+            if name in self.histograms and _was_left(self.histograms[name]):
+                self._asked.add(name)
+            if name not in self.histograms and name not in self._asked:
+                # the last one says who asked, so that another virtune takes back what a killed one left
+                boundaries = [*BOUNDARIES_NS[:-1], BOUNDARIES_NS[-1] + os.getpid()]
+                try:
+                    self._monitor.execute(_SET_HISTOGRAM, {"id": device, "boundaries": boundaries})
+                except RigError as error:
+                    return f"percentiles of {self.vm.name}:{name}: {error.message}"
+                self._asked.add(name)
+        return ""
+
+    def take_histograms_back(self) -> None:
+        """End the histograms that were asked for here."""
+        while self._asked:
+            with contextlib.suppress(RigError):  # it has ended, or the disk is gone
+                self._monitor.execute(_SET_HISTOGRAM, {"id": self._ids[self._asked.pop()]})
 
     def rings(self, target: str) -> RingReader | str:
         if self.vm.pid is None:
@@ -229,10 +313,6 @@ class LiveMonitor:
         return (
             None if self.vm.pid is None or isinstance(found, str) else place_reader(self._monitor, self.vm.pid, found)
         )
-
-    def jobs(self, target: str) -> tuple[str, ...]:
-        graph = Graph.read(self._monitor)
-        return () if graph is None else tuple(graph.jobs(self._monitor, self._nodes[target]))
 
     def _queues(self, target: str) -> list[QueueAddresses] | str:
         """Return the virtqueues of a disk, or why they cannot be seen. Those of a SCSI controller are a disk's where
@@ -255,10 +335,15 @@ class LiveMonitor:
 
     def look_again(self) -> None:
         """Read its disks anew: some came or went."""
-        self.vm = replace(self.vm, disks=tuple(self._disks()))
+        self.vm = replace(self.vm, disks=tuple(self._disks()), threads=dict(self._named_threads()))
+
+    @property
+    def jobs(self) -> frozenset[Job]:
+        """The block jobs that there were when its disks were read."""
+        return self._jobs
 
     def _disks(self) -> Iterator[LiveDisk]:
-        graph = Graph.read(self._monitor)
+        self._jobs, graph = frozenset(_jobs(self._monitor.execute(_ASK_JOBS))), Graph.read(self._monitor)
         for one in self._monitor.execute("query-block"):
             inserted = one.get("inserted")
             if not inserted or is_medium(one) or not (name := name_of(one)):
@@ -266,7 +351,9 @@ class LiveMonitor:
             controller = self._controller(one.get("qdev", ""))
             threads = tuple(self._threads(controller))
             self._paths[name], self._nodes[name] = controller, inserted.get("node-name", "")
+            self._ids[name] = one.get("qdev") or one["device"]
             below = _UNSEEN if graph is None else graph.below(self._monitor, self._nodes[name])
+            jobs = () if graph is None else tuple(graph.jobs(self._jobs, self._nodes[name]))
             limits = {ours: float(inserted[theirs]) for theirs, ours in _LIMITS.items() if inserted[theirs]}
             command = {"id": one.get("qdev", name)} | dict.fromkeys(_LIMITS, 0)
             lift = json.dumps({"execute": "block_set_io_throttle", "arguments": command})
@@ -282,13 +369,23 @@ class LiveMonitor:
                 lifts=dict.fromkeys(limits, lift) or dict.fromkeys(below.limits, below.lift),
                 protocol=below.protocol,
                 group=inserted.get("group", "") if limits else below.group,
-                unread=below.unread + (("a throttle filter with limits of its own",) * bool(limits and below.limits)),
+                unread=below.unread
+                + ("a throttle filter with limits of its own",) * bool(limits and below.limits)
+                + jobs,
+                front=self._front(one.get("qdev", "")),
+                writethrough=not inserted["cache"]["writeback"],
             )
+
+    def _front(self, device: str) -> str:
+        """Return the kind of a disk's device where that takes one request at a time; else nothing."""
+        path = _path(device)
+        controller = str(self._property(path, "parent_bus") or "").rpartition("/")[0]
+        kinds = str(self._property(path, "type")), str(self._property(controller, "type"))
+        return next((name for word, name in _ONE_BY_ONE.items() if word in kinds and "ahci" not in kinds[1]), "")
 
     def _controller(self, device: str) -> str:
         """Return the path of the device that has a disk's queues: the disk's own, or that of its SCSI controller."""
-        path = device.removesuffix("/virtio-backend")
-        path = path if path.startswith("/") else f"/machine/peripheral/{path}"
+        path = _path(device)
         bus = self._property(path, "parent_bus")
         controller, found, _ = (bus or "").partition("/virtio-backend/")
         return controller if found else path
@@ -300,10 +397,27 @@ class LiveMonitor:
         for one in self._property(device, "iothread-vq-mapping") or ():
             yield _shown(one["iothread"].rpartition("/")[2])
 
+    def _named_threads(self) -> Iterator[tuple[int, str]]:
+        """Yield thread ids and what QEMU calls these threads. The kernel knows no name of over 15 bytes, as those
+        of Proxmox VE's IOThreads are, and none of vCPUs without `debug-threads`.
+        """
+        with contextlib.suppress(RigError):
+            for one in self._monitor.execute("query-iothreads"):
+                yield one["thread-id"], f"IO {_shown(one['id'])}"
+            for one in self._monitor.execute("query-cpus-fast"):
+                if "thread-id" in one:
+                    yield one["thread-id"], f"CPU {one.get('cpu-index', '')}"
+
     def _property(self, path: str, name: str) -> Any:
         with contextlib.suppress(RigError):
             return self._monitor.execute("qom-get", {"path": path, "property": name})
         return None
+
+
+def _path(device: str) -> str:
+    """Return the path of QEMU's object for a device of `query-block`."""
+    path = device.removesuffix("/virtio-backend")
+    return path if path.startswith("/") else f"/machine/peripheral/{path}"
 
 
 def is_medium(block: Mapping[str, Any]) -> bool:
@@ -325,7 +439,24 @@ def counts_of(views: Sequence[LiveMonitor]) -> list[dict[str, DiskCount] | RigEr
     asked at once, since each answers when its main loop gets a CPU.
     """
     answers = execute_all([one.monitor for one in views], "query-blockstats")
+    for view, answer in zip(views, answers, strict=True):
+        view.histograms = {} if isinstance(answer, RigError) else dict(_histograms(answer))
     return [one if isinstance(one, RigError) else _counts(one) for one in answers]
+
+
+def _histograms(answer: MonitorAnswer) -> Iterator[tuple[str, Histograms]]:
+    """Yield the histograms that QEMU keeps, of each disk that has any."""
+    for one in answer.said:
+        kept = ((kind, one["stats"].get(f"{word}_latency_histogram")) for kind, word in _HISTOGRAMS.items())
+        found = {
+            kind: LatencyBins(tuple(said["boundaries"]), tuple(said["bins"]))
+            for kind, said in kept
+            if said
+            and len(said["bins"]) == len(said["boundaries"]) + 1
+            and all(low < high for low, high in itertools.pairwise(said["boundaries"]))
+        }
+        if found and (name := name_of(one)):
+            yield name, found
 
 
 def _counts(answer: MonitorAnswer) -> dict[str, DiskCount]:
@@ -342,6 +473,12 @@ def _counts(answer: MonitorAnswer) -> dict[str, DiskCount]:
     }
 
 
+def _jobs(said: Sequence[Mapping[str, Any]]) -> Iterator[Job]:
+    """Read the answer of `query-block-jobs`."""
+    with contextlib.suppress(KeyError, TypeError):
+        yield from ((str(one["type"]), str(one["device"])) for one in said)
+
+
 def _stopped(status: Mapping[str, Any]) -> str:
     """Return the state of a guest that does not run, from the answer of `query-status`; else nothing."""
     return "" if status["running"] else _shown(status["status"])
@@ -350,39 +487,53 @@ def _stopped(status: Mapping[str, Any]) -> str:
 class LiveMonitors:
     """QEMUs behind QMP sockets, one connection each, which share an event loop. One that ends is left out from then
     on; one that does not answer as QEMU does, or whose guest is stopped, stays as a VM without disks. `failed` are
-    sockets behind which none was found, with the reason.
+    sockets behind which none was found, with the reason; `keep`: QEMU is to keep histograms meanwhile.
     """
 
-    def __init__(self, views: Sequence[LiveMonitor], failed: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(
+        self, views: Sequence[LiveMonitor], failed: Mapping[str, str] = MappingProxyType({}), *, keep: bool = False
+    ) -> None:
         self._views = {_free(views[:index], one.vm): one for index, one in enumerate(views)}
         self._seen: dict[str, frozenset[str]] = {}
         self._failed = dict(failed)
         self._stopped: dict[str, str] = {}
+        self._keep = keep
+        self._unkept: dict[str, str] = {}
 
     def vms(self) -> tuple[LiveVm, ...]:
         seen = (
             replace(one.vm, name=name, disks=(), missing=(f"the disks of {name}: its guest does not run: {why}",))
             if (why := self._stopped.get(name))
-            else replace(one.vm, name=name)
+            else replace(one.vm, name=name, missing=tuple(filter(None, (self._unkept.get(name),))))
             for name, one in self._views.items()
         )
         unseen = (LiveVm(name=name, pid=None, disks=(), failed=why) for name, why in self._failed.items())
         return (*seen, *unseen)
 
     def counts(self) -> Mapping[str, Mapping[str, DiskCount]]:
-        """Return QEMU's counters of each disk, by VM and target. A disk that came or went is looked at."""
+        """Return QEMU's counters of each disk, by VM and target. A disk or a block job that came or went is looked
+        at.
+        """
         found: dict[str, Mapping[str, DiskCount]] = {}
         asked = dict(self._views)
-        states = execute_all([one.monitor for one in asked.values()], "query-status")
-        answers = zip(asked.items(), counts_of(list(asked.values())), states, strict=True)
-        for (name, one), counts, state in answers:
+        states, jobs = (
+            execute_all([one.monitor for one in asked.values()], command) for command in ("query-status", _ASK_JOBS)
+        )
+        answers = zip(asked.items(), counts_of(list(asked.values())), states, jobs, strict=True)
+        for (name, one), counts, state, at_work in answers:
             try:
                 if isinstance(counts, RigError):
                     raise counts
                 if isinstance(state, RigError):
                     raise state
+                if isinstance(at_work, RigError):
+                    raise at_work
                 self._stopped[name] = _stopped(state.said)
-                if self._seen.setdefault(name, frozenset(counts)) != frozenset(counts):
+                if self._keep and self._seen.get(name) != frozenset(counts):
+                    one.look_again()
+                    self._unkept[name] = one.keep_histograms()
+                same = self._seen.setdefault(name, frozenset(counts)) == frozenset(counts)
+                if not same or set(_jobs(at_work.said)) != one.jobs:
                     one.look_again()
                     self._seen[name] = frozenset(counts)
                 found[name] = counts
@@ -391,6 +542,13 @@ class LiveMonitors:
                 if not isinstance(error, MonitorEnded):
                     self._failed[name] = error.message
         return found
+
+    def histograms(self) -> Mapping[str, Mapping[str, Histograms]]:
+        return {name: one.histograms for name, one in self._views.items()}
+
+    def take_histograms_back(self) -> None:
+        for one in self._views.values():
+            one.take_histograms_back()
 
     def rest(self) -> None:
         """Give the monitors back until the next question."""
@@ -453,4 +611,5 @@ def monitored(
         with opened as monitor:
             yield LiveMonitor(monitor, owner[0] or None, paused_too=paused_too)
     except RigError as error:
-        raise PreconditionError(f"{path}: {error.message}", hint=error.hint) from None
+        hint = _HANGS if owner[0] and Process(owner[0]).waits_for_disk else error.hint
+        raise PreconditionError(f"{path}: {error.message}", hint=hint) from None

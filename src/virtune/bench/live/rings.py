@@ -11,6 +11,7 @@ request is taken, so only the rings show the wait before that. QEMU reports once
 import contextlib
 import ctypes
 import errno
+import itertools
 import json
 import mmap
 import os
@@ -137,6 +138,7 @@ class RingSeen:
     quiet: float = 0.0
     stalled: float = 0.0
     stalls: int = 0
+    before: int = 0
 
     @property
     def inside(self) -> int:
@@ -181,6 +183,13 @@ class RingWatch(Generic[_Key]):
         with self._lock:
             self._look()
             return {key: tuple(one.count() for one in seen) for key, seen in self._seen.items()}
+
+    def mark(self) -> None:
+        """Note what is completed by now, before QEMU is asked for its counts: all of it is in these."""
+        with self._lock:
+            self._look()
+            for one in itertools.chain.from_iterable(self._seen.values()):
+                one.before = one.completed
 
     def _run(self) -> None:
         over = False

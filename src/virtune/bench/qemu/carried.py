@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from virtune.bench.port import DiskImageSpec
-from virtune.bench.qemu.accelerator import Accelerator
-from virtune.bench.qemu.machine import QemuGuest
+from virtune.bench.qemu.machine import Accelerator, QemuGuest
 from virtune.bench.qmp import Monitor
 from virtune.bench.verify import (
     RingOwners,
     Row,
     cache_checks,
+    cpus_check,
     engine_check,
     guest_checks,
     loops_of,
@@ -66,7 +66,7 @@ from virtune.model.stack import LIMITS as OF_LIMITS
 from virtune.model.stack import MEMORY, PLUGGED, POLL_DEFAULT_NS, THROUGH_CACHES, WRITABLE, Machine, Stack
 from virtune.model.text import format_bytes
 from virtune.probe.cpu import parse_list
-from virtune.probe.process import Process, Ring, Rings
+from virtune.probe.process import Process, Ring, Rings, Thread
 
 GUEST = "virtune-guest"
 """The program that is a guest by itself."""
@@ -259,24 +259,15 @@ def place_threads(stack: Stack, process: Process) -> None:
 
 def place_checks(stack: Stack, process: Process, when: str = "") -> Iterator[Check]:
     """Check the CPUs of each pinned role's threads."""
-    allowed: dict[str, dict[int, str]] = {}
+    threads: dict[str, list[Thread]] = {}
     for thread in process.threads():
         role = thread_role(thread.name, main=thread.tid == process.pid)
-        if role != _KERNELS_OWN and (cpus := process.cpus_of(thread.tid)) is not None:
-            allowed.setdefault(_asked(stack, role)[0], {})[thread.tid] = cpus
-    for knob, asked in (
-        ("vcpu.pin", stack.pins.vcpu),
-        ("iothread.pin", stack.pins.iothread),
-        ("emulator.pin", stack.pins.emulator),
-    ):
-        if asked is None:
-            continue
-        threads = allowed.get(knob, {})
-        wanted = set(parse_list(asked))
-        wrong = {places for places in threads.values() if set(parse_list(places)) != wanted}
-        found = None if not threads else asked if not wrong else min(wrong)
-        proof = f"Cpus_allowed_list of {len(threads)} threads in /proc/{process.pid}/task{when}"
-        yield Check(knob, asked, found, proof)
+        if role != _KERNELS_OWN:
+            threads.setdefault(_asked(stack, role)[0], []).append(thread)
+    pins = stack.pins
+    for knob, asked in (("vcpu.pin", pins.vcpu), ("iothread.pin", pins.iothread), ("emulator.pin", pins.emulator)):
+        if asked is not None:
+            yield cpus_check(knob, asked, process, threads.get(knob, ()), when)
 
 
 def _asked(stack: Stack, role: str) -> tuple[str, str | None]:

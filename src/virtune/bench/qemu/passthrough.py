@@ -5,8 +5,8 @@ way there and back. There are no block nodes below it, and QEMU counts nothing.
 Whether it can be handed over is read from the kernel's own files before anything is changed. The host must see the
 drive through its own driver, so that what is on it can be looked at. What is changed (the driver of the drive, and
 the driver that it is reserved for) is recorded in the run's directory before, so that the guard gives the drive back
-when virtune is killed, and the next run or `virtune clean` when the guard is killed too. The drive is in the machine
-from its start, and the machine ends with its trial, so that the host has its drive back.
+when virtune is killed, and the next run or `virtune host clean` when the guard is killed too. The drive is in the
+machine from its start, and the machine ends with its trial, so that the host has its drive back.
 """
 
 import contextlib
@@ -294,7 +294,7 @@ def _give_back(drive: Drive, directory: Path) -> None:
         driver = warden.driver_of(DEVICES / drive.address) or "none"
         raise RigError(
             f"the disk {drive.address} did not come back to the driver {NVME}: it has {driver}",
-            hint="`virtune clean` tries again",
+            hint="`virtune host clean` tries again",
         )
     if not _until(lambda: _same(drive), _BACK_SECONDS):
         raise RigError(

@@ -20,12 +20,18 @@ from typing import Generic, TypeVar
 from virtune import shell
 from virtune.bench.appliance.build import BESIDES, Appliance, appliance_besides, chosen_appliance, general_appliance
 from virtune.bench.port import DiskImageSpec, Surroundings
-from virtune.bench.qemu.accelerator import Accelerator, accelerator_for, bare_accelerator
-from virtune.bench.qemu.bare import BOOT_SECONDS as BARE_SECONDS
-from virtune.bench.qemu.bare import KVM_SECONDS, Bare, find_guest, running_bare
 from virtune.bench.qemu.carried import Carried, first_of, require_pages
-from virtune.bench.qemu.load import BareBench, CarriedBench, GuestBench
-from virtune.bench.qemu.machine import FIRST_BOOT_SECONDS, HungError, Linux, running
+from virtune.bench.qemu.load import BOOT_SECONDS as BARE_SECONDS
+from virtune.bench.qemu.load import KVM_SECONDS, Bare, BareBench, CarriedBench, GuestBench, find_guest, running_bare
+from virtune.bench.qemu.machine import (
+    FIRST_BOOT_SECONDS,
+    Accelerator,
+    HungError,
+    Linux,
+    accelerator_for,
+    bare_accelerator,
+    running,
+)
 from virtune.bench.qemu.passthrough import BOOT_SECONDS, machine_of, taken
 from virtune.dialects.qemu.guest import DRIVERS
 from virtune.model.contradictions import bare_target

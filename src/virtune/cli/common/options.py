@@ -41,7 +41,9 @@ class PlaceType(click.Path):
         return super().convert(value, param, ctx)
 
 
-def require_utf8(kind: click.Path, value: object, param: click.Parameter | None, ctx: click.Context | None) -> None:
+def require_utf8(
+    kind: click.ParamType[Any], value: object, param: click.Parameter | None, ctx: click.Context | None
+) -> None:
     """Fail for a name that cannot be written into a study, or given to SQLite."""
     try:
         str(value).encode()
@@ -75,6 +77,21 @@ class SecondsType(click.ParamType[float]):
             return parse_seconds(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class TextType(click.ParamType[str]):
+    """A text of at most so many characters."""
+
+    name = "text"
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        require_utf8(self, value, param, ctx)
+        if len(str(value)) > self._most:
+            self.fail(f"it has {len(str(value)):,} characters, and {self._most:,} are the most", param, ctx)
+        return str(value)
 
 
 class ShareType(click.FloatRange):
@@ -183,7 +200,7 @@ def no_store(store: StorePlace) -> str | None:
 def require_store(store: StorePlace, study: str) -> None:
     """Raise UsageError where there is no store to find a study in."""
     if no_store(store) is not None:
-        hint = "`virtune compare` and `virtune import` make studies, `virtune list` lists them"
+        hint = "`virtune compare` and `virtune explain import` make studies, `virtune show list` lists them"
         raise UsageError(f"no study {study!r}, and no studies yet", hint=hint)
 
 
@@ -207,6 +224,12 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Write one JS
 report_option = click.option(
     "--report", type=click.Path(path_type=Path, dir_okay=False),
     help="Write the full report to this file: as text, or with pictures to a .html.",
+)  # fmt: skip
+
+
+wait_option = click.option(
+    "--wait-quiet", type=SecondsType(), default=None, metavar="TIME",
+    help="Wait until this host is quiet, so long at most; then give up with exit 3.",
 )  # fmt: skip
 
 
@@ -269,6 +292,8 @@ def _type_of(row: rows.OptionRow, verb: str) -> Any:
             return click.Choice(rows.for_verb(row.choices, verb) or ())
         case rows.Takes.RIG if offered := rows.for_verb(row.choices, verb):
             return RigType(*offered)
+        case rows.Takes.TEXT if row.high is not None:
+            return TextType(int(row.high))
         case _:
             return str
 

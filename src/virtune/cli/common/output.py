@@ -94,9 +94,10 @@ def show_result(
 
         click.echo(json.dumps(result_document(result, record, rulings), indent=2))
     elif out.markdown != STDOUT:
-        from virtune.report.pages.brief import of_result
+        from virtune.report.pages.brief import finding, of_result
         from virtune.report.pages.builtin import ending
-        from virtune.report.pages.result import conditions, render
+        from virtune.report.pages.result import condition_lines, render
+        from virtune.report.render.terminal import paragraph, section
 
         if proved is not None:
             from virtune.report.pages.diagnose import proof_lines
@@ -107,7 +108,8 @@ def show_result(
             put(of_result(result, record.facts, rulings, authors))
         else:
             first = ending(result, authors, record.facts)
-            put(Group(render(result, record.facts, first=first), *conditions(rulings)))
+            conditions = section("--fail-if conditions", condition_lines(rulings))
+            put(Group(paragraph(finding(result)), render(result, record.facts, first=first), *conditions))
     out.write(result, rulings, record.facts)
     if out.report is not None:
         say_report(out.report)

@@ -253,12 +253,20 @@ _LEAST, _GREATEST = 1e-4, 1e4
 """Ratios are kept between these: an interval of two rounds may reach from almost nothing to almost everything."""
 
 
+_QUIET_SECONDS, _QUIET_TRIALS = 900.0, 3
+"""How long a run may say nothing: a guest boots, a disk is made ready, a trial runs. What has a time limit of its own
+ends before."""
+
+
 class Recorded:
     """Passes events on, and keeps how far the run is in a file beside the store."""
 
     def __init__(self, say: events.Say, *, store: StorePlace, study: Study) -> None:
         self._say, self._file = say, ProgressFile(store, study.id)
-        self.run = RunProgress(study=study.id, title=study.label[:NAME_MAX], most=most_text(study))
+        self.run = RunProgress(
+            study=study.id, title=study.label[:NAME_MAX], most=most_text(study), beat=time.time(),
+            quiet_seconds=_QUIET_SECONDS + _QUIET_TRIALS * (study.ramp_seconds + study.seconds),
+        )  # fmt: skip
 
     def __enter__(self) -> Self:
         self._file.__enter__()
@@ -275,8 +283,8 @@ class Recorded:
         self._say(event)
         moved = after(self.run, event, now=time.time())
         if moved is not self.run:
-            self.run = moved
-            self._file.write(moved)
+            self.run = replace(moved, beat=time.time())
+            self._file.write(self.run)
 
 
 def after(run: RunProgress, event: events.Event, *, now: float) -> RunProgress:
@@ -382,12 +390,12 @@ class EstimatedError(VirtuneError):
 class CarriedStudy:
     """`begin` is called with the id of the study before its first trial; `run` is how far it was at the end.
 
-    `planned` is called with the expected seconds when all preconditions hold and nothing is made yet; None where no
-    time can be said. It may raise EstimatedError.
+    `planned` is called with the study and the expected seconds when all preconditions hold and nothing is made yet;
+    None where no time can be said. It may raise EstimatedError.
     """
 
     begin: Callable[[str], None]
-    planned: Callable[[float | None], None] = lambda _: None
+    planned: Callable[[Study, float | None], None] = lambda *_: None
     run: RunProgress | None = None
 
 
@@ -441,7 +449,7 @@ def _heard(say: events.Say, carried: CarriedStudy | None) -> events.Say:
     def heard(event: events.Event) -> None:
         say(event)
         if isinstance(event, events.StudyPlanned):
-            carried.planned(event.seconds)
+            carried.planned(event.study, event.seconds)
 
     return heard
 

@@ -101,6 +101,7 @@ MARKDOWN_HELP = "Write the result as Markdown, e.g. for a pull request."
 class ResultOutput:
     """What one call wants of its result: the conditions it is judged by, where it is written, and how much is said.
 
+    `wait_quiet`: for how many seconds it may wait for a quiet host.
     `quiet` says nothing of its progress; `verbose` says more of it, and shows the whole result after a run.
     """
 
@@ -109,6 +110,7 @@ class ResultOutput:
     report: Path | None = None
     markdown: str | None = None
     junit: Path | None = None
+    wait_quiet: float | None = None
     quiet: bool = False
     verbose: bool = False
 
@@ -119,12 +121,17 @@ class ResultOutput:
         """
         from virtune.plan.goal import parse_conditions
 
+        if conditions := words.pop("fail_if", ()):
+            from virtune.flows.reports.report import conditions_of
+
+            conditions = conditions_of(conditions)  # published service levels written out
         out = cls(
-            conditions=parse_conditions(_written_out(words.pop("fail_if", ()))),
+            conditions=parse_conditions(conditions),
             as_json=bool(words.get("as_json")),
             report=words.get("report"),
             markdown=words.get("markdown"),
             junit=words.get("junit"),
+            wait_quiet=words.get("wait_quiet"),
             quiet=bool(words.get("quiet")),
             verbose=bool(words.get("verbose")),
         )
@@ -161,15 +168,6 @@ class ResultOutput:
             from virtune.report.junit import junit
 
             write_text(self.junit, junit(result, rulings, facts))
-
-
-def _written_out(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return conditions with those of published service levels in the place of their names."""
-    if not words:
-        return ()
-    from virtune.flows.reports.report import conditions_of
-
-    return conditions_of(words)
 
 
 def write_markdown(target: str, text: str) -> None:

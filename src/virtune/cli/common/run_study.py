@@ -3,10 +3,10 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from rich.live import Live
@@ -15,17 +15,21 @@ from virtune.cli.common.options import read_options, say_options
 from virtune.cli.common.output import proof_shown, put, say_report, show_result, write_report
 from virtune.cli.common.progress import Face, carried_now, under_face
 from virtune.cli.common.result_output import STDOUT, ResultOutput, write_markdown
+from virtune.flows.probe import wait_until_quiet
 from virtune.flows.run.preconditions import Leave
 from virtune.flows.run.question import Question, facts_text, study_for
 from virtune.flows.run.study import run_study
 from virtune.flows.run.tune import beforehand, expected_seconds, finished_tuning, tune, tuning_study
 from virtune.flows.stored.show import current, seen_costs
-from virtune.model.errors import StorePlace
+from virtune.model.errors import StorePlace, UsageError
 from virtune.model.event import Event, Noticed, Say, SearchMoved
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
 from virtune.model.study import Study, StudyKind
+from virtune.model.study_options import StudyOptions
+from virtune.model.text import printable
 from virtune.model.tuning import Tuning
+from virtune.report.pages.diagnose import load_known
 from virtune.report.pages.tune import live, state_line
 from virtune.store.store import Store
 
@@ -59,10 +63,44 @@ class StudyRequest:
         )
 
 
+Asked = TypeVar("Asked", bound=StudyOptions)
+
+
+def with_its_load(asked: Asked, vm: str | None, check: Callable[[Asked], object] | None = None) -> Asked:
+    """Return options with the load that the disk of a running VM has, where that was asked for. All else is checked
+    first, since to look takes a while.
+
+    Raises UsageError where no VM, or another load, was named, and what `check` raises.
+    """
+    if not asked.its_load:
+        return asked
+    if vm is None:
+        raise UsageError("--its-load is the load of the VM of --like", hint="`--like VM[:DISK] --its-load`")
+    if asked.workloads:
+        raise UsageError("--its-load takes the place of --workload", hint="leave one of them out")
+    from virtune.flows.run.its_load import LOOK_SECONDS, its_load
+
+    if check is not None:
+        check(asked)
+    click.echo(printable(f"looking at the load of {vm} for {LOOK_SECONDS:g} s"), err=True)
+    seen = its_load(vm, asked.connect)
+    click.echo(printable(f"its load: --workload '{seen.workload}'; {load_known(seen)}"), err=True)
+    return replace(asked, workloads=(seen.workload,))
+
+
+def when_quiet(study: Study, facts: str, seconds: float | None, *, quiet: bool) -> str:
+    """Wait for a quiet host where that was asked for; returns its facts, which are those of then."""
+    if seconds is None:
+        return facts
+    with Face(quiet=quiet) as say:
+        wait_until_quiet(seconds, say)
+    return facts_text(Path(study.scratch))
+
+
 def ask_for(asked: StudyRequest) -> int:
     """Run the requested study and show its result; returns the exit code."""
-    study = study_for(asked.question)
-    facts = facts_text(Path(study.scratch))
+    study = study_for(with_its_load(asked.question, asked.question.like, study_for))
+    facts = when_quiet(study, "", asked.out.wait_quiet, quiet=asked.out.quiet) or facts_text(Path(study.scratch))
     if asked.out.verbose:
         say_options(study)
     with Store(asked.store) as store:
@@ -133,7 +171,9 @@ class RaceFace(Face):
 def tune_for(asked: dict[str, Any]) -> None:
     """Run the search that was asked for and show what it says."""
     out = ResultOutput.read(asked)
-    study, facts = tuning_study(read_options("tune", asked))
+    options = read_options("tune", asked)
+    study, facts = tuning_study(with_its_load(options, options.like, tuning_study))
+    facts = when_quiet(study, facts, out.wait_quiet, quiet=out.quiet)
     if out.verbose:
         say_options(study)
     leave = Leave(write_to=asked["allow_write_to"], in_use=asked["allow_in_use"])
@@ -142,7 +182,7 @@ def tune_for(asked: dict[str, Any]) -> None:
         if not out.quiet:
             click.echo(beforehand(study, seen), err=True)
         if (carried := carried_now()) is not None:
-            carried.planned(expected_seconds(study, seen))
+            carried.planned(study, expected_seconds(study, seen))
         searching(
             store, study, lambda say: tune(study, store=store, say=say, leave=leave, facts=facts, seen=seen), out
         )

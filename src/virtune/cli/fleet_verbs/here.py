@@ -95,19 +95,22 @@ def _estimated(words: Sequence[str]) -> "TaskProgress":
     from virtune.cli.common.progress import CarriedStudy, EstimatedError
     from virtune.flows.fleet import here as fleet_here
     from virtune.model.fleet import TaskProgress, TaskState
+    from virtune.model.study import Study
+    from virtune.probe.backends import backends_of
 
     fleet_here.require_words(words)
-    told: list[float | None] = []
+    told: list[TaskProgress] = []
 
-    def planned(seconds: float | None) -> None:
-        told.append(seconds)
+    def planned(study: Study, seconds: float | None) -> None:
+        loads = backends_of(study.target or study.scratch)
+        told.append(TaskProgress(state=TaskState.WAITING, left_seconds=seconds, loads=loads))
         raise EstimatedError("only how long it takes was asked")
 
     out, err = Kept(None), Kept(None)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = run([*words, "--quiet"], carried=CarriedStudy(begin=lambda _: None, planned=planned))
     if told or code == 0:
-        return TaskProgress(state=TaskState.WAITING, left_seconds=told[0] if told else None)
+        return told[0] if told else TaskProgress(state=TaskState.WAITING)
     said, hint = fleet_here.said_by(err.tail)
     return TaskProgress(state=TaskState.FAILED, code=code, said=said, hint=hint)
 

@@ -151,10 +151,13 @@ Found = dict[str, "TaskProgress"]
 @click.option("--reference", default="", metavar="HOST",
               help="Measure this host before, between and after batches, to see what changed meanwhile.")  # fmt: skip
 @click.option("--shares", default="shares", show_default=True, metavar="LABEL",
-              help="Hosts with one value of this label share a back end and are never measured at once.")  # fmt: skip
+              help="Hosts with one value of this label share a back end and are never measured at once. NFS, Ceph,"
+                   " iSCSI, FC, NVMe over a network and shared disks are seen without it.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the hosts' random order.")
 @click.option("--patience", type=SecondsType(), default=600.0, metavar="TIME",
-              help="How long a lost host is tried again; its study goes on meanwhile.  [default: 10m]")  # fmt: skip
+              help="How long a lost or stuck host is waited for; its study goes on.  [default: 10m]")  # fmt: skip
+@click.option("--stuck", type=click.Choice(["wait", "stop"]), default="wait", show_default=True,
+              help="What becomes of a study in which nothing happens any more.")  # fmt: skip
 @click.option("--again", default=None, metavar="RUN", help="Go on with a run: what still runs is found again.")
 @folder_option("--into", "Where the studies are kept")
 @fleet_store_option
@@ -165,6 +168,7 @@ def run(
     *,
     again: str | None,
     patience: float,
+    stuck: str,
     folder: Path,
     store: "StorePlace | None",
     as_json: bool,
@@ -182,18 +186,18 @@ def run(
     virtune fleet run --again last
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.flows.fleet.results import drift_of
-    from virtune.flows.fleet.run import RUNS, Carrying, left_seconds, meet, run_fleet
+    from virtune.flows.fleet.run import RUNS, Carrying, left_seconds, meet, run_fleet, sharing
     from virtune.model.fleet import TaskState
     from virtune.report.pages.fleet import planned_line
 
     if again is not None and words:
         raise UsageError("--again goes on with a run, which has its study already", hint="leave one out")
     run_ = _planned(words, asked) if again is None else RUNS.find(again)
-    found, place = Found(), fleet_place(folder, store)
-    carrying = Carrying(access=_access(run_, asked), place=place, patience_seconds=patience)
+    found, place, stop = Found(), fleet_place(folder, store), stuck == "stop"
+    carrying = Carrying(access=_access(run_, asked), place=place, patience_seconds=patience, stop_stuck=stop)
     try:
         run_ = (met := meet(run_, carrying.access)).run
-        click.echo(planned_line(run_, left_seconds(run_, met.refused_tasks)), err=True)
+        click.echo(planned_line(run_, left_seconds(run_, met.refused_tasks), sharing(run_)), err=True)
         with _shown(run_, found, quiet=asked["quiet"] or as_json) as say:
             found |= run_fleet(met, carrying, say=say)
     except KeyboardInterrupt:
@@ -250,7 +254,7 @@ def _planned(words: tuple[str, ...], asked: dict[str, Any]) -> "FleetRun":
 def status(name: str, *, watch: float | None, stop: bool, as_json: bool, **asked: Any) -> int:
     """Show how far a run is on each host: state, progress, last verdict. RUN is its name, or `last`.
 
-    Exit 1 when a host gave no answer.
+    Exit 1 when a host gave no answer, or a study there is stuck.
 
     \b
     virtune fleet status
@@ -271,7 +275,7 @@ def status(name: str, *, watch: float | None, stop: bool, as_json: bool, **asked
                 click.echo(json.dumps(run_document(run_, found), indent=2))
             elif not live:
                 click.echo("\n".join(run_lines(run_, found, left_seconds(run_, found))))
-    return FAILED if any(one.state is TaskState.LOST for one in found.values()) else 0
+    return FAILED if any(one.state in (TaskState.LOST, TaskState.STUCK) for one in found.values()) else 0
 
 
 def _states(

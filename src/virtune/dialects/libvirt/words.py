@@ -2,95 +2,40 @@
 """The words of libvirt's domain XML: for each knob its attribute or element, or why it has none (pure).
 
 What writes a disk (`disk`), what changes one setting of a domain (`alter`), and what names the settings that a
-text lacks all read these rows.
+text lacks all read these rows, which are in `languages.json` as those of the other languages.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
-from virtune.dialects.language import refusals_of
+from virtune.dialects.language import ROWS, refusals_of
+from virtune.model import stack
 from virtune.model.knob import Knob
 
-DRIVER_ATTRIBUTES: Mapping[str, str] = {
-    "disk.aio": "io",
-    "disk.cache": "cache",
-    "disk.discard": "discard",
-    "disk.detect_zeroes": "detect_zeroes",
-    "disk.copy_on_read": "copy_on_read",
-    "disk.discard_no_unref": "discard_no_unref",
-    "device.iothread": "iothread",
-    "device.num_queues": "queues",
-    "device.queue_size": "queue_size",
-    "device.packed": "packed",
-    "device.event_idx": "event_idx",
-    "device.ioeventfd": "ioeventfd",
-    "device.page_per_vq": "page_per_vq",
-    "device.iommu_platform": "iommu",
-    "device.ats": "ats",
-    "device.werror": "error_policy",
-    "device.rerror": "rerror_policy",
-}
+_WORDS: Mapping[str, Mapping[str, Any]] = ROWS["libvirt"]["words"]
+
+DRIVER_ATTRIBUTES: Mapping[str, str] = _WORDS["driver"]
 """Attributes of a disk's `<driver>`."""
 
-CONTROLLER_ATTRIBUTES: Mapping[str, str] = {
-    "device.iothread": "iothread",
-    "scsi.num_queues": "queues",
-    "scsi.cmd_per_lun": "cmd_per_lun",
-    "scsi.max_sectors": "max_sectors",
-}
+CONTROLLER_ATTRIBUTES: Mapping[str, str] = _WORDS["controller"]
 """Attributes of a controller's `<driver>`."""
 
-LIMITS: Mapping[str, str] = {
-    "disk.throttle_iops": "total_iops_sec",
-    "disk.throttle_bps": "total_bytes_sec",
-    "disk.throttle_iops_read": "read_iops_sec",
-    "disk.throttle_iops_write": "write_iops_sec",
-    "disk.throttle_bps_read": "read_bytes_sec",
-    "disk.throttle_bps_write": "write_bytes_sec",
-    "disk.throttle_iops_max": "total_iops_sec_max",
-    "disk.throttle_bps_max": "total_bytes_sec_max",
-    "disk.throttle_iops_max_length": "total_iops_sec_max_length",
-    "disk.throttle_bps_max_length": "total_bytes_sec_max_length",
-    "disk.throttle_iops_size": "size_iops_sec",
-    "disk.throttle_group": "group_name",
-}
+LIMITS: Mapping[str, str] = {**{limit.knob: limit.libvirt for limit in stack.LIMITS}, **_WORDS["limits"]}
 """Elements of a disk's `<iotune>`."""
 
-BLOCK_SIZES: Mapping[str, str] = {
-    "device.physical_block_size": "physical_block_size",
-    "device.discard_granularity": "discard_granularity",
-}
+BLOCK_SIZES: Mapping[str, str] = _WORDS["blockio"]
 """Attributes of a disk's `<blockio>`."""
 
-SCSI_MODELS: Mapping[str, str] = {
-    "virtio-scsi-single": "virtio-scsi",
-    "virtio-scsi-pci": "virtio-scsi",
-    "lsi53c895a": "lsilogic",
-    "mptsas1068": "lsisas1068",
-    "megasas": "lsisas1078",
-    "pvscsi": "vmpvscsi",
-}
+SCSI_MODELS: Mapping[str, str] = _WORDS["scsi models"]
 """libvirt's names of QEMU's SCSI controllers."""
 
-POLL_WORDS: Mapping[str, str] = {
-    "iothread.poll_max_ns": "max",
-    "iothread.poll_grow": "grow",
-    "iothread.poll_shrink": "shrink",
-}
+POLL_WORDS: Mapping[str, str] = _WORDS["poll"]
 """Attributes of an IOThread's `<poll>`."""
 
-POOL_WORDS: Mapping[str, str] = {
-    "iothread.thread_pool_min": "thread_pool_min",
-    "iothread.thread_pool_max": "thread_pool_max",
-}
+POOL_WORDS: Mapping[str, str] = _WORDS["pool"]
 """Attributes of a listed `<iothread>`."""
 
-TUNED: Mapping[str, tuple[str, str]] = {
-    "iothread.pin": ("iothreadpin", "iothread"),
-    "vcpu.pin": ("vcpupin", "vcpu"),
-    "emulator.pin": ("emulatorpin", ""),
-    "iothread.scheduler": ("iothreadsched", "iothreads"),
-    "emulator.scheduler": ("emulatorsched", ""),
-}
+TUNED: Mapping[str, tuple[str, str]] = {knob: (tag, word) for knob, (tag, word) in _WORDS["tuned"].items()}
 """Elements of `<cputune>` that pin or schedule something, and the attribute that says what."""
 
 DISK_WORDS: Mapping[str, tuple[str, str]] = {
@@ -101,14 +46,7 @@ DISK_WORDS: Mapping[str, tuple[str, str]] = {
 }
 """Where a disk has its settings: the way to an element, and the attribute of it; empty for its text."""
 
-DOMAIN_WORDS: Mapping[str, tuple[str, str]] = {
-    "iothread.count": ("iothreads", ""),
-    "iothread.quota": ("cputune/iothread_quota", ""),
-    "iothread.period": ("cputune/iothread_period", ""),
-    "cpu.kvm_hidden": ("features/kvm/hidden", ""),
-    "cpu.kvm_hint_dedicated": ("features/kvm/hint-dedicated", "state"),
-    "cpu.kvm_poll_control": ("features/kvm/poll-control", "state"),
-}
+DOMAIN_WORDS: Mapping[str, tuple[str, str]] = {knob: (way, word) for knob, (way, word) in _WORDS["domain"].items()}
 """The same of the domain as a whole."""
 
 OF_THE_DOMAIN = frozenset({"emulator.pin", "emulator.scheduler", *DOMAIN_WORDS})

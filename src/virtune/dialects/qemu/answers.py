@@ -12,6 +12,7 @@ is missing from its enumeration, so querying is more reliable than the version.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Annotated, Any, Required
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -33,216 +34,86 @@ _Real = Annotated[float, Field(allow_inf_nan=False)]
 Value = bool | _Whole | _Real | _Word | None
 
 
-class _Status(TypedDict, total=False):
-    running: Required[bool]
-    status: Required[_Word]
-
-
-class _Name(TypedDict, total=False):
-    name: _Word
-
-
-class _Kvm(TypedDict):
-    enabled: bool
-
-
-class _Numbers(TypedDict):
-    major: Count
-    minor: Count
-    micro: Count
-
-
-class _Version(TypedDict):
-    qemu: _Numbers
-    package: _Word
-
-
-_Cache = TypedDict("_Cache", {"writeback": bool, "direct": bool, "no-flush": bool})
-
-
-class _Format(TypedDict, total=False):
-    data: dict[str, Any]
-
-
-_Image = TypedDict(
-    "_Image", {"filename": Required[_Word], "cluster-size": Count, "format-specific": _Format}, total=False
-)
-
-
-_Placed = TypedDict("_Placed", {"node-name": _Word, "group": _Word}, total=False)
-
-
-class _Inserted(_Placed):
-    file: Required[_Word]
-    ro: Required[bool]
-    drv: Required[_Word]
-    image: Required[_Image]
-    cache: Required[_Cache]
-    iops: Required[Count]
-    iops_rd: Required[Count]
-    iops_wr: Required[Count]
-    bps: Required[Count]
-    bps_rd: Required[Count]
-    bps_wr: Required[Count]
-
-
-class _Block(TypedDict, total=False):
-    device: Required[_Word]
-    removable: Required[bool]
-    qdev: _Word
-    inserted: _Inserted
-
-
-class _Counters(TypedDict):
-    rd_operations: Count
-    wr_operations: Count
-    flush_operations: Count
-    rd_bytes: Count
-    wr_bytes: Count
-    rd_total_time_ns: Count
-    wr_total_time_ns: Count
-    flush_total_time_ns: Count
-
-
 FAILURES = tuple(
     f"{how}_{what}_operations" for how in ("failed", "invalid") for what in ("rd", "wr", "flush", "unmap")
 )
 """The counters of requests that failed, and of those that asked for what is not there."""
 
-_Failures = TypedDict("_Failures", dict.fromkeys(FAILURES, Count), total=False)  # type: ignore[misc]
+
+def _object(always: Mapping[str, Any], seldom: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    """Return the type of an object that has some keys always, and others where QEMU has something to say."""
+    return TypedDict("_Object", {name: Required[kind] for name, kind in always.items()} | seldom, total=False)  # type: ignore[operator]
 
 
-class _AllCounters(_Counters, _Failures, total=False):
-    unmap_operations: Count
-    unmap_total_time_ns: Count
+def _list(of: Any, most: int | None = _MANY, *, least: int = 0) -> Any:
+    return Annotated[list[of], Field(min_length=least, max_length=most)]
 
 
-class _BlockStats(TypedDict, total=False):
-    device: _Word
-    qdev: _Word
-    stats: Required[_AllCounters]
-
-
-_Node = TypedDict(
-    "_Node",
-    {"node-name": Required[_Word], "drv": Required[_Word], "file": _Word, "detect_zeroes": _Word, "image": _Image,
-     "cache": Required[_Cache], "encrypted": bool},
-    total=False,
-)  # fmt: skip
-
-
-class _Job(TypedDict):
-    device: _Word
-    type: _Word
-
-
-class _Vertex(TypedDict):
-    id: Count
-    type: _Word
-    name: _Word
-
-
-class _Edge(TypedDict):
-    parent: Count
-    child: Count
-    name: _Word
-
-
-class _Graph(TypedDict):
-    nodes: Annotated[list[_Vertex], Field(max_length=64 * _MANY)]
-    edges: Annotated[list[_Edge], Field(max_length=64 * _MANY)]
-
-
-class _Statistic(TypedDict):
-    name: _Word
-    value: Count
-
-
-class _Statistics(TypedDict):
-    stats: Annotated[list[_Statistic], Field(max_length=_MANY)]
-
-
-class _Features(TypedDict):
-    transports: list[_Word]
-
-
-_Virtio = TypedDict("_Virtio", {"name": _Word, "num-vqs": Count, "guest-features": _Features})
-_Queue = TypedDict(
-    "_Queue",
-    {"vring-num": Annotated[int, Field(ge=0, le=32768)], "vring-desc": _Address, "vring-avail": _Address,
-     "vring-used": _Address},
-)  # fmt: skip
-
-
-class _Property(TypedDict):
-    name: _Word
-    type: _Word
-
-
-class _Member(TypedDict, total=False):
-    name: _Word
-    type: _Word
-    features: list[_Word]
-
-
-class _Variant(TypedDict):
-    case: _Word
-    type: _Word
-
-
-_Entity = TypedDict(
-    "_Entity",
-    {"name": Required[_Word], "meta-type": Required[_Word], "arg-type": _Word, "json-type": _Word,
-     "members": list[_Member], "values": list[_Word], "variants": list[_Variant]},
-    total=False,
-)  # fmt: skip
-
-
-class _Typed(TypedDict):
-    type: _Word
-
-
-class _Mapped(TypedDict, total=False):
-    iothread: Required[_Word]
-    vqs: list[Count] | None
-
-
-class _Migration(TypedDict, total=False):
-    status: _Word
-
-
-_Cpu = TypedDict("_Cpu", {"qom-path": _Word})
-_Memory = TypedDict("_Memory", {"base-memory": Count})
+_CACHE = _object(dict.fromkeys(("writeback", "direct", "no-flush"), bool))
+_IMAGE = _object(
+    {"filename": _Word}, {"cluster-size": Count, "format-specific": _object({}, {"data": dict[str, Any]})}
+)
+_INSERTED = _object(
+    {"file": _Word, "ro": bool, "drv": _Word, "image": _IMAGE, "cache": _CACHE}
+    | dict.fromkeys(("iops", "iops_rd", "iops_wr", "bps", "bps_rd", "bps_wr"), Count),
+    {"node-name": _Word, "group": _Word},
+)
+_BINS = _object({"boundaries": _list(Count), "bins": _list(Count, _MANY + 1)})
+_COUNTERS = _object(
+    dict.fromkeys((f"{what}_operations" for what in ("rd", "wr", "flush")), Count)
+    | dict.fromkeys((f"{what}_total_time_ns" for what in ("rd", "wr", "flush")), Count)
+    | {"rd_bytes": Count, "wr_bytes": Count},
+    dict.fromkeys((*FAILURES, "unmap_operations", "unmap_total_time_ns"), Count)
+    | dict.fromkeys((f"{what}_latency_histogram" for what in ("rd", "wr", "flush")), _BINS),
+)
+_PROPERTIES = _list(_object({"name": _Word, "type": _Word}), None)
+_MEMBERS = _list(_object({}, {"name": _Word, "type": _Word, "features": list[_Word]}), None)
+_VARIANTS = _list(_object({"case": _Word, "type": _Word}), None)
 
 _READ: Mapping[str, Any] = {
-    "query-status": _Status,
-    "query-name": _Name,
-    "query-kvm": _Kvm,
-    "query-version": _Version,
-    "query-block": Annotated[list[_Block], Field(max_length=_MANY)],
-    "query-blockstats": Annotated[list[_BlockStats], Field(max_length=_MANY)],
-    "query-named-block-nodes": list[_Node],
-    "query-block-jobs": Annotated[list[_Job], Field(max_length=_MANY)],
-    "x-debug-query-block-graph": _Graph,
-    "query-block-exports": list[_Typed],
-    "query-stats": Annotated[list[_Statistics], Field(max_length=_MANY)],
-    "query-migrate": _Migration,
-    "query-cpus-fast": Annotated[list[_Cpu], Field(min_length=1)],
-    "query-memory-size-summary": _Memory,
-    "x-query-virtio-status": _Virtio,
-    "x-query-virtio-queue-status": _Queue,
+    "query-status": _object({"running": bool, "status": _Word}),
+    "query-name": _object({}, {"name": _Word}),
+    "query-kvm": _object({"enabled": bool}),
+    "query-version": _object({"qemu": _object(dict.fromkeys(("major", "minor", "micro"), Count)), "package": _Word}),
+    "query-block": _list(_object({"device": _Word, "removable": bool}, {"qdev": _Word, "inserted": _INSERTED})),
+    "query-blockstats": _list(_object({"stats": _COUNTERS}, {"device": _Word, "qdev": _Word})),
+    "query-named-block-nodes": _list(_object(
+        {"node-name": _Word, "drv": _Word, "cache": _CACHE},
+        {"file": _Word, "detect_zeroes": _Word, "image": _IMAGE, "encrypted": bool},
+    ), None),
+    "query-block-jobs": _list(_object({"device": _Word, "type": _Word})),
+    "x-debug-query-block-graph": _object({
+        "nodes": _list(_object({"id": Count, "type": _Word, "name": _Word}), 64 * _MANY),
+        "edges": _list(_object({"parent": Count, "child": Count, "name": _Word}), 64 * _MANY),
+    }),
+    "query-block-exports": _list(_object({"type": _Word}), None),
+    "query-stats": _list(_object({"stats": _list(_object({"name": _Word, "value": Count}))})),
+    "query-migrate": _object({}, {"status": _Word}),
+    "query-cpus-fast": _list(_object({"qom-path": _Word}, {"cpu-index": Count, "thread-id": Count}), None, least=1),
+    "query-iothreads": _list(_object({"id": _Word, "thread-id": Count})),
+    "query-memory-size-summary": _object({"base-memory": Count}),
+    "x-query-virtio-status": _object({
+        "name": _Word, "num-vqs": Count, "guest-features": _object({"transports": list[_Word]}),
+    }),
+    "x-query-virtio-queue-status": _object(
+        {"vring-num": Annotated[int, Field(ge=0, le=32768)]}
+        | dict.fromkeys(("vring-desc", "vring-avail", "vring-used"), _Address)
+    ),
     "human-monitor-command": _Word,
-    "query-qmp-schema": list[_Entity],
-    "device-list-properties": list[_Property],
-    "qom-list-properties": list[_Property],
-    "qom-list": list[_Property],
+    "query-qmp-schema": _list(_object(
+        {"name": _Word, "meta-type": _Word},
+        {"arg-type": _Word, "json-type": _Word, "members": _MEMBERS, "values": list[_Word], "variants": _VARIANTS},
+    ), None),
+    "device-list-properties": _PROPERTIES,
+    "qom-list-properties": _PROPERTIES,
+    "qom-list": _PROPERTIES,
     "qom-get": Value,
     "qom-get iothread": _Word,
     "qom-get parent_bus": _Word,
     "qom-get poll-max-ns": Count,
     "qom-get limits": dict[str, Count],
-    "qom-get iothread-vq-mapping": list[_Mapped],
-}
+    "qom-get iothread-vq-mapping": _list(_object({"iothread": _Word}, {"vqs": list[Count] | None}), None),
+}  # fmt: skip
 """What is read of an answer, by its command; of `qom-get` by the property too, where it is no single value."""
 
 

@@ -21,10 +21,11 @@ from virtune.dialects.text.lines import BYTES_MAX, commands_of
 from virtune.model.domain import Controller, DiskSource, Domain, DomainDisk, DomainThread, SettingChange, SourceKind
 from virtune.model.errors import PlanError, ReadError
 from virtune.model.knobs import KNOBS
-from virtune.model.stack import THROUGH_CACHES
+from virtune.model.stack import LIMITS, THROUGH_CACHES
 from virtune.model.text import ESCAPE, prefix_of, without_prefix
 
 _DRIVERS = ("file", "host_device")
+_FLAGS = {"on": True, "off": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,41 +36,6 @@ class OpenedImage:
     aio: str | None
     direct: bool | None
     no_flush: bool | None
-
-
-def disks_of_argv(argv: Sequence[str]) -> dict[str, OpenedImage]:
-    """Return the images of a command line by their file names; what is not understood is left out."""
-    found = {}
-    for flag, value in itertools.pairwise(argv):
-        if flag not in ("-blockdev", "--blockdev") or not value.startswith("{"):
-            continue
-        try:
-            node = json.loads(value)
-        except (ValueError, RecursionError):
-            continue
-        image = _image(node)
-        if image is not None:
-            found[image.filename] = image
-    return found
-
-
-def _image(node: object) -> OpenedImage | None:
-    if not isinstance(node, Mapping) or node.get("driver") not in _DRIVERS:
-        return None
-    name, cache, aio = node.get("filename"), node.get("cache"), node.get("aio")
-    cache = cache if isinstance(cache, Mapping) else {}
-    if not isinstance(name, str):
-        return None
-    return OpenedImage(
-        filename=name,
-        aio=aio if isinstance(aio, str) else None,
-        direct=_flag(cache.get("direct")),
-        no_flush=_flag(cache.get("no-flush")),
-    )
-
-
-def _flag(value: object) -> bool | None:
-    return value if isinstance(value, bool) else None
 
 
 Options = Mapping[str, str]
@@ -223,6 +189,18 @@ def given(words: Sequence[str]) -> Iterator[tuple[str, Options]]:
             yield name, options_in(following, _FIRST.get(name, ""))
 
 
+def disks_of_argv(argv: Sequence[str]) -> dict[str, OpenedImage]:
+    """Return the images of a command line by their file names; what is not understood is left out."""
+    nodes = [one for flag, one in given(argv) if flag == "blockdev" and one.get("driver") in _DRIVERS]
+    return {
+        one["filename"]: OpenedImage(
+            filename=one["filename"], aio=one.get("aio"), direct=_FLAGS.get(one.get("cache.direct", "")),
+            no_flush=_FLAGS.get(one.get("cache.no-flush", "")),
+        )
+        for one in nodes if "filename" in one
+    }  # fmt: skip
+
+
 def monitor_sockets(words: Sequence[str]) -> tuple[str, ...]:
     """Return the paths of the sockets on which a QEMU of this command line serves QMP: `-qmp`, and `-mon` of a
     `-chardev`. One that was handed over as a descriptor has no path, and one that QEMU connects to is another's.
@@ -318,7 +296,7 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
     if items is not None:
         for key, inner in items:
             yield from _flat(f"{prefix}.{key}" if prefix else str(key), inner)
-    else:
+    elif value is not None:
         yield prefix, {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
 
 
@@ -338,10 +316,8 @@ _KINDS: Mapping[str, SourceKind] = {"": "file", "file": "file", "host_device": "
                                     "virtio-blk-vhost-user": "vhostuser"}  # fmt: skip
 _NAMES = ("filename", "url", "image", "export", "target", "path", "device", "server.path", "server.host")
 _INHERITED = ("cache.direct", "cache.no-flush", "read-only")
-_LIMITS = {"iops-total": "total_iops_sec", "iops-read": "read_iops_sec", "iops-write": "write_iops_sec",
-           "bps-total": "total_bytes_sec", "bps-read": "read_bytes_sec", "bps-write": "write_bytes_sec"}  # fmt: skip
-_OLD_LIMITS = {"iops": "iops-total", "iops_rd": "iops-read", "iops_wr": "iops-write",
-               "bps": "bps-total", "bps_rd": "bps-read", "bps_wr": "bps-write"}  # fmt: skip
+_LIMITS = {limit.qmp: limit.libvirt for limit in LIMITS}
+_OLD_LIMITS = {limit.drive: limit.qmp for limit in LIMITS}
 _CHAIN_MAX = 64
 
 

@@ -180,7 +180,10 @@ def _board(machine: GuestMachine) -> list[str]:
     cpu = asked.cpu or (machine.host_cpu if machine.kvm else "max")
     options = [asked.type or "q35", *(["hpet=off"] if asked.has_pci else _MICROVM)]
     options += [MEMORY_BACKEND] if asked.hugepages is not None or machine.memory_file is not None else []
-    words = ["-cpu", cpu, "-smp", str(machine.vcpus), "-m", f"{memory}B"]
+    # where there can be only one vCPU, TCG before QEMU 8.1 leaves out the memory barriers of the guest, which then
+    # loses notifications of its disk, and hangs
+    vcpus = "1,maxcpus=2" if machine.vcpus == 1 and not machine.kvm else str(machine.vcpus)
+    words = ["-cpu", cpu, "-smp", vcpus, "-m", f"{memory}B"]
     words += [] if asked.has_pci else ["-global", "virtio-mmio.force-legacy=off"]
     return ["-M", ",".join(options), *words, *hugepage_words(asked), *_file_words(machine, memory)]
 

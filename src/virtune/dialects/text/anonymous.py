@@ -9,40 +9,22 @@ always by the same word. Addresses are recognised by their form.
 import contextlib
 import html
 import json
+import pkgutil
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote, unquote
 
-
-def _set(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-WORDS = _set("""
-    admin and application arm arms audit backend backup bare block boot bridge cache check client command compare
-    count
-    counters cpu cpus daemon data default device devices disk disks domain domains drive driver emulator error
-    ext4 export file files fio free from guest guests host image images in info install io iops iothread iso job
-    jobs kernel kvm
-    latency layer libvirt limit linux live load local log machine main mean memory mount mounted name names native net
-    network new none not null off old on option options out own partition path pool process processes program proof
-    qcow2 qemu query rand randread randwrite random raw read result results rig ring root round rounds run scratch
-    sequential server service set setting settings shared simulated size slow snapshot socket source span stack state
-    storage study swap system target test tests thread threads time trial trials tune type unix url user users value
-    vcpu version virtio virtune vm vms volume volumes warning work worker workload workloads write writes xfs
-    """)
+_LISTS: dict[str, frozenset[str]] = {
+    name: frozenset(words)
+    for name, words in json.loads(pkgutil.get_data("virtune.dialects.text", "anonymous.json") or b"").items()
+}
+WORDS = _LISTS["words"]
 """Words of virtune's own documents and of those of fio, QEMU and libvirt. A name that is one of them is replaced only
 where it stands for a name."""
 
-COMPONENTS = _set("""
-    . .. ~ s bin boot channel config containers data dev disk disk0 disks domain etc export home image images iops iso
-    kubevirt lib lib64 libexec libvirt load load.fio load.json local log lxd mapper media mnt nova nvram openstack opt
-    proc proxmox pve qemu root run sbin scratch session share snap snapshots srv storage sys system templates tmp user
-    usr var virtune vm vms volumes by-id by-label by-partlabel by-partuuid by-path by-uuid input net pts shm vhost-net
-    kvm null zero full random urandom stdin stdout stderr block bsg mqueue hugepages
-    """) | {""}
+COMPONENTS = _LISTS["components"] | {""}
 """Parts of a path that every system has."""
 
 SYSTEM_PATH = re.compile(r"/(?:proc|sys|bin|sbin|lib|lib64|usr/(?:bin|sbin|lib\w*|libexec|share))(?:/|\Z)")
@@ -59,14 +41,9 @@ OWN_COMPONENT = re.compile(
 )
 """Files and directories that virtune itself names."""
 
-ENDINGS = _set(
-    "raw qcow2 img iso vmdk vhd vhdx vdi qed json txt log sock fio xml conf cfg yaml yml sqlite pid fd sh py csv gz"
-)
+ENDINGS = _LISTS["endings"]
 
-KNOWN_HOSTS = _set(
-    "libvirt.org www.libvirt.org qemu.org www.qemu.org www.w3.org w3.org github.com docs.kernel.org kernel.org "
-    "www.kernel.org localhost schemas.openstack.org openstack.org vega.github.io"
-)
+KNOWN_HOSTS = _LISTS["hosts"]
 """Hosts in the names of schemas and sources, which are everybody's."""
 
 
@@ -93,9 +70,11 @@ _LEARNT: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 )  # fmt: skip
 """Where a language says that a word is a name, by what it names; the groups of a pattern hold the name."""
 
-_PATH_VALUE = re.compile(
-    _value_of("path|directory|mount_point|filename|file|dev|dir|source|socket|target|scratch|image|nvram")
-)
+_PATH_KEYS = (
+    "path", "directory", "mount_point", "filename", "file", "dev", "dir", "source", "socket", "target", "scratch",
+    "image", "nvram",
+)  # fmt: skip
+_PATH_VALUE = re.compile(_value_of("|".join(_PATH_KEYS)))
 _URI = re.compile(
     r"\b[a-z][a-z0-9+.-]{1,30}://(?:([^\s/@:\"'<>]+)(?::[^\s/@\"'<>]*)?@)?(\[[0-9a-f:.]+\]|[^\s/:\"'<>?#,\\@]+)"
     r"(/[^\s\"'<>?#,\\]*)?",
@@ -127,9 +106,6 @@ _UNBOUNDED_MIN = 6
 
 _SHORT_DOMAIN = 20
 """libvirt shortens a domain's name to so many characters in names of directories (virDomainObjGetShortName)."""
-
-_PATH_KEYS = frozenset(("path", "directory", "mount_point", "filename", "file", "dev", "dir", "source", "socket",
-                        "target", "scratch", "image", "nvram"))  # fmt: skip
 
 
 class Anonymous:

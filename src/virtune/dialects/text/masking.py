@@ -8,15 +8,17 @@ masked texts is still complete.
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 MASK = "***"
 
-_NAMES = re.compile(
+_SMALL_NAMES = re.compile(
     r"passwd|password|passphrase|passcode|adminpass|secret|token|credential|cookie|vnc\.key|keysafe"
-    r"|(?:private|api|access|auth|encryption)[_.-]?key|user[_-]?data",
-    re.IGNORECASE,
+    r"|(?:private|api|access|auth|encryption)[_.-]?key|user[_-]?data"
 )
 """The parts of a key's name that mark its value as secret. `user_data` is cloud-init's, with its passwords."""
+
+_NAMES = re.compile(_SMALL_NAMES.pattern, re.IGNORECASE)
 
 _WORD = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-$")
 _WORD_MAX = 200
@@ -51,6 +53,7 @@ _PAIR_TURNED = re.compile(r"\bvalue(?=\s*=\s*(?:'[^']*'|\"[^\"]*\")\s+name\s*=\s
 _PEM = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)(?:-----END|\Z)", re.DOTALL)
 
 
+@lru_cache(maxsize=8)  # what each finding of a configuration would change is shown against the same text
 def masked(text: str) -> str:
     """Return a text of any of these languages with `***` for what is secret in it; as many lines as before."""
     spans = sorted(_spans(text))
@@ -88,7 +91,9 @@ def _spans(text: str) -> Iterator[tuple[int, int]]:
 def _of_names(text: str) -> Iterator[tuple[int, int]]:
     """Yield the values of keys by whose names they are secret."""
     done = 0  # a name inside of a name or of a secret has been dealt with
-    for found in _NAMES.finditer(text):
+    # in small letters they are found ten times as fast; only of ASCII these are as many
+    small = _SMALL_NAMES.finditer(text.lower()) if text.isascii() else _NAMES.finditer(text)
+    for found in small:
         if found.start() < done:
             continue
         start, end = _key(text, found.start(), found.end())

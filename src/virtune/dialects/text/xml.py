@@ -9,6 +9,7 @@ reference to something outside; size, depth and number of elements are bounded.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from html import escape
 from xml.parsers import expat
 
@@ -97,6 +98,7 @@ class Document:
     root: Element
 
 
+@lru_cache(maxsize=4)  # each change of a configuration reads the same text some times
 def read_document(text: bytes) -> Document:
     """Read untrusted XML; raises ReadError with the line and the reason."""
     if len(text) > BYTES_MAX:

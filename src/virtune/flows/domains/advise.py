@@ -192,7 +192,10 @@ def _wanted(
     left: list[LeftAlone] = []
     for finding in audit(found.subject) if findings is None else findings:
         asked = finding.rule.id in wish.rules if wish.rules else finding.rule.severity is not Severity.TRY
-        if asked and finding.seen.turns:
+        if asked and finding.seen.turns and finding.seen.meant and not wish.rules:
+            why = because(Reason.MEANT, seen=masked(finding.seen.seen), rule=finding.rule.id)
+            left.append(LeftAlone(rule=finding.rule.id, at=finding.at, why=why))
+        elif asked and finding.seen.turns:
             # the most severe finding on a knob of one place decides
             taken = {(turn.knob, turn.at) for group in groups for turn in group}
             groups.append([turn for turn in finding.seen.turns if (turn.knob, turn.at) not in taken])
@@ -271,7 +274,7 @@ def _without_secrets(finding: Finding) -> Finding:
 
 
 def _with_diff(found: FoundDomain, finding: Finding) -> Finding:
-    if not finding.seen.turns or not found.language.given_back:
+    if not finding.seen.turns or finding.seen.meant or not found.language.given_back:
         return finding
     name = found.subject.domain.name
     try:

@@ -92,7 +92,7 @@ def return_to_running(virsh: Virsh, journal: Journal, entry: Entry, how: Restart
             raise libvirt.StillRunningError(
                 f"{entry.domain} has its old configuration for the next start, and still runs with the new one: "
                 f"{error.message}",
-                hint=f"`virtune undo {entry.id} --force-off` pulls the plug, and starts it as it was",
+                hint=f"`virtune apply undo {entry.id} --force-off` pulls the plug, and starts it as it was",
             ) from None
     journal.step(entry, Step.RETURNING)
     power.start_paused()
@@ -203,9 +203,12 @@ class Means:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """What was done: the journal's entry, the changes that are active now, those that wait for a power-off."""
+    """What was done: the journal's entry, the changes that are active now, those that wait for a power-off, and the
+    configuration then.
+    """
 
     entry: str
+    after: bytes
     now: tuple[SettingChange, ...]
     later: tuple[SettingChange, ...]
     running: bool
@@ -232,15 +235,9 @@ NO_MEANS, GENTLY = Means(), Back()
 
 
 def apply(
-    virsh: Virsh,
-    uuid: str,
-    advice: Advice,
-    before: bytes,
-    *,
-    journal: Journal,
-    when: datetime,
+    virsh: Virsh, uuid: str, advice: Advice, before: bytes, *, journal: Journal, when: datetime,
     means: Means = NO_MEANS,
-) -> Applied:
+) -> Applied:  # fmt: skip
     """Change a domain as advised; `before` is the configuration on which the advice is based.
 
     Raises PreconditionError when it was changed since, NotInForceError when libvirt drops a setting, and VirtuneError
@@ -279,7 +276,10 @@ def apply(
     targets = {plug.target for plug in plugs}
     now = tuple(turn for turn in advice.turns if restart or turn in done or turn.at in targets)
     later = tuple(turn for turn in advice.turns if turn not in now)
-    return Applied(entry=entry.id, now=now, later=later, running=running, restarted=restart is not None)
+    return Applied(
+        entry=entry.id, after=domain.configuration(), now=now, later=later, running=running,
+        restarted=restart is not None,
+    )  # fmt: skip
 
 
 def ways_of(advice: Advice, means: Means, *, running: bool) -> tuple[str, ...]:
@@ -311,7 +311,7 @@ def undo(virsh: Virsh, entry: Entry, *, journal: Journal, anyway: bool, back: Ba
         if not anyway and changed_since(entry, current):
             raise PreconditionError(
                 f"{entry.domain} has been changed since by somebody else, and undoing would take that away too",
-                hint=f"`virtune undo {entry.id} --show` shows how; `--anyway` puts back what was before all the same",
+                hint=f"`virtune apply undo {entry.id} --show` shows how; `--anyway` puts it back all the same",
             )
         said = _restore(virsh, journal, entry, current, back)
     return f"{entry.domain} is as it was before {entry.id}{said and '; '}{said}"
@@ -391,7 +391,7 @@ def _restore(virsh: Virsh, journal: Journal, entry: Entry, current: bytes, back:
 def _back(virsh: Virsh, journal: Journal, entry: Entry, error: BaseException) -> None:
     """Undo after a failure; the error reports the outcome, and what is left to do when undoing failed too."""
     own = f"{error.hint}; " if isinstance(error, VirtuneError) and error.hint else ""
-    hint = f"the domain may be half changed: `virtune undo {entry.id}` puts it back"
+    hint = f"the domain may be half changed: `virtune apply undo {entry.id}` puts it back"
     pending = isinstance(error, libvirt.StillPluggedError)
     try:
         entry = journal.read(entry.id)
@@ -401,7 +401,7 @@ def _back(virsh: Virsh, journal: Journal, entry: Entry, error: BaseException) ->
             said = _restore(virsh, journal, entry, current, back)
             hint = f"{own}{entry.domain} is as it was before{said and '; '}{said}"
             if pending:
-                hint = f"`virtune undo {entry.id}` plugs it in as it was, should the guest let go of it later"
+                hint = f"`virtune apply undo {entry.id}` plugs it in as it was, should the guest let go of it later"
     except VirtuneError as failure:
         # libvirt itself may be gone, which may be the failure; the journal has everything needed
         if Step.STOPPING in entry.steps and failure.hint:

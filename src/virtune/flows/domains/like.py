@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from virtune import shell
 from virtune.flows.domains.domains import FoundDomain, from_libvirt, from_paths
 from virtune.model.domain import DomainDisk
 from virtune.model.errors import PlanError, UsageError
@@ -18,9 +19,6 @@ from virtune.model.study_options import ChosenOption, Provenance, StudyOptions
 from virtune.plan.like import LeftBehind, Likeness, Looked, carried, likeness
 from virtune.plan.space import VARIED_BY_DEFAULT
 from virtune.virsh import Virsh, default_uri
-
-PROXMOX = Path("/etc/pve/qemu-server")
-"""Where a Proxmox VE node keeps the configurations of its VMs, by their numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,19 +42,22 @@ class LikeVm:
 
 
 def begun_like(
-    asked: StudyOptions, sources: dict[str, Provenance]
+    asked: StudyOptions, sources: dict[str, Provenance], *, vm: LikeVm | None = None
 ) -> tuple[StudyOptions, dict[str, Provenance], tuple[ChosenOption, ...]]:
     """Return the options of a study with the settings of the VM that it is to be like, where their values came from,
-    and what is recorded of it; the user's own settings take the place of the VM's. Raises as `like_vm` does.
+    and what is recorded of it; the user's own settings take the place of the VM's. `vm` is what is known of it
+    already. Raises as `like_vm` does.
     """
     if asked.like is None:
         return asked, sources, ()
-    vm = like_vm(
+    vm = vm or like_vm(
         asked.like, connect=asked.connect, rig=asked.rig, instead=asked.settings, scratch=asked.scratch,
         target=asked.target is not None,
     )  # fmt: skip
     given = {"rig": vm.rig, "settings": (*vm.settings, *asked.settings), "scratch": asked.scratch or vm.scratch}
     took = {name: Provenance.LIKE for name in given if name not in sources}
+    if asked.its_load:
+        took["workloads"] = Provenance.LIKE
     return replace(asked, like=vm.said, **given), {**sources, **took}, vm.unlike  # type: ignore[arg-type]
 
 
@@ -89,7 +90,6 @@ def like_vm(
     instead: Sequence[str] = (),
     scratch: Path | None = None,
     target: bool = False,
-    proxmox: Path = PROXMOX,
 ) -> LikeVm:
     """Return what a study takes from the VM and disk that a user named: a file with its configuration, the number of
     a Proxmox VM, or a libvirt domain.
@@ -97,7 +97,7 @@ def like_vm(
     `instead` are the user's own settings, which take the place of the VM's. Raises UsageError where there is no such
     VM or disk, or several; PlanError where QEMU does not run it, or its storage cannot be used.
     """
-    found, name = find_vm(word, connect, proxmox)
+    found, name = find_vm(word, connect)
     return liken(found, name, rig=rig, instead=instead, scratch=scratch, target=target)
 
 
@@ -115,7 +115,7 @@ def liken(
     if not domain.runs_qemu:
         raise PlanError(
             f"{domain.name or found.origin} is run by {domain.kind or 'no QEMU'}, and test disks are QEMU's",
-            hint="`--set` names the settings by hand; `virtune knobs` lists them",
+            hint="`--set` names the settings by hand; `virtune host knobs` lists them",
         )
     disk = disk_of(found, name)
     elsewhere = found.subject.host.kernel is None
@@ -137,18 +137,32 @@ def looked_at(subject: Subject, disk: DomainDisk) -> Looked:
     return Looked(domain=domain, disk=disk, image=subject.image(disk), emulator_here=here)
 
 
-def find_vm(word: str, connect: str | None, proxmox: Path = PROXMOX) -> tuple[FoundDomain, str]:
+def find_vm(word: str, connect: str | None) -> tuple[FoundDomain, str]:
     """Return the VM, and the name of its disk, empty where none was named. A file may have a colon in its name."""
     head, colon, tail = word.rpartition(":")
     for vm, disk in ((word, ""), *(((head, tail),) if colon else ())):
-        path = proxmox / f"{vm}.conf" if vm.isdecimal() and vm.isascii() else Path(vm)
+        path = path_of(vm)
         if connect is None and path.is_file():
             return _only(from_paths([path], here=True), vm), disk
     vm, disk = (head, tail) if colon else (word, "")
+    require_here(vm, connect)
     if connect is None and ("/" in vm or vm.endswith((".xml", ".conf", ".cmdline", ".yaml"))):
         raise UsageError(f"no file {vm!r}", hint="--like takes a file, a Proxmox VM's number, or a libvirt domain")
     virsh = Virsh(connect or default_uri())
     return _only(from_libvirt(virsh, [vm]), vm), disk
+
+
+def path_of(vm: str) -> Path:
+    """Return the file of a Proxmox VM by its number, or the file that a user named."""
+    return shell.proxmox_directory() / f"{vm}.conf" if vm.isdecimal() and vm.isascii() else Path(vm)
+
+
+def require_here(vm: str, connect: str | None) -> None:
+    """Raise UsageError for the number of a VM that this Proxmox node has not."""
+    if connect is None and vm.isdecimal() and shell.proxmox_directory().is_dir() and not path_of(vm).is_file():
+        raise UsageError(
+            f"no VM {vm} on this node", hint="`qm list` lists them; one of another node is changed there"
+        )
 
 
 def _only(found: Iterator[FoundDomain | Unread | PassedOver], vm: str) -> FoundDomain:

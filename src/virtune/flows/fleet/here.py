@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from virtune.fleet.ssh import HostError, error_in
 from virtune.model import errors
 from virtune.model.errors import PreconditionError, UsageError
 from virtune.model.fleet import TaskProgress, TaskState
-from virtune.model.text import printable
+from virtune.model.text import format_seconds, printable
+from virtune.probe.backends import NAME_MAX
 from virtune.shell import data_directory, detach, last_line
 from virtune.store.progress import RunProgress, run_of
 
@@ -67,6 +69,15 @@ _UNKNOWN_SECONDS = 2.0
 _NUMBER_MAX = 1e9
 """The largest number that a host may give of trials, or of seconds."""
 
+_PLANNED_SECONDS = 900.0
+"""A study is planned in seconds; on storage that gives no answer it waits for ever."""
+
+GOES_ON = (TaskState.RUNNING, TaskState.STUCK)
+"""States of a task that a process carries."""
+
+_LOADS_MAX = 256
+"""The most back ends that a host may name."""
+
 _PROGRESS = TypeAdapter(TaskProgress)
 
 
@@ -95,7 +106,7 @@ def own_store() -> Path:
 
 def require_words(words: Sequence[str]) -> None:
     """Raise UsageError for a verb that makes no study, and for options that the fleet itself gives."""
-    if not words or words[0] not in VERBS:
+    if not words or (words[0] not in VERBS and list(words[:2]) != ["host", "check"]):
         said = f", and {printable(words[0], most=80)!r} makes none" if words else ", and none is named"
         hint = f"end the command with one of {', '.join(VERBS)} and its options"
         raise UsageError(f"a fleet runs studies{said}", hint=hint)
@@ -145,12 +156,30 @@ def progress_of(task: str) -> TaskProgress:
         # without a word of its process it is about to begin, or was killed before it did
         began = bool(study or end or _text(place.carrier).strip())
         return TaskProgress(state=TaskState.KILLED if began else TaskState.WAITING, study=study)
+    if silent := _silent(place, study, run):
+        hint = "`virtune fleet status --stop` ends it; what it waits for is often storage that gives no answer"
+        return TaskProgress(state=TaskState.STUCK, study=study, said=silent, hint=hint, **_come_to(run))
     return TaskProgress(
         state=TaskState.RUNNING,
         study=study,
         left_seconds=None if run is None or run.until is None else max(0.0, round(run.until - time.time())),
         **_come_to(run),
     )
+
+
+def _silent(place: TaskPlace, study: str, run: RunProgress | None) -> str:
+    """Say for how long nothing has happened in a task that is held, where that is longer than anything in it takes.
+
+    Of a run that cannot write how far it is that is not known.
+    """
+    if run is not None and run.hangs:
+        doing = run.step or run.now or "it was to begin"
+        return f"nothing for {format_seconds(time.time() - run.beat)} in: {doing}"[:_SAID_MAX]
+    with contextlib.suppress(OSError):
+        waits = time.time() - place.carrier.stat().st_mtime
+        if not study and waits > _PLANNED_SECONDS:
+            return f"nothing for {format_seconds(waits)}: no study was begun"
+    return ""
 
 
 def follow(task: str, *, seconds: float = LOOK_FIRST_SECONDS) -> Iterator[TaskProgress]:
@@ -160,7 +189,7 @@ def follow(task: str, *, seconds: float = LOOK_FIRST_SECONDS) -> Iterator[TaskPr
     """
     while True:
         yield (found := progress_of(task))
-        if found.state is not TaskState.RUNNING:
+        if found.state not in GOES_ON:
             return
         _await_end(place_of(task), seconds)
         seconds = min(2 * seconds, LOOK_SECONDS)
@@ -251,8 +280,9 @@ def progress_in(text: str) -> TaskProgress:
         found = read_line(text.strip())
         numbers = (found.done, found.total, found.left_seconds or 0.0, abs(found.code or 0))
         # its numbers are some, and its study's id may be a word of a command
-        if all(0 <= one <= _NUMBER_MAX for one in numbers) and (not found.study or _NAME.fullmatch(found.study)):
-            return found
+        named = not found.study or _NAME.fullmatch(found.study)
+        if all(0 <= one <= _NUMBER_MAX for one in numbers) and named and len(found.loads) <= _LOADS_MAX:
+            return replace(found, loads=tuple(printable(one, most=NAME_MAX) for one in found.loads))
     raise HostError("what its virtune said of the task is not to be understood")
 
 

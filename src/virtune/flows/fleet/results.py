@@ -238,7 +238,7 @@ def _wanted(ready: Ready, store: Store, names: Sequence[str]) -> list[str]:
     ids = [listed_id(one) for one in reversed(found)]
     for name in names:
         if not any(one.startswith(name) for one in ids):
-            raise HostError(f"has no study {name!r}", hint="`virtune list` there shows its studies")
+            raise HostError(f"has no study {name!r}", hint="`virtune show list` there shows its studies")
     # what it has gathered itself is of other hosts
     chosen = [one for one in ids if SEPARATOR not in one and (not names or one.startswith(tuple(names)))]
     return [one for one in chosen if not store.is_finished(one)]

@@ -24,12 +24,13 @@ from virtune.bounded import read_bounded, write_whole
 from virtune.fleet.schedule import next_task, require_reference, shared, tasks_of, whole_seconds
 from virtune.fleet.ssh import SSH_FAILED, HostError, connected
 from virtune.flows.fleet.ask import FleetAccess, OtherVersionError, Ready, ask_each, ready_on
-from virtune.flows.fleet.here import LINE_MAX, progress_in, require_words, said_by
+from virtune.flows.fleet.here import GOES_ON, LINE_MAX, progress_in, require_words, said_by
 from virtune.flows.fleet.results import FleetPlace, pull
 from virtune.flows.stored.show import study_id
 from virtune.model.errors import PreconditionError, UsageError, VirtuneError, words_of
 from virtune.model.fleet import FleetChange, FleetHost, FleetRun, FleetTask, TaskProgress, TaskState, Unreached
 from virtune.model.text import printable
+from virtune.probe.backends import UNKNOWN
 from virtune.shell import Child, Warden, data_directory
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
@@ -187,19 +188,43 @@ def meet(run: FleetRun, access: FleetAccess) -> MetFleet:
         words = ("fleet", "here", task.name, "--estimate", "--", *run.words)
         return progress_in(ready.asked(*words, most_bytes=LINE_MAX))
 
-    refused, seconds = {}, {}
+    refused, met = dict[str, TaskProgress](), dict[str, TaskProgress]()
     for one in ask_each(list({task.host.name: task.host for task in run.tasks}.values()), access, planned):
         if isinstance(one, Unreached):
             refused[one.host.name] = TaskProgress(state=TaskState.FAILED, said=one.because, hint=one.hint or "")
         elif one.said is not None and one.said.state is TaskState.FAILED:
             refused[one.host.name] = one.said
+        elif one.said is not None and one.host.label(run.shares) is None and (unknown := _unknown(one.said)):
+            refused[one.host.name] = unknown
         elif one.said is not None:
-            seconds[one.host.name] = one.said.left_seconds
-    if seconds:
-        tasks = (replace(one, expected_seconds=seconds.get(one.host.name, one.expected_seconds)) for one in run.tasks)
-        run = replace(run, tasks=tuple(tasks))
+            met[one.host.name] = one.said
+    if met:
+        run = replace(run, tasks=tuple(_planned(one, met.get(one.host.name)) for one in run.tasks))
         RUNS.keep(run)
     return MetFleet(run=run, refused=refused)
+
+
+def _planned(task: FleetTask, said: TaskProgress | None) -> FleetTask:
+    return task if said is None else replace(task, expected_seconds=said.left_seconds, loads=said.loads)
+
+
+def _unknown(said: TaskProgress) -> TaskProgress | None:
+    """Refuse a host whose disk lies on storage of which nobody says whether other hosts load it, too."""
+    names = [one.removeprefix(UNKNOWN) for one in said.loads if one.startswith(UNKNOWN)]
+    if not names:
+        return None
+    hint = "give its host a label: shares=NAME, equal for hosts that share it, another for each that does not"
+    told = f"other hosts may load what its disk lies on ({names[0]}), and nothing here tells"
+    return TaskProgress(state=TaskState.FAILED, said=told, hint=hint)
+
+
+def sharing(run: FleetRun) -> Mapping[str, Sequence[str]]:
+    """Return the back ends that several hosts of a run load, with the names of these hosts."""
+    found: dict[str, dict[str, None]] = {}
+    for task in run.tasks:
+        for one in sorted(shared(task, run.shares)):
+            found.setdefault(one, {})[task.host.name] = None
+    return {one: [*hosts] for one, hosts in found.items() if len(hosts) > 1}
 
 
 def left_seconds(run: FleetRun, found: Mapping[str, TaskProgress]) -> float | None:
@@ -219,6 +244,9 @@ def left_seconds(run: FleetRun, found: Mapping[str, TaskProgress]) -> float | No
             left[task.name] = seconds
     return whole_seconds(run.tasks, left, running, at_once=run.at_once, shares=run.shares) if left else None
 
+
+_MAY_LOAD = (TaskState.LOST, TaskState.STUCK)
+"""States of tasks that are given up, and may go on all the same."""
 
 _TICK_SECONDS = 0.1
 _AGAIN_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
@@ -240,11 +268,14 @@ class _NotGatheredError(VirtuneError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carrying:
-    """How tasks are followed: for how long a lost host is tried again, and where its studies go."""
+    """How tasks are followed: for how long a host that is lost or stuck is waited for, where its studies go, and
+    whether what is stuck is stopped at once.
+    """
 
     access: FleetAccess
     place: FleetPlace
     patience_seconds: float
+    stop_stuck: bool = False
 
 
 def run_fleet(met: MetFleet, carrying: Carrying, *, say: Say) -> dict[str, TaskProgress]:
@@ -274,7 +305,7 @@ def _carried(
         follower = _Follower(run=run, carrying=carrying, open=open_, warden=warden, say=say, over=over)
         try:
             while waiting or running:
-                lost = [one for one in run.tasks if one.name in found and found[one.name].state is TaskState.LOST]
+                lost = [one for one in run.tasks if one.name in found and found[one.name].state in _MAY_LOAD]
                 while task := next_task(
                     waiting, running.values(), lost=lost, at_once=run.at_once, shares=run.shares
                 ):  # fmt: skip
@@ -283,7 +314,7 @@ def _carried(
                 if not running:
                     # what is left shares something with a host that was lost, and may still be measuring
                     task = waiting.pop(0)
-                    found[task.name] = _left_out(task, lost, run.shares)
+                    found[task.name] = _left_out(task, {one: found[one.name].state for one in lost}, run.shares)
                     say(task, found[task.name])
                     continue
                 for ended in wait(running, return_when=FIRST_COMPLETED).done:
@@ -297,10 +328,13 @@ def _carried(
     return found
 
 
-def _left_out(task: FleetTask, lost: Sequence[FleetTask], shares: str) -> TaskProgress:
-    mine = shared(task.host, shares)
-    names = [one.host.name for one in lost if one.host.name == task.host.name or mine & shared(one.host, shares)]
-    said = f"{names[0]} was lost, and may still load what this host shares" if names else "could not begin"
+def _left_out(task: FleetTask, lost: Mapping[FleetTask, TaskState], shares: str) -> TaskProgress:
+    mine, said = shared(task, shares), "could not begin"
+    for one, state in lost.items():
+        if one.host.name == task.host.name or mine & shared(one, shares):
+            how = "is stuck" if state is TaskState.STUCK else "was lost"
+            said = f"{one.host.name} {how}, and may still load what this host shares"
+            break
     return TaskProgress(state=TaskState.WAITING, said=said)
 
 
@@ -322,8 +356,12 @@ class _Follower:
         while True:
             try:
                 for last in self._followed(task, tries):
-                    begun, heard, waits = True, time.monotonic(), 0
                     self.say(task, last)
+                    begun, waits = True, 0
+                    if last.state is not TaskState.STUCK:
+                        heard = time.monotonic()
+                    elif time.monotonic() - heard > self.carrying.patience_seconds:
+                        return last
             except VirtuneError as error:
                 tries, waits = tries + 1, waits + 1
                 state, again = self._after(error, task, begun=begun)
@@ -355,12 +393,17 @@ class _Follower:
             ready = ready_on(connection, access)
             # begun and followed by one Python: the host is being measured
             words = (ready.virtune, "fleet", "here", task.name, "--follow", "--", *self.run.words)
-            found = TaskProgress(state=TaskState.WAITING)
+            found, stopped = TaskProgress(state=TaskState.WAITING), ""
             self.open.begins(task)
             with self.warden.running(connection.command(words), name=f"{name}f") as child:
                 for found in said_lines(child, self.over):
-                    if found.state is TaskState.RUNNING:
+                    if found.state is TaskState.STUCK and self.carrying.stop_stuck and not stopped:
+                        stopped = found.said
+                        ready.asked("fleet", "here", task.name, "--stop", most_bytes=LINE_MAX)
+                    if found.state in GOES_ON:
                         yield found
+            if stopped and found.state not in GOES_ON:
+                found = replace(found, state=TaskState.FAILED, said=f"stopped: {stopped}")
             if found.state in (TaskState.KILLED, TaskState.WAITING):
                 raise HostError("its study was killed there")
             if found.state is TaskState.FINISHED:
@@ -388,7 +431,7 @@ def said_lines(child: Child, over: Flag) -> Iterator[TaskProgress]:
             told = line
             found = progress_in(line)
             yield found
-            if found.state is not TaskState.RUNNING:
+            if found.state not in GOES_ON:
                 return
         if status is not None:
             if status == SSH_FAILED:

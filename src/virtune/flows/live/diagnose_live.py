@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Diagnose a running VM under its own load: it is observed for some seconds, and nothing is changed."""
+"""Diagnose a running VM under its own load: it is observed for some seconds, and nothing is changed. And the QEMUs
+that run on this host, whoever started them (Proxmox VE, a script, libvirt), found by /proc.
+"""
 
 import contextlib
+import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from virtune.advise.guidelines import answers_of, free_drive, not_applicable, tuning_for
@@ -15,32 +18,51 @@ from virtune.analyse.trial.usage import use
 from virtune.bench.counters import DiskQueue, Sampler
 from virtune.bench.live.domain import LiveDomain, LiveView, watched_moves
 from virtune.bench.live.monitor import monitored
-from virtune.bench.live.rings import sampled
+from virtune.bench.live.rings import INTERVAL_SECONDS, RingWatch
+from virtune.dialects.qemu.command import monitor_sockets, name_and_id
 from virtune.fio.workloads import rate_words, sequential_share, workload_words
-from virtune.flows.live.here import emulators_here
-from virtune.model.bottleneck import DataPath, Diagnosis, Walk, walk
+from virtune.model.bottleneck import DataPath, Diagnosis, Walk, WorstSecond, walk
 from virtune.model.counters import Use
 from virtune.model.errors import MissingToolError, PreconditionError, UsageError
-from virtune.model.live import DiskCount, DiskCurve, DiskRates, LiveDisk, LiveVm, Move, RingRates
-from virtune.probe.devices import backing_of
+from virtune.model.live import (
+    DiskCount,
+    DiskCurve,
+    DiskRates,
+    Histograms,
+    LiveDisk,
+    LiveVm,
+    Move,
+    RingRates,
+    histograms_between,
+    rates_between,
+    ring_rates_between,
+)
+from virtune.probe.devices import UNANSWERED, backing_of, swap_devices
 from virtune.probe.host import nvme_idle
 from virtune.probe.kernel import disk_limits
+from virtune.probe.process import PROC, emulators
 from virtune.virsh import Virsh, default_uri
 
-_IN_GUEST = (
-    "the guest's own part of an I/O: `virtune measure --rig libvirt:DOMAIN` measures it, with a disk of virtune's"
-)
+_IN_GUEST = "the guest's own part of an I/O, which `virtune compare measure --rig libvirt:DOMAIN` measures"
 
 
-def diagnose_domain(uri: str, name: str, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
+Wait = Callable[[float], None]
+"""What waits for so many seconds."""
+
+
+def diagnose_domain(
+    uri: str, name: str, *, disk: str, seconds: float, histograms: bool = False, wait: Wait = time.sleep
+) -> tuple[Diagnosis, ...]:
     """Observe a running libvirt domain; `disk` is a target, empty for all of its disks.
 
     Raises PreconditionError when it does not run, UsageError when it has no such disk.
     """
-    return look(LiveDomain(Virsh(uri), name), disk=disk, seconds=seconds)
+    return look(LiveDomain(Virsh(uri), name), disk=disk, seconds=seconds, histograms=histograms, wait=wait)
 
 
-def diagnose_named(uri: str | None, name: str, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
+def diagnose_named(
+    uri: str | None, name: str, *, disk: str, seconds: float, histograms: bool = False, wait: Wait = time.sleep
+) -> tuple[Diagnosis, ...]:
     """Observe the running VM that a user calls so: a QEMU of this host with a monitor of its own, by its name, the
     number that Proxmox VE gives it, or its process id; else a libvirt domain, at virsh's default if `uri` is None.
 
@@ -52,57 +74,114 @@ def diagnose_named(uri: str | None, name: str, *, disk: str, seconds: float) -> 
         pids = ", ".join(str(one.pid) for one in called)
         raise UsageError(f"{len(called)} QEMUs are called {name!r}", hint=f"name one by its process id: {pids}")
     if called:
-        return diagnose_monitor(called[0].sockets[0], disk=disk, seconds=seconds)
+        return diagnose_monitor(called[0].sockets[0], disk=disk, seconds=seconds, histograms=histograms, wait=wait)
     try:
-        return diagnose_domain(uri or default_uri(), name, disk=disk, seconds=seconds)
+        return diagnose_domain(
+            uri or default_uri(), name, disk=disk, seconds=seconds, histograms=histograms, wait=wait
+        )
     except (PreconditionError, MissingToolError) as error:
         there = ", ".join(f"{one.name or 'unnamed'} ({one.pid})" for one in running if one.sockets)
         raise type(error)(error.message, hint=f"QEMUs here: {there}" if there else error.hint) from None
 
 
-def diagnose_monitor(path: Path, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
-    """Observe a QEMU through its QMP socket, by query commands only."""
+def diagnose_monitor(
+    path: Path, *, disk: str, seconds: float, histograms: bool = False, wait: Wait = time.sleep
+) -> tuple[Diagnosis, ...]:
+    """Observe a QEMU through its QMP socket, by query commands only, but for the histograms that are asked for."""
     with monitored(path) as view:
-        return look(view, disk=disk, seconds=seconds)
+        return look(view, disk=disk, seconds=seconds, histograms=histograms, wait=wait)
 
 
-def look(view: LiveView, *, disk: str, seconds: float) -> tuple[Diagnosis, ...]:
-    """Observe the disks of a VM, or the one of that name, for some seconds."""
+def look(
+    view: LiveView, *, disk: str, seconds: float, histograms: bool = False, wait: Wait = time.sleep
+) -> tuple[Diagnosis, ...]:
+    """Observe the disks of a VM, or the one of that name, for some seconds. QEMU keeps `histograms` meanwhile where
+    that is asked for; what it does not keep is named as not seen.
+    """
     pid = view.vm.pid
-    chosen = tuple(
-        replace(one, unread=(*one.unread, *view.jobs(one.target)))
-        for one in with_devices(_chosen(view.vm, disk), pid)
-    )
-    names = tuple(dict.fromkeys(name for one in chosen for name in one.devices))
-    before: Mapping[str, DiskCount] = {}
-    after: Mapping[str, DiskCount] = {}
+    chosen = tuple(with_devices(_chosen(view.vm, disk), pid))
+    names = tuple(dict.fromkeys(name for one in chosen for name in (*one.devices, *one.swap)))
     readers = {one.target: view.rings(one.target) for one in chosen}
     places = {one.target: found for one in chosen if (found := view.places(one.target)) is not None}
     with contextlib.ExitStack() as ends:
+        ends.callback(view.take_histograms_back)
+        unkept = _kept(view) if histograms else ""
         sampler = ends.enter_context(
             Sampler(devices=names, processes={} if pid is None else {"guest": pid}, groups=True)
         )
         queues = {one.target: ends.enter_context(DiskQueue(one.devices[0])) for one in chosen if one.devices}
-        seen = {name: ends.enter_context(sampled(one)) for name, one in readers.items() if not isinstance(one, str)}
+        watch = ends.enter_context(
+            RingWatch(
+                {name: one for name, one in readers.items() if not isinstance(one, str)},
+                interval_seconds=INTERVAL_SECONDS,
+            )
+        )
         moves = {name: ends.enter_context(watched_moves(one)) for name, one in places.items()}
         sampler.sample(mark="begin")
-        before, left = view.counts(), view.exits()
-        view.rest()
-        time.sleep(seconds)
-        after, left_now = view.counts(), view.exits()
+        counts, left, begun = [view.counts()], view.exits(), watch.counts()
+        tails = view.histograms
+        counts += _each_second(view, seconds, wait)
+        watch.mark()
+        counts.append(view.counts())
+        left_now, ended = view.exits(), watch.counts()
+        tails = {name: histograms_between(tails.get(name, {}), now) for name, now in view.histograms.items()}
         sampler.sample(mark="stop")
     counters = read_counters(sampler.content())
     used = use(counters, begin_ns=counters.mark("begin"), end_ns=counters.mark("stop"))
-    rings = {name: one if isinstance(one, str) else seen[name] for name, one in readers.items()}
+    rings = {
+        name: one if isinstance(one, str) else tuple(filter(None, [ring_rates_between(begun[name], ended[name])]))
+        for name, one in readers.items()
+    }
     exits = left if isinstance(left, str) else left_now if isinstance(left_now, str) else left_now - left
     curves = {name: one.curve() for name, one in queues.items()}
-    return tuple(_diagnoses(view.vm, chosen, (before, after), used, rings, exits, curves, moves))
+    chosen = tuple(one.beside(view.vm.disks) for one in chosen)  # a block job may have begun
+    seen = _Seen(counts=counts, tails=tails, unkept=unkept)
+    return tuple(_diagnoses(view.vm, chosen, seen, used, rings, exits, curves, moves))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What a look counted: QEMU's counters by disk, second by second, its histograms from the first to the last of
+    these, and why it keeps none where they were asked for.
+    """
+
+    counts: Sequence[Mapping[str, DiskCount]]
+    tails: Mapping[str, Histograms]
+    unkept: str
+
+
+def _kept(view: LiveView) -> str:
+    """Have QEMU keep histograms of what it has none of; returns why it does not, else nothing."""
+    view.counts()
+    return view.keep_histograms()
+
+
+def _each_second(view: LiveView, seconds: float, wait: Wait) -> Iterator[Mapping[str, DiskCount]]:
+    """Wait for so long, and yield what was counted by the end of each second but the last."""
+    view.rest()
+    begin, parts = time.monotonic(), max(1, round(seconds))
+    for number in range(1, parts):
+        wait(max(0.0, begin + number * seconds / parts - time.monotonic()))
+        yield view.counts()
+        view.rest()
+    wait(max(0.0, begin + seconds - time.monotonic()))
+
+
+def worst_second(counts: Sequence[DiskCount]) -> WorstSecond | None:
+    """Return the second in which a disk's requests took longest; None of less than three, or without requests."""
+    rates = [] if len(counts) < 4 else [rates_between(*pair) for pair in itertools.pairwise(counts)]
+    found = (
+        WorstSecond(number=number, requests=one.requests, mean_ns=one.total_ns / one.requests)
+        for number, one in enumerate(rates, 1)
+        if one.requests > 0 <= one.total_ns  # a counter may begin anew
+    )
+    return max(found, key=lambda one: one.mean_ns, default=None)
 
 
 def _diagnoses(
     vm: LiveVm,
     chosen: tuple[LiveDisk, ...],
-    counts: tuple[Mapping[str, DiskCount], Mapping[str, DiskCount]],
+    look: _Seen,
     used: Use,
     rings: Mapping[str, Sequence[RingRates] | str],
     exits: int | str,
@@ -111,13 +190,18 @@ def _diagnoses(
 ) -> Iterator[Diagnosis]:
     seen = {name: () if isinstance(one, str) else one for name, one in rings.items()}
     # of all disks of the VM: its exits cannot be told apart by disk
+    counts = look.counts[0], look.counts[-1]
     pairs = [(counts[0][name], now) for name, now in counts[1].items() if name in counts[0]]
     idle = {} if vm.pid is None else nvme_idle()  # a VM of another host has that host's drives
     for found in live_paths(vm, chosen, counts, used, seen):
         disk, rates, ring = found.disk, found.rates, rings[found.disk.target]
-        path = found.path
+        tails = look.tails.get(disk.target, {})
+        kinds = (
+            replace(one, tail=tails[one.kind].tail) if one.kind in tails else one for one in found.path.operations
+        )
+        path = replace(found.path, operations=tuple(kinds))
         judged = judge(path)
-        unseen = tuple(one for one in (ring, exits) if isinstance(one, str))
+        unseen = tuple(one for one in (ring, exits, look.unkept) if isinstance(one, str) and one)
         curve = curves.get(disk.target, DiskCurve(points=()))
         done = sum(after.reads + after.writes - before.reads - before.writes for before, after in pairs)
         sequential = sequential_share(moves.get(disk.target, ()), rates)
@@ -137,6 +221,7 @@ def _diagnoses(
             if (why := not_applicable(path, judged.cause))
             else _guideline(vm, disk, path, rates, used, idle),
             no_guideline=why,
+            worst=worst_second([one[disk.target] for one in look.counts if disk.target in one]),
             missing=(*vm.missing, *_missing(vm, disk, used, rates), *unseen, _IN_GUEST),
         )
 
@@ -172,10 +257,14 @@ def _missing(vm: LiveVm, disk: LiveDisk, used: Use, rates: DiskRates) -> Iterato
 
 def with_devices(disks: Sequence[LiveDisk], pid: int | None) -> Iterator[LiveDisk]:
     """Yield disks with the host's block devices below them, and what QEMU's control groups set on these."""
+    swap = swap_devices()
     for one in disks:
-        names = one.devices if one.path is None else tuple(backing_of(one.path).names)
+        found = None if one.path is None else backing_of(one.path)
+        names = one.devices if found is None else tuple(found.names)
         limits = one.group_limits if pid is None else disk_limits(names, pid=pid)
-        yield replace(one, devices=names, group_limits=limits)
+        hangs = () if found is None or UNANSWERED not in (found.gap or "") else (f"its image: {found.gap}",)
+        unread = tuple(dict.fromkeys((*one.unread, *hangs)))
+        yield replace(one, devices=names, group_limits=limits, swap=swap, unread=unread)
 
 
 def _chosen(vm: LiveVm, disk: str) -> tuple[LiveDisk, ...]:
@@ -186,3 +275,55 @@ def _chosen(vm: LiveVm, disk: str) -> tuple[LiveDisk, ...]:
         has = ", ".join(one.target for one in vm.disks)
         raise UsageError(f"{vm.name} has no disk {disk!r}", hint=f"it has {has}")
     return found
+
+
+HANDED_OVER = "charmonitor"
+"""The chardev of the monitor that libvirt keeps for itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emulator:
+    """A running QEMU: its name, the number that Proxmox VE gives it, the sockets of its monitors as they are reached
+    from here, and whether a libvirt keeps its monitor.
+    """
+
+    pid: int
+    name: str
+    number: str = ""
+    sockets: tuple[Path, ...] = ()
+    of_libvirt: bool = False
+
+    @property
+    def command_line(self) -> Path:
+        """The file with its command line."""
+        return PROC / str(self.pid) / "cmdline"
+
+    def is_called(self, word: str) -> bool:
+        """Whether a user means it: by its name, its number, or its process id."""
+        return word in (self.name, self.number, str(self.pid)) and bool(word)
+
+
+def emulators_here() -> tuple[Emulator, ...]:
+    """Return the running QEMUs, by process id."""
+    found = []
+    for pid, words in sorted(emulators().items()):
+        name, number = name_and_id(words)
+        found.append(
+            Emulator(
+                pid=pid,
+                name=name,
+                number=number,
+                sockets=tuple(_reached(pid, path) for path in monitor_sockets(words)),
+                of_libvirt=any(HANDED_OVER in word for word in words),
+            )
+        )
+    return tuple(found)
+
+
+def _reached(pid: int, path: str) -> Path:
+    """Return a socket's path as seen from here: the process may have another root, or a working directory."""
+    inside = PROC / str(pid) / ("root" if path.startswith("/") else "cwd") / path.lstrip("/")
+    with contextlib.suppress(OSError):  # another user's process shows neither
+        if inside.exists() and not (Path(path).exists() and Path(path).samefile(inside)):
+            return inside
+    return Path(path)

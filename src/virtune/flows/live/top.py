@@ -10,9 +10,11 @@ import dataclasses
 import errno
 import json
 import os
+import re
 import stat
+import time
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Self, overload
@@ -20,17 +22,16 @@ from typing import Annotated, Any, Self, overload
 from pydantic import Field, TypeAdapter
 
 from virtune import __version__
-from virtune.analyse.layers.frame import not_watched, rings_moved
+from virtune.analyse.layers.path import not_watched, rings_moved
 from virtune.analyse.trial.counters import read_counters
 from virtune.bench.counters import Sampler
 from virtune.bench.live.domain import LiveDomains, LiveSource
 from virtune.bench.live.monitor import LiveMonitor, LiveMonitors, monitored
 from virtune.bench.live.rings import RingReader, RingWatch
 from virtune.bench.qmp import event_loop
-from virtune.flows.live.diagnose_live import with_devices
-from virtune.flows.live.here import emulators_here
+from virtune.flows.live.diagnose_live import emulators_here, with_devices
 from virtune.model.errors import MissingToolError, PreconditionError, StoreError, VirtuneError
-from virtune.model.live import DiskCount, LiveSample, LiveVm, RingCount
+from virtune.model.live import DiskCount, Histograms, LiveSample, LiveVm, RingCount
 from virtune.virsh import KeptVirsh, default_uri
 
 _RINGS_SECONDS, _RING_SECONDS = 0.025, 0.005
@@ -43,8 +44,12 @@ _Rings = RingWatch[tuple[str, str]]
 class Watch:
     """The running VMs of this host. Use as a context manager, from one thread at a time."""
 
-    def __init__(self, sources: Sequence[LiveSource]) -> None:
+    def __init__(self, sources: Sequence[LiveSource], names: Collection[str] = ()) -> None:
+        """`names` are the libvirt domains that are wanted, all where there are none."""
         self._sources = sources
+        self._names = names
+        self.held_seconds = 0.0
+        """For how long monitors were held, the last time."""
         self._vms: tuple[LiveVm, ...] = ()
         self._shown: tuple[LiveVm, ...] = ()
         self._missing: tuple[str, ...] = ()
@@ -59,6 +64,8 @@ class Watch:
 
     def __exit__(self, *_: object) -> None:
         self._ends.close()
+        for source in self._sources:
+            source.take_histograms_back()
 
     @property
     def header(self) -> bytes:
@@ -73,13 +80,24 @@ class Watch:
 
     def sample(self) -> LiveSample:
         """Take a sample now. Raises PreconditionError when libvirt cannot be reached any more."""
+        begun = time.monotonic()
+        if self._rings is not None:
+            self._rings.mark()
         counts: dict[str, Mapping[str, DiskCount]] = {}
+        histograms: dict[str, Mapping[str, Histograms]] = {}
         for source in self._sources:
             counts |= source.counts()
-        vms = tuple(vm for source in self._sources for vm in source.vms())
+            histograms |= source.histograms()
+        vms = tuple(
+            vm
+            for source in self._sources
+            for vm in source.vms()
+            if not vm.uri or vm.name in (self._names or [vm.name])
+        )
         if vms != self._vms:
             self._vms = vms
             self._look_at(vms)
+        self._rest(begun)
         kernel = self._sampler.line()
         rings: dict[str, dict[str, tuple[RingCount, ...]]] = {}
         for (name, disk), seen in ({} if self._rings is None else self._rings.counts()).items():
@@ -91,13 +109,20 @@ class Watch:
             counts=counts,
             rings=rings,
             missing=self._missing,
+            histograms=histograms,
         )
         if self._before is not None and rings_moved(self._before, found):
+            begun = time.monotonic()
             self._look_at(vms)
+            self._rest(begun)
         self._before = found
+        return found
+
+    def _rest(self, begun: float) -> None:
+        """Give the monitors back."""
         for source in self._sources:
             source.rest()
-        return found
+        self.held_seconds = time.monotonic() - begun
 
     def _look_at(self, vms: Sequence[LiveVm]) -> None:
         """Find the processes, devices and virtqueues of VMs anew: some came or went."""
@@ -114,7 +139,9 @@ class Watch:
                         readers[vm.name, disk.target] = rings
         self._shown = tuple(replace(vm, disks=tuple(with_devices(vm.disks, vm.pid))) for vm in vms)
         self._missing = tuple(missing)
-        devices = dict.fromkeys(name for vm in self._shown for disk in vm.disks for name in disk.devices)
+        devices = dict.fromkeys(
+            name for vm in self._shown for disk in vm.disks for name in (*disk.devices, *disk.swap)
+        )
         processes = {vm.name: vm.pid for vm in vms if vm.pid is not None}
         self._sampler = Sampler(devices=tuple(devices), processes=processes, groups=True)
         self._rings = None
@@ -125,15 +152,18 @@ class Watch:
 
 
 @contextlib.contextmanager
-def watching(uri: str | None, sockets: Sequence[Path]) -> Iterator[Watch]:
+def watching(
+    uri: str | None, sockets: Sequence[Path], *, names: Collection[str] = (), keep: bool = False
+) -> Iterator[Watch]:
     """Yield the running VMs of a libvirt and of QEMUs with QMP sockets; where neither is named, all that run here.
+    With `names` only those that are called so, and with `keep` QEMUs behind a socket keep histograms meanwhile.
 
     Raises PreconditionError where none of them answers, or the libvirt is another host's.
     """
     with contextlib.ExitStack() as ends:
         sources: list[LiveSource] = []
         others = [] if uri is not None or sockets else emulators_here()
-        listening = [one for one in others if one.sockets]
+        listening = [one for one in others if one.sockets and (not names or any(map(one.is_called, names)))]
         try:
             if uri is not None or not sockets:
                 sources.append(_domains(ends, uri or default_uri()))
@@ -146,8 +176,8 @@ def watching(uri: str | None, sockets: Sequence[Path]) -> Iterator[Watch]:
         sockets = (*sockets, *(one.sockets[0] for one in listening))
         if sockets:
             loop = ends.enter_context(event_loop())
-            sources.append(_monitors(ends, loop, sockets))
-        yield ends.enter_context(Watch(sources))
+            sources.append(_monitors(ends, loop, sockets, keep=keep))
+        yield ends.enter_context(Watch(sources, names))
 
 
 def _domains(ends: contextlib.ExitStack, uri: str) -> LiveDomains:
@@ -169,7 +199,9 @@ def _nobody(count: int, error: VirtuneError) -> PreconditionError:
     )
 
 
-def _monitors(ends: contextlib.ExitStack, loop: AbstractEventLoop, sockets: Sequence[Path]) -> LiveMonitors:
+def _monitors(
+    ends: contextlib.ExitStack, loop: AbstractEventLoop, sockets: Sequence[Path], *, keep: bool
+) -> LiveMonitors:
     """Open the monitors of QEMUs; one that fails ends it for none of the others."""
     views: list[LiveMonitor] = []
     failed: dict[str, PreconditionError] = {}
@@ -180,7 +212,8 @@ def _monitors(ends: contextlib.ExitStack, loop: AbstractEventLoop, sockets: Sequ
             failed[str(path)] = error
     if failed and not views:
         raise next(iter(failed.values()))
-    return LiveMonitors(views, {path: error.message.removeprefix(f"{path}: ") for path, error in failed.items()})
+    why = {path: error.message.removeprefix(f"{path}: ") for path, error in failed.items()}
+    return LiveMonitors(views, why, keep=keep)
 
 
 def samples(
@@ -197,6 +230,7 @@ def samples(
 RECORDING = "virtune/top-recording/1"
 
 _COUNTER_MAX = 2**64
+_TOO_LONG = re.compile(r"\d{21}")
 
 _VMS = b'{"vms":'
 """How a line begins that says which VMs run."""
@@ -400,6 +434,8 @@ def _require_counters(value: object) -> None:
     if isinstance(value, int | float):
         if not -_COUNTER_MAX <= value <= _COUNTER_MAX:
             raise ValueError(f"{value} is no counter")
+    elif isinstance(value, str) and _TOO_LONG.search(value):  # a line of the kernel's
+        raise ValueError("a number is no counter")
     elif isinstance(value, Mapping):
         _require_counters(list(value.values()))
     elif isinstance(value, Sequence) and not isinstance(value, str):
@@ -408,7 +444,9 @@ def _require_counters(value: object) -> None:
 
 
 def _named(kind: type[DiskCount] | type[RingCount], values: Sequence[float | None]) -> dict[str, float | None]:
-    return dict(zip(_names(kind), values, strict=True))
+    if len(values) > len(names := _names(kind)):
+        raise ValueError("more values than a count has")
+    return dict(zip(names, values, strict=False))
 
 
 def _values(one: DiskCount | RingCount) -> list[Any]:

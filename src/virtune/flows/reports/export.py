@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from virtune.dialects.text.anonymous import Anonymous
 from virtune.fio.options import ENGINE_OPTIONS, IN_FILES, SHAPING
@@ -24,6 +25,7 @@ from virtune.model.measurement import Measurement
 from virtune.model.metric import BY_ID, METRICS
 from virtune.model.text import spreadsheet_cell
 from virtune.plan.codec import study_from_json, study_to_json
+from virtune.shell import require_modules
 from virtune.store.queries import dump, load
 from virtune.store.store import Store
 
@@ -120,13 +122,22 @@ def _csv(record: StudyRecord) -> str:
 
 
 def measurements_parquet(store: Store, study: str) -> bytes:
-    """Return the same rows as a Parquet file, with types instead of texts: whole numbers, times in UTC, `counts` as a
-    truth value, names as they are.
-    """
-    import pyarrow
+    """Return the same rows as a Parquet file. Raises MissingToolError without pyarrow."""
+    table = measurements_table(by_todays_method(store, study))
     from pyarrow import parquet
 
-    record = by_todays_method(store, study)
+    file = io.BytesIO()
+    parquet.write_table(table, file, compression="zstd")
+    return file.getvalue()
+
+
+def measurements_table(record: StudyRecord) -> Any:
+    """Return the same rows as a `pyarrow.Table`, with types instead of texts: whole numbers, times in UTC, `counts`
+    as a truth value, names as they are. Raises MissingToolError without pyarrow.
+    """
+    require_modules("pyarrow")
+    import pyarrow
+
     columns = list(zip(*_values(record), strict=True)) or [()] * len(COLUMNS)
     named = dict(zip(COLUMNS, map(list, columns), strict=True))
     whole, text = pyarrow.int32(), pyarrow.string()
@@ -134,9 +145,7 @@ def measurements_parquet(store: Store, study: str) -> bytes:
              "ended": pyarrow.timestamp("us", tz="UTC")}  # fmt: skip
     named["ended"] = [_moment(one) for one in named["ended"]]
     arrays = [pyarrow.array(named[name], type=types.get(name, text)) for name in COLUMNS]
-    file = io.BytesIO()
-    parquet.write_table(pyarrow.table(arrays, names=list(COLUMNS)), file, compression="zstd")
-    return file.getvalue()
+    return pyarrow.table(arrays, names=list(COLUMNS))
 
 
 def _moment(text: object) -> datetime | None:

@@ -50,9 +50,9 @@ _WHY_NOT_QEMU: dict[str, str] = {
     "machine.emulator": "it is the program that gets these lines",
 }
 _WHY_NOT_LIBVIRT: dict[str, str] = {
-    "vcpu.pin": "`virtune advise --set vcpu.pin@vcpu:0=CPUS FILE` writes it, for each vCPU",
-    "emulator.pin": "`virtune advise --set emulator.pin=CPUS FILE` writes it",
-    "iothread.pin": "`virtune advise --set iothread.pin@iothread:1=CPUS FILE` writes it",
+    "vcpu.pin": "`virtune apply advise --set vcpu.pin@vcpu:0=CPUS FILE` writes it, for each vCPU",
+    "emulator.pin": "`virtune apply advise --set emulator.pin=CPUS FILE` writes it",
+    "iothread.pin": "`virtune apply advise --set iothread.pin@iothread:1=CPUS FILE` writes it",
 }
 
 

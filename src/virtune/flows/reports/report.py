@@ -184,20 +184,25 @@ _INK, _PAPER = "#1b1b1b", "#ffffff"
 """The colours of a single chart; within a page it takes the page's colours."""
 
 
-def report_html(store: Store, study: str, *, home: str = "", interactive: bool = False) -> str:
-    """Return a study as self-contained HTML, without network or scripts; `home` is the address of its back link.
+def report_html(store: Store, study: str, *, interactive: bool = False) -> str:
+    """Return a study as self-contained HTML, without network or scripts.
 
     With `interactive` a script in the page makes its pictures live: values under the pointer, zoom.
 
     Raises PreconditionError without the chart libraries, or where they could not start.
     """
     page = _page(store, by_todays_method(store, store.find(study)))
-    return page_html(page, home=home, interactive=interactive)
+    return page_html(page, interactive=interactive)
 
 
 def record_html(store: Store, record: StudyRecord, *, home: str = "") -> str:
-    """Return the same of a study that was read, with its figures by today's method."""
+    """Return the same of a study that was read, with its figures by today's method; `home` is where a link leads."""
     return page_html(_page(store, record), home=home)
+
+
+def finding_of(store: Store, record: StudyRecord) -> str:
+    """Return what a study that was read found by its figures of today's method: the first line of its page."""
+    return " ".join(text.strip() for _, text in _page(store, record).headline)
 
 
 def _page(store: Store, record: StudyRecord) -> ReportPage:

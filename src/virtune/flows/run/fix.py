@@ -5,17 +5,20 @@ What is measured is the changed configuration itself, read again: so what is app
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
-from virtune.advise.audit import audit
+from virtune.advise.audit import Consequences, audit
+from virtune.advise.placement import NAME as FLASH
+from virtune.advise.placement import flash
+from virtune.advise.rule import RULES
 from virtune.flows.domains.domains import FoundDomain
 from virtune.flows.domains.like import LikeVm, looked_at
 from virtune.flows.run.question import AS_IT_IS, Question
-from virtune.model.domain import DomainDisk, SettingChange
+from virtune.model.domain import Domain, DomainDisk, SettingChange
 from virtune.model.durability import durability_of
-from virtune.model.errors import PlanError, ReadError
+from virtune.model.errors import PlanError, ReadError, UsageError
 from virtune.model.evidence import Damaged, StudyRecord
 from virtune.model.finding import Finding, Severity
 from virtune.model.knob import Risk
@@ -35,18 +38,26 @@ HOURS_KEPT = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """Changes of a VM that can be measured together: their arm's name and settings, and what they are for."""
+    """Changes of a VM that can be measured together: their arm's name, what they are for, the settings that they give
+    it, and the knobs of those that they take away.
+    """
 
     name: str
     turns: tuple[SettingChange, ...]
-    settings: tuple[str, ...]
     why: str
+    settings: tuple[str, ...]
+    without: frozenset[str] = frozenset()
+
+    @property
+    def text(self) -> str:
+        """What it changes, as settings."""
+        return ", ".join((*self.settings, *(f"no {knob}" for knob in sorted(self.without))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixes:
-    """What can be done for a VM's disk. `needed` are the changes of errors and warnings, which hold as they stand;
-    `candidates` are measured; `left` says what of the audit is in neither, and why.
+    """What can be done for a VM's disk. `needed` are the changes of errors and warnings, which hold as they stand,
+    and what was asked for; `candidates` are measured; `left` says what of the audit is in neither, and why.
     """
 
     disk: DomainDisk
@@ -56,47 +67,91 @@ class Fixes:
     left: tuple[str, ...]
 
 
-def fixes_for(found: FoundDomain, disk: DomainDisk, vm: LikeVm) -> Fixes:
-    """Return what the audit of a VM offers for one of its disks, as arms of a comparison on the rig of `vm`."""
+def fixes_for(
+    found: FoundDomain, disk: DomainDisk, vm: LikeVm, *, also: Sequence[str] = (), comes_back: bool = False
+) -> Fixes:
+    """Return what the audit of a VM offers for one of its disks, as arms of a comparison on the rig of `vm`.
+
+    `also` are rules whose changes are made too, though they risk data, or lift what may be meant. `comes_back`: a
+    restart shows whether the guest boots with the change. Raises UsageError for what is no rule.
+    """
+    unknown = [name for name in also if name not in RULES]
+    if unknown:
+        raise UsageError(f"there is no rule {unknown[0]!r}", hint="`virtune fix VM` lists what is left, by its rule")
     findings = tuple(one for one in audit(found.subject) if _is_of(one, disk))
-    left: list[str] = []
-    needed: tuple[SettingChange, ...] = ()
-    for finding in findings:
-        if finding.rule.severity is not Severity.TRY and finding.seen.turns:
-            needed = (*needed, *(turn for turn in finding.seen.turns if turn not in needed))
-    tries = [one for one in findings if one.rule.severity is Severity.TRY]
-    left += [f"{one.rule.id} ({one.seen.seen}): it names no setting" for one in tries if not one.seen.turns]
-    tries = [one for one in tries if one.seen.turns]
-    tries = list({one.rule.id: one for one in reversed(tries)}.values())[::-1]
+    needed, tries, left = _sorted(findings, also=also, comes_back=comes_back)
+    # as where the same was called before, and killed when the change was made
+    offering = {one.rule.id for one in findings if one.seen.turns}
+    left += [f"{name}: it finds nothing to change at {disk.target}" for name in also if name not in offering]
     asked = [(FIXES, needed, "what the errors and warnings ask for")] if needed else []
-    for one in tries:
-        if one.risk is Risk.DATA:
-            left.append(
-                f"{one.rule.id} ({one.seen.seen}): it risks data, so it is for you to ask: {_set(one.seen.turns)}"
-            )
-        else:
-            asked.append((one.rule.id, _together(needed, one.seen.turns), one.seen.seen))
-    every = _together(*(turns for _, turns, _ in asked))
+    asked += [(name, _together(needed, turns), why) for name, turns, why in tries]
+    if template := tuple(_of_template(found, disk)):
+        asked.append((FLASH, _together(needed, template), "the engine and cache of the template for flash"))
     if len(asked) > 1 + bool(needed):
-        asked.append((ALL, every, "all of these together"))
+        asked.append((ALL, _together(*(turns for _, turns, _ in asked)), "all of these together"))
     candidates: list[Candidate] = []
-    measured: set[tuple[str, ...]] = {()}
     for name, turns, why in asked:
         try:
-            settings = _settings(found, disk, turns, vm)
+            settings, without = _arm(found, disk, found.language.alter(found.text, *turns, domain=_name(found)), vm)
         except (PlanError, ReadError) as refusal:
             left.append(f"{name}: {refusal.message}")
             continue
-        if settings not in measured:
-            candidates.append(Candidate(name=name, turns=turns, settings=settings, why=why))
-            measured.add(settings)
+        known = {((), frozenset()), *((one.settings, one.without) for one in candidates)}
+        if (settings, without) not in known:
+            candidates.append(Candidate(name=name, turns=turns, why=why, settings=settings, without=without))
         elif name != ALL:
             left.append(f"{name} ({why}): nothing that it changes is seen on rig={vm.rig}, so it is not measured")
     return Fixes(disk=disk, findings=findings, needed=needed, candidates=tuple(candidates), left=tuple(left))
 
 
+_Try = tuple[str, tuple[SettingChange, ...], str]
+"""Its name, its changes, and what they are for."""
+
+
+def _sorted(
+    findings: Sequence[Finding], *, also: Sequence[str], comes_back: bool
+) -> tuple[tuple[SettingChange, ...], list[_Try], list[str]]:
+    """Return the changes that are needed, those to try, of each rule the first, and what is left and why."""
+    needed: tuple[SettingChange, ...] = ()
+    tries: list[_Try] = []
+    left: list[str] = []
+    for one in findings:
+        turns, said = one.seen.turns, f"{one.rule.id} ({one.seen.seen})"
+        if not turns:
+            left.append(f"{said}: it names no setting; {one.seen.advice}")
+        elif (one.seen.meant or one.risk is Risk.DATA) and one.rule.id not in also:
+            why = "it risks data" if one.risk is Risk.DATA else "it may be meant"
+            left.append(f"{said}: {why}, so it is for you to ask, by --also {one.rule.id}: {_set(turns)}")
+        elif not comes_back and any(turn.knob in _DRIVEN for turn in turns):
+            why = "a guest without the driver does not boot, so it takes a running VM, --restart and --healthy"
+            left.append(f"{said}: {why}: {_set(turns)}")
+        elif one.rule.severity is not Severity.TRY or one.rule.id in also:
+            needed = _together(needed, turns)
+        elif all(one.rule.id != name for name, _, _ in tries):
+            tries.append((one.rule.id, turns, one.seen.seen))
+    return needed, tries, left
+
+
+_DRIVEN = ("device.bus", "device.scsi_controller")
+"""For another one of these a guest needs another driver."""
+
+
 def _is_of(finding: Finding, disk: DomainDisk) -> bool:
     return finding.at in ("", disk.target) or (disk.bus == "scsi" and finding.at == f"scsi:{disk.controller}")
+
+
+def _name(found: FoundDomain) -> str:
+    return found.subject.domain.name
+
+
+def _of_template(found: FoundDomain, disk: DomainDisk) -> Iterator[SettingChange]:
+    """Yield what the template for flash gives this disk without another IOThread, which the audit tries, and without
+    a risk for data.
+    """
+    risk = Consequences(found.subject.domain).risk
+    for turn in flash(found.subject).turns:
+        if turn.at == disk.target and turn.knob != "device.iothread" and risk(turn) is not Risk.DATA:
+            yield turn
 
 
 def _together(*groups: Sequence[SettingChange]) -> tuple[SettingChange, ...]:
@@ -111,20 +166,30 @@ def _set(turns: Sequence[SettingChange]) -> str:
     return " ".join(f"--set {turn.knob}{turn.at and '@'}{turn.at}={turn.value or ''}" for turn in turns)
 
 
-def _settings(found: FoundDomain, disk: DomainDisk, turns: Sequence[SettingChange], vm: LikeVm) -> tuple[str, ...]:
-    """Return what a changed configuration has that the VM had not; raises PlanError for what cannot be written, or
-    not be measured.
+def _arm(found: FoundDomain, disk: DomainDisk, after: bytes, vm: LikeVm) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Return what a disk has in a changed configuration that it had not, and the knobs that it lacks then; raises
+    PlanError for what cannot be measured.
     """
-    name, place = found.subject.domain.name, found.subject.domain.disks.index(disk)
-    after = found.language.alter(found.text, *turns, domain=name)
-    changed = next(one for one in found.language.domains(after) if one.name in ("", name))
+    changed = next(one for one in found.language.domains(after) if one.name in ("", _name(found)))
     subject = replace(found.subject, domain=changed)
-    then = dict(_pairs(carried(likeness(looked_at(subject, changed.disks[place])), vm.rig).settings))
+    then = dict(_pairs(carried(likeness(looked_at(subject, _same(found, disk, changed))), vm.rig).settings))
     now = dict(_pairs(vm.settings))
-    gone = [knob for knob in now if knob not in then]
-    if gone:
-        raise PlanError(f"it takes {', '.join(gone)} away, which an arm cannot: not measured")
-    return tuple(f"{knob}={value}" for knob, value in then.items() if now.get(knob) != value)
+    settings = tuple(f"{knob}={value}" for knob, value in then.items() if now.get(knob) != value)
+    return settings, frozenset(now.keys() - then.keys())
+
+
+def candidate_of(found: FoundDomain, target: str, after: bytes, vm: LikeVm) -> Candidate | None:
+    """Return a whole changed configuration as one candidate; None where a disk on that rig is as it was."""
+    disk = found.subject.domain.disk(target)
+    settings, without = ((), frozenset[str]()) if disk is None else _arm(found, disk, after, vm)
+    if not (settings or without):
+        return None
+    return Candidate(name="changed", turns=(), why="what was changed", settings=settings, without=without)
+
+
+def _same(found: FoundDomain, disk: DomainDisk, changed: Domain) -> DomainDisk:
+    """Return a disk as it is in a changed configuration: another bus gives it another name."""
+    return changed.disks[found.subject.domain.disks.index(disk)]
 
 
 def _pairs(settings: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -133,11 +198,19 @@ def _pairs(settings: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield knob, value
 
 
-def question_of(asked: StudyOptions, fixes: Fixes, *, title: str) -> Question:
+def question_of(asked: StudyOptions, candidates: Sequence[Candidate], vm: LikeVm, *, title: str) -> Question:
     """Return the comparison of a VM's disk as it is with each candidate."""
-    arms = ((AS_IT_IS, ()), *((one.name, one.settings) for one in fixes.candidates))
+    gone = frozenset[str]().union(*(one.without for one in candidates))
+    taken = dict(one for one in _pairs(vm.settings) if one[0] in gone)
+    held = tuple(word for word in vm.settings if word.partition("=")[0] not in gone)
+    arms = [(AS_IT_IS, tuple(f"{knob}={value}" for knob, value in taken.items()))]
+    for one in candidates:
+        own = {knob for knob, _ in _pairs(one.settings)} | one.without
+        kept = (f"{knob}={value}" for knob, value in taken.items() if knob not in own)
+        arms.append((one.name, (*kept, *one.settings)))
     given = {name: getattr(asked, name) for name in StudyOptions.__dataclass_fields__}
-    return Question(kind=StudyKind.COMPARE, **{**given, "arms": arms, "title": title})
+    given |= {"arms": tuple(arms), "baseline": AS_IT_IS, "title": title, "like": vm.said}
+    return Question(kind=StudyKind.COMPARE, **given, vm=replace(vm, settings=held))
 
 
 def measured_before(store: Store, study: Study, *, since: str) -> StudyRecord | None:
@@ -174,27 +247,44 @@ def choose(record: StudyRecord, result: Result, fixes: Fixes) -> ChosenFix:
     """
     study = record.study
     now = durability_of(study.arm(study.baseline).stack)
-    verdicts: Mapping[str, Comparison] = {
-        one.candidate: one for one in result.verdicts if one.metric == study.metric and one.baseline == study.baseline
-    }
     better = [
         one
         for one in fixes.candidates
-        if (verdict := verdicts.get(one.name)) is not None
-        and verdict.verdict is Verdict.BETTER
+        if is_better(study, result, one.name)
         and not durability_of(study.arm(one.name).stack).weaker_than(now.promise)
     ]
     if better:
-        best = max(better, key=lambda one: _least(verdicts[one.name]))
+        best = max(better, key=lambda one: _least(study, result, one.name))
         others = f", of {len(better)} that are better" if len(better) > 1 else ""
         why = f"{best.name} is surely better by the most{others}"
         return ChosenFix(candidate=best, turns=best.turns, why=why)
-    stands = "; the errors and warnings are right whatever it costs" if fixes.needed else ""
+    stands = "; what errors and warnings ask for is right whatever it costs" if fixes.needed else ""
     why = f"no change was measured to be better{stands}"
     return ChosenFix(candidate=None, turns=fixes.needed, why=why)
 
 
-def _least(verdict: Comparison) -> float:
-    """Return the distance from no change of the nearer end of its interval, on the logarithm."""
-    ends = () if verdict.ratio is None else (verdict.ratio.low, verdict.ratio.high)
-    return min((abs(math.log(end)) for end in ends if end > 0), default=0.0)
+def is_better(study: Study, result: Result, arm: str) -> bool:
+    """Whether an arm is better than the baseline under a workload, and the same or better under every other."""
+    found = {one.verdict for one in _main(study, result, arm)}
+    return Verdict.BETTER in found <= {Verdict.BETTER, Verdict.SAME}
+
+
+def is_worse(study: Study, result: Result, arm: str) -> bool:
+    """Whether an arm is worse than the baseline under any workload."""
+    return any(one.verdict is Verdict.WORSE for one in _main(study, result, arm))
+
+
+def _main(study: Study, result: Result, arm: str) -> tuple[Comparison, ...]:
+    """Return an arm's verdicts on the study's metric, one for each workload."""
+    return tuple(
+        one
+        for one in result.verdicts
+        if (one.candidate, one.metric, one.baseline) == (arm, study.metric, study.baseline)
+    )
+
+
+def _least(study: Study, result: Result, arm: str) -> float:
+    """Return how far from no change an arm's verdicts are, by the nearer end of each interval, on the logarithm."""
+    ratios = [one.ratio for one in _main(study, result, arm) if one.verdict is Verdict.BETTER and one.ratio]
+    ends = [(one.low, one.high) for one in ratios if one.low > 0]
+    return min((min(abs(math.log(low)), abs(math.log(high))) for low, high in ends), default=0.0)

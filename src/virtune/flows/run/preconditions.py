@@ -24,8 +24,7 @@ from virtune.bench.appliance.build import (
 )
 from virtune.bench.appliance.sources import find_sources
 from virtune.bench.permission import Held, admit
-from virtune.bench.qemu.accelerator import Accelerator, accelerator_for
-from virtune.bench.qemu.machine import running
+from virtune.bench.qemu.machine import Accelerator, accelerator_for, running
 from virtune.bench.rbd import PROGRAM as RBD
 from virtune.bench.scratch import FILESYSTEM_PROGRAMS, find_maker
 from virtune.model.errors import MissingToolError, PlanError, PreconditionError, RefusedTargetError, RigError
@@ -67,7 +66,7 @@ def build(*, kernel: Path | None, modules: Path | None, agent: bool) -> Built:
             with running(appliance, warden, kvm=accelerator.kvm) as vm:
                 if vm.agent is not None:
                     vm.agent.ping(timeout_seconds=_AGENT_SECONDS)
-    choose(cache, Chosen(kernel=kernel, modules=modules, agent=agent, key=appliance.key))
+    choose(Chosen(kernel=kernel, modules=modules, agent=agent, key=appliance.key))
     return Built(appliance=appliance, made=made, accelerator=accelerator)
 
 
@@ -89,14 +88,14 @@ def kept() -> list[Appliance]:
 
 def booted() -> str:
     """Return the key of the appliance that the rig boots, empty if there is none yet."""
-    return chosen(shell.cache_directory()).key
+    return chosen().key
 
 
 def remove_kept(keys: frozenset[str]) -> list[str]:
     """Remove the appliances with these keys, or all without keys; raises PreconditionError for a missing one."""
     unknown = keys - {one.key for one in kept()}
     if unknown:
-        raise PreconditionError(f"there is no appliance {min(unknown)}", hint="`virtune appliance list` shows them")
+        raise PreconditionError(f"there is no appliance {min(unknown)}", hint="`virtune host guest list` shows them")
     return remove(shell.cache_directory() / "appliances", keys or None)
 
 
@@ -220,7 +219,7 @@ class Leave:
 
 def guest_is_built() -> bool:
     """Whether the guest without an operating system is at hand."""
-    from virtune.bench.qemu.bare import find_guest
+    from virtune.bench.qemu.load import find_guest
 
     with contextlib.suppress(MissingToolError):
         find_guest()
@@ -252,7 +251,7 @@ def require_programs(study: Study, say: Say) -> None:
         if words is not None:
             say(Noticed(text=words))
     if any(machine.is_bare for machine in machines):
-        from virtune.bench.qemu.bare import find_guest
+        from virtune.bench.qemu.load import find_guest
 
         find_guest()
     if any(not machine.is_bare for machine in machines):

@@ -11,9 +11,18 @@ from typing import TYPE_CHECKING
 from virtune.bench.port import Bench, DiskImageSpec, LoadJob, Surroundings, Window, session
 from virtune.bench.scratch import Scratch, difference_outside, loaded_images, readable_outside
 from virtune.bench.verify import require_verified
-from virtune.fio.data_check import STEPS, Step, checked, data_job, data_workload, difference_in, parts_for, regions_of
 from virtune.fio.generator import Clients
-from virtune.fio.job import COUNTED_SECONDS
+from virtune.fio.job import (
+    COUNTED_SECONDS,
+    STEPS,
+    Step,
+    checked,
+    data_job,
+    data_workload,
+    difference_in,
+    parts_for,
+    regions_of,
+)
 from virtune.fio.options import ENGINES
 from virtune.flows.run.preconditions import bring_back
 from virtune.flows.run.trial import KeptCaptures, Tools, ground_for

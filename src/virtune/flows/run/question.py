@@ -15,7 +15,7 @@ from typing import assert_never
 
 from virtune.bounded import read_up_to
 from virtune.fio.workloads import own_times, parse_workload, read_job_file
-from virtune.flows.domains.like import begun_like
+from virtune.flows.domains.like import LikeVm, begun_like
 from virtune.flows.probe import probe
 from virtune.flows.run.preconditions import guest_is_built, with_drive
 from virtune.flows.run.study import new_study, random_seed
@@ -184,7 +184,7 @@ def _texts(name: str) -> dict[str, str]:
     """Return the plan files of a study by the variant in their names, the number of jobs left open."""
     names = _names()
     if name not in names:
-        hint = did_you_mean(name, names) or f"`virtune study list` shows them: {', '.join(names)}"
+        hint = did_you_mean(name, names) or f"`virtune compare study list` shows them: {', '.join(names)}"
         raise PlanError(f"there is no study {quoted(name)}", hint=hint)
     files = {end: _PLACE / f"{name}{end}.toml" for end in ("", *_VARIANTS.values())}
     return {end: file.read_text(encoding="utf-8") for end, file in files.items() if file.exists()}
@@ -233,11 +233,14 @@ _FILE_BYTES_MAX = 1024**2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question(options.StudyOptions):
-    """The user's options for a study of a kind, as written; `plan` is a plan file, `builtin` a built-in study."""
+    """The user's options for a study of a kind, as written; `plan` is a plan file, `builtin` a built-in study, `vm`
+    what is known already of the VM of `--like`.
+    """
 
     kind: StudyKind
     plan: Path | None = None
     builtin: str = ""
+    vm: LikeVm | None = None
     conditions: tuple[Threshold, ...] = ()
 
     @property
@@ -253,7 +256,8 @@ def study_for(question: Question) -> Study:
     """
     plan, raw = _plan(question)
     written = options.Provenance.BUILTIN if question.builtin else options.Provenance.PLAN
-    asked, sources, unlike = begun_like(*layered((options.Provenance.FLAG, _quickly(question)), (written, plan)))
+    layers = layered((options.Provenance.FLAG, _quickly(question)), (written, plan))
+    asked, sources, unlike = begun_like(*layers, vm=question.vm)
     if question.kind is StudyKind.COMPARE and asked.study and not (asked.arms or asked.vary):
         question = replace(question, kind=StudyKind.MEASURE)  # the copy of a plan of one stack
     made = _arms(question.kind, asked)
@@ -261,7 +265,6 @@ def study_for(question: Question) -> Study:
     at_load = read_loads(asked.at_load)
     workloads = _workloads_of(question, plan)
     own_seconds, own_ramp = _own_times(workloads)
-    scratch = asked.scratch or default_scratch()
     default = options.Provenance.DEFAULT
     raw_format = () if raw is None else (options.ChosenOption(name=FORMAT_KNOB, value=raw, source=default),)
     own = (*raw_format, *unlike, *given.options, *_departures(question, asked, made, workloads))
@@ -276,7 +279,7 @@ def study_for(question: Question) -> Study:
         seconds=_or(asked.seconds, own_seconds, TRIAL_SECONDS[question.kind]),
         ramp_seconds=_or(asked.ramp, own_ramp, options.OPTIONS["ramp"].default),
         seed=random_seed() if asked.seed is None else asked.seed,
-        scratch=str(scratch.absolute()),
+        scratch=str((asked.scratch or default_scratch()).absolute()),
         span_bytes=checked_span(asked),
         target=None if given.target is None else str(given.target.absolute()),
         connect=_connect(asked, given.arms),
@@ -438,7 +441,7 @@ def _compared(asked: options.StudyOptions, base: Stack, settings: tuple[tuple[st
         if not (isinstance(one, str) or base.kind.measures):  # if the whole plan is simulated, without its own rig
             written = one[0], tuple(word for word in one[1] if not word.startswith("rig="))
         arms.append(arm_as_written(written, base, settings=settings))
-    if asked.like is not None and all(arm.stack != base for arm in arms):
+    if asked.like is not None and all(arm.stack != base and arm.name != AS_IT_IS for arm in arms):
         arms.insert(0, Arm(name=AS_IT_IS, stack=base, settings=settings))
     if len(arms) < 2:
         hint = "`--vary disk.aio=threads,native,io_uring`, or `--arm` twice"

@@ -40,7 +40,7 @@ from virtune.probe.programs import said_of_itself
 from virtune.store.store import Store
 
 _NOISES = (0.02, 0.05, 0.15)
-"""How rounds differ on a quiet host, on a busy one and on a bad one (`virtune check` says which one this is)."""
+"""How rounds differ on a quiet host, on a busy one and on a bad one (`virtune host check` says which one this is)."""
 
 _OF_EXPORTS = frozenset({"nbd", "libblkio"})
 """The fio engines that load a storage daemon's exports; guests do not need them."""
@@ -243,7 +243,11 @@ def clients_of(study: Study, engines: frozenset[str], programs: Mapping[str, str
 def _usable(engines: frozenset[str], say: events.Say) -> frozenset[str]:
     """Leave out io_uring where the kernel denies it, even if fio was built with it."""
     if "io_uring" in engines and try_io_uring() is False:
-        say(events.Noticed(text="io_uring does not work here (`virtune probe` says why), so fio uses another engine"))
+        say(
+            events.Noticed(
+                text="io_uring does not work here (`virtune host probe` says why): fio uses another engine"
+            )
+        )
         return engines - {"io_uring"}
     return engines
 
@@ -309,7 +313,7 @@ def _interrupted(study: Study, ended: int, pace: trials.Pace) -> Interrupted:
     number = study.trials[min(ended, len(study.trials) - 1)].round
     most = f"{'at most ' if study.sequential else ''}{trials.rounds_at_most(study, pace)}"
     stored = f"{ended} trial{' is' if ended == 1 else 's are'} stored"
-    hint = f"continue with `virtune resume {study.id}`"
+    hint = f"continue with `virtune compare resume {study.id}`"
     return Interrupted(f"interrupted in round {number} of {most}; {stored}", hint=hint)
 
 

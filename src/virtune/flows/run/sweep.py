@@ -4,7 +4,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from virtune.analyse.search.sweep import swept
+from virtune.analyse.study.offered_load import swept
 from virtune.analyse.study.verdicts import require_measured
 from virtune.flows.run import trial as trials
 from virtune.flows.run.preconditions import Leave
@@ -110,5 +110,5 @@ def _steps(study: Study, tools: trials.Tools, seen: SeenCosts, *, store: Store, 
             store.replace_study(study)  # before it runs, so that a killed sweep resumes exactly
             record = replace(record, study=study)
     except KeyboardInterrupt:
-        hint = f"continue with `virtune resume {study.id}`"
+        hint = f"continue with `virtune compare resume {study.id}`"
         raise Interrupted(f"interrupted; {ended} trials are stored", hint=hint) from None

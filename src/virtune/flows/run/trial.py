@@ -524,7 +524,7 @@ class Attempts:
                 said = (
                     f"another process runs study {self._study.id} too: trial {trial.number} is in the store already"
                 )
-                raise StoreError(said, hint="when that one is over, `virtune resume` goes on with what is left")
+                raise StoreError(said, hint="when that one is over, `virtune compare resume` does what is left")
             self._made.append(record)
             self._stand[trial.number] = record
             # a check measures the host as it is, for about the requested time
@@ -546,7 +546,7 @@ class Attempts:
             trial, place = record.trial, self._tools.scratch.directory
             raise LoadError(
                 f"trial {trial.number} ({trial.arm}) failed, and {place} takes nothing more: {lack.lower()}",
-                hint=f"once it can be written to again, `virtune resume {self._study.id}` goes on",
+                hint=f"once it can be written to again, `virtune compare resume {self._study.id}` goes on",
             )
 
     def _not_a_copy(self, record: evidence.TrialRecord) -> evidence.TrialRecord:

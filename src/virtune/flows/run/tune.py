@@ -42,7 +42,7 @@ from virtune.model.tuning import Apart, Space, Tuning
 from virtune.plan.arms import layered, recorded
 from virtune.plan.goal import parse_goal
 from virtune.plan.guests import with_system
-from virtune.plan.space import Asked, Host, emulators_of, next_block, space_of, tries_for
+from virtune.plan.space import Host, emulators_of, next_block, space_of, tries_for
 from virtune.plan.trials import NOTHING_SEEN, SeenCosts, attempts_for, trial_seconds
 from virtune.probe.kernel import try_io_uring
 from virtune.probe.qemu_knobs import ask_daemon, ask_emulator
@@ -237,7 +237,7 @@ def _search(record: StudyRecord, tools: Tools, *, store: Store, say: events.Say)
             if len(probes) >= 3 and all(one.measurement is None for one in probes):
                 raise LoadError("no trial of the baseline gave a measurement", hint=_reasons(probes))
     except KeyboardInterrupt:
-        count, hint = len({one.trial.number for one in made}), f"continue with `virtune resume {study.id}`"
+        count, hint = len({one.trial.number for one in made}), f"continue with `virtune compare resume {study.id}`"
         raise Interrupted(f"interrupted; {count} trials are stored", hint=hint) from None
     known = tuning(_with(record, made))
     say(events.SearchMoved(known=known, seconds_left=0.0))
@@ -410,7 +410,7 @@ def tuning_study(asked: StudyOptions) -> tuple[Study, str]:
     return replace(study, options=(*study.options, *unlike)), facts_text(asked.scratch or default_scratch())
 
 
-def study_for(asked: StudyOptions, what: Callable[[Asked], Host]) -> Study:
+def study_for(asked: StudyOptions, what: Callable[[StudyOptions], Host]) -> Study:
     """Return the study that searches a host; `what` says what that supports.
 
     Raises PlanError with what is wrong and a hint.
@@ -419,10 +419,7 @@ def study_for(asked: StudyOptions, what: Callable[[Asked], Host]) -> Study:
     goal = parse_goal(asked.maximize, asked.minimize, asked.subject_to)
     workloads = read_workloads(asked.workloads or OPTIONS["workloads"].default, Path())
     span = checked_span(asked)
-    durability = None if asked.durability is None else Promise(asked.durability)
-    words = Asked(
-        rig=asked.rig, vary=asked.vary, fix=asked.fix, baseline=asked.baseline, durability=durability, span_bytes=span
-    )
+    words = replace(asked, span=span)
     space = space_of(words, what(words))
     if asked.soak and not any(workload.writes for workload in workloads):
         raise PlanError("--soak needs a workload that writes", hint="leave out --soak")
@@ -435,6 +432,7 @@ def study_for(asked: StudyOptions, what: Callable[[Asked], Host]) -> Study:
         id=study_id(now, simulated=any(not arm.stack.kind.measures for arm in space.arms)),
         created=now.isoformat(timespec="seconds"),
         kind=StudyKind.TUNE,
+        title=asked.title or "",
         arms=space.arms,
         baseline=space.baseline,
         workloads=workloads,
@@ -510,7 +508,7 @@ def _search_of(asked: StudyOptions, goal: Goal, space: Space) -> Search:
     )
 
 
-def host(asked: Asked) -> Host:
+def host(asked: StudyOptions) -> Host:
     """Query the kernel, and each QEMU that will run the configurations, for the settings that they support.
 
     Another QEMU than that may have been built with less, or with more. Raises PlanError for invalid settings.

@@ -135,7 +135,7 @@ def _refused(source: str, error: Exception) -> ReadError:
     if isinstance(error, PlanError | StoreError | _NotWholeError):
         why = error.message
     return ReadError(
-        f"{source} is not a bundle that can be imported: {why}", hint="`virtune export STUDY --bundle FILE.zip`"
+        f"{source} is not a bundle that can be imported: {why}", hint="`virtune show export STUDY --bundle FILE.zip`"
     )
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from virtune.analyse.study.verdicts import pairs_of
 from virtune.analyse.trial.derive import derive
-from virtune.analyse.trial.imported import Part, Shape, differing, parts_of, shape_of, slug_of, workload_of
+from virtune.analyse.trial.measure import Part, Shape, differing, parts_of, shape_of, slug_of, workload_of
 from virtune.bounded import file_and_run, read_up_to
 from virtune.fio.results import LIMIT, read_runs, refuse_length, run_of, text_of
 from virtune.flows.stored.show import current, study_id
@@ -29,6 +29,7 @@ from virtune.model.measurement import FioResult, Measurement
 from virtune.model.remark import COPY, Weight
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind, Trial
+from virtune.model.study_options import OPTIONS
 from virtune.model.text import printable
 from virtune.model.workload import Job, Workload
 
@@ -277,8 +278,8 @@ class Terms:
 
     baseline: str | None
     metric: str
-    margin: float
-    confidence: float
+    margin: float = OPTIONS["margin"].default
+    confidence: float = OPTIONS["confidence"].default
 
 
 def runs_of(found: Iterable[FoundResult]) -> list[Run]:
@@ -504,7 +505,7 @@ def hold_against(
 
 def _from_store(name: str, store: StorePlace) -> _Stored:
     study, _, arm = name.partition(":")
-    unknown = UsageError(f"no file, folder or study {name!r}", hint="`virtune list` shows the studies in the store")
+    unknown = UsageError(f"no file, folder or study {name!r}", hint="`virtune show list` shows the stored studies")
     if not store.exists():
         raise unknown
     from virtune.store.store import Store
@@ -512,8 +513,8 @@ def _from_store(name: str, store: StorePlace) -> _Stored:
     with Store(store, reading=True) as kept:
         try:
             found = kept.find(study)
-        except UsageError:
-            raise unknown from None
+        except UsageError as error:
+            raise (error if study.startswith("@") else unknown) from None
         record, _ = current(kept, found)
     if record.study.search is not None:
         raise UsageError(
@@ -530,7 +531,8 @@ def _from_store(name: str, store: StorePlace) -> _Stored:
     arm = arm or arms[0]
     if not any(one.trial.arm == arm for one in record.trials):
         raise UsageError(
-            f"study {found} has no trial of arm {arm!r} yet", hint=f"`virtune resume {study}` runs what is left"
+            f"study {found} has no trial of arm {arm!r} yet",
+            hint=f"`virtune compare resume {study}` runs it",
         )
     return _Stored(record=record, arm=arm)
 

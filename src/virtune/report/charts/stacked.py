@@ -39,7 +39,10 @@ class _Part:
 
 def layer_times(result: Result, workload: str) -> Chart | None:
     """Draw where the time of a request goes in each arm; None where nothing was seen below the load."""
-    return times_of(_layers(result, workload), workload)
+    if len(result.study.arms) > MOST_ARMS:
+        return None
+    found = {one.arm: one.layers for one in result.arms if one.workload == workload and one.layers is not None}
+    return times_of(found, workload)
 
 
 def times_of(found: Mapping[str, Layers], workload: str) -> Chart | None:
@@ -134,12 +137,6 @@ def cpu_by_thread(result: Result, record: StudyRecord, workload: str) -> Chart |
         columns=("arm", "threads", "CPU time per I/O"),
         rows=tuple((one.arm, one.part, format_ns(one.size * 1e3)) for one in parts),
     )
-
-
-def _layers(result: Result, workload: str) -> dict[str, Layers]:
-    if len(result.study.arms) > MOST_ARMS:
-        return {}
-    return {one.arm: one.layers for one in result.arms if one.workload == workload and one.layers is not None}
 
 
 def _us(nanoseconds: float | None) -> float | None:

@@ -20,11 +20,11 @@ from virtune.report.charts.forest import FOREST
 from virtune.report.charts.loads import sweep_curve
 from virtune.report.charts.stacked import times_of
 from virtune.report.charts.tradeoff import pareto, race
-from virtune.report.html.page import ForestRow, ReportPage, VerdictLine, forest_of, host_text, page_of
+from virtune.report.html.page import ForestRow, ReportPage, VerdictLine, forest_of, page_of
 from virtune.report.pages import check, diagnose, fleet, sweep, tune
 from virtune.report.pages.brief import of_slices
 from virtune.report.pages.evidence import reading_notes
-from virtune.report.pages.study import host_line, host_words, vm_cost_notes
+from virtune.report.pages.study import host_line, host_text, host_words, vm_cost_notes
 from virtune.report.render.terminal import Table
 from virtune.report.reproduce import command_again, question_of, tune_again
 from virtune.report.view import SIMULATED_ONLY
@@ -183,7 +183,7 @@ def proof_page(one: Diagnosis, result: Result, record: StudyRecord) -> ReportPag
     )
 
 
-_CAUSE_MARKS = {Cause.UNDECIDED: "undecided", Cause.NOT_BOUND: "same"}
+_CAUSE_MARKS = {Cause.UNDECIDED: "undecided", Cause.NOT_BOUND: "same", Cause.IDLE: "same"}
 
 
 def diagnosis_page(found: Sequence[Diagnosis]) -> ReportPage:
@@ -221,6 +221,8 @@ def _notes(one: Diagnosis) -> Iterator[str]:
     if one.no_guideline:
         yield f"no tuning guideline here: {one.no_guideline}"
     yield from diagnose.varies(one)
+    if one.worst is not None:
+        yield diagnose.worst_text(one.worst)
     if one.exits_per_io is not None:
         yield diagnose.exits_text(one.exits_per_io)
 
@@ -234,6 +236,8 @@ def _diagnosis_charts(found: Sequence[Diagnosis]) -> Iterator[Chart]:
 
 
 def _diagnosis_tables(one: Diagnosis) -> Iterator[Table]:
+    if any(each.mean_ns is not None for each in one.path.operations):
+        yield diagnose.operations_table(one.path.operations, f"{one.disk}: its requests").filled()
     if one.layers is not None:
         yield diagnose.layers_table(one.layers, f"{one.disk}: where the time of a request goes").filled()
     if threads := diagnose.shown_threads(one.path.threads):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The content of a study's page, as plain values: the template lays them out and computes nothing."""
 
-import json
 import math
 import re
 from collections import Counter
@@ -23,7 +22,7 @@ from virtune.report.pages import result as results
 from virtune.report.pages.brief import finding, limits, trust
 from virtune.report.pages.builtin import ending
 from virtune.report.pages.evidence import note_lines, resting_on, warning_lines
-from virtune.report.pages.study import arm_lines, host_words, settings_of
+from virtune.report.pages.study import arm_lines, host_text, host_words, settings_of
 from virtune.report.render.forest import axis_ends, axis_of
 from virtune.report.render.terminal import Paragraph, SideBySide, Table
 from virtune.report.reproduce import AGAIN, command_again, question_of
@@ -288,14 +287,6 @@ def _facts(result: Result, record: StudyRecord) -> Iterator[tuple[str, str]]:
     if results.legend(result):
         together = ", for all verdicts together" if len(result.verdicts) > 1 else ""
         yield "[low, high]", f"{format_share(study.confidence)} confidence interval of the change{together}"
-
-
-def host_text(facts: str) -> str:
-    """Return the facts of a host as indented JSON."""
-    try:
-        return json.dumps(json.loads(facts), indent=1)
-    except ValueError:
-        return "not recorded"
 
 
 def _settings(result: Result) -> Table | None:

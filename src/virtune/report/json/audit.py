@@ -2,7 +2,7 @@
 """Domains as JSON documents: how they are configured and run, the findings of an audit, and advice."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from virtune.model.domain import SettingChange
 from virtune.model.finding import (
@@ -11,7 +11,9 @@ from virtune.model.finding import (
     Finding,
     LeftAlone,
     NewFinding,
+    NotLookedAt,
     PassedOver,
+    ProcessDisk,
     Severity,
     Subject,
     Unread,
@@ -23,14 +25,6 @@ from virtune.report.json.document import AT_LEAST_ONE, IDENTITY, NOT_NEGATIVE, O
 AUDIT = "virtune/audit/1"
 
 _Number = Annotated[int, "A number.", NOT_NEGATIVE]
-
-
-class TurnPart(TypedDict):
-    """One knob of one place, and the value that it is to have."""
-
-    knob: Annotated[str, "The knob, as `virtune knobs` lists it."]
-    at: Annotated[str, "A disk (`vda`), an IOThread (`iothread:1`), a controller (`scsi:0`); empty for the domain."]
-    value: Annotated[str | None, "The value; null takes the setting away."]
 
 
 class FindingPart(TypedDict):
@@ -52,20 +46,15 @@ class FindingPart(TypedDict):
     seen: Annotated[str, "What was seen.", At("seen.seen")]
     why: Annotated[str, "Why it matters.", At("rule.why")]
     advice: Annotated[str, "What to do, or what to try.", At("seen.advice")]
-    turns: Annotated[list[TurnPart], "The knobs to turn for that; empty where no knob does it.", At("seen.turns")]
+    turns: Annotated[
+        Any, list[SettingChange], "The knobs to turn for that; empty where no knob does it.", At("seen.turns")
+    ]
     diff: Annotated[str, "The same as a unified difference of the configuration; empty where there is none."]
     measure: Annotated[str | None, "The command that settles a thing worth trying.", At("seen.measure")]
     measured: Annotated[list[Sentence], "What kept studies of this host say of the change."]
     takes: Annotated[Change | None, "What it takes to apply it to a VM that runs."]
     risk: Annotated[Risk, "The worst that applying it can do."]
     source: Annotated[str, "Where the rule is known from.", At("rule.source")]
-
-
-class NotLookedAtPart(TypedDict):
-    """Rules that could not look at a domain, or not at everything in it."""
-
-    unknown: Annotated[str, "What is not known."]
-    rules: Annotated[list[Annotated[str, {"pattern": "^R[0-9]+$"}]], "The rules that need it, by their ids."]
 
 
 class _AuditedDomain(TypedDict):
@@ -80,24 +69,8 @@ class _AuditedDomain(TypedDict):
         "Why the rules cannot judge its disks: no findings then mean nothing. null where they can.",
         OR_NULL,
     ]
-    not_looked_at: Annotated[list[NotLookedAtPart], "What rules could not look at, for want of a fact."]
+    not_looked_at: Annotated[Any, list[NotLookedAt], "What rules could not look at, for want of a fact."]
     findings: Annotated[list[FindingPart], "What was found, the most severe first."]
-
-
-class UnreadPart(TypedDict):
-    """Something that could not be read."""
-
-    origin: Annotated[str, "Which one: a file, a domain, or a host and its file."]
-    because: Annotated[str, "Why not."]
-
-
-class _PassedOver(TypedDict):
-    """Files of a folder that hold no VM in a language that virtune knows."""
-
-    origin: Annotated[str, "The folder."]
-    count: Annotated[int, "How many of its files hold none.", AT_LEAST_ONE]
-    files: Annotated[int, "How many files it has.", AT_LEAST_ONE]
-    names: Annotated[list[str], "Some of those that hold none."]
 
 
 class AuditDocument(TypedDict):
@@ -105,8 +78,8 @@ class AuditDocument(TypedDict):
 
     schema: Annotated[str, IDENTITY, {"const": AUDIT}]
     domains: Annotated[list[_AuditedDomain], "The domains that were read, in the order in which they were."]
-    unread: Annotated[list[UnreadPart], "What could not be read."]
-    passed_over: Annotated[list[_PassedOver], "Folders that hold other files beside VMs."]
+    unread: Annotated[Any, list[Unread], "What could not be read."]
+    passed_over: Annotated[Any, list[PassedOver], "Folders that hold other files beside VMs."]
 
 
 class _LeftReason(TypedDict):
@@ -130,7 +103,7 @@ class AdvisedDomain(TypedDict):
     origin: Annotated[str, "The file that it was read from, or the URI of its libvirt."]
     domain: Annotated[str, "Its name."]
     uuid: Annotated[str | None, "Its UUID; null where the file has none."]
-    turns: Annotated[list[TurnPart], "The changes; empty where nothing is to be changed."]
+    turns: Annotated[Any, list[SettingChange], "The changes; empty where nothing is to be changed."]
     diff: Annotated[str, "The same as a unified difference of the configuration."]
     commands: Annotated[
         list[Annotated[str, "A command line."]], "The same as command lines, where the system takes it so."
@@ -145,19 +118,10 @@ class AdvisedDomain(TypedDict):
 
 
 class AdviceDocument(TypedDict):
-    """What `virtune advise --json` writes."""
+    """What `virtune apply advise --json` writes."""
 
     schema: Annotated[str, IDENTITY, {"const": "virtune/advice/1"}]
     domains: Annotated[list[AdvisedDomain], "The domains, in the order in which they were read."]
-
-
-class _Shown(TypedDict):
-    """What the process shows of one disk."""
-
-    target: Annotated[str, "The disk's target."]
-    direct: Annotated[bool | None, "Whether the image is open with O_DIRECT; null where that cannot be seen."]
-    aio: Annotated[str | None, "The engine on QEMU's command line; null for a disk that was plugged in later."]
-    no_flush: Annotated[bool | None, "Whether flushes are ignored, on QEMU's command line."]
 
 
 class DomainDiskPart(TypedDict):
@@ -194,7 +158,7 @@ class RunningPart(TypedDict):
         int | None, "How many kernel AIO contexts the process maps.", NOT_NEGATIVE, At("contexts")
     ]
     disks: Annotated[list[DomainDiskPart], "Its disks as they are plugged in now.", At("live.disks")]
-    in_force: Annotated[list[_Shown], "What the process shows of them.", At("disks")]
+    in_force: Annotated[Any, list[ProcessDisk], "What the process shows of them.", At("disks")]
 
 
 class DomainPart(TypedDict):
@@ -216,11 +180,11 @@ class DomainPart(TypedDict):
 
 
 class DomainsDocument(TypedDict):
-    """What `virtune probe --connect URI --json` writes."""
+    """What `virtune host probe --connect URI --json` writes."""
 
     schema: Annotated[str, IDENTITY, {"const": "virtune/domains/1"}]
     domains: Annotated[list[DomainPart], "The domains."]
-    unread: Annotated[list[UnreadPart], "What could not be read."]
+    unread: Annotated[Any, list[Unread], "What could not be read."]
 
 
 def audit_document(
@@ -231,7 +195,7 @@ def audit_document(
 
 
 def advice_document(domains: Sequence[AdvisedDomain]) -> AdviceDocument:
-    """Return the document that `virtune advise --json` writes."""
+    """Return the document that `virtune apply advise --json` writes."""
     return part(AdviceDocument, domains=domains)
 
 
@@ -265,7 +229,7 @@ def advised_domain(
 def domains_document(
     found: Sequence[tuple[str, Subject, tuple[Finding, ...]]], unread: Sequence[Unread]
 ) -> DomainsDocument:
-    """Return the document that `virtune probe --connect URI --json` writes."""
+    """Return the document that `virtune host probe --connect URI --json` writes."""
     return part(DomainsDocument, domains=[_domain(*one) for one in found], unread=unread)
 
 

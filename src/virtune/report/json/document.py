@@ -8,7 +8,7 @@ such an attribute, of a type that the key can hold.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum, auto
 from functools import cache, partial, reduce
 from operator import attrgetter, or_
@@ -16,6 +16,7 @@ from types import GenericAlias, NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin, is_typeddict
 
 from virtune import __version__
+from virtune.model.text import A_MOMENT, LEFT_OUT
 
 _Part = TypeVar("_Part")
 _Maker = TypeVar("_Maker", bound=Callable[..., Any])
@@ -24,8 +25,6 @@ IDENTITY = "What this document is, and the version of its schema."
 """The words of the key `schema`."""
 
 ProgramVersion = Annotated[str, "The version of virtune that wrote this document."]
-
-A_MOMENT = {"pattern": r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\+00:00$"}
 
 Moment = Annotated[str, A_MOMENT]
 """An instant in UTC, as `datetime.isoformat` writes it."""
@@ -115,7 +114,7 @@ class Plan:
 @cache
 def plan_of(kind: Any, sources: tuple[type, ...], given: tuple[str, ...]) -> Plan:
     """Return how a part is made of objects of these classes, some keys being given; raises TypeError as `part`."""
-    keys = {name: _key(name, one) for name, one in kind.__annotations__.items()}
+    keys = {name: _key(name, one) for name, one in types_of(kind).items()}
     if strangers := [name for name in given if name not in keys]:
         raise TypeError(f"{kind.__name__} has no {', '.join(strangers)}")
     wanted = [name for name, key in keys.items() if name not in given and key.fixed is None]
@@ -129,6 +128,13 @@ def plan_of(kind: Any, sources: tuple[type, ...], given: tuple[str, ...]) -> Pla
         reads=tuple((names, path, _reader(path)) for names, path in zip(own, paths, strict=True)),
         plains=tuple((name, key.plain) for name, key in keys.items() if key.plain and key.fixed is None),
     )
+
+
+def types_of(kind: Any) -> dict[str, Any]:
+    """Return the keys of a part with their types: of a record its fields, but those that no document has."""
+    if not is_dataclass(kind):
+        return dict(kind.__annotations__)
+    return {one.name: one.type for one in fields(kind) if LEFT_OUT not in getattr(one.type, "__metadata__", ())}
 
 
 def _has(source: type, path: str) -> bool:
@@ -156,11 +162,9 @@ def _key(name: str, kind: Any) -> _Key:
     words = get_args(inner) if get_origin(inner) is Literal else ()
     constants = [note["const"] for note in notes if isinstance(note, Mapping) and "const" in note]
     constants += [words[0]] if len(words) == 1 else [__version__] if kind == ProgramVersion else []
-    return _Key(at.path or name, next(iter(constants), None), _or_none if at.or_null else _plain(kind))
-
-
-def _or_none(value: Any) -> Any:
-    return value or None
+    return _Key(
+        at.path or name, next(iter(constants), None), (lambda value: value or None) if at.or_null else _plain(kind)
+    )
 
 
 def _plain(kind: Any) -> Callable[[Any], Any] | None:
@@ -169,10 +173,8 @@ def _plain(kind: Any) -> Callable[[Any], Any] | None:
     if origin is Annotated:
         shapes = (one for one in arguments[1:] if isinstance(one, (type, UnionType, GenericAlias)))
         return _plain(next(shapes, arguments[0]))
-    if is_typeddict(kind):
+    if is_typeddict(kind) or is_dataclass(kind):
         return _unless_plain(MAKERS.get(kind) or partial(part, kind))
-    if is_dataclass(kind):
-        return _unless_plain(asdict)
     if origin in (Union, UnionType):
         return _or_null([one for one in arguments if one is not NoneType])
     if origin in (list, tuple):

@@ -2,7 +2,6 @@
 """fio results and what they say, as a JSON document."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Annotated, Any, TypedDict
 
 from virtune.model.measurement import DeviceUse, LoadResult, Measurement
@@ -12,7 +11,6 @@ from virtune.report.json.document import IDENTITY, At, Keys, Name, ProgramVersio
 from virtune.report.json.parts import RemarkPart
 from virtune.report.pages.explain import Concurrent, Explained, percentiles_of
 
-_KINDS = ("slat", "clat", "lat")
 _WORDS = {"latency": "total", "clat": "completion"}
 
 _PercentilesOf = Annotated[
@@ -55,7 +53,7 @@ class _Result(TypedDict):
     percentiles_of: _PercentilesOf
     parts: Annotated[list[_Part], "What ran at once, in the order in which fio reported it."]
     remarks: Annotated[list[RemarkPart], "What the numbers mean together, the most severe first."]
-    loads: Annotated[Any, list[LoadResult], "The jobs or groups as fio reported them."]
+    loads: Annotated[Any, list[LoadResult], "The jobs or groups as fio reported them.", At("result.loads")]
     devices: Annotated[
         Any, list[DeviceUse], "What fio says that the kernel counted on devices.", At("result.devices")
     ]
@@ -85,7 +83,6 @@ def _result(item: Explained) -> _Result:
         item,
         metrics={} if alone is None else _metrics(alone),
         percentiles_of=None if alone is None else _kind_of([alone]),
-        loads=[_without_bins(load) for load in item.result.loads],
     )
 
 
@@ -108,18 +105,6 @@ def _metrics(measurement: Measurement) -> Mapping[str, float]:
         if metric.instead in values and metric.id not in values
     }
     return {name: (values | standing)[name] for name in BY_ID if name in values or name in standing}
-
-
-def _without_bins(result: LoadResult) -> Any:
-    """Leave out the bins: the metrics are derived from them."""
-    load = asdict(result)
-    for stream in load["streams"]:
-        for kind in _KINDS:
-            if stream[kind] is not None:
-                del stream[kind]["histogram"]
-    if load["sync"] is not None:
-        del load["sync"]["histogram"]
-    return load
 
 
 def _kind_of(measurements: Sequence[Measurement]) -> str | None:

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypedDict
 
 from virtune.model import fleet
-from virtune.model.finding import Severity
+from virtune.model.finding import NotLookedAt, Severity, Unread
 from virtune.model.verdict import Verdict
-from virtune.report.json.audit import NotLookedAtPart, UnreadPart
 from virtune.report.json.document import (
     IDENTITY,
     NOT_NEGATIVE,
@@ -39,7 +38,7 @@ class _Facts(TypedDict):
     calls_itself: Annotated[str, "The host's own name, as `uname -n` says it."]
     facts: Annotated[
         Mapping[str, str],
-        "What `virtune probe --json` says there, as text by path (`disks.vda.device.scheduler`), without what "
+        "What `virtune host probe --json` says there, as text by path (`disks.vda.device.scheduler`), without what "
         "changes from minute to minute and what is unknown.",
     ]
 
@@ -88,7 +87,7 @@ class _Domain(TypedDict):
     domain: Annotated[str, "The host's name in the inventory, a slash, and the name of the VM."]
     uuid: Annotated[str | None, "Its UUID; null where its configuration has none."]
     not_audited: Annotated[str | None, "Why the rules cannot judge its disks; null where they can.", OR_NULL]
-    not_looked_at: Annotated[list[NotLookedAtPart], "What rules could not look at, for want of a fact."]
+    not_looked_at: Annotated[Any, list[NotLookedAt], "What rules could not look at, for want of a fact."]
     findings: Annotated[list[_Finding], "What was found, the most severe first."]
 
 
@@ -98,7 +97,7 @@ class _Audit(TypedDict):
     name: Annotated[str, "Its name in the inventory.", At("host.name")]
     calls_itself: Annotated[str, "The host's own name, as `uname -n` says it."]
     domains: Annotated[list[_Domain], "Its VMs.", At("audited")]
-    unread: Annotated[list[UnreadPart], "What could not be read there."]
+    unread: Annotated[Any, list[Unread], "What could not be read there."]
 
 
 class _Rule(TypedDict):
@@ -310,19 +309,6 @@ class _Rank(TypedDict):
     tied: Annotated[list[Name], "The hosts from which it is not told."]
 
 
-class _Trait(TypedDict):
-    """A fact that odd hosts have and others seldom have."""
-
-    key: Annotated[str, "The path of the fact."]
-    value: Annotated[str, "Its value there."]
-    usual: Annotated[str, "The most frequent value among the others."]
-    odd_with: Annotated[int, "How many odd hosts have the value.", NOT_NEGATIVE]
-    odd: Annotated[int, "How many hosts are odd.", NOT_NEGATIVE]
-    others_with: Annotated[int, "How many others have it.", NOT_NEGATIVE]
-    others: Annotated[int, "How many others there are.", NOT_NEGATIVE]
-    p: Annotated[float, "Fisher's one-sided p of such a split: for the order, not a proof.", SHARE]
-
-
 class _Level(TypedDict):
     """The level of the baseline under one workload."""
 
@@ -336,7 +322,7 @@ class _Level(TypedDict):
         "The smaller of two groups of hosts that stand at two levels, none of them odd; empty for one level.",
     ]
     ranks: Annotated[list[_Rank], "The hosts by their ranks."]
-    traits: Annotated[list[_Trait], "What odd hosts, or those of the group, have, the most telling first."]
+    traits: Annotated[Any, list[fleet.Trait], "What odd hosts, or those of the group, have, the most telling first."]
 
 
 class FleetReportDocument(TypedDict):

@@ -10,18 +10,17 @@ from enum import Enum
 from typing import Annotated, Any, TypedDict
 
 from virtune.model.facts import HostFacts, Unknown
-from virtune.model.reason import OF_HOSTS, OF_VERDICTS, Reason
+from virtune.model.reason import OF_HOSTS, Reason
 from virtune.model.remark import Remark
-from virtune.model.result import Drift, Fitness, GateStanding, Neighbour, Reach, SliceNoise
-from virtune.model.verdict import Verdict
+from virtune.model.result import Drift, Fitness, GateStanding, Neighbour, Reach, SelfTest, SliceNoise
 from virtune.report.json.document import IDENTITY, ProgramVersion, part
-from virtune.report.json.parts import IntervalPart, RemarkPart
+from virtune.report.json.parts import RemarkPart
 
 PROBE = "virtune/probe/1"
 
 
 class ProbeDocument(TypedDict):
-    """What `virtune probe --json` writes. The unit of a fact is in its name."""
+    """What `virtune host probe --json` writes. The unit of a fact is in its name."""
 
     schema: Annotated[str, IDENTITY, {"const": PROBE}]
     host: Annotated[Any, HostFacts, "All facts. One that could not be read is null, and `unknown` says why."]
@@ -32,18 +31,8 @@ class ProbeDocument(TypedDict):
     ]
 
 
-class _SelfTest(TypedDict):
-    """The verdict of the A/A test: better or worse is a false alarm."""
-
-    verdict: Annotated[Verdict, "What would be said of two arms."]
-    rounds: Annotated[int, "Pairs of trials that it rests on, a count."]
-    ratio: Annotated[IntervalPart | None, "One over the other; null where there were too few pairs."]
-    why: Annotated[str, "The reason of the verdict, in words."]
-    reason: Annotated[Reason, "The code of that reason.", {"enum": [*OF_VERDICTS]}]
-
-
 class CheckDocument(TypedDict):
-    """What `virtune check --json` writes. Seconds, bytes, 1/s and shares (0 to 1) throughout."""
+    """What `virtune host check --json` writes. Seconds, bytes, 1/s and shares (0 to 1) throughout."""
 
     schema: Annotated[str, IDENTITY, {"const": "virtune/check/1"}]
     virtune: ProgramVersion
@@ -66,7 +55,7 @@ class CheckDocument(TypedDict):
     reaches: Annotated[
         Any, tuple[Reach, ...], "The smallest difference that a comparison of that length detects by its planned end."
     ]
-    same: Annotated[_SelfTest | None, "The A/A test of one stack: `better` or `worse` would be a false alarm."]
+    same: Annotated[Any, SelfTest | None, "The A/A test of one stack: `better` or `worse` would be a false alarm."]
     gates: Annotated[Any, tuple[GateStanding, ...], "Where the trials stood at the gates."]
     neighbours: Annotated[
         Any,
@@ -81,7 +70,7 @@ class CheckDocument(TypedDict):
 
 
 def probe_document(facts: HostFacts, remarks: tuple[Remark, ...]) -> ProbeDocument:
-    """Return the document that `virtune probe --json` writes."""
+    """Return the document that `virtune host probe --json` writes."""
     unknown: dict[str, str] = {}
     host = _plain(facts, "", unknown)
     return part(ProbeDocument, host=host, findings=remarks, unknown=unknown)

@@ -19,7 +19,6 @@ from virtune.model.knob import (
     Number,
     Risk,
     Size,
-    Support,
     Switch,
     Text,
 )
@@ -105,15 +104,6 @@ class _AskObject(TypedDict):
 AskOfKnob = _AskSchema | _AskDevice | _AskObject
 
 
-class AnswerPart(TypedDict):
-    """What one installed program said."""
-
-    program: Annotated[str, "The program that was asked, with its version."]
-    standing: Annotated[Support, "How it stands to the knob."]
-    values: Annotated[list[Annotated[str, "A word."]], "The words that it accepts, where it lists them."]
-    detail: Annotated[str, "The type and default that it names, or why it was not asked."]
-
-
 class KnobPart(TypedDict):
     """One thing that can be turned."""
 
@@ -137,11 +127,11 @@ class KnobPart(TypedDict):
     place: Annotated[list[Name], "The path of what it sets in a stack; empty where virtune turns nothing."]
     domain: Annotated[DomainOfKnob, "What may be written."]
     ask: Annotated[AskOfKnob | None, "The question to QEMU by which it is looked for; null where there is none."]
-    answers: Annotated[list[AnswerPart], "What each program said; empty without a question."]
+    answers: Annotated[Any, list[Answer], "What each program said; empty without a question."]
 
 
 class KnobsDocument(TypedDict):
-    """What `virtune knobs --json` writes."""
+    """What `virtune host knobs --json` writes."""
 
     schema: Annotated[str, IDENTITY, {"const": "virtune/knobs/1"}]
     virtune: ProgramVersion

@@ -2,7 +2,7 @@
 """The studies of a store as JSON documents: their list, and what was derived again of them."""
 
 from collections.abc import Sequence
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from virtune.model.evidence import Damaged, Listed
 from virtune.model.measurement import METHOD
@@ -10,7 +10,7 @@ from virtune.model.study import StudyKind
 from virtune.report.json import document as doc
 from virtune.report.json.document import maker, part
 
-LIST = "virtune/list/1"
+LIST = "virtune/list/2"
 
 
 class _Study(TypedDict):
@@ -22,6 +22,9 @@ class _Study(TypedDict):
         doc.At("name"),
     ]
     created: Annotated[doc.Moment, "When it was begun, in UTC.", doc.At("study.created")]
+    title: Annotated[str, "What was to be found out, in its author's words; may be empty.", doc.At("study.title")]
+    note: Annotated[str, "What was noted of it; may be empty.", doc.At("study.note")]
+    tags: Annotated[list[str], "Its tags; `@TAG` finds the newest study with one."]
     kind: Annotated[StudyKind, "The verb that made it.", doc.At("study.kind")]
     arms: Annotated[list[doc.Name], "The names of its arms, in the order they were given.", doc.NOT_EMPTY]
     workloads: Annotated[list[doc.Name], "The names of its workloads.", doc.NOT_EMPTY]
@@ -35,19 +38,12 @@ class _Study(TypedDict):
     finished: Annotated[bool, "Whether every trial gave a measurement."]
 
 
-class _Damaged(TypedDict):
-    """A study that cannot be read."""
-
-    id: Annotated[str, "Its id."]
-    why: Annotated[str, "What is wrong with it."]
-
-
 class ListDocument(TypedDict):
-    """What `virtune list --json` writes."""
+    """What `virtune show list --json` writes."""
 
     schema: Annotated[str, doc.IDENTITY, {"const": LIST}]
     studies: Annotated[list[_Study], "The studies in the store, the newest first."]
-    damaged: Annotated[list[_Damaged], "Those that cannot be read."]
+    damaged: Annotated[Any, list[Damaged], "Those that cannot be read."]
 
 
 class _Derived(TypedDict):
@@ -61,7 +57,7 @@ class _Derived(TypedDict):
 
 
 class DeriveDocument(TypedDict):
-    """What `virtune derive --json` writes."""
+    """What `virtune show derive --json` writes."""
 
     schema: Annotated[str, doc.IDENTITY, {"const": "virtune/derive/1"}]
     virtune: doc.ProgramVersion
@@ -88,6 +84,7 @@ def _listed(listed: Listed) -> _Study:
     return part(
         _Study,
         listed,
+        tags=[*study.tags],
         arms=[arm.name for arm in study.arms],
         workloads=[workload.name for workload in study.workloads],
         trials=None if study.search is not None else len(study.trials),

@@ -2,10 +2,23 @@
 """Disks under load as JSON documents, in base units: what limits them, and one look at those of running VMs."""
 
 from collections.abc import Sequence
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
-from virtune.model.bottleneck import Cause, Diagnosis, DiskFrame, ThreadFrame, TopFrame
-from virtune.model.counters import DiskUse, ThreadCost
+from virtune.model.bottleneck import (
+    Cause,
+    DeviceFrame,
+    Diagnosis,
+    DiskFrame,
+    DiskLook,
+    Hypothesis,
+    RuleEvent,
+    SlowWindow,
+    ThreadFrame,
+    TopFrame,
+    WorstSecond,
+)
+from virtune.model.counters import PressureUse, ThreadCost
+from virtune.model.live import HostQueue
 from virtune.model.metric import THREAD_ROLES
 from virtune.model.verdict import Proof, ProofOutcome, ProofReason
 from virtune.report.json.document import (
@@ -15,6 +28,7 @@ from virtune.report.json.document import (
     NOT_NEGATIVE,
     OR_NULL,
     POSITIVE,
+    SHARE,
     At,
     ProgramVersion,
     Sentence,
@@ -50,26 +64,10 @@ class _Thread(TypedDict):
     ]
 
 
-class _Hypothesis(TypedDict):
-    """A cause as it was judged."""
-
-    name: Annotated[str, "Its name."]
-    cause: Annotated[Cause, "The cause that it would be."]
-    named: Annotated[bool, "Whether the answer names it."]
-    stands: Annotated[bool, "Whether it accounts for enough, and nothing speaks against it."]
-    share: Annotated[
-        float, "The share of its requests' time, or of the time, that it accounts for.", NOT_NEGATIVE, {"maximum": 1}
-    ]
-    supports: Annotated[list[Sentence], "What speaks for it."]
-    against: Annotated[list[Sentence], "What speaks against it."]
-    unseen: Annotated[str, "What was not seen of it; empty if all was."]
-    experiment: Annotated[str, "What would prove it; empty where nothing speaks for it."]
-
-
 class _Bottleneck(_Found):
     """What limits the disk."""
 
-    hypotheses: Annotated[list[_Hypothesis], "All causes that were judged, the likeliest first."]
+    hypotheses: Annotated[Any, list[Hypothesis], "All causes that were judged, the likeliest first."]
     rounds: Annotated[int, "Rounds that say so.", AT_LEAST_ONE]
     of: Annotated[int, "Rounds in all.", AT_LEAST_ONE]
 
@@ -130,13 +128,6 @@ class _Proof(TypedDict):
     notes: Annotated[list[Sentence], "What else matters."]
 
 
-class _HostQueue(TypedDict):
-    """The time of a request at the host's disk; null where the kernel does not tell."""
-
-    queue_ns: Annotated[float, "Waiting in the block layer's queue, in ns.", NOT_NEGATIVE]
-    device_ns: Annotated[float, "With the driver and the device, in ns.", NOT_NEGATIVE]
-
-
 class _Disk(TypedDict):
     """A disk under a load."""
 
@@ -173,7 +164,18 @@ class _Disk(TypedDict):
     bottleneck: Annotated[_Bottleneck, At("found")]
     layers: LayersPart | None
     threads: Annotated[list[_Thread], "Threads of QEMU and of a load on this host."]
-    host_queue: Annotated[_HostQueue | None, At("queue")]
+    host_queue: Annotated[
+        Any,
+        HostQueue | None,
+        "The time of a request at the host's disk; null where the kernel does not tell.",
+        At("queue"),
+    ]
+    worst_second: Annotated[
+        Any,
+        WorstSecond | None,
+        "The second in which its requests took longest; null where it was not looked at second by second.",
+        At("worst"),
+    ]
     exits_per_io: Annotated[float | None, "How often KVM left the guest for each I/O; null if unknown.", NOT_NEGATIVE]
     guideline: _Guideline | None
     no_guideline: Annotated[str, "Why the guideline does not apply; empty where it does, or QEMU serves no guest."]
@@ -185,7 +187,7 @@ class _Disk(TypedDict):
 class DiagnoseDocument(TypedDict):
     """What limits disks under their load."""
 
-    schema: Annotated[str, IDENTITY, {"const": "virtune/diagnose/1"}]
+    schema: Annotated[str, IDENTITY, {"const": "virtune/diagnose/2"}]
     virtune: ProgramVersion
     disks: Annotated[list[_Disk], "The disks."]
 
@@ -265,14 +267,6 @@ class _Vm(TypedDict):
     threads: Annotated[list[_TopThread], "The threads of its QEMU; none where they are not visible."]
 
 
-class _Pressure(TypedDict):
-    """Stalls on a resource (PSI)."""
-
-    resource: Annotated[str, "cpu, io or memory."]
-    some_percent: Annotated[float | None, "Time in which some task was stalled."]
-    full_percent: Annotated[float | None, "Time in which all tasks were stalled."]
-
-
 class _Device(TypedDict):
     """A block device below the disks."""
 
@@ -282,6 +276,10 @@ class _Device(TypedDict):
     latency_ns: Annotated[float | None, "Mean time of a request; null without requests.", NOT_NEGATIVE]
     in_flight: Annotated[float, "Requests under way at a time, on average.", NOT_NEGATIVE, At("queue_depth_mean")]
     busy_percent: Annotated[float, "Time with a request under way.", NOT_NEGATIVE]
+    disks: Annotated[list[str], "The disks of VMs that lie on it, as `VM:DISK`."]
+    others_share: Annotated[
+        float | None, "The least share of its bytes that others than these VMs caused; null if unknown.", SHARE
+    ]
 
 
 class _Host(TypedDict):
@@ -294,20 +292,93 @@ class _Host(TypedDict):
     steal_percent: Annotated[float | None, "CPU steal: taken by other VMs on the physical host.", NOT_NEGATIVE]
     foreign_cpus: Annotated[float | None, "CPUs used by others than the QEMUs of these VMs.", NOT_NEGATIVE]
     load_1min: Annotated[float | None, "The load average over a minute.", NOT_NEGATIVE]
-    pressure: Annotated[list[_Pressure], "Pressure by resource."]
+    pressure: Annotated[Any, list[PressureUse], "Pressure by resource."]
     devices: Annotated[list[_Device], "Block devices below the disks."]
 
 
 class TopDocument(TypedDict):
     """The disks of this host's running VMs over one interval."""
 
-    schema: Annotated[str, IDENTITY, {"const": "virtune/top/1"}]
+    schema: Annotated[str, IDENTITY, {"const": "virtune/top/2"}]
     virtune: ProgramVersion
     time: Annotated[float, "When the interval ended, in seconds since 1970.", At("wall_seconds")]
     seconds: Annotated[float, "How long it was.", POSITIVE]
     vms: Annotated[list[_Vm], "The running VMs."]
     host: _Host
     missing: Annotated[list[Sentence], "What could not be seen, and what it would add."]
+
+
+class _Look(TypedDict):
+    """A disk between two looks."""
+
+    time: Annotated[float, "When the later look was, in seconds since 1970.", At("wall_seconds")]
+    seconds: Annotated[float, "The time between the two.", NOT_NEGATIVE]
+    vm: Annotated[str, "Its VM."]
+    disk: Annotated[str, "Its target in the VM, or the id of its device."]
+    iops: Annotated[float, "Requests a second.", NOT_NEGATIVE]
+    bandwidth_bps: Annotated[float, "Bytes a second, read and written.", NOT_NEGATIVE, At("bandwidth")]
+    latency_ns: Annotated[float | None, "Mean time of a request; null without requests.", NOT_NEGATIVE]
+    in_flight: Annotated[
+        float, "Requests under way at a time; where none was completed, how many wait.", NOT_NEGATIVE
+    ]
+    waiting_seconds: Annotated[
+        float | None, "How long requests had waited and none was completed; null where that is unseen.", NOT_NEGATIVE
+    ]
+    stalled_share: Annotated[float, "Share of the time with requests and none completed.", SHARE, At("stalled")]
+    cause: Annotated[Cause, "What limits it."]
+    layer: Annotated[str, "The layer with most of a request's time; empty if unknown."]
+    layer_share: Annotated[float, "That layer's share.", SHARE]
+    evidence: Annotated[list[Sentence], "By what the cause was seen."]
+
+
+class WatchEventDocument(TypedDict):
+    """A rule that began or ceased to hold for a disk: a line of `virtune watch --json`, and what a webhook gets."""
+
+    schema: Annotated[str, IDENTITY, {"const": "virtune/watch-event/1"}]
+    virtune: ProgramVersion
+    holds: Annotated[bool, "Whether it holds from now on, or no longer."]
+    gone: Annotated[bool, "Whether it ended since the disk or its VM is no longer there."]
+    rule: Annotated[str, "The rule.", At("rule.text")]
+    metric: Annotated[str, "Its metric.", At("rule.metric")]
+    value: Annotated[float | None, "The metric now, in its base unit; null where it is not known.", NOT_NEGATIVE]
+    held_seconds: Annotated[float, "For how long it has held.", NOT_NEGATIVE, At("seconds")]
+    look: _Look
+
+
+class _Window(TypedDict):
+    """A time in which a disk was slow."""
+
+    begin: Annotated[float, "When it began, in seconds since 1970.", At("begin_seconds")]
+    end: Annotated[float, "When it ended.", At("end_seconds")]
+    latency_ns: Annotated[float | None, "Mean time of its requests; null where none was completed.", NOT_NEGATIVE]
+    usual_ns: Annotated[float, "The median of the disk over all looks.", NOT_NEGATIVE]
+    worst: Annotated[_Look, "Its worst look."]
+
+
+class WatchDocument(TypedDict):
+    """What was kept of a time: when disks were slow, and why."""
+
+    schema: Annotated[str, IDENTITY, {"const": "virtune/watch/1"}]
+    virtune: ProgramVersion
+    begin: Annotated[float, "When the time begins, in seconds since 1970."]
+    end: Annotated[float, "When it ends."]
+    looks: Annotated[int, "Looks at disks that were kept of it.", NOT_NEGATIVE]
+    torn: Annotated[int, "Records that a crash or a full disk tore.", NOT_NEGATIVE]
+    windows: Annotated[list[_Window], "Of each VM when it was slowest, the worst first."]
+    disks: Annotated[list[_Look], "With --at the disks as they were then."]
+
+
+def event_document(found: RuleEvent) -> WatchEventDocument:
+    """Return how a rule stands."""
+    return part(WatchEventDocument, found)
+
+
+def watch_document(
+    between: tuple[float, float], looks: int, torn: int, windows: Sequence[SlowWindow], disks: Sequence[DiskLook]
+) -> WatchDocument:
+    """Return what was kept of a time."""
+    begin, end = between
+    return part(WatchDocument, begin=begin, end=end, looks=looks, torn=torn, windows=windows, disks=disks)
 
 
 def diagnose_document(found: Sequence[Diagnosis]) -> DiagnoseDocument:
@@ -385,16 +456,18 @@ def _host(frame: TopFrame) -> _Host:
         system_percent=None if cpu is None else cpu.system_percent,
         iowait_percent=None if cpu is None else cpu.iowait_percent,
         steal_percent=None if cpu is None else cpu.steal_percent,
-        devices=[_device(one, frame.seconds) for one in use.disks],
+        devices=[_device(one) for one in frame.devices],
     )
 
 
-def _device(one: DiskUse, seconds: float) -> _Device:
-    mean = one.latency_us_mean
+def _device(one: DeviceFrame) -> _Device:
+    use, mean = one.use, one.use.latency_us_mean
     return part(
         _Device,
-        one,
-        read=_way(one.reads, one.read_bytes, seconds),
-        write=_way(one.writes, one.written_bytes, seconds),
+        use,
+        read=_way(use.reads, use.read_bytes, one.seconds),
+        write=_way(use.writes, use.written_bytes, one.seconds),
         latency_ns=None if mean is None else mean * 1e3,
+        disks=[disk.name for disk in one.disks],
+        others_share=one.others_share,
     )

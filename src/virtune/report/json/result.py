@@ -10,10 +10,22 @@ from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.knobs import KNOBS
 from virtune.model.metric import BY_ID, METRICS
 from virtune.model.reason import OF_SWEEPS, OF_VERDICTS, Reason
-from virtune.model.result import ArmRemark, ArmSummary, LoadPoint, LoadSweep, Result, Stopped
+from virtune.model.result import (
+    ArmKnee,
+    ArmRemark,
+    ArmSummary,
+    Basis,
+    LoadEstimate,
+    LoadPoint,
+    LoadSweep,
+    RampFinding,
+    Result,
+    Stopped,
+    Waiver,
+)
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind
-from virtune.model.verdict import Outcome, ThresholdResult, Verdict
+from virtune.model.verdict import Interval, Outcome, ThresholdResult, Verdict
 from virtune.report.json import document as doc
 from virtune.report.json import parts
 from virtune.report.json.document import maker, part
@@ -130,8 +142,8 @@ class ResultBasisPart(TypedDict):
         doc.SHARE,
     ]
     pairs: Annotated[int, "How many comparisons share that error.", doc.NOT_NEGATIVE]
-    checked: parts.CheckedPart | None
-    workloads: Annotated[list[parts.BasisPart], "By workload; none for a single arm and for imported results."]
+    checked: parts.CheckedPart
+    workloads: Annotated[Any, list[Basis], "By workload; none for a single arm and for imported results."]
     command: Annotated[str | None, "The command line that asks it again, with its seed; null for imported results."]
 
 
@@ -143,9 +155,10 @@ class _Pair(TypedDict):
     baseline: Annotated[str, "The baseline of the comparison."]
     candidate: Annotated[str, "The arm that is judged."]
     rounds: Annotated[int, "Rounds that both arms have a usable value in.", doc.NOT_NEGATIVE]
-    ratio: Annotated[parts.IntervalPart | None, "candidate / baseline; null where there were too few rounds."]
+    ratio: Annotated[Any, Interval | None, "candidate / baseline; null where there were too few rounds."]
     plain: Annotated[
-        parts.IntervalPart | None,
+        Any,
+        Interval | None,
         "The ratio of the arms' arithmetic means, with a t interval of its own: no round counts less in it. `ratio`"
         " is robust; where the two disagree, extreme rounds matter. null where there is no other mean.",
     ]
@@ -350,14 +363,6 @@ class ArmPart(TypedDict):
     rounds: Annotated[list[TrialPart], "Its trials so far, by number."]
 
 
-class WaiverPart(TypedDict):
-    """One such cause."""
-
-    cause: Annotated[str, "The id of the remark that says it of a trial."]
-    arm: Annotated[str | None, "The arm that it comes with; null where it is this host's."]
-    text: Annotated[str, "The reason, with its numbers."]
-
-
 class ResultDocument(TypedDict):
     """What `virtune compare`, `measure`, `resume` and `show` write with `--json`. Base units throughout: ns, bytes,
     1/s, CPU seconds per I/O; only shares of a CPU and of time are in %.
@@ -380,12 +385,12 @@ class ResultDocument(TypedDict):
         " stand each for itself: with many of them, some are chance.",
     ]
     conditions: Annotated[list[ConditionPart], "What became of each `--fail-if`, for each workload and arm."]
-    pardons: Annotated[list[WaiverPart], "Causes of invalidity for which trials count nevertheless, and why."]
-    ramps: Annotated[list[parts.RampPart], "Ramps that were found too short, in the order of time."]
+    pardons: Annotated[Any, list[Waiver], "Causes of invalidity for which trials count nevertheless, and why."]
+    ramps: Annotated[Any, list[RampFinding], "Ramps that were found too short, in the order of time."]
     patterns: Annotated[
         list[doc.Sentence], "What the figures show beside the verdicts: a tail that all arms share, say."
     ]
-    knees: Annotated[list[parts.KneePart], "Of arms at offered loads, where greater loads are shown to be beyond it."]
+    knees: Annotated[Any, list[ArmKnee], "Of arms at offered loads, where greater loads are shown to be beyond it."]
     basis: ResultBasisPart
 
 
@@ -540,11 +545,11 @@ class SweepDocument(TypedDict):
     virtune: doc.ProgramVersion
     study: _SweepStudy
     facts: Annotated[Any, "The facts of the host: a document `virtune/probe/1`; null without them."]
-    saturation: Annotated[parts.EstimatePart | None, "The most that was carried; null where it was not reached."]
+    saturation: Annotated[Any, LoadEstimate | None, "The most that was carried; null where it was not reached."]
     knee: Annotated[
-        parts.EstimatePart | None, "The load of the greatest IOPS by mean latency; null for fewer than three loads."
+        Any, LoadEstimate | None, "The load of the greatest IOPS by mean latency; null for fewer than three loads."
     ]
-    most: Annotated[parts.EstimatePart | None, "The greatest load at which the limit holds; null without one."]
+    most: Annotated[Any, LoadEstimate | None, "The greatest load at which the limit holds; null without one."]
     why: Annotated[list[Annotated[str, "One sentence."]], "What was not found, and why."]
     reasons: Annotated[
         list[Annotated[Reason, {"enum": [*OF_SWEEPS]}]],

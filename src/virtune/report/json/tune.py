@@ -3,20 +3,21 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from virtune.model.durability import Promise
 from virtune.model.metric import BY_ID
-from virtune.model.reason import OF_RECOMMENDATIONS, OF_REFUSALS, OF_VERDICTS, Reason
-from virtune.model.search import Phase, Search
+from virtune.model.reason import OF_RECOMMENDATIONS, OF_VERDICTS, Reason
+from virtune.model.result import Basis, RampFinding
+from virtune.model.search import Factor, Phase, Removed, Search
 from virtune.model.study import Study
-from virtune.model.tuning import ArmAttempts, Contrast, LimitState, Place, Recommendation, Runner, Tuning
-from virtune.model.verdict import Verdict
+from virtune.model.tuning import ArmAttempts, Contrast, LimitState, Place, Recommendation, Runner, Soak, Tuning
+from virtune.model.verdict import Interval, Verdict
 from virtune.model.workload import Job
 from virtune.report.json import document as doc
 from virtune.report.json.document import maker, part
 from virtune.report.json.host import ProbeDocument
-from virtune.report.json.parts import A_METRIC, BasisPart, CheckedPart, FirstReads, RampPart
+from virtune.report.json.parts import A_METRIC, CheckedPart, FirstReads
 from virtune.report.reproduce import tune_again
 
 _OF_PROGRAMS = {"propertyNames": {"enum": ["qemu", "qemu-img", "libvirt"]}}
@@ -32,25 +33,6 @@ _Invalid = Annotated[
     "How many of them were invalid, by the id of the remark that says why.",
     doc.Keys.CAUSES,
 ]
-
-
-class _Factor(TypedDict):
-    """A knob that is varied."""
-
-    knob: Annotated[str, "Its id."]
-    values: Annotated[list[Annotated[str, "A value."]], "The values it takes, as they are written."]
-    costly: Annotated[bool, "Whether turning it makes a process or a guest's device anew (a whole plot)."]
-
-
-class _Removed(TypedDict):
-    """What was left out, and why."""
-
-    what: Annotated[str, "A value, or one of the configurations by name."]
-    count: Annotated[
-        int | None, "How many configurations; null for a value that this host has not.", doc.AT_LEAST_ONE
-    ]
-    why: Annotated[str, "The reason, in words."]
-    reason: Annotated[Reason, doc.CODE, {"enum": [*OF_REFUSALS]}]
 
 
 class _Apart(TypedDict):
@@ -100,20 +82,11 @@ class SearchPart(TypedDict):
     budget_seconds: Annotated[
         float | None, "The time that was given to all of it, in seconds; null is the mode's own.", doc.NOT_NEGATIVE
     ]
-    factors: Annotated[list[_Factor], "The knobs that are varied."]
-    removed: Annotated[list[_Removed], "What was left out."]
+    factors: Annotated[Any, list[Factor], "The knobs that are varied."]
+    removed: Annotated[Any, list[Removed], "What was left out."]
     apart: Annotated[list[_Apart], "What is never ranked with the others."]
     finished: Annotated[bool, "Whether nothing is left to run."]
     phase: Annotated[Phase, "What is run, or was run last."]
-
-
-class _Ratio(TypedDict):
-    """winner / baseline of the metric: Hodges-Lehmann over pairs of starts."""
-
-    estimate: Annotated[float, "The ratio itself. 1 is no change."]
-    low: Annotated[float, "The lower end of the interval."]
-    high: Annotated[float, "The upper end of the interval."]
-    confidence: Annotated[float, "The confidence that so many pairs allow, 0 to 1."]
 
 
 class ConfirmationPart(TypedDict):
@@ -122,7 +95,7 @@ class ConfirmationPart(TypedDict):
     pairs: Annotated[int, "Pairs of starts that gave values of both.", doc.NOT_NEGATIVE]
     winner: Annotated[float | None, "The metric of the winner: geometric mean over its starts."]
     baseline: Annotated[float | None, "The metric of the baseline: geometric mean over its starts."]
-    ratio: _Ratio | None
+    ratio: Annotated[Any, Interval | None, "winner / baseline of the metric: Hodges-Lehmann over pairs of starts."]
     verdict: Annotated[Verdict, "Of the winner against the baseline."]
     why: Annotated[str, "The reason, in words.", doc.At("why.text")]
     reason: Annotated[Reason, doc.CODE, {"enum": [*OF_VERDICTS]}, doc.At("why.reason")]
@@ -136,14 +109,6 @@ class ConfirmationPart(TypedDict):
         " disk made anew in the machine that there was. Null where it was not written down.",
         doc.AT_LEAST_ONE,
     ]
-
-
-class _Soak(TypedDict):
-    """One arm under load for minutes."""
-
-    arm: Annotated[str, "Its name."]
-    seconds: Annotated[float, "How long.", doc.NOT_NEGATIVE]
-    ratio: Annotated[float | None, "The metric's last third over its first; 1 is steady."]
 
 
 class LimitPart(TypedDict):
@@ -231,8 +196,8 @@ class _Basis(TypedDict):
 
     unit: Annotated[Literal["block"], "What the race counts as one observation."]
     confirmation_unit: Annotated[Literal["start"], "What the confirmation counts as one: both made anew."]
-    checked: CheckedPart | None
-    workloads: Annotated[list[BasisPart], "By workload; none while the race runs."]
+    checked: CheckedPart
+    workloads: Annotated[Any, list[Basis], "By workload; none while the race runs."]
     command: Annotated[str, "The command line that searches the same again, with the same seed."]
 
 
@@ -271,7 +236,7 @@ class TuneDocument(TypedDict):
     ]
     tied: Annotated[list[doc.Name], "Arms that are certainly as good as the leader within the margin."]
     confirmation: ConfirmationPart | None
-    soaks: Annotated[list[_Soak], "Arms that were loaded for minutes."]
+    soaks: Annotated[Any, list[Soak], "Arms that were loaded for minutes."]
     limits: Annotated[list[LimitPart], "Every arm against every limit.", doc.At("checks")]
     arms: Annotated[list[RunnerPart], "The arms that compete and break no limit."]
     tried: Annotated[int, "How many configurations were raced.", doc.NOT_NEGATIVE]
@@ -279,7 +244,7 @@ class TuneDocument(TypedDict):
     cost: CostPart
     repeated: Annotated[int, "Attempts that failed or were disturbed, and ran again.", doc.NOT_NEGATIVE]
     basis: _Basis
-    ramps: Annotated[list[RampPart], "Ramps that were found too short, in the order of time."]
+    ramps: Annotated[Any, list[RampFinding], "Ramps that were found too short, in the order of time."]
     notes: Annotated[
         list[doc.Sentence], "Warnings: disturbances that repeated attempts did not remove, and limits of the result."
     ]

@@ -219,7 +219,7 @@ def _change(one: Audited) -> Iterator[str]:
     if tries:
         from_libvirt = "://" in one.origin or one.origin.endswith(":")
         place = ["--connect", one.origin, "--domain", one.domain] if from_libvirt else [one.origin]
-        words = ["virtune", "advise", *(word for name in tries for word in ("--rule", name)), *place]
+        words = ["virtune", "apply", "advise", *(word for name in tries for word in ("--rule", name)), *place]
         yield f"  what the tries would change: $ {printable(shlex.join(words))}"
 
 

@@ -4,7 +4,7 @@ host. The proof is in `virtune show`, with -v, and in the report.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -36,8 +36,8 @@ LINES = 12
 _IMPORTED_LINES = 8
 """The same of results that were measured elsewhere: of these no host and no trials are known."""
 
-ROWS_LEAST = 2
-"""The fewest arms that are shown, whatever else there is to say."""
+ROWS_LEAST, ROWS_SURE = 2, 6
+"""The fewest arms that are shown, whatever else there is to say; where there are no more than so many, all are."""
 
 NAMES, _PAIRS = 5, 2
 """The most names of arms, and of arms that are undecided, in one line."""
@@ -52,30 +52,37 @@ _CLAUSE = 70
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brief:
     """Parts in at most `most` lines: `head`, `limits` and `below` are never left out, the picture has as many rows as
-    fit, and `more` stands where there is room.
+    fit, and `more` stands where there is room. Where few rows do not fit, `short` stands in place of `limits` and
+    `below`.
     """
 
     head: Sequence[RenderableType]
     picture: Callable[[int | None], list[RenderableType]] = lambda _: []
     rows: int = 0
+    least: int = ROWS_LEAST
     limits: Sequence[RenderableType] = ()
     below: Sequence[RenderableType] = ()
     more: Sequence[RenderableType] = ()
+    short: Sequence[RenderableType] = ()
     most: int = LINES
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Lay them out in the lines that are left."""
         height = terminal.height_of(console, options)
-        left = self.most - height([*self.head, *self.limits, *self.below])
-        rows, drawn = self.rows, self.picture(None)
-        while rows > ROWS_LEAST and height(drawn) > left:
+        rows, drawn, rest = self.rows, self.picture(None), [*self.limits, *self.below]
+        sure = bool(self.short) and rows <= ROWS_SURE
+        least = rows if sure else self.least
+        if sure and rows > ROWS_LEAST and height([*self.head, *drawn, *rest]) > self.most:
+            rest = [*self.short]
+        left = self.most - height([*self.head, *rest])
+        while rows > least and height(drawn) > left:
             rows -= 1
             drawn = self.picture(rows)
         told: list[RenderableType] = []
         for part in self.more:
             if height([*told, part]) + height(drawn) <= left:
                 told.append(part)
-        for part in (*self.head, *drawn, *told, *self.limits, *self.below):
+        for part in (*self.head, *drawn, *told, *rest):
             for line in console.render_lines(part, options, pad=False):
                 yield from line
                 yield Segment.line()
@@ -89,18 +96,21 @@ def of_result(
     """
     view, study, own = view_of(result), result.study, ending(result, authors, facts)
     shown = [one for one in view.workloads if not one.workload.probe and one.rows]
-    words = meaning(result)
+    words, told = meaning(result), results.condition_lines(rulings)
+    count, foot = terminal.paragraph(trust(result), "dim"), _line("next", following(result))
+    named = {one.verdict for one in result.verdicts} & {Verdict.BETTER, Verdict.WORSE}
+    few = Text("; ").join(limits(result, short=True))
     return Brief(
         head=[terminal.paragraph(finding(result, view))],
         picture=lambda most: own or _table(result, view, shown, most),
         rows=len(view.arms) if len(shown) == 1 else len(shown),
-        more=terminal.paragraphs(filter(None, (study.title, words)), "dim", indent=0),
-        limits=terminal.paragraphs([*results.condition_lines(rulings), *limits(result)], indent=0),
-        below=[
-            terminal.paragraph(trust(result), "dim"),
-            *([] if study.imported else [_line("host", host_words(study, facts))]),
-            _line("next", following(result)),
-        ],
+        least=max(ROWS_LEAST, 1 + len(named)),
+        more=terminal.paragraphs(filter(None, (study.words, words)), "dim", indent=0),
+        limits=terminal.paragraphs([*told, *limits(result)], indent=0),
+        below=[count, *([] if study.imported else [_line("host", host_words(study, facts))]), foot],
+        short=()
+        if study.imported or own
+        else [*terminal.paragraphs(filter(None, [*told, few]), indent=0), count, foot],
         most=_IMPORTED_LINES if study.imported else LINES,
     )
 
@@ -190,8 +200,8 @@ _BUSY = ("cpu-wait", "steal", "foreign-io", "cpu-throttled")
 """The gates that say that others use this host."""
 
 
-def limits(result: Result) -> Iterator[Text]:
-    """Yield a line for each thing that undoes or limits a verdict: no short form leaves one out."""
+def limits(result: Result, *, short: bool = False) -> Iterator[Text]:
+    """Yield a line for each thing that undoes or limits a verdict, or a few words; no short form leaves one out."""
     study = result.study
     if wrong := not_verified(result):
         told = (f"{names_text(what, 2)} ({names_text(arms, 1)})" for what, arms in wrong.items())
@@ -202,21 +212,23 @@ def limits(result: Result) -> Iterator[Text]:
     failures = [f"{summary.arm}: {reason}" for summary in result.arms for reason in summary.failures]
     if failures:
         yield Text(f"failed: {names_text(failures, 1)}", style="red")
-    yield from (Text(line, style="yellow") for line in _unsure(result))
+    yield from (Text(line, style="yellow") for line in _unsure(result, short=short))
     if study.imported:
         turn = ", not in turn" if len(study.arms) > 1 else ""
         yield Text(f"measured elsewhere{turn}; no setting was verified", style="yellow")
         yield from (Text(cut_text(text, 150), style="yellow") for text in evidence.imported_warnings(study))
     if study.checked is not None and study.checked.verdict in (Verdict.BETTER, Verdict.WORSE):
-        yield Text("`virtune check` found a false difference on this host: distrust all verdicts", style="red")
-    yield from (Text(text.partition(". ")[0], style="yellow") for text in evidence.drift_warnings(result))
+        yield Text("`virtune host check` found a false difference on this host: distrust all verdicts", style="red")
+    for text in evidence.drift_warnings(result):
+        drift = text.partition(". ")[0]
+        yield Text(_PROOF.sub("", drift) if short else drift, style="yellow")
     yield from (Text(f"{text}", style="yellow") for text in study.unequal_guests)
     if len({durability_of(arm.stack).promise for arm in study.arms if arm.stack.kind.made_here}) > 1:
         yield Text("the arms differ in durability: a faster one may only do less work", style="yellow")
-    yield from _disturbed(result)
+    yield from _disturbed(result, short=short)
 
 
-def _unsure(result: Result) -> Iterator[str]:
+def _unsure(result: Result, *, short: bool) -> Iterator[str]:
     """Say why pairs are undecided, each reason once, and what would undo a verdict, or look like it."""
     margin, why = format_share(result.study.margin, 0), dict[str, dict[str, None]]()
     few = dict[str, dict[str, None]]()
@@ -230,32 +242,35 @@ def _unsure(result: Result) -> Iterator[str]:
             words = one.why if one.reason not in _WHY or one.closed else _WHY[one.reason].format(margin=margin)
             other = "" if one.baseline == result.study.baseline else f" against {one.baseline}"
             why.setdefault(words, {})[f"{one.candidate}{other}"] = None
-    for words, arms in few.items():
+    if few and short:
+        yield "decided in few rounds: a second run tells"
+    for words, arms in () if short else few.items():
         yield f"{names_text([*arms], _PAIRS)}: {words}"
     for words, arms in why.items():
         yield f"undecided: {names_text([*arms], _PAIRS)}: {words}"
 
 
-def _disturbed(result: Result) -> Iterator[Text]:
+def _disturbed(result: Result, *, short: bool) -> Iterator[Text]:
     """Yield a line on the others that use this host, and one on all else that trials warn of."""
     busy, wrong, others = list[str](), list[str](), list[str]()
-    for kind, (weight, text) in _kinds(result).items():
+    for kind, (weight, text) in _kinds(result, counted=not short).items():
         (busy if kind in _BUSY else wrong if weight is Weight.INVALID else others).append(text)
     if busy:
         stays = "; too much to leave out" if any(one.arm is None for one in result.pardons) else ""
         yield Text(f"busy host: {', '.join(busy)}{stays}", style="yellow")
     for one in result.pardons:
         if one.arm is not None:
-            yield Text(f"{label_of(one.cause)} goes with {one.arm}, so its trials count", style="yellow")
+            so = "" if short else ", so its trials count"
+            yield Text(f"{label_of(one.cause)} goes with {one.arm}{so}", style="yellow")
     if wrong:
         yield Text("disturbed: ", style="red").append("; ".join(wrong), style="not bold default")
     if others:
         yield Text("warnings: ", style="yellow").append("; ".join(others), style="not bold default")
 
 
-def _kinds(result: Result) -> dict[str, tuple[Weight, str]]:
-    """Return each kind of warning with its weight, in a few words, with how many trials, and whether these were left
-    out.
+def _kinds(result: Result, *, counted: bool) -> dict[str, tuple[Weight, str]]:
+    """Return each kind of warning with its weight, in a few words, with how many trials if `counted`, and whether
+    these were left out.
     """
     found: dict[str, tuple[Weight, str]] = {}
     for weight in (Weight.INVALID, Weight.WARNING):
@@ -270,7 +285,8 @@ def _kinds(result: Result) -> dict[str, tuple[Weight, str]]:
                 words = f"{gate.label} up to {share_text(worst.worst)}"
             if kind not in found:
                 out = ", left out" if weight is Weight.INVALID and len(result.study.arms) > 1 else ""
-                found[kind] = weight, f"{words} ({trials} of {count_text(every, 'trial')}{out})"
+                of = f" ({trials} of {count_text(every, 'trial')}{out})" if counted else ""
+                found[kind] = weight, f"{words}{of}"
     return found
 
 
@@ -278,6 +294,9 @@ def _clause(text: str) -> str:
     """Return the first clause of a remark."""
     return cut_text(next(part for part in _ENDS.split(text) if part), _CLAUSE)
 
+
+_PROOF = re.compile(r" \[[^\]]*\]| \(compounded\)| while this was measured")
+"""What stands behind a drift's estimate."""
 
 _ENDS = re.compile(r"[:;] |\. |, which ")
 
@@ -317,7 +336,7 @@ def following(result: Result) -> str:
     return _EVERYTHING if result.study.id else "-v has every figure"
 
 
-_EVERYTHING = "`virtune show` (every figure), `virtune report --open` (pictures)"
+_EVERYTHING = "`virtune show` (every figure), `virtune show report --open` (pictures)"
 
 
 def _table(result: Result, view: ResultView, shown: Sequence[WorkloadView], most: int | None) -> list[RenderableType]:
@@ -345,7 +364,7 @@ def _arms(result: Result, view: ResultView, one: WorkloadView, most: int | None)
     changed = f"{BY_ID[study.metric].label} change" if found else ""
     drawn = axis(reach, "0") if told else ""
     table = terminal.Table([one.workload.name, "", changed, drawn, *terminal.right(*_titles(one, study.metric))])
-    for arm in view.arms[:most]:
+    for arm in _kept(view.arms, study.baseline, found, most):
         verdict = found.get(arm)
         word = Text("" if len(view.arms) == 1 else "baseline")
         if verdict is not None:
@@ -358,6 +377,14 @@ def _arms(result: Result, view: ResultView, one: WorkloadView, most: int | None)
     ways = [tuple(range(end)) for end in range(last, 4, -1)] + [(0, 1, 2, 3), (0, 1, 2, 4), (0, 1, 2)]
     fits = terminal.FirstThatFits(*([table.only(*(number for number in keep if number < last))] for keep in ways))
     return [fits, *_more(len(view.arms), most, "arm")]
+
+
+def _kept(arms: Sequence[str], baseline: str, found: Mapping[str, Comparison], most: int | None) -> list[str]:
+    """Return the arms that have a row, in their order: the baseline, those of the headline, and the first others."""
+    decided = [one for one in found.values() if one.verdict in (Verdict.BETTER, Verdict.WORSE)]
+    named = [baseline, *{one.verdict: one.candidate for one in sorted(decided, key=_effect)}.values()]
+    kept = [*dict.fromkeys((*named, *arms))][:most]
+    return [arm for arm in arms if arm in kept]
 
 
 def _titles(one: WorkloadView, metric: str) -> list[str]:
@@ -397,7 +424,7 @@ def of_search(known: Tuning, facts: str) -> Brief:
         limits=terminal.paragraphs(limits_, indent=0),
         below=[
             terminal.paragraph(f"{tune.trust(known)}; {host_words(study, facts)}", "dim"),
-            _line("next", f"{where}, `virtune report --open` (pictures)"),
+            _line("next", f"{where}, `virtune show report --open` (pictures)"),
         ],
     )
 

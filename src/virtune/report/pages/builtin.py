@@ -190,7 +190,7 @@ def beside(result: Result, published: PublishedStudy, facts: str = "") -> list[R
                 table.add_row(*_row(result, one, workload))
     lines = [
         f"published: {published.source}; {published.machine}",
-        f"here: {host_line(result.study, facts, programs_of(result))}",
+        f"here: {host_line(result.study, facts, programs_of(result.arms))}",
         *(f"differs: {one}" for one in published.differs),
     ]
     said = {one.remark.id for arm in result.arms for one in arm.remarks}

@@ -10,8 +10,9 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from virtune.model import bottleneck
+from virtune.model.bottleneck import WorstSecond
 from virtune.model.counters import ThreadCost
-from virtune.model.live import Layers, Operation
+from virtune.model.live import Layers, Operation, TailBin
 from virtune.model.metric import BY_ID
 from virtune.model.text import format_bandwidth, format_count, format_ns, format_seconds, format_share
 from virtune.model.verdict import Interval, Proof, ProofOutcome
@@ -36,15 +37,32 @@ _ESXTOP = (
 )
 
 
-def operations_table(found: Sequence[Operation]) -> Table:
+def operations_table(found: Sequence[Operation], caption: str = "") -> Table:
     """Return the table of a disk's requests by what they ask for, of those that there were."""
-    table = Table(["requests", *right("a second", "bandwidth", "mean", "in flight")])
+    told = next((one.tail for one in found if one.tail), ())
+    ends = right(*(f"p{each.percent:g}" for each in told))
+    table = Table(["requests", *right("a second", "bandwidth", "mean"), *ends, *right("in flight")], caption=caption)
     for one in found:
         if one.mean_ns is not None:
             moved = format_bandwidth(one.bandwidth) if one.bandwidth else "-"
+            tail = [tail_text(each) for each in one.tail] or ["-"] * len(told)
             flying = in_flight_text(one.in_flight)
-            table.add_row(one.words, format_count(one.iops), moved, format_ns(one.mean_ns), flying)
+            table.add_row(one.words, format_count(one.iops), moved, format_ns(one.mean_ns), *tail, flying)
     return table
+
+
+def tail_text(one: TailBin) -> str:
+    """Return between which times a percentile lies."""
+    if one.high_ns is None:
+        return f"over {format_ns(one.low_ns)}"
+    return f"{format_ns(one.low_ns)} to {format_ns(one.high_ns)}" if one.low_ns else f"below {format_ns(one.high_ns)}"
+
+
+def worst_text(one: WorstSecond) -> str:
+    """Say when requests took longest."""
+    return (
+        f"worst second: number {one.number}, {format_ns(one.mean_ns)} each of {count_text(one.requests, 'request')}"
+    )
 
 
 def layers_table(found: Layers, caption: str = "") -> Table:
@@ -207,7 +225,7 @@ def render(found: Sequence[bottleneck.Diagnosis]) -> Group:
 
 
 _LEFT_OUT = {
-    "guideline": "the guideline", "threads": "its threads", "layers": "its layers", "load": "its load as a workload",
+    "guideline": "the guideline", "threads": "its threads", "layers": "its layers", "load": "how to repeat its load",
     "operations": "its operations",
     "accused": "what was seen before the test", "unseen": "what was not seen", "evidence": "the evidence",
 }  # fmt: skip
@@ -259,12 +277,12 @@ def _one(one: bottleneck.Diagnosis, shared: Sequence[str]) -> Iterator[tuple[str
         yield "", paragraph(bottleneck.EMULATED_WORDS, "yellow")
     if any(each.mean_ns is not None for each in path.operations):
         yield "operations", operations_table(path.operations)
+    if one.worst is not None:
+        yield "operations", paragraph(worst_text(one.worst), "dim")
     proved = list(proof_lines(one))
     yield from (("", part) for part in proved)
     cause, rounds = one.found.cause, f"  (in {one.found.rounds} of {one.found.of} rounds)"
-    style = {bottleneck.Cause.UNDECIDED: "bold yellow", bottleneck.Cause.NOT_BOUND: "bold green"}.get(
-        cause, "bold red"
-    )
+    style = "bold red" if cause.accuses else "bold yellow" if cause is bottleneck.Cause.UNDECIDED else "bold green"
     verdict = Text(one.found.claim, style=style).append(rounds if one.found.of > 1 else "", "not bold dim")
     yield ("accused" if proved else ""), paragraph(verdict)
     evidence = "accused" if proved else "evidence"
@@ -289,7 +307,7 @@ def _one(one: bottleneck.Diagnosis, shared: Sequence[str]) -> Iterator[tuple[str
     elif one.no_guideline:
         yield "guideline", paragraph(f"no tuning guideline here: {one.no_guideline}", "dim")
     if one.rate:
-        again = (heading("its load as a workload"), pasted(load_again(one)), *paragraphs([load_known(one)], "dim"))
+        again = (heading("to repeat its load"), pasted(load_again(one)), *paragraphs([load_known(one)], "dim"))
         yield from (("load", part) for part in again)
     unseen = (paragraph(f"not seen: {line}", "yellow") for line in one.missing if line not in shared)
     yield from (("unseen", part) for part in unseen)
@@ -322,10 +340,10 @@ def load_again(one: bottleneck.Diagnosis) -> str:
 
 def load_known(one: bottleneck.Diagnosis) -> str:
     """Say how well that load is known."""
-    places = "random places are assumed"
+    order = "order unknown, taken as random"
     if one.sequential is not None:
-        places = f"by its virtqueue {format_share(one.sequential)} of requests follow those before them on the disk"
-    return f"with `,{one.rate}` at its rate; from counters: sizes are means; {places}"
+        order = f"{format_share(one.sequential)} of requests follow those before them on the disk"
+    return f"sizes are means; {order}; `,{one.rate}` behind the workload gives its rate"
 
 
 def exits_text(each: float) -> str:

@@ -205,11 +205,11 @@ def checked_text(study: Study) -> str:
     """Return the result of the last A/A test of this host."""
     found = study.checked
     if found is None:
-        return "is this host fit? `virtune check` tells (not run here in the last 24 h)"
+        return "is this host fit? `virtune host check` tells (not run here in the last 24 h)"
     ends = ""
     if found.low is not None and found.high is not None:
         ends = f" [{change_words(found.low)}, {change_words(found.high)}]"
-    told = f"`virtune check` ({found.study}) compared one arm with itself"
+    told = f"`virtune host check` ({found.study}) compared one arm with itself"
     if found.verdict in (Verdict.SAME, Verdict.UNDECIDED):
         return f"{told}: no false difference{ends}"
     return f"{told}: a false difference{ends}, so distrust all verdicts"
@@ -222,14 +222,10 @@ def what_deciding_takes(result: Result, basis: Basis) -> Iterator[str]:
     if basis.seconds_left is None:
         yield "more rounds will not decide the rest at this noise"
     elif basis.seconds_left > NOISY_SECONDS:
-        yield "this host is too noisy: deciding would take more than an hour (`virtune check`)"
+        yield "this host is too noisy: deciding would take more than an hour (`virtune host check`)"
     else:  # its error is spent, so a longer plan needs a new study
         whole = format_seconds(basis.seconds_left + (result.elapsed_seconds or 0.0))
         yield f"a new run of about {whole} (--budget) decides the rest (90 % likely)"
-
-
-_UNNOTED = {"vhost-user-blk": "virtune-load"}
-"""The load generator of exports in older studies, which did not record it; everything else was loaded by fio."""
 
 
 def loaded_by(result: Result) -> Iterator[str]:
@@ -239,7 +235,7 @@ def loaded_by(result: Result) -> Iterator[str]:
         stack = result.study.arm(summary.arm).stack
         way = {"file": "metal", "export": stack.export}.get(stack.kind.front)
         if way is not None and summary.rounds:  # in a guest its own program loads the disk
-            for program in _programs([summary]) or {_UNNOTED.get(way, "fio")}:
+            for program in programs_of([summary]) or {"fio"}:
                 ways.setdefault(program, {})[way] = None
     if len(ways) > 1:
         told = "; ".join(f"{', '.join(found)} by {program}" for program, found in ways.items())
@@ -247,12 +243,8 @@ def loaded_by(result: Result) -> Iterator[str]:
         yield f"loaded by different programs: {told}; on one file the two agree to about 3 %"
 
 
-def programs_of(result: Result) -> set[str]:
-    """Return the programs that loaded the arms, as far as the trials noted them."""
-    return _programs(result.arms)
-
-
-def _programs(arms: Sequence[ArmSummary]) -> set[str]:
+def programs_of(arms: Sequence[ArmSummary]) -> set[str]:
+    """Return the programs that loaded these arms, as far as the trials noted them."""
     return {one.found for arm in arms for one in arm.in_force if one.setting == "load.program" and one.found}
 
 
@@ -266,6 +258,7 @@ def imported_headline(result: Result) -> Text:
     return Text.assemble(
         (f"{study.kind} {study.id}" if study.id else "comparison (not stored)", "bold"),
         (f"  {result.trials_done} of {total} results", "" if result.trials_done == total else "yellow"),
+        f"\n{study.words}" if study.words else "",
         f"\n{runs} of each arm and workload, measured elsewhere and imported",
     )
 
@@ -365,12 +358,9 @@ def warnings(result: Result, weight: Weight) -> Iterator[str]:
     """Yield each kind of remark of that weight once: the worst of it, its median, and who it was said of how
     often.
     """
+    out = ", left out of the comparison" if weight is Weight.INVALID and len(result.study.arms) > 1 else ""
     for same in by_kind(result, weight).values():
-        yield _worst(same, _whose(result, same) + _left_out(result, weight))
-
-
-def _left_out(result: Result, weight: Weight) -> str:
-    return ", left out of the comparison" if weight is Weight.INVALID and len(result.study.arms) > 1 else ""
+        yield _worst(same, _whose(result, same) + out)
 
 
 def _whose(result: Result, same: Sequence[tuple[ArmSummary, ArmRemark]]) -> str:

@@ -109,7 +109,7 @@ def _headline(item: Explained) -> Text:
 
 def describe(load: LoadResult) -> str:
     """Describe the load on the disk in one line, as far as the result tells."""
-    seconds = max((stream.seconds or 0 for stream in load.streams), default=0)
+    seconds = load.seconds
     size = f"of {format_bytes(load.block_size)}" if load.block_size else ""
     words = (load.pattern or "", size, f"by {load.engine}" if load.engine else "")
     direct = {True: "direct=1", False: "buffered", None: "direct= not known"}[load.direct]

@@ -315,12 +315,13 @@ def run_lines(
         yield f"at most about {format_seconds(left)} left"
 
 
-def planned_line(run: fleet.FleetRun, left: float | None) -> str:
-    """Say what a run will do, before its first host is measured."""
+def planned_line(run: fleet.FleetRun, left: float | None, sharing: Mapping[str, Sequence[str]]) -> str:
+    """Say what a run will do, before its first host is measured; `sharing` are hosts by the back end they share."""
     hosts = count_text(len({task.host.name for task in run.tasks}), "host")
     together = f", {run.at_once} at once" if run.at_once > 1 else ", one after the other"
     takes = f": at most about {format_seconds(left)}" if left else ""
-    return f"run {run.name}: {hosts}{together}{takes}"
+    apart = [f"\nnever at once: {names(hosts)}, which share {one}" for one, hosts in sharing.items()]
+    return printable(f"run {run.name}: {hosts}{together}{takes}{''.join(apart)}", keep="\n")
 
 
 def ended_lines(
@@ -349,4 +350,4 @@ _WAITING = fleet.TaskProgress(state=fleet.TaskState.WAITING)
 _OTHER_LINES = 3
 """The heads of the columns, the states counted, and the time left."""
 
-_TO_SEE = tuple(map(fleet.TaskState, ("running", "lost", "killed", "failed", "finished", "waiting")))
+_TO_SEE = tuple(map(fleet.TaskState, ("stuck", "running", "lost", "killed", "failed", "finished", "waiting")))

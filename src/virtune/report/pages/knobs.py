@@ -108,7 +108,7 @@ def _legend(knobs: Sequence[Knob], answers: Answers) -> Iterator[Text]:
     programs = sorted({answer.program for given in answers.values() for answer in given})
     if programs:
         yield Text(f"+ supported here, - not supported here, ? unknown: {', '.join(programs)}", style="dim")
-    yield Text("`virtune knobs NAME` explains one knob: purpose, needs, sources", style="dim")
+    yield Text("`virtune host knobs NAME` explains one knob: purpose, needs, sources", style="dim")
 
 
 def _facts(knob: Knob, answers: Sequence[Answer], *, asked: bool) -> Iterator[list[tuple[str, Text]]]:

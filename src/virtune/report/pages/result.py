@@ -227,11 +227,6 @@ def changes_words(view: WorkloadView, study: Study) -> Iterator[str]:
 _STYLE = {Outcome.BREACHED: "red", Outcome.HELD: "green", Outcome.UNDECIDED: "yellow"}
 
 
-def conditions(rulings: Sequence[ThresholdResult]) -> list[RenderableType]:
-    """Lay out every --fail-if condition with its outcome."""
-    return terminal.section("--fail-if conditions", condition_lines(rulings))
-
-
 def condition_lines(rulings: Sequence[ThresholdResult]) -> Iterator[Text]:
     """Yield each condition with its outcome in a line."""
     for one in rulings:
@@ -294,7 +289,7 @@ def headline(result: Result) -> Text:
         (f"{study.label} {study.id}", "bold"),
         (f"  {trials}", "" if whole else "yellow"),
         f" and {count_text(again, 'repeat')}" if again else "",
-        f"\n{study.title}" if study.title else "",
+        f"\n{study.words}" if study.words else "",
     )
 
 
@@ -314,7 +309,7 @@ def about(result: Result, facts: str) -> Iterator[str]:
         ended = f"; {said}" if (said := evidence.stopped_text(result)) else ""
         yield f"{' x '.join(told)} x {times}, in random order (seed {study.seed}), {span}{took}{ended}"
         yield from first_read_lines(study)
-    yield host_line(study, facts, evidence.programs_of(result))
+    yield host_line(study, facts, evidence.programs_of(result.arms))
 
 
 def _rounds(result: Result) -> int:

@@ -51,6 +51,14 @@ _SHORTER = (
 """What a short form says of a host in fewer words, or not."""
 
 
+def host_text(facts: str) -> str:
+    """Return the facts of a host, as they were read at the start of a study, as indented JSON."""
+    try:
+        return json.dumps(json.loads(facts), indent=1)
+    except ValueError:
+        return "not recorded"
+
+
 def is_vm(facts: str) -> bool:
     """Whether the host was itself a VM, by its facts as JSON; False where they do not say."""
     try:
@@ -307,7 +315,8 @@ def listing(studies: Sequence[Listed | Damaged], *, store: str) -> RenderableTyp
         if listed.failed:
             trials.append(f" ({listed.failed} failed)", style="red")
         created = study.created[:16].replace("T", " ")
-        table.add_row(listed.name, created, study.label, arms_text(study), workloads_text(study), trials)
+        arms = f"{study.words} ({arms_text(study)})" if study.words else arms_text(study)
+        table.add_row(listed.name, created, study.label, arms, workloads_text(study), trials)
     lost = [study for study in studies if isinstance(study, Damaged)]
     damaged = [Text(f"damaged in {store}: {study.id}: {study.why}", style="red") for study in lost]
     # an id begins with the time, so that a narrow terminal goes without it rather than without a table

@@ -38,6 +38,7 @@ def render(known: LoadSweep, result: Result, facts: str = "") -> Group:
     study = known.study
     title = Text(f"{study.label} {study.id}", style="bold")
     title.append("" if known.finished else "  not finished", style="yellow")
+    title.append(f"\n{study.words}" if study.words else "")
     title.append(f"\n{study.arms[0].name}, {study.workloads[0].name}")
     below = [Text(""), *paragraphs(measured_lines(known, facts), "dim", indent=0), *notes(without_saturation(result))]
     answer = [title, Text(""), *paragraphs(answer_lines(known)), Text("")]

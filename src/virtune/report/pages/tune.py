@@ -242,6 +242,7 @@ def headline(known: Tuning) -> Text:
         (f"  {SIMULATED_ONLY}" if study.simulated else "", "yellow"),
         f"  {search.mode}, {search.goal.words}",
         ("" if known.finished else f"  not finished: {known.phase.value}", "yellow"),
+        f"\n{study.words}" if study.words else "",
         f"\n{workloads}; {len(search.ranked)} configurations with {promise}{tried}",
     )
 

@@ -2,7 +2,6 @@
 """The plain report: a result with everything that is known of it."""
 
 import itertools
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
@@ -22,7 +21,7 @@ from virtune.model.workload import Workload
 from virtune.report.pages import evidence, tune
 from virtune.report.pages import result as results
 from virtune.report.pages.builtin import ending
-from virtune.report.pages.study import all_checks, option_lines
+from virtune.report.pages.study import all_checks, host_text, option_lines
 from virtune.report.render import terminal
 from virtune.report.words import methods_text, quantity
 
@@ -51,7 +50,7 @@ def plain_report(result: Result, record: StudyRecord, published: PublishedStudy 
         *_section(_OPTIONS_TITLE, _joined(option_lines(study))),
         *_section("arms: what was asked of each", Group(_arms_asked(study), *meanings)),
         *_section("workloads: their fio jobs", _joined(*map(_jobs, study.workloads))),
-        *_section(_HOST_TITLE, _joined(_host(record.facts))),
+        *_section(_HOST_TITLE, Text(host_text(record.facts))),
     )
 
 
@@ -65,7 +64,7 @@ def plain_search(known: Tuning, facts: str, written: Sequence[tuple[str, str, tu
         lines = "\n".join([text, *(f"note: {note}" for note in notes)]).strip()
         parts += _section(title, Text(lines, no_wrap=True, overflow="ignore"))
     options = _section(_OPTIONS_TITLE, _joined(option_lines(known.study)))
-    return Group(*parts, *options, *_section(_HOST_TITLE, _joined(_host(facts))))
+    return Group(*parts, *options, *_section(_HOST_TITLE, Text(host_text(facts))))
 
 
 def _joined(*lines: Iterable[str]) -> Text:
@@ -161,11 +160,3 @@ def _jobs(workload: Workload) -> Iterator[str]:
     yield f"{workload.name}: {workload.meaning}"
     for job in workload:
         yield f"  [{job.name}] " + " ".join(f"{name}={value}" for name, value in job.options)
-
-
-def _host(facts: str) -> Iterator[str]:
-    """The facts of the host at the start of the study, as they were read."""
-    if not facts:
-        yield "not recorded"
-        return
-    yield from json.dumps(json.loads(facts), indent=1).splitlines()

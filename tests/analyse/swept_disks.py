@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sweeps of a simulated disk: a queue with a capacity, measured with noise."""
+
+import math
+from random import Random
+
+from virtune.analyse.study.offered_load import swept
+from virtune.bench.simulated import ALONE_NS, CAPACITY_IOPS, open_loop_ns
+from virtune.fio.workloads import parse_workload
+from virtune.model.evidence import InForce, StudyRecord, TrialRecord
+from virtune.model.measurement import Measurement
+from virtune.model.result import LoadSweep
+from virtune.model.search import SweepPlan
+from virtune.model.stack import Stack
+from virtune.model.study import Arm, Study, StudyKind, Trial
+from virtune.plan.loads import next_step, sweep_study
+
+DEPTH = 256
+TAIL = 2.1
+"""p99 by mean, as the simulated disk has it."""
+
+
+def study(plan: SweepPlan, seed: int) -> Study:
+    (workload,) = parse_workload("randread-4k")
+    asked = Study(
+        id="1", created="", kind=StudyKind.MEASURE, arms=(Arm(name="one", stack=Stack()),), baseline="one",
+        workloads=(workload,), rounds=3, seconds=2, ramp_seconds=0.5, seed=seed, scratch="/", span_bytes=2**30,
+    )  # fmt: skip
+    return sweep_study(asked, plan)
+
+
+def measured(swept_study: Study, trial: Trial, noise: float) -> TrialRecord:
+    """A trial of a disk that carries CAPACITY_IOPS, a little more or less each time."""
+    chance = Random(f"{swept_study.seed} {trial.number}")
+    factor = math.exp(chance.gauss(0, noise))
+    offered = swept_study.workload(trial.workload).offered_iops
+    capacity = CAPACITY_IOPS * factor
+    iops = min(offered or 0.95 * capacity, capacity)
+    mean = open_loop_ns(offered or iops, capacity, depth=DEPTH, alone_ns=ALONE_NS * math.exp(chance.gauss(0, noise)))
+    values = (("iops", iops), ("latency.mean", mean), ("latency.p99", TAIL * mean))
+    return TrialRecord(
+        trial=trial, ended="", in_force=InForce(checks=()), measurement=Measurement(values=values), failure=None
+    )
+
+
+def run(plan: SweepPlan, *, seed: int, noise: float = 0.03) -> tuple[LoadSweep, int]:
+    """Sweep the disk to the end; returns what is said of it and how many trials that took."""
+    asked, done = study(plan, seed), tuple[TrialRecord, ...]()
+    while True:
+        done += tuple(measured(asked, trial, noise) for trial in asked.trials[len(done) :])
+        record = StudyRecord(study=asked, facts="", finished=False, trials=done, attempts=done)
+        known = swept(record)
+        step = next_step(known, record)
+        if step is None:
+            return known, len(done)
+        asked = step
