@@ -302,14 +302,50 @@ def test_a_webhook_that_hangs_or_is_not_there_stops_nothing() -> None:
 def test_a_service_that_is_stopped_ends_at_its_next_rest_or_in_it() -> None:
     rest = Rest(0)
     rest(0.0)
-    rest.end()  # in the midst of a look
+    rest.end(signal.SIGTERM, None)  # in the midst of a look
     with pytest.raises(SystemExit) as ended:
         rest(600.0)
     assert ended.value.code == 0
-    rest, before = Rest(0), signal.signal(signal.SIGALRM, lambda *_: rest.end())
+    rest, before = Rest(0), signal.signal(signal.SIGALRM, lambda *_: rest.end(signal.SIGTERM, None))
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.05)
         with pytest.raises(SystemExit):
             rest(60.0)
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+def test_a_ctrl_c_waits_for_the_end_of_a_look_and_the_next_one_for_nothing() -> None:
+    counted: list[int] = []
+
+    def interrupt(number: int, _: object) -> None:
+        counted.append(number)
+        if len(counted) == 1:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt), Rest(0) as rest:
+            signal.raise_signal(signal.SIGINT)  # in the midst of a look
+            assert not counted
+            try:
+                rest(600.0)
+            finally:
+                signal.raise_signal(signal.SIGINT)  # as histograms are taken back
+                assert counted == [signal.SIGINT] * 2
+        counted.clear()
+        with Rest(0), pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+        counted.clear()
+        with pytest.raises(KeyboardInterrupt), Rest(0):
+            signal.raise_signal(signal.SIGINT)  # after the last look
+        assert signal.getsignal(signal.SIGINT) is interrupt
+        counted.clear()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with Rest(0) as rest:
+            signal.raise_signal(signal.SIGINT)
+            rest(0.0)
+        assert not counted
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -282,18 +282,20 @@ class LiveMonitor:
             if name not in self.histograms and name not in self._asked:
                 # the last one says who asked, so that another virtune takes back what a killed one left
                 boundaries = [*BOUNDARIES_NS[:-1], BOUNDARIES_NS[-1] + os.getpid()]
+                self._asked.add(name)  # first: what is interrupted may have been set
                 try:
                     self._monitor.execute(_SET_HISTOGRAM, {"id": device, "boundaries": boundaries})
                 except RigError as error:
+                    self._asked.discard(name)
                     return f"percentiles of {self.vm.name}:{name}: {error.message}"
-                self._asked.add(name)
         return ""
 
     def take_histograms_back(self) -> None:
         """End the histograms that were asked for here."""
-        while self._asked:
+        for name in tuple(self._asked):
             with contextlib.suppress(RigError):  # it has ended, or the disk is gone
-                self._monitor.execute(_SET_HISTOGRAM, {"id": self._ids[self._asked.pop()]})
+                self._monitor.execute(_SET_HISTOGRAM, {"id": self._ids[name]})
+            self._asked.discard(name)
 
     def rings(self, target: str) -> RingReader | str:
         if self.vm.pid is None:
