@@ -32,7 +32,7 @@ unsafe extern "C" {
     static low_begin: u8;
     static low_end: u8;
     static mut gdt_tss: [[u64; 2]; MOST];
-    /// What a CPU that is started finds: its stacks, its task state segment, its work.
+    /// What a CPU that is started finds: its task state segment, which is zero once it is taken, its stacks, its work.
     static mut helper: [u64; 4];
 }
 
@@ -83,8 +83,8 @@ pub fn start<T: Send>(cpu: usize, clock: Clock, work: Work<T>) -> Result<Started
         began: AtomicU64::new(0),
         done: AtomicBool::new(false),
     }));
-    prepare(cpu, task as u64)?;
     Apic.rest(cpu); // nothing but this makes a CPU wait that was never started
+    prepare(cpu, task as u64)?;
     let (before, limit) = (tsc(), clock.now() + BEGIN.as_nanos() as u64);
     // SAFETY: the task lives until it is forgotten with all memory of the load; it is shared by way of its atomics.
     let began = unsafe { &(*task).began };
@@ -159,7 +159,9 @@ fn prepare(cpu: usize, task: u64) -> Result<(), Failure> {
         (&raw mut gdt_tss[cpu]).write_volatile([low, state >> 32]);
         let selector = u64::from(FIRST_STATE) + 16 * cpu as u64;
         // a function finds the stack as if it had been called
-        (&raw mut helper).write_volatile([selector, inner + INNER_STACK as u64, outer + STACK as u64 - 8, task]);
+        (&raw mut helper).write([0, inner + INNER_STACK as u64, outer + STACK as u64 - 8, task]);
+        // last, since a CPU goes on by it: one that was asked once more than it needed may start even now
+        AtomicU64::from_ptr((&raw mut helper).cast()).store(selector, Ordering::Release);
     }
     Ok(())
 }

@@ -144,7 +144,9 @@ high:
     xor %eax, %eax
     mov %eax, %fs
     mov %eax, %gs
-    mov helper, %eax
+    xchg helper, %eax                   # taken once: a start that comes too late finds nothing to do
+    test %eax, %eax
+    jz 5f
     ltr %ax
     mov helper + 8, %rsp
     call settle
@@ -155,6 +157,8 @@ high:
     pushq $0x33
     pushq (%rdi)                        # a task begins with what is to be called
     iretq
+5:  hlt
+    jmp 5b
 
     .globl halt
     .globl halt_end
