@@ -362,16 +362,21 @@ class Store:
         raise UsageError(f"no study {name!r} in {self._backend.name}", hint="`virtune show list` shows all studies")
 
     def _tagged(self, tag: str) -> str:
-        with self._transaction() as db:
-            rows = db.execute(listed_rows(self._backend.has_words(STUDIES.c.study, f'"{tag}"'))).all()
-        found = (listed(*row) for row in rows)
-        fitting = [one for one in found if isinstance(one, Listed) and tag in one.study.tags]
-        if not fitting:
+        columns = STUDIES.c.id, STUDIES.c.study, STUDIES.c.finished
+        has_it = self._backend.has_words(STUDIES.c.study, f'"{tag}"')
+        chosen: Listed | None = None
+        with self._transaction() as db:  # the newest of many will do, so that not all are read
+            for row in db.execute(sa.select(*columns).where(has_it).order_by(NEWEST_FIRST)):
+                found = listed(*row, done=0, failed=0)
+                if isinstance(found, Listed) and tag in found.study.tags:
+                    chosen = found if chosen is None or not found.host else chosen
+                    if not found.host:
+                        break
+        if chosen is None:
             raise UsageError(
                 f"no study in {self._backend.name} has the tag {tag!r}",
                 hint=f"`virtune show label STUDY --tag {tag or 'good'}` gives it to one",
             )
-        chosen = next((one for one in fitting if not one.host), fitting[0])
         self.host = chosen.host
         return chosen.study.id
 
