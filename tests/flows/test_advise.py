@@ -4,7 +4,7 @@
 import pytest
 
 from virtune.advise.audit import rules
-from virtune.cli.domains import advice_text
+from virtune.cli.common.changing import advice_text
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.flows.domains.advise import Advice, Wish, advise, advise_all, read_turn
 from virtune.flows.domains.domains import FoundDomain

@@ -77,7 +77,9 @@ class Plug:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One change of one domain as the journal holds it. `found` is the XML that libvirt made of `after`."""
+    """One change of one domain as the journal holds it. `found` is the XML that libvirt made of `after`; `group` is
+    the name of the changes that were made together, empty for one alone.
+    """
 
     id: str
     uri: str
@@ -91,6 +93,7 @@ class Entry:
     steps: tuple[Step, ...]
     plugs: tuple[Plug, ...] = ()
     restart: Restart | None = None
+    group: str = ""
 
     @property
     def open(self) -> bool:
@@ -109,6 +112,7 @@ class _Said:
     live: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
     plugs: tuple[Plug, ...] = ()
     restart: Restart | None = None
+    group: str = ""
 
 
 _SAID: TypeAdapter[_Said] = TypeAdapter(_Said)
@@ -149,6 +153,7 @@ class Journal:
         after: bytes,
         plugs: Sequence[Plug] = (),
         restart: Restart | None = None,
+        group: str = "",
     ) -> Entry:
         """Write an entry whole, with its first step; nothing has been changed yet."""
         for left in self._root.glob(f"{_UNFINISHED}*"):
@@ -157,7 +162,7 @@ class Journal:
         identity = self._next(name)
         place = self._root / f"{_UNFINISHED}{identity}"
         os.close(warden.make_directory(place, becomes=self._root / identity, pid=os.getpid()))
-        said: dict[str, Any] = {"uri": uri, "uuid": uuid, "domain": domain}
+        said: dict[str, Any] = {"uri": uri, "uuid": uuid, "domain": domain, "group": group}
         said |= {"turns": [asdict(turn) for turn in turns], "live": [[list(do), list(undo)] for do, undo in live]}
         said |= {"plugs": [asdict(plug) for plug in plugs], "restart": None if restart is None else asdict(restart)}
         _write(place / "entry.json", json.dumps(said, indent=2).encode())
@@ -204,6 +209,7 @@ class Journal:
                 steps=_steps(_read(place / "steps").decode()),
                 plugs=said.plugs,
                 restart=said.restart,
+                group=said.group,
             )
         except (OSError, ValueError, RecursionError) as error:
             raise VirtuneError(f"the journal's entry {identity} cannot be read: {_why(error)}") from None
@@ -229,6 +235,16 @@ class Journal:
                     yield self.read(name)
                 except VirtuneError as error:
                     yield error
+
+    def named(self, name: str) -> tuple[Entry, ...]:
+        """Return the changes that a name stands for: those made together by the name of these, else as `find`; `last`
+        stands for all that were made together with it.
+        """
+        found = [entry for entry in self.entries() if name and entry.group == name]
+        if found:
+            return tuple(entry for entry in found if Step.UNDONE not in entry.steps) or tuple(found)
+        one = self.find(name)
+        return self.named(one.group) if name == "last" and one.group else (one,)
 
     def find(self, name: str) -> Entry:
         """Return the entry of an id, of the beginning of one, of a domain's last change, or `last`; raises

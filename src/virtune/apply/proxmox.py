@@ -63,9 +63,10 @@ class ProxmoxVm:
             raise PreconditionError(f"{self.path} cannot be read: {words_of(error)}") from None
 
     def apply(
-        self, turns: Sequence[SettingChange], before: bytes, after: bytes, *, journal: Journal, when: datetime
-    ) -> tuple[Entry, bytes]:
-        """Make a change of `before`; return the journal's entry and the configuration then.
+        self, turns: Sequence[SettingChange], before: bytes, after: bytes, *, journal: Journal, when: datetime,
+        group: str = "",
+    ) -> tuple[Entry, bytes]:  # fmt: skip
+        """Make a change of `before`, one of a `group`; return the journal's entry and the configuration then.
 
         Raises PreconditionError for a VM that is locked or was changed since, NotInForceError where Proxmox made
         something else of it, and VirtuneError when anything fails; the VM is then put back, or the error says how.
@@ -81,7 +82,7 @@ class ProxmoxVm:
             name = config.running["name"].value if "name" in config.running else self.vmid
             entry = journal.begin(
                 name=when.strftime("%Y%m%d-%H%M%S"), uri=self.place, uuid=self.vmid, domain=name, turns=turns,
-                live=(), before=before, after=after,
+                live=(), before=before, after=after, group=group,
             )  # fmt: skip
             try:
                 found = self._make(journal, entry, words)

@@ -1,18 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verbs about existing VMs: `audit` and `advise` only read them, `apply` changes them, `undo` puts them back."""
 
+import contextlib
 import json
+import secrets
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from virtune.advise.placement import NAME as FLASH
+from virtune.cli.common.changing import (
+    Measuring,
+    Planned,
+    advice_text,
+    agreed,
+    means_of,
+    planned,
+    planned_proxmox,
+    put_back,
+    undone,
+)
 from virtune.cli.common.options import adding, in_data, json_option, store_option
 from virtune.cli.common.result_output import require_report, write_text
 from virtune.cli.common.surroundings import Failure, say
@@ -22,12 +34,10 @@ from virtune.model.finding import Audited, PassedOver, Severity, Unread
 from virtune.model.text import printable
 
 if TYPE_CHECKING:
-    from virtune.apply.journal import Entry, Journal
     from virtune.flows.domains.advise import Advice, Wish
-    from virtune.flows.domains.apply import Applied, Back, Means
+    from virtune.flows.domains.apply import Applied, Means
     from virtune.flows.domains.domains import FoundDomain
     from virtune.flows.stored.earlier_studies import Past
-    from virtune.virsh import Virsh
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -331,27 +341,6 @@ def _part(found: "FoundDomain", advice: "Advice") -> Any:
     )
 
 
-def advice_text(domain: str, advice: "Advice", ways: Sequence[str] | None = None) -> str:
-    """Return the advice for one domain: each change, the diff, and what is left unchanged and why.
-
-    `ways` say how each change becomes effective, if that is known for this VM.
-    """
-    from virtune.report.pages.audit import lines
-
-    ways = ways if ways is not None else [takes.value for takes, _ in advice.effects]
-    turns = [(turn, way, risk) for turn, way, (_, risk) in zip(advice.turns, ways, advice.effects, strict=True)]
-    return "\n".join(
-        lines(
-            domain,
-            turns,
-            diff=advice.diff,
-            left=[one.text for one in advice.left],
-            commands=advice.commands,
-            warnings=[one.text for one in advice.warnings],
-        )
-    )
-
-
 @click.command(name="apply", cls=Verb)
 @click.argument("domains", metavar="DOMAIN...", nargs=-1, required=True, shell_complete=verbs_and_files)
 @click.option(
@@ -360,10 +349,15 @@ def advice_text(domain: str, advice: "Advice", ways: Sequence[str] | None = None
 )  # fmt: skip
 @wish_options
 @study_options
+@click.option("--verify", is_flag=True,
+              help="Measure the changed configuration of the first VM against the old one, as the study of --from was"
+                   " measured; one that is worse is put back, and the other VMs are left alone.")  # fmt: skip
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @restart_options
 @journal_option
-def apply(domains: tuple[str, ...], *, connect: str | None, yes: bool, journal: Path, **asked: Any) -> None:
+def apply(
+    domains: tuple[str, ...], *, connect: str | None, verify: bool, yes: bool, journal: Path, **asked: Any
+) -> int:
     """Apply changes to libvirt and Proxmox VMs (journaled, reversible).
 
     The changes are those of `virtune apply advise`. They are shown first, and virtune asks before it makes them. They
@@ -373,6 +367,9 @@ def apply(domains: tuple[str, ...], *, connect: str | None, yes: bool, journal: 
     every change verified, or it gets its old configuration and is started as it was. --replug detaches and attaches
     one disk that the guest does not use, never the one it boots from.
 
+    Of several VMs all changes are shown first. The first VM goes ahead; where its change fails, or it does not come
+    back, or is worse (--verify), no other is touched. They are undone together.
+
     A Proxmox VM of this node is named by its number. `qm set` changes it, and refuses where somebody else did; what a
     running VM takes at its next start waits in its configuration (`qm pending`).
 
@@ -381,132 +378,87 @@ def apply(domains: tuple[str, ...], *, connect: str | None, yes: bool, journal: 
     virtune apply 101 --set disk.cache@scsi0=none
     virtune apply web1 --connect qemu:///system --template flash
     virtune apply web1 --set disk.cache@vda=none --yes
-    virtune apply web1 --from last:io_uring --disk sda
+    virtune apply web1 web2 web3 --from last:io_uring --disk sda --verify
     virtune apply web1 --template flash --restart --healthy guest-agent
     virtune apply web1 --template flash --restart --healthy 'console:login:' --timeout 60
     virtune apply web1 --set disk.aio@vdb=io_uring --replug vdb
     """  # noqa: D301 - \b is click's mark for lines to keep
+    if verify and not asked["study"]:
+        raise UsageError("--verify belongs to --from", hint="`virtune fix VM` measures what it changes")
+    wish, means = wish_of(asked), means_of(asked)
+    plans = [_planned(name, connect, wish, means, journal) for name in dict.fromkeys(domains)]
+    due = [one for one in plans if one.advice.turns]
+    with contextlib.ExitStack() as ends:
+        verified = _verifying(due[0], asked, journal, ends, yes=yes) if verify and due else None
+        return _all_changed(due, verified, yes=yes) if agreed(plans, yes=yes) else 0
+
+
+def _planned(name: str, connect: str | None, wish: "Wish", means: "Means", place: Path) -> Planned:
     from virtune.flows.domains.like import path_of, require_here
     from virtune.virsh import Virsh, default_uri
 
-    wish, means = wish_of(asked), means_of(asked)
-    for name in domains:
-        require_here(name, connect)
-        if connect is None and (path := path_of(name)).suffix == ".conf" and path.is_file():
-            change_proxmox(path, wish, means, journal, yes=yes)
-        else:
-            change(Virsh(connect or default_uri(), write=True), name, wish, means, journal, yes=yes)
+    require_here(name, connect)
+    if connect is None and (path := path_of(name)).suffix == ".conf" and path.is_file():
+        return planned_proxmox(path, wish, means, place)
+    return planned(Virsh(connect or default_uri(), write=True), name, wish, means, place)
 
 
-def change(
-    virsh: "Virsh", name: str, wish: "Wish", means: "Means", place: Path, *, yes: bool
-) -> "tuple[FoundDomain, Applied] | None":
-    """Show the requested change of one domain, ask for confirmation, and make it; return what it was and what was
-    done, None where nothing was.
+def _all_changed(plans: Sequence[Planned], verified: "Callable[[Applied], bool] | None", *, yes: bool) -> int:
+    """Change one VM after the other, the first alone; returns the exit status. What fails stops it."""
+    group = f"all-{secrets.token_hex(3)}" if plans[1:] else ""
+    for number, plan in enumerate(plans):
+        done, left = [one.name for one in plans[:number]], ", ".join(one.name for one in plans[number:])
+        if number == 1 and not yes and not click.confirm(printable(f"{done[0]} is changed. Go on with {left}?")):
+            click.echo(f"`virtune apply undo {group}` puts it back")
+            return 0
+        if group:
+            click.echo(printable(f"{plan.name}:"))
+        try:
+            applied = plan.make(group)
+        except VirtuneError as error:
+            if group:
+                later = ", ".join(one.name for one in plans[number + 1 :])
+                said = [f"{', '.join(done)} stay changed: `virtune apply undo {group}`"] * bool(done)
+                said += [f"not touched: {later}"] * bool(later)
+                error.hint = "; ".join(filter(None, (error.hint, *said)))
+            raise
+        if number == 0 and verified is not None and not verified(applied):
+            if group:
+                click.echo(printable(f"not touched: {', '.join(one.name for one in plans[1:])}"))
+            return BREACHED
+    if group:
+        click.echo(f"{len(plans)} VMs are changed; `virtune apply undo {group}` puts them back")
+    return 0
+
+
+def _verifying(
+    plan: Planned, asked: Mapping[str, Any], place: Path, ends: contextlib.ExitStack, *, yes: bool
+) -> "Callable[[Applied], bool]":
+    """Return what measures a changed VM against what it was, and says whether the change stays; raises where that
+    cannot be measured, before anything is changed.
     """
-    from virtune.apply.journal import Journal
-    from virtune.apply.libvirt import LibvirtDomain
-    from virtune.flows.domains import advise as advising
-    from virtune.flows.domains import apply as applying
-    from virtune.flows.domains.domains import surroundings
+    from virtune.cli.common.result_output import ResultOutput
+    from virtune.flows.run.fix import asked_again
+    from virtune.model.verdict import Verdict
+    from virtune.store.store import Store
 
-    uuid = virsh.uuid(name)
-    domain = LibvirtDomain(virsh, uuid)
-    domain.require_persistent(name)
-    found = surroundings(virsh, domain.dump())
-    advice = advising.advise(found, wish)
-    ways = applying.ways_of(advice, means, running=found.subject.running is not None)
-    if not _agreed(found, advice, ways, yes=yes):
-        return None
-    now = datetime.now(UTC)
-    done = applying.apply(virsh, uuid, advice, found.text, journal=Journal(place), when=now, means=means)
-    click.echo("\n".join(_told(done, restart=means.restart is not None, saved=domain.is_saved())))
-    return found, done
-
-
-def change_proxmox(
-    path: Path, wish: "Wish", means: "Means", place: Path, *, yes: bool
-) -> "tuple[FoundDomain, Applied] | None":
-    """Do the same with a Proxmox VM of this node, by `qm set`."""
-    from virtune.apply.journal import Journal
-    from virtune.apply.proxmox import ProxmoxVm
-    from virtune.flows.domains import advise as advising
-    from virtune.flows.domains.apply import Applied
-    from virtune.flows.domains.like import find_vm
-
-    if means.restart is not None or means.replug:
+    kept = ends.enter_context(Store(asked["store"]))
+    source = kept.get(kept.find(asked["study"].partition(":")[0]), distributions=False).study
+    loads = [one for one in source.workloads if not one.probe and one.offered_iops is None]
+    measuring = Measuring(store=kept, vm=plan.name, asked=asked_again(source), out=ResultOutput(), loads=loads)
+    target = next(turn.at for turn in plan.advice.turns if plan.found.subject.domain.disk(turn.at) is not None)
+    like, changed = measuring.changed(plan.found, target, plan.advice.after)
+    if changed is None or not loads:
         raise UsageError(
-            "a Proxmox VM is not restarted or replugged here", hint="`qm shutdown` and `qm start`, when it suits"
-        )
-    vm = ProxmoxVm(path)
-    found, _ = find_vm(str(path), None)
-    advice = advising.advise(found, wish)
-    if not _agreed(found, advice, None, yes=yes):
-        return None
-    now = datetime.now(UTC)
-    entry, after = vm.apply(advice.turns, found.text, advice.after, journal=Journal(place), when=now)
-    click.echo(f"changed; `virtune apply undo {entry.id}` puts it back")
-    waiting = found.language.live is not None and found.language.live(after) is not None
-    if waiting:
-        click.echo("the VM is running: what `qm pending` shows is in effect after a shutdown and start")
-    later = advice.turns if waiting else ()
-    return found, Applied(entry=entry.id, after=after, now=(), later=later, running=waiting, restarted=False)
-
-
-def _agreed(found: "FoundDomain", advice: "Advice", ways: Sequence[str] | None, *, yes: bool) -> bool:
-    """Show a change and ask for it; whether it is to be made."""
-    name = found.subject.domain.name or found.origin
-    click.echo(advice_text(name, advice, ways))
-    if not advice.turns:
-        return False
-    if not yes and not sys.stdin.isatty():
-        raise UsageError(
-            "cannot ask for confirmation: stdin is not a terminal",
-            hint="add --yes; `virtune apply advise` shows what would be changed",
-        )
-    return yes or click.confirm(f"Change {name}?")
-
-
-def _told(done: "Applied", *, restart: bool, saved: bool) -> Iterator[str]:
-    """Yield the report on a change that was made."""
-    yield f"changed; `virtune apply undo {done.entry}` puts it back"
-    if saved:
-        yield "it was saved (managedsave): its next start resumes it with its old disks; the one after is new"
-    if done.restarted:
-        yield "it was powered off and on, is healthy, and runs with all of it"
-    elif restart:
-        yield "it is off, so there was nothing to restart: its next start has all of it"
-    elif done.running and done.later:
-        yield (
-            f"the VM is running: {len(done.now)} in effect now, {len(done.later)} after a full power-off and start"
-            " (a reboot is not enough)"
+            f"nothing that changes of {plan.name}:{target} is seen on rig={like.rig}, so it cannot be measured",
+            hint="leave --verify out",
         )
 
+    def verified(applied: "Applied") -> bool:
+        verdict = measuring.again((plan.found, applied), target)
+        return not put_back(verdict, applied, stays=False, journal=place, yes=yes) and verdict is not Verdict.WORSE
 
-def means_of(asked: Mapping[str, Any]) -> "Means":
-    """Read the disruptions allowed for a running domain; raises UsageError for options that exclude each other, or
-    that lack one they need.
-    """
-    from virtune.apply.health import read_sign
-    from virtune.apply.journal import Restart
-    from virtune.flows.domains.apply import Means
-
-    signs, replug, seconds = asked["signs"], asked["replug"], asked["timeout_seconds"]
-    if not asked["restart"]:
-        if signs or asked["force_off"]:
-            raise UsageError("--healthy and --force-off belong to --restart", hint="add --restart, or leave them out")
-        return Means(restart=None, replug=replug, replug_seconds=seconds)
-    if not signs:
-        raise UsageError(
-            "--restart needs --healthy: what tells that the guest is back?",
-            hint="--healthy guest-agent, ping, ping:HOST or console:REGEX (console:login:)",
-        )
-    if replug:
-        raise UsageError("--restart and --replug cannot be together", hint="with --restart every change takes effect")
-    for sign in signs:
-        read_sign(sign)
-    power = Restart(healthy=signs, timeout_seconds=seconds, force_off=asked["force_off"])
-    return Means(restart=power, replug=replug, replug_seconds=seconds)
+    return verified
 
 
 @click.command("undo")
@@ -549,10 +501,11 @@ def undo(change: str | None, *, listed: bool, show: bool, connect: str | None, j
     if listed:
         for entry in kept.entries():
             turns = ", ".join(f"{t.knob}{'@' if t.at else ''}{t.at}={t.value or ''}" for t in entry.turns)
-            click.echo(printable(f"{entry.id}  {entry.domain}  {entry.steps[-1].value}  {turns}"))
+            beside = f"  {entry.group}" if entry.group else ""
+            click.echo(printable(f"{entry.id}{beside}  {entry.domain}  {entry.steps[-1].value}  {turns}"))
         return code
     cut_short = tuple(entry for entry in kept.entries() if entry.open)
-    entries = (kept.find(change or "last"),) if change or show or not cut_short else cut_short
+    entries = kept.named(change or "last") if change or show or not cut_short else cut_short
     anyway = asked.pop("anyway")
     back = None if show else Back(**asked)
     for entry in reversed(entries):
@@ -563,24 +516,3 @@ def undo(change: str | None, *, listed: bool, show: bool, connect: str | None, j
                 raise
             code = say(Failure(f"{entry.id} of {entry.domain}: {error.message}", error.hint, error.exit_code))
     return code
-
-
-def undone(entry: "Entry", kept: "Journal", uri: str, back: "Back | None", *, anyway: bool) -> str:
-    """Undo one change and say what was done; without `back`, say how the domain differs from what was made of it."""
-    from virtune.apply.libvirt import LibvirtDomain
-    from virtune.apply.proxmox import SCHEME, ProxmoxVm, changed_since
-    from virtune.flows.domains import apply as applying
-    from virtune.flows.domains.domains import unified
-    from virtune.virsh import Virsh
-
-    if uri.startswith(SCHEME):
-        vm = ProxmoxVm(Path(uri.removeprefix(SCHEME)))
-        if back is not None:
-            return vm.undo(entry, journal=kept, anyway=anyway)
-        shown = unified(entry.found or entry.after, text := vm.text(), name=entry.domain)
-        return shown if changed_since(entry, text) else f"{entry.domain}: unchanged since"
-    virsh = Virsh(uri, write=True)
-    if back is not None:
-        return applying.undo(virsh, entry, journal=kept, anyway=anyway, back=back)
-    current = LibvirtDomain(virsh, entry.uuid).configuration()
-    return applying.changed_since(entry, current) or f"{entry.domain}: unchanged since"

@@ -2,32 +2,33 @@
 """`virtune fix`: from a slow VM to a better one: audited, measured, shown, asked, applied, checked."""
 
 import sys
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from virtune.cli.common import options
+from virtune.cli.common.changing import (
+    Measuring,
+    advice_text,
+    agreed,
+    means_of,
+    planned,
+    planned_proxmox,
+    put_back,
+    undone,
+)
 from virtune.cli.common.verb import Verb
-from virtune.cli.domains import advice_text, journal_option, restart_options
+from virtune.cli.domains import journal_option, restart_options
 from virtune.model.errors import StorePlace, UsageError
 from virtune.model.text import printable
 from virtune.model.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from virtune.cli.common.result_output import ResultOutput
     from virtune.flows.domains.apply import Applied
     from virtune.flows.domains.domains import FoundDomain
-    from virtune.flows.domains.like import LikeVm
-    from virtune.flows.run.fix import Candidate, ChosenFix, Fixes
-    from virtune.model.evidence import StudyRecord
-    from virtune.model.result import Result
+    from virtune.flows.run.fix import Fixes
     from virtune.model.study_options import StudyOptions
-    from virtune.store.store import Store
 
 _MEASURED = ("connect", "rig", "workloads", "its_load", "metric", "margin", "quick", "budget", "rounds", "seconds",
              "ramp", "seed", "scratch", "span", "attempts", "target")  # fmt: skip
@@ -125,111 +126,9 @@ def _say_audit(found: "FoundDomain", fixes: "Fixes") -> None:
         click.echo(printable(f"  left alone: {text}"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measuring:
-    """How a VM's disk is measured, and where that is kept."""
-
-    store: "Store"
-    vm: str
-    asked: "StudyOptions"
-    out: "ResultOutput"
-
-    def choose(self, fixes: "Fixes", like: "LikeVm", *, again: bool) -> "ChosenFix | None":
-        """Measure the candidates, go on with the same measurement, or take a finished one of the last hours; say what
-        that shows. None where there is no candidate.
-        """
-        from virtune.flows.run.fix import choose
-
-        if not fixes.candidates:
-            click.echo("nothing of it can be measured here" if fixes.needed else "nothing to measure", err=True)
-            return None
-        record, result = self._result(fixes.candidates, like, title=f"fix {self.vm}", again=again)
-        choice = choose(record, result, fixes)
-        click.echo(f"\n{choice.why} ({record.study.id})")
-        if not record.finished:
-            click.echo("the measurement is not finished: call it again to go on", err=True)
-        return choice
-
-    def again(self, done: "tuple[FoundDomain, Applied]", target: str) -> Verdict | None:
-        """Measure a disk as it was configured against how it is now, and say and return what that shows; None where
-        nothing was measured.
-        """
-        from virtune.flows.domains.like import liken
-        from virtune.flows.run.fix import candidate_of, is_better, is_worse
-
-        (found, applied), asked = done, self.asked
-        like = liken(found, target, rig=asked.rig, scratch=asked.scratch, target=asked.target is not None)
-        changed = candidate_of(found, target, applied.after, like)
-        if changed is None:
-            click.echo(f"not measured again: nothing that changed of {target} is seen on rig={like.rig}")
-            return None
-        record, result = self._result([changed], like, title=f"verify {self.vm} {applied.entry}", again=True)
-        verdict, said = Verdict.UNDECIDED, "not surely better"
-        if is_better(record.study, result, changed.name):
-            verdict = said = Verdict.BETTER
-        elif is_worse(record.study, result, changed.name):
-            verdict = said = Verdict.WORSE
-        click.echo(f"\nmeasured again: {target} is {said} than it was ({record.study.id})")
-        return verdict
-
-    def _result(
-        self, candidates: "Sequence[Candidate]", like: "LikeVm", *, title: str, again: bool
-    ) -> "tuple[StudyRecord, Result]":
-        from virtune.cli.common.run_study import going_on
-        from virtune.flows.run.fix import HOURS_KEPT, measured_before, question_of
-        from virtune.flows.run.preconditions import Leave
-        from virtune.flows.run.question import facts_text, study_for
-        from virtune.flows.run.study import resume_study, run_study
-        from virtune.flows.stored.show import current
-
-        store = self.store
-        since = (datetime.now(UTC) - timedelta(hours=HOURS_KEPT)).isoformat(timespec="seconds")
-        study = study_for(question_of(self.asked, candidates, like, title=title))
-        known = None if again else measured_before(store, study, since=since)
-        leave = Leave()
-        if known is None:
-            facts = facts_text(Path(study.scratch))
-            going_on(
-                store, study, lambda say: run_study(study, store=store, say=say, leave=leave, facts=facts), self.out
-            )
-        elif not known.finished:
-            study, record = known.study, known
-            going_on(store, study, lambda say: resume_study(record, store=store, say=say, leave=leave), self.out)
-        else:
-            study = known.study
-            click.echo(f"measured before: {study.id}; --again measures anew", err=True)
-        return current(store, study.id)
-
-
-def put_back(verdict: Verdict | None, applied: "Applied", *, stays: bool, journal: Path, yes: bool) -> bool:
-    """Offer to put back a change that was measured and not surely better, and do so where it is worse and nobody is
-    asked; whether it was put back. It `stays` where errors and warnings asked for all of it: what keeps data safe may
-    well be slower.
-    """
-    from virtune.apply.journal import Journal
-    from virtune.cli.domains import undone
-    from virtune.flows.domains.apply import Back
-
-    if verdict in (Verdict.BETTER, None):
-        return False
-    worse = verdict is Verdict.WORSE
-    if stays:
-        click.echo(f"it stays, since errors or warnings asked for it; `virtune apply undo {applied.entry}` undoes it")
-        return False
-    if worse if yes or not sys.stdin.isatty() else click.confirm("Put it back?", default=worse):
-        kept = Journal(journal)
-        entry = kept.find(applied.entry)
-        back = Back(restart=applied.restarted, replug=bool(entry.plugs))
-        click.echo(undone(entry, kept, entry.uri, back, anyway=False))
-        return True
-    click.echo(f"`virtune apply undo {applied.entry}` puts it back")
-    return False
-
-
 def put_back_first(found: "FoundDomain", place: Path, *, yes: bool) -> bool:
     """Put back a change of this VM that was cut short; whether one was. Raises UsageError where it is to stay."""
     from virtune.apply.journal import Journal
-    from virtune.cli.domains import undone
     from virtune.flows.domains.apply import GENTLY
 
     uuid, kept = found.subject.domain.uuid, Journal(place)
@@ -260,10 +159,11 @@ def _change(
     if dry_run or (found.subject.connect is None and not ours):
         click.echo(advice_text(name, advise(found, wish)))
         return None
-    from virtune.cli.domains import change, change_proxmox, means_of
     from virtune.virsh import Virsh
 
+    means = means_of(asked)
     if found.subject.connect is None:
-        return change_proxmox(Path(found.origin), wish, means_of(asked), place, yes=yes)
-    virsh = Virsh(found.subject.connect, write=True)
-    return change(virsh, name, wish, means_of(asked), place, yes=yes)
+        plan = planned_proxmox(Path(found.origin), wish, means, place)
+    else:
+        plan = planned(Virsh(found.subject.connect, write=True), name, wish, means, place)
+    return (plan.found, plan.make("")) if agreed([plan], yes=yes) else None

@@ -236,9 +236,9 @@ NO_MEANS, GENTLY = Means(), Back()
 
 def apply(
     virsh: Virsh, uuid: str, advice: Advice, before: bytes, *, journal: Journal, when: datetime,
-    means: Means = NO_MEANS,
+    means: Means = NO_MEANS, group: str = "",
 ) -> Applied:  # fmt: skip
-    """Change a domain as advised; `before` is the configuration on which the advice is based.
+    """Change a domain as advised, one of a `group`; `before` is the configuration on which the advice is based.
 
     Raises PreconditionError when it was changed since, NotInForceError when libvirt drops a setting, and VirtuneError
     when anything fails; the domain is then restored, or the error says how to restore it.
@@ -258,7 +258,7 @@ def apply(
         entry = journal.begin(
             name=when.strftime("%Y%m%d-%H%M%S"), uri=virsh.uri, uuid=uuid, domain=read_domain(before).name,
             turns=advice.turns, live=[pair for _, pair in pairs], before=before, after=advice.after, plugs=plugs,
-            restart=restart,
+            restart=restart, group=group,
         )  # fmt: skip
         try:
             _make(domain, journal, entry)

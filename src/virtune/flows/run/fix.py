@@ -26,6 +26,7 @@ from virtune.model.result import Result
 from virtune.model.study import Study, StudyKind
 from virtune.model.study_options import StudyOptions
 from virtune.model.verdict import Comparison, Verdict
+from virtune.model.workload import Workload
 from virtune.plan.like import carried, likeness
 from virtune.store.store import Store
 
@@ -198,7 +199,22 @@ def _pairs(settings: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield knob, value
 
 
-def question_of(asked: StudyOptions, candidates: Sequence[Candidate], vm: LikeVm, *, title: str) -> Question:
+def asked_again(study: Study) -> StudyOptions:
+    """Return how a study was measured, to measure in the same way again what it was about; its loads are apart."""
+    stack = study.arm(study.baseline).stack
+    budget = study.budget_seconds if study.kind is StudyKind.COMPARE else None
+    rounds = study.rounds if study.kind is StudyKind.COMPARE and budget is None else None
+    return StudyOptions(
+        rig=f"{stack.rig}:{stack.domain}" if stack.domain else str(stack.rig), connect=study.connect,
+        workloads=tuple(one.name for one in study.workloads), metric=study.metric, margin=study.margin, rounds=rounds,
+        budget=budget, seconds=study.seconds, ramp=study.ramp_seconds, span=study.span_bytes,
+        attempts=study.attempts,
+    )  # fmt: skip
+
+
+def question_of(
+    asked: StudyOptions, candidates: Sequence[Candidate], vm: LikeVm, *, title: str, loads: Sequence[Workload] = ()
+) -> Question:
     """Return the comparison of a VM's disk as it is with each candidate."""
     gone = frozenset[str]().union(*(one.without for one in candidates))
     taken = dict(one for one in _pairs(vm.settings) if one[0] in gone)
@@ -210,7 +226,7 @@ def question_of(asked: StudyOptions, candidates: Sequence[Candidate], vm: LikeVm
         arms.append((one.name, (*kept, *one.settings)))
     given = {name: getattr(asked, name) for name in StudyOptions.__dataclass_fields__}
     given |= {"arms": tuple(arms), "baseline": AS_IT_IS, "title": title, "like": vm.said}
-    return Question(kind=StudyKind.COMPARE, **given, vm=replace(vm, settings=held))
+    return Question(kind=StudyKind.COMPARE, **given, vm=replace(vm, settings=held), given_workloads=tuple(loads))
 
 
 def measured_before(store: Store, study: Study, *, since: str) -> StudyRecord | None:

@@ -234,13 +234,14 @@ _FILE_BYTES_MAX = 1024**2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question(options.StudyOptions):
     """The user's options for a study of a kind, as written; `plan` is a plan file, `builtin` a built-in study, `vm`
-    what is known already of the VM of `--like`.
+    what is known already of the VM of `--like`, `given_workloads` those of another study.
     """
 
     kind: StudyKind
     plan: Path | None = None
     builtin: str = ""
     vm: LikeVm | None = None
+    given_workloads: tuple[Workload, ...] = ()
     conditions: tuple[Threshold, ...] = ()
 
     @property
@@ -453,6 +454,8 @@ def _compared(asked: options.StudyOptions, base: Stack, settings: tuple[tuple[st
 
 def _workloads_of(question: Question, plan: options.StudyOptions) -> tuple[Workload, ...]:
     """Read the workloads; a plan file's job files are relative to the plan file."""
+    if question.given_workloads:
+        return question.given_workloads
     if question.builtin and not question.workloads:
         return tuple(found for word in plan.workloads for found in parse_workload(word))
     planned = question.plan is not None and not question.workloads
