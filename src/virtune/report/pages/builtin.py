@@ -376,7 +376,7 @@ def _configurations(result: Result) -> Iterator[RenderableType]:
     """
     arms = _arms(result)
     for workload in result.study.compared:
-        yield Text(f"{workload.name}, IOPS against {arms[0].name} last", style="dim")
+        yield Text(f"{workload.name}, difference: IOPS against {arms[0].name}", style="dim")
         table = _table(*(label for _, label in _DATAPATH), "switches/s", _HOST, "difference")
         for arm in arms:
             cells = [_cell(result, arm, workload, metric) for metric, _ in _DATAPATH]
