@@ -21,10 +21,10 @@ def ratio(estimate: float, low: float, high: float) -> Interval:
         (ratio(3.0, 1.5, 9.0), "+200 % [+50.0, +800]"),
         (ratio(3.0, 1.5, 12.0), "+200 % [+50.0, x10 or more]"),
         (ratio(12.3, 9.1, 16.0), "x12.3 [x9.1, x16]"),
-        (ratio(1.0, 0.09, 9.1), "+0.0 % [too few rounds to tell]"),
-        (ratio(0.7, 0.001, 714.25), "-30.0 % [too few rounds to tell]"),
-        (ratio(0.7, 0.0, 1.2), "-30.0 % [too few rounds to tell]"),
-        (ratio(1.2, 1.1, math.inf), "+20.0 % [too few rounds to tell]"),
+        (ratio(1.0, 0.09, 9.1), "+0.0 % [rounds too unlike to tell]"),
+        (ratio(0.7, 0.001, 714.25), "-30.0 % [rounds too unlike to tell]"),
+        (ratio(0.7, 0.0, 1.2), "-30.0 % [rounds too unlike to tell]"),
+        (ratio(1.2, 1.1, math.inf), "+20.0 % [rounds too unlike to tell]"),
     ],
 )
 def test_a_difference_has_its_sign_and_its_ends_in_order(interval: Interval, text: str) -> None:
