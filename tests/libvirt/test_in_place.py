@@ -143,6 +143,16 @@ def is_loaded(guest1: Inside) -> Callable[[], bool]:
     return lambda: "fio" in guest1.sh("ps | grep '[f]io .*load.json'; test -e /run/virtune-*/load/go || echo; true")
 
 
+def test_a_search_in_a_guest_that_is_emulated_is_refused_and_leaves_it_as_it_was(user: User, guest1: Inside) -> None:
+    before = guest1.configurations()
+    words = ("tune", "--rig", "libvirt:guest1", "--connect", guest1.daemon.uri, "--vary", "disk.aio=threads,io_uring")
+    ran = user.run(*words, "--seconds", "0.2", "--ramp", "0", "--budget", "600", "--attempts", "1", status=3)
+    assert "guests run under software emulation only" in ran.stderr
+    assert "bringing 2 configurations up once" in ran.stderr
+    assert guest1.configurations() == before
+    assert not left_over(user, guest1)
+
+
 def test_a_killed_run_is_found_in_the_domain_and_taken_out(user: User, guest1: Inside) -> None:
     before = guest1.configurations()
     child = user.start(*asked(guest1), *LONG)

@@ -81,5 +81,6 @@ def test_every_word_for_a_rig_is_offered_and_explained_where_it_can_be_used() ->
         return for_verb(OPTIONS["rig"].choices, verb) or ()
 
     assert offered("compare") == (*rig_words(), *rig_words_with_where())
-    assert {found.kind.name for word in offered("tune") if (found := read_rig(word))} == {"storage-daemon", "qemu"}
+    tuned = {found.kind.name for word in offered("tune") if (found := read_rig(word))}
+    assert tuned == {"storage-daemon", "qemu", "libvirt"}
     assert {found.kind.name for word in offered("check") if (found := read_rig(word))} == {"storage-daemon", "metal"}

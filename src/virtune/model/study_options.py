@@ -174,7 +174,7 @@ _THE_HOST = "a plan says what is compared, not on whose disk"
 _THE_CALL = "it is for one call, and the plan stays as it is"
 _SEARCHES = "plan files are for comparisons, and this is for searches"
 _RIGS = (*rig_words(), *rig_words_with_where())
-_TUNED = rig_words(lambda row: row.has_qemu)  # of the others nothing can be turned
+_TUNED = (*rig_words(lambda row: row.has_qemu), *rig_words_with_where())  # of the others nothing can be turned
 _STACKS = "What runs the disk stack."
 _OF_VM = (
     "on the storage that it lies on: a libvirt domain, a Proxmox VM's number, or a file with a VM's configuration."
@@ -218,7 +218,7 @@ class StudyOptions:
     connect: str | None = _row(
         takes=Takes.TEXT, verbs=("measure", "compare", "sweep", "tune"), metavar="URI", high=1000, plan="connect",
         help={
-            "": "libvirt URI for --rig libvirt:DOMAIN and --like DOMAIN.", "tune": "libvirt URI for --like DOMAIN.",
+            "": "libvirt URI for --rig libvirt:DOMAIN and --like DOMAIN.",
         },
         otherwise="virsh's",
     )  # fmt: skip

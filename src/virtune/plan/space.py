@@ -94,12 +94,12 @@ def space_of(asked: StudyOptions, host: Host) -> Space:
 
 
 def emulators_of(asked: StudyOptions) -> tuple[str | None, ...]:
-    """Return the system emulators that will run the configurations, None for the installed one; none at all where a
-    storage daemon runs them. Raises PlanError for invalid settings.
+    """Return the system emulators that will run the configurations, None for the installed one, which a user's VM
+    mostly has; none at all where a storage daemon runs them. Raises PlanError for invalid settings.
     """
     fixed = [*([f"rig={asked.rig}"] if asked.rig else []), *asked.fix]
     base, settings = apply_settings(Stack(), fixed)
-    if not base.kind.own_guest:
+    if not base.kind.in_guest:
         return ()
     varied = (text.partition("=") for text in asked.vary)
     named: list[str | None] = [

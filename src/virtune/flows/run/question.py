@@ -283,7 +283,7 @@ def study_for(question: Question) -> Study:
         scratch=str((asked.scratch or default_scratch()).absolute()),
         span_bytes=checked_span(asked),
         target=None if given.target is None else str(given.target.absolute()),
-        connect=_connect(asked, given.arms),
+        connect=connection_of(asked, given.arms),
         title=asked.title or "",
         metric=checked_metric(asked.metric or (AT_LOAD[0] if at_load else options.OPTIONS["metric"].default)),
         also=AT_LOAD[1:] if at_load and not asked.metric else (),
@@ -362,7 +362,7 @@ def _as_it_is(asked: options.StudyOptions, arms: Sequence[Arm]) -> str | None:
     return next((arm.name for arm in arms if arm.stack == base), None)
 
 
-def _connect(asked: options.StudyOptions, arms: tuple[Arm, ...]) -> str | None:
+def connection_of(asked: options.StudyOptions, arms: tuple[Arm, ...]) -> str | None:
     """Return the URI of the libvirt with the arms' domains: the given one, else virsh's default."""
     if not any(arm.stack.kind.users_guest for arm in arms):
         if asked.connect is not None and asked.like is None:
