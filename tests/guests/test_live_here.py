@@ -14,9 +14,9 @@ from tests.conftest import User, eventually
 from tests.published import strictly
 
 from virtune import shell
+from virtune.bench.live.emulators import Emulator, emulators_here
 from virtune.bench.live.monitor import monitored
 from virtune.bench.qemu.machine import PROGRAM
-from virtune.flows.live.diagnose_live import Emulator, emulators_here
 from virtune.flows.live.top import watching
 from virtune.model.errors import PreconditionError
 from virtune.probe.process import Process
@@ -60,6 +60,9 @@ def test_a_qemu_that_nobody_named_is_watched_and_diagnosed(user: User, tmp_path:
         assert name in {vm["vm"] for vm in watched["vms"]}
         for word in (name, str(found.pid)):
             assert user.run("diagnose", f"{word}:scsi0", "--seconds", "1").stdout.startswith(f"{name}:scsi0\n")
+        assert user.run("audit", name, status=None).stdout.startswith(f"{name}  ({found.command_line})\n")
+        assert "a process keeps the line that it was started with" in user.run("fix", name, "--dry-run").stdout
+        assert f"process {found.pid} keeps the line" in user.run("apply", name, status=2).stderr
         missing = user.run("diagnose", "no-such-vm", "--seconds", "1", status=3)
         assert f"{name} ({found.pid})" in missing.stderr
     assert not [one for one in emulators_here() if one.name == name]

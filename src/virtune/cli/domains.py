@@ -394,12 +394,20 @@ def apply(
 
 
 def _planned(name: str, connect: str | None, wish: "Wish", means: "Means", place: Path) -> Planned:
+    from virtune.bench.live.emulators import emulator_called
     from virtune.flows.domains.like import path_of, require_here
     from virtune.virsh import Virsh, default_uri
 
     require_here(name, connect)
     if connect is None and (path := path_of(name)).suffix == ".conf" and path.is_file():
         return planned_proxmox(path, wish, means, place)
+    if connect is None and (running := emulator_called(name)) is not None:
+        if running.configuration.suffix == ".conf":
+            return planned_proxmox(running.configuration, wish, means, place)
+        raise UsageError(
+            f"{name} runs here without a libvirt, and process {running.pid} keeps the line that it was started with",
+            hint="change what starts it; its audit says what is to be changed",
+        )
     return planned(Virsh(connect or default_uri(), write=True), name, wish, means, place)
 
 

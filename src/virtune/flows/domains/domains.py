@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from virtune import bounded
 from virtune.advise.audit import audit, rules
+from virtune.bench.live.emulators import emulator_called
 from virtune.bench.verify import opened
 from virtune.dialects.language import Language
 from virtune.dialects.languages import SUFFIXES, language_of
@@ -61,7 +62,8 @@ def from_paths(paths: Sequence[Path], *, here: bool) -> Iterator[FoundDomain | U
 
     A folder's files without a VM are counted at its end, and links to what is in it, which libvirt makes for
     autostart, are left out. A VM that cannot be read is Unread, and so are a folder without any, and what may hold
-    one: a folder in it, a link out of it, an empty file. Raises UsageError for a path that is not there.
+    one: a folder in it, a link out of it, an empty file. A name that is no path may be that of a QEMU that runs here
+    without a libvirt. Raises UsageError for a path that is not there.
     """
     host = this_host() if here and paths else HostView()
     for path in paths:
@@ -69,6 +71,9 @@ def from_paths(paths: Sequence[Path], *, here: bool) -> Iterator[FoundDomain | U
             yield from _from_folder(path, host, here=here)
         elif not path.exists():
             named = len(path.parts) == 1 and not path.suffix
+            if named and (running := emulator_called(str(path))) is not None:
+                yield from _from_file(running.configuration, this_host(), here=True, named=True)
+                continue
             hint = f"a libvirt domain is named by `--connect URI --domain {path}`" if named else None
             raise UsageError(f"no file and no folder {str(path)!r}", hint=hint)
         else:

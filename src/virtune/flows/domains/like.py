@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from virtune import shell
+from virtune.bench.live.emulators import emulator_called
 from virtune.flows.domains.domains import FoundDomain, from_libvirt, from_paths
 from virtune.model.domain import DomainDisk
 from virtune.model.errors import PlanError, UsageError
@@ -138,7 +139,10 @@ def looked_at(subject: Subject, disk: DomainDisk) -> Looked:
 
 
 def find_vm(word: str, connect: str | None) -> tuple[FoundDomain, str]:
-    """Return the VM, and the name of its disk, empty where none was named. A file may have a colon in its name."""
+    """Return the VM, and the name of its disk, empty where none was named. A file may have a colon in its name.
+
+    A QEMU that runs here without a libvirt is found by its name, as `virtune diagnose` finds it.
+    """
     head, colon, tail = word.rpartition(":")
     for vm, disk in ((word, ""), *(((head, tail),) if colon else ())):
         path = path_of(vm)
@@ -147,7 +151,11 @@ def find_vm(word: str, connect: str | None) -> tuple[FoundDomain, str]:
     vm, disk = (head, tail) if colon else (word, "")
     require_here(vm, connect)
     if connect is None and ("/" in vm or vm.endswith((".xml", ".conf", ".cmdline", ".yaml"))):
-        raise UsageError(f"no file {vm!r}", hint="--like takes a file, a Proxmox VM's number, or a libvirt domain")
+        raise UsageError(
+            f"no file {vm!r}", hint="--like takes a file, a Proxmox VM's number, a running QEMU or a libvirt domain"
+        )
+    if connect is None and (running := emulator_called(vm)) is not None:
+        return _only(from_paths([running.configuration], here=True), vm), disk
     virsh = Virsh(connect or default_uri())
     return _only(from_libvirt(virsh, [vm]), vm), disk
 

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Diagnose a running VM under its own load: it is observed for some seconds, and nothing is changed. And the QEMUs
-that run on this host, whoever started them (Proxmox VE, a script, libvirt), found by /proc.
-"""
+"""Diagnose a running VM under its own load: it is observed for some seconds, and nothing is changed."""
 
 import contextlib
 import itertools
@@ -17,9 +15,9 @@ from virtune.analyse.trial.counters import host_queue, read_counters
 from virtune.analyse.trial.usage import use
 from virtune.bench.counters import DiskQueue, Sampler
 from virtune.bench.live.domain import LiveDomain, LiveView, watched_moves
+from virtune.bench.live.emulators import emulators_here
 from virtune.bench.live.monitor import monitored
 from virtune.bench.live.rings import INTERVAL_SECONDS, RingWatch
-from virtune.dialects.qemu.command import monitor_sockets, name_and_id
 from virtune.fio.workloads import rate_words, sequential_share, workload_words
 from virtune.model.bottleneck import DataPath, Diagnosis, Walk, WorstSecond, walk
 from virtune.model.counters import Use
@@ -40,7 +38,6 @@ from virtune.model.live import (
 from virtune.probe.devices import UNANSWERED, backing_of, swap_devices
 from virtune.probe.host import nvme_idle
 from virtune.probe.kernel import disk_limits
-from virtune.probe.process import PROC, emulators
 from virtune.virsh import Virsh, default_uri
 
 _IN_GUEST = "the guest's own part of an I/O, which `virtune compare measure --rig libvirt:DOMAIN` measures"
@@ -275,55 +272,3 @@ def _chosen(vm: LiveVm, disk: str) -> tuple[LiveDisk, ...]:
         has = ", ".join(one.target for one in vm.disks)
         raise UsageError(f"{vm.name} has no disk {disk!r}", hint=f"it has {has}")
     return found
-
-
-HANDED_OVER = "charmonitor"
-"""The chardev of the monitor that libvirt keeps for itself."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Emulator:
-    """A running QEMU: its name, the number that Proxmox VE gives it, the sockets of its monitors as they are reached
-    from here, and whether a libvirt keeps its monitor.
-    """
-
-    pid: int
-    name: str
-    number: str = ""
-    sockets: tuple[Path, ...] = ()
-    of_libvirt: bool = False
-
-    @property
-    def command_line(self) -> Path:
-        """The file with its command line."""
-        return PROC / str(self.pid) / "cmdline"
-
-    def is_called(self, word: str) -> bool:
-        """Whether a user means it: by its name, its number, or its process id."""
-        return word in (self.name, self.number, str(self.pid)) and bool(word)
-
-
-def emulators_here() -> tuple[Emulator, ...]:
-    """Return the running QEMUs, by process id."""
-    found = []
-    for pid, words in sorted(emulators().items()):
-        name, number = name_and_id(words)
-        found.append(
-            Emulator(
-                pid=pid,
-                name=name,
-                number=number,
-                sockets=tuple(_reached(pid, path) for path in monitor_sockets(words)),
-                of_libvirt=any(HANDED_OVER in word for word in words),
-            )
-        )
-    return tuple(found)
-
-
-def _reached(pid: int, path: str) -> Path:
-    """Return a socket's path as seen from here: the process may have another root, or a working directory."""
-    inside = PROC / str(pid) / ("root" if path.startswith("/") else "cwd") / path.lstrip("/")
-    with contextlib.suppress(OSError):  # another user's process shows neither
-        if inside.exists() and not (Path(path).exists() and Path(path).samefile(inside)):
-            return inside
-    return Path(path)

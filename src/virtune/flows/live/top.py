@@ -26,10 +26,11 @@ from virtune.analyse.layers.path import not_watched, rings_moved
 from virtune.analyse.trial.counters import read_counters
 from virtune.bench.counters import Sampler
 from virtune.bench.live.domain import LiveDomains, LiveSource
+from virtune.bench.live.emulators import emulators_here
 from virtune.bench.live.monitor import LiveMonitor, LiveMonitors, monitored
 from virtune.bench.live.rings import RingReader, RingWatch
 from virtune.bench.qmp import event_loop
-from virtune.flows.live.diagnose_live import emulators_here, with_devices
+from virtune.flows.live.diagnose_live import with_devices
 from virtune.model.errors import MissingToolError, PreconditionError, StoreError, VirtuneError
 from virtune.model.live import DiskCount, Histograms, LiveSample, LiveVm, RingCount
 from virtune.virsh import KeptVirsh, default_uri

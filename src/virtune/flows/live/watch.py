@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from virtune import __version__
 from virtune.analyse.layers.path import frame
-from virtune.flows.live.diagnose_live import emulators_here
+from virtune.bench.live.emulators import emulators_here
 from virtune.flows.live.top import samples, watching
 from virtune.model.bottleneck import TopFrame
 from virtune.model.errors import MissingToolError, PreconditionError, UsageError

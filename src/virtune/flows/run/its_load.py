@@ -3,9 +3,10 @@
 
 from pathlib import Path
 
+from virtune.bench.live.emulators import emulators_here
 from virtune.flows.domains.domains import FoundDomain
 from virtune.flows.domains.like import disk_of, find_vm, path_of
-from virtune.flows.live.diagnose_live import diagnose_domain, diagnose_monitor, diagnose_named, emulators_here
+from virtune.flows.live.diagnose_live import diagnose_domain, diagnose_monitor, diagnose_named
 from virtune.model.bottleneck import Diagnosis
 from virtune.model.errors import MissingToolError, PreconditionError
 
