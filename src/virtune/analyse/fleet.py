@@ -494,7 +494,7 @@ def summary_of(record: StudyRecord) -> HostSummary:
         ended=ended,
         verdicts=tuple(one for one in verdicts_of(evidence) if (one.baseline, one.metric) == against),
         levels=tuple((workload, one) for workload, one in levels if one is not None),
-        facts=_facts(record),
+        facts=known_facts(record, record.study.baseline),
         methods=record.methods,
     )
 
@@ -539,12 +539,12 @@ def _span(record: StudyRecord) -> tuple[datetime, datetime]:
     return begun, max((datetime.fromisoformat(one.ended) for one in record.trials if one.ended), default=begun)
 
 
-def _facts(record: StudyRecord) -> Mapping[str, str]:
-    """Return the facts of a host, and the settings of the baseline as they were read back while it ran."""
+def known_facts(record: StudyRecord, arm: str) -> Mapping[str, str]:
+    """Return the facts of a host, and the settings of an arm as they were read back while it ran."""
     settings = {
         f"setting.{check.setting}": check.found
         for one in record.trials
-        if one.trial.arm == record.study.baseline
+        if one.trial.arm == arm
         for check in one.in_force.checks
         if check.found is not None
     }

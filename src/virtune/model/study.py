@@ -161,7 +161,10 @@ class Study:
     are the readings of its images before trials, one each time that it ran; empty where nothing was to be read.
 
     A study of the kind IMPORT holds results that were made elsewhere. It has no seed, times, scratch or span (all are
-    zero or empty), and `paired` is False: its rounds are repeats of single arms.
+    zero or empty), and `paired` is False: its rounds are repeats of single arms. One that holds studies of virtune's
+    own against each other has their ids by arm in `sources`, and in `differing` each fact of the hosts, and each
+    setting as it was read back, that is not the same in all of them: its name and its value by arm, `absent` where it
+    has none; None where a host was not probed.
     """
 
     id: str
@@ -204,6 +207,8 @@ class Study:
     accusation: Accusation | None = None
     check_data: bool = False
     first_reads: tuple[FirstRead, ...] = ()
+    sources: tuple[str, ...] = ()
+    differing: tuple[tuple[str, tuple[str, ...]], ...] | None = None
 
     @property
     def arm_names(self) -> tuple[str, ...]:

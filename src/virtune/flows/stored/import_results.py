@@ -10,10 +10,11 @@ import json
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import combinations, count
+from itertools import chain, combinations, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -270,6 +271,7 @@ class Run:
     measurement: Measurement | None
     failure: str | None
     captures: tuple[Capture, ...] = ()
+    in_force: InForce = field(default_factory=InForce)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,7 +317,7 @@ def record_of(
     for number, (run, name) in enumerate(zip(runs, names, strict=True), 1):
         rounds[run.arm, name] = rounds.get((run.arm, name), 0) + 1
         trial = Trial(number=number, round=rounds[run.arm, name], arm=run.arm, workload=name)
-        made = TrialRecord(trial=trial, ended=run.ended, in_force=InForce(), measurement=run.measurement)
+        made = TrialRecord(trial=trial, ended=run.ended, in_force=run.in_force, measurement=run.measurement)
         records.append(replace(made, failure=run.failure))
     now = datetime.now(UTC)
     study = Study(
@@ -490,9 +492,9 @@ def hold_against(
     paths = [Path(name) for name in names if name not in stored]
     found = find_results(paths, (), each=True, say=say) if paths else ()
     runs = [*runs_of(found)]
+    named = Counter([one.arm for one in stored.values()] + list({run.arm for run in runs}))
     for name, one in stored.items():
-        taken = {run.arm for run in runs}
-        runs += _runs_of_stored(one, label=one.arm if one.arm not in taken else name)
+        runs += _runs_of_stored(one, label=one.arm if named[one.arm] == 1 else name)
     # the arms in the order in which they were named; those of paths come first in `runs`
     known = list(dict.fromkeys(run.arm for run in runs))
     split = len(known) - len(stored)
@@ -500,7 +502,21 @@ def hold_against(
     order = {next(from_store if name in stored else from_paths): index for index, name in enumerate(names)}
     runs = list(_matched(sorted(runs, key=lambda run: order[run.arm]), say, different_jobs=different_jobs))
     record, _ = record_of(runs, terms, each_alone=True)
+    if len(stored) == len(names) and not any(one.record.study.imported for one in stored.values()):
+        return replace(record, study=_of_our_own(record.study, [stored[name] for name in names]))
     return replace(record, study=replace(record.study, id=""))
+
+
+def _of_our_own(study: Study, stored: Sequence[_Stored]) -> Study:
+    """Return a study that holds arms of others against each other, with what else differs between them."""
+    from virtune.analyse.fleet import known_facts
+
+    known = [known_facts(one.record, one.arm) for one in stored]
+    found = ((name, tuple(one.get(name, "absent") for one in known)) for name in sorted({*chain(*known)}))
+    differing = tuple((name, values) for name, values in found if len(set(values)) > 1)
+    probed = all(one.record.facts for one in stored)
+    sources = tuple(one.record.study.id for one in stored)
+    return replace(study, id="", sources=sources, differing=differing if probed else None)
 
 
 def _from_store(name: str, store: StorePlace) -> _Stored:
@@ -588,6 +604,7 @@ def _runs_of_stored(stored: _Stored, *, label: str) -> Iterator[Run]:
                 ended=record.ended,
                 measurement=record.measurement,
                 failure=record.failure,
+                in_force=record.in_force,
             )
 
 

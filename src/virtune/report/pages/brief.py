@@ -214,8 +214,7 @@ def limits(result: Result, *, short: bool = False) -> Iterator[Text]:
         yield Text(f"failed: {names_text(failures, 1)}", style="red")
     yield from (Text(line, style="yellow") for line in _unsure(result, short=short))
     if study.imported:
-        turn = ", not in turn" if len(study.arms) > 1 else ""
-        yield Text(f"measured elsewhere{turn}; no setting was verified", style="yellow")
+        yield Text(evidence.imported_limits(study), style="yellow")
         yield from (Text(cut_text(text, 150), style="yellow") for text in evidence.imported_warnings(study))
     if study.checked is not None and study.checked.verdict in (Verdict.BETTER, Verdict.WORSE):
         yield Text("`virtune host check` found a false difference on this host: distrust all verdicts", style="red")
@@ -313,7 +312,7 @@ def trust(result: Result) -> str:
     used = sum(value.rounds for one in result.arms if (value := one.get(study.metric)) is not None)
     told = [f"{used} of {count_text(ran, 'run' if study.imported else 'trial')} count"]
     told += [f"{len(study.trials)} were planned"] if result.trials_done < len(study.trials) else []
-    if not study.imported and not not_verified(result) and not _unknown(result):
+    if (study.sources or not study.imported) and not not_verified(result) and not _unknown(result):
         told += [] if study.simulated else ["settings verified"]
     told += ["data checked"] if not study.imported and all(data_kept(one.in_force) for one in result.arms) else []
     if decided := sum(one.verdict is not Verdict.UNDECIDED for one in result.verdicts):

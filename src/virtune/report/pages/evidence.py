@@ -255,16 +255,46 @@ def imported_headline(result: Result) -> Text:
     """Describe what was read, in two lines."""
     study, total = result.study, len(result.study.trials)
     runs = "one run" if study.rounds == 1 else f"up to {study.rounds} runs"
+    own = " and ".join(dict.fromkeys(study.sources))
+    whence = f"of {own}" if own else "measured elsewhere and imported"
     return Text.assemble(
         (f"{study.kind} {study.id}" if study.id else "comparison (not stored)", "bold"),
         (f"  {result.trials_done} of {total} results", "" if result.trials_done == total else "yellow"),
         f"\n{study.words}" if study.words else "",
-        f"\n{runs} of each arm and workload, measured elsewhere and imported",
+        f"\n{runs} of each arm and workload, {whence}",
     )
 
 
+def imported_limits(study: Study) -> str:
+    """Say in a line what limits results that were not measured in turn: of those of virtune's own studies what else
+    is not the same, the versions and settings first.
+    """
+    if not study.sources:
+        turn = ", not in turn" if len(study.arms) > 1 else ""
+        return f"measured elsewhere{turn}; no setting was verified"
+    if study.differing is None:
+        return "not measured in turn, and what changed on the host between them is not known"
+    if not study.differing:
+        return "not measured in turn; no fact of the host differs between them"
+    known = [one for one in study.differing if "absent" not in one[1]]
+    first = [one for one in known if one[0].endswith(_TELLING)]
+    first += [one for one in known if one[0].startswith(_SETTING) and one not in first]
+    shown = (first or study.differing)[:_DIFFERING_MAX]
+    told = [_differs(" ".join(name.removeprefix(_SETTING).split(".")[-2:]), values) for name, values in shown]
+    more = len(study.differing) - len(shown)
+    rest = f" and {count_text(more, 'more fact')} (-v)" if more else ""
+    return f"not measured in turn, and not alike: {'; '.join(told)}{rest}"
+
+
+_SETTING, _TELLING, _DIFFERING_MAX = "setting.", ("version", "release", "model", "scheduler", "governor"), 3
+
+
+def _differs(name: str, values: Sequence[str]) -> str:
+    return f"{name} {' -> '.join(cut_text(one, _SHOWN_MAX) for one in values)}"
+
+
 def imported_notes(study: Study) -> Iterator[str]:
-    """Return the notes on figures that virtune did not measure itself."""
+    """Return the notes on figures that were not measured in turn, or not by virtune itself."""
     if len(study.arms) > 1:
         yield (
             "the arms did not run in turn: the differences include other changes on their hosts between the runs, "
@@ -272,7 +302,11 @@ def imported_notes(study: Study) -> Iterator[str]:
         )
         if different := _different(study, shape=False):
             yield f"the arms differ in other options too: {'; '.join(different)}"
-    yield "virtune did not verify the settings of these runs, nor what else used the host meanwhile"
+    if study.differing:
+        told = (_differs(name, values) for name, values in study.differing)
+        yield f"what is not the same in {' and '.join(study.arm_names)}: {'; '.join(told)}"
+    if not study.sources:
+        yield "virtune did not verify the settings of these runs, nor what else used the host meanwhile"
 
 
 def imported_warnings(study: Study) -> Iterator[str]:
@@ -283,8 +317,12 @@ def imported_warnings(study: Study) -> Iterator[str]:
 
 def imported_method(study: Study) -> Iterator[str]:
     """Describe how the figures were measured."""
-    yield "The results were measured elsewhere; their raw files are stored unchanged. Figures are derived from fio's"
-    yield "output by the same rules as virtune's own. Runs of one arm are repeats; no run of one arm belongs to a run"
+    if study.sources:
+        yield "The results are those of studies that were measured one after the other."
+    else:
+        yield "The results were measured elsewhere; their raw files are stored unchanged. Figures are derived from"
+        yield "fio's output by the same rules as virtune's own."
+    yield "Runs of one arm are repeats; no run of one arm belongs to a run"
     yield "of another. A difference is that of the means of logarithms; its interval is Welch's, which lets the arms"
     yield "spread differently, and a rank test (Mann-Whitney) must agree. Neither knows what changed on the hosts"
     yield f"between the arms' runs. 'same' means: the whole interval lies within a factor of {1 + study.margin:g}."

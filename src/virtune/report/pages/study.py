@@ -74,7 +74,8 @@ def _is_vm(host: dict[str, Any]) -> bool:
 
 def _host(study: Study, host: dict[str, Any], programs: Collection[str]) -> Iterator[str]:
     if not host:
-        yield "host not recorded" if not study.imported else "measured elsewhere"
+        unknown = "measured elsewhere" if study.imported else "host not recorded"
+        yield "hosts as in its studies" if study.sources else unknown
         return
     cpu = host["cpu"]
     count = "? CPUs" if cpu["online"] is None else count_text(cpu["online"], "CPU")
