@@ -4,20 +4,21 @@ host. The proof is in `virtune show`, with -v, and in the report.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 from rich.text import Text
 
-from virtune.model.durability import durability_of
+from virtune.model.durability import Promise, durability_of
 from virtune.model.evidence import data_kept
 from virtune.model.metric import BY_ID
 from virtune.model.published import PublishedStudy
 from virtune.model.reason import Reason
 from virtune.model.remark import EMULATED, GATE_BY_ID, SIMULATED, Weight, label_of
 from virtune.model.result import Fitness, LoadSweep, Result
+from virtune.model.study import Arm
 from virtune.model.text import format_share
 from virtune.model.tuning import Tuning
 from virtune.model.verdict import Comparison, ThresholdResult, Verdict
@@ -222,9 +223,28 @@ def limits(result: Result, *, short: bool = False) -> Iterator[Text]:
         drift = text.partition(". ")[0]
         yield Text(_PROOF.sub("", drift) if short else drift, style="yellow")
     yield from (Text(f"{text}", style="yellow") for text in study.unequal_guests)
-    if len({durability_of(arm.stack).promise for arm in study.arms if arm.stack.kind.made_here}) > 1:
-        yield Text("the arms differ in durability: a faster one may only do less work", style="yellow")
+    if promised := _durability(study.arms):
+        yield Text(f"not equally durable, so a faster one may only do less: {promised}", style="yellow")
     yield from _disturbed(result, short=short)
+
+
+_KEPT = {
+    Promise.EVERY_WRITE: "every completed write survives a power cut",
+    Promise.FLUSH: "only what was flushed survives a power cut",
+    Promise.VOLATILE: "a host crash takes even that",
+    Promise.NOTHING: "nothing is kept",
+}
+"""What a class of durability promises, the strongest first."""
+
+
+def _durability(arms: Iterable[Arm]) -> str:
+    """Say which arms promise what, where that is not the same; else nothing."""
+    found: dict[Promise, list[str]] = {}
+    for arm in arms:
+        if arm.stack.kind.made_here:
+            found.setdefault(durability_of(arm.stack).promise, []).append(arm.name)
+    told = (f"{words} with {names_text(found[one], NAMES)}" for one, words in _KEPT.items() if one in found)
+    return "; ".join(told) if len(found) > 1 else ""
 
 
 def _unsure(result: Result, *, short: bool) -> Iterator[str]:
