@@ -108,6 +108,19 @@ def test_by_device_each_disk_stands_on_the_lowest_devices_that_are_seen_below_it
         ["sdb", "sql1:vda:", "sda", "sql1:vda:", "sql1:vdb:"],
     )
     assert "on no device of this host that is seen: mail:disk0" in [line.strip() for line in lines]
+    first, _ = (line for line in lines if "sql1:vda:" in line)
+    (second,) = (line for line in lines if "sql1:vdb:" in line)
+    assert ", through dm-1, md0;" in first
+    assert ", through dm-2;" in second
+    found = replace(found, vms=tuple(replace(vm, disks=vm.disks[:1]) for vm in found.vms))
+    mine, use = found.disks[0], found.host.disks[0]
+    for share, words in ((0.25, " 25 % of its bytes,"), (0.5, " 50 % of its bytes,"), (1.5, "")):
+        moved = round(mine.path.bandwidth * found.seconds / share)
+        host = replace(found.host, disks=(replace(use, name="sda", read_bytes=moved, written_bytes=0),))
+        shown = written(DevicesText(replace(found, host=host), None), 120).splitlines()
+        (disk,) = (one for one in shown if one.startswith("   sql1:vda:"))
+        assert words in disk
+        assert ("of its bytes" in disk) == bool(words)
     assert not any("processes" in line for line in lines), "nobody looked at them"
     loop = written(
         DevicesText(on(("loop0",), ("loop1", "sda"), ("loop1", "sda"), devices=("loop0", "loop1", "sda")), ()), 100

@@ -412,7 +412,8 @@ class DevicesText:
             yield unbroken(head_line(shown, options.max_width))
         for row in shown.rows:
             yield unbroken(row_line(shown, row, options.max_width))
-            yield from paragraphs(map(_on_device, sorted(row.disks, key=lambda one: -one.path.bandwidth)), indent=3)
+            most_first = sorted(row.disks, key=lambda one: -one.path.bandwidth)
+            yield from paragraphs((_on_device(one, row) for one in most_first), indent=3)
         moving = [one for one in self.others or () if one.bandwidth_bps]
         if moving:
             names = (f"{one.name} ({one.pid}) {format_bandwidth(one.bandwidth_bps or 0.0)}" for one in moving)
@@ -429,11 +430,17 @@ class DevicesText:
         return not _STACKED.fullmatch(one.use.name) or any(disk.devices[-1] == one.use.name for disk in one.disks)
 
 
-def _on_device(one: bottleneck.DiskFrame) -> str:
-    """Say what a disk asks of its device, and what limits it."""
+def _on_device(one: bottleneck.DiskFrame, device: bottleneck.DeviceFrame) -> str:
+    """Say what a disk asks of its device, what share of what that moves this is, what lies between them, and what
+    limits it. A disk that asks for more than its device moves has it from a cache, or several devices below it.
+    """
     asked = f"{one.name}: {format_count(one.path.iops)} IOPS, {format_bandwidth(one.path.bandwidth)}"
+    moved = (device.use.read_bytes + device.use.written_bytes) / device.seconds if device.seconds else 0.0
+    share = f", {format_share(one.path.bandwidth / moved)} of its bytes" if 0 < one.path.bandwidth <= moved else ""
     each = f", {format_ns(one.latency_ns)} each" if one.latency_ns else ""
-    return f"{asked}{each}; {verdict_cell(one).plain}"
+    between = [name for name in one.devices if _STACKED.fullmatch(name) and name != device.use.name]
+    through = f", through {', '.join(between)}" if between else ""
+    return f"{asked}{share}{each}{through}; {verdict_cell(one).plain}"
 
 
 def _why(row: bottleneck.DiskFrame) -> Iterator[str]:
