@@ -35,6 +35,8 @@ def test_all_are_changed_by_one_call_and_undone_by_one_name(
     with_uri = ("--connect", daemon.uri)
     asked = user.run("apply", *names, "done", *with_uri, *NONE[:-1], status=2)
     assert "stdin is not a terminal" in asked.stderr
+    dry = user.run("apply", *names, *with_uri, *NONE, "--dry-run").stdout
+    assert dry.count("disk.cache@vda = none") == 3
     gone = user.run("apply", *names, "nobody", *with_uri, *NONE, status=None)
     assert gone.status, "one that is not there is noticed before any is changed"
     assert {name: daemon.xml(name) for name in names} == before

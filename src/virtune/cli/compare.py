@@ -32,7 +32,7 @@ _EXISTING = ("baseline", "metric", "margin", "confidence", "fail_if", "scratch")
 @click.option("--different-jobs", is_flag=True,
               help="Compare results of different jobs (e.g. another iodepth) anyway, with a warning.")  # fmt: skip
 @threshold_options
-@options.wait_option
+@options.begin_options
 @options.progress_options
 @options.json_option
 @options.store_option
@@ -92,6 +92,8 @@ def _existing(inputs: Sequence[str], asked: dict[str, Any], out: ResultOutput, *
     from virtune.flows.stored.import_results import Terms, hold_against
     from virtune.model.metric import checked_metric
 
+    if asked["dry_run"]:
+        raise UsageError("--dry-run is for what is measured now", hint="results that exist are compared at once")
     for name in options_of("compare"):
         if name not in _EXISTING and was_said(asked.get(name)):
             raise UsageError(
@@ -120,7 +122,7 @@ def _existing(inputs: Sequence[str], asked: dict[str, Any], out: ResultOutput, *
 @options.study_options("measure")
 @options.report_option
 @threshold_options
-@options.wait_option
+@options.begin_options
 @options.progress_options
 @options.json_option
 @options.store_option

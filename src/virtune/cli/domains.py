@@ -352,12 +352,14 @@ def _part(found: "FoundDomain", advice: "Advice") -> Any:
 @click.option("--verify", is_flag=True,
               help="Measure the changed configuration of the first VM against the old one, as the study of --from was"
                    " measured; one that is worse is put back, and the other VMs are left alone.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Show the changes, and make none.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @restart_options
 @journal_option
 def apply(
-    domains: tuple[str, ...], *, connect: str | None, verify: bool, yes: bool, journal: Path, **asked: Any
-) -> int:
+    domains: tuple[str, ...], *, connect: str | None, verify: bool, dry_run: bool, yes: bool, journal: Path,
+    **asked: Any,
+) -> int:  # fmt: skip
     """Apply changes to libvirt and Proxmox VMs (journaled, reversible).
 
     The changes are those of `virtune apply advise`. They are shown first, and virtune asks before it makes them. They
@@ -387,6 +389,10 @@ def apply(
         raise UsageError("--verify belongs to --from", hint="`virtune fix VM` measures what it changes")
     wish, means = wish_of(asked), means_of(asked)
     plans = [_planned(name, connect, wish, means, journal) for name in dict.fromkeys(domains)]
+    if dry_run:
+        for one in plans:
+            click.echo(advice_text(one.name, one.advice, one.ways))
+        return 0
     due = [one for one in plans if one.advice.turns]
     with contextlib.ExitStack() as ends:
         verified = _verifying(due[0], asked, journal, ends, yes=yes) if verify and due else None

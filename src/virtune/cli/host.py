@@ -119,20 +119,13 @@ BREACHED = 4
 @click.option("--fail-if-noisier", type=options.ShareType(0.001, 10), default=None, metavar="SHARE",
               help="Exit 4 if a 5-minute comparison could not detect a difference of this size (0.03 is 3 %), or"
                    " this host is NOT FIT for another reason.")  # fmt: skip
-@options.wait_option
+@options.begin_options
 @click.option("--quiet", "-q", is_flag=True, help="Print the result only: no progress and no notes.")
 @options.verbose_option
 @options.json_option
 @options.store_option
 def check(
-    *,
-    fail_if_noisier: float | None,
-    wait_quiet: float | None,
-    quiet: bool,
-    verbose: bool,
-    as_json: bool,
-    store: StorePlace,
-    **asked: Any,
+    *, fail_if_noisier: float | None, quiet: bool, verbose: bool, as_json: bool, store: StorePlace, **asked: Any
 ) -> int:
     """Say whether this host is fit to measure: an A/A test of about a minute.
 
@@ -147,17 +140,19 @@ def check(
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.common.output import show_check
     from virtune.cli.common.progress import Face, under_face
-    from virtune.cli.common.run_study import when_quiet
+    from virtune.cli.common.run_study import show_plan, when_quiet
     from virtune.flows.run.check import check_study, fitness, run_check
     from virtune.flows.run.preconditions import Leave
     from virtune.store.store import Store
 
     chosen = options.read_options("check", asked)
     study, facts = check_study(chosen)
-    facts = when_quiet(study, facts, wait_quiet, quiet=quiet)
+    leave = Leave(write_to=chosen.allow_write_to, in_use=chosen.allow_in_use)
+    if asked["dry_run"]:
+        return show_plan(study, leave)
+    facts = when_quiet(study, facts, asked["wait_quiet"], quiet=quiet)
     if verbose:
         options.say_options(study)
-    leave = Leave(write_to=chosen.allow_write_to, in_use=chosen.allow_in_use)
     with Store(store) as kept:
 
         def show(around: "tuple[Neighbour, ...]") -> "StudyRecord":

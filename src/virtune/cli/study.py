@@ -88,7 +88,7 @@ def plan(name: str, rig: str | None) -> None:
 @options.study_options("study")
 @options.report_option
 @threshold_options
-@options.wait_option
+@options.begin_options
 @options.progress_options
 @options.json_option
 @options.store_option

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @options.study_options("tune")
 @options.report_option
 @click.option("--markdown", metavar="FILE|-", help=MARKDOWN_HELP)
-@options.wait_option
+@options.begin_options
 @options.progress_options
 @options.json_option
 @options.store_option
@@ -49,7 +49,7 @@ def tune(**asked: Any) -> None:
 @click.command(name="sweep", cls=Verb)
 @options.study_options("sweep")
 @options.report_option
-@options.wait_option
+@options.begin_options
 @options.progress_options
 @options.json_option
 @options.store_option
@@ -67,13 +67,15 @@ def sweep(**asked: Any) -> int:
       virtune sweep --rig metal --workload randwrite-4k --loads 25%,50%,75%,100%,125%
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.common.result_output import ResultOutput
-    from virtune.cli.common.run_study import StudyRequest, when_quiet, with_its_load
+    from virtune.cli.common.run_study import StudyRequest, show_plan, when_quiet, with_its_load
     from virtune.flows.run.sweep import run_sweep, sweep_for
     from virtune.model.study import StudyKind
     from virtune.store.store import Store
 
     request = StudyRequest.read(StudyKind.SWEEP, asked, ResultOutput.read(asked))
     study, facts = sweep_for(with_its_load(request.question, request.question.like, sweep_for))
+    if request.dry_run:
+        return show_plan(study, request.leave, "until the curve shows what was asked for")
     facts = when_quiet(study, facts, request.out.wait_quiet, quiet=request.out.quiet)
     if request.out.verbose:
         options.say_options(study)

@@ -227,10 +227,13 @@ report_option = click.option(
 )  # fmt: skip
 
 
-wait_option = click.option(
-    "--wait-quiet", type=SecondsType(), default=None, metavar="TIME",
-    help="Wait until this host is quiet, so long at most; then give up with exit 3.",
+begin_options = adding(
+    click.option("--wait-quiet", type=SecondsType(), default=None, metavar="TIME",
+                 help="Wait until this host is quiet, so long at most; then give up with exit 3."),
+    click.option("--dry-run", is_flag=True,
+                 help="Check everything, say what would be measured, where and for how long, and measure nothing."),
 )  # fmt: skip
+"""How a measurement begins, or does not."""
 
 
 progress_options = adding(

@@ -13,12 +13,13 @@ from rich.live import Live
 
 from virtune.cli.common.options import read_options, say_options
 from virtune.cli.common.output import proof_shown, put, say_report, show_result, write_report
-from virtune.cli.common.progress import Face, carried_now, under_face
+from virtune.cli.common.progress import Face, carried_now, most_text, under_face
 from virtune.cli.common.result_output import STDOUT, ResultOutput, write_markdown
 from virtune.flows.probe import wait_until_quiet
 from virtune.flows.run.preconditions import Leave
 from virtune.flows.run.question import Question, facts_text, study_for
-from virtune.flows.run.study import run_study
+from virtune.flows.run.study import rehearse, run_study
+from virtune.flows.run.trial import all_seconds
 from virtune.flows.run.tune import beforehand, expected_seconds, finished_tuning, tune, tuning_study
 from virtune.flows.stored.show import current, seen_costs
 from virtune.model.errors import StorePlace, UsageError
@@ -27,10 +28,11 @@ from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
 from virtune.model.study import Study, StudyKind
 from virtune.model.study_options import StudyOptions
-from virtune.model.text import printable
+from virtune.model.text import format_bytes, format_seconds, printable
 from virtune.model.tuning import Tuning
 from virtune.report.pages.diagnose import load_known
 from virtune.report.pages.tune import live, state_line
+from virtune.report.reproduce import question_of
 from virtune.store.store import Store
 
 
@@ -42,6 +44,7 @@ class StudyRequest:
     leave: Leave
     store: StorePlace
     out: ResultOutput
+    dry_run: bool = False
 
     @classmethod
     def read(
@@ -60,6 +63,7 @@ class StudyRequest:
             leave=Leave(write_to=options.allow_write_to, in_use=options.allow_in_use),
             store=words["store"],
             out=out,
+            dry_run=words["dry_run"],
         )
 
 
@@ -100,6 +104,8 @@ def when_quiet(study: Study, facts: str, seconds: float | None, *, quiet: bool) 
 def ask_for(asked: StudyRequest) -> int:
     """Run the requested study and show its result; returns the exit code."""
     study = study_for(with_its_load(asked.question, asked.question.like, study_for))
+    if asked.dry_run:
+        return show_plan(study, asked.leave)
     facts = when_quiet(study, "", asked.out.wait_quiet, quiet=asked.out.quiet) or facts_text(Path(study.scratch))
     if asked.out.verbose:
         say_options(study)
@@ -110,6 +116,38 @@ def ask_for(asked: StudyRequest) -> int:
             lambda say: run_study(study, store=store, say=say, leave=asked.leave, facts=facts),
             asked.out,
         )
+
+
+def show_plan(study: Study, leave: Leave, words: str = "") -> int:
+    """Check what is asked for, say what would be measured, and measure nothing; returns 0. `words` say how long that
+    would take, where it is no fixed number of trials.
+    """
+    with Face() as say:
+        rehearse(study, say, leave)
+    arms = [
+        f"{arm.name}: {', '.join(f'{name}={value}' for name, value in arm.settings) or 'as the rig is set up'}"
+        for arm in study.arms[:_ARMS_SHOWN]
+    ]
+    more = len(study.arms) - len(arms)
+    writes = any(one.writes for one in study.workloads)
+    place = f"{format_bytes(study.span_bytes)} of scratch image in {study.scratch}"
+    if study.target is not None:
+        place = f"{study.target}, which is {'written to' if writes else 'read'}"
+    lines = (
+        *([] if words else [question_of(study)]),
+        *(f"  {one}" for one in arms),
+        *([f"  and {more} more"] if more else []),
+        *(f"load {one.name}: {one.meaning}" for one in study.workloads),
+        f"on {place}",
+        words or f"{most_text(study)}{format_seconds(all_seconds(study))}, set-up included",
+        "nothing was measured (--dry-run)",
+    )
+    for line in lines:
+        click.echo(printable(line))
+    return 0
+
+
+_ARMS_SHOWN = 20
 
 
 def going_on(store: Store, study: Study, work: Callable[[Say], tuple[StudyRecord, Result]], out: ResultOutput) -> int:
@@ -173,10 +211,13 @@ def tune_for(asked: dict[str, Any]) -> None:
     out = ResultOutput.read(asked)
     options = read_options("tune", asked)
     study, facts = tuning_study(with_its_load(options, options.like, tuning_study))
+    leave = Leave(write_to=asked["allow_write_to"], in_use=asked["allow_in_use"])
+    if asked["dry_run"]:
+        show_plan(study, leave, beforehand(study))
+        return
     facts = when_quiet(study, facts, out.wait_quiet, quiet=out.quiet)
     if out.verbose:
         say_options(study)
-    leave = Leave(write_to=asked["allow_write_to"], in_use=asked["allow_in_use"])
     with Store(asked["store"]) as store:
         seen = seen_costs(store, study)
         if not out.quiet:

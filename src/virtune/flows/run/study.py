@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from virtune import shell
 from virtune.analyse.study.summarise import summarise
@@ -38,6 +39,9 @@ from virtune.plan.trials import SeenCosts, looked_at, plan_done, propose, round_
 from virtune.probe.kernel import try_io_uring
 from virtune.probe.programs import said_of_itself
 from virtune.store.store import Store
+
+if TYPE_CHECKING:
+    from virtune.bench.libvirt.access import DomainAccess
 
 _NOISES = (0.02, 0.05, 0.15)
 """How rounds differ on a quiet host, on a busy one and on a bad one (`virtune host check` says which one this is)."""
@@ -133,6 +137,30 @@ def finished_result(store: Store, study_id: str) -> Finished:
     return record, summarise(record)
 
 
+def rehearse(study: Study, say: events.Say, leave: Leave) -> None:
+    """Check all preconditions of a study, and make nothing for it."""
+    if not study.simulated:
+        _checked(study, say)
+        with admitted(study, leave):
+            pass
+
+
+def _checked(study: Study, say: events.Say) -> tuple[Mapping[str, str], Clients, Mapping[str, "DomainAccess"]]:
+    """Return the programs that load, what they are to a study, and the ways into its domains; raises where one is
+    missing, or a job does not fit.
+    """
+    fio = shell.find("fio")
+    require_programs(study, say)
+    ways = prepare.ready_domains(study, say)
+    engines = _usable(fio_engines(fio), say)
+    # one engine for all arms that load files or disks: a guest's fio may have fewer engines
+    engines = engines.intersection(*(way.engines | _OF_EXPORTS for way in ways.values()))
+    programs = {"fio": fio, **_generator(study, engines)}
+    clients = clients_of(study, engines, programs)
+    require_fit(study, clients=clients)
+    return programs, clients, ways
+
+
 @contextlib.contextmanager
 def prepared(
     study: Study, say: events.Say, leave: Leave, *, all_up: bool = True, announced: events.Event | None = None
@@ -148,15 +176,7 @@ def prepared(
         with prepare.simulated_tools(study, say) as tools:
             yield tools
         return
-    fio = shell.find("fio")
-    require_programs(study, say)
-    ways = prepare.ready_domains(study, say)
-    engines = _usable(fio_engines(fio), say)
-    # one engine for all arms that load files or disks: a guest's fio may have fewer engines
-    engines = engines.intersection(*(way.engines | _OF_EXPORTS for way in ways.values()))
-    programs = {"fio": fio, **_generator(study, engines)}
-    clients = clients_of(study, engines, programs)
-    require_fit(study, clients=clients)
+    programs, clients, ways = _checked(study, say)
     with (
         admitted(study, leave) as target,
         shell.Warden(study.id) as warden,

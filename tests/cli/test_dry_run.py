@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--dry-run: everything is checked, what would be done is said, and nothing is done."""
+
+from pathlib import Path
+
+import pytest
+from tests.conftest import User
+
+pytestmark = pytest.mark.real
+
+CALLS = {
+    "compare": ("compare", "--vary", "disk.aio=threads,io_uring"),
+    "measure": ("compare", "measure", "--rig", "metal", "--workload", "randwrite-4k"),
+    "study": ("compare", "study", "run", "io-engine", "--rig", "storage-daemon"),
+    "sweep": ("sweep", "--rig", "vhost-user"),
+    "tune": ("tune", "--rig", "vhost-user"),
+    "check": ("host", "check"),
+}
+
+
+@pytest.mark.parametrize("verb", sorted(CALLS))
+def test_what_would_be_measured_is_said_and_nothing_is(user: User, verb: str) -> None:
+    ran = user.run(*CALLS[verb], "--dry-run")
+    assert ran.stdout.endswith("nothing was measured (--dry-run)\n")
+    assert "load " in ran.stdout
+    assert not user.store.exists()
+    assert not [path for path in user.scratch.rglob("*") if path.suffix == ".raw"]
+
+
+def test_what_would_be_refused_is_refused(user: User, tmp_path: Path) -> None:
+    image = tmp_path / "theirs.raw"
+    image.write_bytes(bytes(2**24))
+    words = ("compare", "measure", "--rig", "metal", "--workload", "randwrite-4k", "--dry-run")
+    ran = user.run(*words, "--target", str(image), "--span", "8M", exactly=True, status=3)
+    assert "which virtune did not create" in ran.stderr
+    ran = user.run(*words, "--target", str(image), "--span", "8M", "--allow-write-to", str(image), exactly=True)
+    assert f"on {image}, which is written to" in ran.stdout
+    assert image.read_bytes() == bytes(2**24)
+    assert "is for what is measured now" in user.run("compare", "a", "b", "--dry-run", exactly=True, status=2).stderr
