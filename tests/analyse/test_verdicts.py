@@ -13,6 +13,7 @@ from virtune.analyse.study.summarise import summarise
 from virtune.analyse.study.thresholds import rule
 from virtune.analyse.study.verdicts import confidence_of_one, judge, looks_of, pairs_of
 from virtune.model.evidence import StudyRecord, TrialRecord
+from virtune.model.reason import Reason
 from virtune.model.remark import Remark, Weight
 from virtune.model.verdict import PLANNED_ROUNDS_MIN, ROUNDS_MIN, Outcome, Verdict
 from virtune.plan.goal import parse_conditions
@@ -146,6 +147,32 @@ def test_trials_that_do_not_count_are_not_compared() -> None:
     (found,) = judge(replace(record, trials=trials))
     assert found.rounds == 28
     assert found.verdict is Verdict.SAME
+
+
+@pytest.mark.parametrize("side", ["b", "ab"])
+def test_runs_of_different_times_in_which_others_used_the_host_decide_nothing(side: str) -> None:
+    """Two nights of one configuration, and a host that was busy in one of them or in both: +134 %, a CI run said."""
+    record = run(asked_of("ab", rounds=60), 20, better=2.0, noise=0.01)
+    record = replace(record, study=replace(record.study, paired=False, sequential=False))
+    bad = Remark(id="cpu-wait", weight=Weight.INVALID, text="contended", advice="")
+
+    def busy(one: TrialRecord) -> TrialRecord:
+        assert one.measurement is not None
+        found = (bad,) if one.trial.arm in side else ()
+        return replace(one, measurement=replace(one.measurement, remarks=found))
+
+    conditions = parse_conditions(["iops < -3%", "iops > +5%"])
+    (quiet,) = judge(record)
+    assert quiet.verdict is Verdict.BETTER
+    assert [one.outcome for one in rule(record, conditions)] == [Outcome.HELD, Outcome.BREACHED]
+    record = replace(record, trials=tuple(map(busy, record.trials)))
+    (found,) = judge(record)
+    assert (found.verdict, found.reason) == (Verdict.UNDECIDED, Reason.DISTURBED_APART)
+    assert {one.outcome for one in rule(record, conditions)} == {Outcome.UNDECIDED}
+    same = run(asked_of("ab", rounds=60), 20, noise=0.01)
+    same = replace(same, study=replace(same.study, paired=False, sequential=False))
+    same = replace(same, trials=tuple(map(busy, same.trials)))
+    assert {one.outcome for one in rule(same, conditions)} == {Outcome.UNDECIDED}, "no difference is as little known"
 
 
 def test_conditions_share_the_error_among_themselves_workloads_and_arms() -> None:

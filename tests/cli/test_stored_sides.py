@@ -33,6 +33,13 @@ def changed(user: User, **facts: str | None) -> None:
     json.loads(text)
 
 
+def test_what_took_another_way_to_the_disk_is_no_comparison(user: User, sides: tuple[str, str]) -> None:
+    refused = user.run("compare", *sides, "--store", str(user.store), exactly=True, status=2)
+    assert "took different ways to the disk" in refused.stderr
+    assert f"{SECOND} on rig=metal" in refused.stderr
+    assert "--different-jobs" in refused.stderr
+
+
 def held(user: User, sides: tuple[str, str], *words: str) -> str:
     ran = user.run("compare", *sides, "--different-jobs", "--store", str(user.store), *words, exactly=True)
     return " ".join(ran.stdout.split())

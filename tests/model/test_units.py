@@ -24,15 +24,30 @@ def test_what_is_no_size_is_refused_with_a_sentence(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("250us", 250e-6), ("500ms", 0.5), ("5s", 5), ("5", 5), ("2m", 120), ("5min", 300), ("9sec", 9), ("1h", 3600)],
+    [
+        ("250us", 250e-6),
+        ("500ms", 0.5),
+        ("5s", 5),
+        ("5", 5),
+        ("2m", 120),
+        ("5min", 300),
+        ("9sec", 9),
+        ("1h", 3600),
+        ("2m50s", 170),
+        ("2 min 50 s", 170),
+        ("43min29s", 2609),
+        ("1h30m", 5400),
+        ("1h 0.5s", 3600.5),
+    ],
 )
 def test_times_are_read(text: str, seconds: float) -> None:
     assert parse_seconds(text) == pytest.approx(seconds)
 
 
 def test_what_is_no_time_is_refused() -> None:
-    with pytest.raises(ValueError, match="not a time"):
-        parse_seconds("soon")
+    for text in ("soon", "", " ", "50s2m", "2m50", "1m1m", "1h-1m"):
+        with pytest.raises(ValueError, match="not a time"):
+            parse_seconds(text)
 
 
 @given(st.text(max_size=20))

@@ -44,6 +44,11 @@ class Reason(Worded):
     SIGN_TEST = "sign-test", "the sign test is not significant: a few rounds carry the difference"
     RANK_TEST = "rank-test", "the rank test is not significant: a few runs carry the difference"
     TOO_FEW = "too-few", "{had}; {least} are the minimum for a verdict"
+    DISTURBED_APART = (
+        "disturbed-apart",
+        "the runs are of different times, and in most of one side others used the host ({causes}): too much to leave",
+        " out",
+    )
     ONE_RUN_EACH = "one-run-each", "one run each cannot decide"
     NO_VALUE = "no-value", "{which}"
     NO_INTERVAL = "no-interval", "the {units} vary too much for an interval"

@@ -128,6 +128,9 @@ Bytes = NewType("Bytes", int)
 _SIZE = re.compile(r"(?P<n>\d{1,18})(?P<unit>[kmgtpKMGTP]?)(?:i?[bB])?", re.ASCII)
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _TIME = re.compile(r"(?P<n>\d{1,12}(?:\.\d{1,9})?)\s*(?P<unit>us|ms|s(?:ec)?|m(?:in)?|h)?", re.ASCII)
+_TIMES = re.compile(
+    r"(?:(\d{1,6})\s*h)?\s*(?:(\d{1,6})\s*m(?:in)?)?\s*(?:(\d{1,6}(?:\.\d{1,9})?)\s*s(?:ec)?)?", re.ASCII
+)
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -143,14 +146,17 @@ def parse_bytes(text: str) -> Bytes:
 
 
 def parse_seconds(text: str) -> float:
-    """Read a time: `500ms`, `5s`, `2m` or `2min`, `1h`; a bare number is seconds.
+    """Read a time: `500ms`, `5s`, `2m` or `2min`, `1h`, and as it is written here, `2 min 50 s` or `2m50s`; a bare
+    number is seconds.
 
     Raises ValueError with a sentence that says what may be written.
     """
-    match = _TIME.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"not a time: {text!r} (write 500ms, 5s or 2m)")
-    return float(match["n"]) * _SECONDS[(match["unit"] or "s").removesuffix("ec").removesuffix("in")]
+    if (match := _TIME.fullmatch(text.strip())) is not None:
+        return float(match["n"]) * _SECONDS[(match["unit"] or "s").removesuffix("ec").removesuffix("in")]
+    if (match := _TIMES.fullmatch(text.strip())) is not None and any(match.groups()):
+        parts = (float(value or 0) for value in match.groups())
+        return sum(part * scale for part, scale in zip(parts, (3600.0, 60.0, 1.0), strict=True))
+    raise ValueError(f"not a time: {text!r} (write 500ms, 5s, 2m or 2m30s)")
 
 
 def format_bytes(size: float) -> str:

@@ -39,7 +39,8 @@ from virtune.model.errors import LoadError
 from virtune.model.evidence import StudyRecord, TrialRecord, measured
 from virtune.model.measurement import Measurement
 from virtune.model.metric import BY_ID, DISTRIBUTIONS, METRICS, THREAD_ROLES, Distribution, Metric
-from virtune.model.reason import Reason, because
+from virtune.model.reason import Reason, Why, because
+from virtune.model.remark import label_of
 from virtune.model.result import ArmSummary, Value, Waiver
 from virtune.model.study import Arm, Study
 from virtune.model.text import format_ns, format_share
@@ -201,6 +202,7 @@ class Evidence:
     lost: Lost
     stand_ins: StandIns
     trials: Sequence[TrialRecord]
+    pardoned: Sequence[Waiver] = ()
 
 
 def evidence_of(record: StudyRecord, pardoned: Sequence[Waiver] | None = None) -> Evidence:
@@ -214,6 +216,7 @@ def evidence_of(record: StudyRecord, pardoned: Sequence[Waiver] | None = None) -
         lost={} if record.study.imported else lost_of(record.trials),
         stand_ins=stand_ins(record.trials),
         trials=record.trials,
+        pardoned=free,
     )
 
 
@@ -353,8 +356,21 @@ def _compare(
             yield replace(
                 found, verdict=Verdict.UNDECIDED, why=why, reason=Reason.ARM_LOST, rounds_left=None, closed=True
             )
+        elif apart := _apart(found, evidence):
+            yield replace(found, verdict=Verdict.UNDECIDED, why=apart.text, reason=apart.reason)
         else:
             yield judged(found, evidence.unmet, rounds, fewest=evidence.study.fewest_rounds)
+
+
+def _apart(found: Comparison, evidence: Evidence) -> Why | None:
+    """Say why runs of different times tell nothing: what others did on the host was too much to be left out, and it
+    was not the same for both, as it is for arms that run in turn.
+    """
+    arms = (found.baseline, found.candidate)
+    causes = dict.fromkeys(label_of(one.cause) for one in evidence.pardoned if one.arm in (None, *arms))
+    if evidence.study.paired or not causes:
+        return None
+    return because(Reason.DISTURBED_APART, causes=", ".join(causes))
 
 
 def looks_of(study: Study, rounds: Sequence[int]) -> tuple[tuple[int, float], ...]:

@@ -489,6 +489,8 @@ def hold_against(
             f"{name} is simulated: its figures are invented, and cannot be compared with those of another study",
             hint=f"compare arms of this one study with each other: {arms}",
         )
+    if not different_jobs:
+        _require_one_path(stored)
     paths = [Path(name) for name in names if name not in stored]
     found = find_results(paths, (), each=True, say=say) if paths else ()
     runs = [*runs_of(found)]
@@ -505,6 +507,28 @@ def hold_against(
     if len(stored) == len(names) and not any(one.record.study.imported for one in stored.values()):
         return replace(record, study=_of_our_own(record.study, [stored[name] for name in names]))
     return replace(record, study=replace(record.study, id=""))
+
+
+def _require_one_path(stored: Mapping[str, _Stored]) -> None:
+    """Raise UsageError for studies whose loads took different ways to the disk: through a VM, a daemon or none, with
+    KVM or under emulation.
+    """
+    ways: dict[str, str] = {}
+    for name, one in stored.items():
+        if not one.record.study.imported:
+            checks = (
+                check for trial in one.record.trials for check in trial.in_force.checks if trial.trial.arm == one.arm
+            )
+            accelerator = next((check.found for check in checks if check.setting == "accelerator"), None)
+            rig = one.record.study.arm(one.arm).stack.rig
+            ways[name] = f"rig={rig}" + (f" under {accelerator}" if accelerator else "")
+    if len(set(ways.values())) > 1:
+        told = ", ".join(f"{name} on {way}" for name, way in ways.items())
+        raise UsageError(
+            f"these took different ways to the disk: {told}",
+            hint="`virtune compare --arm a:rig=metal --arm b:rig=qemu` measures both in turn; --different-jobs"
+            " compares these anyway",
+        )
 
 
 def _of_our_own(study: Study, stored: Sequence[_Stored]) -> Study:

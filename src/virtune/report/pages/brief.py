@@ -186,6 +186,7 @@ _WHY = {
     Reason.TOO_FEW: "too few rounds",
     Reason.NOT_SETTLED: "could be none, could be more than {margin}",
     Reason.RARE_ROUNDS: "an arm is far off in a few of its rounds",
+    Reason.DISTURBED_APART: "measured at different times on a busy host",
     Reason.LASTING_LEVELS: "an arm changes its level for many rounds at a time",
 }
 """Why a pair is not decided, in few words; other reasons are said as they are."""
@@ -279,8 +280,8 @@ def _disturbed(result: Result, *, short: bool) -> Iterator[Text]:
         yield Text(f"busy host: {', '.join(busy)}{stays}", style="yellow")
     for one in result.pardons:
         if one.arm is not None:
-            so = "" if short else ", so its trials count"
-            yield Text(f"{label_of(one.cause)} goes with {one.arm}{so}", style="yellow")
+            so = "" if short else ", so it is taken to be its own, and they count"
+            yield Text(f"{label_of(one.cause)} in most trials of {one.arm} only{so}", style="yellow")
     if wrong:
         yield Text("disturbed: ", style="red").append("; ".join(wrong), style="not bold default")
     if others:

@@ -279,7 +279,9 @@ def imported_limits(study: Study) -> str:
     known = [one for one in study.differing if "absent" not in one[1]]
     first = [one for one in known if one[0].endswith(_TELLING)]
     first += [one for one in known if one[0].startswith(_SETTING) and one not in first]
-    shown = (first or study.differing)[:_DIFFERING_MAX]
+    if not first:
+        return f"not measured in turn; {count_text(len(study.differing), 'fact')} of the host differ (-v)"
+    shown = first[:_DIFFERING_MAX]
     told = [_differs(" ".join(name.removeprefix(_SETTING).split(".")[-2:]), values) for name, values in shown]
     more = len(study.differing) - len(shown)
     rest = f" and {count_text(more, 'more fact')} (-v)" if more else ""
