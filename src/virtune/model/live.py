@@ -36,7 +36,7 @@ BELOW: Mapping[Way, Mapping[Boundary, str]] = {
     "export": {
         "application": "load generator",
         "guest": "",
-        "ring": "wait in the virtqueue",
+        "ring": "wait for QEMU to take it",
         "backend": "QEMU block layer and engine",
         "device": "host block layer and device",
     },
