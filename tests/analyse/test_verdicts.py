@@ -169,6 +169,10 @@ def test_runs_of_different_times_in_which_others_used_the_host_decide_nothing(si
     (found,) = judge(record)
     assert (found.verdict, found.reason) == (Verdict.UNDECIDED, Reason.DISTURBED_APART)
     assert {one.outcome for one in rule(record, conditions)} == {Outcome.UNDECIDED}
+    of_load = replace(bad, id="generator")  # the load's own, the same in both
+    overhead = tuple(replace(one, measurement=replace(one.measurement, remarks=(of_load,))) for one in record.trials)  # type: ignore[type-var]
+    (found,) = judge(replace(record, trials=overhead))
+    assert found.verdict is Verdict.BETTER
     same = run(asked_of("ab", rounds=60), 20, noise=0.01)
     same = replace(same, study=replace(same.study, paired=False, sequential=False))
     same = replace(same, trials=tuple(map(busy, same.trials)))

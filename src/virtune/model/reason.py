@@ -46,8 +46,7 @@ class Reason(Worded):
     TOO_FEW = "too-few", "{had}; {least} are the minimum for a verdict"
     DISTURBED_APART = (
         "disturbed-apart",
-        "the runs are of different times, and in most of one side others used the host ({causes}): too much to leave",
-        " out",
+        "the runs are of different times, and most of one side was disturbed ({causes}): too much to leave out",
     )
     ONE_RUN_EACH = "one-run-each", "one run each cannot decide"
     NO_VALUE = "no-value", "{which}"

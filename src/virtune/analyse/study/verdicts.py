@@ -363,11 +363,12 @@ def _compare(
 
 
 def _apart(found: Comparison, evidence: Evidence) -> Why | None:
-    """Say why runs of different times tell nothing: what others did on the host was too much to be left out, and it
-    was not the same for both, as it is for arms that run in turn.
+    """Say why runs of different times tell nothing: what disturbed them was too much to be left out, and it was not
+    the same for both, as it is for arms that run in turn.
     """
-    arms = (found.baseline, found.candidate)
-    causes = dict.fromkeys(label_of(one.cause) for one in evidence.pardoned if one.arm in (None, *arms))
+    found_in = (None, found.baseline, found.candidate)
+    passing = (one for one in evidence.pardoned if one.cause != "generator" and one.arm in found_in)
+    causes = dict.fromkeys(label_of(one.cause) for one in passing)
     if evidence.study.paired or not causes:
         return None
     return because(Reason.DISTURBED_APART, causes=", ".join(causes))

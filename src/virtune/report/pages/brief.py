@@ -186,7 +186,7 @@ _WHY = {
     Reason.TOO_FEW: "too few rounds",
     Reason.NOT_SETTLED: "could be none, could be more than {margin}",
     Reason.RARE_ROUNDS: "an arm is far off in a few of its rounds",
-    Reason.DISTURBED_APART: "measured at different times on a busy host",
+    Reason.DISTURBED_APART: "measured at different times, and disturbed in most of one",
     Reason.LASTING_LEVELS: "an arm changes its level for many rounds at a time",
 }
 """Why a pair is not decided, in few words; other reasons are said as they are."""
