@@ -427,14 +427,16 @@ def _all_changed(plans: Sequence[Planned], verified: "Callable[[Applied], bool] 
             return 0
         if group:
             click.echo(printable(f"{plan.name}:"))
+        later = ", ".join(one.name for one in plans[number + 1 :])
+        said = [f"{', '.join(done)} stay changed: `virtune apply undo {group}`"] * bool(done)
+        said += [f"not touched: {later}"] * bool(later)
         try:
             applied = plan.make(group)
         except VirtuneError as error:
-            if group:
-                later = ", ".join(one.name for one in plans[number + 1 :])
-                said = [f"{', '.join(done)} stay changed: `virtune apply undo {group}`"] * bool(done)
-                said += [f"not touched: {later}"] * bool(later)
-                error.hint = "; ".join(filter(None, (error.hint, *said)))
+            error.hint = "; ".join(filter(None, (error.hint, *said))) or None
+            raise
+        except KeyboardInterrupt:
+            click.echo(printable("; ".join(said)), err=True, nl=bool(said))
             raise
         if number == 0 and verified is not None and not verified(applied):
             if group:
@@ -460,11 +462,11 @@ def _verifying(
     source = kept.get(kept.find(asked["study"].partition(":")[0]), distributions=False).study
     loads = [one for one in source.workloads if not one.probe and one.offered_iops is None]
     measuring = Measuring(store=kept, vm=plan.name, asked=asked_again(source), out=ResultOutput(), loads=loads)
-    target = next(turn.at for turn in plan.advice.turns if plan.found.subject.domain.disk(turn.at) is not None)
-    like, changed = measuring.changed(plan.found, target, plan.advice.after)
-    if changed is None or not loads:
+    disks = (turn.at for turn in plan.advice.turns if plan.found.subject.domain.disk(turn.at) is not None)
+    target = next(disks, None)
+    if target is None or not loads or measuring.changed(plan.found, target, plan.advice.after)[1] is None:
         raise UsageError(
-            f"nothing that changes of {plan.name}:{target} is seen on rig={like.rig}, so it cannot be measured",
+            f"nothing that changes of {plan.name} is seen as the study was measured, so it cannot be measured again",
             hint="leave --verify out",
         )
 
