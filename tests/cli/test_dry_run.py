@@ -20,11 +20,12 @@ CALLS = {
 
 @pytest.mark.parametrize("verb", sorted(CALLS))
 def test_what_would_be_measured_is_said_and_nothing_is(user: User, verb: str) -> None:
+    before = {path: path.stat().st_mtime_ns for path in user.scratch.rglob("*")}  # of other tests
     ran = user.run(*CALLS[verb], "--dry-run")
     assert ran.stdout.endswith("nothing was measured (--dry-run)\n")
     assert "load " in ran.stdout
     assert not user.store.exists()
-    assert not [path for path in user.scratch.rglob("*") if path.suffix == ".raw"]
+    assert {path: path.stat().st_mtime_ns for path in user.scratch.rglob("*")} == before
 
 
 def test_what_would_be_refused_is_refused(user: User, tmp_path: Path) -> None:
