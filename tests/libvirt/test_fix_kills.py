@@ -22,7 +22,7 @@ from tests.libvirtd import Libvirtd
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("libvirt")]
 
 LIMIT = "<iotune><total_iops_sec>150</total_iops_sec></iotune>"
-QUICK = ("--rig", "storage-daemon", "--rounds", "6", "--seconds", "100ms", "--ramp", "0", "--span", "16M")
+QUICK = ("--rig", "storage-daemon", "--rounds", "12", "--seconds", "100ms", "--ramp", "0", "--span", "16M")
 WORDS = ("--also", "R47", *QUICK, "--attempts", "1", "--restart", "--healthy", f"console:^{UP}$", "--timeout", "20")
 
 PRINTED = {

@@ -16,7 +16,7 @@ Boot = Callable[..., str]
 
 NONE = ("--set", "disk.cache@vda=none", "--yes")
 BACK = ("--restart", "--healthy", f"console:^{UP}$", "--timeout", "5")
-QUICK = ("--rig", "storage-daemon", "--rounds", "6", "--seconds", "100ms", "--ramp", "0", "--attempts", "1")
+QUICK = ("--rig", "storage-daemon", "--rounds", "12", "--seconds", "100ms", "--ramp", "0", "--attempts", "1")
 
 
 @pytest.fixture
