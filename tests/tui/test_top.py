@@ -178,20 +178,26 @@ def test_the_list_of_commands_opens(recorded: Path) -> None:
 
 def test_live_samples_come_from_a_thread_that_ends_with_the_screen() -> None:
     seconds = iter(range(1, 10_000))
+    asked = threading.Semaphore(5)  # so many at most that none is dropped for its age, however slow this machine is
     session = TopSession(samples=[], interval=0.01, zone=UTC)
 
+    def take() -> LiveSample:
+        asked.acquire()
+        return live(next(seconds))
+
     async def work() -> None:
-        app = TopApp(session, lambda: live(next(seconds)))
+        app = TopApp(session, take)
         async with app.run_test(size=SIZE) as pilot:
             while len(session.samples) < 5:  # the run of the test has a limit
                 await pilot.pause(0.01)
             await pilot.press("space")
             here = session.position
-            taken = len(session.samples)
-            while len(session.samples) < taken + 3:
+            asked.release(3)
+            while len(session.samples) < 5 + 3:
                 await pilot.pause(0.01)
             assert session.position == here, "paused: samples come, and the screen stays"
             await pilot.press("q")
+            asked.release(1000)  # they come as the screen goes, which takes them without harm
         app.close()
 
     asyncio.run(work())

@@ -54,10 +54,11 @@ class TopApp(App[None]):
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
         self._play: Timer | None = None
+        self._lines = Static(id="lines", markup=False)
 
     def compose(self) -> ComposeResult:
         """The one widget: lines."""
-        yield Static(id="lines", markup=False)
+        yield self._lines
 
     def on_mount(self) -> None:
         """Begin to sample."""
@@ -148,7 +149,7 @@ class TopApp(App[None]):
             return
         found = Text("\n").join(lines)
         found.no_wrap = True
-        self.query_one("#lines", Static).update(found)
+        self._lines.update(found)  # held here: a sample may still come when the screen has let go of it
 
     def _run(self, take: Take) -> None:
         while not self._end.is_set():
