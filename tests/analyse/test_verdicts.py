@@ -15,6 +15,7 @@ from virtune.analyse.study.verdicts import confidence_of_one, judge, looks_of, p
 from virtune.model.evidence import StudyRecord, TrialRecord
 from virtune.model.reason import Reason
 from virtune.model.remark import Remark, Weight
+from virtune.model.stack import Disk, Stack
 from virtune.model.verdict import PLANNED_ROUNDS_MIN, ROUNDS_MIN, Outcome, Verdict
 from virtune.plan.goal import parse_conditions
 
@@ -177,6 +178,43 @@ def test_runs_of_different_times_in_which_others_used_the_host_decide_nothing(si
     same = replace(same, study=replace(same.study, paired=False, sequential=False))
     same = replace(same, trials=tuple(map(busy, same.trials)))
     assert {one.outcome for one in rule(same, conditions)} == {Outcome.UNDECIDED}, "no difference is as little known"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "alike"),
+    [
+        ("none", "writethrough", False),
+        ("none", "unsafe", False),
+        ("directsync", "writethrough", True),
+        ("none", "writeback", True),
+    ],
+)
+def test_flushes_with_unlike_work_are_not_compared(first: str, second: str, *, alike: bool) -> None:
+    """Under writethrough a flush has nothing left to do, and cache=unsafe drops it: 13 times as fast, it said."""
+    record = run(asked_of("ab"), 20, better=2.0, noise=0.01)
+    arms = [
+        replace(arm, stack=Stack(rig="storage-daemon", disk=Disk(cache=cache)))  # type: ignore[arg-type]
+        for arm, cache in zip(record.study.arms, (first, second), strict=True)
+    ]
+    asked = replace(record.study, arms=tuple(arms), also=("sync.mean",))
+    timed = tuple(
+        replace(
+            one, measurement=replace(found, values=(*found.values, ("sync.mean", 1e9 / dict(found.values)["iops"])))
+        )
+        for one in record.trials
+        if (found := one.measurement) is not None
+    )
+    record = replace(record, study=asked, trials=timed)
+    iops, flush = judge(record)
+    assert iops.verdict is Verdict.BETTER
+    assert (flush.verdict is Verdict.BETTER) is alike
+    assert alike or (flush.reason is Reason.UNLIKE_FLUSHES and not flush.open)
+    against, limit = (
+        rule(record, parse_conditions(["sync.mean < -3%"])),
+        rule(record, parse_conditions(["sync.mean > 1s"])),
+    )
+    assert [one.outcome for one in against] == [Outcome.BREACHED if alike else Outcome.UNDECIDED]
+    assert [one.outcome for one in limit] == [Outcome.HELD] * 2, "a limit is of each arm by itself"
 
 
 def test_conditions_share_the_error_among_themselves_workloads_and_arms() -> None:

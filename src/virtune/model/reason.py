@@ -48,6 +48,10 @@ class Reason(Worded):
         "disturbed-apart",
         "the runs are of different times, and most of one side was disturbed ({causes}): too much to leave out",
     )
+    UNLIKE_FLUSHES = (
+        "unlike-flushes",
+        "a flush has not the same work in both: {baseline}: {kept}; {candidate}: {other}",
+    )
     ONE_RUN_EACH = "one-run-each", "one run each cannot decide"
     NO_VALUE = "no-value", "{which}"
     NO_INTERVAL = "no-interval", "the {units} vary too much for an interval"

@@ -123,7 +123,7 @@ def _sound(comparison: Comparison, ratio: Interval, *, fewest: int) -> bool:
     excludes it is undecided because the sign test (of unpaired runs the rank test) does not agree, or because there
     are too few rounds.
     """
-    if ratio.low >= ratio.high or comparison.reason is Reason.DISTURBED_APART:
+    if ratio.low >= ratio.high or comparison.reason in (Reason.DISTURBED_APART, Reason.UNLIKE_FLUSHES):
         return False
     if comparison.verdict is not Verdict.UNDECIDED:
         return True

@@ -35,6 +35,7 @@ from virtune.analyse.stats.paired import (
 from virtune.analyse.stats.student import two_sided
 from virtune.analyse.study.offered_load import Unmet, judged, rounds_by_workload, unmet_rounds
 from virtune.analyse.trial.rejection import pardons, rejected_for
+from virtune.model.durability import durability_of
 from virtune.model.errors import LoadError
 from virtune.model.evidence import StudyRecord, TrialRecord, measured
 from virtune.model.measurement import Measurement
@@ -42,7 +43,7 @@ from virtune.model.metric import BY_ID, DISTRIBUTIONS, METRICS, THREAD_ROLES, Di
 from virtune.model.reason import Reason, Why, because
 from virtune.model.remark import label_of
 from virtune.model.result import ArmSummary, Value, Waiver
-from virtune.model.study import Arm, Study
+from virtune.model.study import Study
 from virtune.model.text import format_ns, format_share
 from virtune.model.verdict import ROUNDS_MIN, Comparison, Interval, Verdict, fewest_planned
 from virtune.model.workload import Workload
@@ -288,9 +289,9 @@ def against_value(evidence: Evidence, metric: Metric, value: float, *, confidenc
     """
     study = evidence.study
     shown = f"{value:g}"
-    # no arm's name can contain a NUL, so no arm is taken for the limit
-    limit = Arm(name=f"\0{shown}", stack=study.arms[0].stack)
     for arm in study.arms:
+        # no arm's name can contain a NUL, so no arm is taken for the limit
+        limit = replace(arm, name=f"\0{shown}")
         # its rounds alone show the noise, as with two arms
         alone = replace(study, arms=(limit, arm), baseline=limit.name, fewest_rounds=ROUNDS_MIN)
         for workload in study.compared:
@@ -356,10 +357,28 @@ def _compare(
             yield replace(
                 found, verdict=Verdict.UNDECIDED, why=why, reason=Reason.ARM_LOST, rounds_left=None, closed=True
             )
+        elif unlike := _unlike_flushes(found, actual, evidence.study):
+            decided = rounds >= evidence.study.fewest_rounds
+            undecided = replace(found, verdict=Verdict.UNDECIDED, why=unlike.text, reason=unlike.reason)
+            yield replace(undecided, rounds_left=None, closed=decided)
         elif apart := _apart(found, evidence):
             yield replace(found, verdict=Verdict.UNDECIDED, why=apart.text, reason=apart.reason)
         else:
             yield judged(found, evidence.unmet, rounds, fewest=evidence.study.fewest_rounds)
+
+
+def _unlike_flushes(found: Comparison, metric: Metric, study: Study) -> Why | None:
+    """Say why the time of flushes tells nothing of two arms: one that keeps each write as it completes, or drops
+    flushes, has little left to do in one.
+    """
+    if not metric.id.startswith("sync."):
+        return None
+    arms = [study.arm(name) for name in (found.baseline, found.candidate)]
+    kept = [durability_of(arm.stack).promise for arm in arms if arm.stack.kind.made_here]
+    if len(set(kept)) < 2:
+        return None
+    names = {"baseline": found.baseline, "candidate": found.candidate}
+    return because(Reason.UNLIKE_FLUSHES, **names, kept=kept[0].words, other=kept[1].words)
 
 
 def _apart(found: Comparison, evidence: Evidence) -> Why | None:
