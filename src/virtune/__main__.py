@@ -4,6 +4,8 @@
 import gc
 import sys
 
+from virtune import interrupts
+
 _OBJECTS_BEFORE_COLLECTION = 20_000
 """So many new objects make Python look for cycles among them. By its own 700 it looked 200 times while a report was
 written, for 9 % of the CPU time, and found nothing: what a command makes first are modules."""
@@ -12,6 +14,7 @@ written, for 9 % of the CPU time, and found nothing: what a command makes first 
 def main() -> None:
     """Load the command line and run it; an interruption shows no traceback either."""
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTION)
+    interrupts.take()
     try:
         from virtune.cli import main as run
     except KeyboardInterrupt:

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 import pytest
-from pydantic_core import SchemaError, SchemaSerializer, core_schema
 
 from virtune.cli import VERBS, run
 from virtune.cli.common.surroundings import failure_of
@@ -48,23 +47,41 @@ def test_every_exception_is_a_sentence(error: BaseException, message: str, hint:
     assert failure.code == code
 
 
-class _Interrupted(type):
-    """A class that is asked for its name when Ctrl-C comes."""
-
-    def __getattribute__(cls, name: str) -> Any:
+INTERRUPTED = """
+import os, signal, time
+from pydantic_core import SchemaSerializer, core_schema
+from virtune.cli.common.surroundings import failure_of, prepare
+prepare(debug=False)
+class Interrupted(type):
+    def __getattribute__(cls, name):
         if name == "__name__":
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return super().__getattribute__(name)
+class Dropped:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+try:
+    {what}
+    print("lost")
+except (Exception, KeyboardInterrupt) as error:
+    print(type(error).__name__, failure_of(error).code)
+"""
 
 
-def test_an_interruption_while_a_schema_is_built_is_one() -> None:
-    interrupted = _Interrupted("interrupted", (), {})
-    model = core_schema.model_schema(interrupted, core_schema.model_fields_schema({}))
-    with pytest.raises(SchemaError, match="KeyboardInterrupt") as raised:
-        SchemaSerializer(core_schema.tuple_schema([model]))
-    failure = failure_of(raised.value)
-    assert failure is not None
-    assert (failure.message, failure.code) == ("interrupted", 130)
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        (('model = Interrupted("X", (), {}); fields = core_schema.model_fields_schema({}); '
+         'SchemaSerializer(core_schema.tuple_schema([core_schema.model_schema(model, fields)]))'), "SchemaError"),
+        ("one = Dropped(); del one; time.sleep(30)", "KeyboardInterrupt"),
+        ("time.sleep(0); os.kill(os.getpid(), signal.SIGINT); time.sleep(30)", "KeyboardInterrupt"),
+    ],
+    ids=["a-schema-is-built", "python-drops-it", "as-usual"],
+)  # fmt: skip
+def test_an_interruption_is_one_wherever_it_comes(what: str, error: str) -> None:
+    script = INTERRUPTED.replace("{what}", what)
+    done = subprocess.run([sys.executable, "-c", script], text=True, capture_output=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == (f"{error} 130\n", "")
 
 
 def test_a_reader_that_went_away_is_no_failure() -> None:

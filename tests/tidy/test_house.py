@@ -51,7 +51,7 @@ def broken(stem: str, room: str, text: str) -> list[str]:
         *([f"once imported, {stem} hides Python's own from its package"] if stem in vars(builtins) else []),
         *([f"more than {MODULE_LINES_MAX} lines"] if len(text.splitlines()) > MODULE_LINES_MAX else []),
     ]
-    face = room in ("cli", "__main__.py", "warden.py", "on_host.py")
+    face = room in ("cli", "__main__.py", "interrupts.py", "warden.py", "on_host.py")
     if not face and room != "shell.py" and "os.environ" in text:
         found.append("only the faces and the shell read the environment")
     for node in ast.walk(tree):

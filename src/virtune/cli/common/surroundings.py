@@ -8,14 +8,13 @@ import io
 import os
 import re
 import resource
-import signal
 import sys
 import threading
 from dataclasses import dataclass
-from types import FrameType
 
 import click
 
+from virtune import interrupts
 from virtune.model.errors import VirtuneError
 from virtune.model.text import printable
 
@@ -40,10 +39,6 @@ _ASCII = {
 }
 """What stands for a character that a terminal cannot show."""
 
-_PATIENCE = 3
-"""The third Ctrl-C ends virtune at once, and the guard cleans up; the second one only says so."""
-
-
 _MEMORY_BYTES, _DATA_BYTES = 256 * 1024**2, 160 * 1024**2
 """Address space and data of a process that has loaded all that the verbs need: measured, 215 and 113 MiB."""
 
@@ -57,11 +52,9 @@ def prepare(*, debug: bool) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="virtune")
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # otherwise our parent has it ignored
-        signal.signal(signal.SIGINT, _Interrupts())
+    interrupts.take()
     if not debug:
         threading.excepthook = lambda _: None
-        sys.unraisablehook = lambda _: None
 
 
 def missing_memory() -> str | None:
@@ -99,21 +92,6 @@ def _open_streams() -> None:
         sys.stderr = os.fdopen(2, "w")
 
 
-class _Interrupts:
-    """The first Ctrl-C stops what is done; those that come while it is taken down do not stop that."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - what Python hands over
-        self._count += 1
-        if self._count == 1:
-            raise KeyboardInterrupt
-        if self._count >= _PATIENCE:
-            os._exit(130)
-        os.write(2, b"stopping and cleaning up; Ctrl-C once more stops at once\n")
-
-
 def _nearest(error: UnicodeError) -> tuple[str, int]:
     """Replace characters that the terminal's character set lacks by similar ones, so that output works in every
     locale.
@@ -147,9 +125,6 @@ _OF_OUTPUT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errn
 
 _NO_MEMORY = re.compile(r"failed to map segment|[Cc]annot allocate memory|static TLS block")
 """The loader's messages when a library does not fit into memory."""
-
-_INTERRUPTED = re.compile(r"^\s*KeyboardInterrupt:", re.MULTILINE)
-"""The end of pydantic's message when Ctrl-C came while it built a schema, raised as an error of the schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +162,7 @@ def failure_of(error: BaseException) -> Failure | None:
             return reason
         case RecursionError():
             return Failure("the input is nested too deeply to be read", None, 1)
-    if type(error).__name__ == "SchemaError" and _INTERRUPTED.search(str(error)):
+    if interrupts.came():  # as pydantic does, which raises it as an error of the schema that it builds
         return failure_of(KeyboardInterrupt())
     said = " ".join(str(error).split())
     return Failure(f"internal error: {type(error).__name__}{said and ': '}{printable(said)[:300]}", _REPORT, 1)
