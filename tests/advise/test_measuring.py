@@ -2,6 +2,7 @@
 """The command that an audit offers measures this disk: its settings, its storage, its own guest where that can be."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -41,6 +42,14 @@ def test_it_measures_where_the_image_lies() -> None:
     assert " --scratch '/srv/my images' " in command(subject("file", "/srv/my images/a.raw"))
     assert " --target /dev/vg/a " in command(subject("block", "/dev/vg/a"))
     assert UNKNOWN_PLACE in command(subject("file", "local:101/vm-101-disk-0.raw"))
+    for like in ("", "web"):
+        through = replace(subject("block", "/dev/vg/a"), host=HostView(qemu=(7, 2)), like=like)
+        disks = tuple(replace(disk, cache="writethrough") for disk in through.domain.disks)
+        through = replace(through, domain=replace(through.domain, disks=disks))
+        (words,) = [found.seen.measure for found in audit(through) if found.rule.id == "R19"]
+        assert words is not None
+        assert UNKNOWN_PLACE in words, "a load that writes is never told to write to a VM's device"
+        assert "--workload randwrite-4k-qd1" in words
 
 
 def test_it_measures_in_the_guest_where_one_runs_with_an_agent() -> None:
@@ -86,6 +95,9 @@ def require_runs(words: str, like: Subject | None = None) -> None:
     program, verb, *rest = shlex.split(words)
     assert (program, verb) == ("virtune", "compare")
     context = compare.compare.make_context("compare", rest)
+    assert not (context.params["target"] and "write" in str(context.params["workloads"])), (
+        "no load writes to a VM's disk"
+    )
     rig = context.params["rig"] or ("qemu" if like else "")
     before: tuple[str, ...] = ()
     if like is not None:

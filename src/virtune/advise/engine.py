@@ -114,7 +114,7 @@ def flush_after_each_write(subject: Subject, disk: DomainDisk) -> Iterator[Seen]
         yield Seen(
             seen=f"cache={disk.cache} under QEMU {words(subject.host.qemu)}",
             advice="if the guest flushes, compare with cache=none; QEMU 10.0 has FUA",
-            measure=measuring(subject, disk, {}, {"disk.cache": "none"}),
+            measure=measuring(subject, disk, {}, {"disk.cache": "none"}, load="randwrite-4k-qd1"),
         )
 
 

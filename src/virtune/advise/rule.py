@@ -149,7 +149,9 @@ IN_GUEST: Mapping[str, str] = {"export.num_queues": "device.num_queues"}
 
 
 UNKNOWN_PLACE = "--scratch <a directory on its storage>"
-"""For a volume that is known by its name only. A shell refuses it as it is, on purpose."""
+"""For a volume that is known by its name only, and a device that the load would write to. A shell refuses it as it
+is, on purpose.
+"""
 
 
 def measuring(
@@ -184,7 +186,7 @@ def measuring(
         said = {IN_GUEST.get(key, key) if in_guest else key: value for key, value in (base | dict(changed)).items()}
         arms += ["--arm", f"{name}:{','.join(f'{key}={value}' for key, value in said.items())}"]
     arms += ["--workload", load] if load else []
-    return f"{shlex.join(words)} {_where(disk)} {shlex.join(arms)}"
+    return f"{shlex.join(words)} {_where(disk, load)} {shlex.join(arms)}"
 
 
 def _beside_it(subject: Subject, disk: DomainDisk, then: Mapping[str, str], *, rig: str, load: str) -> str:
@@ -194,13 +196,13 @@ def _beside_it(subject: Subject, disk: DomainDisk, then: Mapping[str, str], *, r
     words += ["--rig", rig] if rig else []
     words += ["--arm", f"then:{','.join(f'{key}={value}' for key, value in then.items())}"]
     words += ["--workload", load] if load else []
-    return shlex.join(words) if disk.source.kind == "file" else f"{shlex.join(words)} {_where(disk)}"
+    return shlex.join(words) if disk.source.kind == "file" else f"{shlex.join(words)} {_where(disk, load)}"
 
 
-def _where(disk: DomainDisk) -> str:
-    """The option that names the storage of a disk: its directory, or the device itself, which is only read."""
+def _where(disk: DomainDisk, load: str) -> str:
+    """The option that names the storage of a disk: its directory, or the device itself where it is only read."""
     path = PurePosixPath(disk.source.name)
-    if not path.is_absolute():
+    if not path.is_absolute() or (disk.source.kind == "block" and "write" in load):
         return UNKNOWN_PLACE
     if disk.source.kind == "block":
         return f"--target {shlex.quote(str(path))}"
