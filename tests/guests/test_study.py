@@ -25,8 +25,9 @@ def vms_of_tests() -> list[int]:
 
 def test_engines_are_compared_in_one_guest_and_marked(user: User) -> None:
     engines, linux = ("--vary", "disk.aio=threads,io_uring"), ("--set", "guest.system=linux")
-    words = ("compare", *engines, *linux, "--rounds", "1", "--json", *SHORT)
-    found = user.run(*words, timeout=170).json()
+    words = ("compare", *engines, *linux, "--rounds", "1", "--json", *SHORT[:-1])
+    done = user.run(*words, timeout=170)
+    found = done.json()
     assert [arm["stack"]["rig"] for arm in found["arms"]] == ["qemu"] * 2
     accelerator = user.run("show", "last", "--trial", "1", "--capture", "accelerator.txt").stdout
     for arm in found["arms"]:
@@ -36,6 +37,7 @@ def test_engines_are_compared_in_one_guest_and_marked(user: User) -> None:
         seen = {check["setting"]: check["found"] for check in arm["in_force"]}
         assert seen["guest.write_cache"] == "write back"
         if accelerator.startswith("tcg"):
+            assert "figures of the emulator (TCG) and of no VM" in done.stderr.partition("round 1 of 1")[0], "before"
             assert "functional-only" in {remark["id"] for remark in trial["measurement"]["remarks"]}
     changes = [user.run("show", "last", "--trial", str(n), "--capture", "changeover.txt").stdout for n in (1, 2)]
     assert len({change.partition("process ")[2].split()[0] for change in changes}) == 1, "one guest for all arms"

@@ -461,7 +461,9 @@ def _explained(error: LoadError | RigError, loads: Sequence[Load], keep: Keep) -
             keep.capture("trouble.txt", evidence)
     if isinstance(error, LoadError):
         if error.hint is None and NOTHING_DONE in error.message:
-            return LoadError(error.message, hint=busy_words(busy_facts()))
+            # a disk that is stuck, and one that a busy host lets wait for a CPU or its own disk, look alike
+            busy = busy_words(busy_facts())
+            return LoadError(error.message, hint=busy and f"{busy}: it may be that, and not this disk")
         return error
     ended = next((how for one in loads if (how := one.bench.trouble()) is not None), None)
     words = next((said for one in loads if (said := one.last_words())), None)
@@ -469,10 +471,7 @@ def _explained(error: LoadError | RigError, loads: Sequence[Load], keep: Keep) -
 
 
 def busy_words(facts: BusyFacts) -> str | None:
-    """Say what a host was waiting for while a disk stood still; None where it waited for little, or does not tell.
-
-    A disk that is stuck, and one that a busy host gives neither a CPU nor its own disk, look alike from a guest.
-    """
+    """Say what a host is waiting for; None where it waits for little, or does not tell."""
     waits = {"cpu": "a CPU", "io": "the host's disks"}
     pressure = () if isinstance(facts.pressure, Unknown) else facts.pressure
     shares = [
@@ -480,9 +479,7 @@ def busy_words(facts: BusyFacts) -> str | None:
         for one in pressure
         if one.resource in waits and not isinstance(one.some_percent, Unknown) and one.some_percent >= _BUSY_PERCENT
     ]
-    if not shares:
-        return None
-    return f"in the last 10 s processes of this host waited {' and '.join(shares)}: it may be that, and not this disk"
+    return f"in the last 10 s processes of this host waited {' and '.join(shares)}" if shares else None
 
 
 class _Counters:

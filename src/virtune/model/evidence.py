@@ -134,6 +134,11 @@ class InForce:
         """The checks whose running value differs from the requested one."""
         return tuple(check for check in self.checks if check.agrees is False)
 
+    @property
+    def emulated(self) -> Check | None:
+        """The check that the guest runs under software emulation, if it does."""
+        return next((one for one in self.checks if (one.setting, one.found) == ("accelerator", "tcg")), None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRecord:

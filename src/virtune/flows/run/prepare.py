@@ -28,12 +28,13 @@ from virtune.flows.run.preconditions import bring_back
 from virtune.flows.run.trial import KeptCaptures, Tools, ground_for
 from virtune.flows.stored.show import last_check
 from virtune.model import errors
-from virtune.model.event import Say, StepEnded, StepProgressed, StepStarted
+from virtune.model.event import Noticed, Say, StepEnded, StepProgressed, StepStarted
 from virtune.model.evidence import DATA, Check, StudyRecord
 from virtune.model.study import Arm, Identity, Study
 from virtune.model.text import format_bytes
 from virtune.plan.guests import require_fit
 from virtune.probe.devices import identity_of
+from virtune.report.words import names_text
 from virtune.shell import Warden
 from virtune.store.store import Store
 
@@ -58,6 +59,7 @@ def all_come_up(study: Study, tools: Tools, say: Say, *, again: bool = False) ->
     what = f"checking that {who if again else who.replace(' still', '')} what is written to them"
     if study.check_data:
         say(StepStarted(what=what))
+    emulated = list[str]()
     for index, arm in enumerate(study.arms):
         try:
             if study.check_data:
@@ -66,11 +68,15 @@ def all_come_up(study: Study, tools: Tools, say: Say, *, again: bool = False) ->
                 continue
             with tools.rigs.up(arm.stack, ground_for(arm.stack, study.workloads[0], study, tools)) as bench:
                 require_verified(arm.name, bench.in_force.checks)
+                if bench.in_force.emulated is not None:
+                    emulated.append(arm.name)
         except errors.RigError as error:
             said = f": {error.hint}" if error.hint else ""
             raise errors.PreconditionError(f"arm {arm.name!r} does not start: {error.message}{said}") from None
     if study.check_data:
         say(StepEnded(what=what))
+    if emulated:
+        say(Noticed(text=f"{names_text(emulated, 3)}: no KVM, so figures of the emulator (TCG) and of no VM"))
     return checks
 
 

@@ -15,7 +15,7 @@ from virtune import shell
 from virtune.analyse.study.summarise import summarise
 from virtune.analyse.study.thresholds import look
 from virtune.analyse.study.verdicts import confidence_of_one, require_measured
-from virtune.bench.load import fio_engines
+from virtune.bench.load import busy_words, fio_engines
 from virtune.bench.port import Surroundings, session
 from virtune.bench.rbd import rbd_images
 from virtune.bench.scratch import Scratch
@@ -36,6 +36,7 @@ from virtune.model.verdict import Threshold
 from virtune.plan.guests import clients_for, loads_virtqueues, require_fit
 from virtune.plan.loads import disturbed_probes, settled, with_loads
 from virtune.plan.trials import SeenCosts, looked_at, plan_done, propose, round_seconds
+from virtune.probe.host import busy_facts
 from virtune.probe.kernel import try_io_uring
 from virtune.probe.programs import said_of_itself
 from virtune.store.store import Store
@@ -188,6 +189,9 @@ def prepared(
     ):
         if announced is not None:
             say(announced)
+        if busy := busy_words(busy_facts()):
+            so = "trials that others disturb do not count, and --wait-quiet 5m waits for a quiet host"
+            say(events.Noticed(text=f"{busy}: {so}"))
         tools = trials.Tools(
             programs=programs,
             clients=clients,

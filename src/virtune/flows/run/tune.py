@@ -169,10 +169,10 @@ def race_seconds(known: Tuning, each: float) -> float | None:
 
 def _require_real(found: InForce) -> None:
     """Raise PreconditionError for a guest under software emulation, whose figures are not comparable."""
-    emulated = next((one for one in found.checks if (one.setting, one.found) == ("accelerator", "tcg")), None)
-    if emulated is not None:
+    if found.emulated is not None:
+        why = found.emulated.proof
         raise PreconditionError(
-            f"guests run under software emulation only (no KVM), so no recommendation is possible: {emulated.proof}",
+            f"guests run under software emulation only (no KVM), so no recommendation is possible: {why}",
             hint="`--rig vhost-user` measures a virtio disk without a guest",
         )
 
