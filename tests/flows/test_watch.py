@@ -113,6 +113,32 @@ def test_a_full_disk_is_said_once_and_leaves_no_half_record(tmp_path: Path) -> N
     assert ([one.wall_seconds for one in kept_looks(path, 0, 9)[0]], kept_looks(path, 0, 9)[1]) == ([1.0, 4.0], 0)
 
 
+@pytest.mark.parametrize(("limit", "most"), [("FSIZE", 0), ("FSIZE", 10), ("FSIZE", 60), ("NOFILE", 3)])
+def test_a_disk_that_is_full_at_any_moment_costs_the_looks_of_that_time_alone(
+    limit: str, most: int, tmp_path: Path
+) -> None:
+    """Full as a file of the ring was begun, its first line was torn or missing, and no look was kept ever after."""
+    kind = getattr(resource, f"RLIMIT_{limit}")
+    soft, hard = resource.getrlimit(kind)
+    for full_at in range(1, 30):
+        path = tmp_path / f"kept{full_at}"
+        with History(path, 4096) as history:
+            for number in range(40):
+                full = full_at <= number < full_at + 3
+                resource.setrlimit(kind, (most if full else soft, hard))
+                try:
+                    said = history.add([look(float(number), 1.0)])
+                finally:
+                    resource.setrlimit(kind, (soft, hard))
+                assert not said or full or "again" in said
+        found, torn = kept_looks(path, 0, 1e9)
+        times = [one.wall_seconds for one in found]
+        assert (times, torn) == (sorted(set(times)), 0), full_at
+        lost = set(range(int(times[0]), 40)) - set(map(int, times))
+        assert lost <= set(range(full_at, full_at + 3)), full_at
+        assert len(times) > 5
+
+
 def test_one_watch_at_a_time_writes_a_history_and_nothing_else_is_written_over(tmp_path: Path) -> None:
     path, mine = tmp_path / "kept", tmp_path / "mine"
     mine.write_text("my own words\n")

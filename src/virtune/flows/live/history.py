@@ -72,14 +72,15 @@ class History:
         try:
             if size + len(line) > self._most:
                 self._require_ours()
-                self._path.replace(older(self._path))
-                self._file.close()
-                self._file, size = self._opened(), len(_HEAD)
-            left = memoryview(line)
+                with contextlib.suppress(FileNotFoundError):  # it is the older one already, where the next failed
+                    self._path.replace(older(self._path))
+                with self._file:
+                    self._file, size = self._opened(), 0
+            left = memoryview(line if size else _HEAD + line)
             while left:
                 left = left[self._file.write(left) or 0 :]
         except (OSError, PreconditionError) as error:
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(OSError):
                 os.ftruncate(self._file.fileno(), size)
             first, self._failed = not self._failed, True
             why = error.message if isinstance(error, PreconditionError) else f"{self._path}: {words_of(error)}"
@@ -105,11 +106,11 @@ class History:
         """Open the newer file, and end a line that was torn."""
         file = os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | _SAFE, 0o600), "r+b", buffering=0)
         found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode) or (found.st_size and file.readline(len(_HEAD)) != _HEAD):
+        if not stat.S_ISREG(found.st_mode) or file.readline(len(_HEAD)) not in (_HEAD, b""):
             file.close()
             raise PreconditionError(f"{self._path} is no history of `virtune watch`", hint="name another file")
         file.seek(max(0, found.st_size - 1))
-        file.write(b"" if file.read(1) == b"\n" else b"\n" if found.st_size else _HEAD)
+        file.write(b"" if file.read(1) in b"\n" else b"\n")
         return file
 
 
@@ -160,7 +161,8 @@ def _history_at(path: Path, ends: contextlib.ExitStack) -> IO[bytes]:
     """
     try:
         file = ends.enter_context(os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb"))
-        if stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.readline(len(_HEAD)) == _HEAD:
+        # nothing is written to a new one before its first record
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.readline(len(_HEAD)) in (_HEAD, b""):
             return file
     except FileNotFoundError:
         raise
