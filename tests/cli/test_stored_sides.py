@@ -58,6 +58,9 @@ def test_what_changed_between_two_studies_is_said_and_their_settings_stay_verifi
     assert "kernel release 6.18" in told
     assert "-> 9.9.9" in told
     assert "/elsewhere" not in told, "of what is no version there is a count"
+    study = strictly(held(user, sides, "--json"))["study"]
+    assert [one.rpartition(":")[0] or one for one in study["sources"]] == [FIRST, SECOND]
+    assert study["differing"]["scratch.mount"][1] == "/elsewhere", study["differing"]
     whole = held(user, sides, "-v")
     assert "-> /elsewhere" in whole
     assert f"{FIRST} and {SECOND}" in whole

@@ -28,6 +28,7 @@ from virtune.model.result import (
     Reach,
     SliceNoise,
 )
+from virtune.model.search import Limit, SweepPlan
 from virtune.model.study import StudyKind
 from virtune.model.text import format_count
 from virtune.report.pages.brief import LINES, of_check, of_sweep
@@ -192,6 +193,25 @@ def test_a_sweep_is_one_screen_with_what_it_found_first(loads: int, warnings: in
     assert any(line.split()[:1] == [format_count(offered)] for line in lines), "the loads around the knee are shown"
     assert loads < 60 or "more load" in told
     assert warnings == 0 or "warnings: " in told
+
+
+def test_of_named_loads_each_has_its_row_and_their_order_is_looked_at() -> None:
+    known, result = swept(40), summarise(with_warnings(record(8), 12))
+    limit = Limit(metric="latency.p99", sense="<=", value=1e6, text="latency.p99<=1ms")
+    # 11,000 broke it and 13,000 kept it, as a reader saw; so no load is shown to keep it
+    points = [replace(one, met=True, excess=(-0.1 if one.offered != 11_000 else 0.1,)) for one in known.points[:13]]
+    most = LoadEstimate(iops=13_100.0, low=None, high=23_000.0)
+    plan = SweepPlan(limit=limit, loads=tuple(f"{one.offered:.0f}iops" for one in points))
+    study = replace(known.study, sweep=plan)
+    known = replace(known, study=study, points=tuple(points), most=most)
+    told = " ".join(" ".join(lines_of(of_sweep(known, result, ""))).split())
+    assert "more load" not in told
+    assert all(f" {format_count(one.offered)} {format_count(one.iops)}" in told for one in points)
+    assert f"{limit.text} may hold up to 13.1k IOPS [open to 23k]" in told
+    assert "loads are out of order: 11k broke the limit and 13k kept it" in told
+    known = replace(known, points=tuple(points[:10]), most=replace(most, low=5000.0))
+    assert "out of order" not in " ".join(answer_lines(known))
+    assert f"{limit.text} holds up to 13.1k" in " ".join(answer_lines(known))
 
 
 def test_without_a_terminal_a_check_and_a_sweep_say_where_the_rest_is(

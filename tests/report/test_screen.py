@@ -3,6 +3,7 @@
 
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,20 +12,23 @@ from tests.report.records import record
 from tests.report.warned import with_warnings
 
 from virtune.analyse.study.summarise import summarise
+from virtune.analyse.study.thresholds import rule
 from virtune.model.evidence import Check, StudyRecord, TrialRecord
 from virtune.model.measurement import Histogram
 from virtune.model.reason import Reason
 from virtune.model.study import Checked, StudyKind
 from virtune.model.verdict import Verdict
+from virtune.plan.goal import parse_conditions
 from virtune.report.pages.brief import LINES, limits, of_result
 from virtune.report.pages.result import render
 from virtune.report.render.terminal import set_at
 
 
-def screen(kept: StudyRecord, width: int = 80) -> list[str]:
+def screen(kept: StudyRecord, width: int = 80, conditions: Sequence[str] = ()) -> list[str]:
     console = Console(width=width, no_color=True)
+    rulings = tuple(rule(kept, parse_conditions(conditions)))
     with console.capture() as captured:
-        console.print(of_result(summarise(kept), kept.facts), crop=False, end="")
+        console.print(of_result(summarise(kept), kept.facts, rulings), crop=False, end="")
     return captured.get().splitlines()
 
 
@@ -65,6 +69,20 @@ def test_of_few_arms_each_has_its_row_whatever_there_is_to_say(arms: int) -> Non
     told = " ".join(" ".join(lines).split())
     assert all(f"{number} is a warning" in told for number in range(12))
     assert not any("more arm" in line for line in lines)
+
+
+@pytest.mark.parametrize("arms", [2, 3, 5, 7, 30])
+@pytest.mark.parametrize("warnings", [0, 12])
+def test_conditions_are_never_left_out_nor_pairs_without_the_baseline(arms: int, warnings: int) -> None:
+    """Where the rows of few arms left no room, the conditions went with what was shortened, and no line told."""
+    kept = with_warnings(with_arms(record(8), arms), warnings)
+    kept = replace(kept, study=replace(kept.study, pairs="all"))
+    told = " ".join(" ".join(screen(kept, 80, ["iops < -50%", "iops < 1"])).split())
+    for one in range(arms - 1):
+        assert f"iops < -50%: held for arm-{one} against threads" in told
+        assert f"iops < 1: held for arm-{one} " in told
+    decided = [one for one in summarise(kept).verdicts if one.baseline != "threads" and one.verdict is Verdict.SAME]
+    assert not decided or f"also: {decided[0].candidate} is the same as {decided[0].baseline}, " in told
 
 
 @pytest.mark.parametrize("seed", range(6))

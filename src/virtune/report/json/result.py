@@ -128,6 +128,15 @@ class StudyPart(TypedDict):
         float | None, "The most time of running trials, in seconds; null is no limit.", doc.POSITIVE
     ]
     workloads: Annotated[list[WorkloadPart], "The workloads, in the order they were given.", doc.NOT_EMPTY]
+    sources: Annotated[
+        list[Annotated[str, "A study's id."]],
+        "Where studies of virtune's own are compared: the study of each arm, in the order of `arms`; else empty.",
+    ]
+    differing: Annotated[
+        Mapping[str, list[Annotated[str, "The value of one of them; `absent` where it has none."]]] | None,
+        "What is not the same in `sources`, of hosts and of settings as they were read back: by name the value of"
+        " each arm. Null where there are none, or a host was not probed.",
+    ]
 
 
 class ResultBasisPart(TypedDict):

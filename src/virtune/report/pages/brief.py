@@ -97,7 +97,7 @@ def of_result(
     """
     view, study, own = view_of(result), result.study, ending(result, authors, facts)
     shown = [one for one in view.workloads if not one.workload.probe and one.rows]
-    words, told = meaning(result), results.condition_lines(rulings)
+    words, told = meaning(result), [*results.condition_lines(rulings), *_beside_baseline(result)]
     count, foot = terminal.paragraph(trust(result), "dim"), _line("next", following(result))
     named = {one.verdict for one in result.verdicts} & {Verdict.BETTER, Verdict.WORSE}
     few = Text("; ").join(limits(result, short=True))
@@ -133,6 +133,18 @@ def finding(result: Result, view: ResultView | None = None) -> Text:
         text.append("; " if text else "").append(f"{results.MARKS[verdict]} {words}", style=f"bold {style}")
     label = every[0].measured.label
     return text.append(f" ({label} against {study.baseline})" if len(every) > 1 else f" ({label})")
+
+
+def _beside_baseline(result: Result) -> Iterator[Text]:
+    """Say what is decided of pairs without the baseline, which have no row of their own."""
+    study, told = result.study, list[str]()
+    for one in result.verdicts:
+        if one.baseline != study.baseline and one.metric == study.metric and one.verdict is not Verdict.UNDECIDED:
+            ((_, words),) = _told([one], named=True)
+            told.append(words + (f" under {one.workload}" if len(study.compared) > 1 else ""))
+    if told:
+        more = f"; and {len(told) - _PAIRS} more" if len(told) > _PAIRS else ""
+        yield Text(f"also: {'; '.join(told[:_PAIRS])}{more}")
 
 
 _HEADLINE = 60
@@ -466,18 +478,20 @@ def of_sweep(known: LoadSweep, result: Result, facts: str) -> Brief:
     """Return a sweep; `facts` are those of the host, as JSON."""
     study, result = known.study, sweep.without_saturation(result)
     rows, (first, *others) = len(known.points), sweep.answer_lines(known)
+    named = study.sweep is not None and bool(study.sweep.loads)
     first = f"{study.arms[0].name}, {study.workloads[0].name}{'' if known.finished else ', not finished'}: {first}"
 
     def picture(most: int | None) -> list[RenderableType]:
         table = sweep.curve_table(known, result, most)
-        named = {title: number for number, title in enumerate(table.titles)}
-        keep = [named[one] for one in (*_CURVE, table.titles[-1]) if one in named]
+        places = {title: number for number, title in enumerate(table.titles)}
+        keep = [places[one] for one in (*_CURVE, table.titles[-1]) if one in places]
         return [table.only(*keep), *_more(rows, most, "load")]
 
     return Brief(
         head=[terminal.paragraph(first, "bold"), *terminal.paragraphs(others, indent=0)],
         picture=picture,
         rows=rows,
+        least=rows if named else ROWS_LEAST,
         limits=terminal.paragraphs(limits(result), indent=0),
         below=[
             terminal.paragraph(trust(result), "dim"),

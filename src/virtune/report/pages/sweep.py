@@ -2,14 +2,15 @@
 """A sweep as text: its results in a sentence each, the curve as a table, and a bar chart."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from rich.console import Group
 from rich.text import Text
 
 from virtune.model.metric import BY_ID
-from virtune.model.result import ArmSummary, LoadSweep, Result
+from virtune.model.result import ArmSummary, LoadPoint, LoadSweep, Result
 from virtune.model.text import format_bytes, format_count, format_ns, format_seconds
 from virtune.report.pages.evidence import notes
 from virtune.report.pages.result import value_text
@@ -58,7 +59,9 @@ def answer_lines(known: LoadSweep) -> Iterator[str]:
     """Return each result of a sweep in a sentence, or why there is none."""
     plan = known.study.sweep
     if known.most is not None and plan is not None and plan.limit is not None:
-        yield f"{plan.limit.text} holds up to {estimate_text(known.most)}"
+        may = "holds" if known.most.low is not None else "may hold"  # of no load is it shown that it does
+        yield f"{plan.limit.text} {may} up to {estimate_text(known.most)}"
+        yield from _out_of_order(known.points)
     if known.saturation is not None:
         found, best = known.saturation, max((one.iops for one in known.points), default=0.0)
         if best <= max(found.iops, found.high or 0.0):
@@ -71,6 +74,15 @@ def answer_lines(known: LoadSweep) -> Iterator[str]:
     if known.knee is not None:
         yield (f"knee: {estimate_text(known.knee)}; beyond it latency grows faster than throughput")
     yield from (one.text for one in known.why)
+
+
+def _out_of_order(points: Sequence[LoadPoint]) -> Iterator[str]:
+    """Say where a load broke the limit and a greater one kept it, as one sees in the table."""
+    broken = next((one for one in points if one.excess and fmean(one.excess) > 0), None)
+    kept = [one for one in points if broken is not None and one.met and one.excess and fmean(one.excess) <= 0]
+    if broken is not None and kept and kept[-1].offered > broken.offered:
+        least, most = format_count(broken.offered), format_count(kept[-1].offered)
+        yield f"loads are out of order: {least} broke the limit and {most} kept it; more --rounds tell"
 
 
 def curve(known: LoadSweep, result: Result) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
