@@ -192,6 +192,8 @@ def test_a_knob_is_found_by_id_by_number_and_by_family() -> None:
         ("poll-max-ns", "iothread.poll_max_ns"),
         ("disk.l2-cache-size", "disk.l2_cache_size"),
         ("Disk.Format", "disk.format"),
+        ("disk.iothread", "device.iothread"),
+        ("num_queues", "device.num_queues"),
     ],
 )
 def test_an_unknown_knob_is_refused_with_what_was_meant(wrong: str, meant: str) -> None:

@@ -135,8 +135,11 @@ def _nearest(name: str) -> str:
     plain = name.lower().replace("-", "_")
     if plain in BY_ID:
         return f"did you mean `{plain}`?"
-    last = {knob.id.rpartition(".")[2]: knob.id for knob in reversed(KNOBS)}
-    close = difflib.get_close_matches(plain, BY_ID, n=1, cutoff=0.75)
-    close += [last[word] for word in difflib.get_close_matches(plain, last, n=1, cutoff=0.75)]
+    # of two that could be meant, the one that can be set
+    last = {knob.id.rpartition(".")[2]: knob.id for knob in (*reversed(KNOBS), *reversed(TURNED))}
+    close = [last[plain.rpartition(".")[2]]] if plain.rpartition(".")[2] in last else []
+    for ids in ([knob.id for knob in TURNED], [*BY_ID]):
+        close += difflib.get_close_matches(plain, ids, n=1, cutoff=0.75)
+        close += [last[word] for word in difflib.get_close_matches(plain.rpartition(".")[2], last, n=1, cutoff=0.75)]
     close += difflib.get_close_matches(plain, BY_ID, n=1)
     return f"did you mean `{close[0]}`?" if close else "`virtune host knobs` lists them all"

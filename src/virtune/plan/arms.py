@@ -22,7 +22,7 @@ from virtune.fio.workloads import check_name
 from virtune.model.contradictions import contradictions
 from virtune.model.errors import PlanError
 from virtune.model.knob import Knob, describe_domain
-from virtune.model.knobs import BY_ID, matching
+from virtune.model.knobs import BY_ID, TURNED, matching
 from virtune.model.rig import OF_PASSED, PASSED_KNOB, RIGS, RigWord, read_rig, rig_words, rig_words_with_where
 from virtune.model.stack import Stack, with_setting
 from virtune.model.study import Arm
@@ -197,7 +197,9 @@ def _knob(name: str) -> Knob:
         raise PlanError(f"there is no knob {quoted(name)}", hint="`virtune host knobs` lists them all")
     found = matching(name)
     if len(found) > 1:
-        raise PlanError(f"{quoted(name)} means several knobs", hint=f"one of {', '.join(k.id for k in found[:12])}")
+        so_called = [knob.id for knob in TURNED if knob.id.endswith(f".{name}")]  # of `iothread` a disk has its own
+        ids = [*so_called, *(knob.id for knob in found)]
+        raise PlanError(f"{quoted(name)} means several knobs", hint=f"one of {', '.join(ids[:12])}")
     return found[0]
 
 

@@ -293,7 +293,8 @@ def _lift(seen: SeenPath, unit: str) -> str:
     elif unit in seen.path.limited_by:
         where = f"`{seen.path.limited_by[unit]}` of the arm"
     elif unit in seen.path.lifts:
-        where = f"now{', by QMP' if seen.path.origin == 'monitor' else ''}: `{seen.path.lifts[unit]}`"
+        until = ", by QMP and until QEMU ends" if seen.path.origin == "monitor" else ""
+        where = f"at once{until}: `{seen.path.lifts[unit]}`"
     return f"raise or remove the limit ({where}) and measure again"
 
 
