@@ -58,6 +58,13 @@ def test_the_exit_code_follows_the_threshold(user: User, name: str, limit: str, 
     user.run("audit", file(name), "--fail-on", limit, status=status)
 
 
+def test_what_only_its_host_shows_is_named_with_the_way_to_see_it(user: User) -> None:
+    way = "On the VM's host `virtune audit --here` looks at them"
+    for words, told in (((), True), (("--here",), False)):
+        said = " ".join(user.run("audit", *words, "--fail-on", "never", file("boxes-fedora")).stdout.split())
+        assert (way in said) is told
+
+
 def test_a_folder_is_audited_as_a_whole(user: User, tmp_path: Path) -> None:
     ran = user.run("audit", str(DOMAINS), status=4)
     assert "R30  in-the-main-loop: " in ran.stdout

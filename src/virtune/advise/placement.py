@@ -265,7 +265,7 @@ def pinned_to_no_cpu(subject: Subject) -> Iterator[Seen]:
         if cpus and cpus.isdisjoint(online):
             yield Seen(
                 seen=f"{what} is pinned to {places}, and no such CPU is online",
-                advice="pin it to one that is",
+                advice="pin it to a CPU that is online",
                 turns=(_pin(what, None),),
             )
 

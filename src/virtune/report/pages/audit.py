@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from virtune.model.domain import DomainDisk, SettingChange, cache_of
-from virtune.model.finding import Audited, Finding, PassedOver, Severity, Subject, Unread
+from virtune.model.finding import Audited, Finding, Need, PassedOver, Severity, Subject, Unread
 from virtune.model.knob import Risk
 from virtune.model.text import printable
 from virtune.report.words import count_text, names_text
@@ -143,6 +143,8 @@ def _not_looked_at(audited: Sequence[Audited], width: int) -> Iterator[str]:
         for (unknown, rules), count in lacked.items()
     ]
     text = f"rules that could not look, or not at everything, and what they lack: {'; '.join(parts)}"
+    if any(unknown == Need.CPUS for unknown, _ in lacked):  # which --here always knows
+        text += ". On the VM's host `virtune audit --here` looks at them"
     if parts:
         yield from textwrap.wrap(printable(text), width, subsequent_indent="  ", break_on_hyphens=False)
 
