@@ -98,6 +98,20 @@ def test_what_is_no_kernel_is_refused_with_a_sentence(tmp_path: Path) -> None:
         find_sources(tmp_path, kernel=tmp_path / "vmlinuz-none")
 
 
+@pytest.mark.parametrize("place", ["lib/modules", "usr/lib/modules"])
+def test_the_modules_of_an_unpacked_package_are_found_where_its_distribution_has_them(
+    place: str, tmp_path: Path
+) -> None:
+    """Debian 13 has them below /usr: no Linux guest was to be had there."""
+    kernel = tmp_path / "boot" / "vmlinuz-6.12.1-cloud-amd64"
+    modules = tmp_path / place / "6.12.1-cloud-amd64"
+    for directory in (kernel.parent, modules):
+        directory.mkdir(parents=True)
+    kernel.touch()
+    (modules / "modules.builtin").touch()
+    assert find_sources(tmp_path, kernel=kernel).modules == modules
+
+
 def test_its_kernel_is_unpacked_once_and_one_that_cannot_be_is_booted_as_it_is(appliance: Appliance) -> None:
     packed = appliance.kernel.with_name("vmlinuz").read_bytes()
     plain = unpacked_kernel(packed)

@@ -284,7 +284,8 @@ def _own_kernel(kernel: Path) -> tuple[Path, Path | None]:
     if not kernel.is_file():
         raise PreconditionError(f"there is no kernel {kernel}")
     release = kernel.name.removeprefix("vmlinuz-")
-    places = (kernel.parent.parent / "lib" / "modules" / release, Path("/lib/modules") / release)
+    root = kernel.parent.parent  # of an unpacked package, whose modules are below /usr since Debian 13
+    places = (root / "lib" / "modules" / release, root / "usr/lib/modules" / release, Path("/lib/modules") / release)
     return kernel.resolve(), next((place for place in places if place.is_dir()), None)
 
 
