@@ -11,6 +11,11 @@ from tests.guests.loaded import JOB, loading
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 
+XML = """<domain type='kvm'><name>virtune</name><vcpu>1</vcpu><devices>
+<disk type='file' device='disk'><driver name='qemu' type='raw' cache='unsafe'/><source file='{image}'/>
+<target dev='data' bus='virtio'/></disk></devices></domain>
+"""
+
 QUICK = ("--rig", "storage-daemon", "--rounds", "1", "--seconds", "100ms", "--ramp", "0")
 
 
@@ -43,6 +48,25 @@ def test_what_a_guest_does_is_what_is_measured(user: User, tmp_path: Path, nodes
     assert (words["rw"], words["bs"]) == ("randrw", "16k")
     assert 60 <= int(words["rwmixread"]) <= 80
     assert 6 <= int(words["iodepth"]) <= 8, "the guest keeps eight in flight"
+
+
+def test_a_fix_that_is_called_again_goes_on_under_the_load_that_it_saw(
+    user: User, tmp_path: Path, nodes: list[str]
+) -> None:
+    """It was looked at anew, a little different each time, so that nothing measured was ever found again."""
+    file = tmp_path / "virtune.xml"
+    file.write_text(XML.format(image=tmp_path / "a.raw"))
+    (tmp_path / "a.raw").touch()
+    with loading(tmp_path, nodes, JOB):
+        asked = ("fix", str(file), "--its-load", "--scratch", str(tmp_path), *QUICK)
+        first = user.run(*asked)
+        again = user.run(*asked)
+        anew = user.run(*asked, "--again")
+    assert "looking at the load" in first.stderr
+    assert "measured before: " in again.stderr
+    assert "its load as it was seen before: " in again.stderr
+    assert "looking at the load" not in again.stderr
+    assert "looking at the load" in anew.stderr
 
 
 def test_an_idle_disk_and_a_vm_that_does_not_run_have_no_load(user: User, tmp_path: Path, nodes: list[str]) -> None:

@@ -2,6 +2,7 @@
 """`virtune fix`: from a slow VM to a better one: audited, measured, shown, asked, applied, checked."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +88,7 @@ def fix(
     _say_audit(found, fixes)
     out = ResultOutput.read(asked)
     with Store(store) as kept:
-        measuring = Measuring(store=kept, vm=vm, asked=_loaded(question, vm, fixes), out=out)
+        measuring = _loaded(Measuring(store=kept, vm=vm, asked=question, out=out), fixes, again=again)
         choice = measuring.choose(fixes, like, again=again)
         turns = fixes.needed if choice is None else choice.turns
         done = _change(found, turns, asked, journal, dry_run=dry_run, yes=yes)
@@ -107,11 +108,21 @@ def _question(asked: dict[str, Any]) -> "StudyOptions":
     return options.read_options("compare", asked)
 
 
-def _loaded(asked: "StudyOptions", vm: str, fixes: "Fixes") -> "StudyOptions":
-    """Return the same with the load of `--its-load`, where there is something to measure under it."""
+def _loaded(measuring: Measuring, fixes: "Fixes", *, again: bool) -> Measuring:
+    """Return the same with the load of `--its-load`, where there is something to measure: as it was seen before where
+    this goes on, else as it is now.
+    """
     from virtune.cli.common.run_study import with_its_load
+    from virtune.flows.run.fix import load_before
 
-    return with_its_load(asked, vm) if fixes.candidates else asked
+    asked, vm = measuring.asked, measuring.vm
+    if not fixes.candidates:
+        return measuring
+    loads = () if again or not asked.its_load else load_before(measuring.store, f"fix {vm}")
+    if not loads:
+        return replace(measuring, asked=with_its_load(asked, vm))
+    click.echo(printable(f"its load as it was seen before: {loads[0].meaning}; --again looks anew"), err=True)
+    return replace(measuring, loads=loads)
 
 
 def _say_audit(found: "FoundDomain", fixes: "Fixes") -> None:

@@ -4,7 +4,7 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -248,16 +248,15 @@ class Measuring:
         self, candidates: "Sequence[Candidate]", like: "LikeVm", *, title: str, again: bool
     ) -> "tuple[StudyRecord, Result]":
         from virtune.cli.common.run_study import going_on
-        from virtune.flows.run.fix import HOURS_KEPT, measured_before, question_of
+        from virtune.flows.run.fix import measured_before, question_of
         from virtune.flows.run.preconditions import Leave
         from virtune.flows.run.question import facts_text, study_for
         from virtune.flows.run.study import resume_study, run_study
         from virtune.flows.stored.show import current
 
         store = self.store
-        since = (datetime.now(UTC) - timedelta(hours=HOURS_KEPT)).isoformat(timespec="seconds")
         study = study_for(question_of(self.asked, candidates, like, title=title, loads=self.loads))
-        known = None if again else measured_before(store, study, since=since)
+        known = None if again else measured_before(store, study)
         leave = Leave()
         if known is None:
             facts = facts_text(Path(study.scratch))

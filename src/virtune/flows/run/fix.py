@@ -7,6 +7,7 @@ What is measured is the changed configuration itself, read again: so what is app
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 
 from virtune.advise.audit import Consequences, audit
@@ -24,7 +25,7 @@ from virtune.model.finding import Finding, Severity
 from virtune.model.knob import Risk
 from virtune.model.result import Result
 from virtune.model.study import Study, StudyKind
-from virtune.model.study_options import StudyOptions
+from virtune.model.study_options import Provenance, StudyOptions
 from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
 from virtune.plan.like import carried, likeness
@@ -33,7 +34,7 @@ from virtune.store.store import Store
 FIXES, ALL = "fixes", "all"
 """The arms with the changes of all errors and warnings, and with those of the tries besides."""
 
-HOURS_KEPT = 24
+_HOURS_KEPT = 24
 """How long a measurement of the same question stands for a new one."""
 
 
@@ -229,16 +230,28 @@ def question_of(
     return Question(kind=StudyKind.COMPARE, **given, vm=replace(vm, settings=held), given_workloads=tuple(loads))
 
 
-def measured_before(store: Store, study: Study, *, since: str) -> StudyRecord | None:
-    """Return the newest study of this host that asked the same, of the same stacks, loads and storage, and was begun
-    since a time (ISO 8601, UTC), finished or not.
+def measured_before(store: Store, study: Study) -> StudyRecord | None:
+    """Return the newest study of this host in the last hours that asked the same, of the same stacks, loads and
+    storage, finished or not.
     """
+    same = (one for one in _recent(store) if all(asked(one) == asked(study) for asked in _ASKED))
+    return next((store.get(one.id) for one in same), None)
+
+
+def load_before(store: Store, title: str) -> tuple[Workload, ...]:
+    """Return the load of the VM as it was seen for the newest study of that title in the last hours, so that a fix
+    which goes on measures under the same; none without one.
+    """
+    named = (one for one in _recent(store) if one.title == title)
+    of_vm = {("workloads", Provenance.LIKE)}
+    return next((one.workloads for one in named if of_vm & {(row.name, row.source) for row in one.options}), ())
+
+
+def _recent(store: Store) -> Iterator[Study]:
+    since = (datetime.now(UTC) - timedelta(hours=_HOURS_KEPT)).isoformat(timespec="seconds")
     for listed in store.list(own=True):
-        if isinstance(listed, Damaged) or listed.study.created < since:
-            continue
-        if all(asked(listed.study) == asked(study) for asked in _ASKED):
-            return store.get(listed.study.id)
-    return None
+        if not isinstance(listed, Damaged) and listed.study.created >= since:
+            yield listed.study
 
 
 _ASKED = tuple(
