@@ -153,6 +153,20 @@ def test_a_search_in_a_guest_that_is_emulated_is_refused_and_leaves_it_as_it_was
     assert not left_over(user, guest1)
 
 
+@pytest.mark.long(always="that it is refused without --emulated is in each run, above")
+def test_a_search_in_place_runs_to_its_end_and_leaves_the_domain_as_it_was(user: User, guest1: Inside) -> None:
+    before, data = guest1.configurations(), guest1.image.read_bytes()
+    words = ("tune", "--rig", "libvirt:guest1", "--connect", guest1.daemon.uri, "--vary", "disk.aio=threads,io_uring")
+    load = ("--workload", "rw=randread,bs=4k,iodepth=4,rate_iops=1500", "--seconds", "2", "--ramp", "0")
+    ran = user.run(*words, *load, "--emulated", "--budget", "600", "--confirm", "2", "--json", timeout=900)
+    found = ran.json()
+    assert guest1.configurations() == before
+    assert guest1.image.read_bytes() == data
+    assert not left_over(user, guest1)
+    assert (found["recommendation"], found["reason"]) == ("undecided", "emulated"), "the ranking is the emulator's"
+    assert {arm["name"] for arm in found["arms"]} == {"baseline", "io_uring"}
+
+
 def test_a_killed_run_is_found_in_the_domain_and_taken_out(user: User, guest1: Inside) -> None:
     before = guest1.configurations()
     child = user.start(*asked(guest1), *LONG)

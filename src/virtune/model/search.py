@@ -123,7 +123,8 @@ class Search:
     pair without both values is replaced by another. With `tries` (None: all race from the start) at most so many of
     the ranked are raced, in the order in which they are proposed. Blocks of the race begin at least `spread_seconds`
     apart, so that the race sees the host in more than one of its states. `vary` is the request to vary, as it was
-    written; empty for the rig's own choice, None if unknown. Without a budget the mode quick may take `patience`
+    written; empty for the rig's own choice, None if unknown. `emulated`: guests may be, and nothing is recommended
+    of these. Without a budget the mode quick may take `patience`
     times as long on a restless host.
     """
 
@@ -144,6 +145,7 @@ class Search:
     spread_seconds: float = 0.0
     vary: tuple[str, ...] | None = None
     patience: float = 1.0
+    emulated: bool = False
 
     @property
     def racing(self) -> int:

@@ -322,6 +322,10 @@ class StudyOptions:
         help="quick: a tenth of a full grid's time, a quarter on a restless host. certify: until the winner is proved"
         " to be within the margin of the best.",
     )  # fmt: skip
+    emulated: bool = _row(
+        takes=Takes.SWITCH, verbs=("tune",), not_in_plan=_SEARCHES,
+        help="Search in emulated guests (TCG) too, to try a search out: its ranking is the emulator's.",
+    )  # fmt: skip
     metric: str | None = _row(
         takes=Takes.METRIC, verbs=("compare",), default="iops", plan="metric",
         help="The metric of the verdicts, such as iops or latency.p99.",

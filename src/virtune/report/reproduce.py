@@ -112,6 +112,7 @@ def tune_again(study: Study) -> str:
     for flag, value in asked.items():
         words += [] if value is None else [flag, f"{value:g}" if isinstance(value, float) else str(value)]
     words += _attempts(study)
+    words += ["--emulated"] if search.emulated else []
     words += ["--target", study.target] if study.target else ["--scratch", study.scratch]
     return shlex.join(words)
 

@@ -11,8 +11,8 @@ MANY = 20
 """A verb with so many options and arguments shows only those that are used most, and the others with --help-all."""
 
 _SECTIONS = {
-    "What": "rig connect like its_load vary arms settings fix workloads baseline durability maximize minimize"
-    " subject_to loads at_load mode metric pairs margin confidence different_jobs",
+    "What": "rig connect like its_load emulated vary arms settings fix workloads baseline durability maximize"
+    " minimize subject_to loads at_load mode metric pairs margin confidence different_jobs",
     "How long": "quick budget rounds seconds ramp attempts restart confirm confirm_seconds soak spread seed"
     " wait_quiet again",
     "Where": "scratch span target store",

@@ -167,13 +167,13 @@ def race_seconds(known: Tuning, each: float) -> float | None:
     return min(race, max(known.race_seconds_left, (pilot.slices_least(search) - done) * each, 0.0))
 
 
-def _require_real(found: InForce) -> None:
+def _require_real(found: InForce, search: Search) -> None:
     """Raise PreconditionError for a guest under software emulation, whose figures are not comparable."""
-    if found.emulated is not None:
+    if found.emulated is not None and not search.emulated:
         why = found.emulated.proof
         raise PreconditionError(
             f"guests run under software emulation only (no KVM), so no recommendation is possible: {why}",
-            hint="`--rig vhost-user` measures a virtio disk without a guest",
+            hint="`--rig vhost-user` measures a virtio disk without a guest; --emulated searches all the same",
         )
 
 
@@ -183,7 +183,7 @@ def those_that_come_up(study: Study, tools: Tools, say: events.Say) -> Study:
     if len(study.arms) > COME_UP_MAX:
         baseline = study.arm(study.baseline).stack
         with tools.rigs.up(baseline, ground_for(baseline, study.workloads[0], study, tools), restart=True) as bench:
-            _require_real(bench.in_force)
+            _require_real(bench.in_force, search)
         return study
     what = f"bringing {len(study.arms)} configurations up once"
     say(events.StepStarted(what=what))
@@ -193,7 +193,7 @@ def those_that_come_up(study: Study, tools: Tools, say: events.Say) -> Study:
             ground = ground_for(arm.stack, study.workloads[0], study, tools)
             with tools.rigs.up(arm.stack, ground, restart=True) as bench:
                 require_verified(arm.name, bench.in_force.checks)
-                _require_real(bench.in_force)
+                _require_real(bench.in_force, search)
         except (RigError, NotInForceError) as error:
             refused[arm.name] = error.message + (f": {error.hint}" if error.hint else "")
         say(events.StepProgressed(what=what, fraction=(index + 1) / len(study.arms)))
@@ -506,6 +506,7 @@ def _search_of(asked: StudyOptions, goal: Goal, space: Space) -> Search:
         vary=asked.vary,
         tries=tries_for(len(space.ranked)),
         patience=pilot.PATIENCE,
+        emulated=asked.emulated,
     )
 
 
