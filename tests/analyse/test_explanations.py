@@ -4,16 +4,18 @@
 import dataclasses
 import re
 from random import Random
+from typing import NamedTuple
 
 import pytest
 
 from virtune.analyse.layers.bottleneck import judge
-from virtune.analyse.layers.path import LivePath, live_path, live_paths
+from virtune.analyse.layers.path import live_path, live_paths
 from virtune.analyse.layers.stations import MOST, RESTING, SEVERAL, SLOW_NS
-from virtune.model.bottleneck import Cause
-from virtune.model.counters import DiskUse, PressureUse, RoleUse, ThreadUse, Use
+from virtune.model.bottleneck import Cause, DataPath
+from virtune.model.counters import UNSEEN, DiskUse, PressureUse, RoleUse, ThreadUse, Use
 from virtune.model.live import (
     DiskCount,
+    DiskRates,
     LiveDisk,
     LiveVm,
     RingCount,
@@ -108,7 +110,14 @@ def used(chance: Random, done: int, each_us: float) -> Use | None:
     )  # fmt: skip
 
 
-def looked(seed: int) -> LivePath | None:
+class Look(NamedTuple):
+    """What a disk did, and the facts of its path."""
+
+    rates: DiskRates
+    path: DataPath
+
+
+def looked(seed: int) -> Look | None:
     """A look at a disk; None where its counters went back."""
     chance = Random(seed)
     before, after = counts(chance)
@@ -121,13 +130,15 @@ def looked(seed: int) -> LivePath | None:
     )  # fmt: skip
     vm = LiveVm(name="vm", pid=1, disks=(disk,), uri=chance.choice(("", "qemu:///system")))
     both = {"vda": before}, {"vda": after}
-    return next(live_paths(vm, (disk,), both, used(chance, done, abs(each_us)), {"vda": rings(chance, done)}), None)
+    seen = used(chance, done, abs(each_us))
+    found = live_paths(vm, (disk,), both, seen, {"vda": rings(chance, done)})
+    return next((Look(rates, path) for _, rates, path in found), None)
 
 
 LOOKS = [(seed, found) for seed in range(SEEDS) if (found := looked(seed)) is not None]
 
 
-def told(found: LivePath) -> tuple[Cause, list[str]]:
+def told(found: Look) -> tuple[Cause, list[str]]:
     verdict = judge(found.path)
     return verdict.cause, [*verdict.evidence, verdict.experiment]
 
@@ -271,7 +282,7 @@ def test_what_hangs_is_no_wait_in_the_virtqueue(share: float, inside: int) -> No
         inside=inside, quiet_seconds=quiet,
     )  # fmt: skip
     disk = LiveDisk(target="vda", path=None, threads=(), devices=(), direct=True, limits={}, protocol="nbd")
-    path = live_path(disk, rates_between(DiskCount(**begin), after), None, rings=(ring,), all_read=0)
+    path = live_path(disk, rates_between(DiskCount(**begin), after), UNSEEN, rings=(ring,), all_read=0)
     assert path.layers is not None
     assert path.layers.total_ns == pytest.approx(each_ns, rel=0.02)
     assert path.layers.top == ("backend" if share else "ring")
@@ -297,8 +308,8 @@ def test_counts_that_begin_apart_tell_of_no_other_requests(
     disk = LiveDisk(target="vda", path=None, protocol="nbd")
     counts = ({"vda": DiskCount(**begin)}, {"vda": after})
     vm = LiveVm(name="vm", pid=None, disks=(disk,))
-    (found,) = live_paths(vm, (disk,), counts, None, {"vda": (ring,)})
-    assert (found.path.uncounted > 0) is (more > max(10, 0.05 * done))
+    ((_, _, path),) = live_paths(vm, (disk,), counts, None, {"vda": (ring,)})
+    assert (path.uncounted > 0) is (more > max(10, 0.05 * done))
 
 
 @pytest.mark.parametrize("more", range(-6, 7))
@@ -309,7 +320,7 @@ def test_of_few_requests_a_count_of_one_or_two_more_tells_of_no_others(more: int
     after = DiskCount(**begin | {"reads": done, "read_ns": done * each_ns, "t_ns": int(seconds * 1e9)})
     ring = RingRates(seconds=seconds, completed=done + more, offered_mean=1.0, taken_mean=None, samples=600)
     disk = LiveDisk(target="vda", path=None, protocol="nbd")
-    path = live_path(disk, rates_between(DiskCount(**begin), after), None, rings=(ring,), all_read=0)
+    path = live_path(disk, rates_between(DiskCount(**begin), after), UNSEEN, rings=(ring,), all_read=0)
     assert path.layers is not None
     alike = abs(more) <= 3
     assert (path.layers.total_ns == pytest.approx(each_ns)) is alike

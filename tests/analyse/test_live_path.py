@@ -16,7 +16,7 @@ from virtune.bench.live.monitor import is_medium, name_of
 from virtune.bench.live.rings import RingSeen, add, ring_rates, wait
 from virtune.fio.workloads import parse_workload, rate_words, sequential_share, workload_words
 from virtune.model.bottleneck import Cause, DataPath
-from virtune.model.counters import Use
+from virtune.model.counters import UNSEEN, Use
 from virtune.model.errors import PreconditionError
 from virtune.model.live import DiskCount, DiskRates, LiveDisk, LiveVm, Move, RingRates, rates_between
 
@@ -77,7 +77,7 @@ def test_a_qemu_that_gives_no_counters_is_no_vm_without_disks() -> None:
 
 
 def test_what_libvirt_counts_is_the_layers_of_a_live_disk() -> None:
-    disk = LiveDisk(target="vda", path="/images/sql1.raw", threads=("IO iothread1",))
+    disk = LiveDisk(target="vda", path="/images/sql1.raw", threads=("IO iothread1",), devices=("vda",))
     between = rates_between(counted(1), counted(3))
     assert (between.reads, between.writes, between.seconds) == (20_000, 0, 2.0)
     path = live_path(disk, between, host(), rings=(), all_read=0)
@@ -105,8 +105,8 @@ def two_disks(first: LiveDisk, *, read_bytes: int) -> tuple[DataPath, DataPath]:
     used = host()
     used = replace(used, roles=tuple(replace(one, read_bytes=read_bytes) for one in used.roles))
     vm = LiveVm(name="sql1", pid=7, disks=(first, TWO[1]))
-    one, other = live_paths(vm, vm.disks, (before, after), used, {})
-    return one.path, other.path
+    (_, _, one), (_, _, other) = live_paths(vm, vm.disks, (before, after), used, {})
+    return one, other
 
 
 def test_a_thread_that_serves_several_disks_has_the_ios_of_all_of_them() -> None:
@@ -133,11 +133,12 @@ def test_an_iothread_whose_name_is_too_long_for_the_kernel_has_the_name_that_qem
     disks = tuple(replace(one, threads=(f"IO iothread-virtio{place}",)) for place, one in enumerate(TWO))
     vm = LiveVm(name="101", pid=7, disks=disks, threads=names)
     counts = {"vda": counted(1), "vdb": counted(1)}, {"vda": counted(3), "vdb": counted(3)}
-    for found, (mine, busy) in zip(live_paths(vm, disks, counts, seen, {}), ((8, 0.1), (9, 1.0)), strict=True):
-        (thread,) = (one for one in found.path.threads if one.role == "iothread")
+    found = live_paths(vm, disks, counts, seen, {})
+    for (_, _, path), (mine, busy) in zip(found, ((8, 0.1), (9, 1.0)), strict=True):
+        (thread,) = (one for one in path.threads if one.role == "iothread")
         assert (thread.tid, thread.name, round(thread.busy, 1)) == (mine, names[mine], busy)
-        assert found.path.iops_of(thread) == pytest.approx(10_000), "of its own disk only"
-        (main,) = (one for one in found.path.threads if one.role == "main")
+        assert path.iops_of(thread) == pytest.approx(10_000), "of its own disk only"
+        (main,) = (one for one in path.threads if one.role == "main")
         assert main.name == "qemu-system-x86"
 
 
@@ -162,23 +163,27 @@ def test_limits_of_the_disk_are_compared_with_what_it_did() -> None:
     between = rates_between(counted(1), counted(3))
     for limits, cause in (({"iops": 10_100.0}, Cause.THROTTLE), ({"read.bps": 41e6}, Cause.THROTTLE),
                           ({"write.iops": 5.0, "iops": 20_000.0}, Cause.DEVICE)):  # fmt: skip
-        disk = LiveDisk(target="vda", path="/x", threads=("IO iothread1",), limits=limits)
+        disk = LiveDisk(target="vda", path="/x", devices=("vda",), threads=("IO iothread1",), limits=limits)
         assert judge(live_path(disk, between, host(), rings=(), all_read=0)).cause is cause, limits
 
 
 def test_limits_of_control_groups_are_compared_with_what_it_did() -> None:
     between = rates_between(counted(1), counted(3))
-    disk = LiveDisk(target="vda", path="/x", threads=("IO iothread1",), group_limits={"read.bps": 41e6})
+    disk = LiveDisk(
+        target="vda", path="/x", devices=("vda",), threads=("IO iothread1",), group_limits={"read.bps": 41e6}
+    )
     found = judge(live_path(disk, between, host(), rings=(), all_read=0))
     assert found.cause is Cause.THROTTLE
     assert "(control group, read.bps)" in found.evidence[0]
     assert "MB/s of the 41" in found.evidence[0]
-    disk = LiveDisk(target="vda", path="/x", threads=("IO iothread1",), group_limits={"read.bps": 90e6})
+    disk = LiveDisk(
+        target="vda", path="/x", devices=("vda",), threads=("IO iothread1",), group_limits={"read.bps": 90e6}
+    )
     assert judge(live_path(disk, between, host(), rings=(), all_read=0)).cause is Cause.DEVICE
 
 
 def test_the_time_in_which_a_control_group_held_a_vm_back_is_that_of_all_its_cpus() -> None:
-    between, disk = rates_between(counted(1), counted(3)), LiveDisk(target="vda", path="/x")
+    between, disk = rates_between(counted(1), counted(3)), LiveDisk(target="vda", path="/x", devices=("vda",))
     for seconds, share in ((0.4, 0.2), (9.0, 4.5), (0.0, 0.0), (None, None)):
         used = replace(host(), roles=tuple(replace(one, held_back_seconds=seconds) for one in host().roles))
         assert live_path(disk, between, used, rings=(), all_read=0).throttled == share
@@ -196,7 +201,7 @@ def test_a_disk_without_direct_is_served_of_what_the_others_leave(
 ) -> None:
     """All disks read 80 MiB, of them `direct` MiB past the page cache, and devices gave the VM `read` MiB."""
     used = replace(host(), roles=tuple(replace(one, read_bytes=read * 2**20) for one in host().roles))
-    disk, between = LiveDisk(target="vda", path="/x"), rates_between(counted(1), counted(3))
+    disk, between = LiveDisk(target="vda", path="/x", devices=("vda",)), rates_between(counted(1), counted(3))
     path = live_path(disk, between, used, rings=(), all_read=80 * 2**20, direct_read=int(direct * 2**20))
     assert path.served == served
 
@@ -205,7 +210,7 @@ def test_one_request_has_its_layers() -> None:
     one = DiskRates(
         seconds=1.0, reads=1, writes=0, flushes=0, read_bytes=4096, written_bytes=0, read_ns=10**6, write_ns=0
     )
-    path = live_path(LiveDisk(target="vda", path=None), one, None, rings=(), all_read=0)
+    path = live_path(LiveDisk(target="vda", path=None), one, UNSEEN, rings=(), all_read=0)
     assert path.layers is not None
     assert [round(layer.mean_ns) for layer in path.layers.layers] == [10**6]
 
@@ -214,12 +219,12 @@ def test_a_disk_that_has_hardly_anything_to_do_is_not_bound() -> None:
     quiet = DiskRates(
         seconds=10.0, reads=100, writes=0, flushes=0, read_bytes=1, written_bytes=0, read_ns=10**8, write_ns=0
     )
-    path = live_path(LiveDisk(target="vda", path=None), quiet, None, rings=(), all_read=0)
+    path = live_path(LiveDisk(target="vda", path=None), quiet, UNSEEN, rings=(), all_read=0)
     assert judge(path).cause is Cause.NOT_BOUND
     nothing = DiskRates(
         seconds=10.0, reads=0, writes=0, flushes=0, read_bytes=0, written_bytes=0, read_ns=0, write_ns=0
     )
-    assert judge(live_path(LiveDisk(target="vda", path=None), nothing, None, rings=(), all_read=0)).cause is (
+    assert judge(live_path(LiveDisk(target="vda", path=None), nothing, UNSEEN, rings=(), all_read=0)).cause is (
         Cause.UNDECIDED
     )
 
@@ -316,7 +321,7 @@ def test_torn_samples_are_left_out_and_a_device_that_does_not_tell_is_not_believ
 def test_the_wait_in_the_virtqueue_is_a_layer() -> None:
     between = rates_between(counted(1), counted(3))
     rings = (RingRates(seconds=2.0, completed=20_000, offered_mean=7.0, taken_mean=4.0, samples=900),)
-    path = live_path(LiveDisk(target="vda", path="/x"), between, host(), rings=rings, all_read=0)
+    path = live_path(LiveDisk(target="vda", path="/x", devices=("vda",)), between, host(), rings=rings, all_read=0)
     assert path.layers is not None
     assert [(one.boundary, round(one.mean_ns)) for one in path.layers.layers] == [
         ("ring", 300_000), ("backend", 100_000), ("device", 300_000),
@@ -329,14 +334,14 @@ def test_a_virtqueue_in_which_hardly_a_request_was_seen_says_nothing() -> None:
     between = rates_between(counted(1), counted(3))
     for mean in (0.0, 0.5):  # 1 in 40 samples is no measure of a wait; 0 made a latency of 0, and a division by it
         rings = (RingRates(seconds=2.0, completed=20_000, offered_mean=mean, taken_mean=mean, samples=40),)
-        path = live_path(LiveDisk(target="vda", path=None), between, None, rings=rings, all_read=0)
+        path = live_path(LiveDisk(target="vda", path=None), between, UNSEEN, rings=rings, all_read=0)
         assert path.layers is not None
         assert (path.layers.top, round(path.layers.total_ns)) == ("backend", 400_000)
 
 
 def test_requests_without_times_have_no_layers() -> None:
     untimed = rates(read_ns=0)
-    path = live_path(LiveDisk(target="vda", path=None), untimed, None, rings=(), all_read=0)
+    path = live_path(LiveDisk(target="vda", path=None), untimed, UNSEEN, rings=(), all_read=0)
     assert path.layers is None
     assert judge(path).cause is Cause.UNDECIDED
 
@@ -352,9 +357,9 @@ def test_a_limit_of_several_disks_is_reached_by_all_of_them_together() -> None:
             for name, group in zip(begin, groups, strict=True)
         )
         vm = LiveVm(name="vm", pid=None, disks=disks)
-        first, _, third = live_paths(vm, disks, (begin, end), None, {})
-        assert (judge(replace(first.path, layers=None)).cause is Cause.THROTTLE) is (cause is Cause.THROTTLE)
-        assert judge(third.path).cause is not Cause.THROTTLE
+        first, _, third = (path for _, _, path in live_paths(vm, disks, (begin, end), None, {}))
+        assert (judge(replace(first, layers=None)).cause is Cause.THROTTLE) is (cause is Cause.THROTTLE)
+        assert judge(third).cause is not Cause.THROTTLE
 
 
 @pytest.mark.parametrize("interval", [0.002, 0.025, 0.3])
@@ -395,8 +400,8 @@ def test_a_page_that_is_read_back_takes_what_a_request_takes_at_the_swap(
     used = replace(used, disks=(*used.disks, device), roles=(role, *used.roles[1:]))
     disk = replace(TWO[0], swap=swap)
     vm = LiveVm(name="sql1", pid=7, disks=(disk,))
-    (found,) = live_paths(vm, (disk,), ({"vda": counted(1)}, {"vda": counted(3)}), used, {})
-    assert found.path.fault_ns == fault_ns
-    assert found.path.faults == 45.0
-    (row,) = (one for one in judge(found.path).hypotheses if one.name == "memory")
+    ((_, _, path),) = live_paths(vm, (disk,), ({"vda": counted(1)}, {"vda": counted(3)}), used, {})
+    assert path.fault_ns == fault_ns
+    assert path.faults == 45.0
+    (row,) = (one for one in judge(path).hypotheses if one.name == "memory")
     assert row.stands is (fault_ns is not None)

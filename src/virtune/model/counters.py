@@ -315,6 +315,13 @@ class Use:
         return max(0.0, (total - ours) / total) if total else 0.0
 
 
+UNSEEN = Use(
+    begin_ns=0, end_ns=0, cpu=None, roles=(), disks=(), pressure=(), caches=(), load_1min=None,
+    throttled_seconds=None, swapped_pages=None,
+)  # fmt: skip
+"""What is known where nothing was counted."""
+
+
 MONITOR_THREAD = "IO mon_iothread"
 """QEMU's own thread for its monitor, which serves no disk."""
 

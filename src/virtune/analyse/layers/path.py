@@ -11,14 +11,14 @@ smaller than the one above it.
 
 import itertools
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from virtune.analyse.layers.bottleneck import judge
 from virtune.analyse.stats.student import mean_and_radius
-from virtune.analyse.trial.counters import Timed, device_of, timed_disk
+from virtune.analyse.trial.counters import Timed, device_of
 from virtune.analyse.trial.derive import used_by
 from virtune.analyse.trial.gates import is_direct, medium
 from virtune.analyse.trial.usage import thread_costs, use
@@ -32,7 +32,16 @@ from virtune.model.bottleneck import (
     TopFrame,
     VmFrame,
 )
-from virtune.model.counters import Counters, RoleUse, ThreadCost, ThreadUse, Use, group_limits, thread_role
+from virtune.model.counters import (
+    UNSEEN,
+    Counters,
+    RoleUse,
+    ThreadCost,
+    ThreadUse,
+    Use,
+    group_limits,
+    thread_role,
+)
 from virtune.model.errors import StoreError
 from virtune.model.live import (
     BELOW,
@@ -46,7 +55,6 @@ from virtune.model.live import (
     Operation,
     OperationKind,
     RequestLayer,
-    RingCount,
     RingRates,
     Way,
     began_anew,
@@ -181,15 +189,14 @@ def _joined(way: Way, stands: list[Boundary], below_ns: Passed, reasons: list[st
 
 def _parts(way: Way, stands: Sequence[Boundary], below_ns: Passed) -> list[_Part]:
     parts = []
-    for index, one in enumerate(stands):
-        last = index + 1 == len(stands)
-        lower = [0.0] * len(below_ns[one]) if last else below_ns[stands[index + 1]]
-        begin = BOUNDARIES.index(one)
-        end = len(BOUNDARIES) if last else BOUNDARIES.index(stands[index + 1])
+    for one, below in zip(stands, (*stands[1:], None), strict=True):
+        lower = [0.0] * len(below_ns[one]) if below is None else below_ns[below]
+        end = len(BOUNDARIES) if below is None else BOUNDARIES.index(below)
         each = tuple(upper - under for upper, under in zip(below_ns[one], lower, strict=True))
         mean, radius = mean_and_radius(each, CONFIDENCE)  # the rounds are the observations
         low, high = (None, None) if radius is None else (mean - radius, mean + radius)
-        over = tuple(between for between in BOUNDARIES[begin:end] if between == one or BELOW[way][between])
+        through = BOUNDARIES[BOUNDARIES.index(one) : end]
+        over = tuple(between for between in through if between == one or BELOW[way][between])
         parts.append(_Part(over=over, each=each, mean=mean, low=low, high=high))
     return parts
 
@@ -260,26 +267,17 @@ _ENOUGH_BYTES = 1024**2
 """With fewer bytes read, page-cache hits are not estimated; with fewer moved by a device, nor are others on it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LivePath:
-    """A disk of a running VM between two counts."""
-
-    disk: LiveDisk
-    rates: DiskRates
-    path: DataPath
-
-
 def live_paths(
     vm: LiveVm,
     disks: Sequence[LiveDisk],
     counts: tuple[Mapping[str, DiskCount], Mapping[str, DiskCount]],
     used: Use | None,
     rings: Mapping[str, Sequence[RingRates]],
-) -> Iterator[LivePath]:
+) -> Iterator[tuple[LiveDisk, DiskRates, DataPath]]:
     """Yield what each of these disks of a VM did between two counts. `used` has the VM's process under the role
     `guest`. A disk that is not in both counts, or whose counters began anew, is left out.
     """
-    used = None if used is None else with_names(used, vm.threads)
+    used = with_names(used or UNSEEN, vm.threads)
     before, after = counts
     both = [name for name in after if name in before and not began_anew(before[name], after[name])]
     known = {one.target: one for one in (*disks, *vm.disks)}
@@ -296,34 +294,25 @@ def live_paths(
         rates = between.get(disk.target)
         if rates is None:
             continue
-        below = [] if used is None else [one for name in disk.devices if (one := used.disk(name)) is not None]
-        mine = None if used is None else replace(used, disks=tuple(below))
-        path = live_path(disk, rates, mine, rings=rings.get(disk.target, ()), all_read=sum(read.values()),
+        path = live_path(disk, rates, used, rings=rings.get(disk.target, ()), all_read=sum(read.values()),
                          direct_read=direct_read)  # fmt: skip
         group = [
             between[name] for name, one in known.items() if disk.group and one.group == disk.group and name in between
         ]
         done = throttled_rates(group or [rates])
-        yield LivePath(
-            disk=disk,
-            rates=rates,
-            path=replace(
-                path,
-                front=disk.front,
-                writethrough=disk.writethrough,
-                fault_ns=_fault_ns(disk, used),
-                emulated=vm.emulated,
-                origin="libvirt" if vm.uri else "monitor",
-                thread_iops=served,
-                uncounted=_uncounted(rates, rings.get(disk.target, ())),
-                limits={**path.limits, **{unit: (limit, done[unit]) for unit, limit in disk.limits.items()}},
-            ),
+        path = replace(
+            path,
+            emulated=vm.emulated,
+            origin="libvirt" if vm.uri else "monitor",
+            thread_iops=served,
+            limits={**path.limits, **{unit: (limit, done[unit]) for unit, limit in disk.limits.items()}},
         )
+        yield disk, rates, path
 
 
-def _fault_ns(disk: LiveDisk, used: Use | None) -> float | None:
+def _fault_ns(disk: LiveDisk, used: Use) -> float | None:
     """Return how long a page takes that is read back: the mean of requests at the devices that are swapped to."""
-    found = [] if used is None else [one for name in disk.swap if (one := used.disk(name)) is not None and one.reads]
+    found = [one for name in disk.swap if (one := used.disk(name)) is not None and one.reads]
     return max((one.latency_us_mean * 1e3 for one in found if one.latency_us_mean is not None), default=None)
 
 
@@ -331,10 +320,9 @@ def _thread_iops(disks: Mapping[str, LiveDisk], rates: Mapping[str, DiskRates]) 
     """Return the rate of the disks of each IOThread, of the main loop, and of all, by `DataPath.thread_iops`."""
     found = {"main": 0.0, "": 0.0}
     for target, one in rates.items():
-        iops = one.requests / one.seconds if one.seconds > 0 else 0.0
         threads = disks[target].threads if target in disks else ()
         for key in ("", *(threads or ["main"])):
-            found[key] = found.get(key, 0.0) + iops
+            found[key] = found.get(key, 0.0) + one.requests / one.seconds
     return found
 
 
@@ -349,42 +337,43 @@ def with_names(used: Use, names: Mapping[int, str]) -> Use:
     return replace(used, roles=tuple(replace(role, threads=tuple(map(named, role.threads))) for role in used.roles))
 
 
+_OF_DISK = ("polling", "lifts", "tables", "protocol", "direct", "unread", "front", "writethrough")
+"""What a DataPath has of its LiveDisk as it is there."""
+
+
 def live_path(
-    disk: LiveDisk,
-    rates: DiskRates,
-    used: Use | None,
-    *,
-    rings: Sequence[RingRates],
-    all_read: int,
-    direct_read: int = 0,
+    disk: LiveDisk, rates: DiskRates, used: Use, *, rings: Sequence[RingRates], all_read: int, direct_read: int = 0
 ) -> DataPath:
     """Return the facts of a disk under load. `rings` are the observations of its virtqueues; `all_read` is the number
     of bytes read from all disks of its VM that lie on this host, since the process's counters do not separate disks,
     and `direct_read` how many of these passed the page cache by.
     """
-    timed = None if used is None or not used.disks or not disk.direct else timed_disk(used.disks[0], used.seconds)
-    done, role = throttled_rates([rates]), None if used is None else used.role("guest")
-    held, quiet = _held(rates, used, rings)
+    own = replace(used, disks=tuple(one for name in disk.devices if (one := used.disk(name)) is not None))
+    timed = device_of(own) if disk.direct else None
+    done, role = throttled_rates([rates]), used.role("guest")
+    held, quiet = _held(rates, own, rings)
     return DataPath(
+        **{name: getattr(disk, name) for name in _OF_DISK},
         iops=rates.requests / rates.seconds,
         bandwidth=done["bps"],
-        layers=_layers(disk, rates, used, rings),
-        threads=() if used is None else _carrying(disk, thread_costs({}, used)),
+        layers=_layers(disk, rates, own, rings),
+        threads=tuple(
+            one
+            for one in thread_costs({}, used)
+            if one.role != "iothread" or not disk.threads or one.name in disk.threads  # else it serves others
+        ),
         serving="iothread" if disk.threads else "main",
-        polling=disk.polling,
         limits={
             **{unit: (limit, done[unit]) for unit, limit in disk.limits.items()},
             # of the whole group: that of several disks may be reached before one of them alone is near it
             **{f"{CONTROL_GROUP}{unit}": (limit, done[unit]) for unit, limit in disk.group_limits.items()},
         },
-        lifts=disk.lifts,
-        throttled=_throttled(used, role),
-        served=None if used is None or disk.path is None else _served_live(used, all_read, direct_read, disk),
-        device_busy=used.disks[0].busy_percent / 100 if used is not None and used.disks else None,
-        foreign_cpus=None if used is None else used.foreign_cpus,
+        throttled=None if role is None or role.held_back_seconds is None else role.held_back_seconds / used.seconds,
+        served=None if disk.path is None else _served_live(role, all_read, direct_read, disk),
+        device_busy=_busy(own),
+        foreign_cpus=used.foreign_cpus,
         device_ns=None if timed is None or rates.uncompared > DEVIATION else timed.mean_ns,
-        others_share=_others(used) if timed is not None else None,
-        tables=disk.tables,
+        others_share=_others(own) if timed is not None else None,
         operations=rates.operations,
         failed=None if rates.failed is None else max(0, rates.failed) / rates.seconds,
         held=held,
@@ -393,12 +382,16 @@ def live_path(
         stalls=sum(one.stalls for one in rings),
         seconds=rates.seconds,
         ring_size=sum(one.size for one in rings),
-        faults=0.0 if role is None or used is None else (role.major_faults or 0) / used.seconds,
-        memory_pressure=None if used is None else used.some_waited("memory"),
-        protocol=disk.protocol,
-        direct=disk.direct,
-        unread=disk.unread,
+        faults=0.0 if role is None else (role.major_faults or 0) / used.seconds,
+        fault_ns=_fault_ns(disk, used),
+        memory_pressure=used.some_waited("memory"),
+        uncounted=_uncounted(rates, rings),
     )
+
+
+def _busy(used: Use) -> float | None:
+    """Return the share of the time in which the topmost device had a request; None without one."""
+    return used.disks[0].busy_percent / 100 if used.disks else None
 
 
 def _uncounted(rates: DiskRates, rings: Sequence[RingRates]) -> float:
@@ -410,31 +403,26 @@ def _uncounted(rates: DiskRates, rings: Sequence[RingRates]) -> float:
     return more / rates.seconds if more > max(_FEW_MORE, DEVIATION * counted) else 0.0
 
 
-def _held(rates: DiskRates, used: Use | None, rings: Sequence[RingRates]) -> tuple[int | None, float]:
+def _held(rates: DiskRates, used: Use, rings: Sequence[RingRates]) -> tuple[int | None, float]:
     """Return how many requests were in flight at the end, and for how long none had been completed; None where that
     is not seen. Without a virtqueue the host's device tells, unless it has completed anybody's.
     """
     if rings:
         return sum(one.inside for one in rings), max(one.quiet_seconds for one in rings)
-    if rates.requests or used is None or not used.disks:
+    if rates.requests or not used.disks:
         return None, 0.0
     stuck = used.disks[0].stuck
     return (stuck, used.seconds) if stuck else (None, 0.0)
 
 
-def _others(used: Use | None) -> float | None:
+def _others(used: Use) -> float | None:
     """Return the share of the device's bytes that others caused; None where it moved too few to say so."""
-    if used is None or used.disks[0].read_bytes + used.disks[0].written_bytes < _ENOUGH_BYTES:
+    if used.disks[0].read_bytes + used.disks[0].written_bytes < _ENOUGH_BYTES:
         return None
     return used.foreign_share(used.disks[0].name, ("guest",))
 
 
-def _throttled(used: Use | None, role: RoleUse | None) -> float | None:
-    held_back = None if role is None else role.held_back_seconds
-    return None if used is None or held_back is None else held_back / used.seconds
-
-
-def _layers(disk: LiveDisk, rates: DiskRates, used: Use | None, rings: Sequence[RingRates]) -> Layers | None:
+def _layers(disk: LiveDisk, rates: DiskRates, used: Use, rings: Sequence[RingRates]) -> Layers | None:
     if rates.requests <= 0:
         return None
     timed: dict[Boundary, Timed] = {}
@@ -447,12 +435,11 @@ def _layers(disk: LiveDisk, rates: DiskRates, used: Use | None, rings: Sequence[
         if one.completed > 0 and one.offered_mean * one.samples >= _ENOUGH_SEEN and not hung:
             timed["ring"] = Timed(requests=_both_count(one, rates), seconds=one.seconds, total_ns=whole)
     others = rates.uncompared
-    if used is not None and used.disks and disk.path is not None and others <= DEVIATION:
-        device = timed_disk(used.disks[0], used.seconds)
-        timed |= {} if device is None else {"device": device}
-    top = next((one for one in BOUNDARIES if one in timed), None)
-    if top is None:
+    if disk.path is not None and others <= DEVIATION and (device := device_of(used)) is not None:
+        timed["device"] = device
+    if not timed:
         return None
+    top = min(timed, key=BOUNDARIES.index)
     below: dict[Boundary, Sequence[float]] = {one: [found.mean_ns] for one, found in timed.items()}
     ratios: dict[Boundary, Sequence[float]] = {one: [found.rate / timed[top].rate] for one, found in timed.items()}
     found = split("guest", below, ratios, [rates.requests / rates.seconds], depth=None)
@@ -475,13 +462,7 @@ def _both_count(ring: RingRates, rates: DiskRates) -> float:
     return counted if few and abs(ring.completed - counted) <= doubt else ring.completed
 
 
-def _carrying(disk: LiveDisk, threads: Sequence[ThreadCost]) -> tuple[ThreadCost, ...]:
-    """Return the threads without the IOThreads of other disks."""
-    return tuple(one for one in threads if one.role != "iothread" or not disk.threads or one.name in disk.threads)
-
-
-def _served_live(used: Use, all_read: int, direct_read: int, disk: LiveDisk) -> float | None:
-    role = used.role("guest")
+def _served_live(role: RoleUse | None, all_read: int, direct_read: int, disk: LiveDisk) -> float | None:
     if role is None or role.read_bytes is None:
         return None
     if disk.direct:
@@ -497,13 +478,13 @@ WORKERS = 64
 
 def path_of(parts: Mapping[str, bytes], measured: Measurement, stack: Stack, workload: Workload) -> DataPath:
     """Return the facts of a trial."""
-    used = used_by(parts, stack)
+    used = used_by(parts, stack) or UNSEEN
     iops = measured.get("iops") or 0.0
     layers, depth = layers_of([measured], stack, workload), depth_of(workload)
     latency, operations = measured.get("latency.mean"), tuple(_operations(measured, workload))
     flushing = sum(one.in_flight for one in operations if one.kind == "flush")
-    waits = used is not None and stack.spread is None and is_direct(stack, workload)  # else for more than the device
-    timed = device_of(used) if used is not None and waits else None
+    waits = stack.spread is None and is_direct(stack, workload)  # else for more than the device
+    timed = device_of(used) if waits else None
     pooled = stack.kind.front != "file" and stack.disk.backend == "file" and stack.disk.aio == "threads"
     on_cpu = measured.get("cpu.load.usr"), measured.get("cpu.load.sys")
     return DataPath(
@@ -513,21 +494,21 @@ def path_of(parts: Mapping[str, bytes], measured: Measurement, stack: Stack, wor
         depth=depth,
         idle=None if depth is None or latency is None else max(0.0, depth - iops * latency / 1e9 - flushing),
         offered=_offered(workload),
-        threads=() if used is None else thread_costs(parts, used),
+        threads=thread_costs(parts, used),
         serving="load" if stack.kind.front == "file" else "iothread" if stack.in_iothread else "main",
         polling=bool(stack.poll_max_ns) or (stack.in_iothread and stack.poll_max_ns is None),
         workers_max=(stack.thread_pool_max or WORKERS) if pooled else None,
         limits=_limits(stack, measured, used),
         limited_by={limit.unit: limit.knob for limit in LIMITS if limit.qmp in stack.disk.limits},
-        throttled=None if used is None or used.throttled_seconds is None else used.throttled_seconds / used.seconds,
+        throttled=None if used.throttled_seconds is None else used.throttled_seconds / used.seconds,
         latency_ns=latency,
         stands_in_ns=float(stack.disk.null_latency_ns) if stack.disk.backend == "null-co" else None,
         served=_served(measured, used, stack),
-        device_busy=used.disks[0].busy_percent / 100 if used is not None and used.disks else None,
+        device_busy=_busy(used),
         load_busy=None if None in on_cpu else math.fsum(one or 0.0 for one in on_cpu) / 100,
-        foreign_cpus=None if used is None else used.foreign_cpus,
+        foreign_cpus=used.foreign_cpus,
         device_ns=None if timed is None else timed.mean_ns,
-        others_share=None if used is None or not used.disks else used.foreign_share(used.disks[0].name),
+        others_share=used.foreign_share(used.disks[0].name) if used.disks else None,
         tables=stack.disk.format == "qcow2" and stack.disk.backend == "file",
         guest_polls=stack.machine.is_bare and stack.kind.own_guest and not _said(parts, "hipri=0"),
         load_polls=_said(parts, "hipri=1") or _said(parts, "hipri"),
@@ -578,10 +559,10 @@ def _offered(workload: Workload) -> float | None:
     return float(sum(int(rate) * clones for rate, clones in rates))
 
 
-def _limits(stack: Stack, measured: Measurement, used: Use | None) -> dict[str, tuple[float, float]]:
+def _limits(stack: Stack, measured: Measurement, used: Use) -> dict[str, tuple[float, float]]:
     """Return each limit of QEMU's throttle and of our control groups on the disk, with the rate in the same unit."""
     limits = {limit.unit: float(stack.disk.limits.get(limit.qmp) or 0) for limit in LIMITS}
-    groups = {} if used is None else group_limits(used.io_limits, {one.number for one in used.disks})
+    groups = group_limits(used.io_limits, {one.number for one in used.disks})
     limits |= {f"{CONTROL_GROUP}{unit}": limit for unit, limit in groups.items()}
     done = {unit: measured.get(unit.removeprefix(CONTROL_GROUP).replace("bps", "bandwidth")) for unit in limits}
     return {unit: (limit, rate) for unit, limit in limits.items() if limit and (rate := done[unit]) is not None}
@@ -592,10 +573,10 @@ def _said(parts: Mapping[str, bytes], option: str) -> bool:
     return option.encode() in parts.get("job.fio", b"").splitlines()
 
 
-def _served(measured: Measurement, used: Use | None, stack: Stack) -> float | None:
+def _served(measured: Measurement, used: Use, stack: Stack) -> float | None:
     """Return the share of reads that the device served; None without reads or without a device."""
     reads = measured.get("read.bandwidth")
-    if used is None or not used.disks or not reads or stack.disk.backend != "file" or stack.spread is not None:
+    if not used.disks or not reads or stack.disk.backend != "file" or stack.spread is not None:
         return None
     # others may read from the device as well, so the bytes that our own processes read are the better bound
     own = [role.read_bytes for role in used.roles if role.read_bytes is not None]
@@ -633,66 +614,59 @@ def frame(before: LiveSample, after: LiveSample) -> TopFrame | None:
 
 def rings_moved(before: LiveSample, after: LiveSample) -> bool:
     """Whether a disk's virtqueues are no longer where they were: their count differs from QEMU's."""
-    return any(
-        _moved(found, before.counts[vm][disk], after.counts[vm][disk])
-        for vm, disks in after.rings.items()
-        for disk, counts in disks.items()
-        if disk in before.counts.get(vm, {})
-        and disk in after.counts.get(vm, {})
-        and (found := ring_rates_between(before.rings.get(vm, {}).get(disk, ()), counts)) is not None
-    )
+    return any(moved for vm in after.rings for _, _, moved in _rings(before, after, vm))
 
 
 def disk_series(samples: Sequence[LiveSample], vm: str, disk: str) -> list[tuple[float, float, float, float]]:
     """Return of each interval between samples a disk's IOPS, bytes a second, latency in ns, and requests in flight,
     as QEMU counts them; zeros where it was not there. Where none was completed, those are in flight that wait.
     """
-    found = []
-    for before, after in itertools.pairwise(samples):
-        then, now = before.counts.get(vm, {}).get(disk), after.counts.get(vm, {}).get(disk)
-        same = then is not None and now is not None and now.t_ns > then.t_ns and not began_anew(then, now)
-        rates = rates_between(then, now) if same and then is not None and now is not None else None
-        if rates is None or rates.requests <= 0:
-            waiting = sum(one.inside for one in after.rings.get(vm, {}).get(disk, ())) if same else 0
-            found.append((0.0, 0.0, 0.0, float(waiting)))
-            continue
-        moved = (rates.read_bytes + rates.written_bytes) / rates.seconds
-        found.append(
-            (rates.requests / rates.seconds, moved, rates.total_ns / rates.requests, max(0.0, rates.in_flight))
-        )
-    return found
+    return [_point(before, after, vm, disk) for before, after in itertools.pairwise(samples)]
+
+
+def _point(before: LiveSample, after: LiveSample, vm: str, disk: str) -> tuple[float, float, float, float]:
+    then, now = (one.counts.get(vm, {}).get(disk) for one in (before, after))
+    if then is None or now is None or now.t_ns <= then.t_ns or began_anew(then, now):
+        return 0.0, 0.0, 0.0, 0.0
+    rates = rates_between(then, now)
+    if rates.requests <= 0:
+        return 0.0, 0.0, 0.0, float(sum(one.inside for one in after.rings.get(vm, {}).get(disk, ())))
+    moved = (rates.read_bytes + rates.written_bytes) / rates.seconds
+    return rates.requests / rates.seconds, moved, rates.total_ns / rates.requests, max(0.0, rates.in_flight)
 
 
 def _vm(vm: LiveVm, before: LiveSample, after: LiveSample, used: Use) -> VmFrame:
     role = used.role(vm.name)
     own = with_names(replace(used, roles=() if role is None else (replace(role, role="guest"),)), vm.threads)
-    then, now = before.counts.get(vm.name, {}), after.counts.get(vm.name, {})
-    rings = dict(_rings(before.rings.get(vm.name, {}), after.rings.get(vm.name, {}), then, now))
+    counts = before.counts.get(vm.name, {}), after.counts.get(vm.name, {})
+    rings = {disk: (found,) for disk, found, moved in _rings(before, after, vm.name) if not moved}
     earlier = [disk for one in before.vms if one.name == vm.name for disk in one.disks]
     disks = [one.beside(earlier) for one in vm.disks]  # a block job may have ended
-    paths = [_beside(after.vms, vm, one) for one in live_paths(vm, disks, (then, now), own, rings)]
+    paths = [
+        (disk, rates, replace(path, neighbours=_neighbours(after.vms, vm, disk)))
+        for disk, rates, path in live_paths(vm, disks, counts, own, rings)
+    ]
     costs = thread_costs({}, own)
-    served: dict[tuple[str, ...], float] = {}
-    for one in paths:
-        served[one.disk.threads] = served.get(one.disk.threads, 0.0) + one.path.iops
-    iops = math.fsum(one.path.iops for one in paths)
+    served = defaultdict[tuple[str, ...], float](float)
+    for disk, _, path in paths:
+        served[disk.threads] += path.iops
+    iops = math.fsum(path.iops for _, _, path in paths)
     return VmFrame(
         vm=vm.name,
         disks=tuple(
             DiskFrame(
                 vm=vm.name,
-                disk=one.disk.target,
-                rates=one.rates,
-                path=one.path,
-                found=judge(one.path),
-                cpu_per_io_ns=_cpu_per_io_ns(one.disk, served, costs) if one.path.iops > 0 else None,
+                disk=disk.target,
+                rates=rates,
+                path=path,
+                found=judge(path),
+                cpu_per_io_ns=_cpu_per_io_ns(disk, served, costs) if path.iops > 0 else None,
                 histograms=histograms_between(
-                    before.histograms.get(vm.name, {}).get(one.disk.target, {}),
-                    after.histograms.get(vm.name, {}).get(one.disk.target, {}),
+                    *(one.histograms.get(vm.name, {}).get(disk.target, {}) for one in (before, after))
                 ),
-                devices=one.disk.devices,
+                devices=disk.devices,
             )
-            for one in paths
+            for disk, rates, path in paths
         ),
         threads=tuple(ThreadFrame(vm=vm.name, cost=one, iops=iops) for one in costs),
         seen=bool(costs),
@@ -700,24 +674,19 @@ def _vm(vm: LiveVm, before: LiveSample, after: LiveSample, used: Use) -> VmFrame
     )
 
 
-def _beside(vms: Sequence[LiveVm], vm: LiveVm, found: LivePath) -> LivePath:
-    """Return what a disk did with the names of the other VMs that have a disk on its device."""
-    device = found.disk.devices[:1]
-    names = [one.name for one in vms if one.name != vm.name and any(disk.devices[:1] == device for disk in one.disks)]
-    return replace(found, path=replace(found.path, neighbours=tuple(names))) if device and names else found
+def _neighbours(vms: Sequence[LiveVm], vm: LiveVm, disk: LiveDisk) -> tuple[str, ...]:
+    """Return the names of the other VMs that have a disk on the device of this one."""
+    others = [one for one in vms if one.name != vm.name] if disk.devices else []
+    return tuple(one.name for one in others if any(its.devices[:1] == disk.devices[:1] for its in one.disks))
 
 
-def _rings(
-    before: Mapping[str, Sequence[RingCount]],
-    after: Mapping[str, Sequence[RingCount]],
-    then: Mapping[str, DiskCount],
-    now: Mapping[str, DiskCount],
-) -> Iterator[tuple[str, tuple[RingRates, ...]]]:
-    for disk, counts in after.items():
-        found = ring_rates_between(before.get(disk, ()), counts)
-        both = disk in then and disk in now
-        if found is not None and both and not _moved(found, then[disk], now[disk]):
-            yield disk, (found,)
+def _rings(before: LiveSample, after: LiveSample, vm: str) -> Iterator[tuple[str, RingRates, bool]]:
+    """Yield what the virtqueues of each disk did, and whether they are no longer where they were."""
+    then, now = before.counts.get(vm, {}), after.counts.get(vm, {})
+    for disk, counts in after.rings.get(vm, {}).items():
+        found = ring_rates_between(before.rings.get(vm, {}).get(disk, ()), counts)
+        if found is not None and disk in then and disk in now:
+            yield disk, found, _moved(found, then[disk], now[disk])
 
 
 def _moved(found: RingRates, then: DiskCount, now: DiskCount) -> bool:

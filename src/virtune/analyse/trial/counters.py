@@ -19,7 +19,6 @@ from virtune.model.counters import (
     Counters,
     CpuCount,
     DeviceCount,
-    DiskUse,
     GroupCount,
     ProcessCount,
     Sample,
@@ -290,16 +289,13 @@ def boundary_values(timed: Mapping[Boundary, Timed], iops: float | None) -> Iter
 
 
 def device_of(used: Use) -> Timed | None:
-    """Return the counters of the topmost disk of a chain, since those below count the same requests again."""
-    return None if not used.disks else timed_disk(used.disks[0], used.seconds)
-
-
-def timed_disk(disk: DiskUse, seconds: float) -> Timed | None:
-    """Return how long the reads and writes of a disk took."""
-    requests = disk.reads + disk.writes
-    if not requests or disk.latency_us_mean is None:
+    """Return how long the reads and writes of the topmost disk of a chain took, since those below count the same
+    requests again.
+    """
+    if not used.disks or (mean := used.disks[0].latency_us_mean) is None:
         return None
-    return Timed(requests=requests, seconds=seconds, total_ns=disk.latency_us_mean * 1e3 * requests)
+    requests = used.disks[0].reads + used.disks[0].writes
+    return Timed(requests=requests, seconds=used.seconds, total_ns=mean * 1e3 * requests) if requests else None
 
 
 def _of_all(parts: Iterable[Timed | None]) -> Timed | None:

@@ -190,15 +190,12 @@ def _diagnoses(
     counts = look.counts[0], look.counts[-1]
     pairs = [(counts[0][name], now) for name, now in counts[1].items() if name in counts[0]]
     idle = {} if vm.pid is None else nvme_idle()  # a VM of another host has that host's drives
-    for found in live_paths(vm, chosen, counts, used, seen):
-        disk, rates, ring = found.disk, found.rates, rings[found.disk.target]
+    for disk, rates, found in live_paths(vm, chosen, counts, used, seen):
         tails = look.tails.get(disk.target, {})
-        kinds = (
-            replace(one, tail=tails[one.kind].tail) if one.kind in tails else one for one in found.path.operations
-        )
-        path = replace(found.path, operations=tuple(kinds))
+        kinds = (replace(one, tail=tails[one.kind].tail) if one.kind in tails else one for one in found.operations)
+        path = replace(found, operations=tuple(kinds))
         judged = judge(path)
-        unseen = tuple(one for one in (ring, exits, look.unkept) if isinstance(one, str) and one)
+        unseen = tuple(one for one in (rings[disk.target], exits, look.unkept) if isinstance(one, str) and one)
         curve = curves.get(disk.target, DiskCurve(points=()))
         done = sum(after.reads + after.writes - before.reads - before.writes for before, after in pairs)
         sequential = sequential_share(moves.get(disk.target, ()), rates)
