@@ -150,7 +150,7 @@ def judge(path: DataPath) -> Bottleneck:
     if chosen:
         first, also = chosen[0], next((one.cause for one in chosen[1:] if one.cause is not chosen[0].cause), None)
         told = [line for one in chosen for line in one.supports]
-        slow = each_takes(seen) if _slow_alone(seen) and first.cause in _PLACES else ""
+        slow = _slow_alone(seen) if first.cause in _PLACES else ""
         answer = Bottleneck(cause=first.cause, also=also, evidence=_lines(slow, *told), experiment=first.experiment)
     elif rests:
         answer = _not_bound(seen, rests, [one for one in judged if one.against == (rests,)])
@@ -200,7 +200,7 @@ def _rests(seen: SeenPath) -> str:
         return f"of {format_count(path.offered)} I/Os offered a second {done} were done"
     if path.depth is not None or layers is None or layers.in_flight * _sure(path) >= RESTING:
         return ""
-    hidden = (path.front and layers.in_flight >= _ONE_RESTS) or _busy_loop(seen)
+    hidden = any(_held_up(seen))
     more = "whether others wait in the guest is not seen" if hidden else "the VM asks for no more at once"
     return f"{layers.in_flight:.2f} requests were in flight at a time: {more}"
 
@@ -216,30 +216,26 @@ def _not_bound(seen: SeenPath, rests: str, late: Sequence[Hypothesis]) -> Bottle
         evidence = _lines(rests, each_takes(seen))
         return Bottleneck(cause=Cause.NOT_BOUND, evidence=evidence, experiment="`virtune sweep` finds where it ends")
     beside = [one.supports[0] for one in late if one.name in ("quota", "host-cpu")]
-    hidden = bool(seen.path.front) and (flying(seen) or 0.0) >= _ONE_RESTS
-    loop = _busy_loop(seen)
+    held_up = [*_held_up(seen), *([("", _MORE_MEMORY)] if _faults(seen.path) else [])]
+    usual = "where each request takes too long, look at the layer with most of its time; else look in the guest"
     return Bottleneck(
-        # the guest may be held up
-        cause=Cause.UNDECIDED if hidden or loop or seen.path.faults >= FAULTS else Cause.NOT_BOUND,
-        evidence=_lines(rests, each_takes(seen), loop, full_vcpu(seen), *beside),
-        experiment=_VIRTIO
-        if hidden
-        else IOTHREAD
-        if loop
-        else _MORE_MEMORY
-        if seen.path.faults >= FAULTS
-        else "where each request takes too long, look at the layer with most of its time; else look in the guest",
+        cause=Cause.UNDECIDED if held_up else Cause.NOT_BOUND,
+        evidence=_lines(rests, each_takes(seen), *(told for told, _ in held_up), full_vcpu(seen), *beside),
+        experiment=next((experiment for _, experiment in held_up), usual),
     )
 
 
-def _busy_loop(seen: SeenPath) -> str:
-    """Say that the main loop, which serves the disk, is busy with other work: vCPUs wait for its lock meanwhile, so
-    that few requests in flight do not mean that few are wanted. Else nothing.
+def _held_up(seen: SeenPath) -> Iterator[tuple[str, str]]:
+    """Yield what may hold the guest up, so that few requests in flight do not mean that few are wanted, and what to
+    try: a device that takes one at a time, and a main loop that serves the disk and is busy with other work, for
+    whose lock vCPUs wait.
     """
-    one = next(iter(seen.of(seen.path.serving)), None)
-    if one is None or one.role != "main" or seen.path.polling or one.busy + one.stalled < BUSY_LOOP:
-        return ""
-    return f"{named(one)} used {format_share(one.busy)} of a CPU, and the guest's vCPUs may wait while it works"
+    if seen.path.front and (flying(seen) or 0.0) >= _ONE_RESTS:
+        yield "", _VIRTIO
+    one = seen.server
+    if one is not None and one.role == "main" and not seen.path.polling and one.busy + one.stalled >= BUSY_LOOP:
+        used = f"{named(one)} used {format_share(one.busy)} of a CPU"
+        yield f"{used}, and the guest's vCPUs may wait while it works", IOTHREAD
 
 
 def _hung(seen: SeenPath) -> Weighed:
@@ -301,13 +297,13 @@ def _lift(seen: SeenPath, unit: str) -> str:
 def _memory(seen: SeenPath) -> Weighed:
     """QEMU's pages are read back from storage, and tasks of the host wait for memory."""
     path, pressure = seen.path, min(1.0, seen.path.memory_pressure or 0.0)
-    if path.faults < FAULTS:
+    if not _faults(path):
         return Weighed()
     read, often = path.faults * (path.fault_ns or 0.0) / 1e9, path.faults / path.iops if path.iops > 0 else 0.0
     each = f"a page takes {format_ns(path.fault_ns)} from swap" if path.fault_ns else ""
     return weighed(
         max(pressure, read, often),
-        _faults(seen),
+        _faults(path),
         f"{each}: {format_share(min(1.0, read))} of the time" if each else "",
         f"that is one in {format_count(max(1.0, 1 / often))} I/Os" if often >= MEMORY_PRESSURE else "",
         f"some task of this host waited for memory {format_share(pressure)} of the time" if pressure else "",
@@ -318,9 +314,11 @@ def _memory(seen: SeenPath) -> Weighed:
 _MORE_MEMORY = "more memory for the host or for QEMU's control group (`memory.max`), or less for the guest"
 
 
-def _faults(seen: SeenPath) -> str:
-    each = format_count(seen.path.faults)
-    return f"QEMU had {each} major page faults a second: memory of it or its guest was read from storage"
+def _faults(path: DataPath) -> str:
+    """Say that QEMU lacks memory; nothing where it hardly does."""
+    each = format_count(path.faults)
+    told = f"QEMU had {each} major page faults a second: memory of it or its guest was read from storage"
+    return told if path.faults >= FAULTS else ""
 
 
 def _operations(seen: SeenPath, kind: OperationKind) -> Weighed:
@@ -419,11 +417,11 @@ def _tables(seen: SeenPath) -> Weighed:
 
 def _full_ring(seen: SeenPath) -> Weighed:
     """The virtqueue holds so few requests that no more can be in flight."""
-    layers, size = seen.path.layers, seen.path.ring_size
-    if layers is None or layers.top != "ring" or not size:
+    size = seen.path.ring_size
+    if not seen.ring_used:
         return Weighed()
     return weighed(
-        layers.in_flight / size,
+        seen.ring_used,
         _full(seen),
         each_takes(seen),
         against={f"it holds {size} requests: they wait for what lies below": size > SMALL_RING},
@@ -432,11 +430,11 @@ def _full_ring(seen: SeenPath) -> Weighed:
 
 
 def _full(seen: SeenPath) -> str:
-    """Say that the virtqueue is full, where it is seen from its top; else nothing."""
-    layers, size = seen.path.layers, seen.path.ring_size
-    if layers is None or layers.top != "ring" or not size or layers.in_flight < FULL * size:
+    """Say that the virtqueue is full, where that is seen; else nothing."""
+    if seen.ring_used < FULL:
         return ""
-    count = format_count(min(layers.in_flight, float(size)))
+    size = seen.path.ring_size
+    count = format_count(min(1.0, seen.ring_used) * size)
     return f"its virtqueue is full much of the time: {count} of the {size} requests that it holds were in it"
 
 
@@ -453,7 +451,7 @@ def _depth(seen: SeenPath) -> Weighed:
         each_takes(seen),
         against={
             "its device had several at once, and none at other times": _at_once(seen),
-            "each takes long by itself": _slow_alone(seen),
+            "each takes long by itself": bool(_slow_alone(seen)),
             others: seen.others >= MOST,
         },
         experiment=_VIRTIO
@@ -473,11 +471,13 @@ _VIRTIO = (
 )
 
 
-def _slow_alone(seen: SeenPath) -> bool:
-    """Whether each request takes long with hardly another one beside it: the limit is what has most of its time."""
+def _slow_alone(seen: SeenPath) -> str:
+    """Say how long each request takes, where that is long with hardly another one beside it: the limit is what has
+    most of its time. Else nothing.
+    """
     layers = seen.path.layers
     alone = layers is not None and layers.in_flight <= ONE_AT_A_TIME and not _at_once(seen)
-    return layers is not None and alone and layers.total_ns >= SLOW_NS
+    return each_takes(seen) if alone and seen.latency_ns >= SLOW_NS else ""
 
 
 def _at_once(seen: SeenPath) -> bool:
@@ -616,19 +616,20 @@ _ROW = {row.name: row for row in ROWS}
 
 def _undecided(seen: SeenPath) -> Bottleneck:
     """Say of what no cause stands for what is known, and what would show more."""
-    path, largest = seen.path, seen.layer()
+    path, largest, slow = seen.path, seen.layer(), _slow_alone(seen)
     if path.iops <= 0:
         return _silent(path)
-    if seen.others >= MOST and not _slow_alone(seen) and 0 < (flying(seen) or 0.0) <= ONE_AT_A_TIME:
-        told = "one I/O at a time, each beside those of others"
-        return Bottleneck(cause=Cause.UNDECIDED, evidence=_lines(told, each_takes(seen)), experiment=_BESIDE_OTHERS)
+    if seen.others >= MOST and not slow and 0 < (flying(seen) or 0.0) <= ONE_AT_A_TIME:
+        return _open(_BESIDE_OTHERS, "one I/O at a time, each beside those of others", each_takes(seen))
     if _few_below(seen):
         return _elsewhere(seen)
-    slow = each_takes(seen) if _slow_alone(seen) else ""
     if largest is not None and largest.joined and largest.share >= MOST and path.stands_in_ns is None:
-        answer = _not_told_apart(seen, largest)
-        return replace(answer, evidence=_lines(slow, *answer.evidence))
-    return Bottleneck(cause=Cause.UNDECIDED, evidence=_lines(slow, *_shares(seen)), experiment=_sight(seen))
+        return _not_told_apart(seen, largest)
+    return _open(_sight(seen), slow, *_shares(seen))
+
+
+def _open(experiment: str, *told: str) -> Bottleneck:
+    return Bottleneck(cause=Cause.UNDECIDED, evidence=_lines(*told), experiment=experiment)
 
 
 def _silent(path: DataPath) -> Bottleneck:
@@ -646,35 +647,29 @@ def _silent(path: DataPath) -> Bottleneck:
         usual = "look for longer: nothing says yet that they hang"
     else:
         told += "none is in flight"
-        cause = cause if path.faults >= FAULTS else Cause.IDLE  # the guest may be held up
+        cause = cause if _faults(path) else Cause.IDLE  # the guest may be held up
     return Bottleneck(cause=cause, evidence=(told,), experiment=usual)
 
 
 def _elsewhere(seen: SeenPath) -> Bottleneck:
     """Say that the device rests, and what the guest would tell."""
-    thread = next(
-        (f", and {named(one)} used {format_share(one.busy)} of a CPU" for one in seen.of(seen.path.serving)), ""
-    )
+    one, path = seen.server, seen.path
+    thread = "" if one is None else f", and {named(one)} used {format_share(one.busy)} of a CPU"
     few, full = format_count(seen.in_flight("ring", "backend", "device")), full_vcpu(seen)
     there = "`top` there shows what uses that vCPU" if full else "its driver, its CPUs"
-    rested = format_share(1 - (seen.path.device_busy or 0.0))
-    return Bottleneck(
-        cause=Cause.UNDECIDED,
-        evidence=_lines(
-            f"this host's disk is not the limit: it had no request {rested} of the time{thread}",
-            f"{few} requests were in flight below the guest: it sends no more at a time, and its own part is not"
-            " seen",
-            full,
-        ),
-        experiment=f"`iostat -x 1` in the guest: if its aqu-sz is well above {few}, the time passes in the guest"
+    rested = format_share(1 - (path.device_busy or 0.0))
+    return _open(
+        f"`iostat -x 1` in the guest: if its aqu-sz is well above {few}, the time passes in the guest"
         f" ({there}); else its programs ask for no more",
+        f"this host's disk is not the limit: it had no request {rested} of the time{thread}",
+        f"{few} requests were in flight below the guest: it sends no more at a time, and its own part is not seen",
+        full,
     )
 
 
 def _not_told_apart(seen: SeenPath, largest: RequestLayer) -> Bottleneck:
     """Most of the time is in layers of which nothing tells how much is whose: say which, and what was not seen."""
     path, had = seen.path, format_share(seen.path.device_busy or 0.0)
-    busy = "" if path.device_busy is None else f"this host's disk had a request {had} of the time"
     if path.origin == "trial":
         experiment = _sight(seen)
     elif path.unread:
@@ -683,16 +678,20 @@ def _not_told_apart(seen: SeenPath, largest: RequestLayer) -> Bottleneck:
         experiment = f"look at what serves the disk over {path.protocol}: its server and the network"
     elif _through(path):
         experiment = _without_flushes(path)
-    elif path.device_busy is not None and not path.direct:
-        experiment = "the host's page cache stands between QEMU and the disk: `cache=none` tells them apart"
     elif path.device_busy is None:
         experiment = "look at what serves the disk: no device of this host is seen below it"
+    elif not path.direct:
+        experiment = "the host's page cache stands between QEMU and the disk: `cache=none` tells them apart"
     else:
         experiment = "a longer `--seconds` or a quieter host may tell them apart"
-    reasons = () if path.layers is None else path.layers.reasons
-    told = f"{format_share(largest.share)} of {_whole(seen)}: {largest.label}, which are not told apart"
-    evidence = _lines(told, busy, *reasons, full_vcpu(seen))
-    return Bottleneck(cause=Cause.UNDECIDED, evidence=evidence, experiment=experiment)
+    return _open(
+        experiment,
+        _slow_alone(seen),
+        f"{format_share(largest.share)} of {_whole(seen)}: {largest.label}, which are not told apart",
+        "" if path.device_busy is None else f"this host's disk had a request {had} of the time",
+        *(() if path.layers is None else path.layers.reasons),
+        full_vcpu(seen),
+    )
 
 
 def _sight(seen: SeenPath) -> str:
@@ -746,22 +745,18 @@ def _beside(seen: SeenPath, answer: Bottleneck, standing: Mapping[str, Hypothesi
     # a thread that is held back waits as for a CPU
     late = standing.get("quota", standing.get("host-cpu"))
     yield "" if late is None else late.supports[0]
-    if path.faults >= FAULTS:
-        yield _faults(seen)
+    yield _faults(path)
     if seen.others:
         known = f" (also on it: {', '.join(path.neighbours)})" if path.neighbours else ""
         yield f"others caused {format_share(seen.others)} of the bytes of its disk{known}"
-    if full := _full(seen):
-        yield full
+    yield _full(seen)
     if cause is not Cause.THROTTLE:
         yield from (limit_text(unit, *values) for unit, values in path.limits.items())
     if cause is not Cause.NOT_BOUND:
         yield from (_one_by_one(path), _through(path), _unmeasured(path))
-    if cause in _NO_END:
-        return
-    for one in seen.of(path.serving)[:1]:
-        if one.busy >= 0.01 and not path.polling and path.iops_of(one) > 0:
-            yield f"{named(one)}: {ends(one, path.iops_of(one))}"
+    one, ending = seen.server, cause not in _NO_END and not path.polling
+    if ending and one is not None and one.busy >= 0.01 and path.iops_of(one) > 0:
+        yield f"{named(one)}: {ends(one, path.iops_of(one))}"
 
 
 def _unmeasured(path: DataPath) -> str:

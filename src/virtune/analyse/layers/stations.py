@@ -8,6 +8,7 @@ law), and one that polls is busy without working, so more is asked of it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 
 from virtune.model.bottleneck import DataPath
 from virtune.model.counters import ThreadCost
@@ -83,6 +84,17 @@ class SeenPath:
         """The threads of a role, the busiest first."""
         return sorted((one for one in self.path.threads if one.role == role), key=lambda one: -one.cpu_seconds)
 
+    @property
+    def server(self) -> ThreadCost | None:
+        """The thread that serves the disk, the busiest of several; None where it is not seen."""
+        return next(iter(self.of(self.path.serving)), None)
+
+    @property
+    def ring_used(self) -> float:
+        """The share of the places of its virtqueue that are in use; 0 where that is not seen from its top."""
+        layers, size = self.path.layers, self.path.ring_size
+        return layers.in_flight / size if layers is not None and layers.top == "ring" and size else 0.0
+
     def layer(self) -> RequestLayer | None:
         """The layer with the most time."""
         return max(self.layers, key=lambda one: one.share, default=None)
@@ -124,11 +136,9 @@ class SeenPath:
         """The share of an I/O's time that the device takes for a request of anybody, where the load waits for it. It
         is known where the layer is not told apart: others use the device too, or nothing is left above it.
         """
-        path = self.path
-        latency = path.latency_ns if path.layers is None else path.layers.total_ns
-        if path.device_ns is None or not latency:
+        if self.path.device_ns is None or not self.latency_ns:
             return None
-        found = path.device_ns / latency
+        found = self.path.device_ns / self.latency_ns
         return min(1.0, found) if found <= (_BESIDE_OTHERS if self.others else _NOT_LONGER) else None
 
     @property
@@ -290,7 +300,7 @@ def _stalled(seen: SeenPath, role: str) -> tuple[float, str]:
     chosen = [one for one in seen.of(role) if one.busy > 0.01 or one.stalled >= STALLED]
     if not chosen:
         return 0.0, role
-    busy, stalled = (sum(values) / len(chosen) for values in zip(*((o.busy, o.stalled) for o in chosen), strict=True))
+    busy, stalled = (sum(map(attrgetter(name), chosen)) / len(chosen) for name in ("busy", "stalled"))
     by_work = busy + stalled >= SATURATED and busy >= WORK * stalled
     wanted = busy + stalled >= WANTED or (role == seen.path.serving and seen.share("ring") >= MOST)
     return stalled if wanted and not by_work else 0.0, role
@@ -325,11 +335,11 @@ def vcpu(seen: SeenPath) -> Weighed:
 
 def full_vcpu(seen: SeenPath) -> str:
     """Say that one of a VM's vCPUs is saturated, where its I/O may wait for what runs there; else nothing."""
-    for one in seen.of("vcpu")[:1]:
-        if one.busy >= SATURATED and not seen.path.guest_polls:
-            used = f"{named(one)} used {format_share(one.busy)} of a CPU"
-            return f"{used}: a program that does its I/O there may send no more"
-    return ""
+    one = next(iter(seen.of("vcpu")), None)
+    if one is None or one.busy < SATURATED or seen.path.guest_polls:
+        return ""
+    used = f"{named(one)} used {format_share(one.busy)} of a CPU"
+    return f"{used}: a program that does its I/O there may send no more"
 
 
 IOTHREAD = "give the disk an IOThread, and compare (`--set device.iothread=iothread0` in a test guest)"
@@ -341,7 +351,7 @@ def serving(seen: SeenPath, role: str) -> Weighed:
     that several I/Os are in flight, that neither the device nor the load has the time, and that requests wait for it
     where that can be seen.
     """
-    one = next(iter(seen.of(seen.path.serving)), None)
+    one = seen.server
     if one is None or one.role != role or seen.path.iops <= 0 or one.cpu_seconds <= 0:
         return Weighed()
     # whether a thread that polls is busy with work, and not with looking for some

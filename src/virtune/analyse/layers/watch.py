@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
-from virtune.analyse.layers.stations import SLOW_NS
+from virtune.analyse.layers.stations import SLOW_NS, SeenPath
 from virtune.model.bottleneck import DiskFrame, DiskLook, RuleEvent, SlowWindow, TopFrame, WatchRule
 from virtune.model.live import LatencyBins, OperationKind
 from virtune.model.metric import BY_ID
@@ -26,9 +26,7 @@ SLOWER = 2.0
 
 def look_of(one: DiskFrame, wall_seconds: float) -> DiskLook:
     """Return what is told and kept of a disk."""
-    path = one.path
-    layers = () if path.layers is None else path.layers.layers
-    most = max(layers, key=lambda layer: layer.share, default=None)
+    path, most = one.path, SeenPath(one.path).layer()
     return DiskLook(
         wall_seconds=wall_seconds,
         seconds=one.rates.seconds,
