@@ -31,7 +31,6 @@ from scipy.stats import t as student
 
 from virtune.analyse.trial.counters import read_counters
 from virtune.analyse.trial.derive import used_by
-from virtune.analyse.trial.gates import pressure_percent
 from virtune.analyse.trial.usage import use
 from virtune.fio.workloads import parse_workload
 from virtune.flows.live.diagnose import diagnose_study
@@ -354,7 +353,7 @@ def found_in(store: Store, planted: Planted, record: TrialRecord, study_id: str)
     return {
         "cause": one.found.cause.value,
         "evidence": list(one.found.evidence),
-        "pressure": pressure_percent(used),
+        "pressure": next((one.some_percent for one in used.pressure if one.resource == "cpu"), None),
         "foreign": used.foreign_cpus,
         "size": size_of(one, planted.at),
     }

@@ -238,9 +238,8 @@ def _pairs(lines: list[str]) -> dict[str, int]:
     return {name: int(value) for name, _, value in (line.partition(" ") for line in lines) if value}
 
 
-_MILLION = 1e6
-_WRAP_MS = 2**32
-"""The kernel prints the times of a disk as 32-bit milliseconds."""
+WRAP_MS = 2**32
+"""The kernel prints the times of a disk as 32-bit milliseconds: they begin again after 49.7 days."""
 
 _MIN_REQUESTS = 20
 """With fewer requests no mean is computed: the kernel's times are in whole milliseconds."""
@@ -350,8 +349,8 @@ def _between_texts(begin: str, end: str, disk: str) -> Timed | None:
     requests = after.reads - before.reads + after.writes - before.writes
     if requests <= 0:
         return None
-    milliseconds = (after.read_ms - before.read_ms) % _WRAP_MS + (after.write_ms - before.write_ms) % _WRAP_MS
-    return Timed(requests=requests, seconds=seconds, total_ns=milliseconds * _MILLION)
+    milliseconds = (after.read_ms - before.read_ms) % WRAP_MS + (after.write_ms - before.write_ms) % WRAP_MS
+    return Timed(requests=requests, seconds=seconds, total_ns=milliseconds * 1e6)
 
 
 def _counted(text: str, disk: str) -> tuple[float, DeviceCount] | None:
@@ -366,14 +365,10 @@ def _qemu(parts: Mapping[str, bytes], number: int) -> Timed | None:
     """Return QEMU's counters of a guest's disk, from when it takes a request off the virtqueue."""
     looks = json.loads(parts[of_guest("qemu-blockstats.json", number)])
     begin, stop = looks["begin"], looks["stop"]
-    return timed_by_qemu(begin["stats"], stop["stats"], (stop["t"] - begin["t"]) / 1e9)
-
-
-def timed_by_qemu(begin: Mapping[str, int], stop: Mapping[str, int], seconds: float) -> Timed | None:
-    """Return the difference of two `query-blockstats` answers. Raises KeyError if a counter is missing."""
+    seconds = (stop["t"] - begin["t"]) / 1e9
 
     def rise(*names: str) -> int:
-        return sum(stop[name] - begin[name] for name in names)
+        return sum(stop["stats"][name] - begin["stats"][name] for name in names)
 
     requests = rise("rd_operations", "wr_operations")
     if requests <= 0 or seconds <= 0:

@@ -30,6 +30,7 @@ from virtune.analyse.trial.gates import (
     saturated_cpu,
     short_ios,
     short_run,
+    spent_ns,
     spread,
 )
 from virtune.fio.consistency import contradictions
@@ -236,13 +237,9 @@ ends.
 
 def latency_parts(load: LoadResult) -> Iterator[Remark]:
     """Judge by `latency-parts`."""
-    if not load.streams or any(
-        stream.slat is None or stream.clat is None or not stream.ios for stream in load.streams
-    ):
+    slat, clat, ios = spent_ns(load.streams, "slat"), spent_ns(load.streams, "clat"), load.ios
+    if not load.streams or slat is None or clat is None:
         return
-    slat = math.fsum(stream.slat.mean_ns * (stream.ios or 0) for stream in load.streams if stream.slat)
-    clat = math.fsum(stream.clat.mean_ns * (stream.ios or 0) for stream in load.streams if stream.clat)
-    ios = load.ios
     share = slat / (slat + clat) if slat + clat else 0.0
     submitted = f"submission (slat) {format_ns(slat / ios)}, {format_share(share, 1)}"
     parts = f"{submitted}; completion (clat) {format_ns(clat / ios)}"
@@ -304,14 +301,10 @@ def _shows(latency: Latency | None, percent: float) -> bool:
 
 def sync_share(load: LoadResult) -> Iterator[Remark]:
     """Judge by `sync-share`."""
-    if (
-        load.sync is None
-        or not load.sync.count
-        or any(stream.lat is None or not stream.ios for stream in load.streams)
-    ):
+    moving = spent_ns(load.streams, "lat")
+    if load.sync is None or not load.sync.count or moving is None:
         return
     syncing = load.sync.mean_ns * load.sync.count
-    moving = math.fsum(stream.lat.mean_ns * (stream.ios or 0) for stream in load.streams if stream.lat)
     if syncing + moving:
         yield SYNC_SHARE.remark(
             text=f"{format_share(syncing / (syncing + moving))} of the I/O time is fsync: {load.sync.count:,} of them"
@@ -350,20 +343,18 @@ def device_busy(result: FioResult) -> Iterator[Remark]:
 
 def device_share(result: FioResult) -> Iterator[Remark]:
     """Judge by `device-share`."""
-    streams = result.streams
-    if (
-        len(result.devices) != 1
-        or any(load.direct is False for load in result.loads)
-        or any(stream.lat is None or not stream.ios or stream.direction == "trim" for stream in streams)
-    ):
+    through_cache = any(load.direct is False for load in result.loads)
+    trims = any(stream.direction == "trim" for stream in result.streams)
+    spent = spent_ns(result.streams, "lat")
+    if len(result.devices) != 1 or through_cache or trims or spent is None:
         return
     device = result.devices[0]
-    ios = sum(stream.ios or 0 for stream in streams)
+    ios = sum(load.ios for load in result.loads)
     requests, ticks = device.reads + device.writes, (device.read_seconds or 0) + (device.write_seconds or 0)
     if not ios or abs(requests / ios - 1) > SAME_REQUESTS or ticks <= 0:
         return
     theirs = ticks / requests * 1e9
-    mine = math.fsum(stream.lat.mean_ns * (stream.ios or 0) for stream in streams if stream.lat) / ios
+    mine = spent / ios
     if theirs <= mine:
         yield DEVICE_SHARE.remark(
             text=f"Of {format_ns(mine)} mean latency, {format_ns(theirs)} ({format_share(theirs / mine)}) passed at"

@@ -10,8 +10,9 @@ threads of rig and load waited for a CPU, and the part of it for which other pro
 
 import errno
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from virtune.analyse.trial.measure import completions
 from virtune.fio.options import SYNCHRONOUS
@@ -167,7 +168,8 @@ def little(load: LoadResult) -> Iterator[Remark]:
             advice="was the text put together from several runs, or do other jobs hide in this group?",
         )
         return
-    cpu = f" (its CPU: usr {load.usr_percent:.4g} %, sys {load.sys_percent:.4g} %)" if _has_cpu(load) else ""
+    told = _cpu_percent(load) is not None
+    cpu = f" (its CPU: usr {load.usr_percent:.4g} %, sys {load.sys_percent:.4g} %)" if told else ""
     unknown = "" if load.options is not None else ", or a rate or think time that this text does not show,"
     yield LITTLE.remark(
         weight=Weight.WARNING,
@@ -181,6 +183,14 @@ def closed_loop(load: LoadResult) -> tuple[float, int] | None:
     asked, flying = load.jobs if load.engine in SYNCHRONOUS else load.depth, in_flight(load)
     paused = any(name.startswith(("rate", "thinktime")) for name, _ in load.options or ())
     return None if paused or not asked or flying is None else (flying, asked)
+
+
+def spent_ns(streams: Sequence[Stream], kind: Literal["slat", "clat", "lat"]) -> float | None:
+    """Return the time that all I/Os took together, by one kind of latency; None where a stream does not tell."""
+    each = [(getattr(stream, kind), stream.ios) for stream in streams]
+    if any(latency is None or not ios for latency, ios in each):
+        return None
+    return math.fsum(latency.mean_ns * ios for latency, ios in each)
 
 
 def in_flight(load: LoadResult) -> float | None:
@@ -268,7 +278,7 @@ def short_run(load: LoadResult) -> Iterator[Remark]:
 
 def saturated_cpu(load: LoadResult) -> Iterator[Remark]:
     """Judge by `saturated-cpu`."""
-    if _has_cpu(load) and (total := (load.usr_percent or 0) + (load.sys_percent or 0)) > CPU_LIMIT:
+    if (total := _cpu_percent(load)) is not None and total > CPU_LIMIT:
         yield GATE_BY_ID["saturated-cpu"].remark(
             text=f"Each job kept a CPU {total:.1f} % busy (usr {load.usr_percent:.4g} %, sys"
             f" {load.sys_percent:.4g} %): the load generator may be the limit rather than the disk.",
@@ -276,8 +286,10 @@ def saturated_cpu(load: LoadResult) -> Iterator[Remark]:
         )
 
 
-def _has_cpu(load: LoadResult) -> bool:
-    return load.usr_percent is not None and load.sys_percent is not None
+def _cpu_percent(load: LoadResult) -> float | None:
+    """Return how busy each job kept a CPU; None if unknown."""
+    usr, system = load.usr_percent, load.sys_percent
+    return None if usr is None or system is None else usr + system
 
 
 RESIDENT_BYTES = 1024**2
@@ -336,7 +348,7 @@ def _of_load(result: FioResult) -> Iterator[Reading]:
             " only the disk, was the limit"
         )
         yield _reading("generator", max(0.0, *short), text)
-    cpu = [((load.usr_percent or 0) + (load.sys_percent or 0)) / 100 for load in result.loads if _has_cpu(load)]
+    cpu = [total / 100 for load in result.loads if (total := _cpu_percent(load)) is not None]
     if cpu:
         busy = format_share(max(cpu))
         text = f"a job of the load kept its CPU {busy} busy: it may be the limit rather than the disk"
@@ -381,27 +393,17 @@ def _waiting(used: Use) -> tuple[float, float] | None:
     """
     if used.cpu is None or not used.roles or used.cpu.busy_seconds <= 0 or (foreign := used.foreign_cpus) is None:
         return None
-    waits = [role.wait_seconds for role in used.roles if role.wait_seconds is not None]
+    waits, waited = [one.wait_seconds for one in used.roles if one.wait_seconds is not None], used.some_waited("cpu")
     if waits:
         wanted = math.fsum(role.cpu_seconds for role in used.roles) + math.fsum(waits)
         waited = math.fsum(waits) / wanted if wanted else 0.0
-    else:
-        some = pressure_percent(used)
-        if some is None:
-            return None
-        waited = some / 100
-    return waited, foreign * used.seconds / used.cpu.busy_seconds
-
-
-def pressure_percent(used: Use) -> float | None:
-    """Return the share of time in which some task waited for a CPU, in %."""
-    return next((one.some_percent for one in used.pressure if one.resource == "cpu"), None)
+    return None if waited is None else (waited, foreign * used.seconds / used.cpu.busy_seconds)
 
 
 def own_pressure(used: Use) -> Iterator[Remark]:
     """`cpu-pressure`: our own threads compete for the CPUs. The trial is valid, but CPU-limited."""
-    some = pressure_percent(used)
-    if some is not None and some > PRESSURE_PERCENT:
+    some = (used.some_waited("cpu") or 0.0) * 100
+    if some > PRESSURE_PERCENT:
         yield CPU_PRESSURE.remark(
             text=f"the CPUs are part of the limit: for {some:.0f} % of the time some thread had to wait for a CPU,"
             " mostly one of QEMU or the load itself",

@@ -13,7 +13,7 @@ their rates must not be added.
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -95,13 +95,13 @@ def measurement_of(result: FioResult) -> Measurement:
     values: list[tuple[str, float | None]] = [
         *_of_streams(streams, "", exact=exact),
         *(value for one, mine in by_direction.items() for value in _of_streams(mine, f"{one}.", exact=exact)),
-        ("slat.mean", _mean(streams, lambda stream: stream.slat)),
+        ("slat.mean", _mean(streams, "slat")),
         ("sync.mean", _weighted((load.sync.mean_ns, load.sync.count) for load in result.loads if load.sync)),
         *_percentiles("sync", flushes, kinds[0] if len(kinds) == 1 else None),
         *extreme_values(streams),
         *load_values(result),
-        ("cpu.load.usr", _cpu(result.loads, lambda load: load.usr_percent)),
-        ("cpu.load.sys", _cpu(result.loads, lambda load: load.sys_percent)),
+        ("cpu.load.usr", _cpu(result.loads, "usr_percent")),
+        ("cpu.load.sys", _cpu(result.loads, "sys_percent")),
     ]
     measured = {name: value for name, value in values if value is not None}
     mixed = all(by_direction.values())
@@ -111,11 +111,6 @@ def measurement_of(result: FioResult) -> Measurement:
         flushes=flushes,
         others=tuple(_others(streams, *(by_direction.values() if mixed else ((), ())))),
     )
-
-
-def rate_of(stream: Stream, *, exact: bool) -> float:
-    """Return a stream's operations a second; `exact`: the source does not round them."""
-    return completions(stream) if exact else stream.iops
 
 
 def completions(stream: Stream) -> float:
@@ -195,14 +190,16 @@ def _merged(streams: Sequence[Stream], kind: Kind) -> Histogram | None:
 
 
 def _of_streams(streams: Sequence[Stream], prefix: str, *, exact: bool) -> Values:
-    """Yield rates, means and percentiles of these streams; without bins only those printed for a single one."""
+    """Yield rates, means and percentiles of these streams; without bins only those printed for a single one. `exact`:
+    the source does not round latencies, so that they can be counted.
+    """
     if not streams:
         return
-    yield f"{prefix}iops", math.fsum(rate_of(stream, exact=exact) for stream in streams)
+    yield f"{prefix}iops", math.fsum(completions(stream) if exact else stream.iops for stream in streams)
     yield f"{prefix}bandwidth", math.fsum(stream.bandwidth_bps for stream in streams)
     for kind, name in _NAMES:
-        yield f"{prefix}{name}.mean", _mean(streams, _kind(kind))
-        alone = _kind(kind)(streams[0]) if len(streams) == 1 else None
+        yield f"{prefix}{name}.mean", _mean(streams, kind)
+        alone = getattr(streams[0], kind) if len(streams) == 1 else None
         yield from _percentiles(f"{prefix}{name}", _merged(streams, kind), alone)
 
 
@@ -213,23 +210,17 @@ def _percentiles(of: str, merged: Histogram | None, alone: Latency | None) -> Va
     yield from () if found is None else ((name, found.percentile(percent)) for name, percent in wanted)
 
 
-def _kind(kind: Kind) -> Callable[[Stream], Latency | None]:
-    return (lambda stream: stream.lat) if kind == "lat" else (lambda stream: stream.clat)
-
-
-def _mean(streams: Sequence[Stream], kind: Callable[[Stream], Latency | None]) -> float | None:
+def _mean(streams: Sequence[Stream], kind: Kind | Literal["slat"]) -> float | None:
     """The mean over all I/Os; None when one direction lacks this kind of latency."""
-    found = [
-        (latency.mean_ns, latency.count or stream.ios) for stream in streams if (latency := kind(stream)) is not None
-    ]
-    return _weighted(found) if len(found) == len(streams) else None
-
-
-def _cpu(loads: Iterable[LoadResult], share: Callable[[LoadResult], float | None]) -> float | None:
-    """The mean over all jobs, in % of one CPU; None when it is missing for one of them."""
-    found = [(share(load), load.jobs) for load in loads]
-    known = [(value, jobs) for value, jobs in found if value is not None]
+    found: list[tuple[Latency | None, int | None]] = [(getattr(stream, kind), stream.ios) for stream in streams]
+    known = [(latency.mean_ns, latency.count or ios) for latency, ios in found if latency is not None]
     return _weighted(known) if len(known) == len(found) else None
+
+
+def _cpu(loads: Sequence[LoadResult], share: Literal["usr_percent", "sys_percent"]) -> float | None:
+    """The mean over all jobs, in % of one CPU; None when it is missing for one of them."""
+    known = [(value, load.jobs) for load in loads if (value := getattr(load, share)) is not None]
+    return _weighted(known) if len(known) == len(loads) else None
 
 
 def _weighted(pairs: Iterable[tuple[float, int | None]]) -> float | None:

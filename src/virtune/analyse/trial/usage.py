@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from virtune.analyse.trial.counters import if_readable
+from virtune.analyse.trial.counters import WRAP_MS, if_readable
 from virtune.model.counters import (
     CacheUse,
     Counters,
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
 
 _Count = TypeVar("_Count", ThreadCount, ProcessCount)
-_WRAP_MS = 2**32
-"""The kernel prints the times in /proc/diskstats as 32-bit milliseconds: they begin again after 49.7 days."""
 
 
 def use(counters: Counters, *, begin_ns: int | None = None, end_ns: int | None = None) -> Use:
@@ -106,15 +104,13 @@ def _cpu(first: CpuCount | None, last: CpuCount | None) -> CpuUse | None:
     if first is None or last is None:
         return None
     # iowait may run backwards a little: the kernel adds it up from CPUs that sleep
-    busy = math.fsum(
-        max(0.0, getattr(last, name) - getattr(first, name))
-        for name in ("user_seconds", "system_seconds", "interrupt_seconds")
+    user, system, interrupt, iowait, steal, idle = (
+        max(0.0, getattr(last, f"{name}_seconds") - getattr(first, f"{name}_seconds"))
+        for name in ("user", "system", "interrupt", "iowait", "steal", "idle")
     )
-    iowait = max(0.0, last.iowait_seconds - first.iowait_seconds)
-    steal = max(0.0, last.steal_seconds - first.steal_seconds)
-    total = busy + iowait + steal + max(0.0, last.idle_seconds - first.idle_seconds)
+    busy = math.fsum((user, system, interrupt))
+    total = busy + iowait + steal + idle
     share = 100 / total if total > 0 else 0.0
-    user = max(0.0, last.user_seconds - first.user_seconds)
     return CpuUse(
         busy_seconds=busy,
         busy_percent=busy * share,
@@ -254,8 +250,8 @@ def _plain_rises(before: DeviceCount, after: DeviceCount) -> dict[str, int]:
 def _disk(name: str, before: DeviceCount, after: DeviceCount, milliseconds: float) -> DiskUse:
     rises = _plain_rises(before, after)
     reads, writes = rises["reads"], rises["writes"]
-    read_ms = (after.read_ms - before.read_ms) % _WRAP_MS
-    write_ms = (after.write_ms - before.write_ms) % _WRAP_MS
+    read_ms = (after.read_ms - before.read_ms) % WRAP_MS
+    write_ms = (after.write_ms - before.write_ms) % WRAP_MS
     return DiskUse(
         name=name,
         **rises,
@@ -263,8 +259,8 @@ def _disk(name: str, before: DeviceCount, after: DeviceCount, milliseconds: floa
         write_latency_us_mean=_mean_us(write_ms, writes),
         latency_us_mean=_mean_us(read_ms + write_ms, reads + writes),
         # the kernel's clock may tick once more than ours
-        busy_percent=min(100.0, (after.busy_ms - before.busy_ms) % _WRAP_MS / milliseconds * 100),
-        queue_depth_mean=(after.queued_ms - before.queued_ms) % _WRAP_MS / milliseconds,
+        busy_percent=min(100.0, (after.busy_ms - before.busy_ms) % WRAP_MS / milliseconds * 100),
+        queue_depth_mean=(after.queued_ms - before.queued_ms) % WRAP_MS / milliseconds,
         number=after.number,
         stuck=0 if reads + writes + rises["discards"] + rises["flushes"] else min(before.in_flight, after.in_flight),
     )
@@ -356,15 +352,13 @@ def _exits(parts: Mapping[str, bytes]) -> float | None:
     return float(sum(rates, 0.0)) if rates else None
 
 
-def _crew(parts: Mapping[str, bytes]) -> Mapping[int, ThreadRole] | None:
+@if_readable
+def _crew(parts: Mapping[str, bytes]) -> Mapping[int, ThreadRole]:
     """Return the roles of a storage daemon's threads, which have no names; None if they were not recorded."""
-    try:
-        seen = json.loads(parts[CREW])
-        found: dict[int, ThreadRole] = {int(tid): "other" for tid in seen["crew"]}
-        if seen["iothread"] is not None:
-            found[int(seen["iothread"])] = "iothread"
-    except (KeyError, ValueError, TypeError, RecursionError):
-        return None
+    seen = json.loads(parts[CREW])
+    found: dict[int, ThreadRole] = {int(tid): "other" for tid in seen["crew"]}
+    if seen["iothread"] is not None:
+        found[int(seen["iothread"])] = "iothread"
     return found
 
 
