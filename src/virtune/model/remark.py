@@ -100,6 +100,11 @@ class Gate(RemarkKind):
         limits = ((Weight.INVALID, self.invalid), (Weight.WARNING, self.flag))
         object.__setattr__(self, "weights", tuple(weight for weight, limit in limits if limit is not None))
 
+    def weight_of(self, value: float) -> Weight | None:
+        """Return how severe a reading is; None where it is within both limits."""
+        limits = ((Weight.INVALID, self.invalid), (Weight.WARNING, self.flag))
+        return next((weight for weight, limit in limits if limit is not None and value > limit), None)
+
 
 _ROWS: dict[str, list[dict[str, Any]]] = json.loads(pkgutil.get_data("virtune.model", "remarks.json") or b"")
 

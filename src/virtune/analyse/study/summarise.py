@@ -138,21 +138,21 @@ def with_steadiness(known: Basis, study: Study, records: Iterable[TrialRecord]) 
         effective=None if lag1 is None else known.rounds * (1 - lag1) / (1 + lag1),
         correlation_seconds=correlation,
         correlation_open=is_open,
-        drift=drift_of(_series(study, trials)),
+        drift=drift_of(_series(trials, study.metric)),
         starts=len({start for start in starts.values() if start is not None}),
         started=_started(study, trials, starts),
         start_spread=_start_spread(study, trials, starts),
     )
 
 
-def _series(study: Study, trials: Sequence[TrialRecord]) -> dict[str, list[tuple[float, float]]]:
-    """Return (minutes, ln of the study's metric) of every trial, by arm."""
-    found: dict[str, list[tuple[float, float]]] = {}
+def _series(trials: Sequence[TrialRecord], metric: str) -> dict[str, list[tuple[float, float]]]:
+    """Return (minutes, ln of a metric) of every trial, by arm."""
+    found = defaultdict[str, list[tuple[float, float]]](list)
     for one in trials:
-        value = None if one.measurement is None else one.measurement.get(study.metric)
+        value = None if one.measurement is None else one.measurement.get(metric)
         if value is not None and math.isfinite(value) and value > 0 and one.ended:
             minutes = datetime.fromisoformat(one.ended).timestamp() / 60
-            found.setdefault(one.trial.arm, []).append((minutes, math.log(value)))
+            found[one.trial.arm].append((minutes, math.log(value)))
     return found
 
 
@@ -401,34 +401,28 @@ def shares_of_metal(record: StudyRecord) -> Iterator[OwnShare]:
     metal = metal_of(study)
     if metal is None:
         return
-    iops = dict(_iops(record))
+    rows = evidence_of(record).rows
     emulated = {trial.arm for trial, one in measured(record.trials) for said in one.remarks if said.id == EMULATED.id}
     for arm in study.arms:
         structure = structure_of(arm.stack)
         for workload in study.workloads if structure is not None else ():
-            mine, other = (iops.get((name, workload.name), {}) for name in (arm.name, metal.name))
-            rounds = sorted(mine.keys() & other.keys())
-            ratio = interval_of([(other[number], mine[number]) for number in rounds], confidence=CONFIDENCE)
+            mine, other = (rows.get((name, workload.name), {}) for name in (arm.name, metal.name))
+            pairs = [
+                (base, done)
+                for number, row in sorted(mine.items())
+                if (done := row.get("iops")) and (base := other.get(number, {}).get("iops"))
+            ]
+            ratio = interval_of(pairs, confidence=CONFIDENCE)
             if structure is not None and ratio is not None:
                 yield OwnShare(
                     structure=structure,
                     study=study.id,
                     arm=arm.name,
                     workload=workload.name,
-                    rounds=len(rounds),
+                    rounds=len(pairs),
                     ratio=ratio,
                     emulated=arm.name in emulated,
                 )
-
-
-def _iops(record: StudyRecord) -> Iterator[tuple[tuple[str, str], dict[int, float]]]:
-    """Yield the IOPS of the trials that count, by round, of each arm under each workload."""
-    pardoned = pardons(record.attempts or record.trials)
-    found: dict[tuple[str, str], dict[int, float]] = {}
-    for trial, one in measured(record.trials):
-        if (done := one.get("iops")) and not rejected_for(trial.arm, one, pardoned):
-            found.setdefault((trial.arm, trial.workload), {})[trial.round] = done
-    yield from found.items()
 
 
 SLICES = (0.5, 1.0, 2.0, 4.0)
@@ -478,7 +472,7 @@ def fitness_of(
         windows_cv=pstdev(windows) / fmean(windows) if len(windows) > 1 and fmean(windows) > 0 else None,
         correlation_seconds=correlation,
         correlation_open=is_open,
-        drift=drift_of({"": _rates(trials)}),
+        drift=drift_of({"": [*itertools.chain(*_series(trials, "iops").values())]}),
         overhead_seconds=overhead,
         slices=slices,
         best_seconds=None if best is None else best.seconds,
@@ -545,15 +539,6 @@ def _slices(
     )
 
 
-def _rates(trials: Sequence[TrialRecord]) -> list[tuple[float, float]]:
-    """Return (minutes, ln IOPS) of every trial."""
-    return [
-        (datetime.fromisoformat(one.ended).timestamp() / 60, math.log(rate))
-        for one in trials
-        if one.measurement is not None and (rate := one.measurement.get("iops"))
-    ]
-
-
 def _reach(minutes: int, best: SliceNoise | None, confidence: float) -> Reach:
     blocks = 0 if best is None else int(minutes * best.blocks_per_minute)
     smallest = None if best is None else smallest_planned(blocks, sd=best.sd, alpha=1 - confidence)
@@ -582,10 +567,8 @@ def _standings(attempts: Sequence[TrialRecord]) -> tuple[GateStanding, ...]:
 
 
 def _standing(gate: Gate, worst: float) -> str:
-    if gate.invalid is not None and worst > gate.invalid:
-        return "invalid"
-    if gate.flag is not None and worst > gate.flag:
-        return "warns"
+    if (weight := gate.weight_of(worst)) is not None:
+        return "invalid" if weight is Weight.INVALID else "warns"
     limit = gate.flag or gate.invalid
     if gate.unit == "C":  # below its limit a temperature is negative, and twice the distance is near
         return "near" if gate.flag is not None and worst > 2 * gate.flag else "clear"

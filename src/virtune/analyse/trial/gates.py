@@ -314,9 +314,7 @@ class Reading:
     @property
     def weight(self) -> Weight | None:
         """The severity of the reading; None when it is within both limits."""
-        if self.gate.invalid is not None and self.value > self.gate.invalid:
-            return Weight.INVALID
-        return Weight.WARNING if self.gate.flag is not None and self.value > self.gate.flag else None
+        return self.gate.weight_of(self.value)
 
     def remark(self) -> Remark | None:
         """Return its remark; None when it is within both limits."""
