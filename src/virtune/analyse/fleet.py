@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from virtune.analyse.stats.anytime import LAG1_MAX
-from virtune.analyse.stats.noise import lag1_of
+from virtune.analyse.stats.noise import between_groups, lag1_of
 from virtune.analyse.stats.student import fisher, two_sided
 from virtune.analyse.study.verdicts import Evidence, evidence_of, verdicts_of
 from virtune.model.errors import PreconditionError, UsageError, VirtuneError
@@ -222,16 +222,14 @@ of the number of hosts: of normal ones 1 to 2 % do, of 6 to 100 hosts."""
 def smaller_group(estimates: Sequence[HostEstimate]) -> tuple[str, ...]:
     """Return the hosts of the smaller of two groups that stand at two levels, as two generations of hardware do; none
     where one level and its variation explain them, and where a host would stand alone: that is an odd one.
-
-    The split that leaves least variance within both (Fisher, J. Am. Stat. Assoc. 53, 1958).
     """
     order = sorted(estimates, key=lambda one: one.value)
     count, rest = len(order), np.array([one.value for one in order]) - fmean(one.value for one in order)
-    whole, sizes = float((rest**2).sum()), np.arange(2, count - 1)
+    whole = float((rest**2).sum())
     if count < 6 or not whole:
         return ()
-    between = np.cumsum(rest)[1:-2] ** 2 * (1 / sizes + 1 / (count - sizes)) / whole
-    first = int(sizes[between.argmax()])
+    between = between_groups(rest)[1:-1] / whole  # neither of one host
+    first = int(between.argmax()) + 2
     if between.max() < _TWO_LEVELS[0] + _TWO_LEVELS[1] / math.sqrt(count):
         return ()
     return tuple(one.host for one in min(order[:first], order[first:], key=len))

@@ -17,7 +17,10 @@ next. The reported results rest on the intervals of `anytime`.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Hashable, Sequence
+from functools import partial
+from statistics import NormalDist
 
 import numpy as np
 
@@ -137,11 +140,7 @@ def blocks_for(reach: float, *, sd: float, alpha: float, arms: int = 2) -> int |
         high *= 2
         if high > _BLOCKS_FAR:
             return None
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if reached(middle) else (middle, high)
-    return high
+    return bisect_left(range(high), x=True, lo=high // 2 + 1, key=reached)
 
 
 def blocks_to_decide(found: Contrast, *, margin: float, alpha: float, arms: int = 2) -> int | None:
@@ -157,28 +156,25 @@ def blocks_to_decide(found: Contrast, *, margin: float, alpha: float, arms: int 
     reach = math.log1p(margin)
     # then every mean is decided
     longest = blocks_for(reach / 2, sd=_sd_after(found, found.blocks, arms), alpha=alpha, arms=arms)
-    low, high = found.blocks, longest
-    if high is None or high <= low:
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        decided = _chance_to_decide(found, middle, reach=reach, alpha=alpha, arms=arms) >= FORESEEN
-        low, high = (low, middle) if decided else (middle, high)
-    return high
+    if longest is None or longest <= found.blocks:
+        return longest
+    chance = partial(_chance_to_decide, found, reach=reach, alpha=alpha, arms=arms)
+    return bisect_left(range(longest), FORESEEN, found.blocks + 1, key=chance)
 
 
 def _chance_to_decide(found: Contrast, blocks: int, *, reach: float, alpha: float, arms: int) -> float:
-    """Return the probability that a pair is decided after so many blocks: beyond the radius, or well below reach."""
+    """Return the probability that a pair is decided after so many blocks."""
     own = blocks - 1.0
     radius = quantile(blocks, own + _lent(own, arms), alpha) * _sd_after(found, blocks, arms) / math.sqrt(blocks)
     spread = _sd_after(found, math.inf, arms) * math.sqrt(1 / found.blocks - 1 / blocks)
+    return chance_outside(NormalDist(found.mean, spread), radius, inner=reach - radius)
 
-    def below(value: float) -> float:
-        return (1 + math.erf((value - found.mean) / (spread * math.sqrt(2)))) / 2
 
-    different = 1 - below(radius) + below(-radius)
-    inner = min(reach - radius, radius)  # beyond the radius it is counted already
-    return different + (below(inner) - below(-inner) if inner > 0 else 0.0)
+def chance_outside(mean: NormalDist, radius: float, *, inner: float) -> float:
+    """Return the probability that a mean will lie beyond the radius, or below `inner`, on either side of 0."""
+    inner = min(inner, radius)  # beyond the radius it is counted already
+    different = 1 - mean.cdf(radius) + mean.cdf(-radius)
+    return different + (mean.cdf(inner) - mean.cdf(-inner) if inner > 0 else 0.0)
 
 
 def _sd_after(found: Contrast, blocks: float, arms: int) -> float:

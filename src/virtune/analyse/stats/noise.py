@@ -105,6 +105,15 @@ def median_of(found: Values) -> Values:
     return middle
 
 
+def between_groups(ordered: Values) -> Values:
+    """Return the squares between two groups of these values, whose mean is 0: the first one and the others, the first
+    two and the others, and so on. Where they are in order the largest is of the best split (Fisher, J. Am. Stat.
+    Assoc. 53, 1958).
+    """
+    low, first = np.cumsum(ordered)[:-1], np.arange(1, len(ordered))
+    return np.asarray(low**2 * (1 / first + 1 / (len(ordered) - first)))
+
+
 def moderated(own: Values, df: Values, *, arms: int, lent: Callable[[float, int], float]) -> tuple[Values, Values]:
     """Return each pair's variance and degrees of freedom, moderated by the pooled variance of the other pairs.
 

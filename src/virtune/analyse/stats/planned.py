@@ -18,15 +18,17 @@ replaces the normal distribution at the level of a look (Pocock, Biometrika 64, 
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import combinations
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from virtune.analyse.stats.anytime import EQUAL_BLOCKS, FORESEEN, LN_MAX, no_interval, too_few
+from virtune.analyse.stats.anytime import EQUAL_BLOCKS, FORESEEN, LN_MAX, chance_outside, no_interval, too_few
 from virtune.analyse.stats.anytime import quantile as anytime_quantile
 from virtune.analyse.stats.arms import alone, between_levels, far_rounds, lasting, pair_noise, rare_rounds
 from virtune.analyse.stats.noise import EQUAL, Values, clipped, lag1_of
@@ -438,18 +440,12 @@ def rounds_to_decide(found: Contrast, *, margin: float, alpha: float, arms: int 
         return None
     level, reach = final_level(alpha), math.log1p(margin)
     low, high = found.blocks, max(found.blocks, 8)
-
-    def decided(rounds: int) -> bool:
-        return _chance(found, rounds, reach=reach, level=level, alpha=alpha, arms=arms) >= FORESEEN
-
-    while not decided(high):
+    chance = partial(_chance, found, reach=reach, level=level, alpha=alpha, arms=arms)
+    while chance(high) < FORESEEN:
         low, high = high, 2 * high
         if high > _ROUNDS_FAR:
             return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if decided(middle) else (middle, high)
-    return high
+    return bisect_left(range(high), FORESEEN, low + 1, key=chance)
 
 
 def _chance(found: Contrast, rounds: int, *, reach: float, level: float, alpha: float, arms: int) -> float:
@@ -465,10 +461,4 @@ def _chance(found: Contrast, rounds: int, *, reach: float, level: float, alpha: 
     radius = mixed_quantile(level, df, 0.0, rounds, arms) * error
     narrower = min(radius, anytime_quantile(rounds, df, alpha) * error)
     spread = sd * math.sqrt(1 / found.blocks - 1 / rounds)
-
-    def below(value: float) -> float:
-        return (1 + math.erf((value - found.mean) / (spread * math.sqrt(2)))) / 2
-
-    different = 1 - below(radius) + below(-radius)
-    inner = min(reach - narrower, radius)  # beyond the radius it is counted already
-    return different + (below(inner) - below(-inner) if inner > 0 else 0.0)
+    return chance_outside(NormalDist(found.mean, spread), radius, inner=reach - narrower)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from virtune.analyse.stats.anytime import logs
 from virtune.analyse.stats.arms import alone, beside_others, far_rounds, from_levels, lasting, lonely, smooth
+from virtune.analyse.stats.noise import between_groups
 from virtune.analyse.stats.paired import (
     REPEATS_MIN,
     Family,
@@ -568,9 +569,7 @@ def _two_levels(values: NDArray[np.float64]) -> tuple[float, float]:
     normal values up to 0.64.
     """
     ordered = np.sort(values - values.mean())
-    low, count = np.cumsum(ordered)[:-1], len(ordered)
-    first = np.arange(1, count)
-    between = low**2 * (1 / first + 1 / (count - first))
+    between = between_groups(ordered)
     best = int(between.argmax())
     whole = float((ordered**2).sum())
     return float(values.mean() + ordered[best : best + 2].mean()), float(between[best]) / whole if whole else 0.0
