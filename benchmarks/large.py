@@ -96,7 +96,7 @@ def searched(found: Space, kind: str, seed: int, mode: str) -> tuple[Tuning, Stu
         block = planned.next_block(study, known, rounds=len(rounds), trials=len(record.trials))
         if not block:
             break
-        seconds = seconds_of(study, known.probed, known.phase)
+        seconds = seconds_of(study, known.probed.slice_seconds, known.phase)
         logs = [host.run(stacks, places[one.arm], seconds=seconds, ramp_seconds=0.5) for one in block]
         slices = (kept(trial, math.exp(log)) for trial, log in zip(block, logs, strict=True))
         record = replace(record, trials=(*record.trials, *slices))

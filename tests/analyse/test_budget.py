@@ -39,7 +39,7 @@ class Clock:
         if known.phase is Phase.RACE and not known.finished:
             self.now = self.begun = max(self.now, self.begun + self._study.search.spread_seconds)
         for trial in next_block(self._study, known, rounds=len(rounds), trials=len(self.record.trials)):
-            seconds = seconds_of(self._study, known.probed, known.phase)
+            seconds = seconds_of(self._study, known.probed.slice_seconds, known.phase)
             self.now += seconds + self._study.ramp_seconds + self._beside
             ended = datetime.fromisoformat(self._study.created) + timedelta(seconds=round(self.now))
             ran = replace(self._world.run(trial), ended=ended.isoformat())

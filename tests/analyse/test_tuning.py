@@ -271,7 +271,7 @@ def raced_slowly(study: Study, world: Slow) -> Tuning:
         block = next_block(study, known, rounds=len(rounds), trials=len(record.trials))
         if not block:
             return known
-        seconds = seconds_of(study, known.probed, known.phase)
+        seconds = seconds_of(study, known.probed.slice_seconds, known.phase)
         record = replace(record, trials=(*record.trials, *(world.run_for(trial, seconds) for trial in block)))
     raise AssertionError("it does not end")
 

@@ -41,11 +41,13 @@ from virtune.model.verdict import Comparison
 
 Values = NDArray[np.float64]
 
+CONFIDENCE = 0.95
+
 _HALVINGS = 60
 """So many halvings bring the bracket of a variance below the precision of a float."""
 
 
-def pooled(estimates: Sequence[HostEstimate], *, confidence: float = 0.95) -> Pooled:
+def pooled(estimates: Sequence[HostEstimate]) -> Pooled:
     """Return the mean over hosts with its interval, the interval of the next host, and how unlike the hosts are.
 
     Heterogeneity by restricted maximum likelihood (Viechtbauer 2005; recommended by Langan et al. 2019). The interval
@@ -66,8 +68,8 @@ def pooled(estimates: Sequence[HostEstimate], *, confidence: float = 0.95) -> Po
     # Hartung and Knapp's q: the observed weighted spread over the one that the model expects
     spread = float(((values - mean) ** 2 / (variances + between)).sum() / (count - 1))
     error = plain * math.sqrt(max(1.0, spread))
-    radius = two_sided(confidence, count - 1) * error
-    reach = two_sided(confidence, count - 2) * math.sqrt(between + error**2) if count > 2 else None
+    radius = two_sided(CONFIDENCE, count - 1) * error
+    reach = two_sided(CONFIDENCE, count - 2) * math.sqrt(between + error**2) if count > 2 else None
     # Cochran's Q: the weighted squares of the distances from the mean without variation between hosts
     q = float(((values - mean_of(values, variances, 0.0)[0]) ** 2 / variances).sum())
     weights = 1 / variances
@@ -84,7 +86,7 @@ def pooled(estimates: Sequence[HostEstimate], *, confidence: float = 0.95) -> Po
         i_squared=float(between / (between + typical)),
         q=q,
         q_p=float(chdtrc(count - 1, q)),
-        confidence=confidence,
+        confidence=CONFIDENCE,
     )
 
 
@@ -144,7 +146,7 @@ FALSE_DISCOVERY = 0.05
 that any is called so."""
 
 
-def funnel(estimates: Sequence[HostEstimate], *, rate: float = FALSE_DISCOVERY) -> tuple[FunnelPoint, ...]:
+def funnel(estimates: Sequence[HostEstimate]) -> tuple[FunnelPoint, ...]:
     """Return every host's distance from the others, in the order given, and which are odd.
 
     Each host is compared with the mean of the others, so that it cannot hide itself in the variation that it makes
@@ -182,10 +184,10 @@ def funnel(estimates: Sequence[HostEstimate], *, rate: float = FALSE_DISCOVERY) 
             host=one.host,
             distance=distance,
             residual=distance / math.sqrt(together),
-            limit=two_sided(0.95, df) * math.sqrt(together),
+            limit=two_sided(CONFIDENCE, df) * math.sqrt(together),
             p=p,
             adjusted=float(q),
-            odd=bool(q <= rate),
+            odd=bool(q <= FALSE_DISCOVERY),
         )
         for one, (distance, together), df, p, q in zip(estimates, found, freedom, chances, adjusted, strict=True)
     )
@@ -256,9 +258,7 @@ DRAWS = 10_000
 """So many draws put the ends of a 95 % interval of ranks within one rank in forty."""
 
 
-def ranks(
-    estimates: Sequence[HostEstimate], *, seed: int, confidence: float = 0.95, draws: int = DRAWS
-) -> tuple[HostRank, ...]:
+def ranks(estimates: Sequence[HostEstimate], *, seed: int) -> tuple[HostRank, ...]:
     """Return the hosts from the highest value to the lowest, each with its mean rank and an interval of ranks.
 
     Every draw takes each host's value with its noise anew (Student's t of its degrees of freedom) and ranks them;
@@ -267,12 +267,12 @@ def ranks(
     """
     values, variances = arrays(estimates)
     chance = np.random.default_rng(seed)
-    noise = chance.standard_t([one.df for one in estimates], size=(draws, len(values)))
+    noise = chance.standard_t([one.df for one in estimates], size=(DRAWS, len(values)))
     drawn = values + noise * np.sqrt(variances)
     places = _places(drawn)
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(places, [tail, 1 - tail], axis=1, method="nearest")
-    above = _above(places) / draws
+    above = _above(places) / DRAWS
     tied = np.minimum(above, above.T) > tail
     found = [
         HostRank(
@@ -445,7 +445,6 @@ def _text(value: object) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
-CONFIDENCE = 0.95
 _HOUR_SECONDS = 3600.0
 
 

@@ -286,11 +286,6 @@ def _percentiles(search: Search, iops: float | None, flushes: float | None) -> I
             yield metric, slack * BEYOND / (1 - metric.percent / 100), rate
 
 
-def seconds_of(study: Study, probed: Probed, phase: Phase) -> float:
-    """Return how long a trial of a phase measures."""
-    return _seconds_of(study, probed.slice_seconds, phase)
-
-
 def beside_seconds(study: Study) -> float:
     """Return the expected overhead of a slice."""
     return study.ramp_seconds + OVERHEAD_SECONDS
@@ -303,13 +298,13 @@ def probe_seconds(study: Study, *, slices: int = PROBE_SLICES) -> float:
 
 def confirm_seconds(study: Study, slice_seconds: float, *, beside: float) -> float:
     """Return the time of one pair of the confirmation."""
-    each = _seconds_of(study, slice_seconds, Phase.CONFIRM) + beside
+    each = seconds_of(study, slice_seconds, Phase.CONFIRM) + beside
     return 2 * each * len(study.workloads)
 
 
 def soak_seconds(study: Study, slice_seconds: float, *, beside: float) -> float:
     """Return the time of the soaks of winner and baseline."""
-    each = _seconds_of(study, slice_seconds, Phase.SOAK) + beside
+    each = seconds_of(study, slice_seconds, Phase.SOAK) + beside
     return 2 * soak_slices(search_of(study)) * each * len(study.workloads)
 
 
@@ -322,7 +317,8 @@ def _beginners(search: Search) -> int:
     return search.racing if search.tries is None else min(search.racing, JOIN_FIRST + 1)
 
 
-def _seconds_of(study: Study, slice_seconds: float, phase: Phase) -> float:
+def seconds_of(study: Study, slice_seconds: float, phase: Phase) -> float:
+    """Return how long a trial of a phase measures."""
     search = search_of(study)
     # a confirming run must be as long as a slice has to be
     tails = any(one.percent is not None for one in search.goal.metrics)
@@ -449,9 +445,17 @@ def _overhead(study: Study, probed: Probed, attempts: Sequence[TrialRecord], ram
             continue  # blocks of the race may begin apart
         gap = (datetime.fromisoformat(one.ended) - datetime.fromisoformat(before.ended)).total_seconds()
         if gap <= _longest(study):
-            asked = seconds_of(study, probed, phase) + ramp_at(ramp, study.ramp_seconds, one.trial.round)
+            asked = seconds_of(study, probed.slice_seconds, phase) + ramp_at(
+                ramp, study.ramp_seconds, one.trial.round
+            )
             found.append(gap - asked)
     return max(OVERHEAD_SECONDS, fmean(found)) if found else OVERHEAD_SECONDS
+
+
+def load_seconds(study: Study, probed: Probed, ramp: Ramp, number: int) -> float:
+    """Return how long the load of a trial in this round runs, its ramp included, as for the classic grid."""
+    seconds = seconds_of(study, probed.slice_seconds, phase_of(number))
+    return seconds + ramp_at(ramp, study.ramp_seconds, number)
 
 
 def _longest(study: Study) -> float:

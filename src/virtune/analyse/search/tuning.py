@@ -27,13 +27,13 @@ from virtune.analyse.search.pilot import (
     confirmed,
     entrants_of,
     levels_of,
+    load_seconds,
     log_of,
     mean_of,
     pair_fits,
     probed_by,
     rows_of,
     search_of,
-    seconds_of,
     slices_least,
     soak_slices,
     soaked,
@@ -44,7 +44,7 @@ from virtune.analyse.stats.anytime import LN_MAX, blocks_for, contrast, contrast
 from virtune.analyse.stats.noise import Values
 from virtune.analyse.study.summarise import with_steadiness
 from virtune.analyse.study.verdicts import values_of
-from virtune.analyse.trial.rejection import Ramp, attempts_by_arm, pardons, ramp_at, ramp_of
+from virtune.analyse.trial.rejection import attempts_by_arm, pardons, ramp_of
 from virtune.model.evidence import StudyRecord, TrialRecord, measured
 from virtune.model.knobs import whole_plot
 from virtune.model.measurement import merge
@@ -277,10 +277,7 @@ def check_limits(limits: Sequence[Limit], slices: Slices, *, error: float) -> tu
 def state_of(checks: Sequence[LimitCheck], arm: str) -> LimitState:
     """Return the worst state of an arm over all limits; kept where there is no limit."""
     states = {check.state for check in checks if check.arm == arm}
-    for worst in (LimitState.BROKEN, LimitState.OPEN):
-        if worst in states:
-            return worst
-    return LimitState.KEPT
+    return next((worst for worst in (LimitState.BROKEN, LimitState.OPEN) if worst in states), LimitState.KEPT)
 
 
 def _check(arm: str, workload: str, limit: Limit, values: Sequence[float], alpha: float) -> LimitCheck:
@@ -348,7 +345,7 @@ def tuning(record: StudyRecord) -> Tuning:
         recommendation=recommendation,
         why=why,
         values=_values(study, search, by_phase[Phase.RACE], pardoned),
-        measured_seconds=_measured(study, probed, attempts, ramp),
+        measured_seconds=math.fsum(load_seconds(study, probed, ramp, one.round) for one, _ in measured(attempts)),
         elapsed_seconds=spent.elapsed,
         beside_seconds=spent.beside,
         race_seconds_left=spent.race_left,
@@ -588,12 +585,4 @@ def _basis(study: Study, standing: Standing, race: Sequence[TrialRecord]) -> tup
             race,
         )
         for workload in study.workloads
-    )
-
-
-def _measured(study: Study, probed: Probed, attempts: Sequence[TrialRecord], ramp: Ramp) -> float:
-    """Return the seconds of load, ramps and repeated attempts included, counted as for the classic grid."""
-    return math.fsum(
-        seconds_of(study, probed, phase_of(trial.round)) + ramp_at(ramp, study.ramp_seconds, trial.round)
-        for trial, _ in measured(attempts)
     )

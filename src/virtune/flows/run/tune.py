@@ -130,9 +130,8 @@ def seconds_left(known: Tuning, seen: SeenCosts = NOTHING_SEEN) -> float | None:
         return 0.0
 
     def take(slices: int, phase: Phase) -> float:
-        return (
-            slices * len(study.workloads) * _slice_seconds(known, pilot.seconds_of(study, known.probed, phase), seen)
-        )
+        each = pilot.seconds_of(study, known.probed.slice_seconds, phase)
+        return slices * len(study.workloads) * _slice_seconds(known, each, seen)
 
     pairs = max(0, search.confirm_pairs - (known.confirmation.pairs if known.confirmation else 0))
     soaked = sum(one.seconds for one in known.soaks) * len(study.workloads)
@@ -280,7 +279,7 @@ def probed_words(known: Tuning) -> str:
 
 def _attempts(study: Study, known: Tuning, tools: Tools, store: Store, say: events.Say) -> Attempts:
     """Return the runner for the trials of a phase: with its length, and with restarts where starts are measured."""
-    asked = replace(study, seconds=pilot.seconds_of(study, known.probed, known.phase))
+    asked = replace(study, seconds=pilot.seconds_of(study, known.probed.slice_seconds, known.phase))
     if known.phase is Phase.CONFIRM:
         tools = replace(tools, rigs=_Anew(tools.rigs))
     return Attempts(asked, tools, store=store, say=say)
