@@ -142,7 +142,7 @@ def compare_planned(
     from virtune.analyse.stats.anytime import contrasts
     from virtune.analyse.stats.planned import plain_means, planned_contrasts
 
-    values, wanted, margin = _table(arms), _columns(arms, pairs), family.margin
+    values, wanted, reach = _table(arms), _columns(arms, pairs), math.log1p(family.margin)
     plain = zip(*plain_means(values, wanted, alpha=family.alpha), strict=True)
     planned = [
         replace(one, plain=(float(mean), float(radius)))
@@ -152,7 +152,7 @@ def compare_planned(
     ]
     found = [
         replace(one, mean=any_.mean, radius=any_.radius, why=any_.why)
-        if _alike(any_, margin) and _quiet(one, margin)
+        if abs(any_.mean) + any_.radius < reach and _quiet(one, reach)
         else one
         for one, any_ in zip(planned, contrasts(values, wanted, alpha=family.alpha), strict=True)
     ]
@@ -174,14 +174,10 @@ def _columns(arms: Mapping[str, Sequence[float]], pairs: Sequence[tuple[str, str
     return [(places[candidate], places[baseline]) for baseline, candidate in pairs]
 
 
-def _alike(found: Contrast, margin: float) -> bool:
-    return abs(found.mean) + found.radius < math.log1p(margin)
-
-
-def _quiet(found: Contrast, margin: float) -> bool:
+def _quiet(found: Contrast, reach: float) -> bool:
     """Whether no arm is far off in rounds of its own or changes its level, and the plain means are alike as well."""
     plain, radius = (math.inf, 0.0) if found.plain is None else found.plain
-    return not found.far and not found.lasts and abs(plain) + radius < math.log1p(margin)
+    return not found.far and not found.lasts and abs(plain) + radius < reach
 
 
 def _compared(
@@ -226,9 +222,9 @@ def _if_few(family: Family, why: Why, rounds: int) -> Why:
     return because(Reason.FEW_ROUNDS, rounds=rounds, seconds=format_seconds(rounds * family.round_seconds))
 
 
-def _plain_of(found: Contrast, confidence: float) -> Interval | None:
+def _plain_of(found: Contrast | None, confidence: float) -> Interval | None:
     """Return the ratio of arithmetic means; None where that has no interval."""
-    return None if found.plain is None else _interval(*found.plain, confidence)
+    return None if found is None or found.plain is None else _interval(*found.plain, confidence)
 
 
 def _interval(mean: float, radius: float, confidence: float) -> Interval | None:
@@ -318,7 +314,7 @@ def _judge(
         return Verdict.UNDECIDED, because(Reason.TOO_FEW, had=f"{rounds}{lost}", least=fewest)
     if ratio.low == ratio.high:
         return Verdict.UNDECIDED, because(Reason.NO_NOISE, unit="round", what="ratio", so=NO_MEASUREMENT)
-    plain, said = None if found is None else _plain_of(found, ratio.confidence), format_share(margin)
+    plain, said = _plain_of(found, ratio.confidence), format_share(margin)
     if ratio.within(margin) and found is not None and found.far:
         return Verdict.UNDECIDED, because(Reason.FAR_ROUNDS, margin=said)
     if ratio.within(margin) and plain is not None and not plain.within(margin):
@@ -361,7 +357,7 @@ def compare_unpaired(family: Family, baseline: Arm, candidate: Arm) -> Compariso
     """
     base, other = _logs(baseline[1]), _logs(candidate[1])
     fewest = min(len(base), len(other))
-    change = math.exp(_bounded(fmean(other) - fmean(base))) if fewest else None
+    change = math.exp(max(-_LOG_MAX, min(_LOG_MAX, fmean(other) - fmean(base)))) if fewest else None
     ratio = welch(base, other, confidence=family.confidence)
     verdict, why = _judge_unpaired(family, base, other, ratio)
     lost = len(baseline[1]) + len(candidate[1]) - len(base) - len(other)
@@ -410,10 +406,6 @@ def rank_test(base: Sequence[float], other: Sequence[float]) -> float:
 
 def _logs(values: Sequence[float]) -> list[float]:
     return [math.log(value) for value in values if math.isfinite(value) and value > 0]
-
-
-def _bounded(value: float) -> float:
-    return max(-_LOG_MAX, min(_LOG_MAX, value))
 
 
 def _judge_unpaired(

@@ -229,7 +229,7 @@ def summarise(record: StudyRecord) -> Result:
     verdicts = tuple(verdicts_of(evidence))
     differences = tuple(differences_of(evidence, verdicts))
     arms = with_typical(arms, evidence, differences)
-    rulings = rulings_of(evidence, study.conditions)
+    rulings = tuple(rulings_of(evidence, study.conditions))
     return Result(
         study=study,
         finished=record.finished,

@@ -58,12 +58,7 @@ def rule(record: StudyRecord, conditions: Sequence[Threshold]) -> tuple[Threshol
             f"`{relative.text}` needs a baseline: with one arm there is nothing to compare",
             hint="compare two, or write a limit with its unit, such as `latency.p99 > 2ms`",
         )
-    return rulings_of(evidence_of(record), conditions)
-
-
-def rulings_of(evidence: Evidence, conditions: Sequence[Threshold]) -> tuple[ThresholdResult, ...]:
-    """Judge every condition by the evidence of a study's trials."""
-    return tuple(_rulings(evidence, conditions))
+    return tuple(rulings_of(evidence_of(record), conditions))
 
 
 def open_workloads(
@@ -79,7 +74,8 @@ def open_workloads(
     return frozenset(undecided | {one.workload for one in verdicts if one.open})
 
 
-def _rulings(evidence: Evidence, conditions: Sequence[Threshold]) -> Iterator[ThresholdResult]:
+def rulings_of(evidence: Evidence, conditions: Sequence[Threshold]) -> Iterator[ThresholdResult]:
+    """Judge every condition by the evidence of a study's trials."""
     study = evidence.study
     judged = sum(len(study.arms) - (condition.value is None) for condition in conditions)
     confidence = 1 - (1 - study.confidence) / max(1, judged * len(study.compared))
@@ -100,9 +96,10 @@ def _rulings(evidence: Evidence, conditions: Sequence[Threshold]) -> Iterator[Th
 def _judge(condition: Threshold, comparison: Comparison, study: Study) -> tuple[Outcome, Why]:
     ratio, limit = comparison.ratio, condition.limit
     if ratio is None or not _sound(comparison, ratio, fewest=study.fewest_rounds if study.paired else REPEATS_MIN):
-        known = comparison.rounds or comparison.closed
-        why = Why(reason=comparison.reason, text=comparison.why) if known else _missing(condition)
-        return Outcome.UNDECIDED, why
+        if comparison.rounds or comparison.closed:
+            return Outcome.UNDECIDED, Why(reason=comparison.reason, text=comparison.why)
+        where = " in both arms" if condition.value is None else ""
+        return Outcome.UNDECIDED, because(Reason.NOT_MEASURED, where=where)
     above, below = ratio.low > limit, ratio.high < limit
     if not (above or below):
         return Outcome.UNDECIDED, because(Reason.CROSSES_LIMIT, units="rounds" if study.paired else "runs")
@@ -112,10 +109,6 @@ def _judge(condition: Threshold, comparison: Comparison, study: Study) -> tuple[
     if plain is not None and not (plain.low > limit if above else plain.high < limit):
         return Outcome.UNDECIDED, because(Reason.CROSSES_LIMIT, units="rounds")
     return Outcome.HELD, because(Reason.WITHIN_LIMIT)
-
-
-def _missing(condition: Threshold) -> Why:
-    return because(Reason.NOT_MEASURED, where=" in both arms" if condition.value is None else "")
 
 
 def _sound(comparison: Comparison, ratio: Interval, *, fewest: int) -> bool:
@@ -147,7 +140,7 @@ def look(record: StudyRecord) -> InterimAnalysis:
     """Judge the trials so far. Both kinds of error are bounded however often this is done."""
     evidence = evidence_of(record)
     verdicts = tuple(verdicts_of(evidence))
-    rulings = rulings_of(evidence, record.study.conditions)
+    rulings = tuple(rulings_of(evidence, record.study.conditions))
     waiting = open_workloads(evidence, verdicts, rulings)
     return InterimAnalysis(verdicts=verdicts, rulings=rulings, workloads=waiting, lost=evidence.lost)
 

@@ -134,7 +134,8 @@ def phases_of(result: FioResult) -> tuple[FioResult, ...]:
     groups: dict[int | None, list[LoadResult]] = {}
     for load in result.loads:
         groups.setdefault(load.group, []).append(load)
-    if len(groups) < 2 or _at_once(result, list(groups.values())):
+    shortest = sorted(map(_seconds, groups.values()))[:2]
+    if len(groups) < 2 or (result.elapsed is not None and 0 < result.elapsed < sum(shortest)):
         return (result,)
     parts: list[list[LoadResult]] = []
     for loads in groups.values():
@@ -144,11 +145,6 @@ def phases_of(result: FioResult) -> tuple[FioResult, ...]:
         else:
             beside += loads
     return tuple(replace(result, loads=tuple(part)) for part in parts)
-
-
-def _at_once(result: FioResult, groups: Sequence[Sequence[LoadResult]]) -> bool:
-    shortest = sorted(_seconds(loads) for loads in groups)[:2]
-    return result.elapsed is not None and 0 < result.elapsed < sum(shortest)
 
 
 def _overlap(one: Sequence[LoadResult], other: Sequence[LoadResult]) -> bool:
