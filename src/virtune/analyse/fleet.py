@@ -291,10 +291,8 @@ def ranks(estimates: Sequence[HostEstimate], *, seed: int) -> tuple[HostRank, ..
 
 def _places(drawn: NDArray[np.float64]) -> Places:
     """Return the place of each host, a row, in every draw, a column: 1 is the highest value."""
-    order = (-drawn).argsort(axis=1)
-    places = np.empty(drawn.shape, dtype=np.int32)
-    np.put_along_axis(places, order, np.arange(1, drawn.shape[1] + 1, dtype=np.int32)[None, :], axis=1)
-    return np.ascontiguousarray(places.T)
+    above = (-drawn).argsort(axis=1).argsort(axis=1)
+    return np.ascontiguousarray(above.T.astype(np.int32) + 1)
 
 
 def _above(places: Places) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from virtune.analyse.trial.counters import boundaries_of, boundary_values, read_counters
 from virtune.analyse.trial.explain import explain
@@ -22,7 +22,7 @@ from virtune.analyse.trial.measure import disk_values, meant_of, measurement_of,
 from virtune.analyse.trial.rejection import read_profile
 from virtune.analyse.trial.usage import cost_values, period_remarks, use
 from virtune.fio.results import read_result, text_of
-from virtune.model.counters import Use
+from virtune.model.counters import DiskUse, Use
 from virtune.model.errors import LoadError, ReadError, StoreError
 from virtune.model.evidence import (
     BARRIER,
@@ -275,19 +275,8 @@ def _host_values(iops: float | None, used: Use) -> Iterator[tuple[str, float]]:
 
 def _devices(used: Use) -> tuple[DeviceUse, ...]:
     """This host's device by our own counters, which are of the measured time alone."""
-    return tuple(
-        DeviceUse(
-            name=one.name,
-            reads=one.reads,
-            writes=one.writes,
-            read_bytes=one.read_bytes,
-            written_bytes=one.written_bytes,
-            read_merges=one.read_merges,
-            write_merges=one.write_merges,
-            busy_percent=one.busy_percent,
-        )
-        for one in used.disks[:1]
-    )
+    both = {one.name for one in fields(DeviceUse)} & {one.name for one in fields(DiskUse)}
+    return tuple(DeviceUse(**{name: getattr(one, name) for name in both}) for one in used.disks[:1])
 
 
 def _written(result: FioResult, used: Use) -> Iterator[tuple[str, float]]:

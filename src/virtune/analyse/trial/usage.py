@@ -12,7 +12,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -294,18 +294,13 @@ def _rise(before: int | None, after: int | None) -> int | None:
 def thread_costs(parts: Mapping[str, bytes], used: Use) -> tuple[ThreadCost, ...]:
     """Return every thread of QEMU, of a storage daemon and of the load on this host, with its role."""
     crew = _crew(parts)
+    both = {one.name for one in fields(ThreadCost)} & {one.name for one in fields(ThreadUse)}
     return tuple(
         ThreadCost(
             role=_thread_role(role.role, one, crew),
             name=one.comm,
-            tid=one.tid,
             seconds=used.seconds,
-            cpu_seconds=one.cpu_seconds,
-            user_seconds=one.user_seconds,
-            system_seconds=one.system_seconds,
-            wait_seconds=one.wait_seconds,
-            sleeps=one.sleeps,
-            preempted=one.preempted,
+            **{name: getattr(one, name) for name in both},
         )
         for role in used.roles
         if role.role in ("guest", "daemon", "load")
