@@ -79,7 +79,7 @@ def page_cache(result: FioResult) -> Iterator[Remark]:
     loads = [load for load in result.loads if load.engine is None or load.engine in CACHEABLE]
     if len(loads) < len(result.loads) or not any(load.streams for load in loads):
         return
-    served = _served(result)
+    served, moved = _served(result), _moved(result)
     share = None if served is None else served[0] / served[1]
     signs = [*_too_fast(loads)]
     if served is not None and share is not None and share < SERVED_SHARE:
@@ -93,39 +93,35 @@ def page_cache(result: FioResult) -> Iterator[Remark]:
             text=f"No disk answered these I/Os, although direct=1 was set: {'; '.join(signs)}. Blocks that were never"
             " written are answered without asking the device, and some file systems ignore O_DIRECT.",
         )
-    elif signs and (moved := _moved(result)) is not None and moved[0] >= WRITTEN_SHARE:
+    elif signs and moved is not None and moved[0] >= WRITTEN_SHARE:
         yield _kept_up(result, [*map(_how_buffered, buffered[:1]), *signs], *moved)
     elif signs or buffered:
-        yield _page_cache(buffered, signs, share, _reached(result))
+        reached = "" if moved is None else _reached(_names(result), *moved)
+        weight, text = _page_cache(buffered, signs, share, reached)
+        advice = "run it again with direct=1, on a file that was written once in full"
+        yield GATE_BY_ID["page-cache"].remark(weight=weight, text=text, advice=advice)
 
 
-def _page_cache(buffered: list[LoadResult], signs: list[str], served: float | None, reached: str | None) -> Remark:
-    advice = "run it again with direct=1, on a file that was written once in full"
+def _page_cache(
+    buffered: list[LoadResult], signs: list[str], served: float | None, reached: str
+) -> tuple[Weight, str]:
     how = [_how_buffered(load) for load in buffered[:1]]
     if signs:
-        text = f"This measured the page cache, not the disk: {'; '.join([*how, *signs])}." + (reached or "")
-        return GATE_BY_ID["page-cache"].remark(weight=Weight.INVALID, text=text, advice=advice)
+        return Weight.INVALID, f"This measured the page cache, not the disk: {'; '.join([*how, *signs])}.{reached}"
     if served is not None and buffered[0].engine != "mmap":
-        text = (
+        return Weight.WARNING, (
             f"The page cache stood between fio and the disk: {how[0]}. The device completed {format_share(served)} as"
             " many requests as fio, so the cache was mostly cold, but its work is in the numbers."
         )
-        return GATE_BY_ID["page-cache"].remark(weight=Weight.WARNING, text=text, advice=advice)
-    ios = sum(load.ios for load in buffered)
-    text = f"This went through the page cache: {how[0]}." + (
-        reached or f" Nothing shows how many of its {ios:,} I/Os reached a disk."
-    )
-    return GATE_BY_ID["page-cache"].remark(weight=Weight.INVALID, text=text, advice=advice)
+    unknown = f" Nothing shows how many of its {sum(load.ios for load in buffered):,} I/Os reached a disk."
+    return Weight.INVALID, f"This went through the page cache: {how[0]}.{reached or unknown}"
 
 
-def _reached(result: FioResult) -> str | None:
-    """Say what share of fio's bytes the device moved meanwhile; None where that was not counted."""
-    moved = _moved(result)
-    if moved is None:
-        return None
+def _reached(names: str, share: float, request: float) -> str:
+    """Say what share of fio's bytes the devices moved meanwhile, in requests of how many bytes."""
     return (
-        f" Meanwhile {_names(result)} moved {format_share(moved[0])} of as many bytes, those of its other users"
-        f" included, in requests of {format_bytes(moved[1])}."
+        f" Meanwhile {names} moved {format_share(share)} of as many bytes, those of its other users included, in"
+        f" requests of {format_bytes(request)}."
     )
 
 
