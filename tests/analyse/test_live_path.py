@@ -13,12 +13,21 @@ from virtune.analyse.trial.counters import read_counters
 from virtune.analyse.trial.usage import use
 from virtune.bench.live.domain import counts_of, exits_in, require_counts
 from virtune.bench.live.monitor import is_medium, name_of
-from virtune.bench.live.rings import RingSeen, add, ring_rates, wait
+from virtune.bench.live.rings import RingSeen, add, wait
 from virtune.fio.workloads import parse_workload, rate_words, sequential_share, workload_words
 from virtune.model.bottleneck import Cause, DataPath
 from virtune.model.counters import UNSEEN, Use
 from virtune.model.errors import PreconditionError
-from virtune.model.live import DiskCount, DiskRates, LiveDisk, LiveVm, Move, RingRates, rates_between
+from virtune.model.live import (
+    DiskCount,
+    DiskRates,
+    LiveDisk,
+    LiveVm,
+    Move,
+    RingRates,
+    rates_between,
+    ring_rates_between,
+)
 
 FIELDS = (
     "reads", "writes", "flushes", "read_bytes", "written_bytes", "read_ns", "write_ns", "flush_ns",
@@ -296,23 +305,23 @@ def seen_ring(samples: list[tuple[int, int, int]], *, size: int = 128) -> RingSe
 def test_requests_in_a_virtqueue_are_counted_past_the_wrap_of_its_indices() -> None:
     begin = 65_530
     steps = [((begin + 8 + n) % 65_536, (begin + 5 + n) % 65_536, (begin + n) % 65_536) for n in range(101)]
-    rates = ring_rates([seen_ring(steps), seen_ring(steps)])
+    rates = ring_rates_between((), [seen_ring(steps).count(), seen_ring(steps).count()])
     assert rates is not None
     assert (rates.completed, rates.samples) == (200, 200)
     assert rates.offered_mean == pytest.approx(16)
     assert rates.taken_mean == pytest.approx(10)
     assert rates.seconds == pytest.approx(1)
-    assert ring_rates([]) is None
+    assert ring_rates_between((), []) is None
 
 
 def test_torn_samples_are_left_out_and_a_device_that_does_not_tell_is_not_believed() -> None:
     good = [(10 + n, 8 + n, 5 + n) for n in range(100)]
     torn = [*good[:50], (5, 8, 70), *good[51:]]
-    rates = ring_rates([seen_ring(torn)])
+    rates = ring_rates_between((), [seen_ring(torn).count()])
     assert rates is not None
     assert rates.offered_mean == pytest.approx(5)
     assert rates.taken_mean == pytest.approx(3, rel=0.02)
-    polling = ring_rates([seen_ring([(offered, 3, completed) for offered, _, completed in good])])
+    polling = ring_rates_between((), [seen_ring([(offered, 3, completed) for offered, _, completed in good]).count()])
     assert polling is not None
     assert polling.taken_mean is None
     assert polling.offered_mean == pytest.approx(5)

@@ -17,6 +17,10 @@ Block = dict[str, float]
 LEVELS = {"slow": 0.0, "best": 0.30, "near": 0.295, "middle": 0.15}
 
 
+def place_of(standing: Standing, arm: str) -> Place:
+    return {one.arm: one.place for one in standing.runners}[arm]
+
+
 def raced(levels: dict[str, float], rules: RaceRules, *, seed: int = 1, sd: float = 0.03) -> tuple[Race, list[Block]]:
     """Run a race of arms with these levels to its end."""
     chance = np.random.default_rng(seed)
@@ -80,7 +84,7 @@ def test_an_arm_that_never_gives_a_value_is_set_aside_and_named() -> None:
     chance = np.random.default_rng(2)
     blocks = [{"a": 0.2 + n, "b": n, "dead": math.nan} for n in 0.02 * chance.standard_normal(4)]
     standing = standing_after(["a", "b", "dead"], RaceRules(), blocks)
-    assert standing.runner("dead").place is Place.FAILED
+    assert place_of(standing, "dead") is Place.FAILED
     assert "dead" not in standing.up_next
     nothing = standing_after(["a", "b"], RaceRules(), [{"a": math.nan, "b": math.nan}] * 3)
     assert (nothing.leader, nothing.distance, nothing.certified, nothing.up_next) == (None, None, False, ())
@@ -90,7 +94,7 @@ def test_equal_values_certify_nothing() -> None:
     standing = standing_after(["a", "b"], RaceRules(), [{"a": 1.0, "b": 1.0}] * 30)
     assert not standing.certified
     assert standing.distance is None
-    assert standing.runner("b").place is Place.OPEN
+    assert place_of(standing, "b") is Place.OPEN
 
 
 def misled(seed: int, plots: dict[str, str] | None) -> bool:
@@ -133,7 +137,7 @@ def test_who_joins_later_is_raced_like_who_began() -> None:
         history.append({arm: (begin | late)[arm] + 0.01 * chance.standard_normal() for arm in names})
     standing = standing_after([*begin, *late], rules, history)
     assert standing.leader == "x"
-    assert standing.runner("b").place is Place.ELIMINATED  # by a, before x came
+    assert place_of(standing, "b") is Place.ELIMINATED  # by a, before x came
     assert set(standing_after([*begin, *late], rules, history[:7]).up_next) == {"a", "x", "y"}
 
 

@@ -165,7 +165,7 @@ def test_an_arm_that_gives_nothing_is_out_and_the_rest_goes_on(bad: float) -> No
     rates = {"base": 40_000.0, "dead": bad, "fast": 60_000.0}
     found, _ = searched(study_of(list(rates)), World(rates))
     assert found.winner == "fast"
-    assert found.standing.runner("dead").place is Place.FAILED
+    assert {one.arm: one.place for one in found.standing.runners}["dead"] is Place.FAILED
 
 
 def test_a_search_without_a_trial_says_so() -> None:

@@ -139,10 +139,6 @@ class Standing:
     up_next: tuple[str, ...]
     slices_left: int | None
 
-    def runner(self, arm: str) -> Runner:
-        """Return an arm's place; raises KeyError when there is none of that name."""
-        return {runner.arm: runner for runner in self.runners}[arm]
-
 
 class LimitState(StrEnum):
     """Whether an arm keeps a limit: certainly kept, certainly broken, or undecided."""

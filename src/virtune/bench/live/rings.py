@@ -258,11 +258,6 @@ def wait(seen: RingSeen, seconds: float, *, waits: bool) -> None:
         seen.stalled += seen.quiet if begins else seconds
 
 
-def ring_rates(seen: Sequence[RingSeen]) -> RingRates | None:
-    """Return the combined rates of a disk's rings; None without observations."""
-    return ring_rates_between((), [one.count() for one in seen])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueAddresses:
     """A split ring by its addresses in the guest's memory; `kind` is the device (`virtio-blk`)."""
