@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ctrl-C: the first one stops what is done, also where Python would drop it, and the next let it be taken down."""
 
-import _thread
 import os
 import signal
 import sys
@@ -37,7 +36,9 @@ class _Interrupts:
         """
         if what.exc_type is KeyboardInterrupt:
             self._count = 0
-            threading.Timer(_SOON_SECONDS, _thread.interrupt_main).start()
+            # to the main thread, whose sleep or read it ends too
+            main = threading.main_thread().ident or 0
+            threading.Timer(_SOON_SECONDS, signal.pthread_kill, (main, signal.SIGINT)).start()
         elif os.environ.get("VIRTUNE_DEBUG"):
             sys.__unraisablehook__(what)
 
