@@ -123,7 +123,7 @@ def _run(
         for look in every:
             for event in alarms.look(look.frame):
                 document = event_document(event)
-                click.echo(json.dumps(document) if as_json else event_line(event, None))
+                click.echo(json.dumps(document) if as_json else event_line(event))
                 if hook is not None:
                     hook.post(document)
             if take is not None:
@@ -180,9 +180,9 @@ def _ask(path: Path, vms: tuple[str, ...], last: float | None, at: str | None, *
         disks = found if moment is not None else []
         click.echo(json.dumps(watch_document(between, len(found), torn, flat, disks), indent=2))
     elif moment is None:
-        put(Group(*history_lines(between, len(found), torn, windows, None)))
+        put(Group(*history_lines(between, len(found), torn, windows)))
     else:
-        put(Group(*moment_lines(found, torn, None)))
+        put(Group(*moment_lines(found, torn)))
 
 
 AT_SECONDS = 60.0

@@ -8,7 +8,7 @@ import io
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import datetime
 from typing import Any, Literal
 
 from rich.cells import cell_len, set_cell_size
@@ -474,10 +474,10 @@ def host_words(frame: bottleneck.TopFrame) -> str:
     return ", ".join(parts)
 
 
-def event_line(found: bottleneck.RuleEvent, zone: tzinfo | None) -> str:
-    """Return how a rule stands; `zone` is that of the times, None for this host's."""
+def event_line(found: bottleneck.RuleEvent) -> str:
+    """Return how a rule stands; times are those of this host's zone."""
     look, rule = found.look, found.rule
-    head = f"{_clock(look.wall_seconds, zone)} {'SLOW' if found.holds else 'over'} {look.name} {rule.text}"
+    head = f"{_clock(look.wall_seconds)} {'SLOW' if found.holds else 'over'} {look.name} {rule.text}"
     if found.gone:
         return printable(f"{head}: the disk is no longer there")
     value = "" if found.value is None else _value(rule.metric, found.value)
@@ -501,14 +501,10 @@ def _reasons(look: bottleneck.DiskLook) -> Iterator[str]:
 
 
 def history_lines(
-    between: tuple[float, float],
-    looks: int,
-    torn: int,
-    windows: Mapping[str, Sequence[bottleneck.SlowWindow]],
-    zone: tzinfo | None,
+    between: tuple[float, float], looks: int, torn: int, windows: Mapping[str, Sequence[bottleneck.SlowWindow]]
 ) -> Iterator[RenderableType]:
     """Yield when the disks of each VM were slowest, and why."""
-    begin, end = (_clock(one, zone, day=True) for one in between)
+    begin, end = (_clock(one, day=True) for one in between)
     yield paragraph(
         f"{begin} to {end}: {count_text(looks, 'look')} at disks of {count_text(len(windows), 'VM')}", "dim"
     )
@@ -518,21 +514,17 @@ def history_lines(
             yield paragraph(f"{vm}: nothing stood out", "bold")
         for one in found:
             worst, mean = one.worst, "none completed" if one.latency_ns is None else format_ns(one.latency_ns)
-            yield paragraph(
-                f"{worst.name}  {_clock(one.begin_seconds, zone)} to {_clock(one.end_seconds, zone)}", "bold"
-            )
+            yield paragraph(f"{worst.name}  {_clock(one.begin_seconds)} to {_clock(one.end_seconds)}", "bold")
             told = f"{mean} a request, usually {format_ns(one.usual_ns)}; worst {format_ns(worst.took_ns)} at"
-            yield from paragraphs((f"{told} {_clock(worst.wall_seconds, zone)}", *_reasons(worst)))
+            yield from paragraphs((f"{told} {_clock(worst.wall_seconds)}", *_reasons(worst)))
 
 
-def moment_lines(found: Sequence[bottleneck.DiskLook], torn: int, zone: tzinfo | None) -> Iterator[RenderableType]:
+def moment_lines(found: Sequence[bottleneck.DiskLook], torn: int) -> Iterator[RenderableType]:
     """Yield the disks as they were at a moment, the slowest first."""
     yield from _torn(torn)
     for one in sorted(found, key=lambda one: -one.took_ns):
         rate = f"{format_count(one.iops)} IOPS, {format_bandwidth(one.bandwidth)}, {format_ns(one.took_ns)}"
-        yield paragraph(
-            f"{one.name}  {_clock(one.wall_seconds, zone)}, {format_seconds(one.seconds)}: {rate}", "bold"
-        )
+        yield paragraph(f"{one.name}  {_clock(one.wall_seconds)}, {format_seconds(one.seconds)}: {rate}", "bold")
         yield from paragraphs(_reasons(one))
 
 
@@ -541,5 +533,5 @@ def _torn(torn: int) -> Iterator[RenderableType]:
         yield paragraph(f"{count_text(torn, 'record')} of the history is torn, and left out", "yellow")
 
 
-def _clock(seconds: float, zone: tzinfo | None, *, day: bool = False) -> str:
-    return f"{datetime.fromtimestamp(seconds, tz=zone):{'%Y-%m-%d ' * day}%H:%M:%S}"
+def _clock(seconds: float, *, day: bool = False) -> str:
+    return f"{datetime.fromtimestamp(seconds):{'%Y-%m-%d ' * day}%H:%M:%S}"

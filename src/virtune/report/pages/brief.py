@@ -343,7 +343,7 @@ def trust(result: Result) -> str:
     name = f"{study.label} {study.id}".strip() if study.id else "not stored"
     ran = result.trials_done + sum(map(evidence.repeats_of, result.arms))
     used = sum(value.rounds for one in result.arms if (value := one.get(study.metric)) is not None)
-    told = [f"{used} of {count_text(ran, 'run' if study.imported else 'trial')} count"]
+    told = [f"{used} of {count_text(ran, 'run' if study.imported else 'trial')} count{'s' if ran == 1 else ''}"]
     told += [f"{len(study.trials)} were planned"] if result.trials_done < len(study.trials) else []
     if (study.sources or not study.imported) and not not_verified(result) and not _unknown(result):
         told += [] if study.simulated else ["settings verified"]

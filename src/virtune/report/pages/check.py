@@ -96,8 +96,8 @@ def confidence_text(fitness: Fitness) -> str:
     return f"at {fitness.confidence:.3g} confidence; found 9 times in 10 by the end of such a comparison"
 
 
-def slice_rows(fitness: Fitness, *, others: bool = True) -> Iterator[tuple[str, Text]]:
-    """Yield how long a trial should take, if that is known, and with `others` what other lengths cost."""
+def slice_rows(fitness: Fitness) -> Iterator[tuple[str, Text]]:
+    """Yield how long a trial should take, if that is known, and what other lengths cost."""
     best = fitness.best_seconds
     if best is None:
         return
@@ -107,7 +107,7 @@ def slice_rows(fitness: Fitness, *, others: bool = True) -> Iterator[tuple[str, 
         if one.seconds != best
     )
     sd, pairs = next((one.sd, one.pairs) for one in fitness.slices if one.seconds == best)
-    told = f"; longer for the same precision: {costs}" if costs and others else ""
+    told = f"; longer for the same precision: {costs}" if costs else ""
     differ = f"two such trials differ with a standard deviation of {share_text(sd)}; {pairs} pairs"
     yield "best length of a trial", Text(f"--seconds {best:g} ({differ}){told}")
 
