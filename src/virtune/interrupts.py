@@ -23,6 +23,11 @@ class _Interrupts:
 
     def __call__(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - what Python hands over
         self.came = True
+        while frame is not None:
+            if frame.f_code is _Interrupts.dropped.__code__:  # raised there it would be dropped once more
+                self._once_more()
+                return
+            frame = frame.f_back
         self._count += 1
         if self._count == 1:
             raise KeyboardInterrupt
@@ -36,11 +41,14 @@ class _Interrupts:
         """
         if what.exc_type is KeyboardInterrupt:
             self._count = 0
-            # to the main thread, whose sleep or read it ends too
-            main = threading.main_thread().ident or 0
-            threading.Timer(_SOON_SECONDS, signal.pthread_kill, (main, signal.SIGINT)).start()
+            self._once_more()
         elif os.environ.get("VIRTUNE_DEBUG"):
             sys.__unraisablehook__(what)
+
+    def _once_more(self) -> None:
+        """Have it come again soon, to the main thread, whose sleep or read it ends."""
+        main = threading.main_thread().ident or 0
+        threading.Timer(_SOON_SECONDS, signal.pthread_kill, (main, signal.SIGINT)).start()
 
 
 def came() -> bool:
