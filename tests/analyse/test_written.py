@@ -15,9 +15,9 @@ from virtune.model.measurement import Measurement
 from virtune.model.stack import Stack
 
 
-def trial(result: str, words: str, *, writes: int, sectors: int, seconds: int = 2) -> Measurement:
+def trial(result: str, words: str, *, writes: int, sectors: int, seconds: int = 2, last: str = "stop") -> Measurement:
     (workload,) = parse_workload(words)
-    begin, end = sample(1, "begin"), sample(1 + seconds, "stop")
+    begin, end = sample(1, "begin"), sample(1 + seconds, last)
     begin["diskstats"] = ["254 0 vda 0 0 0 0 7 0 70 0 0 0 0"]
     end["diskstats"] = [f"254 0 vda 0 0 0 0 {7 + writes} 0 {70 + sectors} 0 0 500 0"]
     lines = b"".join(json.dumps(line).encode() + b"\n" for line in (HEADER, begin, end))
@@ -35,6 +35,15 @@ def test_writes_bytes_and_their_share_are_those_that_were_planted() -> None:
         assert found.get("device.writes") == pytest.approx(writes / seconds, rel=1e-6)
         assert found.get("device.written_bytes") == pytest.approx(sectors * 512 / seconds, rel=1e-6)
         assert found.get("device.reached") == pytest.approx(100 * share, abs=0.1)
+
+
+def test_where_the_end_of_a_load_was_not_looked_at_nothing_is_counted_until_a_later_look() -> None:
+    """The sampler's own last look comes after the load, and counts what others do until then."""
+    found = trial(recorded("randwrite.both"), "randwrite-4k", writes=1000, sectors=8000, last="end")
+    values = dict(found.values)
+    assert values["iops"] > 0
+    assert not {"device.writes", "device.reached", "cpu_per_io", "device.util", "cpu.host.usr"} & values.keys()
+    assert "foreign-io" in dict(found.gates), "who disturbed it is told all the same"
 
 
 def test_a_load_that_only_reads_has_none_of_them() -> None:

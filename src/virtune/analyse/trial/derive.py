@@ -94,7 +94,9 @@ def derive(
     if base.get("iops") in (None, 0.0):
         raise LoadError("fio completed no I/O")
     used = used_by(parts, stack)
-    values = (*base.values, *_values(parts, outputs, used, stack, workload))
+    # a load that was over before its end was looked at has no such figures; who disturbed it is told all the same
+    of_load = used if b'"stop"' in parts.get("counters.jsonl", b"") else None
+    values = (*base.values, *_values(parts, outputs, of_load, stack, workload))
     # an imported run cannot be repeated, so none is rejected: it is explained like any fio result
     ours = "counters.jsonl" in parts
     periods = period_remarks(parts.get(EACH_OPERATION, b"")) if workload.recorded else ()
