@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.analyse.unpaired_runs import compared
 
-from virtune.analyse.stats.paired import REPEATS_MIN, rank_test, welch
-from virtune.model.verdict import Verdict
+from virtune.analyse.stats.paired import between_runs, rank_test, welch
+from virtune.model.reason import Reason
+from virtune.model.verdict import REPEATS_MIN, Verdict
 
 
 def test_welch_is_the_interval_of_the_textbook() -> None:
@@ -56,6 +57,35 @@ def test_a_planted_tenth_is_found_and_has_the_right_sign() -> None:
     assert compared(other, base).verdict is Verdict.WORSE
     assert compared(base, other, metric="latency.p99").verdict is Verdict.WORSE
     assert compared(base, other).ratio is not None
+
+
+@pytest.mark.parametrize(("known", "spread"), [(4, 0.05), (8, 0.05), (4, 0.3), (20, 0.01)])
+def test_runs_of_one_configuration_at_different_times_are_seldom_called_different(known: int, spread: float) -> None:
+    """Each run has a level of its own, however alike its rounds are."""
+    chance = Random(11)
+
+    def run() -> list[float]:
+        level = chance.gauss(9, spread)
+        return [math.exp(chance.gauss(level, 0.01)) for _ in range(6)]
+
+    without, wrong = 0, 0
+    for _ in range(400):
+        base, other, *rest = (run() for _ in range(known + 1))
+        without += compared(base, other, confidence=0.95).verdict in (Verdict.BETTER, Verdict.WORSE)
+        between = between_runs([base, *rest])
+        wrong += compared(base, other, confidence=0.95, between=between).verdict in (Verdict.BETTER, Verdict.WORSE)
+    assert without / 400 > 0.2  # which is why
+    assert wrong / 400 <= 0.075
+
+
+def test_too_few_runs_of_one_configuration_decide_nothing_and_show_no_interval() -> None:
+    fast, slow = [100.0, 101.0, 99.0, 100.5, 99.5], [50.0, 51.0, 49.0, 50.5, 49.5]
+    assert compared(fast, slow).verdict is Verdict.WORSE
+    found = compared(fast, slow, between=between_runs([fast, fast[1:], fast[2:], []]))
+    assert (found.verdict, found.reason, found.ratio) == (Verdict.UNDECIDED, Reason.BETWEEN_RUNS, None)
+    assert found.change == pytest.approx(0.5, rel=0.01)
+    assert "the store has 3" in found.why
+    assert compared(fast, slow, between=between_runs([fast, fast[1:], fast[2:], fast[3:]])).verdict is Verdict.WORSE
 
 
 def test_one_run_each_shows_the_difference_and_cannot_decide() -> None:

@@ -337,7 +337,7 @@ def test_hostile_names_are_text_in_markdown_and_junit(kept: Kept, tmp_path: Path
 
 def test_markdown_on_stdout_stands_alone(kept: Kept, before: Path, slower: Path) -> None:
     page = kept("compare", str(before), str(slower), "--markdown", "-", "--fail-if", "iops < -3%", status=4)
-    assert page.startswith("### ▼ slower is worse than before, ")
+    assert page.startswith("### ▼ slower measured worse than before, ")
     assert "**breached**" in page
     assert "slower is worse than before, IOPS" in page.replace("\\", "")
     kept("compare", str(before), str(slower), "--markdown", "-", "--json", status=2)

@@ -11,6 +11,8 @@ from tests.cli.kept_results import Capture, Kept, result
 from tests.conftest import User
 from tests.published import strictly
 
+from virtune.model.measurement import METHOD
+
 FIRST, SECOND = "20261124-034747-4bf1", "20261124-034900-1b01"
 KEPT = Path(__file__).parents[1] / "golden" / "studies.sqlite.gz"
 
@@ -71,6 +73,63 @@ def test_a_host_that_was_not_probed_is_not_called_the_same(user: User, sides: tu
     with sqlite3.connect(user.store) as db:
         db.execute("UPDATE studies SET facts = '' WHERE id = ?", (SECOND,))
     assert "what changed on the host between them is not known" in held(user, sides)
+
+
+NIGHTLY = "20261124-034940-a83b"
+"""A measurement of one stack with six rounds."""
+
+
+def night(user: User, number: int, level: float) -> str:
+    """Keep a run that asks what the kept one did, undisturbed, with its IOPS times a level; returns its id."""
+    copy = f"20261125-00000{number}-{number:04x}"
+    with sqlite3.connect(user.store) as db:
+        (study, facts) = db.execute("SELECT study, facts FROM studies WHERE id = ?", (NIGHTLY,)).fetchone()
+        db.execute(
+            "INSERT INTO studies (id, created, kind, study, facts, finished) VALUES (?, ?, 'measure', ?, ?, 1)",
+            (copy, f"2026-11-25T00:00:0{number}+00:00", study.replace(NIGHTLY, copy), facts),
+        )
+        for row, text in db.execute(
+            "SELECT id, measurement FROM trials JOIN measurements ON id = trial_id WHERE study_id = ?", (NIGHTLY,)
+        ).fetchall():
+            (new,) = db.execute(
+                "INSERT INTO trials (study_id, number, attempt, round, arm, workload, ended, failure, in_force)"
+                " SELECT ?, number, attempt, round, arm, workload, ended, failure, in_force FROM trials WHERE id = ?"
+                " RETURNING id",
+                (copy, row),
+            ).fetchone()
+            found = json.loads(text)
+            values = [[name, value * (level if name == "iops" else 1)] for name, value in found["values"]]
+            now = json.dumps({**found, "method": METHOD, "values": values, "gates": [], "remarks": []})
+            db.execute(
+                "INSERT INTO measurements (trial_id, method, measurement) VALUES (?, ?, ?)", (new, METHOD, now)
+            )
+    return copy
+
+
+def verdicts(user: User, *sides: str) -> set[str]:
+    """Return the verdicts on IOPS under all workloads, with their reasons."""
+    found = strictly(user.run("compare", *sides, "--store", str(user.store), "--json", exactly=True).stdout)
+    return {f"{one['verdict']}: {one['reason']}" for one in found["comparisons"]}
+
+
+def test_two_runs_of_different_times_differ_if_by_more_than_such_runs_do_among_themselves(user: User) -> None:
+    """What the hour and the state of the host give a run, its rounds have in common: their spread tells nothing."""
+    user.store.write_bytes(gzip.decompress(KEPT.read_bytes()))
+    with sqlite3.connect(user.store) as db:
+        db.execute("UPDATE studies SET finished = 0 WHERE id = ?", (NIGHTLY,))
+    first, slow, steady = (night(user, number, level) for number, level in enumerate((1.0, 0.5, 1.01), 1))
+    assert verdicts(user, first, slow) == {"undecided: between-runs"}, "half as fast, and two such runs are known"
+    told = user.run("compare", first, slow, "--store", str(user.store), exactly=True).stdout
+    assert "undecided" in told.splitlines()[0]
+    assert "4 runs of one configuration tell how far such lie apart here, and the store has 2" in " ".join(
+        told.split()
+    )
+    for number, level in enumerate((0.99, 1.02), 4):
+        night(user, number, level)
+    assert verdicts(user, first, slow) == {"worse: worse-side"}
+    assert verdicts(user, first, steady).isdisjoint({"worse: worse-side", "better: better-side"})
+    night(user, 6, 0.4)  # a run that went badly tells as much as one that went well
+    assert verdicts(user, first, slow).isdisjoint({"worse: worse-side", "better: better-side"})
 
 
 def test_two_studies_with_an_arm_of_one_name_are_called_as_they_were_named(tmp_path: Path, capsys: Capture) -> None:

@@ -6,7 +6,7 @@ Reports distinguish three cases: a setting was verified; it cannot be verified (
 may not be inspected), which is reported; or it could be verified and was not, and then the trial is invalid.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -17,6 +17,7 @@ from virtune.model.remark import UNVERIFIED, Remark
 from virtune.model.rig import RIGS
 from virtune.model.stack import Stack, setting_of
 from virtune.model.study import Study, Trial
+from virtune.model.verdict import BetweenRuns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +166,9 @@ class StudyRecord:
     """A stored study: with the facts of its host (JSON text) and its trials so far.
 
     `trials` holds, for each trial, the attempt that counts: the last one. `attempts` holds all of them. Damaged facts
-    are left out; the measurements stay readable.
+    are left out; the measurements stay readable. Where arms are studies of different times, `between_runs` says by
+    workload and metric how far studies of one configuration lie apart; a metric of which that is not known is not in
+    it.
     """
 
     study: Study
@@ -174,6 +177,7 @@ class StudyRecord:
     trials: tuple[TrialRecord, ...]
     attempts: tuple[TrialRecord, ...] = ()
     facts_damaged: bool = False
+    between_runs: Mapping[tuple[str, str], BetweenRuns] | None = None
 
     @property
     def left(self) -> tuple[Trial, ...]:

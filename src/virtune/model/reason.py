@@ -48,6 +48,11 @@ class Reason(Worded):
         "disturbed-apart",
         "the runs are of different times, and most of one side was disturbed ({causes}): too much to leave out",
     )
+    BETWEEN_RUNS = (
+        "between-runs",
+        "measured at different times: {least} runs of one configuration tell how far such lie apart here, and the",
+        " store has {had}; arms that are measured in turn need none",
+    )
     UNLIKE_FLUSHES = (
         "unlike-flushes",
         "a flush has not the same work in both: {baseline}: {kept}; {candidate}: {other}",

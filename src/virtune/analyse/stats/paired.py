@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, variance
+from statistics import fmean, stdev, variance
 from typing import TYPE_CHECKING
 
 from virtune.analyse.stats.student import mean_and_radius, two_sided
@@ -26,7 +26,7 @@ from virtune.model.metric import Metric
 from virtune.model.reason import NO_MEASUREMENT, Reason, Why, because
 from virtune.model.text import format_seconds, format_share
 from virtune.model.tuning import Contrast
-from virtune.model.verdict import ROUNDS_MIN, Comparison, Interval, Verdict
+from virtune.model.verdict import REPEATS_MIN, ROUNDS_MIN, BetweenRuns, Comparison, Interval, Verdict
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,6 +60,7 @@ Arm = tuple[str, Sequence[float]]
 class Family:
     """What is asked of comparisons that share their error: `confidence` is that of each of them, whenever and however
     often one looks; `fewest` are the rounds that a verdict takes at least, and the loads of one take `round_seconds`.
+    `between_runs` is given where each arm is one run of its own time, and its values are that run's rounds.
     """
 
     metric: Metric
@@ -68,6 +69,7 @@ class Family:
     confidence: float
     fewest: int = ROUNDS_MIN
     round_seconds: float = 0.0
+    between_runs: BetweenRuns | None = None
 
     @property
     def alpha(self) -> float:
@@ -338,11 +340,6 @@ def _judge(
     return verdict, because(why)
 
 
-REPEATS_MIN = 4
-"""The fewest runs of each arm. With 4 and 4 the exact rank test can reach p = 2 / C(8, 4) = 0.029; with 3 and 4 it is
-0.057.
-"""
-
 _EXACT_RUNS = 8
 """Up to so many runs of one arm the rank test counts all orders, which scipy does as well."""
 
@@ -359,6 +356,8 @@ def compare_unpaired(family: Family, baseline: Arm, candidate: Arm) -> Compariso
     fewest = min(len(base), len(other))
     change = math.exp(max(-_LOG_MAX, min(_LOG_MAX, fmean(other) - fmean(base)))) if fewest else None
     ratio = welch(base, other, confidence=family.confidence)
+    if family.between_runs is not None and ratio is not None:
+        ratio = _of_different_times(ratio, family.between_runs)
     verdict, why = _judge_unpaired(family, base, other, ratio)
     lost = len(baseline[1]) + len(candidate[1]) - len(base) - len(other)
     said = why.text + (f" ({lost} run{'' if lost == 1 else 's'} had no usable value)" if lost else "")
@@ -378,6 +377,23 @@ def welch(base: Sequence[float], other: Sequence[float], *, confidence: float) -
     weights = math.fsum(part**2 / (len(values) - 1) for part, values in zip(parts, (base, other), strict=True))
     freedom = squared**2 / weights if weights > 0 else float(len(base) + len(other) - 2)
     return _interval(difference, two_sided(confidence, freedom) * math.sqrt(squared), confidence)
+
+
+def _of_different_times(ratio: Interval, between: BetweenRuns) -> Interval | None:
+    """Widen the interval of two runs' rounds to what two runs of one configuration differ by; None where too few are
+    known. The spread of a run's rounds does not show what they share: the hour, the state of the host and the disk.
+    """
+    if between.runs < REPEATS_MIN:
+        return None
+    apart = two_sided(ratio.confidence, between.runs - 1) * between.spread * math.sqrt(2)
+    mean = math.log(ratio.estimate)
+    return _interval(mean, max(apart, math.log(ratio.high) - mean), ratio.confidence)
+
+
+def between_runs(runs: Sequence[Sequence[float]]) -> BetweenRuns:
+    """Return how far runs of one configuration lie apart, by the values of each one's rounds."""
+    means = [fmean(logs) for one in runs if (logs := _logs(one))]
+    return BetweenRuns(runs=len(means), spread=stdev(means) if len(means) > 1 else 0.0)
 
 
 def rank_test(base: Sequence[float], other: Sequence[float]) -> float:
@@ -419,6 +435,9 @@ def _judge_unpaired(
     if fewest < REPEATS_MIN:
         runs = f"{len(base)} and {len(other)} runs"
         return Verdict.UNDECIDED, because(Reason.TOO_FEW, had=runs, least=f"{REPEATS_MIN} of each")
+    between = family.between_runs
+    if between is not None and between.runs < REPEATS_MIN:
+        return Verdict.UNDECIDED, because(Reason.BETWEEN_RUNS, had=between.runs, least=REPEATS_MIN)
     if ratio is None:
         return Verdict.UNDECIDED, because(Reason.NO_INTERVAL, units="runs")
     if ratio.low == ratio.high:

@@ -18,7 +18,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from virtune.analyse.stats.paired import REPEATS_MIN
 from virtune.analyse.study.verdicts import (
     Evidence,
     Lost,
@@ -35,6 +34,7 @@ from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason, Why, because
 from virtune.model.study import Study
 from virtune.model.verdict import (
+    REPEATS_MIN,
     SIZE,
     Comparison,
     Interval,

@@ -24,7 +24,6 @@ from virtune.analyse.stats.anytime import logs
 from virtune.analyse.stats.arms import alone, beside_others, far_rounds, from_levels, lasting, lonely, smooth
 from virtune.analyse.stats.noise import between_groups
 from virtune.analyse.stats.paired import (
-    REPEATS_MIN,
     Family,
     compare,
     compare_at_any_time,
@@ -46,7 +45,7 @@ from virtune.model.remark import label_of
 from virtune.model.result import ArmSummary, Value, Waiver
 from virtune.model.study import Study
 from virtune.model.text import format_ns, format_share
-from virtune.model.verdict import ROUNDS_MIN, Comparison, Interval, Verdict, fewest_planned
+from virtune.model.verdict import REPEATS_MIN, ROUNDS_MIN, BetweenRuns, Comparison, Interval, Verdict, fewest_planned
 from virtune.model.workload import Workload
 
 BEYOND = 20
@@ -205,6 +204,7 @@ class Evidence:
     stand_ins: StandIns
     trials: Sequence[TrialRecord]
     pardoned: Sequence[Waiver] = ()
+    between_runs: Mapping[tuple[str, str], BetweenRuns] | None = None
 
 
 def evidence_of(record: StudyRecord, pardoned: Sequence[Waiver] | None = None) -> Evidence:
@@ -219,6 +219,7 @@ def evidence_of(record: StudyRecord, pardoned: Sequence[Waiver] | None = None) -
         stand_ins=stand_ins(record.trials),
         trials=record.trials,
         pardoned=free,
+        between_runs=record.between_runs,
     )
 
 
@@ -302,7 +303,7 @@ def against_value(evidence: Evidence, metric: Metric, value: float, *, confidenc
                 (arm.name, workload.name): mine,
                 (limit.name, workload.name): {number: {actual.id: value} for number in mine},
             }
-            held = replace(evidence, study=alone, rows=rows)
+            held = replace(evidence, study=alone, rows=rows, between_runs=None)
             for one in _compare(held, workload, metric, [(limit.name, arm.name)], confidence):
                 found = replace(one, baseline=shown, why=one.why.replace(limit.name, shown))
                 fewest = alone.fewest_rounds if study.paired else REPEATS_MIN
@@ -440,6 +441,8 @@ def _by_rounds(
             else:
                 yield from compare_at_any_time(family, values, pairs)
             return
+    if evidence.between_runs is not None:
+        family = replace(family, between_runs=evidence.between_runs.get((workload.name, metric.id), BetweenRuns()))
     judge_two = compare if study.paired else compare_unpaired
     for names in pairs:
         ran = [rows.get((name, workload.name), {}) for name in names]

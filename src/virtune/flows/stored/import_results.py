@@ -6,25 +6,27 @@ bench-fio's `run-3`) are repeats of one arm, and so are the runs of one file. `F
 Arms of one study ran in turn, and are compared within its rounds; all others are independent repeats, and unpaired.
 """
 
+import contextlib
 import json
 import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, combinations, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from virtune.analyse.study.verdicts import pairs_of
+from virtune.analyse.stats.paired import between_runs
+from virtune.analyse.study.verdicts import evidence_of, pairs_of
 from virtune.analyse.trial.derive import derive
 from virtune.analyse.trial.measure import Part, Shape, differing, parts_of, shape_of, slug_of, workload_of
 from virtune.bounded import file_and_run, read_up_to
 from virtune.fio.results import LIMIT, read_runs, refuse_length, run_of, text_of
-from virtune.flows.stored.show import current, study_id
-from virtune.model.errors import LoadError, ReadError, StorePlace, UsageError
+from virtune.flows.stored.show import by_todays_method, current, study_id
+from virtune.model.errors import LoadError, ReadError, StoreError, StorePlace, UsageError
 from virtune.model.evidence import IMPORTED, Capture, InForce, StudyRecord, TrialRecord
 from virtune.model.measurement import FioResult, Measurement
 from virtune.model.remark import COPY, Weight
@@ -32,6 +34,7 @@ from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.study_options import OPTIONS
 from virtune.model.text import printable
+from virtune.model.verdict import BetweenRuns
 from virtune.model.workload import Job, Workload
 
 if TYPE_CHECKING:
@@ -495,8 +498,9 @@ def hold_against(
     found = find_results(paths, (), each=True, say=say) if paths else ()
     runs = [*runs_of(found)]
     named = Counter([one.arm for one in stored.values()] + list({run.arm for run in runs}))
-    for name, one in stored.items():
-        runs += _runs_of_stored(one, label=one.arm if named[one.arm] == 1 else name)
+    labelled = {one.arm if named[one.arm] == 1 else name: one for name, one in stored.items()}
+    for label, one in labelled.items():
+        runs += _runs_of_stored(one, label=label)
     # the arms in the order in which they were named; those of paths come first in `runs`
     known = list(dict.fromkeys(run.arm for run in runs))
     split = len(known) - len(stored)
@@ -505,7 +509,11 @@ def hold_against(
     runs = list(_matched(sorted(runs, key=lambda run: order[run.arm]), say, different_jobs=different_jobs))
     record, _ = record_of(runs, terms, each_alone=True)
     if len(stored) == len(names) and not any(one.record.study.imported for one in stored.values()):
-        return replace(record, study=_of_our_own(record.study, [stored[name] for name in names]))
+        base = labelled[record.study.baseline]
+        called = {run.workload.name: run.name for run in runs if run.arm == record.study.baseline}
+        others = {one.record.study.id for one in stored.values()} - {base.record.study.id}
+        study = _of_our_own(record.study, [stored[name] for name in names])
+        return replace(record, study=study, between_runs=_between_runs(base, others, called, store))
     return replace(record, study=replace(record.study, id=""))
 
 
@@ -529,6 +537,35 @@ def _require_one_path(stored: Mapping[str, _Stored]) -> None:
             hint="`virtune compare --arm a:rig=metal --arm b:rig=qemu` measures both in turn; --different-jobs"
             " compares these anyway",
         )
+
+
+EARLIER_MAX = 20
+"""The most studies of one configuration that tell how far such lie apart: the newest."""
+
+
+def _between_runs(
+    base: _Stored, others: Collection[str], called: Mapping[str, str], store: StorePlace
+) -> dict[tuple[str, str], BetweenRuns]:
+    """Return how far studies that ask the same as the baseline's lie apart, by workload and metric; `others` are
+    compared with it and do not tell, `called` are the names of its workloads here. Of the two studies alone their
+    rounds do not show it: what they share, the hour and the state of host and disk, is in each of them alike.
+    """
+    from virtune.store.store import Store
+
+    values: dict[tuple[str, str], list[list[float]]] = {}
+    with Store(store, reading=True) as kept:
+        finished = kept.finished((base.record.study.kind,), own=True)
+        asks = next((one.question for one in finished if one.id == base.record.study.id), None)
+        alike = [one.id for one in finished if one.question == asks and one.id not in others]
+        for study in alike[:EARLIER_MAX]:
+            with contextlib.suppress(StoreError):
+                rows = evidence_of(by_todays_method(kept, study)).rows
+                for name, here in called.items():
+                    rounds = rows.get((base.arm, name), {}).values()
+                    for metric in dict.fromkeys(metric for one in rounds for metric in one):
+                        mine = [one[metric] for one in rounds if metric in one]
+                        values.setdefault((here, metric), []).append(mine)
+    return {key: between_runs(runs) for key, runs in values.items()}
 
 
 def _of_our_own(study: Study, stored: Sequence[_Stored]) -> Study:

@@ -15,7 +15,7 @@ from virtune.model.reason import Reason
 from virtune.model.result import Result, Value
 from virtune.model.study import Study
 from virtune.model.text import format_bytes, format_seconds, format_share
-from virtune.model.verdict import PLANNED_ROUNDS_MIN, Comparison, Outcome, ThresholdResult, Verdict
+from virtune.model.verdict import PLANNED_ROUNDS_MIN, REPEATS_MIN, Comparison, Outcome, ThresholdResult, Verdict
 from virtune.model.workload import Workload
 from virtune.report.pages import evidence
 from virtune.report.pages.study import arm_lines, first_read_lines, host_line, to_repeat, verified
@@ -24,9 +24,6 @@ from virtune.report.render.forest import axis, axis_of, bar
 from virtune.report.reproduce import command_again
 from virtune.report.view import ViewCell, ViewRow, WorkloadView, workload_view, worth
 from virtune.report.words import TOO_FEW, change_words, count_text, difference_text, names_text, quantity, share_text
-
-REPEATS_TOLD = 4
-"""With fewer unpaired runs of each no interval is shown: it cannot decide anything, and may be very wide."""
 
 MARKS: Mapping[str, str] = {Verdict.BETTER: "▲", Verdict.WORSE: "▼", Verdict.SAME: "■", Verdict.UNDECIDED: "○"}
 """The symbol of a verdict, so that it can be read without colour."""
@@ -84,10 +81,10 @@ def bar_cell(comparison: Comparison | None, reach: float) -> Text:
 
 def is_told(comparison: Comparison) -> bool:
     """Whether there are enough rounds to show an interval: as many as its study takes to decide anything. An interval
-    of fewer may be millions of percent wide. Unpaired repeats can decide with fewer.
+    of fewer may be millions of percent wide.
     """
     if comparison.change is not None:
-        return comparison.rounds >= REPEATS_TOLD
+        return comparison.rounds >= REPEATS_MIN
     return comparison.rounds >= PLANNED_ROUNDS_MIN and comparison.reason is not Reason.TOO_FEW
 
 
