@@ -91,6 +91,8 @@ def against(result: Result, metric: str) -> dict[str, Comparison]:
 def test_every_mark_is_the_number_of_the_tables(seed: int) -> None:
     result, record = at_random(seed)
     made = {one.name.removesuffix(f"-{WORKLOAD}"): one for one in charts_of(result, record)}
+    titles = [one.title for one in made.values()]
+    assert len(set(titles)) == len(titles), "what two pictures show is not one finding"
     made["bars"] = iops_bars(result, WORKLOAD) or made["bars"]
     checks = {"forest": _forest, "rounds": _rounds, "narrowing": _narrowing, "bars": _bars, "cost": _cost,
               "threads": _threads, "percentiles": _percentiles, "heat": _heat}  # fmt: skip

@@ -38,7 +38,7 @@ def speed_against_cost(result: Result, workload: str) -> Chart | None:
     crosses = any("iops_low" in row or "cost_low" in row for row in rows)
     return Chart(
         name=file_name("cost", workload),
-        title=f"{workload}: {largest_decided(result, workload, 'cpu_per_io')}",
+        title=f"{workload}, speed and its price: {largest_decided(result, workload, 'iops')}",
         reading=(
             "Up is faster, left is cheaper: the best arms are at the top left. The shape says what a write survives"
             f" ({'; '.join(f'{name}: {meaning}' for name, meaning in meanings.items())}); an arm with a weaker"
