@@ -91,7 +91,7 @@ def test_the_list_has_filters_and_its_json_is_that_of_the_command_line(page: Pag
 
 def test_the_list_says_what_each_study_found_and_is_ordered_as_asked(page: Page) -> None:
     _, text, _ = page.get("/")
-    rows = {COMPARE: "slow against free: undecided", SEARCH: "undecided: against the baseline"}
+    rows = {COMPARE: "slow against free: undecided", SEARCH: "ahead so far: against the baseline"}
     for study, finding in rows.items():
         (row,) = (one for one in text.split("<tr>") if f'href="/study/{study}"' in one)
         assert finding in html.unescape(row)

@@ -105,8 +105,9 @@ def race(known: Tuning, record: StudyRecord) -> Chart | None:
         title=f"{leader} leads after {known.standing.blocks} blocks; {len(out)} of {len(arms)} are out",
         reading=(
             f"Each line is a configuration: how its {BY_ID[metric].label} differs from the leader's ({better} is "
-            "better), the mean of all blocks so far. A line ends where its configuration was out. The verdicts "
-            "rest on intervals, which the table of configurations has."
+            "better), the plain mean of all blocks so far. A line ends where its configuration was out, or the "
+            "search over. The verdicts rest on the table's intervals, in whose means a block that is far off counts "
+            "less."
         ),
         spec=filled(
             "race", height=300, rows=rows, ends=[*last.values()], named=named, colours=PALETTE[: len(named)],

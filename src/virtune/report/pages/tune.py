@@ -226,7 +226,7 @@ def recommendation_line(known: Tuning) -> str:
     words = {
         Recommendation.CHANGE: f"change to {known.winner}",
         Recommendation.KEEP: "keep the baseline",
-        Recommendation.UNDECIDED: "undecided",
+        Recommendation.UNDECIDED: "undecided" if known.winner is None else f"undecided, {known.winner} ahead so far",
     }
     return f"{words[known.recommendation]}: {known.why.text}"
 
