@@ -147,8 +147,7 @@ def test_the_verdict_is_written_to_every_output(virtune: Called) -> None:
 
 
 def test_what_is_to_be_proven_must_be_said(virtune: Called) -> None:
-    assert "a running VM is only looked at" in virtune("diagnose", "sql1", "--prove", status=2)
-    assert "--rounds is for --prove" in virtune("diagnose", "sql1", "--rounds", "9", status=2)
+    assert "--rounds is for --run with --prove" in virtune("diagnose", "sql1", "--rounds", "9", status=2)
     assert "there is no store" in virtune("diagnose", "--run", "last", "--prove", status=2)
     place = ("--scratch", str(virtune.home / "scratch"))
     arms = ("--set", "disk.throttle_iops=5000", "--vary", "disk.aio=threads,native")

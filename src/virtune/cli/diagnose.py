@@ -3,6 +3,7 @@
 
 import json
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +14,11 @@ import click
 from virtune.cli.common import options
 from virtune.cli.common.result_output import MARKDOWN_HELP
 from virtune.cli.common.verb import Verb
+from virtune.cli.domains import journal_option
 from virtune.model.bottleneck import Diagnosis, answered
 from virtune.model.errors import StorePlace, UsageError
 from virtune.model.study_options import was_said
+from virtune.model.text import format_seconds, printable
 
 
 @click.command(name="diagnose", cls=Verb)
@@ -34,8 +37,11 @@ from virtune.model.study_options import was_said
 @click.option(
     "--prove",
     is_flag=True,
-    help="With --run: replace the accused layer on a scratch disk, and say whether the diagnosis holds.",
+    help="Say whether the diagnosis holds: with --run the accused layer is replaced on a scratch disk; of a running"
+    " VM a limit of QEMU's is lifted and put back, in turn.",
 )
+@click.option("--yes", is_flag=True, help="With --prove: lift the limit of a running VM without asking.")
+@journal_option
 @click.option("--answer", metavar="ANSWERS", default=None,
               help="What nobody sees of the VM's drives, for the tuning guideline: own=yes (it may have the drive for"
                    " itself), free=/dev/NAME (another one is free).")  # fmt: skip
@@ -68,9 +74,9 @@ def diagnose(
     split into layers: application, guest block layer, virtqueue, QEMU, host device. Of a live VM the load is told in
     fio's words too, as `--workload` takes them.
 
-    --prove tests the diagnosis of a stored study by a comparison on a scratch disk: the stack as it is against the
-    same without what is accused (null-co for the device, another engine, more workers, an IOThread, no throttle).
-    The accusation is confirmed if the load changes as the diagnosis promises, else refuted or undecided.
+    --prove tests it: confirmed if the load changes as it promises, else refuted or undecided. Of a stored study by
+    the stack without what is accused (null-co for the device, another engine, an IOThread, no throttle) on a scratch
+    disk; of a running libvirt domain by lifting its limit, once agreed to, and putting it back, journalled first.
 
     \b
     Examples:
@@ -80,7 +86,7 @@ def diagnose(
       virtune diagnose --qmp /run/vm1.qmp
       virtune diagnose --run last
       virtune diagnose --run last --answer own=no,free=/dev/nvme1n1
-      virtune diagnose --run last --prove
+      virtune diagnose sql1:vda --prove
     """  # noqa: D301 - click wants the escape itself
     from virtune.cli.common.result_output import require_report
 
@@ -88,13 +94,15 @@ def diagnose(
         raise UsageError(
             "one of VM, --qmp and --run is needed", hint="`virtune diagnose --run last` looks at your last study"
         )
-    if prove:
+    yes, journal = asked.pop("yes"), asked.pop("journal")
+    if prove and study is not None:
         _prove(study, store, asked, answer, as_json=as_json)
         return
     _require_fit(study, asked)
     require_report(asked["report"])
     told = _answers(answer)
     found = _live(vm, uri, qmp, seconds, histograms=asked["histograms"]) if study is None else _of_study(study, store)
+    found = (_proven_live(found, uri, journal, yes=yes),) if prove else found
     _write(tuple(map(told, found)), asked["report"], as_json=as_json, verbose=asked["verbose"])
 
 
@@ -102,7 +110,7 @@ def _require_fit(study: str | None, asked: dict[str, Any]) -> None:
     """Raise UsageError for an option of --prove, or for a running VM's histograms of a stored study."""
     given = next((name for name in _OF_PROOF if was_said(asked[name])), None)
     if given is not None:
-        raise UsageError(f"--{given} is for --prove", hint="`virtune diagnose --run last --prove`")
+        raise UsageError(f"--{given} is for --run with --prove", hint="`virtune diagnose --run last --prove`")
     if asked["histograms"] and study is not None:
         raise UsageError("--histograms is for a running VM", hint="`virtune show` has the percentiles of a study")
 
@@ -152,22 +160,44 @@ def _report(found: tuple[Diagnosis, ...], path: Path) -> None:
     click.echo(f"report: {path}", err=True)
 
 
-def _prove(study: str | None, store: StorePlace, asked: dict[str, Any], answer: str | None, *, as_json: bool) -> None:
+def _prove(study: str, store: StorePlace, asked: dict[str, Any], answer: str | None, *, as_json: bool) -> None:
     from virtune.cli.common.result_output import ResultOutput
     from virtune.cli.common.run_proof import run_proof
 
     if answer is not None:
         raise UsageError("--answer is for the tuning guideline, of which --prove tests nothing", hint="leave it out")
-    if study is None:
-        raise UsageError(
-            "--prove tests a stored study: a running VM is only looked at",
-            hint="measure its load on a test guest (`virtune compare measure --rig qemu --workload ...`), then"
-            " `virtune diagnose --run last --prove`",
-        )
     name, number = _trial_of(study)
     options.require_store(store, name)
     out = ResultOutput.read({**asked, "as_json": as_json})
     run_proof(store, name, number, options.read_options("compare", asked), out)
+
+
+def _proven_live(found: tuple[Diagnosis, ...], uri: str | None, journal: Path, *, yes: bool) -> Diagnosis:
+    """Test what was found on the running VM itself, where that can be taken back and is agreed to."""
+    from virtune.apply.journal import Journal
+    from virtune.cli.common.rest import Rest
+    from virtune.flows.live.prove_live import TURNS, Lifting, accused_of, lifting_of, prove_lifting
+
+    accused = accused_of(found)
+    test = lifting_of(accused, uri)
+    if not isinstance(test, Lifting):
+        return replace(accused, proof=test)
+    click.echo(
+        printable(
+            f"to test it, the limit of {accused.disk} ({test.words}) is lifted on the running VM and put back,"
+            f" {TURNS // 2} times in {format_seconds(test.seconds)}: what it protects may be slower meanwhile"
+        ),
+        err=True,
+    )
+    if not yes and not sys.stdin.isatty():
+        raise UsageError("cannot ask for confirmation: stdin is not a terminal", hint="add --yes")
+    if not yes and not click.confirm("Lift it?", err=True):
+        return accused
+    with (
+        Rest(128 + signal.SIGTERM) as rest,
+        click.progressbar(length=TURNS, label="turns", file=sys.stderr) as bar,
+    ):
+        return prove_lifting(accused, test, Journal(journal), turn=lambda: bar.update(1), wait=rest)
 
 
 def _live(vm: str, uri: str | None, qmp: Path | None, seconds: float, *, histograms: bool) -> tuple[Diagnosis, ...]:

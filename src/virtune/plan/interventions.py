@@ -291,7 +291,7 @@ def intervention(
         offered = accused.path.offered  # where the load gets its rate, its IOPS cannot rise
         metric = "iops" if offered is None or accused.path.iops < 0.98 * offered else "latency.mean"
         arms = (replace(arm, name=AS_IS), replaced, *([] if stand_in is None else [stand_in]))
-        condition = _condition(metric, share, falls=row.falls)
+        condition = condition_of(metric, share, falls=row.falls)
         return Intervention(
             arms=arms, what=one.what, metric=metric, condition=condition, share=share, falls=row.falls
         )
@@ -326,7 +326,7 @@ def _share(accused: Diagnosis, removes: tuple[Boundary, ...]) -> float | None:
     return sum(one.share for one in accused.layers.layers if one.boundary in removes) or None
 
 
-def _condition(metric: str, share: float | None, *, falls: bool) -> Threshold:
+def condition_of(metric: str, share: float | None, *, falls: bool) -> Threshold:
     """Return the condition that a change as large as promised keeps, in the words of `--fail-if`.
 
     A layer with a share s of an I/O's time leaves 1 - s of it, and must leave no more than 1 - SIZE * s.

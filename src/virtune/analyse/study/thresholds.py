@@ -87,22 +87,31 @@ def rulings_of(evidence: Evidence, conditions: Sequence[Threshold]) -> Iterator[
             else against_value(evidence, metric, condition.value, confidence=confidence)
         )
         for comparison in comparisons:
-            outcome, why = _judge(condition, comparison, study)
-            yield ThresholdResult(
-                condition=condition, comparison=comparison, outcome=outcome, why=why.text, reason=why.reason
+            yield (
+                ruled(condition, comparison, fewest=study.fewest_rounds)
+                if study.paired
+                else ruled(condition, comparison, fewest=REPEATS_MIN, units="runs")
             )
 
 
-def _judge(condition: Threshold, comparison: Comparison, study: Study) -> tuple[Outcome, Why]:
+def ruled(condition: Threshold, comparison: Comparison, *, fewest: int, units: str = "rounds") -> ThresholdResult:
+    """Judge a condition by one comparison, which is sound from so many rounds, or runs that are not paired, on."""
+    outcome, why = _judge(condition, comparison, fewest, units)
+    return ThresholdResult(
+        condition=condition, comparison=comparison, outcome=outcome, why=why.text, reason=why.reason
+    )
+
+
+def _judge(condition: Threshold, comparison: Comparison, fewest: int, units: str) -> tuple[Outcome, Why]:
     ratio, limit = comparison.ratio, condition.limit
-    if ratio is None or not _sound(comparison, ratio, fewest=study.fewest_rounds if study.paired else REPEATS_MIN):
+    if ratio is None or not _sound(comparison, ratio, fewest=fewest):
         if comparison.rounds or comparison.closed:
             return Outcome.UNDECIDED, Why(reason=comparison.reason, text=comparison.why)
         where = " in both arms" if condition.value is None else ""
         return Outcome.UNDECIDED, because(Reason.NOT_MEASURED, where=where)
     above, below = ratio.low > limit, ratio.high < limit
     if not (above or below):
-        return Outcome.UNDECIDED, because(Reason.CROSSES_LIMIT, units="rounds" if study.paired else "runs")
+        return Outcome.UNDECIDED, because(Reason.CROSSES_LIMIT, units=units)
     if above == (condition.relation == ">"):
         return Outcome.BREACHED, because(Reason.BEYOND_LIMIT)
     plain = comparison.plain  # a limit is not held by rounds that count less
