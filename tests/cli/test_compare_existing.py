@@ -339,7 +339,7 @@ def test_markdown_on_stdout_stands_alone(kept: Kept, before: Path, slower: Path)
     page = kept("compare", str(before), str(slower), "--markdown", "-", "--fail-if", "iops < -3%", status=4)
     assert page.startswith("### ▼ slower measured worse than before, ")
     assert "**breached**" in page
-    assert "slower is worse than before, IOPS" in page.replace("\\", "")
+    assert "slower measured worse than before, IOPS" in page.replace("\\", "")
     kept("compare", str(before), str(slower), "--markdown", "-", "--json", status=2)
     assert "both write to stdout" in kept.err
     kept("compare", str(before), str(slower), "--markdown", "/nowhere/x.md", status=3)

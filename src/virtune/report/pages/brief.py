@@ -162,11 +162,7 @@ def _told(every: Sequence[Comparison], *, named: bool) -> list[tuple[Verdict, st
     """
     if len(every) == 1:
         (one,) = every
-        # of what was not measured in turn this is said of the runs: the host may have changed between them
-        verb = "measured" if one.change is not None else "is"
-        words = {Verdict.BETTER: "better than", Verdict.WORSE: "worse than", Verdict.SAME: "the same as"}
-        how = f"{verb} {words[one.verdict]}" if one.verdict in words else "against"
-        said = f"{one.candidate} {how} {one.baseline}"
+        said = f"{one.candidate} {results.relation(one)} {one.baseline}"
         said += ": undecided" if one.verdict is Verdict.UNDECIDED else ""
         return [(one.verdict, ", ".join(filter(None, (said, results.change_text(one)))))]
     found = []

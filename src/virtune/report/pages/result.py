@@ -365,20 +365,23 @@ def verdict_sentences(verdicts: Iterable[Comparison]) -> Iterator[Text]:
         told.add(one.why)
 
 
+def relation(comparison: Comparison) -> str:
+    """Return how an arm stands to the baseline, in words between their names. Of what was not measured in turn it is
+    said of the runs: the host may have changed between them.
+    """
+    verb = "is" if comparison.change is None else "measured"
+    words = {Verdict.BETTER: "better than", Verdict.WORSE: "worse than", Verdict.SAME: "the same as"}
+    return f"{verb} {words[comparison.verdict]}" if comparison.verdict in words else "against"
+
+
 def verdict_sentence(comparison: Comparison) -> Text:
     """Return one verdict in words: the arms, the metric, the difference, and the reason if none was found, or if it
     was found in few rounds.
     """
-    words = {
-        Verdict.BETTER: "is better than",
-        Verdict.WORSE: "is worse than",
-        Verdict.SAME: "is the same as",
-        Verdict.UNDECIDED: "against",
-    }
     style, undecided = STYLE[comparison.verdict], comparison.verdict is Verdict.UNDECIDED
     text = Text.assemble(
         (comparison.candidate, "bold"),
-        f" {words[comparison.verdict]} ",
+        f" {relation(comparison)} ",
         (comparison.baseline, "bold"),
         (": undecided" if undecided else "", style),
         f", {comparison.measured.label}",
