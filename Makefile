@@ -9,9 +9,9 @@ unexport PYTHONDONTWRITEBYTECODE  # where bytecode is not kept, every worker com
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
 
-demo:  ## Install what is needed, then compare threads, native, io_uring and a VM with this host's disk
+demo:  ## Install what is needed, then compare threads, native, io_uring and a VM with this host's disk (ARGS='--scratch DIR')
 	@tools/setup run
-	@$(VENV)/virtune-demo
+	@$(VENV)/virtune-demo $(ARGS)
 
 ready:
 	@tools/setup dev

@@ -23,6 +23,9 @@ _VM = ("--arm", "vm:rig=qemu,guest.system=bare,device.iothread=io1,disk.aio=nati
 def main() -> int:
     """Compare, then write the report with its pictures: a file that needs no network and no script."""
     prepare(debug=False)
+    if {"-h", "--help"} & {*sys.argv[1:]}:
+        sys.stdout.write(f"{__doc__}\n`virtune compare --help` lists the arguments, as `--scratch DIR`.\n")
+        return 0
     vm, why = _vm()
     sys.stderr.write(f"{why}\n")
     if sys.argv[1:] == ["--vm"]:

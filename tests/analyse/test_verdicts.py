@@ -186,11 +186,14 @@ def test_runs_of_different_times_in_which_others_used_the_host_decide_nothing(si
         ("none", "writethrough", False),
         ("none", "unsafe", False),
         ("directsync", "writethrough", True),
-        ("none", "writeback", True),
+        ("none", "writeback", False),
+        ("writeback", "writeback", True),
     ],
 )
 def test_flushes_with_unlike_work_are_not_compared(first: str, second: str, *, alike: bool) -> None:
-    """Under writethrough a flush has nothing left to do, and cache=unsafe drops it: 13 times as fast, it said."""
+    """Under writethrough a flush has nothing left to do, and cache=unsafe drops it: 13 times as fast, it said. Under
+    writeback it has the writes to do as well: 65 % longer it took, with writes a third shorter.
+    """
     record = run(asked_of("ab"), 20, better=2.0, noise=0.01)
     arms = [
         replace(arm, stack=Stack(rig="storage-daemon", disk=Disk(cache=cache)))  # type: ignore[arg-type]

@@ -68,6 +68,19 @@ def test_a_qemu_that_nobody_named_is_watched_and_diagnosed(user: User, tmp_path:
     assert not [one for one in emulators_here() if one.name == name]
 
 
+def test_a_relative_path_is_that_of_the_process(user: User, tmp_path: Path) -> None:
+    image, name = tmp_path / "beside.raw", f"relative-{os.getpid()}"
+    image.write_bytes(bytes(2**20))
+    said = "../" * 12 + str(image).lstrip("/")  # from wherever it is started
+    disk = ("-drive", f"file={said},format=raw,if=none,id=r", "-device", "virtio-blk-pci,drive=r,id=beside")
+    with strange(tmp_path, name, *disk) as place:
+        with monitored(place) as view:
+            (found,) = (one for one in view.vm.disks if one.target == "beside")
+            assert found.path is not None
+            assert Path(found.path).samefile(image)
+        assert "scratch image" not in user.run("fix", f"{name}:beside", "--dry-run", status=None, exactly=True).stderr
+
+
 def test_threads_have_the_names_that_qemu_tells(tmp_path: Path) -> None:
     """Proxmox VE's IOThreads have names that are too long for the kernel; without debug-threads nothing has one."""
     long = ("iothread-virtio0", "iothread-virtioscsi1")

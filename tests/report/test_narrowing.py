@@ -12,9 +12,9 @@ from virtune.analyse.study.thresholds import LOOKS_MAX, looked_back
 from virtune.analyse.study.verdicts import judge
 from virtune.cli import run
 from virtune.flows.reports.report import charts, svgs
+from virtune.model.evidence import Waiver
 from virtune.model.measurement import Histogram
 from virtune.model.remark import Remark, Weight
-from virtune.model.result import Waiver
 from virtune.model.verdict import Threshold, Verdict
 from virtune.report.charts.distribution import percentile_curve, rounds_in_time
 from virtune.report.charts.forest import forest, narrowing

@@ -56,7 +56,8 @@ def invented(remarks: int, *, fit: bool) -> Fitness:
                         invalid=0.2, standing="invalid")  # fmt: skip
     slices = tuple(SliceNoise(seconds=n, pairs=40, sd=0.05, blocks_per_minute=9, cost=n) for n in (1, 2, 3, 4))
     return Fitness(
-        study="20261122-000000-0000", workload="randread-4k", trials=40, measured_seconds=40.0, iops=41234.0,
+        study="20261122-000000-0000", workload="randread-4k", rig="metal", trials=40, measured_seconds=40.0,
+        iops=41234.0,
         window_seconds=0.25, windows_cv=0.04, correlation_seconds=1.5, correlation_open=True, drift=None,
         overhead_seconds=0.5, slices=slices, best_seconds=1.0, confidence=0.95,
         reaches=tuple(Reach(minutes=n, blocks=8 * n, smallest=0.2 / n) for n in (1, 5, 15)), same=None,
@@ -82,7 +83,7 @@ def test_a_check_is_one_screen_with_its_verdict_first(remarks: int, *, fit: bool
 
 WHOLE_CHECK = """\
 NOT FIT: it drifts; the A/A test found a difference
-check 20261122-000000-0000  randread-4k, 40 trials, 40 s measured
+check 20261122-000000-0000  randread-4k on rig=metal, 40 trials, 40 s measured
 
 noise
   IOPS             41.2k

@@ -61,7 +61,7 @@ DISK = """\
  limited by the device
    75 % of the time below the guest, 3.60 in flight: host block layer and device
    it had a request 90 % of the time
-   thread 'IO iothread1': 16.7 us of CPU for each I/O, so at most 60.0k IOPS
+   thread 'IO iothread1': 16.7 us of CPU for each I/O at this rate
    next: look at the device itself (`iostat -x 1`, its health): no setting of
    QEMU makes it faster
  where the time of a request goes

@@ -349,6 +349,9 @@ def thread_role(name: str, *, main: bool) -> ThreadRole:
     return "main" if main else "other"
 
 
+_NEAR_ITS_END = 0.5
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadCost:
     """One thread on the I/O path over a window of `seconds`; for `wait_seconds` it was runnable but had no CPU.
@@ -366,6 +369,13 @@ class ThreadCost:
     wait_seconds: float | None
     sleeps: int | None = None
     preempted: int | None = None
+
+    @property
+    def nears_its_end(self) -> bool:
+        """Whether its CPU time per I/O tells at which rate a whole CPU would be used: seldom woken, a thread spends
+        several times as much on an I/O as when it finds many at once.
+        """
+        return self.busy >= _NEAR_ITS_END
 
     @property
     def busy(self) -> float:

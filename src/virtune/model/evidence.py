@@ -162,13 +162,25 @@ def measured(records: Iterable[TrialRecord]) -> Iterator[tuple[Trial, Measuremen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Waiver:
+    """A cause that no longer rejects trials, although it makes them invalid: it belongs to the arm, or (`arm` is
+    None) to the host.
+    """
+
+    cause: Annotated[str, "The id of the remark that says it of a trial."]
+    arm: Annotated[str | None, "The arm that it comes with; null where it is this host's."]
+    text: Annotated[str, "The reason, with its numbers."]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StudyRecord:
     """A stored study: with the facts of its host (JSON text) and its trials so far.
 
     `trials` holds, for each trial, the attempt that counts: the last one. `attempts` holds all of them. Damaged facts
     are left out; the measurements stay readable. Where arms are studies of different times, `between_runs` says by
     workload and metric how far studies of one configuration lie apart; a metric of which that is not known is not in
-    it.
+    it. `pardoned` are then the causes that each study itself pardons: which of its trials count does not rest on what
+    it is compared with.
     """
 
     study: Study
@@ -178,6 +190,7 @@ class StudyRecord:
     attempts: tuple[TrialRecord, ...] = ()
     facts_damaged: bool = False
     between_runs: Mapping[tuple[str, str], BetweenRuns] | None = None
+    pardoned: tuple[Waiver, ...] | None = None
 
     @property
     def left(self) -> tuple[Trial, ...]:

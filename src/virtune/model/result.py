@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated
 
-from virtune.model.evidence import Check
+from virtune.model.evidence import Check, Waiver
 from virtune.model.live import Layers
 from virtune.model.measurement import Histogram, Measurement
 from virtune.model.metric import BY_ID, Metric
@@ -161,6 +161,7 @@ class Fitness:
 
     study: str
     workload: str
+    rig: str
     trials: int
     measured_seconds: float
     iops: float | None
@@ -242,17 +243,6 @@ class ArmRemark:
     rounds: int
     worst: float | None = None
     median: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiver:
-    """A cause that no longer rejects trials, although it makes them invalid: it belongs to the arm, or (`arm` is
-    None) to the host.
-    """
-
-    cause: Annotated[str, "The id of the remark that says it of a trial."]
-    arm: Annotated[str | None, "The arm that it comes with; null where it is this host's."]
-    text: Annotated[str, "The reason, with its numbers."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -215,9 +215,12 @@ def weighed(share: float, *supports: str, against: Mapping[str, bool] | None = N
 
 
 def ends(one: ThreadCost, iops: float) -> str:
-    """Estimate the highest rate of a thread: one CPU divided by its CPU time per I/O (the utilisation law)."""
+    """Estimate the highest rate of a thread: one CPU divided by its CPU time per I/O (the utilisation law), where
+    that tells.
+    """
     each = one.cpu_seconds / one.seconds / iops
-    return f"{format_ns(each * 1e9)} of CPU for each I/O, so at most {format_count(1 / each)} IOPS"
+    so = f", so at most {format_count(1 / each)} IOPS" if one.nears_its_end else " at this rate"
+    return f"{format_ns(each * 1e9)} of CPU for each I/O{so}"
 
 
 def named(one: ThreadCost) -> str:

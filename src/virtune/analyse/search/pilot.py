@@ -21,10 +21,9 @@ from virtune.analyse.stats.anytime import blocks_for, levels
 from virtune.analyse.stats.student import shift_of
 from virtune.analyse.study.verdicts import BEYOND, values_of
 from virtune.analyse.trial.rejection import Ramp, ramp_at
-from virtune.model.evidence import TrialRecord, measured
+from virtune.model.evidence import TrialRecord, Waiver, measured
 from virtune.model.metric import Metric
 from virtune.model.reason import Reason, Why, because
-from virtune.model.result import Waiver
 from virtune.model.search import Phase, Search, phase_of
 from virtune.model.study import Study
 from virtune.model.text import format_share

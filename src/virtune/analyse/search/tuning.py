@@ -45,13 +45,13 @@ from virtune.analyse.stats.noise import Values
 from virtune.analyse.study.summarise import with_steadiness
 from virtune.analyse.study.verdicts import values_of
 from virtune.analyse.trial.rejection import attempts_by_arm, pardons, ramp_of
-from virtune.model.evidence import StudyRecord, TrialRecord, measured
+from virtune.model.evidence import StudyRecord, TrialRecord, Waiver, measured
 from virtune.model.knobs import whole_plot
 from virtune.model.measurement import merge
 from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason, Why, because
 from virtune.model.remark import EMULATED, Weight
-from virtune.model.result import Basis, Waiver
+from virtune.model.result import Basis
 from virtune.model.search import Limit, Phase, Search, phase_of
 from virtune.model.study import Study
 from virtune.model.text import format_share

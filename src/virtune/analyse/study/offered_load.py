@@ -19,12 +19,12 @@ from statistics import fmean, median
 
 from virtune.analyse.stats.student import mean_and_radius, two_sided
 from virtune.analyse.trial.gates import EDGE_SECONDS, RATE_MET
-from virtune.analyse.trial.rejection import pardons, rejected_for
-from virtune.model.evidence import StudyRecord, TrialRecord, measured
+from virtune.analyse.trial.rejection import pardons_of, rejected_for
+from virtune.model.evidence import StudyRecord, TrialRecord, Waiver, measured
 from virtune.model.measurement import Measurement
 from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason, Why, because
-from virtune.model.result import ArmKnee, LoadEstimate, LoadPoint, LoadSweep, Waiver
+from virtune.model.result import ArmKnee, LoadEstimate, LoadPoint, LoadSweep
 from virtune.model.search import RESOLUTION, SWEEP_LOADS_MAX, Limit, SweepPlan
 from virtune.model.study import Study
 from virtune.model.verdict import Comparison, Verdict
@@ -255,8 +255,7 @@ def most_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
 
 
 def _points(record: StudyRecord, plan: SweepPlan) -> Iterator[LoadPoint]:
-    study, attempts = record.study, record.attempts or record.trials
-    pardoned = pardons(attempts)
+    study, pardoned = record.study, pardons_of(record)
     share = met_share(study)
     for workload in study.compared:
         sound = sound_trials(record, study.baseline, workload.name, pardoned)

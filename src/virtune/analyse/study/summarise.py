@@ -33,9 +33,9 @@ from virtune.analyse.study.verdicts import (
     verdicts_of,
     with_typical,
 )
-from virtune.analyse.trial.rejection import pardons, ramp_of, rejected_for
+from virtune.analyse.trial.rejection import pardons_of, ramp_of, rejected_for
 from virtune.model.bottleneck import OwnShare, Structure
-from virtune.model.evidence import UNDER_LOAD, Check, StudyRecord, TrialRecord, measured
+from virtune.model.evidence import UNDER_LOAD, Check, StudyRecord, TrialRecord, Waiver, measured
 from virtune.model.measurement import Histogram, Measurement, merge
 from virtune.model.metric import DISTRIBUTIONS, Metric
 from virtune.model.reason import Reason, Why, because
@@ -53,7 +53,6 @@ from virtune.model.result import (
     SliceNoise,
     Stopped,
     Value,
-    Waiver,
 )
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study
@@ -208,7 +207,7 @@ def summarise(record: StudyRecord) -> Result:
     """Return the Result of a study's trials; a study without finished trials gives empty summaries."""
     study = record.study
     attempts = record.attempts or record.trials
-    pardoned = pardons(attempts)
+    pardoned = pardons_of(record)
     evidence = evidence_of(record, pardoned)
     told = {one.name: told_metrics(study, one.name, record.trials) for one in study.workloads}
     ran, tried = by_arm(record.trials), by_arm(attempts)
@@ -465,6 +464,7 @@ def fitness_of(
     return Fitness(
         study=record.study.id,
         workload=record.study.workloads[0].name,
+        rig=record.study.arms[0].stack.rig,
         trials=len(trials),
         measured_seconds=len(trials) * record.study.seconds,
         iops=fmean(windows) if windows else None,

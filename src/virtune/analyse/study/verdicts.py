@@ -34,15 +34,16 @@ from virtune.analyse.stats.paired import (
 )
 from virtune.analyse.stats.student import two_sided
 from virtune.analyse.study.offered_load import Unmet, judged, rounds_by_workload, unmet_rounds
-from virtune.analyse.trial.rejection import pardons, rejected_for
-from virtune.model.durability import durability_of
+from virtune.analyse.trial.rejection import pardons_of, rejected_for
+from virtune.model.durability import Promise, durability_of
 from virtune.model.errors import LoadError
-from virtune.model.evidence import StudyRecord, TrialRecord, measured
+from virtune.model.evidence import StudyRecord, TrialRecord, Waiver, measured
 from virtune.model.measurement import Measurement
 from virtune.model.metric import BY_ID, DISTRIBUTIONS, METRICS, THREAD_ROLES, Distribution, Metric
 from virtune.model.reason import Reason, Why, because
 from virtune.model.remark import label_of
-from virtune.model.result import ArmSummary, Value, Waiver
+from virtune.model.result import ArmSummary, Value
+from virtune.model.stack import DIRECT_CACHES, Stack
 from virtune.model.study import Study
 from virtune.model.text import format_ns, format_share
 from virtune.model.verdict import REPEATS_MIN, ROUNDS_MIN, BetweenRuns, Comparison, Interval, Verdict, fewest_planned
@@ -209,7 +210,7 @@ class Evidence:
 
 def evidence_of(record: StudyRecord, pardoned: Sequence[Waiver] | None = None) -> Evidence:
     """Read the data for comparisons from a study's trials; `pardoned` if already known."""
-    free = pardons(record.attempts or record.trials) if pardoned is None else pardoned
+    free = pardons_of(record) if pardoned is None else pardoned
     return Evidence(
         study=record.study,
         rows=_rows(record.trials, free),
@@ -371,16 +372,28 @@ def _compare(
 
 def _unlike_flushes(found: Comparison, metric: Metric, study: Study) -> Why | None:
     """Say why the time of flushes tells nothing of two arms: one that keeps each write as it completes, or drops
-    flushes, has little left to do in one.
+    flushes, has little left to do in one, and one whose writes wait in the host's page cache has them to do too.
     """
     if not metric.id.startswith("sync."):
         return None
     arms = [study.arm(name) for name in (found.baseline, found.candidate)]
-    kept = [durability_of(arm.stack).promise for arm in arms if arm.stack.kind.made_here]
+    stacks = [arm.stack for arm in arms if arm.stack.kind.made_here]
+    kept = [
+        durability_of(one).promise.words + (_IN_PAGE_CACHE if _waits_in_page_cache(one) else "") for one in stacks
+    ]
     if len(set(kept)) < 2:
         return None
     names = {"baseline": found.baseline, "candidate": found.candidate}
-    return because(Reason.UNLIKE_FLUSHES, **names, kept=kept[0].words, other=kept[1].words)
+    return because(Reason.UNLIKE_FLUSHES, **names, kept=kept[0], other=kept[1])
+
+
+def _waits_in_page_cache(stack: Stack) -> bool:
+    """Whether a completed write is in the host's page cache until a flush writes it."""
+    flushed = durability_of(stack).promise is Promise.FLUSH
+    return flushed and stack.kind.front != "file" and stack.disk.cache not in DIRECT_CACHES
+
+
+_IN_PAGE_CACHE = ", and until then its writes are in the host's page cache"
 
 
 def _apart(found: Comparison, evidence: Evidence) -> Why | None:

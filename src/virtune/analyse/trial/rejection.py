@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from virtune.analyse.stats.student import fisher
-from virtune.model.evidence import TrialRecord, measured
+from virtune.model.evidence import StudyRecord, TrialRecord, Waiver, measured
 from virtune.model.measurement import Measurement
 from virtune.model.remark import GATE_BY_ID, GATES, Weight, label_of
-from virtune.model.result import RampFinding, Waiver
+from virtune.model.result import RampFinding
 from virtune.model.search import FIRST_ROUND, Phase, phase_of
 from virtune.model.study import Study, Trial
 from virtune.model.study_options import ATTEMPTS
@@ -52,6 +52,11 @@ def pardons(attempts: Sequence[TrialRecord]) -> tuple[Waiver, ...]:
     tried = [(trial.arm, one) for trial, one in measured(attempts)]
     causes = sorted({cause for _, one in tried for cause in one.causes} & PARDONABLE)
     return tuple(pardon for cause in causes for pardon in _of_cause(cause, tried))
+
+
+def pardons_of(record: StudyRecord) -> tuple[Waiver, ...]:
+    """Return the causes that reject none of a study's trials."""
+    return pardons(record.attempts or record.trials) if record.pardoned is None else record.pardoned
 
 
 def _of_cause(cause: str, tried: Sequence[tuple[str, Measurement]]) -> Iterator[Waiver]:

@@ -70,6 +70,14 @@ def emulator_called(word: str) -> Emulator | None:
     return called[0] if called else None
 
 
+def folder_of(pid: int | None) -> Path:
+    """Return the directory that relative paths of a process mean; an empty path where that is not known."""
+    with contextlib.suppress(OSError):  # another user's process does not show it
+        if pid is not None:
+            return (PROC / str(pid) / "cwd").readlink()
+    return Path()
+
+
 def _reached(pid: int, path: str) -> Path:
     """Return a socket's path as seen from here: the process may have another root, or a working directory."""
     inside = PROC / str(pid) / ("root" if path.startswith("/") else "cwd") / path.lstrip("/")

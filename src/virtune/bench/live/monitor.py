@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from virtune.bench.live.domain import PlaceReader, place_reader
+from virtune.bench.live.emulators import folder_of
 from virtune.bench.live.rings import QueueAddresses, RingReader, queues_of
 from virtune.bench.qmp import BriefMonitor, Monitor, MonitorAnswer, MonitorEnded, execute_all
 from virtune.dialects.qemu.answers import FAILURES
@@ -96,15 +97,15 @@ class Graph:
             return cls(nodes, children)
         return None
 
-    def below(self, monitor: Monitor, root: str) -> Below:
-        """Return what lies below a node."""
+    def below(self, monitor: Monitor, root: str, folder: Path) -> Below:
+        """Return what lies below a node; `folder` is where QEMU's relative paths begin."""
         way = list(self._way(root))
         leaf = self.nodes.get(way[-1], {})
         path, protocol = str(leaf.get("file", "")), str(leaf.get("drv", ""))
         group, limits = self._throttled(monitor, way)
         lift = {"path": f"/objects/{group}", "property": "limits", "value": dict.fromkeys(_NODE_LIMITS, 0)}
         return Below(
-            path=_here(path) if protocol in _LOCAL else None,
+            path=_here(str(folder / path)) if path and protocol in _LOCAL else None,
             protocol=printable(protocol, most=_NODE_NAME_MAX),
             group=group,
             limits=limits,
@@ -238,7 +239,7 @@ class LiveMonitor:
     """
 
     def __init__(self, monitor: Monitor, pid: int | None, *, paused_too: bool = False) -> None:
-        self._monitor = monitor
+        self._monitor, self._folder = monitor, folder_of(pid)
         self._paths: dict[str, str] = {}
         self._nodes: dict[str, str] = {}
         self._ids: dict[str, str] = {}
@@ -354,7 +355,7 @@ class LiveMonitor:
             threads = tuple(self._threads(controller))
             self._paths[name], self._nodes[name] = controller, inserted.get("node-name", "")
             self._ids[name] = one.get("qdev") or one["device"]
-            below = _UNSEEN if graph is None else graph.below(self._monitor, self._nodes[name])
+            below = _UNSEEN if graph is None else graph.below(self._monitor, self._nodes[name], self._folder)
             jobs = () if graph is None else tuple(graph.jobs(self._jobs, self._nodes[name]))
             limits = {ours: float(inserted[theirs]) for theirs, ours in _LIMITS.items() if inserted[theirs]}
             command = {"id": one.get("qdev", name)} | dict.fromkeys(_LIMITS, 0)

@@ -194,6 +194,10 @@ def _wanted(
         asked = finding.rule.id in wish.rules if wish.rules else finding.rule.severity is not Severity.TRY
         if asked and finding.seen.turns and finding.seen.meant and not wish.rules:
             why = because(Reason.MEANT, seen=masked(finding.seen.seen), rule=finding.rule.id)
+            try:
+                _changed(found, found.text, finding.seen.turns, {})
+            except PlanError as refusal:  # asking for it would end there
+                why = because(Reason.NOT_WRITABLE, refusal=f"{masked(finding.seen.seen)}: {refusal.message}")
             left.append(LeftAlone(rule=finding.rule.id, at=finding.at, why=why))
         elif asked and finding.seen.turns:
             # the most severe finding on a knob of one place decides

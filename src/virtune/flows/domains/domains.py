@@ -3,6 +3,7 @@
 
 import difflib
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from typing import TypeVar
 
 from virtune import bounded
 from virtune.advise.audit import audit, rules
-from virtune.bench.live.emulators import emulator_called
+from virtune.bench.live.emulators import emulator_called, folder_of
 from virtune.bench.verify import opened
 from virtune.dialects.language import Language
 from virtune.dialects.languages import SUFFIXES, language_of
@@ -145,11 +146,29 @@ def _from_file(path: Path, host: HostView, *, here: bool, named: bool) -> Iterat
         return
     running = None if live is None else Running(state="unknown", reason="", live=live)
     for one in domains:
-        domain = one if one.name else replace(one, name=path.stem)
+        domain = _as_seen_by(path, one if one.name else replace(one, name=path.stem))
         view = replace(host, images=image_views(domain)) if here else host
         like = str(path) if here and len(domains) == 1 else ""
         subject = Subject(domain=domain, host=view, running=running, like=like)
         yield FoundDomain(origin=str(path), text=text, subject=subject, language=language)
+
+
+def _as_seen_by(path: Path, domain: Domain) -> Domain:
+    """Return a domain whose relative paths are those of the process that has it, where a file is its command line."""
+    process = _COMMAND_LINE.fullmatch(str(path))
+    if process is None:
+        return domain
+    folder = folder_of(int(process[1]))
+    disks = (
+        replace(one, source=replace(one.source, name=str(folder / one.source.name)))
+        if one.source.kind == "file" and one.source.name
+        else one
+        for one in domain.disks
+    )
+    return replace(domain, disks=tuple(disks))
+
+
+_COMMAND_LINE = re.compile(r"/proc/(\d{1,9})/cmdline")
 
 
 def _language_of(path: Path, text: bytes, *, named: bool) -> Language | None:

@@ -23,11 +23,12 @@ from virtune.analyse.stats.paired import between_runs
 from virtune.analyse.study.verdicts import evidence_of, pairs_of
 from virtune.analyse.trial.derive import derive
 from virtune.analyse.trial.measure import Part, Shape, differing, parts_of, shape_of, slug_of, workload_of
+from virtune.analyse.trial.rejection import pardons_of
 from virtune.bounded import file_and_run, read_up_to
 from virtune.fio.results import LIMIT, read_runs, refuse_length, run_of, text_of
 from virtune.flows.stored.show import by_todays_method, current, study_id
 from virtune.model.errors import LoadError, ReadError, StoreError, StorePlace, UsageError
-from virtune.model.evidence import IMPORTED, Capture, InForce, StudyRecord, TrialRecord
+from virtune.model.evidence import IMPORTED, Capture, InForce, StudyRecord, TrialRecord, Waiver
 from virtune.model.measurement import FioResult, Measurement
 from virtune.model.remark import COPY, Weight
 from virtune.model.stack import Stack
@@ -513,7 +514,8 @@ def hold_against(
         called = {run.workload.name: run.name for run in runs if run.arm == record.study.baseline}
         others = {one.record.study.id for one in stored.values()} - {base.record.study.id}
         study = _of_our_own(record.study, [stored[name] for name in names])
-        return replace(record, study=study, between_runs=_between_runs(base, others, called, store))
+        apart = _between_runs(base, others, called, store)
+        return replace(record, study=study, between_runs=apart, pardoned=tuple(_pardoned(labelled)))
     return replace(record, study=replace(record.study, id=""))
 
 
@@ -537,6 +539,12 @@ def _require_one_path(stored: Mapping[str, _Stored]) -> None:
             hint="`virtune compare --arm a:rig=metal --arm b:rig=qemu` measures both in turn; --different-jobs"
             " compares these anyway",
         )
+
+
+def _pardoned(labelled: Mapping[str, _Stored]) -> Iterator[Waiver]:
+    """Yield what each study itself pardons its arm, under the arm's name here."""
+    for label, one in labelled.items():
+        yield from (replace(own, arm=label) for own in pardons_of(one.record) if own.arm in (None, one.arm))
 
 
 EARLIER_MAX = 20

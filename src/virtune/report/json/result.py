@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypedDict
 
 from virtune.model.durability import Promise, durability_of
-from virtune.model.evidence import StudyRecord, TrialRecord
+from virtune.model.evidence import StudyRecord, TrialRecord, Waiver
 from virtune.model.knobs import KNOBS
 from virtune.model.metric import BY_ID, METRICS
 from virtune.model.reason import OF_SWEEPS, OF_VERDICTS, Reason
@@ -21,7 +21,6 @@ from virtune.model.result import (
     RampFinding,
     Result,
     Stopped,
-    Waiver,
 )
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind

@@ -25,7 +25,7 @@ from virtune.model.verdict import Comparison, ThresholdResult, Verdict
 from virtune.report.pages import check, evidence, sweep, tune
 from virtune.report.pages import result as results
 from virtune.report.pages.builtin import ending
-from virtune.report.pages.study import host_words, not_verified, settings_of
+from virtune.report.pages.study import host_words, not_verified, settings_of, unverifiable
 from virtune.report.render import terminal
 from virtune.report.render.forest import axis, axis_of
 from virtune.report.view import ResultView, WorkloadView, view_of
@@ -98,6 +98,7 @@ def of_result(
     view, study, own = view_of(result), result.study, ending(result, authors, facts)
     shown = [one for one in view.workloads if not one.workload.probe and one.rows]
     words, told = meaning(result), [*results.condition_lines(rulings), *_beside_baseline(result)]
+    alike = _not_compared(result)
     count, foot = terminal.paragraph(trust(result), "dim"), _line("next", following(result))
     named = {one.verdict for one in result.verdicts} & {Verdict.BETTER, Verdict.WORSE}
     few = Text("; ").join(limits(result, short=True))
@@ -106,7 +107,7 @@ def of_result(
         picture=lambda most: own or _table(result, view, shown, most),
         rows=len(view.arms) if len(shown) == 1 else len(shown),
         least=max(ROWS_LEAST, 1 + len(named)),
-        more=terminal.paragraphs(filter(None, (study.words, words)), "dim", indent=0),
+        more=terminal.paragraphs(filter(None, (alike, study.words, words)), "dim", indent=0),
         limits=terminal.paragraphs([*told, *limits(result)], indent=0),
         below=[count, *([] if study.imported else [_line("host", host_words(study, facts))]), foot],
         short=()
@@ -145,6 +146,16 @@ def _beside_baseline(result: Result) -> Iterator[Text]:
     if told:
         more = f"; and {len(told) - _PAIRS} more" if len(told) > _PAIRS else ""
         yield Text(f"also: {'; '.join(told[:_PAIRS])}{more}")
+
+
+def _not_compared(result: Result) -> str:
+    """Say that arms which are better, or worse, by themselves were not compared with one another."""
+    study = result.study
+    for verdict in (Verdict.BETTER, Verdict.WORSE):
+        found = (one.candidate for one in result.verdicts if one.verdict is verdict and one.metric == study.metric)
+        if study.pairs == "baseline" and len(arms := [*dict.fromkeys(found)]) > 1:
+            return f"{names_text(arms, NAMES)}: not compared with one another (`--pairs all` does)"
+    return ""
 
 
 _HEADLINE = 60
@@ -222,6 +233,8 @@ def limits(result: Result, *, short: bool = False) -> Iterator[Text]:
         yield Text(f"settings not verified: {next(told)}{more}", style="red")
     elif not study.imported and (unknown := _unknown(result)):
         yield Text(f"settings of {names_text(unknown, NAMES)} cannot be verified", style="yellow")
+    elif varied := _varied(study.arms, unverifiable(result)):
+        yield Text(f"what is compared cannot be verified: {names_text(varied, 2)}", style="red")
     failures = [f"{summary.arm}: {reason}" for summary in result.arms for reason in summary.failures]
     if failures:
         yield Text(f"failed: {names_text(failures, 1)}", style="red")
@@ -292,7 +305,8 @@ def _disturbed(result: Result, *, short: bool) -> Iterator[Text]:
     for one in result.pardons:
         if one.arm is not None:
             so = "" if short else ", so it is taken to be its own, and they count"
-            yield Text(f"{label_of(one.cause)} in most trials of {one.arm} only{so}", style="yellow")
+            how = ": too many to leave out" if result.study.imported else f" only{so}"
+            yield Text(f"{label_of(one.cause)} in most trials of {one.arm}{how}", style="yellow")
     if wrong:
         yield Text("disturbed: ", style="red").append("; ".join(wrong), style="not bold default")
     if others:
@@ -332,6 +346,11 @@ _PROOF = re.compile(r" \[[^\]]*\]| \(compounded\)| while this was measured")
 _ENDS = re.compile(r"[:;] |\. |, which ")
 
 
+def _varied(arms: Sequence[Arm], settings: Sequence[str]) -> list[str]:
+    """Return the settings in which arms differ, of these."""
+    return [name for name in settings if len({dict(arm.settings).get(name) for arm in arms}) > 1]
+
+
 def _unknown(result: Result) -> list[str]:
     return [arm for arm, mark, _ in settings_of(result) if mark == "?"]
 
@@ -344,8 +363,9 @@ def trust(result: Result) -> str:
     used = sum(value.rounds for one in result.arms if (value := one.get(study.metric)) is not None)
     told = [f"{used} of {count_text(ran, 'run' if study.imported else 'trial')} count{'s' if ran == 1 else ''}"]
     told += [f"{len(study.trials)} were planned"] if result.trials_done < len(study.trials) else []
-    if (study.sources or not study.imported) and not not_verified(result) and not _unknown(result):
-        told += [] if study.simulated else ["settings verified"]
+    hidden = unverifiable(result)
+    if (study.sources or not study.imported) and not (study.simulated or not_verified(result) or _unknown(result)):
+        told += [f"settings verified{f' (not {names_text(hidden, 2)})' if hidden else ''}"]
     told += ["data checked"] if not study.imported and all(data_kept(one.in_force) for one in result.arms) else []
     if decided := sum(one.verdict is not Verdict.UNDECIDED for one in result.verdicts):
         only = " if nothing but the change differed between the runs" if study.imported else ""

@@ -48,7 +48,8 @@ def sentence(fitness: Fitness) -> str:
 def headline(fitness: Fitness) -> Text:
     text = Text(sentence(fitness), style="bold red" if fitness.unfit else "bold green")
     text.append(f"\ncheck {fitness.study}", style="bold default")
-    told = f"  {fitness.workload}, {fitness.trials} trials, {format_seconds(fitness.measured_seconds)} measured"
+    told = f"{fitness.trials} trials, {format_seconds(fitness.measured_seconds)} measured"
+    told = f"  {fitness.workload} on rig={fitness.rig}, {told}"
     return text.append(told, style="not bold default")
 
 

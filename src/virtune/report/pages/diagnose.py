@@ -380,6 +380,6 @@ def threads_table(threads: Sequence[ThreadCost], path: bottleneck.DataPath, capt
             ),
             format_ns(each * 1e9) if each else "-",
             "-" if one.sleeps is None or not iops else f"{one.sleeps / one.seconds / iops:.2g}",
-            f"{format_count(1 / each)} IOPS" if serves and each else "",
+            f"{format_count(1 / each)} IOPS" if serves and each and one.nears_its_end else "",
         )
     return table

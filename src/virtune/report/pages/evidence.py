@@ -276,11 +276,10 @@ def imported_limits(study: Study) -> str:
         return "not measured in turn, and what changed on the host between them is not known"
     if not study.differing:
         return "not measured in turn; no fact of the host differs between them"
-    known = [one for one in study.differing if "absent" not in one[1]]
-    first = [one for one in known if one[0].endswith(_TELLING)]
-    first += [one for one in known if one[0].startswith(_SETTING) and one not in first]
+    first = [one for one in study.differing if "absent" not in one[1] and one[0].endswith(_TELLING)]
+    first += [one for one in study.differing if one[0].startswith(_SETTING) and one not in first]
     if not first:
-        return f"not measured in turn; {count_text(len(study.differing), 'fact')} of the host differ (-v)"
+        return f"not measured in turn; {count_text(len(study.differing), 'fact')} of the host changed (-v)"
     shown = first[:_DIFFERING_MAX]
     told = [_differs(" ".join(name.removeprefix(_SETTING).split(".")[-2:]), values) for name, values in shown]
     more = len(study.differing) - len(shown)
@@ -298,9 +297,10 @@ def _differs(name: str, values: Sequence[str]) -> str:
 def imported_notes(study: Study) -> Iterator[str]:
     """Return the notes on figures that were not measured in turn, or not by virtune itself."""
     if len(study.arms) > 1:
+        knows = "of which the intervals know no more than what such runs usually vary by"
         yield (
             "the arms did not run in turn: the differences include other changes on their hosts between the runs, "
-            "and the intervals do not"
+            + (knows if study.sources else "and the intervals do not")
         )
         if different := _different(study, shape=False):
             yield f"the arms differ in other options too: {'; '.join(different)}"

@@ -103,6 +103,8 @@ def change_text(comparison: Comparison) -> str:
         return ""
     if comparison.ratio is not None and has_interval(comparison):
         return difference_text(comparison.ratio)
+    if comparison.reason is Reason.BETWEEN_RUNS:
+        return change_words(change)
     unit = "round" if comparison.change is None else "run"
     return f"{change_words(change)} [{TOO_FEW.replace('round', unit)}]"
 
@@ -352,7 +354,9 @@ def largest_decided(result: Result, workload: str, metric: str, *, valued: bool 
         return f"{label} is the same in all arms" if same else f"no difference in {label} is decided"
     _, arm, change = max(decided)
     value = f"{value_text(BY_ID[metric], result.value_of_a_round(arm, workload, metric))}, " if valued else ""
-    most = f" ({len(decided)} of {count_text(len(found), 'arm')} differ from it)" if len(found) > 1 else ""
+    rest = sum(one.verdict is Verdict.UNDECIDED for one in found)
+    rest_of = f", {rest} undecided" if rest else ""
+    most = f" ({len(decided)} of {count_text(len(found), 'arm')} differ from it{rest_of})" if len(found) > 1 else ""
     return f"{label} of {arm} is {value}{change_words(change)} against {baseline}{most}"
 
 

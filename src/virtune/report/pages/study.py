@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from virtune import __version__
-from virtune.model.evidence import UNDER_LOAD, Damaged, Listed, unverified
+from virtune.model.evidence import UNDER_LOAD, Check, Damaged, Listed, unverified
 from virtune.model.remark import UNVERIFIED
 from virtune.model.result import ArmSummary, Result
 from virtune.model.stack import MEMORY
@@ -251,6 +251,12 @@ def not_verified(result: Result) -> dict[tuple[str, ...], list[str]]:
     return found
 
 
+def unverifiable(result: Result) -> list[str]:
+    """Return the settings that were requested of some arm and whose present value nothing shows."""
+    hidden = (check for one in result.arms for check in _hidden(result.study.arm(one.arm), one))
+    return list(dict.fromkeys(check.setting for check in hidden))
+
+
 def all_checks(result: Result) -> RenderableType:
     """Lay out every check of every arm with its proof."""
     rows = []
@@ -278,13 +284,19 @@ def _verified_lines(result: Result, arm: Arm) -> Iterator[tuple[str, str, Text]]
         yield ", ".join(workloads) if len(found) > 1 else "", mark, text
 
 
+def _hidden(arm: Arm, summary: ArmSummary) -> list[Check]:
+    """Return the checks of what was requested and cannot be seen."""
+    seen = {check.setting for check in summary.in_force if check.found is not None}
+    named = {text.partition("=")[0] for text in unverified(arm.stack, summary.in_force)}
+    return [one for one in summary.in_force if one.setting not in seen | named]
+
+
 def _verified(arm: Arm, summary: ArmSummary) -> tuple[str, str, str, str]:
     """Return the mark of an arm under a workload, and what was seen, what was not, and what cannot be."""
     checks = summary.in_force
     seen = {check.setting: check for check in checks if check.found is not None}
     unseen = unverified(arm.stack, checks)
-    named = {text.partition("=")[0] for text in unseen}
-    hidden = dict.fromkeys(f"{one.setting}={one.asked}" for one in checks if one.setting not in {*seen, *named})
+    hidden = dict.fromkeys(f"{one.setting}={one.asked}" for one in _hidden(arm, summary))
     rejected = any(one.remark.id == UNVERIFIED.id for one in summary.remarks)
     marks = {
         "NOT": any(check.agrees is False for check in checks),
