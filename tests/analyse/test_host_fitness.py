@@ -62,6 +62,17 @@ def test_the_detectable_difference_shrinks_with_time_and_grows_with_noise() -> N
     assert [loud.finds(share) for share in (0.05, 0.9)] == [False, True], "whoever looks for so much may"
 
 
+def test_a_short_check_says_how_much_worse_the_host_may_be() -> None:
+    """Six trials of 1 s said FIT with 1.4 % where five minutes then found nothing below 10 %."""
+    long = fitness_of(host(sd=0.05, rounds=60))
+    true = long.reach(5)
+    assert true is not None
+    short = [fitness_of(host(sd=0.05, rounds=3, seed=seed)) for seed in range(40)]
+    assert sum((one.surely or 0.0) >= 0.98 * true for one in short) >= 28
+    assert all("trials do not exclude that it takes" in sentence(one) for one in short)
+    assert "do not exclude" not in sentence(long)
+
+
 def test_a_stack_that_differs_from_itself_or_trials_that_do_not_count_make_a_host_unfit() -> None:
     odd = host(sd=0.01, rounds=10)
     one_arm = odd.study.arms[0].name

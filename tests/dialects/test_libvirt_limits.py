@@ -30,7 +30,7 @@ def disk(inner: str, rest: str = "") -> DomainDisk:
         ),
         (
             BURST + "<read_bytes_sec>4096</read_bytes_sec>", "total_iops_sec",
-            "--total-iops-sec 0 --total-iops-sec-max 0 --read-bytes-sec 4096",
+            "--total-iops-sec 0 --total-iops-sec-max 0 --total-iops-sec-max-length 0 --read-bytes-sec 4096",
         ),
         (
             "<total_iops_sec>5</total_iops_sec><size_iops_sec>4096</size_iops_sec>", "total_iops_sec",

@@ -99,6 +99,21 @@ def test_a_limit_that_the_load_only_happens_to_meet_is_refuted(user: User, daemo
         assert limits(daemon) == {"total_iops_sec": LIMIT}
 
 
+def test_bursts_and_the_size_of_a_request_come_back_too(user: User, daemon: Libvirtd, loaded: str) -> None:
+    more = {
+        "total_iops_sec_max": 40,
+        "total_iops_sec_max_length": 2,
+        "size_iops_sec": 4096,
+        "read_bytes_sec": 10_000_000,
+    }
+    words = (word for name, value in more.items() for word in (f"--{name.replace('_', '-')}", str(value)))
+    daemon.virsh("blkdeviotune", loaded, "vda", "--total-iops-sec", str(LIMIT), *words, "--live")
+    before, xml = limits(daemon), daemon.xml(loaded, live=True)
+    assert before == {"total_iops_sec": LIMIT, **more}
+    proven(user, daemon, "--yes")
+    assert (limits(daemon), daemon.xml(loaded, live=True)) == (before, xml)
+
+
 def test_without_consent_nothing_is_lifted(user: User, daemon: Libvirtd, loaded: str) -> None:
     words = ("diagnose", loaded, "--connect", daemon.uri, "--seconds", "3", "--prove")
     refused = user.run(*words, status=2)

@@ -191,7 +191,7 @@ def audit(*, fail_on: str, ignore: tuple[str, ...], html: Path | None, store: St
         raise UsageError("--json, --sarif and --brief cannot be together: each is all that is written to stdout")
     form = "".join(forms)
     vms = Vms.of(asked)
-    found = vms.read(nothing="nothing to audit", hint="name files or folders of domain XML")
+    found = vms.read(nothing="nothing to audit", hint="name a running VM, or files or folders of domain XML")
     from virtune.flows.domains.advise import audit_all
     from virtune.report.pages.audit import SHOWN_IN_FULL
 

@@ -22,8 +22,8 @@ class Reason(Worded):
     )
     FEW_ROUNDS = (
         "few-rounds",
-        "decided in {rounds} rounds ({seconds} of load): a level that an arm keeps for longer, or what it does more",
-        " rarely, would look the same; a second run tells",
+        "decided in {rounds} rounds ({seconds} of load): what changes more slowly, or happens more rarely, is not",
+        " excluded; a second run tells",
     )
     WITHIN_MARGIN = "within-margin", "any difference is smaller than {margin}"
     NOT_SETTLED = "not-settled", "the interval includes 0 and reaches beyond the {margin} margin"

@@ -4,6 +4,7 @@ Sweep: one stack under offered loads, step by step up to saturation. Fitness: wh
 measurements, judged by an A/A test (two arms with the same stack).
 """
 
+import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated
@@ -149,6 +150,9 @@ class Neighbour:
     ]
 
 
+_ONE_IN_TEN = 1.2816
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitness:
     """The result of a check. Shares are relative (0.05 is 5 %); a figure that could not be computed is None.
@@ -185,6 +189,21 @@ class Fitness:
     def reach(self, minutes: int) -> float | None:
         """Return the smallest difference that a comparison of so many minutes detects."""
         return next((one.smallest for one in self.reaches if one.minutes == minutes), None)
+
+    @property
+    def surely(self) -> float | None:
+        """The difference that five minutes detect, at most, as far as so few pairs of trials tell the noise. By the
+        chi-square quantile of Wilson and Hilferty (1931) for 90 %; by simulation, which finds the best length of a
+        slice too, it holds in 72 to 93 % of checks, and the difference itself in 8 to 57 %.
+        """
+        smallest, pairs = (
+            self.reach(5),
+            next((one.pairs for one in self.slices if one.seconds == self.best_seconds), 0),
+        )
+        if smallest is None or not pairs:
+            return None
+        part = 2 / (9 * pairs)
+        return smallest / math.pow(1 - part - _ONE_IN_TEN * math.sqrt(part), 1.5)
 
     def finds(self, share: float) -> bool:
         """Whether five minutes detect differences of that size here, and nothing but noise makes the host unfit."""

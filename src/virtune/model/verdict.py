@@ -24,8 +24,12 @@ need ROUNDS_MIN: in five rounds that correlate by 0.3, two equal ones are called
 
 
 REPEATS_MIN = 4
-"""The fewest runs of each arm that are not paired, and of one configuration that tell how far such lie apart. With 4
-and 4 the exact rank test can reach p = 2 / C(8, 4) = 0.029; with 3 and 4 it is 0.057."""
+"""The fewest runs of each arm that are not paired. With 4 and 4 the exact rank test can reach p = 2 / C(8, 4) =
+0.029; with 3 and 4 it is 0.057."""
+
+SIBLINGS_MIN = 2
+"""The fewest runs of one configuration that tell how far such lie apart: Student's t allows for how little two tell,
+so that they decide only a difference of more than 13 times their own."""
 
 
 def fewest_planned(arms: int) -> int:

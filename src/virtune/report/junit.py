@@ -25,7 +25,7 @@ def junit(result: Result, rulings: Sequence[ThresholdResult], facts: str = "") -
     study = result.study
     suite = ET.Element(
         "testsuite",
-        name=_xml(f"virtune {study.label} {study.id}".strip()),
+        name=_xml(f"virtune {study.label} {study.id}" if study.id else "virtune compare"),
         tests=str(len(rulings)),
         failures=str(sum(ruling.outcome is Outcome.BREACHED for ruling in rulings)),
         errors="0",

@@ -26,7 +26,7 @@ from virtune.model.metric import Metric
 from virtune.model.reason import NO_MEASUREMENT, Reason, Why, because
 from virtune.model.text import format_seconds, format_share
 from virtune.model.tuning import Contrast
-from virtune.model.verdict import REPEATS_MIN, ROUNDS_MIN, BetweenRuns, Comparison, Interval, Verdict
+from virtune.model.verdict import REPEATS_MIN, ROUNDS_MIN, SIBLINGS_MIN, BetweenRuns, Comparison, Interval, Verdict
 
 if TYPE_CHECKING:
     import numpy as np
@@ -383,7 +383,7 @@ def _of_different_times(ratio: Interval, between: BetweenRuns) -> Interval | Non
     """Widen the interval of two runs' rounds to what two runs of one configuration differ by; None where too few are
     known. The spread of a run's rounds does not show what they share: the hour, the state of the host and the disk.
     """
-    if between.runs < REPEATS_MIN:
+    if between.runs < SIBLINGS_MIN:
         return None
     apart = two_sided(ratio.confidence, between.runs - 1) * between.spread * math.sqrt(2)
     mean = math.log(ratio.estimate)
@@ -436,8 +436,8 @@ def _judge_unpaired(
         runs = f"{len(base)} and {len(other)} runs"
         return Verdict.UNDECIDED, because(Reason.TOO_FEW, had=runs, least=f"{REPEATS_MIN} of each")
     between = family.between_runs
-    if between is not None and between.runs < REPEATS_MIN:
-        return Verdict.UNDECIDED, because(Reason.BETWEEN_RUNS, had=between.runs, least=REPEATS_MIN)
+    if between is not None and between.runs < SIBLINGS_MIN:
+        return Verdict.UNDECIDED, because(Reason.BETWEEN_RUNS, had=between.runs, least=SIBLINGS_MIN)
     if ratio is None:
         return Verdict.UNDECIDED, because(Reason.NO_INTERVAL, units="runs")
     if ratio.low == ratio.high:

@@ -355,7 +355,7 @@ def _domain(text: bytes) -> Element:
     return domain_element(read_document(text))
 
 
-_LIMITS, _BURSTS, _SIZE = "_sec", "_sec_max", "size_iops_sec"
+_SIZE = "size_iops_sec"
 
 
 def limits_command(uri: str, domain: str, now: DomainDisk, wanted: dict[str, int]) -> str | None:
@@ -364,8 +364,8 @@ def limits_command(uri: str, domain: str, now: DomainDisk, wanted: dict[str, int
     """
     if FILTERED in now.options:
         return None
-    # virsh resets what it is not told of a kind of limit, and a burst cannot be without its limit
-    names = [name for name in {**dict(now.limits), **wanted} if name.endswith((_LIMITS, _BURSTS))]
+    # virsh resets what it is not told of a kind of limit, but for a burst's length, which cannot be without its burst
+    names = [*{**dict(now.limits), **wanted}]
     words = [word for name in names for word in (f"--{name.replace('_', '-')}", str(wanted.get(name, 0)))]
     return shlex.join(["virsh", "-c", uri, "blkdeviotune", domain, now.target, *words, "--live"])
 

@@ -32,7 +32,7 @@ TURNS, TURN_LEAST, SETTLE_SECONDS = 2 * ROUNDS_MIN, 0.5, 0.5
 """How many turns there are, the shortest that is counted, and what is waited before each: a limit that is put back
 lets its burst pass first."""
 
-_LIFTED = "no-limit"
+_LIFTED, _SIZE = "no-limit", "size_iops_sec"
 _IOPS = BY_ID["iops"]
 
 
@@ -108,11 +108,11 @@ def _lifting(virsh: Virsh, uuid: str, name: str, disk: DomainDisk, turn_seconds:
         words = (word for name, value in values for word in (f"--{name.replace('_', '-')}", str(value)))
         return ("blkdeviotune", uuid, disk.target, *words, "--live")
 
-    # a burst, its length and the size of a request go with the limits that they belong to
-    lifted = [(limit, 0) for limit, _ in disk.limits if limit.endswith(("_sec", "_sec_max")) and limit[:5] != "size_"]
+    limits = tuple((limit, value) for limit, value in disk.limits if value)
+    lifted = [(limit, 0) for limit, _ in limits]
     return Lifting(
-        virsh=virsh, uuid=uuid, domain=name, target=disk.target, limits=disk.limits, lift=tuned(lifted),
-        back=tuned(disk.limits), turn_seconds=turn_seconds,
+        virsh=virsh, uuid=uuid, domain=name, target=disk.target, limits=limits, lift=tuned(lifted),
+        back=tuned(limits), turn_seconds=turn_seconds,
     )  # fmt: skip
 
 
@@ -192,6 +192,7 @@ def _set(test: Lifting, *, lifted: bool) -> None:
     LibvirtDomain(test.virsh, test.uuid).live(test.lift if lifted else test.back)
     disk = _running_disk(test.virsh, test.uuid, test.target)
     shown = {} if disk is None else {name: value for name, value in disk.limits if value}
-    if disk is None or (any(name.endswith("_sec") for name in shown) if lifted else shown != dict(test.limits)):
+    limited = any(name.endswith("_sec") and name != _SIZE for name in shown)
+    if disk is None or (limited if lifted else shown != dict(test.limits)):
         way = "lifted" if lifted else "put back"
         raise NotInForceError(f"the limits of {test.target} were {way}, and libvirt shows {shown or 'none'}")

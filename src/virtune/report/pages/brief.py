@@ -376,7 +376,10 @@ def trust(result: Result) -> str:
 def meaning(result: Result) -> str:
     """Say what arms are that run QEMU's block layer without a VM; empty for others."""
     exports = [arm.name for arm in result.study.arms if arm.stack.kind.front == "export"]
-    return f"{names_text(exports, NAMES)}: QEMU without a VM, which adds its kernel and exits" if exports else ""
+    over = {arm.stack.export for arm in result.study.arms if arm.stack.kind.front == "export"}
+    by = "; loaded over NBD, which is in its figures" if over == {"nbd"} else ""
+    words = f"QEMU without a VM, which adds its kernel and exits{by}"
+    return f"{names_text(exports, NAMES)}: {words}" if exports else ""
 
 
 def following(result: Result) -> str:

@@ -42,7 +42,14 @@ def sentence(fitness: Fitness) -> str:
     if fitness.unfit:
         return f"{whose}NOT FIT: {'; '.join(fitness.unfit)}"
     least = format_share(fitness.reach(5) or 0.0, 1)
-    return f"{whose}FIT: a 5-minute comparison of two arms detects differences of {least} and more (90 % power)"
+    surely = fitness.surely
+    loose = surely is not None and surely > _LOOSE * (fitness.reach(5) or 0.0)
+    by = f"; {fitness.trials} trials do not exclude that it takes {format_share(surely or 0.0, 1)}" if loose else ""
+    return f"{whose}FIT: a 5-minute comparison of two arms detects differences of {least} and more (90 % power){by}"
+
+
+_LOOSE = 1.3
+"""So much more is no longer the same answer."""
 
 
 def headline(fitness: Fitness) -> Text:

@@ -15,7 +15,7 @@ from virtune.model.remark import GATE_BY_ID, Weight, label_of
 from virtune.model.result import ArmRemark, ArmSummary, Basis, Drift, Result, Stopped
 from virtune.model.study import Study
 from virtune.model.text import format_bytes, format_seconds, format_share
-from virtune.model.verdict import REPEATS_MIN, Verdict
+from virtune.model.verdict import SIBLINGS_MIN, Verdict
 from virtune.model.workload import Workload
 from virtune.report.render.terminal import WEIGHT_STYLE, section
 from virtune.report.words import (
@@ -330,7 +330,7 @@ def imported_method(study: Study) -> Iterator[str]:
     yield f"between the arms' runs. 'same' means: the whole interval lies within a factor of {1 + study.margin:g}."
     if study.sources:
         yield "The interval is no narrower than what studies of the baseline's question in this store differ by among"
-        yield f"themselves, those that are compared with it aside; with fewer than {REPEATS_MIN} there is none."
+        yield f"themselves, those that are compared with it aside; with fewer than {SIBLINGS_MIN} there is none."
 
 
 def _different(study: Study, *, shape: bool) -> list[str]:
