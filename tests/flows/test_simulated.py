@@ -182,8 +182,8 @@ def test_a_difference_that_is_decided_in_few_rounds_says_so_by_one_sentence_in_e
     assert verdict["reason"] == "few-rounds"
     sentence = verdict["why"]
     assert re.fullmatch(
-        r"decided in [6-9] rounds \([0-9.]+ s of load\): a level that an arm keeps for longer, or what it does more"
-        r" rarely, would look the same; a second run tells",
+        r"decided in [6-9] rounds \([0-9.]+ s of load\): what changes more slowly, or happens more rarely, is not"
+        r" excluded; a second run tells",
         sentence,
     )
     for one, places in ((screen, 1), (text, 1), (page.read_text(), 2), (html.read_text(), 2)):
