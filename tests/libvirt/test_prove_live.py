@@ -25,8 +25,11 @@ _WAIT = "fb f4"
 _READ = "b442 b280 be307c cd13"
 """mov ah,0x42; mov dl,0x80; mov si,packet; int 0x13: the packet asks for one sector, the second, to 0x8000."""
 
-LIMIT = 18
-"""Under emulation on a busy host the guest does some sixty."""
+LIMIT = 9
+"""Under emulation on a busy host the guest does some sixty, and QEMU lets the next request go 5 ms too late."""
+
+TICKS = 18
+"""As many reads a second as a guest makes that waits for its clock."""
 
 
 def boot_sector(loop: str) -> bytes:
@@ -43,7 +46,7 @@ def reads(daemon: Libvirtd) -> int:
 
 
 @contextlib.contextmanager
-def running(daemon: Libvirtd, loop: str) -> Iterator[str]:
+def running(daemon: Libvirtd, loop: str, limit: int = LIMIT) -> Iterator[str]:
     """A VM with this load, and a limit on its running disk alone."""
     image = daemon.home / "reads.raw"
     image.write_bytes(boot_sector(loop).ljust(2**20, b"\x01"))
@@ -51,9 +54,9 @@ def running(daemon: Libvirtd, loop: str) -> Iterator[str]:
         DOMAIN.format(name="reads", driver="cache='none'", rest="", bus="virtio", target="vda", image=image)
     )
     daemon.virsh("start", "reads")
-    daemon.virsh("blkdeviotune", "reads", "vda", "--total-iops-sec", str(LIMIT), "--live")
+    daemon.virsh("blkdeviotune", "reads", "vda", "--total-iops-sec", str(limit), "--live")
     try:
-        wait_for(lambda: reads(daemon) > 4 * LIMIT)
+        wait_for(lambda: reads(daemon) > 4 * limit)
         yield "reads"
     finally:
         daemon.forget()
@@ -93,10 +96,10 @@ def test_a_limit_is_confirmed_put_back_and_journalled(user: User, daemon: Libvir
 
 @pytest.mark.long(always="it takes 18 reads a second to 3 %; what confirms is tried in each run")
 def test_a_limit_that_the_load_only_happens_to_meet_is_refuted(user: User, daemon: Libvirtd) -> None:
-    with running(daemon, _WAIT + _READ):
+    with running(daemon, _WAIT + _READ, TICKS):
         disk = proven(user, daemon, "--yes", seconds=30)
         assert (disk["bottleneck"]["cause"], disk["proof"]["outcome"]) == ("throttle", "refuted"), disk
-        assert limits(daemon) == {"total_iops_sec": LIMIT}
+        assert limits(daemon) == {"total_iops_sec": TICKS}
 
 
 def test_bursts_and_the_size_of_a_request_come_back_too(user: User, daemon: Libvirtd, loaded: str) -> None:
