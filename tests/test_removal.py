@@ -36,7 +36,8 @@ VERBS: dict[str, tuple[str, ...]] = {
 QUICK = ("--rounds", "1", "--seconds", "0.1", "--ramp", "0s", "-q")
 OF_FLEETS = ("-i", "{root}/hosts", "-q")
 EVERY: dict[str, tuple[str, ...]] = {
-    "compare measure": ("--rig", "metal", "--span", "8M", *QUICK), "host probe": (), "host knobs": (),
+    "compare measure": ("--rig", "metal", "--span", "8M", *QUICK), "host probe": (),
+    "host doctor": (), "host knobs": (),
     "show list": (), "show label": ("last", "--tag", "x"), "show": ("last",),
     "host check": ("--rig", "metal", "--seconds", "1s", "--span", "8M", "-q"),
     "show report": ("last", "-o", "{root}/x.html"),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one module that starts processes: argv only, never a shell, every wait with a deadline; and the package that
-brings each program and each Python module.
+"""The one module that starts processes: argv only, never a shell, every wait with a deadline; and what brings each
+Python module.
 
 Commands that end by themselves go through `run`. Processes that must not outlive virtune (fio, qemu-storage-daemon)
 are started by a `Warden`: it marks every child's environment with the run's id, and a small guard process outside our
@@ -21,32 +21,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, NoReturn, Self
 
 from virtune import warden
 from virtune.bounded import read_bounded
-from virtune.model.errors import NO_END, MissingToolError, VirtuneError
-
-PACKAGES: Mapping[str, str] = {
-    "fio": "fio",
-    "qemu-img": "qemu-utils",
-    "qemu-storage-daemon": "qemu-system-common",
-    "qemu-system-x86_64": "qemu-system-x86",
-    "mke2fs": "e2fsprogs",
-    "debugfs": "e2fsprogs",
-    "mkfs.xfs": "xfsprogs",
-    "rbd": "ceph-common",
-    "virsh": "libvirt-clients",
-    "ping": "iputils-ping",
-    "ssh": "openssh-client",
-    "ansible-inventory": "ansible-core",
-}
-"""The Debian or Ubuntu package of each program."""
-
+from virtune.model.errors import NO_END, MissingToolError, VirtuneError, words_of
 
 EXTRAS = {
     "numpy": "measure", "optuna": "measure", "scipy": "measure", "sqlalchemy": "measure",
@@ -148,10 +131,21 @@ def find(program: str) -> str:
     """Return the path of a program; raises MissingToolError with the package to install."""
     path = shutil.which(program)
     if path is None:
-        package = PACKAGES.get(program)
-        hint = f"`apt-get install {package}` brings it" if package else "install it first"
-        raise MissingToolError(f"`{program}` is not installed", hint=hint)
+        from virtune.packages import hint_for
+
+        raise MissingToolError(f"`{program}` is not installed", hint=hint_for(program))
     return path
+
+
+def become(command: Sequence[str]) -> NoReturn:
+    """Let a program take this process's place, with its terminal: what must not be killed half-way is nobody's child.
+    Raises CommandError where it cannot be started.
+    """
+    sys.stdout.flush()
+    try:
+        os.execvpe(command[0], list(command), _plain_environment())
+    except OSError as error:
+        raise CommandError(f"{command[0]} cannot be started: {words_of(error)}") from None
 
 
 def find_generator(beyond: Sequence[Path] = GENERATOR_PLACES) -> str:

@@ -46,6 +46,7 @@ VERBS: dict[str, str] = {
     "host": "Know this host",
     "host probe": "Show this host's facts: kernel, QEMU, fio, CPU, block devices",
     "host check": "Check the measurement noise of this host (A/A test)",
+    "host doctor": "Say what virtune can do here, and install what is missing",
     "host knobs": "List the settings of the I/O path: values, cost of a change, risk",
     "host guest": "Build, list and remove the test guest of `--rig qemu`",
     "host clean": "Remove leftovers of a killed run: processes, mounts, scratch files",
@@ -62,7 +63,9 @@ GROUPS = {
 """The verbs as `--help` lists them."""
 
 MODULES = {
-    **dict.fromkeys(("host", "host probe", "host knobs", "host check", "host clean", "host guest"), "host"),
+    **dict.fromkeys(
+        ("host", "host probe", "host knobs", "host check", "host doctor", "host clean", "host guest"), "host"
+    ),
     **dict.fromkeys(("compare measure", "compare resume"), "compare"),
     "compare study": "study",
     **dict.fromkeys(("tune", "sweep"), "tune"),

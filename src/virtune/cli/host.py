@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`virtune host`: `probe`, `knobs`, `check`, `clean`, `guest`."""
+"""`virtune host`: `probe`, `knobs`, `check`, `doctor`, `clean`, `guest`."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -169,6 +170,40 @@ def check(
             study=study,
         )
     return 0 if fail_if_noisier is None or fitness(record).finds(fail_if_noisier) else BREACHED
+
+
+@host.command(name="doctor")
+@click.option("--install", is_flag=True, help="Install the missing programs by this host's package manager.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def doctor(*, install: bool, yes: bool) -> int:
+    """Say what virtune can do here, and what is missing for the rest.
+
+    Nothing is changed without --install, which shows its command and asks. What would remove another package is not
+    installed. Exit code 3: what every measurement needs is missing.
+
+    \b
+    virtune host doctor
+    virtune host doctor --install
+    """  # noqa: D301 - \b is click's mark for lines to keep
+    from virtune.flows.doctor import command_for, looked
+    from virtune.shell import become
+
+    found = looked()
+    for one in found:
+        lacks = ", ".join(one.programs) or "Python packages"
+        click.echo(
+            f"ok       {one.ability.what}" if one.works else f"missing  {one.ability.what}: {lacks}; {one.how}"
+        )
+    command = command_for(found)
+    if install and command:
+        click.echo(f"runs: {shlex.join(command)}")
+        if yes or click.confirm("Go on?"):
+            become(command)
+    elif command:
+        click.echo(f"`virtune host doctor --install` runs `{shlex.join(command)}`")
+    elif install:
+        click.echo("nothing is missing that a package of this host brings")
+    return 3 if any(one.ability.needed and not one.works for one in found) else 0
 
 
 @host.command(name="clean")

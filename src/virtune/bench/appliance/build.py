@@ -42,6 +42,7 @@ from virtune.bench.appliance.sources import (
 )
 from virtune.bounded import write_whole
 from virtune.model.errors import PreconditionError
+from virtune.packages import hint_for
 from virtune.probe.access import read_trusted, why_exchangeable
 
 _ALIGNED = 4
@@ -470,7 +471,7 @@ def _plain(path: Path) -> bytes:
         case ".gz":
             return gzip.decompress(content)
         case ".zst" if shutil.which("zstd") is None:
-            hint = "`apt-get install zstd` brings it"
+            hint = hint_for("zstd")
             raise PreconditionError(f"{path} is packed by zstd, which is not installed", hint=hint)
         case ".zst":  # Python reads that format from 3.14 on
             try:
