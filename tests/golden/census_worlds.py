@@ -271,7 +271,7 @@ def questions() -> Answers:
 def answered(question: Mapping[str, object]) -> Iterator[str]:
     found = study_for(Question(**question))  # type: ignore[arg-type]
     made = replace(found, id="", created="")
-    yield from (*flat(made), *([shows(made)] if len(made.arms) > 1 else []))
+    yield from (*flat(made), *([shows(made, made.rounds)] if len(made.arms) > 1 else []))
     stacks = [arm.stack for arm in made.arms]
     yield f"takes {round_seconds(made):g} {setup_seconds(made, bytes_to_fill=2**30, bytes_to_read=2**30):g}"
     yield from (f"takes {trial_seconds(made, replace(stack, rig=rig), busy=2.0):g}" for stack in stacks

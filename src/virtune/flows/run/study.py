@@ -35,7 +35,7 @@ from virtune.model.text import format_share
 from virtune.model.verdict import Threshold
 from virtune.plan.guests import clients_for, loads_virtqueues, require_fit
 from virtune.plan.loads import disturbed_probes, settled, with_loads
-from virtune.plan.trials import SeenCosts, looked_at, plan_done, propose, round_seconds
+from virtune.plan.trials import SeenCosts, looked_at, plan_done, propose
 from virtune.probe.host import busy_facts
 from virtune.probe.kernel import try_io_uring
 from virtune.probe.programs import said_of_itself
@@ -71,15 +71,14 @@ def new_study(study: Study, *, restart: bool = False) -> Study:
     return replace(study, trials=propose(study, rounds=rounds, workloads=workloads, restart=restart))
 
 
-def shows(study: Study) -> str:
-    """Return the minimum detectable difference of a planned study, for several levels of noise.
+def shows(study: Study, rounds: int) -> str:
+    """Return the minimum detectable difference of a study of so many rounds at most, for several levels of noise.
 
     It has 90 % power at the confidence of each pair.
     """
     from virtune.analyse.stats.planned import smallest_planned
 
-    rounds = study.rounds if study.budget_seconds is None else int(study.budget_seconds / round_seconds(study))
-    rounds, alpha = min(rounds, study.rounds), 1 - confidence_of_one(study)
+    alpha = 1 - confidence_of_one(study)
     found = ((noise, smallest_planned(rounds, sd=noise, alpha=alpha, arms=len(study.arms))) for noise in _NOISES)
     known = [least for _, least in found if least is not None]
     if rounds < study.fewest_rounds or not known:
@@ -306,7 +305,7 @@ def _run(
     pace = trials.Pace(study, done=ended, busy=trials.host_is_busy(), seen=costs)
     say(events.StudyStarted(study=study, done=ended, seconds_left=trials.seconds_left(study, left, pace)))
     if study.sequential and not study.unsettled and study.rounds_begun <= study.fewest_rounds and left:
-        say(events.Noticed(text=shows(study)))
+        say(events.Noticed(text=shows(study, trials.rounds_at_most(study, pace))))
     attempts = trials.Attempts(study, tools, store=store, say=say, pace=pace)
     try:
         if not left:
