@@ -79,8 +79,13 @@ NIGHTLY = "20261124-034940-a83b"
 """A measurement of one stack with six rounds."""
 
 
-def night(user: User, number: int, level: float) -> str:
-    """Keep a run that asks what the kept one did, undisturbed, with its IOPS times a level; returns its id."""
+BUSY = {"id": "cpu-wait", "weight": "invalid", "text": "CPU contention", "advice": "stop other work"}
+
+
+def night(user: User, number: int, level: float, *, busy: bool = False) -> str:
+    """Keep a run that asks what the kept one did, with its IOPS times a level; returns its id. It was undisturbed, or
+    disturbed in every round.
+    """
     copy = f"20261125-00000{number}-{number:04x}"
     with sqlite3.connect(user.store) as db:
         (study, facts) = db.execute("SELECT study, facts FROM studies WHERE id = ?", (NIGHTLY,)).fetchone()
@@ -99,7 +104,7 @@ def night(user: User, number: int, level: float) -> str:
             ).fetchone()
             found = json.loads(text)
             values = [[name, value * (level if name == "iops" else 1)] for name, value in found["values"]]
-            now = json.dumps({**found, "method": METHOD, "values": values, "gates": [], "remarks": []})
+            now = json.dumps({**found, "method": METHOD, "values": values, "gates": [], "remarks": [BUSY] * busy})
             db.execute(
                 "INSERT INTO measurements (trial_id, method, measurement) VALUES (?, ?, ?)", (new, METHOD, now)
             )
@@ -132,6 +137,24 @@ def test_two_runs_of_different_times_differ_if_by_more_than_such_runs_do_among_t
     assert verdicts(user, first, steady).isdisjoint({"worse: worse-side", "better: better-side"})
     night(user, 6, 0.4)  # a run that went badly tells as much as one that went well
     assert verdicts(user, first, slow).isdisjoint({"worse: worse-side", "better: better-side"})
+
+
+def test_of_nights_that_were_all_disturbed_alike_one_that_is_far_slower_is_worse(user: User) -> None:
+    """A host that others use every night can be a gate: how far its nights lie apart holds what disturbs them."""
+    user.store.write_bytes(gzip.decompress(KEPT.read_bytes()))
+    with sqlite3.connect(user.store) as db:
+        db.execute("UPDATE studies SET finished = 0 WHERE id = ?", (NIGHTLY,))
+    first, slow = night(user, 1, 1.0, busy=True), night(user, 2, 0.1, busy=True)
+    assert verdicts(user, first, slow) == {"undecided: between-runs"}
+    told = " ".join(user.run("compare", first, slow, "--store", str(user.store), exactly=True).stdout.split())
+    assert "2 runs of one configuration, disturbed as these, tell how far such lie apart here" in told
+    quiet = night(user, 3, 1.03)
+    assert verdicts(user, first, slow) == {"undecided: between-runs"}, "a quiet night tells nothing of busy ones"
+    assert verdicts(user, quiet, slow) == {"undecided: disturbed-apart"}
+    night(user, 4, 1.02, busy=True)
+    assert verdicts(user, first, slow) == {"worse: worse-side"}
+    night(user, 5, 0.3, busy=True)  # what disturbs them may cost so much
+    assert verdicts(user, first, slow) == {"undecided: not-settled"}
 
 
 def test_two_studies_with_an_arm_of_one_name_are_called_as_they_were_named(tmp_path: Path, capsys: Capture) -> None:

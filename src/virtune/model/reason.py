@@ -50,8 +50,8 @@ class Reason(Worded):
     )
     BETWEEN_RUNS = (
         "between-runs",
-        "measured at different times: {least} runs of one configuration tell how far such lie apart here, and the",
-        " store has {had}; arms that are measured in turn need none",
+        "measured at different times: {least} runs of one configuration{alike} tell how far such lie apart here, and",
+        " the store has {had}; arms that are measured in turn need none",
     )
     UNLIKE_FLUSHES = (
         "unlike-flushes",

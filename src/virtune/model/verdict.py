@@ -66,11 +66,13 @@ class Interval:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BetweenRuns:
     """How far runs of one configuration at different times lie apart: of so many, the standard deviation of the
-    logarithms of their means.
+    logarithms of their means. `disturbed`: the runs that are compared were disturbed too much to leave that out, by
+    the same causes, and all of these runs were too.
     """
 
     runs: int = 0
     spread: float = 0.0
+    disturbed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

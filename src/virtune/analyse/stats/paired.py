@@ -390,10 +390,10 @@ def _of_different_times(ratio: Interval, between: BetweenRuns) -> Interval | Non
     return _interval(mean, max(apart, math.log(ratio.high) - mean), ratio.confidence)
 
 
-def between_runs(runs: Sequence[Sequence[float]]) -> BetweenRuns:
+def between_runs(runs: Sequence[Sequence[float]], *, disturbed: bool = False) -> BetweenRuns:
     """Return how far runs of one configuration lie apart, by the values of each one's rounds."""
     means = [fmean(logs) for one in runs if (logs := _logs(one))]
-    return BetweenRuns(runs=len(means), spread=stdev(means) if len(means) > 1 else 0.0)
+    return BetweenRuns(runs=len(means), spread=stdev(means) if len(means) > 1 else 0.0, disturbed=disturbed)
 
 
 def rank_test(base: Sequence[float], other: Sequence[float]) -> float:
@@ -437,7 +437,8 @@ def _judge_unpaired(
         return Verdict.UNDECIDED, because(Reason.TOO_FEW, had=runs, least=f"{REPEATS_MIN} of each")
     between = family.between_runs
     if between is not None and between.runs < SIBLINGS_MIN:
-        return Verdict.UNDECIDED, because(Reason.BETWEEN_RUNS, had=between.runs, least=SIBLINGS_MIN)
+        alike = ", disturbed as these," * between.disturbed
+        return Verdict.UNDECIDED, because(Reason.BETWEEN_RUNS, had=between.runs, least=SIBLINGS_MIN, alike=alike)
     if ratio is None:
         return Verdict.UNDECIDED, because(Reason.NO_INTERVAL, units="runs")
     if ratio.low == ratio.high:

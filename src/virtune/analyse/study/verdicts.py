@@ -398,12 +398,13 @@ _IN_PAGE_CACHE = ", and until then its writes are in the host's page cache"
 
 def _apart(found: Comparison, evidence: Evidence) -> Why | None:
     """Say why runs of different times tell nothing: what disturbed them was too much to be left out, and it was not
-    the same for both, as it is for arms that run in turn.
+    the same for both, as it is for arms that run in turn; nor is it known how far runs lie apart that it disturbed.
     """
     found_in = (None, found.baseline, found.candidate)
     passing = (one for one in evidence.pardoned if one.cause != "generator" and one.arm in found_in)
     causes = dict.fromkeys(label_of(one.cause) for one in passing)
-    if evidence.study.paired or not causes:
+    between = (evidence.between_runs or {}).get((found.workload, found.metric), BetweenRuns())
+    if evidence.study.paired or not causes or between.disturbed:
         return None
     return because(Reason.DISTURBED_APART, causes=", ".join(causes))
 

@@ -12,7 +12,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, combinations, count
@@ -481,6 +481,9 @@ def hold_against(
     be compared: unknown names, a simulated study with any other, different jobs unless `different_jobs` allows them.
     """
     stored = {name: _from_store(name, store) for name in names if not file_and_run(Path(name))[0].exists()}
+    for name, one in stored.items():
+        if name.startswith("@"):
+            say(f"{name} is {one.record.study.id}, the newest study with this tag")
     runs_named = {(one.record.study.id, one.arm) for one in stored.values()}
     if len(set(names)) < len(names) or len(runs_named) < len(stored):
         raise UsageError("the same run is given twice", hint="a run is not a repeat of itself")
@@ -512,9 +515,8 @@ def hold_against(
     if len(stored) == len(names) and not any(one.record.study.imported for one in stored.values()):
         base = labelled[record.study.baseline]
         called = {run.workload.name: run.name for run in runs if run.arm == record.study.baseline}
-        others = {one.record.study.id for one in stored.values()} - {base.record.study.id}
         study = _of_our_own(record.study, [stored[name] for name in names])
-        apart = _between_runs(base, others, called, store)
+        apart = _between_runs(base, list(stored.values()), called, store)
         return replace(record, study=study, between_runs=apart, pardoned=tuple(_pardoned(labelled)))
     return replace(record, study=replace(record.study, id=""))
 
@@ -552,14 +554,18 @@ EARLIER_MAX = 20
 
 
 def _between_runs(
-    base: _Stored, others: Collection[str], called: Mapping[str, str], store: StorePlace
+    base: _Stored, compared: Sequence[_Stored], called: Mapping[str, str], store: StorePlace
 ) -> dict[tuple[str, str], BetweenRuns]:
-    """Return how far studies that ask the same as the baseline's lie apart, by workload and metric; `others` are
-    compared with it and do not tell, `called` are the names of its workloads here. Of the two studies alone their
-    rounds do not show it: what they share, the hour and the state of host and disk, is in each of them alike.
+    """Return how far studies that ask the same as the baseline's lie apart, by workload and metric; what is compared
+    with it does not tell, `called` are the names of its workloads here. Of the two studies alone their rounds do not
+    show it: what they share, the hour and the state of host and disk, is in each of them alike. Where all that is
+    compared was disturbed alike, and too much to leave that out, those tell that were disturbed so too.
     """
     from virtune.store.store import Store
 
+    disturbed, *more = {frozenset(_disturbing(one.record, one.arm)) for one in compared}
+    disturbed = frozenset() if more else disturbed
+    others = {one.record.study.id for one in compared} - {base.record.study.id}
     values: dict[tuple[str, str], list[list[float]]] = {}
     with Store(store, reading=True) as kept:
         finished = kept.finished((base.record.study.kind,), own=True)
@@ -567,13 +573,22 @@ def _between_runs(
         alike = [one.id for one in finished if one.question == asks and one.id not in others]
         for study in alike[:EARLIER_MAX]:
             with contextlib.suppress(StoreError):
-                rows = evidence_of(by_todays_method(kept, study)).rows
+                found = by_todays_method(kept, study)
+                if not disturbed.issubset(_disturbing(found, base.arm)):
+                    continue
+                rows = evidence_of(found).rows
                 for name, here in called.items():
                     rounds = rows.get((base.arm, name), {}).values()
                     for metric in dict.fromkeys(metric for one in rounds for metric in one):
                         mine = [one[metric] for one in rounds if metric in one]
                         values.setdefault((here, metric), []).append(mine)
-    return {key: between_runs(runs) for key, runs in values.items()}
+    return {key: between_runs(runs, disturbed=bool(disturbed)) for key, runs in values.items()}
+
+
+def _disturbing(record: StudyRecord, arm: str) -> Iterator[str]:
+    """Yield what disturbed most of an arm's trials, so that they count nevertheless."""
+    of_arm = (one for one in pardons_of(record) if one.arm in (None, arm))
+    return (one.cause for one in of_arm if one.cause != "generator")
 
 
 def _of_our_own(study: Study, stored: Sequence[_Stored]) -> Study:
