@@ -81,6 +81,35 @@ def test_a_relative_path_is_that_of_the_process(user: User, tmp_path: Path) -> N
         assert "scratch image" not in user.run("fix", f"{name}:beside", "--dry-run", status=None, exactly=True).stderr
 
 
+def test_an_audit_of_what_runs_reads_its_state_and_not_only_its_command_line(user: User, tmp_path: Path) -> None:
+    name, image = f"changed-{os.getpid()}", tmp_path / "later.raw"
+    image.write_bytes(bytes(2**20))
+    with strange(tmp_path, name, *("-global", "virtio-blk-pci.disable-legacy=on")) as place:
+        before = user.run("audit", name, status=None).stdout
+        assert ("on the running VM" in before, "plugged in now" in before) == (False, False)
+        assert "virtune compare --like" in before
+        with monitored(place) as view:
+            limit = {"device": "d"} | dict.fromkeys(("bps", "bps_rd", "bps_wr", "iops_rd", "iops_wr"), 0)
+            view.monitor.execute("block_set_io_throttle", limit | {"iops": 18})
+            node = {"driver": "raw", "node-name": "later", "file": {"driver": "file", "filename": str(image)}}
+            view.monitor.execute("blockdev-add", node)
+            view.monitor.execute("device_add", {"driver": "virtio-blk-pci", "drive": "later", "id": "added"})
+        after = user.run("audit", name, status=None).stdout
+        assert "total_iops_sec=18 on the running VM alone" in after
+        assert "added is plugged in now and gone after a power-off" in after
+
+
+def test_settings_are_not_compared_below_a_limit_that_would_hold_all_arms(user: User, tmp_path: Path) -> None:
+    name, image = f"limited-{os.getpid()}", tmp_path / "limited.raw"
+    image.write_bytes(bytes(2**20))
+    words = ("-drive", f"file={image},format=raw,if=none,id=l,iops=18", "-device", "virtio-blk-pci,drive=l,id=low")
+    with strange(tmp_path, name, *words):
+        said = " ".join(user.run("audit", name, status=None).stdout.split())
+    assert "total_iops_sec=18" in said
+    assert "raise it if it is not, before other settings are compared" in said
+    assert (f"--like {name}:scsi0" in said, f"--like {name}:low" in said) == (True, False)
+
+
 def test_threads_have_the_names_that_qemu_tells(tmp_path: Path) -> None:
     """Proxmox VE's IOThreads have names that are too long for the kernel; without debug-threads nothing has one."""
     long = ("iothread-virtio0", "iothread-virtioscsi1")

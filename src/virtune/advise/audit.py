@@ -18,7 +18,7 @@ from virtune.model.domain import (
     SettingChange,
     cache_of,
 )
-from virtune.model.finding import Finding, Need, NotLookedAt, Rule, Seen, Subject
+from virtune.model.finding import UNKNOWN_STATE, Finding, Need, NotLookedAt, Rule, Seen, Subject
 from virtune.model.knob import Change, Risk
 from virtune.model.knobs import find
 
@@ -154,8 +154,9 @@ def _files(subject: Subject) -> Iterator[DomainDisk]:
 
 
 def _state_unknown(subject: Subject) -> bool:
-    """Whether nobody asked if it runs: a file does not say, a libvirt does."""
-    return subject.running is None and subject.connect is None
+    """Whether nobody asked if it runs, or got no answer: a file does not say, a libvirt and a QEMU's monitor do."""
+    running = subject.running
+    return subject.connect is None if running is None else running.state == UNKNOWN_STATE
 
 
 def _image_unknown(subject: Subject) -> bool:

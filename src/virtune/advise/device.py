@@ -13,19 +13,10 @@ from virtune.model.domain import IOTHREAD_BUSES, Domain, DomainDisk, SettingChan
 from virtune.model.finding import Seen, Subject
 from virtune.model.stack import LIMITS, POLL_DEFAULT_NS
 
-_LIMITS = "_sec"
-_SIZE = "size_iops_sec"
-"""How large a request may be to count as one; no limit by itself."""
-
-
-def limits_of(disk: DomainDisk) -> dict[str, int]:
-    """Return the limits of a disk by libvirt's names, without those of bursts."""
-    return {name: value for name, value in disk.limits if value and name.endswith(_LIMITS) and name != _SIZE}
-
 
 def limits_now(subject: Subject, disk: DomainDisk) -> dict[str, int]:
     """Return the limits that a disk has now: those of the running VM, if it runs and has the disk."""
-    return limits_of(_live(subject, disk) or disk)
+    return (_live(subject, disk) or disk).rate_limits
 
 
 def lifting(subject: Subject, disk: DomainDisk) -> str:
@@ -245,10 +236,10 @@ def kvm_is_hidden(subject: Subject) -> Iterator[Seen]:
 
 @rule("R47")
 def limited_on_purpose(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
-    configured, now = limits_of(disk), limits_now(subject, disk)
+    configured, now = disk.rate_limits, limits_now(subject, disk)
     when = "" if now == configured else " from the next start on"
     if configured:
-        advice = "keep it if it is meant; raise it if it is not"
+        advice = "keep it if it is meant; raise it if it is not, before other settings are compared"
         turns = tuple(
             SettingChange(knob=limit.knob, at=disk.target, value=None)
             for limit in LIMITS

@@ -165,13 +165,15 @@ def measuring(
 ) -> str | None:
     """Return the command that compares a disk as it is with the same disk under other settings.
 
-    None where a Stack cannot express the disk, or where QEMU would not start with it.
+    None where a Stack cannot express the disk, where QEMU would not start with it, and where a limit would hold both.
     """
     stack = disk_of(disk)
     # requests to a LUN go to the device as SCSI commands: no cache mode and no engine of QEMU's is theirs
     if stack is None or disk.device == "lun" or contradictions(Stack(disk=replace(stack, detect_zeroes="off"))):
         return None
     if subject.like:
+        if disk.rate_limits:
+            return None
         return _beside_it(subject, disk, then, rig=rig, load=load)
     base: dict[str, str] = {"disk.format": stack.format, "disk.cache": stack.cache, "disk.aio": stack.aio}
     base["disk.discard"] = stack.discard

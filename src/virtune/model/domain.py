@@ -19,6 +19,9 @@ IOTHREAD_BUSES: frozenset[str] = frozenset({"virtio"})
 HOTPLUG_BUSES: frozenset[str] = frozenset({"virtio", "scsi", "usb"})
 """Buses whose disks libvirt can attach to a running VM and detach from it."""
 
+REQUEST_SIZE = "size_iops_sec"
+"""How large a request may be to count as one; no limit by itself."""
+
 LIMIT_KNOBS: frozenset[str] = frozenset(limit.knob for limit in LIMITS)
 LIVE_KNOBS: frozenset[str] = LIMIT_KNOBS | {
     "iothread.count", "iothread.poll_max_ns", "iothread.pin", "vcpu.pin", "emulator.pin",
@@ -78,6 +81,13 @@ class DomainDisk:
     def is_disk(self) -> bool:
         """Whether it is a disk that is there: not a CD-ROM or a floppy."""
         return self.device in ("disk", "lun") and self.source.kind != "none"
+
+    @property
+    def rate_limits(self) -> dict[str, int]:
+        """Its limits by libvirt's names, without those of bursts."""
+        return {
+            name: value for name, value in self.limits if value and name.endswith("_sec") and name != REQUEST_SIZE
+        }
 
     @property
     def holds_data(self) -> bool:

@@ -127,9 +127,13 @@ class ProcessDisk:
     no_flush: Annotated[bool | None, "Whether flushes are ignored, on QEMU's command line."] = None
 
 
+UNKNOWN_STATE = "unknown"
+"""The state of a VM that was not asked, or gave no answer."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A running domain: its state and reason, its live XML, and what its process shows."""
+    """A running domain: its state and reason, how it is now, and what its process shows."""
 
     state: str
     reason: str

@@ -2,6 +2,7 @@
 """The QEMUs that run on this host, whoever started them (Proxmox VE, a script, libvirt), found by /proc."""
 
 import contextlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,12 @@ class Emulator:
         """The file of its configuration on a Proxmox VE node, else its command line."""
         place = shell.proxmox_directory() / f"{self.number}.conf"
         return place if self.number and place.is_file() else self.command_line
+
+    @property
+    def called(self) -> str:
+        """What means it and nothing else on a command line, as long as it runs."""
+        plain = self.name if re.fullmatch(r"\w[\w.-]*", self.name, re.ASCII) and not self.name.isdecimal() else ""
+        return self.number or plain or str(self.pid)
 
     def is_called(self, word: str) -> bool:
         """Whether a user means it: by its name, its number, or its process id."""

@@ -233,6 +233,9 @@ _NOT_RUNNING = "this QEMU does not run its guest: it is {}"
 _UNSEEN = Below(unread=("its block nodes, which this QEMU does not show",))
 
 
+_REASONS = {"io-error": "I/O error", "paused": "user"}
+
+
 class LiveMonitor:
     """A QEMU behind a QMP socket. Raises PreconditionError when it does not run its guest; with `paused_too` it may
     do so later.
@@ -246,9 +249,13 @@ class LiveMonitor:
         self._asked: set[str] = set()
         self._jobs: frozenset[Job] = frozenset()
         self.histograms: Mapping[str, Histograms] = {}
-        state = _stopped(monitor.execute("query-status"))
-        if state and not paused_too:
-            raise PreconditionError(_NOT_RUNNING.format(state))
+        stopped = _stopped(monitor.execute("query-status"))
+        if stopped and not paused_too:
+            raise PreconditionError(_NOT_RUNNING.format(stopped))
+        self.state: tuple[str, str] = (
+            ("paused", _REASONS.get(stopped, stopped)) if stopped else ("running", "unknown")
+        )
+        """The guest's state, with the reason in libvirt's words."""
         name = _shown(monitor.execute("query-name").get("name", "")) or (f"qemu {pid}" if pid else "qemu")
         emulated = not monitor.execute("query-kvm")["enabled"]
         self.vm = LiveVm(

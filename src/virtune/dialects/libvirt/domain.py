@@ -12,7 +12,15 @@ from string import ascii_lowercase
 
 from virtune.dialects.qemu.command import about_disks, changes_a_disk
 from virtune.dialects.text.xml import Document, Element, read_document
-from virtune.model.domain import Controller, DiskSource, Domain, DomainDisk, DomainThread, SourceKind
+from virtune.model.domain import (
+    REQUEST_SIZE,
+    Controller,
+    DiskSource,
+    Domain,
+    DomainDisk,
+    DomainThread,
+    SourceKind,
+)
 from virtune.model.errors import ReadError
 
 FILTERED = "throttlefilters"
@@ -355,9 +363,6 @@ def _domain(text: bytes) -> Element:
     return domain_element(read_document(text))
 
 
-_SIZE = "size_iops_sec"
-
-
 def limits_command(uri: str, domain: str, now: DomainDisk, wanted: dict[str, int]) -> str | None:
     """Return the command of virsh that gives a running disk the `wanted` limits (by libvirt's names) in place of its
     present ones; None for a disk with limits of groups, which can have none of its own.
@@ -375,6 +380,6 @@ def without(limit: str, disk: DomainDisk) -> dict[str, int]:
     request where no limit counts them any more, which QEMU refuses.
     """
     left = {name: value for name, value in disk.limits if name != limit and not name.startswith(f"{limit}_max")}
-    if not any(value and name.endswith("_iops_sec") and name != _SIZE for name, value in left.items()):
-        left.pop(_SIZE, None)
+    if not any(value and name.endswith("_iops_sec") and name != REQUEST_SIZE for name, value in left.items()):
+        left.pop(REQUEST_SIZE, None)
     return left

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from virtune.advise.audit import Consequences, audit, not_audited, not_looked_at, rules, rules_by_need
-from virtune.advise.device import lifting, limits_now, limits_of, told
+from virtune.advise.device import lifting, limits_now, told
 from virtune.advise.placement import flash
 from virtune.dialects.text.masking import masked
 from virtune.flows.domains.domains import FoundDomain, unified
@@ -120,7 +120,7 @@ def _live_alone(found: FoundDomain, turns: Sequence[SettingChange]) -> Iterator[
     asked = {turn.at for turn in turns if turn.knob in LIMIT_KNOBS}
     for disk in found.subject.disks:
         now = limits_now(found.subject, disk)
-        if disk.target in asked and now and now != limits_of(disk):
+        if disk.target in asked and now and now != disk.rate_limits:
             why = because(Reason.LIMIT_IS_LIVE, limits=told(now), how=lifting(found.subject, disk))
             yield LeftAlone(at=disk.target, why=why)
 

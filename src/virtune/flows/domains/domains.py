@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Find domains in files, in folders or at a libvirt, each with the known facts of its host."""
 
+import contextlib
 import difflib
 import os
 import re
@@ -12,7 +13,8 @@ from typing import TypeVar
 
 from virtune import bounded
 from virtune.advise.audit import audit, rules
-from virtune.bench.live.emulators import emulator_called, folder_of
+from virtune.bench.live.emulators import Emulator, emulator_called, folder_of
+from virtune.bench.live.monitor import monitored
 from virtune.bench.verify import opened
 from virtune.dialects.language import Language
 from virtune.dialects.languages import SUFFIXES, language_of
@@ -21,15 +23,27 @@ from virtune.dialects.libvirt.domain import may_be_domain, read_domain
 from virtune.dialects.qemu.command import disks_of_argv
 from virtune.dialects.text.masking import masked
 from virtune.dialects.text.xml import BYTES_MAX
-from virtune.model.domain import Domain
-from virtune.model.errors import ReadError, UsageError, words_of
+from virtune.model.domain import DiskSource, Domain, DomainDisk
+from virtune.model.errors import PreconditionError, ReadError, RigError, UsageError, words_of
 from virtune.model.facts import Program, Unknown
-from virtune.model.finding import Finding, HostView, PassedOver, ProcessDisk, Rule, Running, Subject, Unread
+from virtune.model.finding import (
+    UNKNOWN_STATE,
+    Finding,
+    HostView,
+    PassedOver,
+    ProcessDisk,
+    Rule,
+    Running,
+    Subject,
+    Unread,
+)
+from virtune.model.live import LiveDisk
+from virtune.model.stack import LIMITS
 from virtune.probe.cpu import cpu_facts, online_cpus
 from virtune.probe.host import memory_facts
 from virtune.probe.images import image_views
 from virtune.probe.kernel import kernel_facts
-from virtune.probe.process import IO_URING, NATIVE, process_of_domain
+from virtune.probe.process import IO_URING, NATIVE, Process, process_of_domain
 from virtune.probe.programs import libvirt_facts, qemu_facts
 from virtune.virsh import DumpedDomain, Virsh, version_of
 
@@ -73,12 +87,49 @@ def from_paths(paths: Sequence[Path], *, here: bool) -> Iterator[FoundDomain | U
         elif not path.exists():
             named = len(path.parts) == 1 and not path.suffix
             if named and (running := emulator_called(str(path))) is not None:
-                yield from _from_file(running.configuration, this_host(), here=True, named=True)
+                yield from as_it_runs(running)
                 continue
             hint = f"a libvirt domain is named by `--connect URI --domain {path}`" if named else None
             raise UsageError(f"no file and no folder {str(path)!r}", hint=hint)
         else:
             yield from _from_file(path, host, here=here, named=True)
+
+
+def as_it_runs(emulator: Emulator) -> Iterator[FoundDomain | Unread]:
+    """Yield the VM of a QEMU that runs here without a libvirt: its configuration, and what its monitor and its
+    process show of it now.
+    """
+    for found in _from_file(emulator.configuration, this_host(), here=True, named=True):
+        if isinstance(found, FoundDomain):
+            live = found.subject.domain if found.subject.running is None else found.subject.running.live
+            state, disks = _told_by(emulator.sockets)
+            running = _running(state, live if disks is None else _with_disks(live, disks), Process(emulator.pid))
+            yield replace(found, subject=replace(found.subject, running=running, like=emulator.called))
+        else:
+            yield found
+
+
+def _told_by(sockets: Sequence[Path]) -> tuple[tuple[str, str], tuple[LiveDisk, ...] | None]:
+    """Return a VM's state with its reason, and its disks by the first monitor that answers; None where none does."""
+    for place in sockets:
+        with contextlib.suppress(PreconditionError, RigError), monitored(place, paused_too=True) as view:
+            return view.state, view.vm.disks
+    return (UNKNOWN_STATE, "no monitor of it answered"), None
+
+
+def _with_disks(domain: Domain, disks: Sequence[LiveDisk]) -> Domain:
+    """Return a VM with the limits that its disks have now, and with the disks that were plugged in."""
+    words = {limit.unit: limit.libvirt for limit in LIMITS}
+    now = {disk.target: tuple((words[unit], int(value)) for unit, value in disk.limits.items()) for disk in disks}
+    found = []
+    for disk in domain.disks:
+        at, limits = {name: value for name, value in disk.limits if value}, now.pop(disk.target, None)
+        beside = tuple((name, value) for name, value in at.items() if name not in words.values())
+        found.append(disk if limits is None or dict(limits) == at else replace(disk, limits=(*limits, *beside)))
+    for one in (one for one in disks if one.target in now):
+        source = DiskSource(kind="file" if one.path else "network", name=one.path or "", protocol=one.protocol)
+        found.append(DomainDisk(target=one.target, line=0, source=source, limits=now[one.target]))
+    return replace(domain, disks=tuple(found))
 
 
 def _from_folder(path: Path, host: HostView, *, here: bool) -> Iterator[FoundDomain | Unread | PassedOver]:
@@ -144,7 +195,7 @@ def _from_file(path: Path, host: HostView, *, here: bool, named: bool) -> Iterat
     except ReadError as error:
         yield Unread(origin=str(path), because=error.message)
         return
-    running = None if live is None else Running(state="unknown", reason="", live=live)
+    running = None if live is None else Running(state=UNKNOWN_STATE, reason="", live=live)
     for one in domains:
         domain = _as_seen_by(path, one if one.name else replace(one, name=path.stem))
         view = replace(host, images=image_views(domain)) if here else host
@@ -231,16 +282,17 @@ def _found_in(uri: str, dumped: DumpedDomain, host: HostView, *, local: bool) ->
     domain = read_domain(text)
     view = replace(host, images=image_views(domain)) if local else host
     live = None if dumped.live is None else read_domain(dumped.live.encode())
-    running = None if live is None else _running(dumped, live, local=local)
+    process = process_of_domain(dumped.uuid) if local and live is not None else None
+    running = None if live is None else _running((dumped.state, dumped.reason), live, process)
     like = (dumped.uuid if domain.name.startswith("-") else domain.name) if local else ""
     subject = Subject(domain=domain, host=view, running=running, connect=uri, like=like)
     return FoundDomain(origin=uri, text=text, subject=subject)
 
 
-def _running(dumped: DumpedDomain, live: Domain, *, local: bool) -> Running:
-    process = process_of_domain(dumped.uuid) if local else None
+def _running(state: tuple[str, str], live: Domain, process: Process | None) -> Running:
+    """Return a running VM by its state with the reason, as it is now, and by its process where that is seen."""
     if process is None:
-        return Running(state=dumped.state, reason=dumped.reason, live=live)
+        return Running(state=state[0], reason=state[1], live=live)
     rings, nodes = process.rings(), disks_of_argv(process.argv())
     shown = []
     for disk in live.disks:
@@ -254,8 +306,8 @@ def _running(dumped: DumpedDomain, live: Domain, *, local: bool) -> Running:
     # another user's process shows neither descriptors nor maps, so its engines are unknown
     readable = process.readable
     return Running(
-        state=dumped.state,
-        reason=dumped.reason,
+        state=state[0],
+        reason=state[1],
         live=live,
         pid=process.pid,
         rings=rings.count(IO_URING) if readable else None,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from virtune import shell
 from virtune.bench.live.emulators import emulator_called
-from virtune.flows.domains.domains import FoundDomain, from_libvirt, from_paths
+from virtune.flows.domains.domains import FoundDomain, as_it_runs, from_libvirt, from_paths
 from virtune.model.domain import DomainDisk
 from virtune.model.errors import PlanError, UsageError
 from virtune.model.finding import PassedOver, Subject, Unread
@@ -155,7 +155,7 @@ def find_vm(word: str, connect: str | None) -> tuple[FoundDomain, str]:
             f"no file {vm!r}", hint="--like takes a file, a Proxmox VM's number, a running QEMU or a libvirt domain"
         )
     if connect is None and (running := emulator_called(vm)) is not None:
-        return _only(from_paths([running.configuration], here=True), vm), disk
+        return _only(as_it_runs(running), vm), disk
     virsh = Virsh(connect or default_uri())
     return _only(from_libvirt(virsh, [vm]), vm), disk
 

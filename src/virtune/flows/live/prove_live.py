@@ -32,7 +32,7 @@ TURNS, TURN_LEAST, SETTLE_SECONDS = 2 * ROUNDS_MIN, 0.5, 0.5
 """How many turns there are, the shortest that is counted, and what is waited before each: a limit that is put back
 lets its burst pass first."""
 
-_LIFTED, _SIZE = "no-limit", "size_iops_sec"
+_LIFTED = "no-limit"
 _IOPS = BY_ID["iops"]
 
 
@@ -192,7 +192,6 @@ def _set(test: Lifting, *, lifted: bool) -> None:
     LibvirtDomain(test.virsh, test.uuid).live(test.lift if lifted else test.back)
     disk = _running_disk(test.virsh, test.uuid, test.target)
     shown = {} if disk is None else {name: value for name, value in disk.limits if value}
-    limited = any(name.endswith("_sec") and name != _SIZE for name in shown)
-    if disk is None or (limited if lifted else shown != dict(test.limits)):
+    if disk is None or (disk.rate_limits if lifted else shown != dict(test.limits)):
         way = "lifted" if lifted else "put back"
         raise NotInForceError(f"the limits of {test.target} were {way}, and libvirt shows {shown or 'none'}")
