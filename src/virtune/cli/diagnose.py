@@ -76,7 +76,7 @@ def diagnose(
 
     --prove tests it: confirmed if the load changes as it promises, else refuted or undecided. Of a stored study by
     the stack without what is accused (null-co for the device, another engine, an IOThread, no throttle) on a scratch
-    disk; of a running libvirt domain by lifting its limit, once agreed to, and putting it back, journalled first.
+    disk; of a running VM by lifting its limit, once agreed to, and putting it back, journalled first.
 
     \b
     Examples:
@@ -102,7 +102,7 @@ def diagnose(
     require_report(asked["report"])
     told = _answers(answer)
     found = _live(vm, uri, qmp, seconds, histograms=asked["histograms"]) if study is None else _of_study(study, store)
-    found = (_proven_live(found, uri, journal, yes=yes),) if prove else found
+    found = (_proven_live(found, vm, (uri, qmp), journal, yes=yes),) if prove else found
     _write(tuple(map(told, found)), asked["report"], as_json=as_json, verbose=asked["verbose"])
 
 
@@ -172,14 +172,17 @@ def _prove(study: str, store: StorePlace, asked: dict[str, Any], answer: str | N
     run_proof(store, name, number, options.read_options("compare", asked), out)
 
 
-def _proven_live(found: tuple[Diagnosis, ...], uri: str | None, journal: Path, *, yes: bool) -> Diagnosis:
+def _proven_live(
+    found: tuple[Diagnosis, ...], vm: str, reached: tuple[str | None, Path | None], journal: Path, *, yes: bool
+) -> Diagnosis:
     """Test what was found on the running VM itself, where that can be taken back and is agreed to."""
     from virtune.apply.journal import Journal
     from virtune.cli.common.rest import Rest
+    from virtune.flows.live.diagnose_live import monitor_of
     from virtune.flows.live.prove_live import TURNS, Lifting, accused_of, lifting_of, prove_lifting
 
-    accused = accused_of(found)
-    test = lifting_of(accused, uri)
+    (uri, qmp), accused = reached, accused_of(found)
+    test = lifting_of(accused, uri, qmp or monitor_of(uri, vm.partition(":")[0], without_libvirt=True))
     if not isinstance(test, Lifting):
         return replace(accused, proof=test)
     click.echo(

@@ -84,6 +84,12 @@ class Process:
         return self._path("fd").exists()
 
     @property
+    def began(self) -> str:
+        """When it was started, in the kernel's ticks since the host was; empty where there is none."""
+        fields = (self._text("stat") or "").rpartition(")")[2].split()
+        return fields[19] if len(fields) > 19 else ""
+
+    @property
     def readable(self) -> bool:
         """Whether we may read its descriptors and mappings, which is not so for another user's process."""
         return os.access(self._path("fd"), os.R_OK | os.X_OK) and os.access(self._path("maps"), os.R_OK)

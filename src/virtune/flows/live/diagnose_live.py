@@ -65,20 +65,28 @@ def diagnose_named(
 
     Raises PreconditionError when there is none, UsageError when it has no such disk or several VMs are called so.
     """
-    running = emulators_here() if uri is None else ()
-    called = [one for one in running if one.is_called(name) and one.sockets]
-    if len(called) > 1:
-        pids = ", ".join(str(one.pid) for one in called)
-        raise UsageError(f"{len(called)} QEMUs are called {name!r}", hint=f"name one by its process id: {pids}")
-    if called:
-        return diagnose_monitor(called[0].sockets[0], disk=disk, seconds=seconds, histograms=histograms, wait=wait)
+    if (socket := monitor_of(uri, name)) is not None:
+        return diagnose_monitor(socket, disk=disk, seconds=seconds, histograms=histograms, wait=wait)
     try:
         return diagnose_domain(
             uri or default_uri(), name, disk=disk, seconds=seconds, histograms=histograms, wait=wait
         )
     except (PreconditionError, MissingToolError) as error:
+        running = emulators_here() if uri is None else ()
         there = ", ".join(f"{one.name or 'unnamed'} ({one.pid})" for one in running if one.sockets)
         raise type(error)(error.message, hint=f"QEMUs here: {there}" if there else error.hint) from None
+
+
+def monitor_of(uri: str | None, name: str, *, without_libvirt: bool = False) -> Path | None:
+    """Return the socket of the monitor of the QEMU here that a user calls so; None where there is none, or a libvirt
+    was named. Raises UsageError when several are called so.
+    """
+    called = [one for one in emulators_here() if one.is_called(name) and one.sockets] if uri is None else []
+    if len(called) > 1:
+        pids = ", ".join(str(one.pid) for one in called)
+        raise UsageError(f"{len(called)} QEMUs are called {name!r}", hint=f"name one by its process id: {pids}")
+    kept = without_libvirt and called and called[0].of_libvirt
+    return called[0].sockets[0] if called and not kept else None
 
 
 def diagnose_monitor(
