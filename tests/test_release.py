@@ -5,6 +5,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 from tools.deb import DEFAULTS, UNIT, filled
 from tools.wheel_programs import _bill, _crates, _licences
+
+from tests.fresh_root import FreshRoot, fresh_root
 
 LOADGEN = Path("loadgen").resolve()
 
@@ -84,3 +87,45 @@ def test_the_package_has_its_programs_pages_and_completion(tmp_path: Path) -> No
     (tmp_path / "tree/usr/lib/virtune/bin/python3").symlink_to("/usr/bin/python3")
     ran = [str(tmp_path / "tree/usr/lib/virtune/bin/python3"), "-m", "virtune", "--version"]
     assert subprocess.run(ran, check=True, capture_output=True, text=True).stdout.startswith("virtune, version")
+    with fresh_root(tmp_path, platform.freedesktop_os_release()["VERSION_CODENAME"]) as system:
+        installed_and_removed(system, package)
+
+
+def installed_and_removed(system: FreshRoot, package: Path) -> None:
+    """What is installed works; an upgrade and a removal keep the studies, and a removal leaves nothing else."""
+    shutil.copy(package, system.path / "tmp/virtune.deb")
+    before = files_of(system)
+    system.install("/tmp/virtune.deb")
+    doctor = system.run("virtune", "host", "doctor")
+    assert "ok       QEMU's block layer without a guest" in doctor
+    assert "missing  libvirt's VMs: virsh; `apt-get install libvirt-clients`" in doctor
+    quick = ("--rounds", "6", "--seconds", "200ms", "--span", "16M", "--scratch", "/var/tmp/scratch")
+    arms = ("--arm", "a:disk.aio=threads", "--arm", "b:disk.aio=native", "--rig", "storage-daemon")
+    said = system.run("virtune", "compare", *arms, *quick, "--report", "/tmp/report.html")
+    assert "12 of 12 trials count, settings verified" in said
+    assert "<svg" in (system.path / "tmp/report.html").read_text()
+    system.run("dpkg", "--install", "/tmp/virtune.deb")
+    assert "12/12" in system.run("virtune", "show", "list")
+    system.run("virtune", "host", "clean", "--images", "--scratch", "/var/tmp/scratch")
+    system.run("apt-get", "purge", "-y", "-q", "virtune")
+    left = {name for name in files_of(system) - before if "virtune" in name}
+    assert left == {"root/.local/share/virtune", "root/.local/share/virtune/virtune.sqlite"}
+
+
+def files_of(system: FreshRoot) -> set[str]:
+    return {
+        str(one.relative_to(system.path))
+        for top in ("etc", "root", "usr", "var")
+        for one in (system.path / top).rglob("*")
+    }
+
+
+@pytest.mark.long(always="a whole distribution and its demo take minutes; CI begins on a fresh machine itself")
+@pytest.mark.parametrize("suite", ["trixie", "noble"])
+def test_the_demo_of_a_clone_works_on_other_distributions(suite: str, tmp_path: Path) -> None:
+    with fresh_root(tmp_path, suite) as system:
+        system.install("make", "git")
+        subprocess.run(["git", "clone", "-q", ".", system.path / "root/virtune"], check=True)
+        said = system.run("make", "-C", "/root/virtune", "demo", seconds=900)
+        assert "trials count, settings verified" in said
+        assert "<svg" in (system.path / "root/virtune/virtune-report.html").read_text()

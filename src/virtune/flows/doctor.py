@@ -22,9 +22,10 @@ class Ability:
 
 
 ABILITIES: tuple[Ability, ...] = (
-    Ability(what="measure this host's disks", programs=("fio", "qemu-img", "mke2fs", "debugfs"), needed=True),
+    Ability(what="measure this host's disks", programs=("fio",), needed=True),
     Ability(what="intervals, verdicts and searches", extra="measure", needed=True),
     Ability(what="QEMU's block layer without a guest", programs=("qemu-storage-daemon",)),
+    Ability(what="qcow2, and file systems in images", programs=("qemu-img", "mke2fs", "debugfs", "mkfs.xfs")),
     Ability(what="vhost-user exports", programs=(shell.GENERATOR,)),
     Ability(what="test guests (--rig qemu)", programs=("qemu-system-x86_64",)),
     Ability(what="libvirt's VMs", programs=("virsh",)),

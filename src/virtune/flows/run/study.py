@@ -84,7 +84,8 @@ def shows(study: Study, rounds: int) -> str:
     if rounds < study.fewest_rounds or not known:
         return f"too few rounds to show a difference: {rounds}; {study.fewest_rounds} are the minimum for a verdict"
     noisy = f", {format_share(known[-1], 1)} on a noisy one" if len(known) > 1 else ""
-    return f"{rounds} rounds find differences of about {format_share(known[0], 1)} on a quiet host{noisy}"
+    about = "" if study.budget_seconds is None else "about "
+    return f"{about}{rounds} rounds find differences of about {format_share(known[0], 1)} on a quiet host{noisy}"
 
 
 def random_seed() -> int:
