@@ -139,22 +139,36 @@ def test_two_runs_of_different_times_differ_if_by_more_than_such_runs_do_among_t
     assert verdicts(user, first, slow).isdisjoint({"worse: worse-side", "better: better-side"})
 
 
-def test_of_nights_that_were_all_disturbed_alike_one_that_is_far_slower_is_worse(user: User) -> None:
-    """A host that others use every night can be a gate: how far its nights lie apart holds what disturbs them."""
+def test_of_nights_that_were_disturbed_one_that_is_far_slower_is_worse(user: User) -> None:
+    """A host that others use at night can be a gate: how far its nights lie apart holds what disturbs them."""
     user.store.write_bytes(gzip.decompress(KEPT.read_bytes()))
     with sqlite3.connect(user.store) as db:
         db.execute("UPDATE studies SET finished = 0 WHERE id = ?", (NIGHTLY,))
     first, slow = night(user, 1, 1.0, busy=True), night(user, 2, 0.1, busy=True)
     assert verdicts(user, first, slow) == {"undecided: between-runs"}
     told = " ".join(user.run("compare", first, slow, "--store", str(user.store), exactly=True).stdout.split())
-    assert "2 runs of one configuration, disturbed as these, tell how far such lie apart here" in told
+    assert "tell how far such lie apart here" in told
+    assert f"2 runs of one configuration, disturbed as {first} and {slow}," in told
     quiet = night(user, 3, 1.03)
     assert verdicts(user, first, slow) == {"undecided: between-runs"}, "a quiet night tells nothing of busy ones"
-    assert verdicts(user, quiet, slow) == {"undecided: disturbed-apart"}
+    assert verdicts(user, quiet, slow) == {"undecided: between-runs"}
     night(user, 4, 1.02, busy=True)
     assert verdicts(user, first, slow) == {"worse: worse-side"}
     night(user, 5, 0.3, busy=True)  # what disturbs them may cost so much
     assert verdicts(user, first, slow) == {"undecided: not-settled"}
+
+
+def test_a_reference_that_was_disturbed_is_compared_by_how_far_it_lies_from_the_other_nights(user: User) -> None:
+    user.store.write_bytes(gzip.decompress(KEPT.read_bytes()))
+    with sqlite3.connect(user.store) as db:
+        db.execute("UPDATE studies SET finished = 0 WHERE id = ?", (NIGHTLY,))
+    reference = night(user, 1, 0.7, busy=True)
+    nights = [night(user, number, level) for number, level in enumerate((1.0, 1.02, 0.99, 1.01), 2)]
+    slow = night(user, 6, 0.01)
+    assert verdicts(user, reference, slow) == {"worse: worse-side"}
+    for one in nights:
+        found = verdicts(user, reference, one)
+        assert found.isdisjoint({"better: better-side", "worse: worse-side"}), "that is what disturbed the reference"
 
 
 def test_two_studies_with_an_arm_of_one_name_are_called_as_they_were_named(tmp_path: Path, capsys: Capture) -> None:

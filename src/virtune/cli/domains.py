@@ -75,7 +75,7 @@ class Vms:
 def vms_options(connect_help: str) -> Callable[[Command], Command]:
     """Add the words of `Vms`."""
     return adding(
-        click.argument("paths", metavar="[FILE|FOLDER]...", nargs=-1, type=click.Path(path_type=Path)),
+        click.argument("paths", metavar="[FILE|FOLDER|VM]...", nargs=-1, type=click.Path(path_type=Path)),
         click.option("--connect", metavar="URI", default=None, help=connect_help),
         click.option("--domain", "domains", metavar="NAME", multiple=True, help="Only this domain; repeatable."),
         click.option("--here", is_flag=True,

@@ -66,13 +66,15 @@ class Interval:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BetweenRuns:
     """How far runs of one configuration at different times lie apart: of so many, the standard deviation of the
-    logarithms of their means. `disturbed`: the runs that are compared were disturbed too much to leave that out, by
-    the same causes, and all of these runs were too.
+    logarithms of their means. `disturbed` names those of the compared runs that were disturbed too much to leave that
+    out. Then `runs` are those that were disturbed as what is compared with the baseline was, and `widest` is how far
+    any two lie apart: what disturbed one of them may be in any difference of that size.
     """
 
     runs: int = 0
     spread: float = 0.0
-    disturbed: bool = False
+    disturbed: str = ""
+    widest: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -385,15 +385,26 @@ def _of_different_times(ratio: Interval, between: BetweenRuns) -> Interval | Non
     """
     if between.runs < SIBLINGS_MIN:
         return None
-    apart = two_sided(ratio.confidence, between.runs - 1) * between.spread * math.sqrt(2)
+    apart = max(two_sided(ratio.confidence, between.runs - 1) * between.spread * math.sqrt(2), between.widest)
     mean = math.log(ratio.estimate)
     return _interval(mean, max(apart, math.log(ratio.high) - mean), ratio.confidence)
 
 
-def between_runs(runs: Sequence[Sequence[float]], *, disturbed: bool = False) -> BetweenRuns:
-    """Return how far runs of one configuration lie apart, by the values of each one's rounds."""
-    means = [fmean(logs) for one in runs if (logs := _logs(one))]
-    return BetweenRuns(runs=len(means), spread=stdev(means) if len(means) > 1 else 0.0, disturbed=disturbed)
+def between_runs(
+    runs: Sequence[Sequence[float]], *, disturbed: str = "", alike: Sequence[bool] | None = None
+) -> BetweenRuns:
+    """Return how far runs of one configuration lie apart, by the values of each one's rounds; `alike` are those that
+    were disturbed as what is compared with them was, where the runs of that name were `disturbed`.
+    """
+    tell = [True] * len(runs) if alike is None else alike
+    told = [(fmean(logs), like) for one, like in zip(runs, tell, strict=True) if (logs := _logs(one))]
+    means = [mean for mean, _ in told]
+    return BetweenRuns(
+        runs=sum(like for _, like in told),
+        spread=stdev(means) if len(means) > 1 else 0.0,
+        disturbed=disturbed,
+        widest=max(means) - min(means) if disturbed and means else 0.0,
+    )
 
 
 def rank_test(base: Sequence[float], other: Sequence[float]) -> float:
@@ -437,7 +448,7 @@ def _judge_unpaired(
         return Verdict.UNDECIDED, because(Reason.TOO_FEW, had=runs, least=f"{REPEATS_MIN} of each")
     between = family.between_runs
     if between is not None and between.runs < SIBLINGS_MIN:
-        alike = ", disturbed as these," * between.disturbed
+        alike = f", disturbed as {between.disturbed}," if between.disturbed else ""
         return Verdict.UNDECIDED, because(Reason.BETWEEN_RUNS, had=between.runs, least=SIBLINGS_MIN, alike=alike)
     if ratio is None:
         return Verdict.UNDECIDED, because(Reason.NO_INTERVAL, units="runs")

@@ -616,8 +616,8 @@ def _tails(study: Study, arms: Sequence[ArmSummary], trials: Sequence[TrialRecor
         yield (
             f"the tail is alike in all arms{', the disk without QEMU included' if metal else ''}{of_load}: p{name} is"
             f" {format_ns(low)} to {format_ns(high)}, while medians differ by a factor of {apart:.1f}. So what"
-            f" makes the slowest I/Os slow lies below all arms: percentiles from p{name} on say more of that than of"
-            " the arms"
+            f" makes the slowest I/Os slow is one for all arms, below or beside them: percentiles from p{name} on say"
+            " more of that than of the arms"
         )
 
 

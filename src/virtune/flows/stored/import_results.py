@@ -516,7 +516,7 @@ def hold_against(
         base = labelled[record.study.baseline]
         called = {run.workload.name: run.name for run in runs if run.arm == record.study.baseline}
         study = _of_our_own(record.study, [stored[name] for name in names])
-        apart = _between_runs(base, list(stored.values()), called, store)
+        apart = _between_runs(base, labelled, called, store)
         return replace(record, study=study, between_runs=apart, pardoned=tuple(_pardoned(labelled)))
     return replace(record, study=replace(record.study, id=""))
 
@@ -554,19 +554,20 @@ EARLIER_MAX = 20
 
 
 def _between_runs(
-    base: _Stored, compared: Sequence[_Stored], called: Mapping[str, str], store: StorePlace
+    base: _Stored, labelled: Mapping[str, _Stored], called: Mapping[str, str], store: StorePlace
 ) -> dict[tuple[str, str], BetweenRuns]:
     """Return how far studies that ask the same as the baseline's lie apart, by workload and metric; what is compared
     with it does not tell, `called` are the names of its workloads here. Of the two studies alone their rounds do not
-    show it: what they share, the hour and the state of host and disk, is in each of them alike. Where all that is
-    compared was disturbed alike, and too much to leave that out, those tell that were disturbed so too.
+    show it: what they share, the hour and the state of host and disk, is in each of them alike. Where what is
+    compared with the baseline was disturbed too much to leave that out, those count that were disturbed so too.
     """
     from virtune.store.store import Store
 
-    disturbed, *more = {frozenset(_disturbing(one.record, one.arm)) for one in compared}
-    disturbed = frozenset() if more else disturbed
-    others = {one.record.study.id for one in compared} - {base.record.study.id}
-    values: dict[tuple[str, str], list[list[float]]] = {}
+    causes = {label: frozenset(_disturbing(one.record, one.arm)) for label, one in labelled.items()}
+    asked = frozenset().union(*(found for label, found in causes.items() if labelled[label] is not base))
+    disturbed = " and ".join(label for label, found in causes.items() if found)
+    others = {one.record.study.id for one in labelled.values()} - {base.record.study.id}
+    values: dict[tuple[str, str], list[tuple[list[float], bool]]] = {}
     with Store(store, reading=True) as kept:
         finished = kept.finished((base.record.study.kind,), own=True)
         asks = next((one.question for one in finished if one.id == base.record.study.id), None)
@@ -574,15 +575,16 @@ def _between_runs(
         for study in alike[:EARLIER_MAX]:
             with contextlib.suppress(StoreError):
                 found = by_todays_method(kept, study)
-                if not disturbed.issubset(_disturbing(found, base.arm)):
-                    continue
-                rows = evidence_of(found).rows
+                rows, like = evidence_of(found).rows, asked.issubset(_disturbing(found, base.arm))
                 for name, here in called.items():
                     rounds = rows.get((base.arm, name), {}).values()
                     for metric in dict.fromkeys(metric for one in rounds for metric in one):
                         mine = [one[metric] for one in rounds if metric in one]
-                        values.setdefault((here, metric), []).append(mine)
-    return {key: between_runs(runs, disturbed=bool(disturbed)) for key, runs in values.items()}
+                        values.setdefault((here, metric), []).append((mine, like))
+    return {
+        key: between_runs([run for run, _ in runs], disturbed=disturbed, alike=[like for _, like in runs])
+        for key, runs in values.items()
+    }
 
 
 def _disturbing(record: StudyRecord, arm: str) -> Iterator[str]:

@@ -304,9 +304,11 @@ def _disturbed(result: Result, *, short: bool) -> Iterator[Text]:
         yield Text(f"busy host: {', '.join(busy)}{stays}", style="yellow")
     for one in result.pardons:
         if one.arm is not None:
-            so = "" if short else ", so it is taken to be its own, and they count"
-            how = ": too many to leave out" if result.study.imported else f" only{so}"
-            yield Text(f"{label_of(one.cause)} in most trials of {one.arm}{how}", style="yellow")
+            so = "" if short else ": by the arm itself or by worse moments, so they count"
+            how = f"in more trials of {one.arm} than of others{so}"
+            if result.study.imported:
+                how = f"in most trials of {one.arm}: too many to leave out"
+            yield Text(f"{label_of(one.cause)} {how}", style="yellow")
     if wrong:
         yield Text("disturbed: ", style="red").append("; ".join(wrong), style="not bold default")
     if others:
@@ -545,9 +547,11 @@ def of_check(fitness: Fitness) -> Brief:
     return Brief(
         head=[terminal.paragraph(check.headline(fitness))],
         limits=[_line(word, text) for word, text in parts.items() if text],
-        below=[_line("next", "`virtune show` (every figure)")],
+        below=[_line("next", f"`virtune show` (every figure){_OTHER_RIG * (fitness.rig == 'metal')}")],
     )
 
+
+_OTHER_RIG = "; of QEMU's block layer, which `virtune compare` measures by default: --rig storage-daemon"
 
 _NOISE = ("spread", "drift", "A/A test")
 """The figures of noise that say whether a host is fit."""
