@@ -18,6 +18,7 @@ from virtune.model.published import PublishedStudy
 from virtune.model.reason import Reason
 from virtune.model.remark import EMULATED, GATE_BY_ID, SIMULATED, Weight, label_of
 from virtune.model.result import Fitness, LoadSweep, Result
+from virtune.model.rig import RIGS, UNKNOWN
 from virtune.model.study import Arm
 from virtune.model.text import format_share
 from virtune.model.tuning import Tuning
@@ -536,6 +537,7 @@ def of_check(fitness: Fitness) -> Brief:
     disturbed = [f"{one.label} {one.standing}" for one in fitness.gates if one.standing != "clear"]
     others = [f"{one.name} ({one.pid}) {check.took_text(one)}" for one in fitness.neighbours or ()]
     advice = [one.advice or one.text for one in fitness.advice]
+    bare = RIGS.get(fitness.rig, UNKNOWN).front == "file"
     best = "" if fitness.best_seconds is None else f", best with --seconds {fitness.best_seconds:g}"
     parts = {
         "finds": "; ".join(told) + best if told else "",
@@ -547,7 +549,7 @@ def of_check(fitness: Fitness) -> Brief:
     return Brief(
         head=[terminal.paragraph(check.headline(fitness))],
         limits=[_line(word, text) for word, text in parts.items() if text],
-        below=[_line("next", f"`virtune show` (every figure){_OTHER_RIG * (fitness.rig == 'metal')}")],
+        below=[_line("next", f"`virtune show` (every figure){_OTHER_RIG * bare}")],
     )
 
 
