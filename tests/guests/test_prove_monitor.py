@@ -92,6 +92,17 @@ def begun(user: User, vm: Loaded) -> Any:
         time.sleep(0.05)
 
 
+def test_a_limit_that_is_changed_while_it_is_looked_at_is_told(user: User, loaded: Loaded) -> None:
+    """Read once, it was a burst beyond the old one, or something else was the cause."""
+    process = user.start("diagnose", "--qmp", str(loaded.socket), "--seconds", "6")
+    time.sleep(4)
+    limited(loaded, iops=20)
+    said, _ = process.communicate()
+    told = " ".join(said.split())
+    assert "its limits were changed while it was looked at: iops 100 and iops 20" in told
+    assert "look again" in told
+
+
 def test_a_qemu_that_has_ended_has_no_limit_to_put_back(user: User, tmp_path: Path) -> None:
     with loading(tmp_path, null(1_000_000)) as vm:
         limited(vm)

@@ -209,8 +209,8 @@ class DataPath:
     `ring_size` is how many requests its virtqueues hold. `faults` are major page faults of QEMU a second,
     `fault_ns` the time of one where this host swaps to a device, `memory_pressure` the share of time in which some
     task of the host waited for memory (PSI). `origin` is how the disk was observed. `protocol`, `direct`, `unread`,
-    `front` and `writethrough` are those of a LiveDisk; `neighbours` are other VMs that were watched and have a disk
-    on its device.
+    `front`, `writethrough` and `relimited` are those of a LiveDisk; `neighbours` are other VMs that were watched and
+    have a disk on its device.
     """
 
     iops: float
@@ -258,6 +258,7 @@ class DataPath:
     unread: tuple[str, ...] = ()
     front: str = ""
     writethrough: bool = False
+    relimited: str = ""
     neighbours: tuple[str, ...] = ()
 
     def iops_of(self, thread: ThreadCost) -> float:

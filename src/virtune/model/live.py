@@ -250,6 +250,7 @@ class LiveDisk:
     which nothing is measured: a backing image, a filter, encryption, a block job. `front` is the kind of its device
     where that takes one request at a time, whatever the guest has (`IDE`). `writethrough`: QEMU has each write safe
     before it says that it is done. `swap` are the devices that this host swaps to.
+    `relimited` names its limits of both times where they were changed while it was looked at.
     """
 
     target: str
@@ -268,11 +269,21 @@ class LiveDisk:
     front: str = ""
     writethrough: bool = False
     swap: tuple[str, ...] = ()
+    relimited: str = ""
 
     def beside(self, others: Sequence["LiveDisk"]) -> "LiveDisk":
-        """Return it with all that its requests may have passed as these saw the same disk at another time."""
-        seen = (one.unread for one in others if one.target == self.target)
-        return replace(self, unread=tuple(dict.fromkeys((*self.unread, *itertools.chain(*seen)))))
+        """Return it with all that its requests may have passed, and whether its limits were others, as these saw the
+        same disk at another time.
+        """
+        same = [one for one in others if one.target == self.target]
+        said = [
+            ", ".join(f"{unit} {value:g}" for unit, value in one.limits.items()) or "none" for one in (self, *same)
+        ]
+        return replace(
+            self,
+            unread=tuple(dict.fromkeys((*self.unread, *itertools.chain(*(one.unread for one in same))))),
+            relimited=self.relimited or (" and ".join(dict.fromkeys(said)) if len({*said}) > 1 else ""),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,6 +142,8 @@ class CauseRow:
 
 def judge(path: DataPath) -> Bottleneck:
     """Return what limits the disk; `undecidable`, with the evidence, where nothing stands out."""
+    if path.relimited:  # rates and waits are of both
+        return _open("look again", f"its limits were changed while it was looked at: {path.relimited}")
     seen = SeenPath(path)
     rests = _rests(seen)
     judged = tuple(row.judged(seen, rests) for row in ROWS)

@@ -337,7 +337,7 @@ def with_names(used: Use, names: Mapping[int, str]) -> Use:
     return replace(used, roles=tuple(replace(role, threads=tuple(map(named, role.threads))) for role in used.roles))
 
 
-_OF_DISK = ("polling", "lifts", "tables", "protocol", "direct", "unread", "front", "writethrough")
+_OF_DISK = ("polling", "lifts", "tables", "protocol", "direct", "unread", "front", "writethrough", "relimited")
 """What a DataPath has of its LiveDisk as it is there."""
 
 

@@ -219,6 +219,10 @@ class LiveView(Protocol):
         """Hold nothing that others may want until the next question."""
         return
 
+    def look_again(self) -> None:
+        """Read its disks anew: some came or went, or have other limits."""
+        return
+
 
 class LiveDomain(LiveView):
     """A running domain, of which a command to the monitor, which is libvirt's, would show more, and taint it."""
@@ -232,8 +236,14 @@ class LiveDomain(LiveView):
                 f"{name} does not run", hint=f"`virsh -c {virsh.uri} list` shows those that do; it needs its own load"
             )
         local = virsh.facts().local
-        process = process_of_domain(self.uuid) if local else None
-        self.vm = _vm(found[0].live, process, uri=virsh.uri, local=local)
+        self._process = process_of_domain(self.uuid) if local else None
+        self.vm = _vm(found[0].live, self._process, uri=virsh.uri, local=local)
+
+    def look_again(self) -> None:
+        """Read its disks anew."""
+        found = self._virsh.dump([self.uuid])
+        if found and found[0].live is not None:
+            self.vm = _vm(found[0].live, self._process, uri=self._virsh.uri, local=self._virsh.facts().local)
 
     def counts(self) -> Mapping[str, DiskCount]:
         """Return QEMU's counters of each disk, by its target."""

@@ -21,7 +21,7 @@ from virtune.bench.live.rings import INTERVAL_SECONDS, RingWatch
 from virtune.fio.workloads import rate_words, sequential_share, workload_words
 from virtune.model.bottleneck import DataPath, Diagnosis, Walk, WorstSecond, walk
 from virtune.model.counters import Use
-from virtune.model.errors import MissingToolError, PreconditionError, UsageError
+from virtune.model.errors import MissingToolError, PreconditionError, RigError, UsageError
 from virtune.model.live import (
     DiskCount,
     DiskCurve,
@@ -129,6 +129,8 @@ def look(
         watch.mark()
         counts.append(view.counts())
         left_now, ended = view.exits(), watch.counts()
+        with contextlib.suppress(RigError):  # it has ended; what was counted is there
+            view.look_again()
         tails = {name: histograms_between(tails.get(name, {}), now) for name, now in view.histograms.items()}
         sampler.sample(mark="stop")
     counters = read_counters(sampler.content())
@@ -139,7 +141,7 @@ def look(
     }
     exits = left if isinstance(left, str) else left_now if isinstance(left_now, str) else left_now - left
     curves = {name: one.curve() for name, one in queues.items()}
-    chosen = tuple(one.beside(view.vm.disks) for one in chosen)  # a block job may have begun
+    chosen = tuple(one.beside(view.vm.disks) for one in chosen)  # a block job may have begun, a limit been set
     seen = _Seen(counts=counts, tails=tails, unkept=unkept)
     return tuple(_diagnoses(view.vm, chosen, seen, used, rings, exits, curves, moves))
 
