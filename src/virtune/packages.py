@@ -61,8 +61,8 @@ def installing(programs: Iterable[str], manager: str | None = None) -> list[str]
 
 
 def hint_for(program: str) -> str:
-    """Say how a program gets here."""
-    command = installing([program])
+    """Say how a program gets here: in Debian's words where no package manager is found."""
+    command = installing([program]) or installing([program], "apt-get")
     return f"`{shlex.join(command)}` brings it" if command else "install it first"
 
 
