@@ -225,8 +225,8 @@ class Disk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LimitWords:
-    """A limit of QEMU's I/O throttle: its knob, its name in QMP, that of `-drive` and of Proxmox, its element in
-    libvirt's `<iotune>`, its unit.
+    """A limit of QEMU's I/O throttle: its knob, its name in a throttle group, that of `-drive`, of QMP's
+    `block_set_io_throttle` and of Proxmox, its element in libvirt's `<iotune>`, its unit.
     """
 
     knob: str

@@ -198,9 +198,7 @@ FIELDS = {
 _NAME_MAX = 200
 """Characters of a name that are shown; libvirt's longest are shorter."""
 
-_LIMITS = {
-    one.qmp.removesuffix("-total").replace("-read", "_rd").replace("-write", "_wr"): one.unit for one in LIMITS
-}
+_LIMITS = {one.drive: one.unit for one in LIMITS}
 """The limits of a disk, by the names of `block_set_io_throttle`."""
 
 

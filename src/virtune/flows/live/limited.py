@@ -24,9 +24,7 @@ from virtune.virsh import Virsh
 MONITOR = "qmp:"
 """What the journal's place of a QEMU without a libvirt begins with; its socket follows."""
 
-_BASE: Mapping[str, str] = {
-    one.libvirt: one.qmp.removesuffix("-total").replace("-read", "_rd").replace("-write", "_wr") for one in LIMITS
-}
+_BASE: Mapping[str, str] = {one.libvirt: one.drive for one in LIMITS}
 _SAID: Mapping[str, str] = {
     **{f"{name}{end}": f"{said}{end}" for name, said in _BASE.items() for end in ("", "_max", "_max_length")},
     REQUEST_SIZE: "iops_size",
