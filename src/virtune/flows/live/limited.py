@@ -163,20 +163,25 @@ class MonitoredDisk:
 
 
 def put_back(entry: Entry, journal: Journal) -> str:
-    """Put the limits of an entry back, which was cut short; return what was done, in a sentence."""
+    """Put the limits of an entry back, which was cut short; return what was done, in a sentence. Raises
+    NotInForceError where the disk then has others.
+    """
     with journal.alone():
         entry = journal.read(entry.id)
         if Step.UNDONE in entry.steps:
             return f"{entry.domain} was put back before; nothing to do"
-        (_, back), place = entry.live[0], Path(entry.uri.removeprefix(MONITOR))
+        (_, back), place, target = entry.live[0], Path(entry.uri.removeprefix(MONITOR)), entry.turns[0].at
+        asked = json.loads(back[1])
         try:
             with _same(place, entry.uuid) as view:
-                _said(view, back, "")
+                shown = _said(view, back, target)
         except PreconditionError:
             if _runs(entry.uuid):
                 raise
             journal.step(entry, Step.UNDONE)
             return f"the QEMU of {entry.domain} has ended, and its limits with it; nothing to do"
+        if shown != {name: asked[said] for name, said in _SAID.items() if asked.get(said)}:
+            raise NotInForceError(f"the limits of {target} were put back, and it has {dict(shown) or 'none'}")
         journal.step(entry, Step.UNDONE)
         return f"{entry.domain} is as it was before {entry.id}"
 
