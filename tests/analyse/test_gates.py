@@ -50,6 +50,23 @@ def neighbour(wait: float, busy: float) -> Edit:
     return edit
 
 
+def slow(*, waits: float, others_bytes: int, busy: float) -> Edit:
+    """A load whose disk is slow for its own reasons: it wants 2 % of a CPU and moves 3 MB, beside others who burn the
+    CPUs and move so many bytes, where the disk has a request for a share of the time.
+    """
+
+    def edit(begin: dict[str, Any], stop: dict[str, Any]) -> None:
+        neighbour(waits / 2, 2.0)(begin, stop)
+        stop["threads"]["load"]["7"][1] = 100 + 4
+        stop["threads"]["load"]["7"][3] = 10**9 + 4 * 10**7
+        moved = BANDWIDTH + 3 * 10**6
+        read = (moved + others_bytes) // 512
+        stop["processes"]["load"]["7"] = {"stat": stat(7, user=104), "io": f"read_bytes: {moved}\nwrite_bytes: 0"}
+        stop["diskstats"] = [f"254 0 vda 59000 0 {read} 0 0 0 0 0 8 {1000 + int(2000 * busy)} 24000"]
+
+    return edit
+
+
 def stolen(percent: int) -> Edit:
     return at(stat=f"cpu 300 0 2 {500 - 4 * percent} 0 0 0 {4 * percent} 0 0\n")
 
@@ -116,6 +133,24 @@ def test_a_planted_trouble_is_found_by_its_gate_and_by_no_other(name: str) -> No
     assert others == set(), said(found)
     assert found.causes == ((gate,) if weight is Weight.INVALID else ())
     assert next(remark.text for remark in found.remarks if remark.id == gate)
+
+
+@pytest.mark.parametrize(
+    ("edit", "gate", "least", "most"),
+    [
+        (slow(waits=0.17, others_bytes=0, busy=0.1), "cpu-wait", 0.07, 0.09),  # of its 0.21 s of CPU 81 %
+        (slow(waits=0.05, others_bytes=0, busy=0.1), "cpu-wait", 0.02, 0.03),
+        (slow(waits=1.9, others_bytes=0, busy=0.1), "cpu-wait", 0.8, 1.0),  # it hardly ever ran
+        (slow(waits=0, others_bytes=3 * 10**6, busy=0.015), "foreign-io", 0.014, 0.016),  # half of the bytes
+        (slow(waits=0, others_bytes=30 * 10**6, busy=0.09), "foreign-io", 0.08, 0.1),
+        (slow(waits=0, others_bytes=30 * 10**6, busy=1.0), "foreign-io", 0.9, 0.92),  # a disk that they keep busy
+    ],
+)  # fmt: skip
+def test_a_slow_disk_is_not_called_disturbed_by_what_did_not_slow_it(
+    edit: Edit, gate: str, least: float, most: float
+) -> None:
+    """What a load that hardly does anything loses by others is bounded by the time for which they were in its way."""
+    assert least < dict(trial(edit).gates)[gate] < most
 
 
 def test_a_limit_on_our_io_is_said_and_does_not_invalidate() -> None:

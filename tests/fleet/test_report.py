@@ -325,7 +325,7 @@ def test_the_figures_of_a_summary_are_those_of_its_number(tmp_path: Path) -> Non
     assert one.ratio is not None
     figures = [one.ratio.estimate, one.ratio.low, one.ratio.high, one.noise, level.value, level.error, level.df]
     written = {
-        "1.1": [0.34319034802, 0.00514049130713, 22.9121319222, 2.79532025433, 8.67903147739, 0.732237961955, 7]
+        "2.1": [0.34319034802, 0.00514049130713, 22.9121319222, 2.79532025433, 8.67903147739, 0.732237961955, 7]
     }
     assert (one.verdict, one.candidate, workload, one.rounds) == ("undecided", "slow", "randread-4k", 8)
     assert figures == pytest.approx(written[f"{METHOD}.{SUMMARY}"], rel=1e-9)

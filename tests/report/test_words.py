@@ -24,7 +24,9 @@ def ratio(estimate: float, low: float, high: float) -> Interval:
         (ratio(1.0, 0.09, 9.1), "+0.0 % [rounds too unlike to tell]"),
         (ratio(0.7, 0.001, 714.25), "-30.0 % [rounds too unlike to tell]"),
         (ratio(0.7, 0.0, 1.2), "-30.0 % [rounds too unlike to tell]"),
-        (ratio(1.2, 1.1, math.inf), "+20.0 % [rounds too unlike to tell]"),
+        (ratio(0.06, 0.001, 0.714), "-94.0 % [-99.9, -28.6]"),
+        (ratio(1.2, 1.1, math.inf), "+20.0 % [+10.0, x10 or more]"),
+        (ratio(0.7, 0.0, 0.9), "-30.0 % [-100, -10.0]"),
     ],
 )
 def test_a_difference_has_its_sign_and_its_ends_in_order(interval: Interval, text: str) -> None:

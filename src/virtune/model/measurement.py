@@ -17,7 +17,7 @@ from virtune.model.metric import DIRECTIONS, Distribution
 from virtune.model.remark import Remark, Weight
 from virtune.model.text import LEFT_OUT
 
-METHOD = 1
+METHOD = 2
 """The number of the method by which measurements are derived from evidence; the same evidence gives the same figures
 under the same number.
 """

@@ -16,7 +16,7 @@ TENFOLD = 10.0
 """From this ratio on a difference is written as a factor, and an interval's end as "or more"."""
 
 HOPELESS = 100.0
-"""An interval whose ends are further apart than this factor tells nothing: the rounds are too few, or too unlike."""
+"""An interval around 0 whose ends are further apart than this factor tells nothing: too few rounds, or too unlike."""
 
 _CHANCE_LEAST = 0.01
 """A chance below it is said to be below it: no test here is so exact that more digits would tell more."""
@@ -29,8 +29,10 @@ TOO_WIDE = "rounds too unlike to tell"
 
 
 def difference_text(ratio: Interval, too_wide: str = TOO_WIDE) -> str:
-    """Write a ratio as a difference in percent with its interval: `-12.3 % [-15.0, -9.5]`."""
-    if not 0 < ratio.low <= ratio.high <= ratio.low * HOPELESS:
+    """Write a ratio as a difference in percent with its interval: `-12.3 % [-15.0, -9.5]`; one that does not say its
+    direction either may be too wide for that.
+    """
+    if ratio.low <= 1 <= ratio.high and not 0 < ratio.low <= ratio.high <= ratio.low * HOPELESS:
         return f"{change_words(ratio.estimate)} [{too_wide}]"
     return f"{change_words(ratio.estimate)} [{_end(ratio.low, ratio.estimate)}, {_end(ratio.high, ratio.estimate)}]"
 

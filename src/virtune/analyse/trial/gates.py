@@ -366,11 +366,11 @@ def _of_cpu(used: Use) -> Iterator[Reading]:
     if used.cpu is not None:
         text = f"CPU steal {used.cpu.steal_percent:.1f} %: the physical host ran other VMs meanwhile"
         yield _reading("steal", used.cpu.steal_percent / 100, text)
-        if (waiting := _waiting(used)) is not None:
-            lost = math.prod(waiting)
+        if (lost := _waited_for_others(used)) is not None:
+            wanted = " in which these wanted a CPU" if _wanted_cpus(used) >= 1 else ""
             text = (
                 "CPU contention: other processes kept QEMU and the load waiting for about"
-                f" {format_share(lost, 1 if lost < 0.1 else 0)} of the time in which these wanted a CPU"
+                f" {format_share(lost, 1 if lost < 0.1 else 0)} of the time{wanted}"
             )
             yield _reading("cpu-wait", lost, text)
     if used.throttled_seconds is not None:
@@ -384,18 +384,24 @@ def _of_cpu(used: Use) -> Iterator[Reading]:
         yield _reading("frequency", max(0.0, 1 - used.frequency_ratio), text)
 
 
-def _waiting(used: Use) -> tuple[float, float] | None:
-    """Return the share of runnable time that our threads waited, and the part of others in the busy time.
+def _wanted_cpus(used: Use) -> float:
+    """Return how many CPUs our threads wanted: what they had, and waited for."""
+    return math.fsum(role.cpu_seconds + (role.wait_seconds or 0.0) for role in used.roles) / used.seconds
 
-    Without schedstat the PSI share of time in which some task waited is used, which is never less.
+
+def _waited_for_others(used: Use) -> float | None:
+    """Return the share of runnable time that our threads waited, times the part of others in the busy time.
+
+    A load that sleeps for its disk most of the time loses little by waits that are a large share of the little CPU
+    that it wants: below one CPU they are a share of the whole time. Without schedstat the PSI share of time in which
+    some task waited is used, which is never less.
     """
     if used.cpu is None or not used.roles or used.cpu.busy_seconds <= 0 or (foreign := used.foreign_cpus) is None:
         return None
     waits, waited = [one.wait_seconds for one in used.roles if one.wait_seconds is not None], used.some_waited("cpu")
     if waits:
-        wanted = math.fsum(role.cpu_seconds for role in used.roles) + math.fsum(waits)
-        waited = math.fsum(waits) / wanted if wanted else 0.0
-    return None if waited is None else (waited, foreign * used.seconds / used.cpu.busy_seconds)
+        waited = math.fsum(waits) / used.seconds / max(1.0, _wanted_cpus(used))
+    return None if waited is None else waited * foreign * used.seconds / used.cpu.busy_seconds
 
 
 def own_pressure(used: Use) -> Iterator[Remark]:
@@ -421,9 +427,12 @@ def _of_device(result: FioResult, used: Use, stack: Stack, workload: Workload) -
     moved = disk.read_bytes + disk.written_bytes
     if foreign is not None:
         enough = foreign * moved >= LITTLE_BPS * used.seconds
+        # of a load that is slow for another reason any little is a large share: it took no more than the disk's time
+        busy = disk.busy_percent / 100
         part = f"{format_bytes(foreign * moved)} of {format_bytes(moved)}"
         text = f"{format_share(foreign)} of the I/O of {disk.name}, {part}, was not of QEMU or the load"
-        yield _reading("foreign-io", foreign if enough else 0.0, text)
+        text += f"; it was busy for {format_share(busy)} of the time" if busy < foreign else ""
+        yield _reading("foreign-io", min(foreign, busy) if enough else 0.0, text)
     served = served_share(result, used, workload)
     resident = max((cache.end_bytes for cache in used.caches), default=0)
     if served is not None:

@@ -23,7 +23,16 @@ from virtune.report.render import terminal
 from virtune.report.render.forest import axis, axis_of, bar
 from virtune.report.reproduce import command_again
 from virtune.report.view import ViewCell, ViewRow, WorkloadView, workload_view, worth
-from virtune.report.words import TOO_FEW, change_words, count_text, difference_text, names_text, quantity, share_text
+from virtune.report.words import (
+    TOO_FEW,
+    TOO_WIDE,
+    change_words,
+    count_text,
+    difference_text,
+    names_text,
+    quantity,
+    share_text,
+)
 
 MARKS: Mapping[str, str] = {Verdict.BETTER: "▲", Verdict.WORSE: "▼", Verdict.SAME: "■", Verdict.UNDECIDED: "○"}
 """The symbol of a verdict, so that it can be read without colour."""
@@ -101,11 +110,11 @@ def change_text(comparison: Comparison) -> str:
     change = comparison.change if comparison.ratio is None else comparison.ratio.estimate
     if change is None:
         return ""
+    unit = "round" if comparison.change is None else "run"
     if comparison.ratio is not None and has_interval(comparison):
-        return difference_text(comparison.ratio)
+        return difference_text(comparison.ratio, TOO_WIDE.replace("round", unit))
     if comparison.reason is Reason.BETWEEN_RUNS:
         return change_words(change)
-    unit = "round" if comparison.change is None else "run"
     return f"{change_words(change)} [{TOO_FEW.replace('round', unit)}]"
 
 
