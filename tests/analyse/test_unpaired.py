@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.analyse.unpaired_runs import compared
 
-from virtune.analyse.stats.paired import between_runs, rank_test, welch
+from virtune.analyse.stats.paired import EarlierRun, between_runs, rank_test, welch
 from virtune.model.reason import Reason
-from virtune.model.verdict import REPEATS_MIN, Verdict
+from virtune.model.verdict import REPEATS_MIN, BetweenRuns, Verdict
 
 
 def test_welch_is_the_interval_of_the_textbook() -> None:
@@ -59,6 +59,11 @@ def test_a_planted_tenth_is_found_and_has_the_right_sign() -> None:
     assert compared(base, other).ratio is not None
 
 
+def earlier(*runs: list[float], reference: int = 1) -> BetweenRuns:
+    """Runs in order of time, of which so many lead up to the reference."""
+    return between_runs([EarlierRun(rounds=run, after=at >= reference) for at, run in enumerate(runs)])
+
+
 @pytest.mark.parametrize(("known", "spread"), [(2, 0.05), (3, 0.3), (4, 0.05), (8, 0.05), (20, 0.01)])
 def test_runs_of_one_configuration_at_different_times_are_seldom_called_different(known: int, spread: float) -> None:
     """Each run has a level of its own, however alike its rounds are."""
@@ -72,22 +77,63 @@ def test_runs_of_one_configuration_at_different_times_are_seldom_called_differen
     for _ in range(400):
         base, other, *rest = (run() for _ in range(known + 1))
         without += compared(base, other, confidence=0.95).verdict in (Verdict.BETTER, Verdict.WORSE)
-        between = between_runs([base, *rest])
+        between = earlier(base, *rest)
         wrong += compared(base, other, confidence=0.95, between=between).verdict in (Verdict.BETTER, Verdict.WORSE)
     assert without / 400 > 0.2  # which is why
     assert wrong / 400 <= 0.075
 
 
+NIGHTS = 0.15
+"""What nights differ by, as a standard deviation of the logarithm."""
+
+
+def a_night(chance: Random, *, level: float = 1.0) -> list[float]:
+    """The rounds of a night."""
+    mean = chance.gauss(9, NIGHTS) + math.log(level)
+    return [math.exp(chance.gauss(mean, 0.01)) for _ in range(6)]
+
+
+@pytest.mark.parametrize("bad", [1, 2, 5, 12])
+@pytest.mark.parametrize("reference", [1, 6])
+def test_bad_nights_do_not_excuse_the_next_nor_a_good_one_after_them(bad: int, reference: int) -> None:
+    """Sixteen times slower, after six good nights; the reference is the first of them, or the last."""
+    chance = Random(17)
+    told = wrong = 0
+    for _ in range(200):
+        good = [a_night(chance) for _ in range(6)]
+        nights = [*good, *(a_night(chance, level=1 / 16) for _ in range(bad))]
+        between, base = earlier(*nights, reference=reference), good[reference - 1]
+        next_bad, next_good = a_night(chance, level=1 / 16), a_night(chance)
+        told += compared(base, next_bad, confidence=0.95, between=between).verdict is Verdict.WORSE
+        wrong += compared(base, next_good, confidence=0.95, between=between).verdict not in {
+            Verdict.UNDECIDED,
+            Verdict.SAME,
+        }
+    assert told == 200
+    assert wrong / 200 <= 0.08
+
+
+def test_a_night_that_was_disturbed_or_is_among_the_first_tells_however_far_it_is() -> None:
+    def spread(*levels: float, calm: bool) -> float:
+        chance = Random(5)
+        nights = [a_night(chance, level=level) for level in levels]
+        return between_runs([EarlierRun(rounds=one, calm=calm, after=at > 0) for at, one in enumerate(nights)]).spread
+
+    usual = [1.0] * 5
+    assert spread(*usual, 1 / 50, calm=True) < 2 * NIGHTS < 1 < spread(*usual, 1 / 50, calm=False)
+    assert spread(1.0, 1.0, 1 / 50, 1.0, calm=True) > 1
+
+
 def test_too_few_runs_of_one_configuration_decide_nothing_and_show_no_interval() -> None:
     fast, slow = [100.0, 101.0, 99.0, 100.5, 99.5], [50.0, 51.0, 49.0, 50.5, 49.5]
     assert compared(fast, slow).verdict is Verdict.WORSE
-    found = compared(fast, slow, between=between_runs([fast, []]))
+    found = compared(fast, slow, between=earlier(fast, []))
     assert (found.verdict, found.reason, found.ratio) == (Verdict.UNDECIDED, Reason.BETWEEN_RUNS, None)
     assert found.change == pytest.approx(0.5, rel=0.01)
     assert "the store has 1" in found.why
-    assert compared(fast, slow, between=between_runs([fast, fast[1:]])).verdict is Verdict.WORSE
+    assert compared(fast, slow, between=earlier(fast, fast[1:])).verdict is Verdict.WORSE
     further = [value * 1.1 for value in fast]
-    assert compared(fast, slow, between=between_runs([fast, further])).verdict is Verdict.UNDECIDED, "13 times that"
+    assert compared(fast, slow, between=earlier(fast, further)).verdict is Verdict.UNDECIDED, "13 times that"
 
 
 def test_one_run_each_shows_the_difference_and_cannot_decide() -> None:

@@ -135,8 +135,31 @@ def test_two_runs_of_different_times_differ_if_by_more_than_such_runs_do_among_t
         night(user, number, level)
     assert verdicts(user, first, slow) == {"worse: worse-side"}
     assert verdicts(user, first, steady).isdisjoint({"worse: worse-side", "better: better-side"})
-    night(user, 6, 0.4)  # a run that went badly tells as much as one that went well
-    assert verdicts(user, first, slow).isdisjoint({"worse: worse-side", "better: better-side"})
+
+
+def test_a_bad_night_neither_excuses_the_next_nor_blames_a_good_one(user: User) -> None:
+    user.store.write_bytes(gzip.decompress(KEPT.read_bytes()))
+    with sqlite3.connect(user.store) as db:
+        db.execute("UPDATE studies SET finished = 0 WHERE id = ?", (NIGHTLY,))
+    first, *_ = (night(user, number, level) for number, level in enumerate((1.0, 1.05, 0.99, 1.02), 1))
+    for number in (5, 6, 7):
+        bad = night(user, number, 0.4)
+        assert verdicts(user, first, bad) == {"worse: worse-side"}
+    good = night(user, 8, 1.01)
+    assert verdicts(user, first, good).isdisjoint({"worse: worse-side", "better: better-side"})
+
+
+def test_what_came_after_a_reference_with_enough_before_it_does_not_tell(user: User) -> None:
+    """Levels that are within what the earlier ones let one expect, one after another: a decline."""
+    user.store.write_bytes(gzip.decompress(KEPT.read_bytes()))
+    with sqlite3.connect(user.store) as db:
+        db.execute("UPDATE studies SET finished = 0 WHERE id = ?", (NIGHTLY,))
+    *_, good = (night(user, number, level) for number, level in enumerate((1.0, 1.02, 0.99), 1))
+    nights = [night(user, number, level) for number, level in enumerate((0.8, 0.6, 0.45, 0.3), 4)]
+    assert verdicts(user, good, nights[-1]) == {"worse: worse-side"}
+    assert verdicts(user, nights[1], nights[-1]) != {"worse: worse-side"}, (
+        "of that reference's own past they are usual"
+    )
 
 
 def test_of_nights_that_were_disturbed_one_that_is_far_slower_is_worse(user: User) -> None:

@@ -390,21 +390,53 @@ def _of_different_times(ratio: Interval, between: BetweenRuns) -> Interval | Non
     return _interval(mean, max(apart, math.log(ratio.high) - mean), ratio.confidence)
 
 
-def between_runs(
-    runs: Sequence[Sequence[float]], *, disturbed: str = "", alike: Sequence[bool] | None = None
-) -> BetweenRuns:
-    """Return how far runs of one configuration lie apart, by the values of each one's rounds; `alike` are those that
-    were disturbed as what is compared with them was, where the runs of that name were `disturbed`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierRun:
+    """A run of one configuration by the values of its rounds: whether it was disturbed as what is compared was
+    (`alike`), whether nothing disturbed it (`calm`), and whether it is of a time `after` the reference.
     """
-    tell = [True] * len(runs) if alike is None else alike
-    told = [(fmean(logs), like) for one, like in zip(runs, tell, strict=True) if (logs := _logs(one))]
-    means = [mean for mean, _ in told]
+
+    rounds: Sequence[float]
+    alike: bool = True
+    calm: bool = True
+    after: bool = False
+
+
+_ENOUGH_BEFORE = 3
+"""So many runs tell by themselves what is usual. Those after them may be what the comparison is to find."""
+
+_UNUSUAL = 0.999
+
+
+def between_runs(runs: Sequence[EarlierRun], *, disturbed: str = "") -> BetweenRuns:
+    """Return how far runs of one configuration lie apart, in order of time; those of the names `disturbed` were so.
+
+    What is compared with the reference must not excuse the next that is like it: where enough runs lead up to the
+    reference, none after it tells, and a run that nothing disturbed does not where it is beyond what those before it
+    let one expect.
+    """
+    kept = [(fmean(logs), one) for one in runs if (logs := _logs(one.rounds))]
+    lead = [one for one in kept if not one[1].after]
+    told: list[float] = []
+    alike = 0
+    for mean, one in lead if len(lead) >= _ENOUGH_BEFORE else kept:
+        if not (one.calm and _unusual(mean, told)):
+            told.append(mean)
+            alike += one.alike
     return BetweenRuns(
-        runs=sum(like for _, like in told),
-        spread=stdev(means) if len(means) > 1 else 0.0,
+        runs=alike,
+        spread=stdev(told) if len(told) > 1 else 0.0,
         disturbed=disturbed,
-        widest=max(means) - min(means) if disturbed and means else 0.0,
+        widest=max(told) - min(told) if disturbed and told else 0.0,
     )
+
+
+def _unusual(value: float, before: Sequence[float]) -> bool:
+    """Whether a value is outside the prediction interval of those before it, where there are enough of these."""
+    if len(before) < _ENOUGH_BEFORE:
+        return False
+    radius = two_sided(_UNUSUAL, len(before) - 1) * stdev(before) * math.sqrt(1 + 1 / len(before))
+    return abs(value - fmean(before)) > radius
 
 
 def rank_test(base: Sequence[float], other: Sequence[float]) -> float:

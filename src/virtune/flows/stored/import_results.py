@@ -19,7 +19,7 @@ from itertools import chain, combinations, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from virtune.analyse.stats.paired import between_runs
+from virtune.analyse.stats.paired import EarlierRun, between_runs
 from virtune.analyse.study.verdicts import evidence_of, pairs_of
 from virtune.analyse.trial.derive import derive
 from virtune.analyse.trial.measure import Part, Shape, differing, parts_of, shape_of, slug_of, workload_of
@@ -550,7 +550,7 @@ def _pardoned(labelled: Mapping[str, _Stored]) -> Iterator[Waiver]:
 
 
 EARLIER_MAX = 20
-"""The most studies of one configuration that tell how far such lie apart: the newest."""
+"""The most studies of one configuration that tell how far such lie apart: those nearest to the reference."""
 
 
 def _between_runs(
@@ -567,24 +567,24 @@ def _between_runs(
     asked = frozenset().union(*(found for label, found in causes.items() if labelled[label] is not base))
     disturbed = " and ".join(label for label, found in causes.items() if found)
     others = {one.record.study.id for one in labelled.values()} - {base.record.study.id}
-    values: dict[tuple[str, str], list[tuple[list[float], bool]]] = {}
+    values: dict[tuple[str, str], list[EarlierRun]] = {}
     with Store(store, reading=True) as kept:
         finished = kept.finished((base.record.study.kind,), own=True)
         asks = next((one.question for one in finished if one.id == base.record.study.id), None)
-        alike = [one.id for one in finished if one.question == asks and one.id not in others]
-        for study in alike[:EARLIER_MAX]:
+        alike = [one.id for one in reversed(finished) if one.question == asks and one.id not in others]
+        reference = alike.index(base.record.study.id) + 1 if base.record.study.id in alike else 0
+        lead = alike[:reference][-EARLIER_MAX:]
+        for study in lead + alike[reference:][: EARLIER_MAX - len(lead)]:
             with contextlib.suppress(StoreError):
                 found = by_todays_method(kept, study)
-                rows, like = evidence_of(found).rows, asked.issubset(_disturbing(found, base.arm))
+                rows, causes_then = evidence_of(found).rows, frozenset(_disturbing(found, base.arm))
+                run = EarlierRun(rounds=(), alike=asked <= causes_then, calm=not causes_then, after=study not in lead)
                 for name, here in called.items():
                     rounds = rows.get((base.arm, name), {}).values()
                     for metric in dict.fromkeys(metric for one in rounds for metric in one):
                         mine = [one[metric] for one in rounds if metric in one]
-                        values.setdefault((here, metric), []).append((mine, like))
-    return {
-        key: between_runs([run for run, _ in runs], disturbed=disturbed, alike=[like for _, like in runs])
-        for key, runs in values.items()
-    }
+                        values.setdefault((here, metric), []).append(replace(run, rounds=mine))
+    return {key: between_runs(runs, disturbed=disturbed) for key, runs in values.items()}
 
 
 def _disturbing(record: StudyRecord, arm: str) -> Iterator[str]:
