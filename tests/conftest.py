@@ -29,6 +29,7 @@ from virtune.model.errors import MissingToolError
 from virtune.model.event import Event
 from virtune.model.remark import GATE_BY_ID
 from virtune.shell import GENERATOR, GENERATOR_PLACES, Warden, find_generator
+from virtune.warden import noted_removals
 
 # how fast examples are drawn depends on who else uses the CPUs, and which they are should not be left to chance
 any_machine = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, database=None)
@@ -235,6 +236,12 @@ def nothing_runs_on() -> Iterator[None]:
     yield
     if _STARTED:
         end_started()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_told_of_others_leftovers() -> None:
+    """What a test before removed is no note of this one's call, where both run in one process."""
+    noted_removals()
 
 
 @pytest.fixture(scope="session")

@@ -41,7 +41,7 @@ from virtune.model.contradictions import contradictions, stack_of_disk
 from virtune.model.evidence import Check, not_shown, to_verify
 from virtune.model.knobs import BY_ID
 from virtune.model.rig import RIGS
-from virtune.model.stack import DIRECT_CACHES, Stack, setting_of
+from virtune.model.stack import DIRECT_CACHES, Machine, Stack, setting_of
 from virtune.probe.process import Process, Ring
 
 MEASURED = ("storage-daemon", "qemu", "libvirt")
@@ -145,6 +145,30 @@ def on_qemu(stack: Stack, ran: Stack, place: Path) -> Iterator[Check]:
     yield from machine_checks(ask, stack, process_of(ran, place), "QEMU", str(ran.machine.vcpus))
     yield from guest_checks(stack, seen_of(ran), vcpus=2, writes=True)
     yield from of_threads(stack, ran)
+
+
+@pytest.mark.parametrize(
+    ("prints", "running", "agrees"),
+    [
+        ("QEMU emulator version 9.2.1 (Some 1:9.2.1-1)", "QEMU 9.2.1 Some 1:9.2.1-1", (True, True)),
+        ("QEMU emulator version 9.2.1 (v9.2.1-3-gabcdef)", "QEMU 9.2.1", (True, True)),
+        ("QEMU emulator version 9.2.1", "QEMU 7.2.22 Debian 1:7.2+dfsg-7", (False, None)),
+        ("QEMU emulator version 9.2.1", "QEMU 9.2.11", (False, None)),
+        ("of no version", "QEMU 9.2.1", (None, None)),
+    ],
+)
+def test_a_script_that_starts_another_qemu_than_it_says_is_found_out(
+    prints: str, running: str, agrees: tuple[bool | None, ...], tmp_path: Path
+) -> None:
+    script = tmp_path / "qemu"
+    script.write_text(f"#!/bin/sh\necho '{prints}'\n")
+    script.chmod(0o755)
+    stack = replace(Stack(rig="qemu"), machine=Machine(emulator=str(script)))
+    found = {
+        one.setting: one.agrees
+        for one in machine_checks(HonestQemu(stack), stack, process_of(Stack(), tmp_path), running, None)
+    }
+    assert (found["qemu.version"], found["machine.emulator"]) == agrees
 
 
 def of_threads(stack: Stack, ran: Stack) -> Iterator[Check]:

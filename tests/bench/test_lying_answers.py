@@ -247,7 +247,10 @@ TOLD_ELSEWHERE: Mapping[str, str] = {
 COMPOSED = {"checks", "_checks", "under_load", "look", "watch", "seen", "driver_checks", "_target"}
 """They only put together what verifiers say; `lying_daemon` and `lying_fio` lie to them as a whole."""
 
-PARTS = {"requested", "cpus_check", "_check", "_thread_check", "_backend_check", "_emulator_check", "_bus_check"}
+PARTS = {
+    "requested", "cpus_check", "_check", "_thread_check", "_backend_check", "_emulator_check", "_version_check",
+    "_bus_check",
+}  # fmt: skip
 """Each makes one check of a verifier, which has a lie of its own."""
 
 LOOKED_AT = {"_own_checks", "_several"}

@@ -15,13 +15,14 @@ submitter's, and it cannot be changed from outside.
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from virtune.bench.port import DiskImageSpec
-from virtune.bench.qemu.machine import Accelerator, QemuGuest
+from virtune.bench.qemu.machine import PROGRAM, Accelerator, QemuGuest
 from virtune.bench.qmp import Monitor
 from virtune.bench.verify import (
     RingOwners,
@@ -62,11 +63,13 @@ from virtune.model.contradictions import settings_of_second, stack_of_disk
 from virtune.model.counters import thread_role
 from virtune.model.errors import RigError
 from virtune.model.evidence import Check
+from virtune.model.facts import Unknown
 from virtune.model.stack import LIMITS as OF_LIMITS
 from virtune.model.stack import MEMORY, PLUGGED, POLL_DEFAULT_NS, THROUGH_CACHES, WRITABLE, Machine, Stack
 from virtune.model.text import format_bytes
 from virtune.probe.cpu import parse_list
 from virtune.probe.process import Process, Ring, Rings, Thread
+from virtune.probe.programs import program
 
 GUEST = "virtune-guest"
 """The program that is a guest by itself."""
@@ -145,8 +148,10 @@ def machine_checks(
 ) -> Iterator[Check]:
     """Check every requested setting of the machine at QEMU."""
     asked = stack.machine
+    runs = _version_check(asked.emulator or PROGRAM, version)
+    yield runs
     if asked.emulator is not None:
-        yield _emulator_check(asked.emulator, process, version)
+        yield _emulator_check(asked.emulator, process, runs)
     if asked.type is not None:
         shown = str(ask("qom-get", {"path": "/machine", "property": "type"})).removesuffix("-machine")
         family = {"q35": "pc-q35-", "pc": "pc-i440fx-"}.get(asked.type)
@@ -173,17 +178,39 @@ def machine_checks(
         yield Check("machine.memory", str(asked.memory or MEMORY), str(memory), "QMP query-memory-size-summary")
 
 
-def _emulator_check(asked: str, process: Process, version: str) -> Check:
-    """Compare the running program with the requested one; a wrapper script is not resolved."""
-    program, script = process.program(), False
-    same = program is not None and Path(asked).resolve() == program
+def _version_check(emulator: str, running: str) -> Check:
+    """Compare the version of the QEMU that runs with the one that its program says: the numbers, since a build may
+    name its package in one of them only.
+    """
+    said = _version_said(emulator)
+    found = _NUMBERS.search(running)
+    number = found[0] if found is not None else running
+    if isinstance(said, Unknown):
+        return Check("qemu.version", number, None, f"{emulator} --version: {said.because}", hidden=True)
+    asked = _NUMBERS.search(said)
+    proof = f"QMP query-version: {running}; {emulator} --version: {said}"
+    return Check("qemu.version", said if asked is None else asked[0], number, proof)
+
+
+def _version_said(emulator: str) -> str | Unknown:
+    found = program(emulator)
+    return found if isinstance(found, Unknown) else found.version
+
+
+_NUMBERS = re.compile(r"\d+(?:\.\d+)+")
+
+
+def _emulator_check(asked: str, process: Process, version: Check) -> Check:
+    """Compare the running program with the requested one. What a script starts is told by its version alone."""
+    runs, script = process.program(), False
+    same = runs is not None and Path(asked).resolve() == runs
     with contextlib.suppress(OSError), Path(asked).open("rb") as file:
         script = file.read(2) == b"#!"
     return Check(
         "machine.emulator",
         asked,
-        asked if same else None,
-        f"/proc/{process.pid}/exe is {program}, which says of itself: {version}",
+        asked if same or (script and version.agrees) else None,
+        f"/proc/{process.pid}/exe is {runs}; {version.proof}",
         hidden=not same and script,
     )
 

@@ -133,9 +133,10 @@ def plan_text(study: Study) -> str:
     names = ", ".join(arm.name for arm in study.arms[:_NAMED])
     more = f" and {others + 1 - _NAMED} more" if others >= _NAMED else ""
     under = f" under {len(study.workloads)} workloads" if len(study.workloads) > 1 else ""
+    until = "the pair is" if pairs == 1 else f"{count_text(pairs, 'pair')} are"
     return (
         f"compares {others + 1} arms ({names}{more}){under}, {each}: {format_seconds(study.seconds)} of each in turn,"
-        f" in random order, until {count_text(pairs, 'pair')} are decided"
+        f" in random order, until {until} decided"
     )
 
 
@@ -143,6 +144,11 @@ def place_text(trial: Trial, place: events.TrialPlace, most: str) -> str:
     """Write where a trial stands: `round 3 of 6, trial 2 of 4`, with "at most" where it is not known how many."""
     rounds = "" if place.rounds is None else f" of {most.removesuffix('about ')}{place.rounds}"
     return f"round {trial.round}{rounds}, trial {place.number} of {place.of}"
+
+
+def left_text(most: str, seconds: float) -> str:
+    """What ends a round's line: nothing after the last one."""
+    return f"; {most}{format_seconds(seconds)} left" if seconds >= 1 else ""
 
 
 def most_text(study: Study) -> str:
@@ -237,7 +243,7 @@ class Face:
                     self._line(f"{place_text(trial, place, most)}  {trial.workload}  {trial.arm}: {summary}")
             case events.RoundJudged(round=number, verdicts=verdicts, rulings=rulings, seconds_left=left) if verdicts:
                 again = f", {self._block.again} repeated" if self._block.again else ""
-                self._line(f"{round_line(number, verdicts, rulings)}{again}; {most}{format_seconds(left)} left")
+                self._line(f"{round_line(number, verdicts, rulings)}{again}{left_text(most, left)}")
             case _:
                 pass
 

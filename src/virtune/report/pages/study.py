@@ -92,13 +92,17 @@ def _host(study: Study, host: dict[str, Any], programs: Collection[str]) -> Iter
 
 
 def _qemu(study: Study, qemu: dict[str, Any]) -> Iterator[str]:
-    """Name the QEMU that the rigs of this study run; a domain's own QEMU is unknown here."""
+    """Name the QEMU that the rigs of this study run; a domain's own QEMU is unknown here, and of a named program the
+    version is among the verified settings.
+    """
     kinds = [arm.stack.kind for arm in study.arms]
+    run = dict.fromkeys(arm.stack.machine.emulator for arm in study.arms if arm.stack.kind.own_guest)
     daemon = qemu["storage_daemon"] if any("qemu-storage-daemon" in kind.programs for kind in kinds) else None
-    emulator = next(iter(qemu["emulators"] or ()), None) if any(kind.own_guest for kind in kinds) else None
+    emulator = next(iter(qemu["emulators"] or ()), None) if None in run else None
     versions = dict.fromkeys(one["version"] for one in (daemon, emulator) if one is not None and one["version"])
     if versions:
         yield f"QEMU {', '.join(versions)}"
+    yield from (f"QEMU {program}" for program in run if program is not None)
     bare = {arm.stack.machine.is_bare for arm in study.arms if arm.stack.kind.own_guest}
     if len(bare) > 1:
         yield "VMs with Linux and without an operating system"
