@@ -244,11 +244,13 @@ LIFTED = "`virsh -c qemu:///system blkdeviotune g vda --total-iops-sec {} --live
     ("live", "configured", "said"),
     [
         (IOTUNE, "", {"total_iops_sec=500 on the running VM alone": LIFTED.format(0)}),
-        ("", IOTUNE, {"total_iops_sec=500 from the next start on": ""}),
+        ("", IOTUNE, {"total_iops_sec=500 from the next start on, and none now": ""}),
         (IOTUNE, IOTUNE, {"total_iops_sec=500": ""}),
         (IOTUNE, IOTUNE.replace("500", "9"), {
             "total_iops_sec=9 from the next start on": "",
-            "total_iops_sec=500 on the running VM alone": LIFTED.format(9),
+            "total_iops_sec=500 on the running VM alone": LIFTED.format(9).replace(
+                "lifts it", "brings back total_iops_sec=9"
+            ),
         }),
     ],
 )  # fmt: skip

@@ -34,7 +34,7 @@ def test_what_is_given_is_shown_and_finds(kept: Kept) -> None:
         "x",
     )
     words = "Which engine?; SSD <b>full</b> @good @x"
-    assert kept("show", "label", "@good") == f"{oldest}: {words}\n"
+    assert kept("show", "label", "@good") == f"{oldest}, import of monday: {words}\n"
     assert words in " ".join(kept("show", "@good").split())
     assert "@good" in kept("show", "list")
     document = strictly(kept("show", "list", "--json"))
@@ -46,7 +46,7 @@ def test_what_is_given_is_shown_and_finds(kept: Kept) -> None:
     assert newest in kept("show", "label", "@good")
     kept("show", "label", newest, "--untag", "good", "--untag", "never-given")
     kept("show", "label", oldest, "--note", "")
-    assert kept("show", "label", "@good") == f"{oldest}: Which engine? @good @x\n"
+    assert kept("show", "label", "@good") == f"{oldest}, import of monday: Which engine? @good @x\n"
     assert strictly(kept("compare", "@good", "last", "--json"))["schema"] == "virtune/result/1"
 
 

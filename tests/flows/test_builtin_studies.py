@@ -61,7 +61,7 @@ def test_the_number_of_jobs_is_what_was_set(count: str, jobs: int, tmp_path: Pat
     )
     guests = dict.fromkeys(["1-fio-per-VM", "N-fio-per-VM", "N-fio-per-VM-iothread"], jobs)
     assert {arm.name: arm.stack.vcpus for arm in study.arms} == guests | {"bare": None}
-    assert not study.unequal_guests
+    assert not study.caveats
 
 
 @pytest.mark.parametrize("count", ["0", "1", "9", "65", "128", "-2", "two", "\u00b2", "9999"])

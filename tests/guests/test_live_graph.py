@@ -100,6 +100,15 @@ def test_what_a_second_limit_of_a_path_is_stays_unread(tmp_path: Path) -> None:
             assert ("a throttle filter, whose limits were not read" in disk.unread) == (count > 1), disk.unread
 
 
+def test_a_group_that_limits_nothing_is_read_as_that(tmp_path: Path) -> None:
+    words = ("-object", "throttle-group,id=g", "-blockdev", "null-co,node-name=n,size=1048576",
+             "-blockdev", "throttle,node-name=f,throttle-group=g,file=n",
+             "-device", "virtio-blk-pci,id=disk0,drive=f")  # fmt: skip
+    with paused(tmp_path, *words) as view:
+        (disk,) = view.vm.disks
+        assert (disk.limits, disk.unread) == ({}, ())
+
+
 def test_of_a_guest_that_is_stopped_no_disk_is_judged(tmp_path: Path) -> None:
     words = ("-blockdev", "null-co,node-name=n0,size=1048576", "-device", "virtio-blk-pci,id=disk0,drive=n0")
     with paused(tmp_path, *words) as view:

@@ -20,14 +20,15 @@ def limits_now(subject: Subject, disk: DomainDisk) -> dict[str, int]:
 
 
 def lifting(subject: Subject, disk: DomainDisk) -> str:
-    """Return what gives a running VM the limits of its configuration: a command where libvirt is known, else in
-    words.
+    """Return what gives a running VM the limits of its configuration, or none: a command where libvirt is known, else
+    in words.
     """
     live = _live(subject, disk)
     command = None
     if subject.connect is not None and live is not None:
         command = limits_command(subject.connect, subject.domain.name, live, dict(disk.limits))
-    return "a power-off lifts it" if command is None else f"`{command}` lifts it, and so does a power-off"
+    does = f"brings back {told(disk.rate_limits)}" if disk.rate_limits else "lifts it"
+    return f"a power-off {does}" if command is None else f"`{command}` {does}, and so does a power-off"
 
 
 def told(limits: dict[str, int]) -> str:
@@ -237,7 +238,7 @@ def kvm_is_hidden(subject: Subject) -> Iterator[Seen]:
 @rule("R47")
 def limited_on_purpose(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
     configured, now = disk.rate_limits, limits_now(subject, disk)
-    when = "" if now == configured else " from the next start on"
+    when = "" if now == configured else " from the next start on" + ("" if now else ", and none now")
     if configured:
         advice = "keep it if it is meant; raise it if it is not, before other settings are compared"
         turns = tuple(

@@ -91,13 +91,13 @@ def fix(
         measuring = _loaded(Measuring(store=kept, vm=vm, asked=question, out=out), fixes, again=again)
         choice = measuring.choose(fixes, like, again=again)
         turns = fixes.needed if choice is None else choice.turns
-        done = _change(found, turns, asked, journal, dry_run=dry_run, yes=yes)
+        done = _change(found, fixes, turns, asked, journal, dry_run=dry_run, yes=yes)
         if done is None or choice is None or choice.candidate is None:
             return 0
         verdict = measuring.again(done, disk.target)
         if put_back(verdict, done[1], stays={*turns} <= {*fixes.needed}, journal=journal, yes=yes) and fixes.needed:
             click.echo("what errors and warnings ask for is made by itself:")
-            _change(found, fixes.needed, asked, journal, dry_run=False, yes=yes)
+            _change(found, fixes, fixes.needed, asked, journal, dry_run=False, yes=yes)
         return 4 if verdict is Verdict.WORSE else 0
 
 
@@ -154,8 +154,14 @@ def put_back_first(found: "FoundDomain", place: Path, *, yes: bool) -> bool:
     return bool(cut)
 
 
+def _unless(fixes: "Fixes") -> str:
+    """Say which findings stay as they may be meant, and what changes them."""
+    meant = dict.fromkeys(one.rule.id for one in fixes.findings if one.seen.meant and one.seen.turns)
+    return f" while what may be meant stays; --also {' --also '.join(meant)} changes it" if meant else ""
+
+
 def _change(
-    found: "FoundDomain", turns: Any, asked: dict[str, Any], place: Path, *, dry_run: bool, yes: bool
+    found: "FoundDomain", fixes: "Fixes", turns: Any, asked: dict[str, Any], place: Path, *, dry_run: bool, yes: bool
 ) -> "tuple[FoundDomain, Applied] | None":
     """Show the change, ask, and make it where a libvirt has the VM; return what was done."""
     from virtune.apply.proxmox import is_here
@@ -163,7 +169,7 @@ def _change(
 
     name = found.subject.domain.name or found.origin
     if not turns:
-        click.echo(printable(f"{name}: nothing to change"))
+        click.echo(printable(f"{name}: nothing to change{_unless(fixes)}"))
         return None
     wish = Wish(turns=tuple(turns))
     ours = found.language.name == "proxmox" and is_here(Path(found.origin))

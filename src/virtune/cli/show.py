@@ -193,6 +193,7 @@ def label(
     \b
       virtune compare @good last --fail-if 'iops < -3%' && virtune show label last --tag good
     """  # noqa: D301 - \b is click's mark for lines to keep
+    from virtune.report.words import names_text
     from virtune.store.store import Store
 
     def change(found: "Study") -> "Study":
@@ -211,8 +212,11 @@ def label(
     with Store(store, reading=not asked) as kept:
         name = kept.find(study)
         found = kept.label(name, change) if asked else kept.get(name, distributions=False).study
-    click.echo(printable(f"{name}: {found.words or 'no title, no note and no tags'}"))
+    arms = names_text([one.name for one in found.arms], _ARMS_SAID)
+    click.echo(printable(f"{name}, {found.kind.value} of {arms}: {found.words or 'no title, no note and no tags'}"))
 
+
+_ARMS_SAID = 4
 
 _LABEL_MAX = 200
 """Characters of a title or a note."""

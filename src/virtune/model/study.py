@@ -10,7 +10,7 @@ from typing import Annotated
 from virtune.model.bottleneck import Accusation
 from virtune.model.rig import FORMAT_KNOB, PASSED_KNOB
 from virtune.model.search import Search, SweepPlan
-from virtune.model.stack import Stack
+from virtune.model.stack import LIMITS, Stack
 from virtune.model.study_options import ATTEMPTS, ChosenOption, Pairs
 from virtune.model.text import A_MOMENT, format_bytes
 from virtune.model.verdict import ROUNDS_MIN, Threshold, Verdict
@@ -291,14 +291,21 @@ class Study:
         return asked.isdisjoint(one.name for one in self.options)
 
     @property
-    def unequal_guests(self) -> tuple[str, ...]:
-        """What the guests of its arms have more or less of, though no arm asks for it: a sentence each."""
-        return tuple(
+    def caveats(self) -> tuple[str, ...]:
+        """What stands in the way of what it compares, a sentence each: what the guests of its arms have more or less
+        of though no arm asks for it, and a limit that all of them have.
+        """
+        unequal = tuple(
             f"the arms differ in {what}, which none asks for: {', '.join(told)} in all. A difference between them may"
             f" be that, and not what is compared; {KNOB_OF[what]} in each arm makes them alike"
             for what in KNOB_OF
             if (told := self._unequal(what))
         )
+        limits, *others = [arm.stack.disk.limits for arm in self.arms]
+        if not limits or not others or any(one != limits for one in others):
+            return unequal
+        said = ", ".join(f"{one.knob}={limits[one.qmp]}" for one in LIMITS if one.qmp in limits)
+        return (*unequal, f"every arm has {said}: those that reach it look the same, whatever else they differ in")
 
     def _unequal(self, what: str) -> list[str]:
         """Return how much each arm has of it where arms differ that do not ask for it themselves."""

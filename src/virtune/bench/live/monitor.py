@@ -111,7 +111,7 @@ class Graph:
             limits=limits,
             lift=json.dumps({"execute": "qom-set", "arguments": lift}) if limits else "",
             unread=tuple(
-                dict.fromkeys(printable(one, most=_WORDS_MAX) for one in self._unread(way, seen=bool(limits)))
+                dict.fromkeys(printable(one, most=_WORDS_MAX) for one in self._unread(way, seen=bool(group)))
             ),
         )
 

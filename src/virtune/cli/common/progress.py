@@ -230,8 +230,8 @@ class Face:
                     self._line(f"guests {guests}")
                 for likeness in study.likeness:
                     self._line(likeness)
-                for unequal in study.unequal_guests:
-                    self._line(f"warning: {unequal}")
+                for caveat in study.caveats:
+                    self._line(f"warning: {caveat}")
                 self._line(f"{most_text(study)}{format_seconds(seconds)}, set-up included")
             case events.StudyStarted(study=study, done=done, seconds_left=left):
                 self._looks_from = study.fewest_rounds if study.sequential and len(study.arms) > 1 else math.inf

@@ -36,7 +36,7 @@ def test_what_no_arm_asks_for_is_said_and_what_one_asks_for_is_not() -> None:
             arms.append(f"a{number}:{','.join(words)}")
         found = study(*arms)
         for name, word in (("vcpus", "vCPUs"), ("memory", "memory")):
-            said = [text for text in found.unequal_guests if text.startswith(f"the arms differ in {word},")]
+            said = [text for text in found.caveats if text.startswith(f"the arms differ in {word},")]
             totals = {getattr(arm.stack, name) for arm in found.arms}
             pairs = [
                 (one, other)
@@ -52,12 +52,27 @@ def test_what_no_arm_asks_for_is_said_and_what_one_asks_for_is_not() -> None:
 
 @pytest.mark.parametrize("base", [(), ("machine.vcpus=2", "machine.memory=1G")])
 def test_a_setting_of_every_arm_asks_for_no_difference(base: tuple[str, ...]) -> None:
-    said = study("one:", "many:guests.count=4", base=base).unequal_guests
+    said = study("one:", "many:guests.count=4", base=base).caveats
     assert [text.partition(",")[0] for text in said] == ["the arms differ in vCPUs", "the arms differ in memory"]
 
 
+@pytest.mark.parametrize(
+    ("arms", "base", "said"),
+    [
+        (("a:", "b:disk.aio=native"), ("disk.throttle_iops=500",), "disk.throttle_iops=500"),
+        (("a:disk.throttle_bps=1M", "b:disk.throttle_bps=1M"), (), "disk.throttle_bps=1048576"),
+        (("a:disk.throttle_iops=500", "b:disk.throttle_iops=600"), (), ""),
+        (("a:disk.throttle_iops=500", "b:"), (), ""),
+        (("a:",), ("disk.throttle_iops=500",), ""),
+    ],
+)
+def test_a_limit_that_every_arm_has_is_said(arms: tuple[str, ...], base: tuple[str, ...], said: str) -> None:
+    found = study(*arms, base=base).caveats
+    assert [text.partition(":")[0] for text in found] == ([f"every arm has {said}"] if said else [])
+
+
 def test_what_is_no_test_guest_has_neither() -> None:
-    assert not study("one:", "metal:rig=metal", "daemon:rig=storage-daemon", "yours:rig=libvirt:web1").unequal_guests
+    assert not study("one:", "metal:rig=metal", "daemon:rig=storage-daemon", "yours:rig=libvirt:web1").caveats
 
 
 def test_it_is_said_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
