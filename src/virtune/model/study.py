@@ -231,6 +231,11 @@ class Study:
         return f"SIMULATED {self.kind}" if self.simulated else self.kind
 
     @property
+    def begun(self) -> str:
+        """When it was begun, to the minute: `2026-11-24 03:47 UTC`; empty where it was not."""
+        return f"{self.created[:16].replace('T', ' ')} UTC" if self.created else ""
+
+    @property
     def words(self) -> str:
         """Its title, note and tags in one line; empty without any."""
         told = "; ".join(filter(None, (self.title, self.note)))

@@ -164,7 +164,7 @@ class ReportPage:
     `unsettled` where there are no settings to show, `unrepeated` where no command repeats it. `own` is what
     a built-in study begins with, `rests` what the verdicts rest on, `settled` the
     settings of each arm in a row. `finding` is the headline, where it is not the title; `forests` stand below it,
-    then `limits`, what limits it, and `trust`, on what it rests in a line.
+    then `limits`, what limits it, `arms`, what was measured, and `trust`, on what it rests in a line.
     """
 
     title: str
@@ -173,6 +173,7 @@ class ReportPage:
     forests: tuple[Forest, ...] = ()
     limits: tuple[str, ...] = ()
     trust: str = ""
+    arms: str = ""
     FORESTS: ClassVar[int] = 2
     facts: tuple[tuple[str, str], ...]
     label: str = ""
@@ -254,7 +255,8 @@ def page_of(
         finding=VerdictLine(finding(result, view).plain),
         forests=tuple(_forests(result, view)),
         limits=tuple(map(str, limits(result))),
-        trust=f"{trust(result)}; {host_words(study, record.facts)}",
+        trust="; ".join(filter(None, (trust(result), study.begun, host_words(study, record.facts)))),
+        arms="; ".join(arm_lines(study, record.facts)),
         question=question_of(study),
         facts=tuple(_facts(result, record)),
         label=next((one.worth for one in view.workloads if one.worth), ""),

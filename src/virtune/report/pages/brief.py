@@ -44,8 +44,8 @@ ROWS_LEAST, ROWS_SURE = 2, 6
 NAMES, _PAIRS = 5, 2
 """The most names of arms, and of arms that are undecided, in one line."""
 
-_COLUMNS = ("latency.mean", "latency.p99", "cpu_per_io")
-"""What is shown of each arm besides the metric of the verdicts."""
+_COLUMNS = ("latency.mean", "sync.mean", "latency.p99", "cpu_per_io")
+"""What is shown of each arm besides the metric of the verdicts: flushes are not in the latency, but beside it."""
 
 _CLAUSE = 70
 """The most characters of a remark's first clause."""
@@ -134,7 +134,10 @@ def finding(result: Result, view: ResultView | None = None) -> Text:
         style = results.STYLE[verdict]
         text.append("; " if text else "").append(f"{results.MARKS[verdict]} {words}", style=f"bold {style}")
     label = every[0].measured.label
-    return text.append(f" ({label} against {study.baseline})" if len(every) > 1 else f" ({label})")
+    text.append(f" ({label} against {study.baseline})" if len(every) > 1 else f" ({label})")
+    if unsure := sum(one.reason is Reason.UNLESS_LASTING for one in every):
+        text.append("; less sure, see below" if unsure == len(every) else f"; {unsure} less sure, see below")
+    return text
 
 
 def _beside_baseline(result: Result) -> Iterator[Text]:
@@ -284,7 +287,10 @@ def _unsure(result: Result, *, short: bool) -> Iterator[str]:
             then = one.why.rpartition(" is ")[2]
             yield f"{one.candidate}, unless an arm keeps a level for some rounds: then {then}"
         if one.verdict is Verdict.UNDECIDED:
-            words = one.why if one.reason not in _WHY or one.closed else _WHY[one.reason].format(margin=margin)
+            known = _WHY.get(one.reason)
+            if one.reason is Reason.NOT_SETTLED and one.change is not None:
+                known = "runs of one arm differ by as much"
+            words = one.why if known is None or one.closed else known.format(margin=margin)
             other = "" if one.baseline == result.study.baseline else f" against {one.baseline}"
             why.setdefault(words, {})[f"{one.candidate}{other}"] = None
     if few and short:

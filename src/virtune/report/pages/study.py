@@ -331,7 +331,7 @@ def listing(studies: Sequence[Listed | Damaged], *, store: str) -> RenderableTyp
         trials = Text(f"{listed.done}{total}", style="" if listed.finished else "yellow")
         if listed.failed:
             trials.append(f" ({listed.failed} failed)", style="red")
-        created = study.created[:16].replace("T", " ")
+        created = study.begun.removesuffix(" UTC")
         arms = f"{study.words} ({arms_text(study)})" if study.words else arms_text(study)
         table.add_row(listed.name, created, study.label, arms, workloads_text(study), trials)
     lost = [study for study in studies if isinstance(study, Damaged)]
