@@ -117,6 +117,19 @@ def test_what_differs_is_said_with_the_hosts_and_what_names_a_host_is_not() -> N
     assert differences({"a": alike}) == ()
 
 
+def test_what_only_one_host_has_is_one_difference_and_a_setting_keeps_its_value() -> None:
+    disk = {f"disks.vda.device.{name}": name for name in ("model", "queues", "scheduler")}
+    loop = {f"disks.loop3.device.{name}": name for name in ("model", "queues", "scheduler", "rotational")}
+    settings = {"setting.machine.emulator": "/q", "setting.machine.cpu": "host"}
+    found = differences({"a": disk, "b": {**disk, **loop, **settings, "disks.vda.alone": "1"}})
+    assert {one.key: one.values[1 if one.values[0][0] == "absent" else 0][0] for one in found} == {
+        "disks.loop3": "present", "disks.vda.alone": "1", "setting.machine.cpu": "host",
+        "setting.machine.emulator": "/q",
+    }  # fmt: skip
+    one_fact = {**disk, "kvm.nested": "yes"}
+    assert [one.key for one in differences({"a": disk, "b": one_fact})] == ["kvm.nested"], "its value tells more"
+
+
 def test_many_hosts_are_named_in_one_line() -> None:
     assert names(("a", "b")) == "a, b"
     assert names([f"h{number}" for number in range(40)]) == "h0, h1, h2, h3, h4 and 35 more"

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import cache
 from statistics import fmean, stdev
 
 import numpy as np
@@ -403,7 +404,7 @@ def differences(facts: Mapping[str, Mapping[str, str]]) -> tuple[Difference, ...
     `facts` are each host's facts by key. A fact that is another one on every host (of more than two) names hosts and
     is left out.
     """
-    found = []
+    found, facts = [], gathered(facts)
     for key in dict.fromkeys(key for one in facts.values() for key in one):
         hosts: dict[str, list[str]] = {}
         for host, mine in facts.items():
@@ -412,6 +413,29 @@ def differences(facts: Mapping[str, Mapping[str, str]]) -> tuple[Difference, ...
             ordered = sorted(hosts.items(), key=lambda one: (-len(one[1]), one[0]))
             found.append(Difference(key=key, values=tuple((value, tuple(names)) for value, names in ordered)))
     return tuple(sorted(found, key=lambda one: (sum(len(names) for _, names in one.values[1:]), one.key)))
+
+
+def gathered(facts: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    """Return the same facts of each host, where all that is told of a thing which another host lacks is one fact: a
+    disk that only one of them has is one difference, and not one for each of its twenty facts.
+    """
+    above = {name: {part for key in one for part in _paths_above(key)} for name, one in facts.items()}
+    common = set.intersection(*above.values()) if above else set()
+    keys = {key for one in facts.values() for key in one}
+    thing = {key: next((part for part in _paths_above(key) if part not in common), key) for key in keys}
+    alone = Counter(thing.values())
+    one_fact = {key: key if alone[part] == 1 else part for key, part in thing.items()}
+    return {
+        name: {one_fact[key]: value if one_fact[key] == key else "present" for key, value in one.items()}
+        for name, one in facts.items()
+    }
+
+
+@cache
+def _paths_above(key: str) -> tuple[str, ...]:
+    """Return the paths above a fact, the shortest first; a setting is one whatever dots are in its name."""
+    parts = [] if key.startswith("setting.") else key.split(".")
+    return tuple(".".join(parts[:end]) for end in range(1, len(parts)))
 
 
 def _flat(value: object, path: str, depth: int) -> Iterator[tuple[str, str]]:

@@ -79,6 +79,7 @@ def rulings_of(evidence: Evidence, conditions: Sequence[Threshold]) -> Iterator[
     study = evidence.study
     judged = sum(len(study.arms) - (condition.value is None) for condition in conditions)
     confidence = 1 - (1 - study.confidence) / max(1, judged * len(study.compared))
+    units = "runs" if evidence.between_runs is None else "such studies in the store"
     for condition in conditions:
         metric = BY_ID[condition.metric]
         comparisons = (
@@ -90,7 +91,7 @@ def rulings_of(evidence: Evidence, conditions: Sequence[Threshold]) -> Iterator[
             yield (
                 ruled(condition, comparison, fewest=study.fewest_rounds)
                 if study.paired
-                else ruled(condition, comparison, fewest=REPEATS_MIN, units="runs")
+                else ruled(condition, comparison, fewest=REPEATS_MIN, units=units)
             )
 
 
@@ -105,7 +106,7 @@ def ruled(condition: Threshold, comparison: Comparison, *, fewest: int, units: s
 def _judge(condition: Threshold, comparison: Comparison, fewest: int, units: str) -> tuple[Outcome, Why]:
     ratio, limit = comparison.ratio, condition.limit
     if ratio is None or not _sound(comparison, ratio, fewest=fewest):
-        if comparison.rounds or comparison.closed:
+        if comparison.rounds or comparison.closed or comparison.reason is Reason.TOO_FEW_IOS:
             return Outcome.UNDECIDED, Why(reason=comparison.reason, text=comparison.why)
         where = " in both arms" if condition.value is None else ""
         return Outcome.UNDECIDED, because(Reason.NOT_MEASURED, where=where)

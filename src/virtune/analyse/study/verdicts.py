@@ -364,7 +364,7 @@ def _compare(
             decided = rounds >= evidence.study.fewest_rounds
             undecided = replace(found, verdict=Verdict.UNDECIDED, why=unlike.text, reason=unlike.reason)
             yield replace(undecided, rounds_left=None, closed=decided)
-        elif apart := _apart(found, evidence):
+        elif found.rounds and (apart := _apart(found, evidence)):
             yield replace(found, verdict=Verdict.UNDECIDED, why=apart.text, reason=apart.reason)
         else:
             yield judged(found, evidence.unmet, rounds, fewest=evidence.study.fewest_rounds)

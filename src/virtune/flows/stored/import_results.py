@@ -595,9 +595,10 @@ def _disturbing(record: StudyRecord, arm: str) -> Iterator[str]:
 
 def _of_our_own(study: Study, stored: Sequence[_Stored]) -> Study:
     """Return a study that holds arms of others against each other, with what else differs between them."""
-    from virtune.analyse.fleet import known_facts
+    from virtune.analyse.fleet import gathered, known_facts
 
-    known = [known_facts(one.record, one.arm) for one in stored]
+    facts = {str(number): known_facts(one.record, one.arm) for number, one in enumerate(stored)}
+    known = [*gathered(facts).values()]
     found = ((name, tuple(one.get(name, "absent") for one in known)) for name in sorted({*chain(*known)}))
     differing = tuple((name, values) for name, values in found if len(set(values)) > 1)
     probed = all(one.record.facts for one in stored)
