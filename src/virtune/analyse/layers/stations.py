@@ -321,6 +321,13 @@ def vcpu(seen: SeenPath) -> Weighed:
         told = f"{format_share(seen.idle)} of its I/Os were not handed over, and its vCPU did not sleep"
     elif polls and seen.above_queue >= MOST:
         told = f"{format_share(seen.above_queue)} of an I/O's time passed in the guest, whose vCPU did not sleep"
+    depth = flying(seen)
+    alone = depth is not None and depth <= ONE_AT_A_TIME
+    more = (
+        "have more I/Os in flight (of one at a time another vCPU serves none)"
+        if alone
+        else "give the VM another vCPU"
+    )
     return weighed(
         sum(one.busy + one.stalled for one in vcpus) / len(vcpus),
         told,
@@ -332,7 +339,7 @@ def vcpu(seen: SeenPath) -> Weighed:
             and seen.idle < IDLE
             and seen.above_queue < MOST,
         },
-        experiment="give the VM another vCPU, or move other programs of the guest away from it",
+        experiment=f"{more}, or move other programs of the guest away from it",
     )
 
 
