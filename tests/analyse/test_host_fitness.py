@@ -141,6 +141,37 @@ def test_gates_stand_by_their_worst_reading_and_advise() -> None:
     assert advice == (said, governor)
 
 
+def test_disturbed_trials_promise_nothing() -> None:
+    bad = Remark(id="steal", weight=Weight.INVALID, text="stolen", advice="")
+    whole = host(sd=0.01, rounds=10)
+
+    def disturbed(*numbers: int) -> float | None:
+        trials = tuple(
+            replace(one, measurement=replace(one.measurement, remarks=(bad,)))
+            if number in numbers and one.measurement is not None
+            else one
+            for number, one in enumerate(whole.trials)
+        )
+        return fitness_of(replace(whole, trials=trials)).reach(5)
+
+    assert disturbed(0, 9) is not None
+    assert disturbed(*range(0, 20, 2)) is None, "none of them follows another"
+    assert disturbed(*range(3, 20)) is None, "two pairs"
+    assert disturbed(*range(4, 20)) is not None, "three"
+
+
+def test_how_long_it_takes_is_said_where_a_quarter_of_an_hour_finds_too_little() -> None:
+    loud, quiet = (fitness_of(host(sd=sd, rounds=40)) for sd in (0.6, 0.02))
+    smallest = loud.reach(15)
+    assert smallest is not None
+    assert smallest > 0.05
+    took = loud.minutes_for(0.05)
+    assert took is not None
+    assert took > 15
+    assert (loud.minutes_for(0.03) or 0) > 2 * took
+    assert (quiet.minutes_for(0.05), loud.minutes_for(0.9)) == (None, None)
+
+
 @pytest.mark.parametrize("kept", [0, 1, 2, 3])
 def test_a_check_that_was_interrupted_says_what_there_is(kept: int) -> None:
     whole = host(sd=0.1)

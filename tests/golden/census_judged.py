@@ -83,7 +83,11 @@ def fitnesses() -> Answers:
             sd=chance.choice((0.001, 0.05, 0.4)), rho=chance.choice((0.0, 0.9)), drift=chance.choice((0.0, 0.1)),
             rounds=chance.choice((1, 2, 3, 4, 9)), seed=seed,
         )  # fmt: skip
-        record = replace(record, trials=tuple(disturbed(chance, one) for one in record.trials))
+        often = chance.choice((0.1, 1.0))  # where each is disturbed nothing is promised
+        record = replace(
+            record,
+            trials=tuple(disturbed(chance, one) if chance.random() < often else one for one in record.trials),
+        )
         if seed % 5 == 4:
             first = record.trials[: len(record.trials) // 2]
             record = replace(record, attempts=tuple(disturbed(chance, one) for one in first) + record.trials)

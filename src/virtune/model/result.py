@@ -190,6 +190,15 @@ class Fitness:
         """Return the smallest difference that a comparison of so many minutes detects."""
         return next((one.smallest for one in self.reaches if one.minutes == minutes), None)
 
+    def minutes_for(self, share: float) -> int | None:
+        """Return about how many minutes detect differences of that size, where the longest of `reaches` do not: the
+        noise of a mean falls with the root of its number. None where they do, or nothing is known.
+        """
+        longest = max(self.reaches, key=lambda one: one.minutes, default=None)
+        if longest is None or longest.smallest is None or longest.smallest <= share:
+            return None
+        return math.ceil(longest.minutes * math.pow(math.log1p(longest.smallest) / math.log1p(share), 2))
+
     @property
     def surely(self) -> float | None:
         """The difference that five minutes detect, at most, as far as so few pairs of trials tell the noise. By the

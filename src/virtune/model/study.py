@@ -297,7 +297,7 @@ class Study:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What stands in the way of what it compares, a sentence each: what the guests of its arms have more or less
+        """What limits its comparison, a sentence each: what the guests of its arms have more or less
         of though no arm asks for it, and a limit that all of them have.
         """
         unequal = tuple(

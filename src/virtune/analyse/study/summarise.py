@@ -427,6 +427,9 @@ def shares_of_metal(record: StudyRecord) -> Iterator[OwnShare]:
 SLICES = (0.5, 1.0, 2.0, 4.0)
 """The slice lengths compared, in seconds. Longer ones are best only where changing arms takes tens of seconds."""
 
+PAIRS_MIN = 3
+"""From fewer pairs of trials nothing is promised."""
+
 MINUTES = (1, 5, 15)
 
 NEAR = 0.5
@@ -459,7 +462,8 @@ def fitness_of(
     standings = _standings(record.attempts or record.trials)
     tested = next(iter(summarise(record).verdicts), None)
     same = None if tested is None else SelfTest(**{one.name: getattr(tested, one.name) for one in fields(SelfTest)})
-    reaches = tuple(_reach(minutes, best, record.study.confidence) for minutes in MINUTES)
+    promising = best if _undisturbed_pairs(trials) >= PAIRS_MIN else None
+    reaches = tuple(_reach(minutes, promising, record.study.confidence) for minutes in MINUTES)
     unfit = tuple(_unfit(reaches, same, standings))
     return Fitness(
         study=record.study.id,
@@ -485,6 +489,12 @@ def fitness_of(
         unfit=tuple(one.text for one in unfit),
         unfit_reasons=tuple(one.reason for one in unfit),
     )
+
+
+def _undisturbed_pairs(trials: Sequence[TrialRecord]) -> int:
+    """Return how many trials follow one another of which none was disturbed."""
+    calm = [not one.causes for _, one in measured(trials)]
+    return sum(before and after for before, after in itertools.pairwise(calm))
 
 
 def _unfit(reaches: Sequence[Reach], same: SelfTest | None, standings: Sequence[GateStanding]) -> Iterator[Why]:
@@ -521,7 +531,7 @@ def _slices(
             for before, after in itertools.pairwise(profiles)
             if min(len(before), len(after)) >= count and min(fmean(after[:count]), fmean(before[-count:])) > 0
         ]
-        if len(pairs) >= 3:
+        if len(pairs) >= PAIRS_MIN:
             # equal stacks differ only by noise, so the true mean is zero
             found.append((seconds, len(pairs), math.sqrt(fmean(one * one for one in pairs))))
     gap = record.study.ramp_seconds if overhead is None else overhead

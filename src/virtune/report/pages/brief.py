@@ -17,10 +17,10 @@ from virtune.model.metric import BY_ID
 from virtune.model.published import PublishedStudy
 from virtune.model.reason import Reason
 from virtune.model.remark import EMULATED, GATE_BY_ID, SIMULATED, Weight, label_of
-from virtune.model.result import Fitness, LoadSweep, Result
+from virtune.model.result import Fitness, GateStanding, LoadSweep, Result
 from virtune.model.rig import RIGS, UNKNOWN
 from virtune.model.study import Arm
-from virtune.model.text import format_share
+from virtune.model.text import format_seconds, format_share
 from virtune.model.tuning import Tuning
 from virtune.model.verdict import Comparison, ThresholdResult, Verdict
 from virtune.report.pages import check, evidence, sweep, tune
@@ -539,8 +539,10 @@ _CURVE = ("offered", "achieved", "mean", "p99", "CPU per I/O")
 def of_check(fitness: Fitness) -> Brief:
     """Return a check: whether the host is fit, how small a difference it shows, its noise, and what to do first."""
     told = [f"{text} in {minutes}" for minutes, text in _reaches(fitness)]
+    further = ((share, fitness.minutes_for(share)) for share in _WANTED)
+    told += [f"{format_share(share)} in about {format_seconds(60 * took)}" for share, took in further if took]
     noise = [f"{name} {text}" for name, text in check.noise_rows(fitness) if name in _NOISE]
-    disturbed = [f"{one.label} {one.standing}" for one in fitness.gates if one.standing != "clear"]
+    disturbed = [_disturbance(one) for one in fitness.gates if one.standing in _TELLS]
     others = [f"{one.name} ({one.pid}) {check.took_text(one)}" for one in fitness.neighbours or ()]
     advice = [one.advice or one.text for one in fitness.advice]
     bare = RIGS.get(fitness.rig, UNKNOWN).front == "file"
@@ -560,6 +562,21 @@ def of_check(fitness: Fitness) -> Brief:
 
 
 _OTHER_RIG = "; of QEMU's block layer, which `virtune compare` measures by default: --rig storage-daemon"
+
+_WANTED = (0.05, 0.03)
+"""The differences for which it is said how long a comparison takes, where a quarter of an hour does not find them."""
+
+_TELLS = {
+    "invalid": "too much for a trial to count",
+    "warns": "a trial warns of it",
+    "near": "near its limit",
+}
+"""What is said of a gate's worst reading, by how it stands."""
+
+
+def _disturbance(one: GateStanding) -> str:
+    return f"{one.label} up to {check.number(one.unit, one.worst)} ({_TELLS[one.standing]})"
+
 
 _NOISE = ("spread", "drift", "A/A test")
 """The figures of noise that say whether a host is fit."""

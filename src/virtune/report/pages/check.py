@@ -125,14 +125,15 @@ def _gates(standings: tuple[GateStanding, ...]) -> Table:
     clear = [one for one in standings if one.standing == "clear"]
     for one in sorted(standings, key=lambda one: list(_STYLE).index(one.standing)):
         if one.standing != "clear":
-            numbers = (_number(one.unit, value) for value in (one.median, one.worst, one.flag, one.invalid))
+            numbers = (number(one.unit, value) for value in (one.median, one.worst, one.flag, one.invalid))
             table.add_row(one.label, *numbers, Text(one.standing, style=_STYLE[one.standing]))
     if clear:
         table.add_row(Text(f"{len(clear)} others", style="dim"), "", "", "", "", Text("clear", style="green"))
     return table
 
 
-def _number(unit: str, value: float | None) -> str:
+def number(unit: str, value: float | None) -> str:
+    """Write a gate's reading; `-` for a limit that it lacks."""
     if value is None:
         return "-"
     match unit:
