@@ -2,9 +2,11 @@
 """`--wait-quiet`: it waits as long as the host is busy, says so, and gives up in time."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from virtune.bench.scratch import Scratch
 from virtune.cli import run
 from virtune.flows.probe import wait_until_quiet
 from virtune.model.errors import PreconditionError
@@ -53,6 +55,26 @@ def test_it_waits_until_tasks_wait_for_nothing_and_no_longer() -> None:
         "waiting for a quiet host (cpu 30 %)",
     ]
     assert told[0].seconds_left == 60.0
+
+
+def test_it_waits_for_another_virtune_in_the_same_scratch_directory(tmp_path: Path) -> None:
+    clock = Clock()
+    told: list[Event] = []
+
+    def wait(seconds: float, scratch: Path) -> None:
+        wait_until_quiet(seconds, told.append, busy=busy_for([1.0]), scratch=scratch, clock=clock, sleep=clock.sleep)
+
+    wait(5.0, tmp_path / "never-made")
+    wait(5.0, tmp_path)
+    with Scratch(tmp_path, span_bytes=1 << 20, say=lambda _: None):
+        with pytest.raises(PreconditionError, match=r"not quiet after 5\.0 s: another virtune is measuring in "):
+            wait(5.0, tmp_path)
+        assert clock.now == 5.0
+        assert {one.what for one in told if isinstance(one, StepProgressed)} == {
+            "waiting for a quiet host (another virtune)"
+        }
+    wait(5.0, tmp_path)
+    assert clock.now == 5.0, "it has ended"
 
 
 def test_it_gives_up_in_time_with_a_sentence() -> None:

@@ -209,6 +209,17 @@ _TRIED_BYTES = 64 * 1024
 _LACKING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 
 
+def measured_in(directory: Path) -> bool:
+    """Whether a virtune has the lock of this scratch directory."""
+    for place in (directory, _inner(directory)):
+        with contextlib.suppress(FileNotFoundError, PermissionError), opened(place / _LOCK, os.O_NOFOLLOW) as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+    return False
+
+
 class Scratch:
     """The scratch images of one run, in one directory, locked against a second virtune. Use as a context manager."""
 

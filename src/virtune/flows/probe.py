@@ -9,6 +9,7 @@ from pathlib import Path
 from virtune import shell
 from virtune.analyse.study.host_rules import BUSY_PERCENT, judge_host
 from virtune.bench.qemu.machine import last_tried
+from virtune.bench.scratch import measured_in
 from virtune.model.errors import PreconditionError
 from virtune.model.event import Say, StepEnded, StepProgressed, StepStarted
 from virtune.model.facts import BusyFacts, HostFacts, Unknown
@@ -33,36 +34,43 @@ def wait_until_quiet(
     say: Say,
     *,
     busy: Callable[[], BusyFacts] = busy_facts,
+    scratch: Path | None = None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Wait until no remark would call this host busy, so many seconds at most.
+    """Wait until no remark would call this host busy and no other virtune measures in `scratch`, so many seconds at
+    most.
 
     Raises PreconditionError where it is busy still, or where nothing tells.
     """
     begun, what = clock(), f"waiting until this host is quiet, {format_seconds(seconds)} at most"
     say(StepStarted(what=what))
-    while (waited_for := _most_waited_for(busy()))[1] > BUSY_PERCENT:
-        resource, percent = waited_for
+    while why := _in_use(busy(), scratch):
+        short, told = why
         left = seconds - (clock() - begun)
         if left <= 0:
-            told = f"tasks waited for {resource} in {percent:.0f} % of the last 10 seconds"
             raise PreconditionError(
                 f"this host is not quiet after {format_seconds(seconds)}: {told}",
                 hint="wait longer, or measure without --wait-quiet",
             )
         share = min(1.0, max(0.0, 1 - left / seconds))
-        say(
-            StepProgressed(
-                what=f"waiting for a quiet host ({resource} {percent:.0f} %)", fraction=share, seconds_left=left
-            )
-        )
+        say(StepProgressed(what=f"waiting for a quiet host ({short})", fraction=share, seconds_left=left))
         sleep(min(_LOOK_SECONDS, left))
     say(StepEnded(what=what))
 
 
 _LOOK_SECONDS = 2.0
 """The kernel writes its averages of ten seconds anew every two."""
+
+
+def _in_use(busy: BusyFacts, scratch: Path | None) -> tuple[str, str] | None:
+    """Say in few words and in a sentence what this host is waited for; None where it is quiet."""
+    resource, percent = _most_waited_for(busy)
+    if scratch is not None and measured_in(scratch):
+        return "another virtune", f"another virtune is measuring in {scratch}"
+    if percent <= BUSY_PERCENT:
+        return None
+    return f"{resource} {percent:.0f} %", f"tasks waited for {resource} in {percent:.0f} % of the last 10 seconds"
 
 
 def _most_waited_for(busy: BusyFacts) -> tuple[str, float]:

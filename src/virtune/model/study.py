@@ -297,8 +297,8 @@ class Study:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What limits its comparison, a sentence each: what the guests of its arms have more or less
-        of though no arm asks for it, and a limit that all of them have.
+        """What limits its comparison, a sentence each: what the guests of its arms have more or less of though no arm
+        asks for it, and a limit that all of them have.
         """
         unequal = tuple(
             f"the arms differ in {what}, which none asks for: {', '.join(told)} in all. A difference between them may"
@@ -306,10 +306,10 @@ class Study:
             for what in KNOB_OF
             if (told := self._unequal(what))
         )
-        limits, *others = [arm.stack.disk.limits for arm in self.arms]
-        if not limits or not others or any(one != limits for one in others):
+        each = [arm.stack.disk.limits for arm in self.arms]
+        if len(each) < 2 or not each[0] or any(one != each[0] for one in each):
             return unequal
-        said = ", ".join(f"{one.knob}={limits[one.qmp]}" for one in LIMITS if one.qmp in limits)
+        said = ", ".join(f"{one.knob}={each[0][one.qmp]}" for one in LIMITS if one.qmp in each[0])
         return (*unequal, f"every arm has {said}: those that reach it look the same, whatever else they differ in")
 
     def _unequal(self, what: str) -> list[str]:

@@ -97,7 +97,7 @@ def when_quiet(study: Study, facts: str, seconds: float | None, *, quiet: bool) 
     if seconds is None:
         return facts
     with Face(quiet=quiet) as say:
-        wait_until_quiet(seconds, say)
+        wait_until_quiet(seconds, say, scratch=Path(study.scratch))
     return facts_text(Path(study.scratch))
 
 

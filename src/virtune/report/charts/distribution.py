@@ -47,7 +47,7 @@ def percentile_curve(result: Result, workload: str) -> chart.Chart | None:
     ]
     return chart.Chart(
         name=chart.file_name("percentiles", workload),
-        title=_title(result, arms, workload),
+        title=_title(result, arms, workload) + _of_flushes(result, workload),
         reading=(
             "All I/Os of an arm together. Further right: slower, rarer I/Os. Thin: fewer than 100 I/Os beyond, so it"
             " says little."
@@ -77,6 +77,18 @@ def _title(result: Result, arms: dict[str, Histogram], workload: str) -> str:
         return f"{workload}: latency p99 is {least} in all arms"
     # the curve is of all I/Os together, and the table's p99 that of a typical round
     return f"{workload}: {largest_decided(result, workload, 'latency.p99', valued=False)}"
+
+
+def _of_flushes(result: Result, workload: str) -> str:
+    """Say what flushes took, which are in no latency; empty for a load without."""
+    each = [(one.arm, one.get("sync.mean")) for one in result.arms if one.workload == workload]
+    told = [f"{format_ns(found.value)} ({arm})" for arm, found in each if found is not None]
+    if len(told) > _ARMS_SAID:
+        return "; its flushes are not in it"
+    return f"; its flushes, which are not in it, take {', '.join(told)} on average" if told else ""
+
+
+_ARMS_SAID = 3
 
 
 def _told(histogram: Histogram, percent: float) -> str:

@@ -331,6 +331,7 @@ def imported_method(study: Study) -> Iterator[str]:
     if study.sources:
         yield "The interval is no narrower than what studies of the baseline's question in this store differ by among"
         yield f"themselves, those that are compared with it aside; with fewer than {SIBLINGS_MIN} there is none."
+        yield "Where three lead up to the baseline none after it counts, nor a calm one far from those before it."
 
 
 def _different(study: Study, *, shape: bool) -> list[str]:
