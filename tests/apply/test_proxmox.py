@@ -168,6 +168,7 @@ def slower(node: Node, tmp_path: Path) -> None:
     shim.chmod(0o755)
 
 
+@pytest.mark.first
 @pytest.mark.parametrize(("cache", "kept"), [("none", "none"), ("unsafe", "none")])
 @pytest.mark.usefixtures("slower")
 def test_fix_puts_back_what_is_worse_and_keeps_what_an_error_asked_for(

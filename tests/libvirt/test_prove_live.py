@@ -83,6 +83,7 @@ def proven(user: User, daemon: Libvirtd, *words: str, seconds: int = 4) -> dict[
     return found
 
 
+@pytest.mark.first
 def test_a_limit_is_confirmed_put_back_and_journalled(user: User, daemon: Libvirtd, loaded: str) -> None:
     before = daemon.xml(loaded), daemon.xml(loaded, live=True)
     disk = proven(user, daemon, "--yes")
