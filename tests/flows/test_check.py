@@ -22,7 +22,7 @@ def test_a_stack_that_a_throttle_keeps_steady_is_fit_and_a_neighbour_is_named(us
     burn = [sys.executable, "-c", "import time\nwhile True: sum(range(10**5)); time.sleep(0.01)"]
     neighbour = subprocess.Popen(burn)
     try:
-        found = user.run("host", "check", *QUIET, "--seconds", "10s", "-q", "--json").json()
+        found = user.run("host", "check", *QUIET, "--seconds", "20s", "-q", "--json").json()
     finally:
         neighbour.kill()
         neighbour.wait()
