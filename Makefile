@@ -20,7 +20,7 @@ test: ready  ## Everything: style, types, house rules, tests on real fio and QEM
 	$(MAKE) --no-print-directory -j 4 --output-sync style contracts types load  # the generator's tests wait for timers, so types are free
 	$(VENV)/pytest -m 'first and not alone and not long' -n 2 --dist loadgroup  # they measure: beside others they miss by a few percent
 	$(MAKE) --no-print-directory together
-	$(VENV)/pytest -m 'alone and not long' -n 2 --dist loadgroup $(ALONE)
+	$(VENV)/pytest -m 'alone and not long' $(ALONE)  # one at a time: of two, each is the other's disturbance
 
 test-long: ready  ## What is long and rare: kills by the hundred, soaks, large simulations, fresh faults and mutated files; before a release
 	$(VENV)/pytest -m long

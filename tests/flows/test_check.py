@@ -4,6 +4,7 @@
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from tests.conftest import User, eventually, marked_processes
@@ -22,13 +23,19 @@ def test_a_stack_that_a_throttle_keeps_steady_is_fit_and_a_neighbour_is_named(us
     burn = [sys.executable, "-c", "import time\nwhile True: sum(range(10**5)); time.sleep(0.01)"]
     neighbour = subprocess.Popen(burn)
     try:
-        found = user.run("host", "check", *QUIET, "--seconds", "20s", "-q", "--json").json()
+        found, smallest = checked(user)
+        looks = 1
+        while looks < 6 and smallest is None:  # a machine that steals CPU disturbs a whole check: nothing is promised
+            assert "too-few-trials" in found["unfit_reasons"]
+            found, smallest = checked(user)
+            looks += 1
     finally:
         neighbour.kill()
         neighbour.wait()
     assert complaints("check", found) == []
     assert found["iops"] == pytest.approx(2000, rel=0.1)
-    assert {one["minutes"]: one["smallest"] for one in found["reaches"]}[5] < 0.10
+    assert smallest is not None
+    assert smallest < 0.10
     assert neighbour.pid in {one["pid"] for one in found["neighbours"]}
     assert {gate["id"] for gate in found["gates"]} >= {"generator", "cpu-wait", "steal"}
     again = user.run("show", "last", "--json").json()
@@ -43,6 +50,12 @@ def test_a_stack_that_a_throttle_keeps_steady_is_fit_and_a_neighbour_is_named(us
     assert basis["checked"]["study"] == found["study"]
     said = " ".join(user.run("show").stdout.split())
     assert f"`virtune host check` ({found['study']}) compared one arm with itself" in said
+
+
+def checked(user: User) -> tuple[Any, float | None]:
+    """Return the document of a check of 20 s, and the least difference that five minutes are promised to find."""
+    found = user.run("host", "check", *QUIET, "--seconds", "20s", "-q", "--json").json()
+    return found, {one["minutes"]: one["smallest"] for one in found["reaches"]}[5]
 
 
 def test_a_limit_that_is_not_kept_ends_with_4(user: User) -> None:
