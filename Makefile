@@ -4,7 +4,7 @@ ALONE := tests/flows tests/guests tests/truth  # where tests marked `alone` lie:
 
 unexport PYTHONDONTWRITEBYTECODE  # where bytecode is not kept, every worker compiles all that it imports
 
-.PHONY: help ready demo test test-long check style types contracts together load fast lock docs release deb site clean
+.PHONY: help ready demo test test-long check style types contracts together load fast lock docs release deb rpm image bundle site clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -60,6 +60,15 @@ release: ready  ## Build the source archive and the wheel of HEAD twice, compare
 
 deb: release  ## Build a Debian package of it, for the Python of this distribution
 	$(VENV)/python -m tools.deb
+
+rpm: release  ## Build an rpm package of it, for Python PYTHON (3.12) of Fedora, RHEL or openSUSE; needs rpmbuild
+	$(VENV)/python -m tools.rpm $(PYTHON)
+
+image: deb  ## Build an OCI image of the Debian package, without a daemon; needs mmdebstrap and umoci
+	$(VENV)/python -m tools.image
+
+bundle: deb  ## Build an archive that installs it, QEMU and the test guest on hosts of this distribution without a network
+	$(VENV)/python -m tools.bundle
 
 site: ready  ## Build the guide and the reference as a site, into site/
 	$(VENV)/zensical build --strict

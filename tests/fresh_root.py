@@ -30,9 +30,10 @@ class FreshRoot:
 
     path: Path
 
-    def run(self, *words: str, status: int = 0, seconds: float = 600) -> str:
-        """Run a command there, and return what it said."""
-        command = ["unshare", "--mount", "--pid", "--fork", "sh", "-euc", ENTER, str(self.path), *words]
+    def run(self, *words: str, status: int = 0, seconds: float = 600, offline: bool = False) -> str:
+        """Run a command there, `offline` without a network, and return what it said."""
+        apart = ["--mount", "--pid", "--fork", *(["--net"] if offline else [])]
+        command = ["unshare", *apart, "sh", "-euc", ENTER, str(self.path), *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
         assert done.returncode == status, f"{words}: {done.stdout[-2000:]}\n{done.stderr[-2000:]}"
         return done.stdout + done.stderr

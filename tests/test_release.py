@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from tools.deb import DEFAULTS, UNIT, filled
+from tools.tree import DEFAULTS, UNIT, filled
 from tools.wheel_programs import _bill, _crates, _licences
 
 from tests.fresh_root import FreshRoot, fresh_root
@@ -36,10 +36,7 @@ def test_the_bill_names_the_crates_that_are_linked_in_and_each_has_its_licence()
 
 
 @pytest.mark.long(always="the bill is read above, and setup links the same programs; a build takes a minute")
-def test_a_wheel_carries_the_generator_the_guest_and_the_demo(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path / "out"), "-t", "wheel"]
-    subprocess.run(build, check=True, capture_output=True, env=os.environ | {"VIRTUNE_PROGRAMS": "required"})
-    (wheel,) = (tmp_path / "out").glob("*.whl")
+def test_a_wheel_carries_the_generator_the_guest_and_the_demo(wheel: Path, tmp_path: Path) -> None:
     assert "manylinux2014" in wheel.name
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(tmp_path / "in")
@@ -66,50 +63,123 @@ def test_what_the_package_starts_takes_the_options_that_it_gives() -> None:
     assert asked == {"--token-file", "--port"}
 
 
-@pytest.mark.long(always="its parts are read above; a package takes minutes, most of them to compress")
-def test_the_package_has_its_programs_pages_and_completion(tmp_path: Path) -> None:
-    words = [sys.executable, "-m"]
-    build = [*words, "hatchling", "build", "-d", str(tmp_path), "-t", "wheel"]
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-d", str(place), "-t", "wheel"]
     subprocess.run(build, check=True, capture_output=True, env=os.environ | {"VIRTUNE_PROGRAMS": "required"})
-    (wheel,) = tmp_path.glob("*.whl")
-    subprocess.run([*words, "tools.deb", str(wheel), str(tmp_path)], check=True, capture_output=True)
-    (package,) = tmp_path.glob("*.deb")
+    return next(place.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def package(wheel: Path) -> Path:
+    made("deb", wheel, wheel.parent)
+    return next(wheel.parent.glob("*.deb"))
+
+
+def made(kind: str, *words: str | Path) -> None:
+    """Call the program of `tools` that makes a package."""
+    done = subprocess.run([sys.executable, "-m", f"tools.{kind}", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+PAGES = (
+    "usr/bin/virtune", "usr/bin/virtune-demo", "usr/bin/virtune-load", "usr/lib/virtune/share/virtune/virtune-guest",
+    "usr/share/man/man1/virtune-audit.1.gz", "usr/share/man/man1/virtune-fleet-run.1.gz",
+    "usr/share/bash-completion/completions/virtune", "usr/lib/systemd/system/virtune-serve.service",
+)  # fmt: skip
+
+QUICK = ("--rounds", "6", "--seconds", "200ms", "--span", "16M", "--scratch", "/var/tmp/scratch")
+ARMS = ("--arm", "a:disk.aio=threads", "--arm", "b:disk.aio=native", "--rig", "storage-daemon")
+
+
+@pytest.mark.long(always="its parts are read above; a package takes minutes, most of them to compress")
+def test_the_debian_package_has_its_pages_and_leaves_nothing_but_studies(package: Path, tmp_path: Path) -> None:
     told = subprocess.run(["dpkg-deb", "--contents", str(package)], check=True, capture_output=True, text=True).stdout
-    for name in (
-        "usr/bin/virtune", "usr/bin/virtune-demo", "usr/bin/virtune-load",
-        "usr/lib/virtune/share/virtune/virtune-guest",
-        "usr/share/man/man1/virtune-audit.1.gz", "usr/share/man/man1/virtune-fleet-run.1.gz",
-        "usr/share/bash-completion/completions/virtune", "usr/lib/systemd/system/virtune-serve.service",
-    ):  # fmt: skip
+    for name in PAGES:
         assert f" ./{name}" in told, name
-    subprocess.run(["dpkg-deb", "-R", str(package), str(tmp_path / "tree")], check=True)
-    (tmp_path / "tree/usr/lib/virtune/bin/python3").unlink()
-    (tmp_path / "tree/usr/lib/virtune/bin/python3").symlink_to("/usr/bin/python3")
-    ran = [str(tmp_path / "tree/usr/lib/virtune/bin/python3"), "-m", "virtune", "--version"]
-    assert subprocess.run(ran, check=True, capture_output=True, text=True).stdout.startswith("virtune, version")
     with fresh_root(tmp_path, platform.freedesktop_os_release()["VERSION_CODENAME"]) as system:
-        installed_and_removed(system, package)
+        shutil.copy(package, system.path / "tmp/virtune.deb")
+        before = files_of(system)
+        system.install("/tmp/virtune.deb")
+        doctor = system.run("virtune", "host", "doctor")
+        assert "ok       QEMU's block layer without a guest" in doctor
+        assert "missing  libvirt's VMs: virsh; `apt-get install libvirt-clients`" in doctor
+        kept_by_an_upgrade_and_a_removal(
+            system, before, ("dpkg", "--install", "/tmp/virtune.deb"), ("apt-get", "purge", "-y", "-q", "virtune")
+        )
 
 
-def installed_and_removed(system: FreshRoot, package: Path) -> None:
+@pytest.mark.long(always="the package of another kind is made from the same tree; a distribution takes minutes")
+def test_the_rpm_package_has_its_pages_and_leaves_nothing_but_studies(wheel: Path, tmp_path: Path) -> None:
+    made("rpm", "3.12", wheel, tmp_path)
+    (package,) = tmp_path.glob("*.rpm")
+    asked = ["rpm", "--query", "--package", str(package)]
+    told = subprocess.run([*asked, "--list"], check=True, capture_output=True, text=True).stdout.splitlines()
+    assert {f"/{name}" for name in PAGES} <= set(told)
+    needed = subprocess.run([*asked, "--requires"], check=True, capture_output=True, text=True).stdout.splitlines()
+    assert {"/usr/bin/python3.12", "/usr/bin/fio", "/usr/bin/qemu-img"} <= set(needed)
+    # no distribution of that kind can be made from the packages at hand: rpm's own installation, on the same Python
+    with fresh_root(tmp_path, "noble") as system:
+        system.install("rpm", "python3", "fio", "qemu-utils", "qemu-system-common", "fuse3")
+        shutil.copy(package, system.path / "tmp/virtune.rpm")
+        before = files_of(system)
+        system.run("rpm", "--install", "--nodeps", "/tmp/virtune.rpm")
+        kept_by_an_upgrade_and_a_removal(
+            system,
+            before,
+            ("rpm", "--upgrade", "--replacepkgs", "--nodeps", "/tmp/virtune.rpm"),
+            ("rpm", "--erase", "virtune"),
+        )
+
+
+def kept_by_an_upgrade_and_a_removal(
+    system: FreshRoot, before: set[str], upgrade: tuple[str, ...], removal: tuple[str, ...]
+) -> None:
     """What is installed works; an upgrade and a removal keep the studies, and a removal leaves nothing else."""
-    shutil.copy(package, system.path / "tmp/virtune.deb")
-    before = files_of(system)
-    system.install("/tmp/virtune.deb")
-    doctor = system.run("virtune", "host", "doctor")
-    assert "ok       QEMU's block layer without a guest" in doctor
-    assert "missing  libvirt's VMs: virsh; `apt-get install libvirt-clients`" in doctor
-    quick = ("--rounds", "6", "--seconds", "200ms", "--span", "16M", "--scratch", "/var/tmp/scratch")
-    arms = ("--arm", "a:disk.aio=threads", "--arm", "b:disk.aio=native", "--rig", "storage-daemon")
-    said = system.run("virtune", "compare", *arms, *quick, "--report", "/tmp/report.html")
+    said = system.run("virtune", "compare", *ARMS, *QUICK, "--report", "/tmp/report.html")
     assert "12 of 12 trials count, settings verified" in said
     assert "<svg" in (system.path / "tmp/report.html").read_text()
-    system.run("dpkg", "--install", "/tmp/virtune.deb")
+    system.run(*upgrade)
     assert "12/12" in system.run("virtune", "show", "list")
     system.run("virtune", "host", "clean", "--images", "--scratch", "/var/tmp/scratch")
-    system.run("apt-get", "purge", "-y", "-q", "virtune")
+    system.run(*removal)
     left = {name for name in files_of(system) - before if "virtune" in name}
     assert left == {"root/.local/share/virtune", "root/.local/share/virtune/virtune.sqlite"}
+
+
+@pytest.mark.long(always="it has the package, which is tested above; a root and its archive take minutes")
+def test_the_image_runs_the_package(package: Path, tmp_path: Path) -> None:
+    made("image", package, tmp_path)
+    (image,) = tmp_path.glob("*.oci.tar")
+    (tmp_path / "layout").mkdir()
+    subprocess.run(["tar", "-C", str(tmp_path / "layout"), "-xf", str(image)], check=True)
+    index = tmp_path / "layout/index.json"
+    (named,) = (kept := json.loads(index.read_text()))["manifests"]
+    assert named["annotations"].pop("org.opencontainers.image.ref.name").startswith("virtune:0.")
+    named["annotations"]["org.opencontainers.image.ref.name"] = "1"  # umoci takes no name with a colon
+    index.write_text(json.dumps(kept))
+    bundle = tmp_path / "bundle"
+    subprocess.run(["umoci", "unpack", "--image", f"{tmp_path / 'layout'}:1", str(bundle)], check=True)
+    process = json.loads((bundle / "config.json").read_text())["process"]
+    assert process["args"] == ["virtune", "--help"]
+    system = FreshRoot(bundle / "rootfs")
+    assert "Usage: virtune" in system.run(*process["args"])
+    assert "ok       test guests (--rig qemu)" in system.run("virtune", "host", "doctor")
+    assert "12 of 12 trials count, settings verified" in system.run("virtune", "compare", *ARMS, *QUICK)
+
+
+@pytest.mark.long(always="it has the package, which is tested above; a root and a guest without KVM take minutes")
+def test_the_bundle_installs_the_package_and_the_test_guest_without_a_network(package: Path, tmp_path: Path) -> None:
+    made("bundle", package, tmp_path)
+    (bundle,) = tmp_path.glob("*-offline.tar")
+    with fresh_root(tmp_path, platform.freedesktop_os_release()["VERSION_CODENAME"]) as system:
+        subprocess.run(["tar", "-C", str(system.path / "root"), "-xf", str(bundle)], check=True)
+        system.run(f"/root/{bundle.stem}/install", offline=True)
+        assert "ok       test guests (--rig qemu)" in system.run("virtune", "host", "doctor", offline=True)
+        once = ("--rounds", "1", "--seconds", "1s", "--span", "16M")
+        said = system.run("virtune", "compare", "measure", "--rig", "qemu", *once, offline=True)
+        assert "1 of 1 trial counts" in said
 
 
 def files_of(system: FreshRoot) -> set[str]:
