@@ -5,7 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtune.model.text import format_bytes, format_count, format_ns, format_seconds, parse_bytes, parse_seconds
+from virtune.model.text import (
+    format_bytes,
+    format_count,
+    format_ns,
+    format_seconds,
+    format_share,
+    parse_bytes,
+    parse_seconds,
+)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +83,12 @@ def test_no_text_breaks_the_readers(text: str) -> None:
         (format_seconds(0.44), "0.4 s"),
         (format_seconds(155), "2 min 35 s"),
         (format_seconds(3900), "1 h 05 min"),
+        (format_share(0.27), "27 %"),
+        (format_share(0.996), "99.6 %"),
+        (format_share(0.99999), "99.99 %"),
+        (format_share(0.9996, 1), "99.96 %"),
+        (format_share(1.0), "100 %"),
+        (format_share(1.004), "100 %"),
     ],
 )
 def test_numbers_for_people(shown: str, expected: str) -> None:

@@ -7,6 +7,7 @@ number means seconds. Numbers meant for people get three to four significant dig
 """
 
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -187,8 +188,15 @@ def format_bandwidth(bytes_per_second: float) -> str:
 
 
 def format_share(share: float, decimals: int = 0, *, signed: bool = False) -> str:
-    """Write a share (1.0 is all of it) as a percentage: `27 %`; with one decimal `26.8 %`, signed `+26.8 %`."""
-    return f"{share * 100:{'+' if signed else ''},.{decimals}f} %"
+    """Write a share (1.0 is all of it) as a percentage: `27 %`; with one decimal `26.8 %`, signed `+26.8 %`.
+
+    What falls short of all is not rounded to it: 0.996 is `99.6 %`.
+    """
+    text = f"{share * 100:{'+' if signed else ''},.{decimals}f} %"
+    if share >= 1 or not text.startswith("100"):
+        return text
+    finer = 10 if share < 0.999 else 100
+    return f"{math.floor(share * 100 * finer) / finer:g} %"
 
 
 def format_ns(nanoseconds: float) -> str:

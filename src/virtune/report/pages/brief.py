@@ -585,4 +585,4 @@ _NOISE = ("spread", "drift", "A/A test")
 def _reaches(fitness: Fitness) -> Iterator[tuple[str, str]]:
     for one in fitness.reaches:
         if one.smallest is not None:
-            yield f"{one.minutes} min", format_share(one.smallest, 1)
+            yield f"{one.minutes} min", check.least_text(one.smallest)

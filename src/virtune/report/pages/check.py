@@ -41,11 +41,16 @@ def sentence(fitness: Fitness) -> str:
     whose = "SIMULATED, and not this host: " if simulated else ""
     if fitness.unfit:
         return f"{whose}NOT FIT: {'; '.join(fitness.unfit)}"
-    least = format_share(fitness.reach(5) or 0.0, 1)
+    least = least_text(fitness.reach(5) or 0.0)
     surely = fitness.surely
     loose = surely is not None and surely > _LOOSE * (fitness.reach(5) or 0.0)
-    by = f"; {fitness.trials} trials do not exclude that it takes {format_share(surely or 0.0, 1)}" if loose else ""
+    by = f"; {fitness.trials} trials do not exclude that it takes {least_text(surely or 0.0)}" if loose else ""
     return f"{whose}FIT: a 5-minute comparison of two arms detects differences of {least} and more (90 % power){by}"
+
+
+def least_text(share: float) -> str:
+    """Write the smallest difference that is detected; no study detects one of `0.0 %`."""
+    return format_share(max(share, 0.001), 1)
 
 
 _LOOSE = 1.3
@@ -95,7 +100,7 @@ def reach_rows(fitness: Fitness) -> Iterator[tuple[str, Text]]:
     for one in fitness.reaches:
         pairs = f"{one.blocks} pairs of trials"
         few = Text(f"none: {pairs} are too few", style="yellow")
-        found = few if one.smallest is None else Text(f"{format_share(one.smallest, 1)} ({pairs})")
+        found = few if one.smallest is None else Text(f"{least_text(one.smallest)} ({pairs})")
         yield f"in {one.minutes} min", found
 
 
