@@ -57,7 +57,9 @@ def test_the_detectable_difference_shrinks_with_time_and_grows_with_noise() -> N
     assert (loud.reach(5) or 0) > 4 * (quiet.reach(5) or 1)
     assert sentence(quiet).startswith("FIT: a 5-minute comparison of two arms detects differences of ")
     still = sentence(fitness_of(host(sd=0.0001, rounds=10)))
-    assert "detects differences of 0.1 % and more" in still, "nothing detects a difference of 0.0 %"
+    assert still.endswith("detects differences of 0.1 % and more (90 % power)"), (
+        "nothing detects a difference of 0.0 %"
+    )
     assert sentence(loud).startswith("NOT FIT: a 5-minute comparison detects only differences of ")
     assert (quiet.unfit, len(loud.unfit)) == ((), 1)
     assert (quiet.unfit_reasons, loud.unfit_reasons) == ((), (Reason.ONLY_LARGE_DIFFERENCES,))

@@ -36,6 +36,7 @@ def test_a_difference_has_its_sign_and_its_ends_in_order(interval: Interval, tex
 def test_shares_changes_and_counts() -> None:
     assert (share_text(0.004), share_text(0.082), share_text(0.53)) == ("0.4 %", "8.2 %", "53 %")
     assert (change_words(0.5), change_words(25.0)) == ("-50.0 %", "x25")
+    assert change_words(0.0004) == "-99.96 %", "something is left"
     assert limits_text(math.log(1.1)) == "-9.1 % to +10.0 %"
     assert limits_text(5_000.0) == "x10 or more, either way", "no logarithm is too large"
     assert (count_text(1, "round"), count_text(2, "round"), count_text(0, "trial")) == (

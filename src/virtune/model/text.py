@@ -192,11 +192,11 @@ def format_share(share: float, decimals: int = 0, *, signed: bool = False) -> st
 
     What falls short of all is not rounded to it: 0.996 is `99.6 %`.
     """
-    text = f"{share * 100:{'+' if signed else ''},.{decimals}f} %"
-    if share >= 1 or not text.startswith("100"):
-        return text
-    finer = 10 if share < 0.999 else 100
-    return f"{math.floor(share * 100 * finer) / finer:g} %"
+    sign, size = "+" if signed else "", abs(share)
+    if size >= 1 or round(size * 100, decimals) < 100:
+        return f"{share * 100:{sign},.{decimals}f} %"
+    finer = 10 if size < 0.999 else 100
+    return f"{math.trunc(share * 100 * finer) / finer:{sign}g} %"
 
 
 def format_ns(nanoseconds: float) -> str:

@@ -58,6 +58,8 @@ def limits_text(reach: float) -> str:
 def percent_text(ratio: float) -> str:
     """Write a ratio as a signed percentage with its significant digits."""
     value = (ratio - 1) * 100
+    if value > -100 and round(value, 1) <= -100:  # something is left
+        return f"{math.trunc(value * 100) / 100:+g}"
     return f"{value:+,.0f}" if abs(value) >= 100 else f"{value:+.1f}"
 
 

@@ -44,7 +44,8 @@ def sentence(fitness: Fitness) -> str:
     least = least_text(fitness.reach(5) or 0.0)
     surely = fitness.surely
     loose = surely is not None and surely > _LOOSE * (fitness.reach(5) or 0.0)
-    by = f"; {fitness.trials} trials do not exclude that it takes {least_text(surely or 0.0)}" if loose else ""
+    most = least_text(surely or 0.0)
+    by = f"; {fitness.trials} trials do not exclude that it takes {most}" if loose and most != least else ""
     return f"{whose}FIT: a 5-minute comparison of two arms detects differences of {least} and more (90 % power){by}"
 
 
