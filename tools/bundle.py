@@ -14,8 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tools.release import commit_time
-from tools.tree import ROOT, latest, write
+from tools.tree import pack, source_and_place, write
 from virtune.bench.appliance.sources import find_sources
 
 WANTED = ("qemu-system-x86", "busybox-static")
@@ -41,21 +40,16 @@ virtune host guest build --kernel "$here"/kernel/boot/vmlinuz-*
 
 def main() -> None:
     """Write the bundle into DIRECTORY (`dist`), and say its name."""
-    given = sys.argv[1:]
-    package = Path(given[0]) if given else latest(".deb", "make deb")
-    place = Path(given[1] if len(given) > 1 else ROOT / "dist").resolve()
+    package, place = source_and_place(sys.argv[1:], ".deb", "make deb")
     codename = platform.freedesktop_os_release()["VERSION_CODENAME"]
     name = f"{package.stem.replace('_', '-')}-{codename}-offline"
     with tempfile.TemporaryDirectory(prefix="virtune-bundle-", dir="/var/tmp") as named:
         tree = Path(named) / name
-        _packages(package.resolve(), tree / "packages")
+        _packages(package, tree / "packages")
         _kernel(tree)
         system = platform.freedesktop_os_release()["PRETTY_NAME"]
         write(tree / "install", INSTALL.format(system=system, wanted=" ".join(WANTED)), 0o755)
-        written = place / f"{name}.tar"
-        same = ["--sort=name", "--owner=0", "--group=0", "--numeric-owner", f"--mtime=@{commit_time()}"]
-        subprocess.run(["tar", "-C", named, *same, "-cf", str(written), name], check=True)
-    sys.stdout.write(f"{written}\n")
+        pack(Path(named), place / f"{name}.tar")
 
 
 def _packages(package: Path, place: Path) -> None:
@@ -81,12 +75,10 @@ def _packages(package: Path, place: Path) -> None:
 def _kernel(tree: Path) -> None:
     """Unpack the kernel that the test guest is made from, with its modules."""
     with tempfile.TemporaryDirectory() as named:
-        kernel = find_sources(Path(named)).kernel
-        unpacked = kernel.parents[1]
-        release = kernel.name.removeprefix("vmlinuz-")
-        modules = next(unpacked.glob(f"**/lib/modules/{release}"))
-        shutil.copytree(unpacked / "boot", tree / "kernel/boot")
-        shutil.copytree(modules, tree / "kernel/lib/modules" / release, symlinks=True)
+        sources = find_sources(Path(named))
+        shutil.copytree(sources.modules, tree / "kernel/lib/modules" / sources.release, symlinks=True)
+        (tree / "kernel/boot").mkdir()
+        shutil.copy2(sources.kernel, tree / "kernel/boot")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import hashlib
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from tools.release import commit_time
@@ -20,9 +19,8 @@ from tools.tree import (
     HOME,
     ROOT,
     SUMMARY,
-    latest,
-    lay_out_environment,
-    lay_out_pages,
+    laid_out,
+    source_and_place,
     version_before_release,
     write,
     write_packed,
@@ -95,14 +93,9 @@ Comment:
 
 def main() -> None:
     """Write the package into DIRECTORY (`dist`), and say its name."""
-    given = sys.argv[1:]
-    wheel = Path(given[0]) if given else latest(".whl", "make release")
-    place = Path(given[1] if len(given) > 1 else ROOT / "dist").resolve()
-    os.umask(0o022)
-    with tempfile.TemporaryDirectory(prefix="virtune-deb-", dir="/var/tmp") as named:
-        tree = Path(named) / "tree"
-        lay_out_environment(wheel.resolve(), tree, _python(), "python3")
-        lay_out_pages(tree, defaults=OPTIONS, zsh="usr/share/zsh/vendor-completions")
+    wheel, place = source_and_place(sys.argv[1:], ".whl", "make release")
+    zsh = "usr/share/zsh/vendor-completions"
+    with laid_out(wheel, version=_python(), interpreter="python3", defaults=OPTIONS, zsh=zsh) as tree:
         _documents(tree)
         name = _control(tree)
         subprocess.run(

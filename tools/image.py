@@ -19,7 +19,7 @@ from pathlib import Path
 
 import virtune
 from tools.release import commit_time
-from tools.tree import ROOT, SUMMARY, latest
+from tools.tree import SUMMARY, pack, source_and_place
 
 RECOMMENDED = ("qemu-system-x86", "busybox-static", "ca-certificates")
 LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*")
@@ -28,17 +28,12 @@ STORE = "/root/.local/share/virtune"
 
 def main() -> None:
     """Write the image into DIRECTORY (`dist`), and say its name."""
-    given = sys.argv[1:]
-    package = Path(given[0]) if given else latest(".deb", "make deb")
-    place = Path(given[1] if len(given) > 1 else ROOT / "dist").resolve()
+    package, place = source_and_place(sys.argv[1:], ".deb", "make deb")
     with tempfile.TemporaryDirectory(prefix="virtune-image-", dir="/var/tmp") as named:
         layer, layout = Path(named) / "layer.tar", Path(named) / "layout"
-        _layer(package.resolve(), layer)
-        _laid_out(layer, layout)
-        written = place / f"virtune-{virtune.__version__}-{platform.machine()}.oci.tar"
-        same = ["--sort=name", "--owner=0", "--group=0", "--numeric-owner", f"--mtime=@{commit_time()}"]
-        subprocess.run(["tar", "-C", str(layout), *same, "-cf", str(written), "."], check=True)
-    sys.stdout.write(f"{written}\n")
+        _layer(package, layer)
+        _describe(layer, layout)
+        pack(layout, place / f"virtune-{virtune.__version__}-{platform.machine()}.oci.tar")
 
 
 def _layer(package: Path, layer: Path) -> None:
@@ -65,7 +60,7 @@ def _layer(package: Path, layer: Path) -> None:
     )  # fmt: skip
 
 
-def _laid_out(layer: Path, layout: Path) -> None:
+def _describe(layer: Path, layout: Path) -> None:
     """Lay out the image of one layer, and say what it runs and keeps."""
     tag = f"{layout}:{virtune.__version__}"
     when = datetime.datetime.fromtimestamp(int(commit_time()), datetime.UTC).isoformat()

@@ -11,7 +11,6 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from tools.release import commit_time
@@ -20,9 +19,8 @@ from tools.tree import (
     HOME,
     ROOT,
     SUMMARY,
-    latest,
-    lay_out_environment,
-    lay_out_pages,
+    laid_out,
+    source_and_place,
     version_before_release,
     write,
 )
@@ -73,22 +71,17 @@ find /{home}/lib -name __pycache__ -type d -prune -exec rm -rf {{}} + || :
 
 
 def main() -> None:
-    """Write the package and its spec file into DIRECTORY (`dist`), and say its name."""
-    given = sys.argv[1:]
-    version = given[0] if given else "3.12"
-    wheel = Path(given[1]) if len(given) > 1 else latest(".whl", "make release")
-    place = Path(given[2] if len(given) > 2 else ROOT / "dist").resolve()
-    os.umask(0o022)
-    with tempfile.TemporaryDirectory(prefix="virtune-rpm-", dir="/var/tmp") as named:
-        tree = Path(named) / "tree"
-        lay_out_environment(wheel.resolve(), tree, version, f"python{version}")
-        lay_out_pages(tree, defaults=OPTIONS, zsh="usr/share/zsh/site-functions")
+    """Write the package into DIRECTORY (`dist`), and say its name."""
+    version = next(iter(sys.argv[1:]), "3.12")
+    interpreter, machine = f"python{version}", platform.machine()
+    wheel, place = source_and_place(sys.argv[2:], ".whl", "make release")
+    zsh = "usr/share/zsh/site-functions"
+    with laid_out(wheel, version=version, interpreter=interpreter, defaults=OPTIONS, zsh=zsh) as tree:
         write(tree / LICENCE, (ROOT / "LICENSE").read_text())
-        spec = Path(named) / "virtune.spec"
-        spec.write_text(_spec(tree, f"python{version}"))
-        machine = platform.machine()
-        name = f"virtune-{version_before_release()}-1.python{version}.{machine}.rpm"
-        defined = {"_topdir": f"{named}/build", "_rpmdir": str(place), "_rpmfilename": name}
+        spec = tree.parent / "virtune.spec"
+        spec.write_text(_spec(tree, interpreter))
+        name = f"virtune-{version_before_release()}-1.{interpreter}.{machine}.rpm"
+        defined = {"_topdir": f"{tree.parent}/build", "_rpmdir": str(place), "_rpmfilename": name}
         words = [word for key, value in defined.items() for word in ("--define", f"{key} {value}")]
         environment = os.environ | {"SOURCE_DATE_EPOCH": commit_time()}
         subprocess.run(
@@ -99,7 +92,7 @@ def main() -> None:
 
 def _spec(tree: Path, interpreter: str) -> str:
     """Write the spec file: each file by its name, and the directories that are the package's own."""
-    files = [f"/{HOME}", "%dir /usr/share/licenses/virtune", f"%license /{LICENCE}", f"%config(noreplace) /{OPTIONS}"]
+    files = [f"/{HOME}", f"%dir /{Path(LICENCE).parent}", f"%license /{LICENCE}", f"%config(noreplace) /{OPTIONS}"]
     named = {LICENCE, OPTIONS}
     for path in sorted(tree.rglob("*")):
         name = str(path.relative_to(tree))

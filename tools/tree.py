@@ -5,6 +5,7 @@ The environment lies in `/usr/lib/virtune`, for one version of Python: what it n
 since no distribution has all of them new enough.
 """
 
+import contextlib
 import gzip
 import os
 import platform
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -62,16 +64,34 @@ domains with a diff, a journal and a way back.
 """
 
 
-def latest(suffix: str, made_by: str) -> Path:
-    """Return the file of `dist/` that a package is made from: the last by name, or end with what makes one."""
-    found = sorted((ROOT / "dist").glob(f"virtune*{suffix}"))
-    return found[-1] if found else sys.exit(f"error: no {suffix} in dist/: `{made_by}` builds it")
-
-
-def lay_out_environment(wheel: Path, tree: Path, version: str, interpreter: str) -> None:
-    """Lay out the environment: its link to the distribution's interpreter, the packages for that version of Python
-    (`3.12`), which this host need not have, and the programs.
+def source_and_place(words: Sequence[str], suffix: str, made_by: str) -> tuple[Path, Path]:
+    """Return what a package is made from and the directory that it goes to: those that were named, else the newest of
+    its kind in `dist/`, and that. Ends with what makes one where there is none.
     """
+    places = [Path(word).resolve() for word in words]
+    found = places[:1] or sorted((ROOT / "dist").glob(f"virtune*{suffix}"), key=lambda path: path.stat().st_mtime)
+    if not found:
+        sys.exit(f"error: no {suffix} in dist/: `{made_by}` builds it")
+    return found[-1], places[1] if len(places) > 1 else ROOT / "dist"
+
+
+@contextlib.contextmanager
+def laid_out(wheel: Path, *, version: str, interpreter: str, defaults: str, zsh: str) -> Iterator[Path]:
+    """Yield the tree of a package, which is gone afterwards with all that was put beside it.
+
+    `version` (`3.12`) is that of the distribution's Python, which this host need not have, `interpreter` its name;
+    `defaults` and `zsh` are the places where the distribution keeps a unit's options and zsh's completion.
+    """
+    os.umask(0o022)
+    with tempfile.TemporaryDirectory(prefix="virtune-package-", dir="/var/tmp") as named:
+        tree = Path(named) / "tree"
+        _environment(wheel, tree, version, interpreter)
+        _pages(tree, defaults=defaults, zsh=zsh)
+        yield tree
+
+
+def _environment(wheel: Path, tree: Path, version: str, interpreter: str) -> None:
+    """Lay out the environment: its link to the distribution's interpreter, the packages and the programs."""
     home = tree / HOME
     packages = home / "lib" / f"python{version}" / "site-packages"
     packages.mkdir(parents=True)
@@ -100,10 +120,8 @@ def lay_out_environment(wheel: Path, tree: Path, version: str, interpreter: str)
         path.chmod(0o644)
 
 
-def lay_out_pages(tree: Path, *, defaults: str, zsh: str) -> None:
-    """Write the unit, the file of its options, manual pages and completion; `defaults` and `zsh` are the places where
-    a distribution keeps such files.
-    """
+def _pages(tree: Path, *, defaults: str, zsh: str) -> None:
+    """Write the unit, the file of its options, manual pages and completion."""
     write(tree / "usr/lib/systemd/system/virtune-serve.service", UNIT.format(defaults=defaults))
     write(tree / defaults, DEFAULTS)
     _manuals(tree / "usr/share/man/man1")
@@ -153,6 +171,13 @@ def filled(group: click.Group = cli) -> click.Group:
 def version_before_release() -> str:
     """The version as dpkg and rpm sort it: a development version is before the release."""
     return re.sub(r"\.?(dev|a|b|rc)", r"~\1", virtune.__version__)
+
+
+def pack(directory: Path, archive: Path) -> None:
+    """Put all that a directory holds into an archive, and say the archive's name."""
+    same = ["--sort=name", "--owner=0", "--group=0", "--numeric-owner", f"--mtime=@{commit_time()}"]
+    subprocess.run(["tar", "-C", str(directory), *same, "-cf", str(archive), "."], check=True)
+    sys.stdout.write(f"{archive}\n")
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:
