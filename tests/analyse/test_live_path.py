@@ -3,6 +3,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.analyse.edited_trials import HEADER, sample
@@ -12,7 +13,7 @@ from virtune.analyse.layers.path import live_path, live_paths
 from virtune.analyse.trial.counters import read_counters
 from virtune.analyse.trial.usage import use
 from virtune.bench.live.domain import counts_of, exits_in, require_counts
-from virtune.bench.live.monitor import is_medium, name_of
+from virtune.bench.live.monitor import is_medium, is_unplugged, named
 from virtune.bench.live.rings import RingSeen, add, wait
 from virtune.fio.workloads import parse_workload, rate_words, sequential_share, workload_words
 from virtune.model.bottleneck import Cause, DataPath
@@ -290,10 +291,43 @@ def test_a_disk_that_is_only_read_is_watched_and_a_cd_rom_is_not() -> None:
     assert not is_medium({"removable": True})
 
 
-def test_a_disk_is_called_by_its_device() -> None:
-    assert name_of({"qdev": "/machine/peripheral/disk0/virtio-backend"}) == "disk0"
-    assert name_of({"qdev": "", "device": "ide0-hd0"}) == "ide0-hd0"
-    assert name_of({"device": ""}) == ""
+ANONYMOUS = "/machine/peripheral-anon/device[0]"
+
+
+@pytest.mark.parametrize(
+    ("shown", "name"),
+    [
+        ({"qdev": "/machine/peripheral/disk0/virtio-backend", "device": "x"}, "disk0"),
+        ({"qdev": "/machine/peripheral/stick/stick.0/legacy[0]", "device": "x"}, "stick"),
+        ({"qdev": "scsi0", "device": "x"}, "scsi0"),
+        ({"qdev": f"{ANONYMOUS}/virtio-backend", "device": "virtio0", "node-name": "#block191"}, "virtio0"),
+        ({"qdev": "/machine/unattached/device[16]", "device": "ide0-hd0"}, "ide0-hd0"),
+        ({"qdev": "", "device": "ide0-hd0"}, "ide0-hd0"),
+        ({"qdev": ANONYMOUS, "device": "", "inserted": {"node-name": "n0"}}, "n0"),
+        ({"qdev": ANONYMOUS, "device": "", "node-name": "n0"}, "n0"),
+    ],
+)
+def test_a_disk_is_called_by_its_device_else_its_drive_else_its_node(shown: dict[str, Any], name: str) -> None:
+    assert list(named([shown, shown])) == [(name, shown), (f"{name}#2", shown)]
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {"device": ""},
+        {"qdev": ANONYMOUS, "device": ""},
+        {"device": "", "node-name": "is-being-unplugged"},
+        {"qdev": "/machine/system.flash0", "device": "pflash0", "node-name": "firmware"},
+    ],
+)
+def test_what_is_no_disk_has_no_name(shown: dict[str, Any]) -> None:
+    assert not list(named([shown]))
+
+
+def test_a_drive_that_no_device_has_is_no_disk_of_the_guest() -> None:
+    assert is_unplugged({"device": "none0", "removable": True})
+    assert not is_unplugged({"device": "sd0", "removable": True, "qdev": "card"})
+    assert not is_unplugged({"device": "ide0-hd0", "removable": False})
 
 
 def seen_ring(samples: list[tuple[int, int, int]], *, size: int = 128) -> RingSeen:

@@ -294,6 +294,23 @@ def test_the_first_words_of_an_option_and_the_oldest_ones() -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("-drive file=a -drive file=b -drive file=c,media=cdrom", ["ide0-hd0", "ide0-hd1", "ide1-cd0"]),
+        ("-drive file=a,index=3 -drive file=b,bus=1 -drive file=c,bus=1", ["ide1-hd1", "ide1-hd0", "ide2-hd0"]),
+        ("-M q35 -drive file=a -drive file=b,if=ide -cdrom c", ["ide0-hd0", "ide1-hd0", "ide2-cd0"]),
+        ("-M virt -drive file=a -hdd b -drive file=c,if=ide", ["virtio0", "virtio3", "ide0-hd0"]),
+        ("-M pseries -drive file=a -drive file=b,index=8 -cdrom c", ["scsi0-hd0", "scsi1-hd1", "scsi0-cd2"]),
+        ("-M raspi3b -sd a -fda b", ["sd0", "floppy0"]),
+        ("-hda a b.img -drive file=c,index=0", ["ide0-hd0", "ide0-hd1", "ide1-hd0"]),
+        ("-drive file=a,if=none,id=none0 -drive file=b,if=none -device scsi-hd,drive=none1", ["none1"]),
+    ],
+)
+def test_a_drive_without_an_id_has_the_one_that_qemu_gives_it(words: str, names: list[str]) -> None:
+    assert [disk.target for disk in read_words(["qemu-system-x86_64", *words.split()]).disks] == names
+
+
+@pytest.mark.parametrize(
     ("words", "bus", "kind"),
     [
         ("qemu-system-aarch64 -M virt -hda a.img", "virtio", "qemu"),

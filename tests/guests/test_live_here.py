@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,15 @@ from tests.conftest import User, eventually
 from tests.published import strictly
 
 from virtune import shell
+from virtune.advise.audit import audit
 from virtune.bench.live.emulators import Emulator, emulators_here
 from virtune.bench.live.monitor import monitored
 from virtune.bench.qemu.machine import PROGRAM
+from virtune.flows.domains.domains import FoundDomain, as_it_runs
 from virtune.flows.live.top import watching
+from virtune.model.domain import Domain
 from virtune.model.errors import PreconditionError
+from virtune.model.finding import Finding
 from virtune.probe.process import Process
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
@@ -97,6 +102,91 @@ def test_an_audit_of_what_runs_reads_its_state_and_not_only_its_command_line(use
         after = user.run("audit", name, status=None).stdout
         assert "total_iops_sec=18 on the running VM alone" in after
         assert "added is plugged in now and gone after a power-off" in after
+
+
+IMAGE = "-drive file={},format=raw"
+EMPTY = "-drive driver=null-co"
+NODE = "-blockdev file,node-name=n0,filename={}"
+NAMES = {
+    f"{IMAGE},if=none,id=x -device virtio-blk-pci,drive=x,id=d0": ["d0"],
+    f"{IMAGE},if=none,id=x -device virtio-blk-pci,drive=x": ["x"],
+    f"{IMAGE},if=none -device virtio-blk-pci,drive=none1": ["none1"],
+    f"{IMAGE},if=virtio": ["virtio0"],
+    f"{IMAGE},if=virtio,id=x": ["x"],
+    f"{EMPTY},if=virtio,index=2 {IMAGE},if=virtio {EMPTY},if=virtio,index=1 {EMPTY},if=virtio": [
+        "virtio2", "virtio0", "virtio1", "virtio3",
+    ],
+    f"{IMAGE},if=ide {EMPTY},if=ide,bus=1,unit=1": ["ide0-hd0", "ide1-hd1"],
+    f"-M q35 {IMAGE},if=ide {EMPTY},index=3": ["ide0-hd0", "ide3-hd0"],
+    IMAGE: ["ide0-hd0"],
+    "{} -hdd null-co://": ["ide0-hd0", "ide1-hd1"],
+    "-hda {} -M q35 -hdb null-co://": ["ide0-hd0", "ide1-hd0"],
+    f"-cdrom {{}} {EMPTY},if=virtio": ["virtio0"],
+    f"{IMAGE},if=floppy": ["floppy0"],
+    f"-drive driver=null-co,size=4194304,if=pflash {IMAGE},if=virtio": ["virtio0"],
+    f"{IMAGE},if=none": [],
+    f"{NODE} -device virtio-rng-pci -device virtio-blk-pci,drive=n0": ["n0"],
+    f"{NODE} -device virtio-scsi-pci" + 2 * " -device scsi-hd,drive=n0,share-rw=on": ["n0", "n0#2"],
+    f'{NODE} -device {{{{"driver":"virtio-blk-pci","drive":"n0"}}}}': ["n0"],
+    f"{NODE} -device nvme,serial=s,drive=n0": ["n0"],
+    f"{NODE} -device qemu-xhci -device usb-storage,drive=n0": ["n0"],
+    f"{IMAGE},if=none,id=x -device qemu-xhci -device usb-storage,drive=x,id=stick": ["stick"],
+}  # fmt: skip
+"""Disks on a command line, with their names in QEMU's order."""
+
+
+def differences(emulator: Emulator) -> tuple[Domain, list[Finding]]:
+    """A QEMU's configuration, and what a power-off would change of its disks."""
+    (found,) = as_it_runs(emulator)
+    assert isinstance(found, FoundDomain)
+    return found.subject.domain, [one for one in audit(found.subject) if one.rule.id == "R80"]
+
+
+@pytest.mark.parametrize("words", NAMES)
+def test_a_disk_has_one_name_on_the_command_line_and_as_it_runs(tmp_path: Path, words: str) -> None:
+    image, name = tmp_path / "beside.raw", f"named-{os.getpid()}"
+    image.write_bytes(bytes(2**20))
+    names = NAMES[words]
+    with strange(tmp_path, name, *words.format(image).split()) as place:
+        with monitored(place) as view:
+            shown = [one.target for one in view.vm.disks]
+            assert {"scsi0", *names} <= view.counts().keys()
+        configured, changed = differences(ours(name))
+        unseen, untold = differences(replace(ours(name), sockets=()))
+    assert sorted(shown) == sorted(["scsi0", *names])
+    assert {one.target for one in configured.disks if one.device != "cdrom"} == set(shown)
+    assert (changed, untold, unseen) == ([], [], configured)
+
+
+def test_what_the_command_line_names_is_watched_and_diagnosed_by_that_name(user: User, tmp_path: Path) -> None:
+    image, name = tmp_path / "beside.raw", f"called-{os.getpid()}"
+    image.write_bytes(bytes(2**20))
+    with strange(tmp_path, name, "-drive", f"file={image},format=raw,if=virtio") as place:
+        (vm,) = strictly(user.run("top", "--once", "--json", "--qmp", str(place)).stdout)["vms"]
+        assert {one["disk"] for one in vm["disks"]} == {"scsi0", "virtio0"}
+        assert user.run("diagnose", f"{name}:virtio0", "--seconds", "1").stdout.startswith(f"{name}:virtio0\n")
+        assert "plugged in now" not in user.run("audit", name, status=None).stdout
+
+
+def test_a_disk_without_an_id_that_came_and_one_that_went_are_told(tmp_path: Path) -> None:
+    name, came, went = f"plugged-{os.getpid()}", tmp_path / "came.raw", tmp_path / "went.raw"
+    for one in (came, went):
+        one.write_bytes(bytes(2**20))
+    words = f"-device virtio-scsi-pci {IMAGE.format(went)},if=none,id=old -device scsi-hd,drive=old,id=went"
+    with strange(tmp_path, name, *words.split()) as place:
+        with monitored(place) as view:
+            view.monitor.execute("blockdev-add", {"driver": "file", "node-name": "node", "filename": str(came)})
+            drive = {"command-line": "drive_add 0 driver=null-co,if=none,id=drive"}
+            view.monitor.execute("human-monitor-command", drive)
+            for kind in ("node", "drive"):
+                view.monitor.execute("device_add", {"driver": "scsi-hd", "drive": kind})
+            view.monitor.execute("device_del", {"id": "went"})
+            assert eventually(lambda: "went" not in view.counts(), seconds=20)
+        _, found = differences(ours(name))
+    assert [(one.at, one.seen.seen) for one in found] == [
+        ("went", "it is not plugged in now"),
+        *(("", f"{one} is plugged in now and gone after a power-off") for one in ("drive", "node")),
+    ]
 
 
 def test_settings_are_not_compared_below_a_limit_that_would_hold_all_arms(user: User, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import socket
 import struct
 from asyncio import AbstractEventLoop
@@ -23,6 +24,7 @@ from virtune.bench.live.emulators import folder_of
 from virtune.bench.live.rings import QueueAddresses, RingReader, queues_of
 from virtune.bench.qmp import BriefMonitor, Monitor, MonitorAnswer, MonitorEnded, execute_all
 from virtune.dialects.qemu.answers import FAILURES
+from virtune.dialects.qemu.command import told_apart
 from virtune.model.errors import PreconditionError, RigError, words_of
 from virtune.model.live import (
     BLOCK_JOB,
@@ -352,9 +354,9 @@ class LiveMonitor:
 
     def _disks(self) -> Iterator[LiveDisk]:
         self._jobs, graph = frozenset(_jobs(self._monitor.execute(_ASK_JOBS))), Graph.read(self._monitor)
-        for one in self._monitor.execute("query-block"):
+        for name, one in named(self._monitor.execute("query-block")):
             inserted = one.get("inserted")
-            if not inserted or is_medium(one) or not (name := name_of(one)):
+            if not inserted or is_medium(one) or is_unplugged(one):
                 continue
             controller = self._controller(one.get("qdev", ""))
             threads = tuple(self._threads(controller))
@@ -433,6 +435,11 @@ def is_medium(block: Mapping[str, Any]) -> bool:
     return bool(block.get("removable") and block.get("inserted", {}).get("ro"))
 
 
+def is_unplugged(block: Mapping[str, Any]) -> bool:
+    """Whether what `query-block` tells is a drive that no device of the guest has, as of `-drive if=none` alone."""
+    return bool(block.get("removable") and not block.get("qdev"))
+
+
 def exits_of(monitor: Monitor) -> int | None:
     """Return how often KVM has left the guest for the host, all vCPUs together; None where QEMU does not say."""
     asked = {"target": "vcpu", "providers": [{"provider": "kvm", "names": ["exits"]}]}
@@ -454,7 +461,7 @@ def counts_of(views: Sequence[LiveMonitor]) -> list[dict[str, DiskCount] | RigEr
 
 def _histograms(answer: MonitorAnswer) -> Iterator[tuple[str, Histograms]]:
     """Yield the histograms that QEMU keeps, of each disk that has any."""
-    for one in answer.said:
+    for name, one in named(answer.said):
         kept = ((kind, one["stats"].get(f"{word}_latency_histogram")) for kind, word in _HISTOGRAMS.items())
         found = {
             kind: LatencyBins(tuple(said["boundaries"]), tuple(said["bins"]))
@@ -463,7 +470,7 @@ def _histograms(answer: MonitorAnswer) -> Iterator[tuple[str, Histograms]]:
             and len(said["bins"]) == len(said["boundaries"]) + 1
             and all(low < high for low, high in itertools.pairwise(said["boundaries"]))
         }
-        if found and (name := name_of(one)):
+        if found:
             yield name, found
 
 
@@ -473,11 +480,10 @@ def _counts(answer: MonitorAnswer) -> dict[str, DiskCount]:
             t_ns=answer.t_ns,
             discards=one["stats"].get("unmap_operations"),
             discard_ns=one["stats"].get("unmap_total_time_ns"),
-            failed=sum(one["stats"].get(name, 0) for name in FAILURES),
+            failed=sum(one["stats"].get(kind, 0) for kind in FAILURES),
             **{ours: one["stats"][theirs] for ours, theirs in FIELDS.items()},
         )
-        for one in answer.said
-        if (name := name_of(one))
+        for name, one in named(answer.said)
     }
 
 
@@ -572,14 +578,30 @@ def _free(before: Sequence[LiveMonitor], vm: LiveVm) -> str:
     return f"{vm.name} ({vm.pid})" if vm.name in {one.vm.name for one in before} else vm.name
 
 
-def name_of(shown: Mapping[str, Any]) -> str:
-    """Return a disk's name in an answer of `query-block` or `query-blockstats`; empty for an entry that is not a
-    disk.
+Entry = Mapping[str, Any]
+
+
+def named(shown: Sequence[Entry]) -> Iterator[tuple[str, Entry]]:
+    """Yield the disks of an answer of `query-block` or `query-blockstats` with their names, by which a command line
+    has them too: the device's id, else the drive's, else the node's. What has none is no disk.
     """
-    if shown.get("qdev"):
-        parts = [part for part in shown["qdev"].split("/") if part and part != "virtio-backend"]
-        return _shown(parts[-1]) if parts else ""
-    return _shown(shown.get("device", ""))
+    disks = [one for one in shown if _name(one)]
+    return zip(told_apart(map(_name, disks)), disks, strict=True)
+
+
+def _name(shown: Entry) -> str:
+    qdev = shown.get("qdev", "")
+    if device := _DEVICE_ID.match(qdev):
+        return _shown(device[1])
+    node = shown.get("inserted", shown).get("node-name", "") if qdev else ""
+    return "" if _FIRMWARE.fullmatch(qdev) else _shown(shown.get("device") or node)
+
+
+_DEVICE_ID = re.compile(r"(?:/machine/peripheral/)?([^/]+)")
+"""A device's id, which its path has where what reads and writes is a part of the device, as for USB."""
+
+_FIRMWARE = re.compile(r"/machine/\w+\.flash\d+")
+"""The path of a machine's flash memory."""
 
 
 def _shown(name: str) -> str:

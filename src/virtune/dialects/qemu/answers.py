@@ -76,7 +76,7 @@ _READ: Mapping[str, Any] = {
     "query-kvm": _object({"enabled": bool}),
     "query-version": _object({"qemu": _object(dict.fromkeys(("major", "minor", "micro"), Count)), "package": _Word}),
     "query-block": _list(_object({"device": _Word, "removable": bool}, {"qdev": _Word, "inserted": _INSERTED})),
-    "query-blockstats": _list(_object({"stats": _COUNTERS}, {"device": _Word, "qdev": _Word})),
+    "query-blockstats": _list(_object({"stats": _COUNTERS}, dict.fromkeys(("device", "qdev", "node-name"), _Word))),
     "query-named-block-nodes": _list(_object(
         {"node-name": _Word, "drv": _Word, "cache": _CACHE},
         {"file": _Word, "detect_zeroes": _Word, "image": _IMAGE, "encrypted": bool},

@@ -12,7 +12,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -184,7 +184,7 @@ def given(words: Sequence[str]) -> Iterator[tuple[str, Options]]:
         if name in _IMAGES:
             media = {"media": "cdrom"} if name == "cdrom" else {}
             bus = {"if": _IMAGE_BUS[name]} if name in _IMAGE_BUS else {}
-            yield "drive", {"file": following, "index": _IMAGES[name], "id": name, **media, **bus}
+            yield "drive", {"file": following, "index": _IMAGES[name], **media, **bus}
         else:
             yield name, options_in(following, _FIRST.get(name, ""))
 
@@ -464,7 +464,9 @@ _EMPTY = ("ide-cd", "scsi-cd")
 """Devices without a medium that show as a disk all the same."""
 
 _SCSI = re.compile(r"virtio-scsi.*|lsi.*|megasas.*|mptsas1068|am53c974|dc390|pvscsi|spapr-vscsi")
-_INTERFACES = {"virtio": "virtio", "ide": "ide", "scsi": "scsi", "sd": "sd", "floppy": "fdc", "xen": "xen"}
+_BUSES = {"floppy": "fdc"}
+"""The bus of a drive's interface, where it is called otherwise."""
+
 _BLK = "virtio-blk"
 _SERVED = "vhost-user-blk"
 """A disk that another process serves; it has a socket and no drive."""
@@ -507,12 +509,13 @@ def read_words(words: Sequence[str]) -> Domain:
     """Read the words of a command line, the program first."""
     options = list(_completed(list(given(words))))
     machine, name = _merged(options, "machine"), _merged(options, "name")
+    kind = machine.get("type", "")
+    bus = next((bus for start, bus in _DEFAULT_BUSES if kind.startswith(start)), "ide")
+    options = list(_named(options, bus))
     threads = [one for flag, one in options if flag == "object" and one.get("qom-type") == "iothread"]
     numbers = _numbers([one.get("id", "") for one in threads])
     controllers = _controllers(options, numbers)
     ahci = (one.get("id", "") for flag, one in options if flag == "device" and one.get("driver", "").endswith("ahci"))
-    kind = machine.get("type", "")
-    bus = next((bus for start, bus in _DEFAULT_BUSES if kind.startswith(start)), "ide")
     around = _Machine(bus, numbers, controllers, frozenset(ahci) | ({"", "ide"} if bus == "sata" else set()))
     return Domain(
         name=name.get("guest", ""),
@@ -529,7 +532,7 @@ def read_words(words: Sequence[str]) -> Domain:
         threads_line=1,
         threads_elsewhere=frozenset(_threads_named(options, numbers)),
         host_devices=sum(flag == "device" and one.get("driver", "").startswith("vfio-pci") for flag, one in options),
-        disks=tuple(_disks(options, around)),
+        disks=_told_apart(_disks(options, around)),
         controllers=tuple(controllers.values()),
         language="qemu",
         elsewhere=tuple(_elsewhere(options)),
@@ -550,6 +553,29 @@ def _completed(options: Sequence[tuple[str, Options]]) -> Iterator[tuple[str, Op
         shared = {key: value for of, key, value in common if driver and of.startswith(alike)}
         later = {key[2]: value for key, value in changes if key[:2] == [flag, one.get("id")] and len(key) > 2}
         yield flag, {**shared, **one, **later}
+
+
+def _named(options: Sequence[tuple[str, Options]], bus: str) -> Iterator[tuple[str, Options]]:
+    """Each option, a drive with its interface, and without an id with the one that QEMU's monitor calls it by
+    (`virtio0`, `ide1-cd0`): its interface and its place there (QEMU, drive_new). `bus` is the machine's default.
+    """
+    units = {"ide": 1 if bus == "sata" else 2, "scsi": 7}
+    after: dict[tuple[str, int], int] = {}
+    for flag, one in options:
+        if flag != "drive":
+            yield flag, one
+            continue
+        interface = one.get("if") or {"sata": "ide"}.get(bus, bus)
+        wide = units.get(interface, 0)
+        place = _number(one.get("index")) or (_number(one.get("bus")) or 0) * wide + (_number(one.get("unit")) or 0)
+        passed = [place]
+        while (place := after.get((interface, place), -1)) >= 0:
+            passed.append(place)
+        place = passed[-1]
+        after |= {(interface, number): place + 1 for number in passed}  # of all at once: lines may be made to be slow
+        medium = "-cd" if one.get("media") == "cdrom" else "-hd"
+        at = f"{place // wide}{medium}{place % wide}" if wide else f"{place}"
+        yield flag, {"id": f"{interface}{at}", **one, "if": interface}
 
 
 def _elsewhere(options: Sequence[tuple[str, Options]]) -> Iterator[str]:
@@ -619,8 +645,7 @@ def _mapping(one: Options, numbers: Mapping[str, int]) -> tuple[int, ...]:
 def _disks(options: Sequence[tuple[str, Options]], around: _Machine) -> Iterator[DomainDisk]:
     nodes = {one["node-name"]: one for flag, one in options if flag == "blockdev" and "node-name" in one}
     groups = {one.get("id", ""): one for _, one in options if one.get("qom-type") == "throttle-group"}
-    given_drives = (one for flag, one in options if flag == "drive")
-    drives = {one.get("id", f"drive{number}"): one for number, one in enumerate(given_drives)}
+    drives = {one["id"]: one for flag, one in options if flag == "drive"}
     devices = [one for flag, one in options if flag == "device"]
     sockets = {one.get("id", ""): one.get("path", "") for flag, one in options if flag == "chardev"}
     for number, one in enumerate(devices):
@@ -633,12 +658,26 @@ def _disks(options: Sequence[tuple[str, Options]], around: _Machine) -> Iterator
             opened = OpenedDisk(filename=sockets.get(one.get("chardev", ""), ""), protocol="virtio-blk-vhost-user")
         else:
             opened = of_nodes(nodes, name, groups) if name in nodes else of_drive(drives.pop(name, {}))
-        yield _device(one, bus, opened, around, target=one.get("id") or f"device{number}")
+        yield _device(one, bus, opened, around, target=one.get("id") or name or f"device{number}")
     for identity, one in drives.items():
-        interface = one.get("if", "")
-        bus = _INTERFACES.get(interface, around.bus)
+        interface = one["if"]
+        bus = "sata" if (interface, around.bus) == ("ide", "sata") else _BUSES.get(interface, interface)
         if interface not in _NO_DISK:
             yield _device({}, bus, of_drive(one), around, target=identity)
+
+
+def _told_apart(disks: Iterable[DomainDisk]) -> tuple[DomainDisk, ...]:
+    found = tuple(disks)
+    names = told_apart(one.target for one in found)
+    return tuple(replace(one, target=name) for one, name in zip(found, names, strict=True))
+
+
+def told_apart(names: Iterable[str]) -> Iterator[str]:
+    """Yield the names of a VM's disks: devices without an id that share a node have its name, the second `NAME#2`."""
+    seen: dict[str, int] = {}
+    for name in names:
+        number = seen[name] = seen.get(name, 0) + 1
+        yield name if number == 1 else f"{name}#{number}"
 
 
 def _bus_of(one: Options) -> str | None:

@@ -118,12 +118,16 @@ def _told_by(sockets: Sequence[Path]) -> tuple[tuple[str, str], tuple[LiveDisk, 
 
 
 def _with_disks(domain: Domain, disks: Sequence[LiveDisk]) -> Domain:
-    """Return a VM with the limits that its disks have now, and with the disks that were plugged in."""
+    """Return a VM with the limits that its disks have now, with the disks that were plugged in, and without those
+    that are gone: QEMU tells of all that hold data, but for those that another process serves.
+    """
     words = {limit.unit: limit.libvirt for limit in LIMITS}
     now = {disk.target: tuple((words[unit], int(value)) for unit, value in disk.limits.items()) for disk in disks}
     found = []
     for disk in domain.disks:
         at, limits = {name: value for name, value in disk.limits if value}, now.pop(disk.target, None)
+        if limits is None and disk.holds_data and disk.source.kind != "vhostuser":
+            continue
         beside = tuple((name, value) for name, value in at.items() if name not in words.values())
         found.append(disk if limits is None or dict(limits) == at else replace(disk, limits=(*limits, *beside)))
     for one in (one for one in disks if one.target in now):

@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self
 from virtune.apply.journal import Entry, Journal, Step
 from virtune.apply.libvirt import LibvirtDomain
 from virtune.bench.live.domain import LiveDomain, LiveView
-from virtune.bench.live.monitor import LiveMonitor, monitored, name_of
+from virtune.bench.live.monitor import LiveMonitor, monitored, named
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.model.domain import REQUEST_SIZE, DomainDisk
 from virtune.model.errors import NotInForceError, PreconditionError, RigError
@@ -131,10 +131,11 @@ class MonitoredDisk:
         None where there is none: those of a throttle filter, and of a group that several disks have, stay.
         """
         with monitored(socket) as view:
-            known = [one for one in view.monitor.execute("query-block") if one.get("inserted")]
-            one = next((one for one in known if name_of(one) == target), None)
-            limits = {} if one is None else _limits(one)
-            if one is None or not limits or view.vm.pid is None:
+            shown = view.monitor.execute("query-block")
+            known = [one for one in shown if one.get("inserted")]
+            one = dict(named(shown)).get(target, {})
+            limits = _limits(one)
+            if not limits or view.vm.pid is None:
                 return None
             group = one["inserted"].get("group", "")
             if any(_limits(other) and other["inserted"].get("group") == group for other in known if other is not one):
@@ -194,9 +195,9 @@ def _said(view: LiveView, words: Words, target: str) -> Mapping[str, int]:
     assert isinstance(view, LiveMonitor)  # noqa: S101 - the one that `watched` gives
     command, arguments = words
     view.monitor.execute(command, json.loads(arguments))
-    found = [_limits(one) for one in view.monitor.execute("query-block") if name_of(one) == target]
+    found = _limits(dict(named(view.monitor.execute("query-block"))).get(target, {}))
     view.rest()
-    return found[0] if found else {}
+    return found
 
 
 def _limits(block: Mapping[str, Any]) -> dict[str, int]:
