@@ -168,6 +168,36 @@ def test_what_the_command_line_names_is_watched_and_diagnosed_by_that_name(user:
         assert "plugged in now" not in user.run("audit", name, status=None).stdout
 
 
+def test_beside_a_socket_a_word_is_a_disk_or_the_vm(user: User, tmp_path: Path) -> None:
+    name = f"mail-{os.getpid()}"
+    with strange(tmp_path, name, "-drive", f"driver=null-co,if=virtio,id={name}x") as place:
+
+        def seen(word: str, status: int = 0) -> str:
+            said = user.run("diagnose", word, "--qmp", str(place), "--seconds", "1", status=status)
+            if status:
+                return " ".join(said.stderr.split())
+            return " ".join(line for line in said.stdout.splitlines() if line.startswith(f"{name}:"))
+
+        both = f"{name}:scsi0 {name}:{name}x"
+        pid = str(ours(name).pid)
+        assert [seen(word) for word in (name, pid, "", f"{name}:")] == [both] * 4
+        assert [seen(word) for word in ("scsi0", ":scsi0", f"{name}:scsi0", f"{pid}:scsi0")] == [f"{name}:scsi0"] * 4
+        assert seen(f"{name}x") == f"{name}:{name}x"
+        for word in ("web", f"{name}:web", f":{name}"):
+            assert f"it has scsi0, {name}x; without a name all are looked at" in seen(word, 2)
+        other = seen("web:scsi0", 2)
+        assert f"is called '{name}', not 'web'" in other
+        assert f"its disks: {name}:scsi0, {name}:{name}x" in other
+        user.run("diagnose", f"{name}:{name}", "--seconds", "1", status=2)
+
+
+def test_a_disk_that_is_called_as_its_vm_is_meant_by_that_word(user: User, tmp_path: Path) -> None:
+    name = f"mail-{os.getpid()}"
+    with strange(tmp_path, name, "-drive", f"driver=null-co,if=virtio,id={name}") as place:
+        said = user.run("diagnose", name, "--qmp", str(place), "--seconds", "1").stdout
+    assert [line for line in said.splitlines() if line.startswith(f"{name}:")] == [f"{name}:{name}"]
+
+
 def test_a_disk_without_an_id_that_came_and_one_that_went_are_told(tmp_path: Path) -> None:
     name, came, went = f"plugged-{os.getpid()}", tmp_path / "came.raw", tmp_path / "went.raw"
     for one in (came, went):

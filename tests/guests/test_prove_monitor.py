@@ -49,8 +49,10 @@ def test_a_limit_is_confirmed_and_put_back_with_its_bursts(user: User, loaded: L
     limited(loaded, iops_max=150, iops_max_length=2, iops_size=4096, bps_rd=10**9, group="mine")
     before = limits(loaded)
     assert (before["iops"], before["iops_max_length"], before["group"]) == (LIMIT, 2, "mine")
-    (disk,) = strictly(user.run(*words(loaded, "--yes", "--json")).stdout)["disks"]
+    tested = user.run(*words(loaded, "--yes", "--json"))
+    (disk,) = strictly(tested.stdout)["disks"]
     assert (disk["bottleneck"]["cause"], disk["proof"]["outcome"]) == ("throttle", "confirmed"), disk
+    assert len(tested.stderr.splitlines()) == 1, "what is done; no bar is drawn without a terminal"
     assert disk["proof"]["change"]["low"] > 1.03
     assert disk["proof"]["rounds"] == 6
     assert limits(loaded) == before

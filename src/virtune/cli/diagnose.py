@@ -25,7 +25,10 @@ from virtune.model.text import format_seconds, printable
 @click.argument("vm", metavar="[VM[:DISK]]", default="")
 @click.option("--connect", "uri", metavar="URI", default=None, help="libvirt URI of VM.  [default: virsh's]")
 @click.option(
-    "--qmp", type=click.Path(path_type=Path), metavar="SOCKET", help="A QEMU started by hand, by its QMP socket."
+    "--qmp",
+    type=click.Path(path_type=Path),
+    metavar="SOCKET",
+    help="A QEMU started by hand, by its QMP socket. DISK alone is one of its disks.",
 )
 @click.option(
     "--seconds", type=options.SecondsType(), default=10.0, help="How long a live VM is looked at.  [default: 10s]"
@@ -83,7 +86,7 @@ def diagnose(
       virtune diagnose sql1
       virtune diagnose sql1:vdb --seconds 60 --json
       virtune diagnose sql1 --seconds 60 --histograms
-      virtune diagnose --qmp /run/vm1.qmp
+      virtune diagnose virtio0 --qmp /run/vm1.qmp
       virtune diagnose --run last
       virtune diagnose --run last --answer own=no,free=/dev/nvme1n1
       virtune diagnose sql1:vda --prove
@@ -196,9 +199,10 @@ def _proven_live(
         raise UsageError("cannot ask for confirmation: stdin is not a terminal", hint="add --yes")
     if not yes and not click.confirm("Lift it?", err=True):
         return accused
+    unseen = not sys.stderr.isatty()  # where the bar would be its label alone
     with (
         Rest(128 + signal.SIGTERM) as rest,
-        click.progressbar(length=TURNS, label="turns", file=sys.stderr) as bar,
+        click.progressbar(length=TURNS, label="turns", file=sys.stderr, hidden=unseen) as bar,
     ):
         return prove_lifting(accused, test, Journal(journal), turn=lambda: bar.update(1), wait=rest)
 
@@ -211,7 +215,7 @@ def _live(vm: str, uri: str | None, qmp: Path | None, seconds: float, *, histogr
         raise UsageError("--seconds of a live VM is at least 1s", hint="the kernel counts in steps of 10 ms")
     with Rest(128 + signal.SIGTERM) as rest:
         if qmp is not None:
-            return diagnose_monitor(qmp, disk=vm.removeprefix(":"), seconds=seconds, histograms=histograms, wait=rest)
+            return diagnose_monitor(qmp, vm, seconds=seconds, histograms=histograms, wait=rest)
         domain, _, disk = vm.partition(":")
         return diagnose_named(uri, domain, disk=disk, seconds=seconds, histograms=histograms, wait=rest)
 

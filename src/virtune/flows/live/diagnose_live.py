@@ -66,7 +66,7 @@ def diagnose_named(
     Raises PreconditionError when there is none, UsageError when it has no such disk or several VMs are called so.
     """
     if (socket := monitor_of(uri, name)) is not None:
-        return diagnose_monitor(socket, disk=disk, seconds=seconds, histograms=histograms, wait=wait)
+        return diagnose_monitor(socket, f":{disk}", seconds=seconds, histograms=histograms, wait=wait)
     try:
         return diagnose_domain(
             uri or default_uri(), name, disk=disk, seconds=seconds, histograms=histograms, wait=wait
@@ -90,11 +90,28 @@ def monitor_of(uri: str | None, name: str, *, without_libvirt: bool = False) -> 
 
 
 def diagnose_monitor(
-    path: Path, *, disk: str, seconds: float, histograms: bool = False, wait: Wait = time.sleep
+    path: Path, words: str = "", *, seconds: float, histograms: bool = False, wait: Wait = time.sleep
 ) -> tuple[Diagnosis, ...]:
-    """Observe a QEMU through its QMP socket, by query commands only, but for the histograms that are asked for."""
+    """Observe a QEMU through its QMP socket, by query commands only, but for the histograms that are asked for.
+    `words` mean one of its disks as `DISK`, `:DISK` or `VM:DISK`, and all of them as `VM` or nothing.
+    """
     with monitored(path) as view:
+        disk = _disk_in(view.vm, words)
         return look(view, disk=disk, seconds=seconds, histograms=histograms, wait=wait)
+
+
+def _disk_in(vm: LiveVm, words: str) -> str:
+    """Return the disk of a VM that a user means; empty for all. A word that is a disk means the disk, whatever the VM
+    is called. Raises UsageError where another VM is named.
+    """
+    calls = (vm.name, str(vm.pid))
+    if words in calls and all(one.target != words for one in vm.disks):
+        return ""
+    name, _, disk = words.rpartition(":")
+    if name not in ("", *calls):
+        has = ", ".join(f"{vm.name}:{one.target}" for one in vm.disks)
+        raise UsageError(f"the VM of this monitor is called {vm.name!r}, not {name!r}", hint=f"its disks: {has}")
+    return disk
 
 
 def look(
@@ -277,5 +294,5 @@ def _chosen(vm: LiveVm, disk: str) -> tuple[LiveDisk, ...]:
     found = tuple(one for one in vm.disks if disk in ("", one.target))
     if not found:
         has = ", ".join(one.target for one in vm.disks)
-        raise UsageError(f"{vm.name} has no disk {disk!r}", hint=f"it has {has}")
+        raise UsageError(f"{vm.name} has no disk {disk!r}", hint=f"it has {has}; without a name all are looked at")
     return found

@@ -44,7 +44,7 @@ def _looked_at(found: FoundDomain, connect: str | None) -> tuple[Diagnosis, ...]
     origin, domain = Path(found.origin), found.subject.domain
     here = next((one for one in emulators_here() if one.command_line == origin and one.sockets), None)
     if here is not None:
-        return diagnose_monitor(here.sockets[0], disk="", seconds=LOOK_SECONDS)
+        return diagnose_monitor(here.sockets[0], seconds=LOOK_SECONDS)
     if found.subject.connect is not None:
         return diagnose_domain(found.subject.connect, domain.name, disk="", seconds=LOOK_SECONDS)
     called = origin.stem if origin == path_of(origin.stem) else domain.name
