@@ -3,6 +3,7 @@
 
 import itertools
 import math
+import re
 from dataclasses import replace
 from random import Random
 
@@ -15,9 +16,10 @@ from virtune.analyse.study.thresholds import rule
 from virtune.model.errors import UsageError
 from virtune.model.evidence import InForce, TrialRecord
 from virtune.model.measurement import Measurement
+from virtune.model.reason import Reason
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Trial
-from virtune.model.verdict import Outcome
+from virtune.model.verdict import BetweenRuns, Outcome
 from virtune.model.workload import Job, Workload
 from virtune.plan.goal import parse_condition, parse_conditions
 
@@ -42,6 +44,30 @@ def test_a_change_at_the_limit_is_seldom_a_breach_and_a_larger_one_is(paired: bo
     assert at_limit.count(Outcome.HELD) / len(at_limit) <= 0.08
     assert drawn(0.90, paired=paired, seed=6).count(Outcome.BREACHED) >= 190
     assert drawn(1.00, paired=paired, seed=7).count(Outcome.BREACHED) <= 2
+
+
+@pytest.mark.parametrize("asked", ["iops < -5%", "latency.mean > +5%"])
+@pytest.mark.parametrize("apart", [0.04, 0.15, 0.4, 2.0])
+def test_a_store_whose_studies_lie_far_apart_says_which_limit_it_can_decide(asked: str, apart: float) -> None:
+    """Where nothing changed, the limit that is named holds, and one that is a percent nearer does not."""
+    chance = Random(19)
+    runs = [[math.exp(chance.gauss(9, 0.01)) for _ in range(8)] for _ in range(2)]
+    (condition,) = parse_conditions([asked])
+    between = {("w", condition.metric): BetweenRuns(runs=8, spread=apart)}
+    record = replace(study(*runs, paired=False, metric=condition.metric), between_runs=between)
+    (found,) = rule(record, [condition])
+    assert found.outcome is Outcome.UNDECIDED
+    if apart == 2.0 and condition.relation == "<":
+        assert found.reason is Reason.CROSSES_LIMIT, "no fall is so large"
+        return
+    assert found.reason is Reason.LIMIT_TOO_NEAR
+    (said,) = re.findall("`(.+)`", found.why)
+    alike = replace(study(runs[0], runs[0], paired=False, metric=condition.metric), between_runs=between)
+    (holds,) = rule(alike, parse_conditions([said]))
+    assert holds.outcome is Outcome.HELD
+    nearer = re.sub(r"\d+", lambda percent: str(int(percent[0]) - 1), said)
+    (not_yet,) = rule(alike, parse_conditions([nearer]))
+    assert (not_yet.outcome, not_yet.why) == (Outcome.UNDECIDED, found.why)
 
 
 @pytest.mark.parametrize("paired", [True, False])

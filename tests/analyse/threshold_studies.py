@@ -8,8 +8,10 @@ from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.workload import Job, Workload
 
 
-def study(base: list[float], other: list[float], *, paired: bool = True, confidence: float = 0.9) -> StudyRecord:
-    """A study of two arms whose rounds gave these IOPS."""
+def study(
+    base: list[float], other: list[float], *, paired: bool = True, confidence: float = 0.9, metric: str = "iops"
+) -> StudyRecord:
+    """A study of two arms whose rounds gave these values of a metric."""
     pairs = [
         (arm, number, value) for arm, values in (("a", base), ("b", other)) for number, value in enumerate(values)
     ]
@@ -22,7 +24,7 @@ def study(base: list[float], other: list[float], *, paired: bool = True, confide
             trial=trial,
             ended="2026-01-01T00:00:01+00:00",
             in_force=InForce(),
-            measurement=Measurement(values=(("iops", value),)),
+            measurement=Measurement(values=((metric, value),)),
         )
         for trial, (_, _, value) in zip(trials, pairs, strict=True)
     )

@@ -126,7 +126,7 @@ def test_two_runs_of_different_times_differ_if_by_more_than_such_runs_do_among_t
     assert verdicts(user, first, slow) == {"undecided: between-runs"}, "half as fast, and one such run is known"
     told = user.run("compare", first, slow, "--store", str(user.store), exactly=True).stdout
     assert "undecided" in told.splitlines()[0]
-    assert "2 runs of one configuration tell how far such lie apart here, and the store has 1" in " ".join(
+    assert "tell how far such lie apart here, and the store has, beside the one that is compared, 1;" in " ".join(
         told.split()
     )
     steady = night(user, 3, 1.05)
@@ -173,6 +173,8 @@ def test_of_nights_that_were_disturbed_one_that_is_far_slower_is_worse(user: Use
     assert "tell how far such lie apart here" in told
     assert f"2 runs of one configuration, disturbed as {first} and {slow}," in told
     quiet = night(user, 3, 1.03)
+    told = " ".join(user.run("compare", first, slow, "--store", str(user.store), exactly=True).stdout.split())
+    assert "beside the one that is compared, 1 (1 more was not);" in told
     assert verdicts(user, first, slow) == {"undecided: between-runs"}, "a quiet night tells nothing of busy ones"
     assert verdicts(user, quiet, slow) == {"undecided: between-runs"}
     night(user, 4, 1.02, busy=True)

@@ -51,7 +51,7 @@ class Reason(Worded):
     BETWEEN_RUNS = (
         "between-runs",
         "measured at different times: {least} runs of one configuration{alike} tell how far such lie apart here, and",
-        " the store has {had}; arms that are measured in turn need none",
+        " the store has, beside the one that is compared, {had}; arms that are measured in turn need none",
     )
     UNLIKE_FLUSHES = (
         "unlike-flushes",
@@ -71,6 +71,11 @@ class Reason(Worded):
     BEYOND_LIMIT = "beyond-limit", "the whole interval is beyond the limit"
     WITHIN_LIMIT = "within-limit", "the whole interval is within the limit"
     CROSSES_LIMIT = "crosses-limit", "the interval crosses the limit; more {units} narrow it"
+    LIMIT_TOO_NEAR = (
+        "limit-too-near",
+        "the interval crosses the limit: such studies lie so far apart in this store that where nothing changed",
+        " `{least}` holds, and no nearer limit",
+    )
     NOT_MEASURED = "not-measured", "not measured{where}"
     ALL_BREAK_A_LIMIT = "all-break-a-limit", "every configuration breaks a limit"
     NO_LEADER = "no-leader", "nothing has been measured often enough yet"

@@ -67,13 +67,14 @@ class Interval:
 class BetweenRuns:
     """How far runs of one configuration at different times lie apart: of so many, the standard deviation of the
     logarithms of their means. `disturbed` names those of the compared runs that were disturbed too much to leave that
-    out. Then `runs` are those that were disturbed as what is compared with the baseline was, and `widest` is how far
-    any two lie apart: what disturbed one of them may be in any difference of that size.
+    out. Then `runs` are those that were disturbed as what is compared with the baseline was, `unlike` the others, and
+    `widest` is how far any two lie apart: what disturbed one of them may be in any difference of that size.
     """
 
     runs: int = 0
     spread: float = 0.0
     disturbed: str = ""
+    unlike: int = 0
     widest: float = 0.0
 
 

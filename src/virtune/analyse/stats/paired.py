@@ -427,6 +427,7 @@ def between_runs(runs: Sequence[EarlierRun], *, disturbed: str = "") -> BetweenR
         runs=alike,
         spread=stdev(told) if len(told) > 1 else 0.0,
         disturbed=disturbed,
+        unlike=len(told) - alike,
         widest=max(told) - min(told) if disturbed and told else 0.0,
     )
 
@@ -481,7 +482,9 @@ def _judge_unpaired(
     between = family.between_runs
     if between is not None and between.runs < SIBLINGS_MIN:
         alike = f", disturbed as {between.disturbed}," if between.disturbed else ""
-        return Verdict.UNDECIDED, because(Reason.BETWEEN_RUNS, had=between.runs, least=SIBLINGS_MIN, alike=alike)
+        unlike = f" ({between.unlike} more {'was' if between.unlike == 1 else 'were'} not)" if between.unlike else ""
+        had = f"{between.runs}{unlike}"
+        return Verdict.UNDECIDED, because(Reason.BETWEEN_RUNS, had=had, least=SIBLINGS_MIN, alike=alike)
     if ratio is None:
         return Verdict.UNDECIDED, because(Reason.NO_INTERVAL, units="runs")
     if ratio.low == ratio.high:

@@ -79,9 +79,9 @@ def rulings_of(evidence: Evidence, conditions: Sequence[Threshold]) -> Iterator[
     study = evidence.study
     judged = sum(len(study.arms) - (condition.value is None) for condition in conditions)
     confidence = 1 - (1 - study.confidence) / max(1, judged * len(study.compared))
-    units = "runs" if evidence.between_runs is None else "such studies in the store"
     for condition in conditions:
         metric = BY_ID[condition.metric]
+        apart = condition.value is None and evidence.between_runs is not None
         comparisons = (
             against_baseline(evidence, metric, confidence=confidence)
             if condition.value is None
@@ -91,13 +91,19 @@ def rulings_of(evidence: Evidence, conditions: Sequence[Threshold]) -> Iterator[
             yield (
                 ruled(condition, comparison, fewest=study.fewest_rounds)
                 if study.paired
-                else ruled(condition, comparison, fewest=REPEATS_MIN, units=units)
+                else ruled(condition, comparison, fewest=REPEATS_MIN, units="runs", apart=apart)
             )
 
 
-def ruled(condition: Threshold, comparison: Comparison, *, fewest: int, units: str = "rounds") -> ThresholdResult:
-    """Judge a condition by one comparison, which is sound from so many rounds, or runs that are not paired, on."""
+def ruled(
+    condition: Threshold, comparison: Comparison, *, fewest: int, units: str = "rounds", apart: bool = False
+) -> ThresholdResult:
+    """Judge a condition by one comparison, which is sound from so many rounds, or runs that are not paired, on; with
+    `apart` its interval is that of studies of different times.
+    """
     outcome, why = _judge(condition, comparison, fewest, units)
+    if apart and why.reason is Reason.CROSSES_LIMIT:
+        why = _nearest(condition, comparison) or because(Reason.CROSSES_LIMIT, units="such studies in the store")
     return ThresholdResult(
         condition=condition, comparison=comparison, outcome=outcome, why=why.text, reason=why.reason
     )
@@ -119,6 +125,18 @@ def _judge(condition: Threshold, comparison: Comparison, fewest: int, units: str
     if plain is not None and not (plain.low > limit if above else plain.high < limit):
         return Outcome.UNDECIDED, because(Reason.CROSSES_LIMIT, units="rounds")
     return Outcome.HELD, because(Reason.WITHIN_LIMIT)
+
+
+def _nearest(condition: Threshold, comparison: Comparison) -> Why | None:
+    """Say which limit an interval of this width holds where nothing changed; None where the asked one is as far."""
+    ratio, below = comparison.ratio, condition.relation == "<"
+    if ratio is None:
+        return None
+    width = ratio.estimate / ratio.high if below else ratio.high / ratio.estimate
+    percent = math.floor((width - 1) * 100) if below else math.ceil((width - 1) * 100)
+    if (condition.limit <= width if below else condition.limit >= width) or percent <= -100:
+        return None
+    return because(Reason.LIMIT_TOO_NEAR, least=f"{condition.metric} {condition.relation} {percent:+d}%")
 
 
 def _sound(comparison: Comparison, ratio: Interval, *, fewest: int) -> bool:
