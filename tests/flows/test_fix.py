@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `fix` measures of an audit, and what it takes of a measurement."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from virtune.flows.domains.like import like_vm
 from virtune.flows.run.fix import Candidate, Fixes, choose, fixes_for
 from virtune.flows.stored.show import current
 from virtune.model.domain import SettingChange
+from virtune.model.remark import GATE_BY_ID, Weight
 from virtune.store.store import Store
 
 XML = """<domain type='kvm'><name>web1</name><vcpu>1</vcpu>
@@ -54,6 +56,9 @@ def test_everything_that_the_audit_says_is_measured_or_named(tmp_path: Path) -> 
             tries = {one.rule.id for one in found.findings if one.rule.severity.value == "try"}
             assert all(rule in told for rule in tries), (driver, rig, told)
             assert not found.needed or "fixes" in told
+            template = "discard@vda=unmap risks data" in told or "unmap" in driver
+            assert template, "what is dropped of the template is said"
+            assert ("promises durable writes, so it stays" in told) == ("through" in driver)
 
 
 def candidate(name: str, *settings: str) -> Candidate:
@@ -83,3 +88,16 @@ def test_what_is_surely_better_is_taken_and_nothing_that_promises_less(
     choice = choose(record, result, every)
     assert (choice.candidate and choice.candidate.name) in chosen
     assert choice.why
+    assert "page cache" not in choice.why
+    remark = GATE_BY_ID["page-cache"].remark(weight=Weight.WARNING, text="the page cache the rest")
+    cached = replace(
+        record,
+        trials=tuple(
+            replace(one, measurement=one.measurement and replace(one.measurement, remarks=(remark,)))
+            if one.trial.arm == "now" and one.trial.round > 2
+            else one
+            for one in record.trials
+        ),
+    )
+    told = choose(cached, result, every).why
+    assert ("trials of now and" in told) == (chosen != {None})

@@ -26,9 +26,9 @@ QUICK = ("--rig", "storage-daemon", "--rounds", "12", "--seconds", "100ms", "--r
 WORDS = ("--also", "R47", *QUICK, "--attempts", "1", "--restart", "--healthy", f"console:^{UP}$", "--timeout", "20")
 
 PRINTED = {
-    "audited": "1 findings", "measuring": "round 1 of", "measured further": "round 4 of", "measured": "surely better",
-    "shown": "1 change", "asking": "Change web?", "changed": "changed; `virtune apply undo",
-    "verified": "measured again",
+    "audited": "1 findings", "measuring": "round 1 of", "measured further": "round 4 of",
+    "measured": "the change to make", "shown": "1 change", "asking": "Change web?",
+    "changed": "changed; `virtune apply undo", "verified": "measured again",
 }  # fmt: skip
 """Moments of a call, and what it has printed by then."""
 

@@ -110,10 +110,13 @@ def cached_twice(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
 
 @rule("R19")
 def flush_after_each_write(subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
-    if disk.cache in THROUGH_CACHES and below(subject.host.qemu, (10, 0)):
+    version = subject.host.qemu
+    if disk.cache in THROUGH_CACHES and (version is None or below(version, (10, 0))):
+        where = f" under QEMU {words(version)}" if version else ", under which QEMU is not known"
         yield Seen(
-            seen=f"cache={disk.cache} under QEMU {words(subject.host.qemu)}",
+            seen=f"cache={disk.cache}{where}",
             advice="if the guest flushes, compare with cache=none; QEMU 10.0 has FUA",
+            turns=turn(disk, "disk.cache", "none"),
             measure=measuring(subject, disk, {}, {"disk.cache": "none"}, load="randwrite-4k-qd1"),
         )
 

@@ -56,8 +56,8 @@ def fix(
     """Find what a VM's disk should have, prove it, and change it, step by step.
 
     The VM is audited. What the audit says, each try alone and all together, is measured on a scratch disk
-    like the VM's, against the disk as it is (`--like` of `virtune compare`). The change that is surely better by
-    the most is shown as a diff, and virtune asks before it makes it, as `virtune apply` does: journaled, checked, put
+    like the VM's, against the disk as it is (`--like` of `virtune compare`). The change with the largest certain
+    gain is shown as a diff, and virtune asks before it makes it, as `virtune apply` does: journaled, checked, put
     back on any failure. Where nothing is better, only what errors and warnings ask for is changed. At the end the new
     configuration is measured against the old one; one that is worse is put back, but for what these ask for (exit 4).
 

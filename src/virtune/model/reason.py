@@ -120,6 +120,10 @@ class Reason(Worded):
     )
     NO_FREE_CPU = "no-free-cpu", "{count} IOThreads are not pinned: every other CPU is taken by a vCPU"
     NO_SETTING = "no-setting", "{seen}; {advice}"
+    TO_BE_MEASURED = (
+        "to-be-measured",
+        "{rules}: it is to be measured whether that helps (`virtune fix`), so only `--rule` changes it",
+    )
     MEANT = "meant", "{seen}; it may be meant, so only `--rule {rule}` changes it"
     NOT_WRITABLE = "not-writable", "{refusal}"
     LIMIT_IS_LIVE = "limit-is-live", "{limits} is on the running VM alone, and not in its configuration: {how}"

@@ -190,7 +190,8 @@ def _wanted(
     _known(wish.rules, "")
     groups: list[Sequence[SettingChange]] = []
     left: list[LeftAlone] = []
-    for finding in audit(found.subject) if findings is None else findings:
+    findings = audit(found.subject) if findings is None else findings
+    for finding in findings:
         asked = finding.rule.id in wish.rules if wish.rules else finding.rule.severity is not Severity.TRY
         if asked and finding.seen.turns and finding.seen.meant and not wish.rules:
             why = because(Reason.MEANT, seen=masked(finding.seen.seen), rule=finding.rule.id)
@@ -206,6 +207,10 @@ def _wanted(
         elif asked:
             why = because(Reason.NO_SETTING, seen=masked(finding.seen.seen), advice=masked(finding.seen.advice))
             left.append(LeftAlone(rule=finding.rule.id, at=finding.at, why=why))
+    tries = [one for one in findings if one.rule.severity is Severity.TRY and one.seen.turns]
+    if tries and not wish.rules:
+        named = ", ".join(dict.fromkeys(f"{one.rule.id} ({masked(one.seen.seen)})" for one in tries))
+        left.append(LeftAlone(why=because(Reason.TO_BE_MEASURED, rules=named)))
     return groups, tuple(left)
 
 

@@ -87,8 +87,10 @@ def fixes_for(
     left += [f"{name}: it finds nothing to change at {disk.target}" for name in also if name not in offering]
     asked = [(FIXES, needed, "what the errors and warnings ask for")] if needed else []
     asked += [(name, _together(needed, turns), why) for name, turns, why in tries]
-    if template := tuple(_of_template(found, disk)):
+    template, dropped = _of_template(found, disk)
+    if template:
         asked.append((FLASH, _together(needed, template), "the engine and cache of the template for flash"))
+        left += dropped
     if len(asked) > 1 + bool(needed):
         asked.append((ALL, _together(*(turns for _, turns, _ in asked)), "all of these together"))
     candidates: list[Candidate] = []
@@ -146,14 +148,16 @@ def _name(found: FoundDomain) -> str:
     return found.subject.domain.name
 
 
-def _of_template(found: FoundDomain, disk: DomainDisk) -> Iterator[SettingChange]:
-    """Yield what the template for flash gives this disk without another IOThread, which the audit tries, and without
-    a risk for data.
+def _of_template(found: FoundDomain, disk: DomainDisk) -> tuple[tuple[SettingChange, ...], tuple[str, ...]]:
+    """Return what the template for flash gives this disk without another IOThread, which the audit tries, and without
+    a risk for data; and what of the template this leaves out, and why.
     """
-    risk = Consequences(found.subject.domain).risk
-    for turn in flash(found.subject).turns:
-        if turn.at == disk.target and turn.knob != "device.iothread" and risk(turn) is not Risk.DATA:
-            yield turn
+    risk, template = Consequences(found.subject.domain).risk, flash(found.subject)
+    turns = [one for one in template.turns if one.at == disk.target and one.knob != "device.iothread"]
+    safe = tuple(one for one in turns if risk(one) is not Risk.DATA)
+    left = [one.why.text for one in template.left if one.at == disk.target]
+    left += [f"{_set([one])} risks data" for one in turns if one not in safe]
+    return safe, tuple(f"of the template {FLASH}: {why}" for why in left)
 
 
 def _together(*groups: Sequence[SettingChange]) -> tuple[SettingChange, ...]:
@@ -284,12 +288,31 @@ def choose(record: StudyRecord, result: Result, fixes: Fixes) -> ChosenFix:
     ]
     if better:
         best = max(better, key=lambda one: _least(study, result, one.name))
-        others = f", of {len(better)} that are better" if len(better) > 1 else ""
-        why = f"{best.name} is surely better by the most{others}"
+        of = (
+            f"with the largest certain gain of {len(better)} that are better"
+            if len(better) > 1
+            else "which is better"
+        )
+        why = f"the change to make: {best.name}, {of}{_of_memory(record, best.name)}"
         return ChosenFix(candidate=best, turns=best.turns, why=why)
     stands = "; what errors and warnings ask for is right whatever it costs" if fixes.needed else ""
     why = f"no change was measured to be better{stands}"
     return ChosenFix(candidate=None, turns=fixes.needed, why=why)
+
+
+def _of_memory(record: StudyRecord, arm: str) -> str:
+    """Say in how many of an arm's trials and the baseline's a page cache answered many of the reads."""
+    both = [
+        any(remark.id == "page-cache" for remark in one.measurement.remarks)
+        for one in record.trials
+        if one.trial.arm in (arm, record.study.baseline) and one.measurement is not None
+    ]
+    if not any(both):
+        return ""
+    return (
+        f"; in {sum(both)} of {len(both)} trials of {record.study.baseline} and {arm} the host's page cache answered"
+        " reads in the disk's place, so that much is shown only for data that fits into this host's memory"
+    )
 
 
 def is_better(study: Study, result: Result, arm: str) -> bool:
