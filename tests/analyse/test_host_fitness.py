@@ -77,6 +77,22 @@ def test_a_short_check_says_how_much_worse_the_host_may_be() -> None:
     assert "do not exclude" not in sentence(long)
 
 
+@pytest.mark.parametrize(("every", "times"), [(0, 1.0), (4, 1.3125), (8, 1.140625)])
+def test_a_comparison_takes_longer_where_disturbed_trials_are_made_again(every: int, times: float) -> None:
+    """Of which every fourth is disturbed, a trial is made once, 1/4 a second and 1/16 a third time."""
+    quiet = host(sd=0.05, rounds=40)
+    busy = Remark(id="cpu-wait", weight=Weight.INVALID, text="CPU contention")
+    trials = tuple(
+        replace(one, measurement=one.measurement and replace(one.measurement, remarks=(busy,)))
+        if every and one.trial.number % every == 0
+        else one
+        for one in quiet.trials
+    )
+    pairs = [next(reach.blocks for reach in fitness_of(one).reaches if reach.minutes == 15)
+             for one in (quiet, replace(quiet, trials=trials))]  # fmt: skip
+    assert pairs[0] == pytest.approx(times * pairs[1], abs=2)
+
+
 def test_a_stack_that_differs_from_itself_or_trials_that_do_not_count_make_a_host_unfit() -> None:
     odd = host(sd=0.01, rounds=10)
     one_arm = odd.study.arms[0].name

@@ -64,6 +64,7 @@ def invented(remarks: int, *, fit: bool) -> Fitness:
         gates=(gate,) * 12, neighbours=(Neighbour(pid=1, name="fio", cpus=1.5, bandwidth_bps=1e8),) * 30,
         advice=tuple(replace(REMARK, text=f"{WORDS} {n}") for n in range(remarks)),
         unfit=() if fit else ("it drifts", "the A/A test found a difference"),
+        earlier=(0.025, 0.05, None),
         unfit_reasons=() if fit else (Reason.ONLY_LARGE_DIFFERENCES, Reason.FALSE_DIFFERENCE),
     )  # fmt: skip
 
@@ -77,6 +78,7 @@ def test_a_check_is_one_screen_with_its_verdict_first(remarks: int, *, fit: bool
     told = "\n".join(lines)
     assert "finds: 20.0 % in 1 min; 4.0 % in 5 min; 1.3 % in 15 min" in told
     assert "20261122-000000-0000" in told
+    assert "before 3 such checks here found 2.5 % to 5.0 % in 5 min, 1 told nothing" in " ".join(told.split())
     assert "CPU contention up to " in told
     assert remarks == 0 or "to do: " in told
 
@@ -89,6 +91,8 @@ noise
   IOPS             41.2k
   spread           standard deviation 4.0 % of IOPS over 250 ms each
   autocorrelation  IOPS closer than 1.5 s resemble one another
+  before           3 such checks here found 2.5 % to 5.0 % in 5 min, 1 told
+                   nothing
 
 minimum detectable effect
   in 1 min                20.0 % (8 pairs of trials)

@@ -160,7 +160,8 @@ class Fitness:
     `windows_cv` is the standard deviation of IOPS in windows of `window_seconds` against their mean.
     `correlation_seconds` is the integrated autocorrelation time; with `correlation_open` it is at least that long,
     because the trials are too short to see its end. `unfit` are the reasons why the host is not fit to measure on,
-    none where it is, and `unfit_reasons` their codes. `neighbours` is None when the check is shown again.
+    none where it is, and `unfit_reasons` their codes. `neighbours` is None when the check is shown again. `earlier`
+    are what five minutes detected by the checks before it, None where they did not tell.
     """
 
     study: str
@@ -185,6 +186,7 @@ class Fitness:
     advice: tuple[Remark, ...]
     unfit: tuple[str, ...]
     unfit_reasons: tuple[Reason, ...]
+    earlier: tuple[float | None, ...] = ()
 
     def reach(self, minutes: int) -> float | None:
         """Return the smallest difference that a comparison of so many minutes detects."""

@@ -463,7 +463,8 @@ def fitness_of(
     tested = next(iter(summarise(record).verdicts), None)
     same = None if tested is None else SelfTest(**{one.name: getattr(tested, one.name) for one in fields(SelfTest)})
     promising = best if _undisturbed_pairs(trials) >= PAIRS_MIN else None
-    reaches = tuple(_reach(minutes, promising, record.study.confidence) for minutes in MINUTES)
+    again = _attempts_each(trials, record.study.attempts)
+    reaches = tuple(_reach(minutes, promising, again, record.study.confidence) for minutes in MINUTES)
     unfit = tuple(_unfit(reaches, same, standings))
     return Fitness(
         study=record.study.id,
@@ -495,6 +496,13 @@ def _undisturbed_pairs(trials: Sequence[TrialRecord]) -> int:
     """Return how many trials follow one another of which none was disturbed."""
     calm = [not one.causes for _, one in measured(trials)]
     return sum(before and after for before, after in itertools.pairwise(calm))
+
+
+def _attempts_each(trials: Sequence[TrialRecord], most: int) -> float:
+    """Return how often a comparison makes a trial here on average: a disturbed one again, up to so many times."""
+    causes = [bool(one.causes) for _, one in measured(trials)]
+    share = fmean(causes) if causes else 0.0
+    return math.fsum(share**number for number in range(most))
 
 
 def _unfit(reaches: Sequence[Reach], same: SelfTest | None, standings: Sequence[GateStanding]) -> Iterator[Why]:
@@ -549,8 +557,8 @@ def _slices(
     )
 
 
-def _reach(minutes: int, best: SliceNoise | None, confidence: float) -> Reach:
-    blocks = 0 if best is None else int(minutes * best.blocks_per_minute)
+def _reach(minutes: int, best: SliceNoise | None, again: float, confidence: float) -> Reach:
+    blocks = 0 if best is None else int(minutes * best.blocks_per_minute / again)
     smallest = None if best is None else smallest_planned(blocks, sd=best.sd, alpha=1 - confidence)
     return Reach(minutes=minutes, blocks=blocks, smallest=smallest)
 

@@ -55,15 +55,21 @@ class Clean:
 
 
 def show_check(
-    record: StudyRecord, *, as_json: bool, around: tuple[Neighbour, ...] | None = None, brief: bool = False
+    record: StudyRecord,
+    *,
+    as_json: bool,
+    around: tuple[Neighbour, ...] | None = None,
+    earlier: tuple[float | None, ...] = (),
+    brief: bool = False,
 ) -> None:
-    """Write a check to stdout; without `around` it is a stored one, whose neighbours are no longer known.
+    """Write a check to stdout; without `around` it is a stored one, whose neighbours are no longer known. `earlier`
+    are what checks before it found.
 
     With `brief` it takes a dozen lines.
     """
     from virtune.flows.run.check import fitness
 
-    found = fitness(record, around=around)
+    found = fitness(record, around=around, earlier=earlier)
     if as_json:
         from virtune.report.json.host import check_document
 

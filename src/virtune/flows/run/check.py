@@ -13,7 +13,7 @@ from virtune.flows.run.question import TRIAL_SECONDS, Question, facts_text, stud
 from virtune.flows.run.study import run_study
 from virtune.model.errors import PlanError
 from virtune.model.event import Say
-from virtune.model.evidence import StudyRecord
+from virtune.model.evidence import Listed, StudyRecord
 from virtune.model.remark import Remark, Weight
 from virtune.model.result import Fitness, Neighbour
 from virtune.model.rig import METAL, read_rig
@@ -66,9 +66,34 @@ def run_check(study: Study, *, store: Store, say: Say, leave: Leave, facts: str)
     return neighbours(before, look())
 
 
-def fitness(record: StudyRecord, *, around: tuple[Neighbour, ...] | None = None) -> Fitness:
-    """Return the result of a stored check; `around` are the other active processes, None if no longer known."""
-    return fitness_of(record, findings=_remarks(record.facts), neighbours=around)
+def fitness(
+    record: StudyRecord, *, around: tuple[Neighbour, ...] | None = None, earlier: tuple[float | None, ...] = ()
+) -> Fitness:
+    """Return the result of a stored check; `around` are the other active processes, None if no longer known, and
+    `earlier` what `before` returned.
+    """
+    return replace(fitness_of(record, findings=_remarks(record.facts), neighbours=around), earlier=earlier)
+
+
+EARLIER_MAX = 10
+"""Each earlier check is derived from its trials when a new one is shown."""
+
+
+def before(store: Store, study: Study) -> tuple[float | None, ...]:
+    """Return what five minutes detected by the newest checks on this host that asked the same; None of one that did
+    not tell.
+    """
+    listed = store.page(words="", kind=StudyKind.CHECK, limit=EARLIER_MAX + 1, offset=0, own=True).rows
+    alike = (
+        one.study.id
+        for one in listed
+        if isinstance(one, Listed) and one.done and one.study.id != study.id and _asked(one.study) == _asked(study)
+    )
+    return tuple(fitness(store.get(name)).reach(5) for name in alike)
+
+
+def _asked(study: Study) -> tuple[object, ...]:
+    return study.arms, study.workloads, study.target, study.span_bytes
 
 
 def _remarks(facts: str) -> list[Remark]:

@@ -578,7 +578,7 @@ def _disturbance(one: GateStanding) -> str:
     return f"{one.label} up to {check.number(one.unit, one.worst)} ({_TELLS[one.standing]})"
 
 
-_NOISE = ("spread", "drift", "A/A test")
+_NOISE = ("spread", "drift", "A/A test", "before")
 """The figures of noise that say whether a host is fit."""
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A check as text: the host's noise, its minimum detectable effect, and advice."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -12,7 +12,7 @@ from virtune.model.text import format_bandwidth, format_count, format_ns, format
 from virtune.model.verdict import Verdict
 from virtune.report.pages.evidence import drift_text
 from virtune.report.render.terminal import Paragraph, Table, heading, remarks_table, right, wide
-from virtune.report.words import difference_text, share_text
+from virtune.report.words import count_text, difference_text, share_text
 
 _STYLE = {"invalid": "red", "warns": "yellow", "near": "cyan", "clear": "green"}
 
@@ -84,6 +84,18 @@ def noise_rows(fitness: Fitness) -> Iterator[tuple[str, Text]]:
         yield "drift", Text(drift_text(drift).removeprefix("drift: "), style=style)
     if fitness.same is not None:
         yield "A/A test", _same(fitness)
+    if fitness.earlier:
+        yield "before", Text(earlier_text(fitness.earlier))
+
+
+def earlier_text(earlier: Sequence[float | None]) -> str:
+    """Say what five minutes detected by earlier checks: a host is not the same at every hour."""
+    told = sorted(one for one in earlier if one is not None)
+    least, most = (least_text(told[0]), least_text(told[-1])) if told else ("", "")
+    said = [least if least == most else f"{least} to {most} in 5 min"] if told else []
+    if silent := len(earlier) - len(told):
+        said.append(f"{silent} told nothing")
+    return f"{count_text(len(earlier), 'such check')} here found {', '.join(said)}"
 
 
 def _same(fitness: Fitness) -> Text:
