@@ -252,6 +252,11 @@ class Value:
         return BY_ID[self.measured_as or self.metric]
 
     @property
+    def is_bound(self) -> bool:
+        """Whether only a lower bound is known."""
+        return self.low is not None and self.high is None
+
+    @property
     def shown(self) -> float:
         """The value that tables show beside changes: that of a typical round where it is known."""
         return self.value if self.typical is None else self.typical

@@ -19,6 +19,7 @@ from virtune.analyse.layers.stations import (
     MOST,
     ONE_AT_A_TIME,
     RESTING,
+    RESTS_BETWEEN,
     SATURATED,
     SEVERAL,
     SLOW_NS,
@@ -446,10 +447,14 @@ def _depth(seen: SeenPath) -> Weighed:
     if not several or several > SEVERAL:
         return Weighed()
     others = f"others caused {format_share(seen.others)} of the bytes of its disk: each waits beside theirs"
-    alone = "one I/O at a time: the rate is 1 / latency"
+    told = f"{several:.2f} I/Os at a time"
+    if several < RESTS_BETWEEN:
+        told = f"{several:.2f} I/Os in flight on average: hardly more than one at a time, and none in between"
+    elif several <= ONE_AT_A_TIME:
+        told = "one I/O at a time: the rate is 1 / latency"
     return weighed(
         1 / several,
-        _one_by_one(seen.path) or (alone if several <= ONE_AT_A_TIME else f"{several:.2f} I/Os at a time"),
+        _one_by_one(seen.path) or told,
         each_takes(seen),
         against={
             "its device had several at once, and none at other times": _at_once(seen),

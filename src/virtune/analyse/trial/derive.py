@@ -106,7 +106,7 @@ def derive(
     at_gates = [remark for reading in readings if (remark := reading.remark()) is not None]
     more = [] if used is None else [*_cached(every, used, stack, workload)]
     if used is not None and not any(one.gate.id == "cpu-wait" and one.weight is not None for one in readings):
-        more += own_pressure(used)
+        more += own_pressure(used, stack)
     gates = tuple((reading.gate.id, reading.value) for reading in readings)
     profile, seconds = read_profile(parts.get("iops.log", b""))
     return replace(

@@ -404,13 +404,16 @@ def _waited_for_others(used: Use) -> float | None:
     return None if waited is None else waited * foreign * used.seconds / used.cpu.busy_seconds
 
 
-def own_pressure(used: Use) -> Iterator[Remark]:
-    """`cpu-pressure`: our own threads compete for the CPUs. The trial is valid, but CPU-limited."""
+def own_pressure(used: Use, stack: Stack) -> Iterator[Remark]:
+    """`cpu-pressure`: our own threads compete for the CPUs. The trial is valid; whether that is what limits it is not
+    known, and less so of a disk with a limit of its own.
+    """
     some = (used.some_waited("cpu") or 0.0) * 100
     if some > PRESSURE_PERCENT:
+        limit = "" if stack.disk.limits else "the CPUs may be part of the limit: "
         yield CPU_PRESSURE.remark(
-            text=f"the CPUs are part of the limit: for {some:.0f} % of the time some thread had to wait for a CPU,"
-            " mostly one of QEMU or the load itself",
+            text=f"{limit}for {some:.0f} % of the time some thread had to wait for a CPU, mostly one of QEMU or"
+            " the load itself",
         )
 
 
