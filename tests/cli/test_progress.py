@@ -95,7 +95,9 @@ def test_a_step_says_how_long_it_still_takes_where_that_is_known(left: float | N
 def test_a_round_s_line_names_the_workload_of_the_pair_that_has_the_longest_to_go() -> None:
     (pair,) = judge(record(12))
     open_ = [replace(pair, workload=name, verdict=Verdict.UNDECIDED, rounds_left=3) for name in ("reads", "writes")]
-    assert "(reads), about 3 rounds more" in round_line(2, [*open_[:1], replace(open_[1], rounds_left=1)], ())
+    assert "(reads), about 3 rounds more if the rest is like these" in round_line(
+        2, [*open_[:1], replace(open_[1], rounds_left=1)], ()
+    )
 
 
 def test_of_too_few_rounds_a_line_has_no_interval_that_looks_like_a_verdict_s() -> None:
@@ -105,7 +107,7 @@ def test_of_too_few_rounds_a_line_has_no_interval_that_looks_like_a_verdict_s() 
     assert few.ratio is not None
     told = round_line(4, [replace(few, rounds_left=2)], ())
     assert "native against threads, " in told
-    assert told.endswith(" % so far, about 2 rounds more")
+    assert told.endswith(" % so far, about 2 rounds more if the rest is like these")
     assert "[" in round_line(12, [open_], ())
 
 

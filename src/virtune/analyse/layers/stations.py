@@ -191,7 +191,11 @@ def each_takes(seen: SeenPath) -> str:
     largest = seen.layer()
     # QEMU's own mean, which stands beside it, is without this
     ring = next((one.mean_ns for one in seen.layers if one.boundary == "ring" and seen.guest_unseen), None)
-    waits = "" if ring is None else f" with its {format_ns(ring)} in the virtqueue"
+    waits = (
+        ""
+        if ring is None or (largest and largest.boundary == "ring")
+        else f" with its {format_ns(ring)} in the virtqueue"
+    )
     parts = [f"each request takes {format_ns(seen.latency_ns)}{waits}"]
     if largest is not None:
         parts.append(f"of it {format_ns(largest.mean_ns)} in: {largest.label}")

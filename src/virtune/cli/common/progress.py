@@ -37,7 +37,7 @@ def rounds_left_text(found: Comparison) -> str:
     """Return how many more rounds decide a pair, if that is a realistic number."""
     if found.rounds_left is None or found.rounds_left > ROUNDS_FORESEEN:
         return "too noisy to estimate"
-    return f"about {count_text(found.rounds_left, 'round')} more"
+    return f"about {count_text(found.rounds_left, 'round')} more if the rest is like these"
 
 
 def whose(found: Comparison, among: Sequence[Comparison]) -> str:

@@ -374,7 +374,8 @@ def trust(result: Result) -> str:
     told += [f"{len(study.trials)} were planned"] if result.trials_done < len(study.trials) else []
     hidden = unverifiable(result)
     if (study.sources or not study.imported) and not (study.simulated or not_verified(result) or _unknown(result)):
-        told += [f"settings verified{f' (not {names_text(hidden, 2)})' if hidden else ''}"]
+        shown = f"{names_text(hidden, 2)}{', which --rig qemu reads back' if hidden == ['disk.cache'] else ''}"
+        told += [f"settings verified{f' (not {shown})' if hidden else ''}"]
     told += ["data checked"] if not study.imported and all(data_kept(one.in_force) for one in result.arms) else []
     if decided := sum(one.verdict is not Verdict.UNDECIDED for one in result.verdicts):
         only = " if nothing but the change differed between the runs" if study.imported else ""
