@@ -13,7 +13,7 @@ import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean, median
 
 from virtune.analyse.layers.bottleneck import judge
@@ -83,22 +83,6 @@ Passed = Mapping[Boundary, Sequence[float]]
 """The measurements at each boundary, one value per round."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """The layer between a boundary and the next one that is kept; `each` is its time in every round."""
-
-    over: tuple[Boundary, ...]
-    each: tuple[float, ...]
-    mean: float
-    low: float | None
-    high: float | None
-
-    @property
-    def shown(self) -> bool:
-        """Whether its time is shown to be above 0, by its interval, or for a single round by its mean."""
-        return (self.mean if self.low is None else self.low) > 0
-
-
 def split(way: Way, below_ns: Passed, requests: Passed, iops: Sequence[float], *, depth: float | None) -> Layers:
     """Split the application's latency into layers. `below_ns` is the mean latency from each boundary down in every
     round, including the application's own; `requests` is each boundary's number of requests per request of the
@@ -114,28 +98,16 @@ def split(way: Way, below_ns: Passed, requests: Passed, iops: Sequence[float], *
     reasons: list[str] = []
     stands = [one for one in BOUNDARIES if one == top or _counts_the_same(one, top, below_ns, requests, reasons)]
     esxtop = _esxtop({one: fmean(below_ns[one]) for one in stands})  # joining leaves boundaries out
-    parts = _joined(way, stands, below_ns, reasons)
+    layers = _joined(way, stands, below_ns, iops, reasons)
     # no latency is below 0, so an interval that is says nothing
-    parts = [part if (part.low or 0.0) >= 0 else replace(part, low=None, high=None) for part in parts]
-    if len(total) > 1 and any(part.low is None for part in parts):
+    layers = [one if (one.low_ns or 0.0) >= 0 else replace(one, low_ns=None, high_ns=None) for one in layers]
+    if len(total) > 1 and any(one.low_ns is None for one in layers):
         reasons.append(f"no interval where it would reach below 0: {len(total)} rounds that differ so are too few")
-    mean = fmean(total)
     return Layers(
         way=way,
         rounds=len(total),
-        total_ns=mean,
-        layers=tuple(
-            RequestLayer(
-                boundary=part.over[0],
-                label=" + ".join(label for one in part.over if (label := BELOW[way][one])),
-                mean_ns=part.mean,
-                low_ns=part.low,
-                high_ns=part.high,
-                in_flight=_in_flight(iops, part.each),
-                share=part.mean / mean,
-            )
-            for part in parts
-        ),
+        total_ns=fmean(total),
+        layers=tuple(layers),
         idle=None if depth is None else max(0.0, depth - _in_flight(iops, total)),
         reasons=tuple(reasons),
         top=top,
@@ -165,40 +137,51 @@ def _counts_the_same(one: Boundary, top: Boundary, below_ns: Passed, requests: P
     return False
 
 
-def _joined(way: Way, stands: list[Boundary], below_ns: Passed, reasons: list[str]) -> list[_Part]:
-    """Join layers until the time of each is shown to be above 0; a joined layer is named by its upper boundary."""
+def _joined(
+    way: Way, stands: list[Boundary], below_ns: Passed, iops: Sequence[float], reasons: list[str]
+) -> list[RequestLayer]:
+    """Join layers until the time of each is shown to be above 0, by its interval, or for a single round by its mean;
+    a joined layer is named by its upper boundary.
+    """
     while True:
-        parts = _parts(way, stands, below_ns)
-        wrong = next((index for index, part in enumerate(parts) if not part.shown), None)
-        if wrong is None or len(stands) == 1:
-            return parts
+        layers = _between(way, stands, below_ns, iops)
+        shown = [(one.mean_ns if one.low_ns is None else one.low_ns) > 0 for one in layers]
+        if all(shown) or len(stands) == 1:
+            return layers
+        wrong = shown.index(False)
         # the device's own time is the last to be joined
         above = wrong + 1 >= len(stands) or (stands[wrong + 1] == "device" and wrong > 0)
         lost = stands.pop(wrong if above else wrong + 1)
-        found = parts[wrong]
-        interval = (
-            ""
-            if found.low is None or found.high is None
-            else " [{}, {}]".format(*(format_ns(end) for end in (found.low, found.high)))
-        )
+        found = layers[wrong]
+        ends = [format_ns(end) for end in (found.low_ns, found.high_ns) if end is not None]
+        interval = f" [{', '.join(ends)}]" if ends else ""
         reasons.append(
-            f"the time between {_AT[found.over[0]]} and what lies below is {format_ns(found.mean)}{interval}, which"
-            f" is not clearly above 0: {_AT[lost]} is not told apart"
+            f"the time between {_AT[found.boundary]} and what lies below is {format_ns(found.mean_ns)}{interval},"
+            f" which is not clearly above 0: {_AT[lost]} is not told apart"
         )
 
 
-def _parts(way: Way, stands: Sequence[Boundary], below_ns: Passed) -> list[_Part]:
-    parts = []
+def _between(way: Way, stands: Sequence[Boundary], below_ns: Passed, iops: Sequence[float]) -> list[RequestLayer]:
+    """Return the layer below each of these boundaries, down to the next one or to the end."""
+    layers, total = [], fmean(below_ns[stands[0]])
     for one, below in zip(stands, (*stands[1:], None), strict=True):
         lower = [0.0] * len(below_ns[one]) if below is None else below_ns[below]
         end = len(BOUNDARIES) if below is None else BOUNDARIES.index(below)
-        each = tuple(upper - under for upper, under in zip(below_ns[one], lower, strict=True))
+        each = [upper - under for upper, under in zip(below_ns[one], lower, strict=True)]
         mean, radius = mean_and_radius(each, CONFIDENCE)  # the rounds are the observations
-        low, high = (None, None) if radius is None else (mean - radius, mean + radius)
-        through = BOUNDARIES[BOUNDARIES.index(one) : end]
-        over = tuple(between for between in through if between == one or BELOW[way][between])
-        parts.append(_Part(over=over, each=each, mean=mean, low=low, high=high))
-    return parts
+        labels = (BELOW[way][between] for between in BOUNDARIES[BOUNDARIES.index(one) : end])
+        layers.append(
+            RequestLayer(
+                boundary=one,
+                label=" + ".join(filter(None, labels)),
+                mean_ns=mean,
+                low_ns=None if radius is None else mean - radius,
+                high_ns=None if radius is None else mean + radius,
+                in_flight=_in_flight(iops, each),
+                share=mean / total,
+            )
+        )
+    return layers
 
 
 def _esxtop(below: Mapping[Boundary, float]) -> dict[str, float | None]:
