@@ -42,7 +42,6 @@ from virtune.model.counters import (
     group_limits,
     thread_role,
 )
-from virtune.model.errors import StoreError
 from virtune.model.live import (
     BELOW,
     DEVIATION,
@@ -201,22 +200,19 @@ def _esxtop(below: Mapping[Boundary, float]) -> dict[str, float | None]:
 def layers_of(measured: Sequence[Measurement], stack: Stack, workload: Workload) -> Layers | None:
     """Return the layers over all rounds; None where nothing was measured below the application."""
     rounds = [one for one in measured if one.get("latency.mean") is not None and one.get("iops")]
-    if not rounds or not any(one.get(f"below.{boundary}") for one in rounds for boundary in BOUNDARIES[1:]):
+
+    def of(metric: str) -> list[float]:
+        return [value for one in rounds if (value := one.get(metric)) is not None]
+
+    below = {one: of(f"below.{one}") for one in BOUNDARIES[1:]}
+    if not any(map(any, below.values())):
         return None
-
-    def of(metric: str, scale: float = 1.0) -> list[float]:
-        found = [one.get(metric) for one in rounds]
-        return [value * scale for value in found if value is not None]
-
-    below: dict[Boundary, list[float]] = {"application": of("latency.mean")}
-    requests: dict[Boundary, list[float]] = {}
-    for boundary in BOUNDARIES[1:]:
-        below[boundary], requests[boundary] = of(f"below.{boundary}"), of(f"requests.{boundary}", 0.01)
+    requests = {one: [each * 0.01 for each in of(f"requests.{one}")] for one in BOUNDARIES[1:]}
     depth = depth_of(workload)
     if depth is not None:  # what waits for a flush is handed over, too
         depth -= fmean(flush_rate(one, workload) * (one.get("sync.mean") or 0.0) / 1e9 for one in rounds)
     way: Way = "guest" if stack.kind.in_guest else "export" if stack.kind.front == "export" else "file"
-    return split(way, below, requests, of("iops"), depth=depth)
+    return split(way, {"application": of("latency.mean"), **below}, requests, of("iops"), depth=depth)
 
 
 def flush_rate(measured: Measurement, workload: Workload) -> float:
@@ -261,36 +257,30 @@ def live_paths(
     `guest`. A disk that is not in both counts, or whose counters began anew, is left out.
     """
     used = with_names(used or UNSEEN, vm.threads)
-    before, after = counts
-    both = [name for name in after if name in before and not began_anew(before[name], after[name])]
     known = {one.target: one for one in (*disks, *vm.disks)}
-    read = {
-        name: after[name].read_bytes - before[name].read_bytes
-        for name in both
-        if name not in known or known[name].path is not None  # what comes over a network is no read of a device
-    }
+    counted = {name: found for name in counts[1] if (found := _rates(*counts, name)) is not None}
+    over_network = {name for name, one in known.items() if one.path is None}  # no read of a device
+    read = {name: one.read_bytes for name, one in counted.items() if name not in over_network}
+    all_read = sum(read.values())
     direct_read = sum(count for name, count in read.items() if name in known and known[name].direct)
-    between = {name: rates_between(before[name], after[name]) for name in both}
-    between = {name: one for name, one in between.items() if one.seconds > 0}
+    between = {name: one for name, one in counted.items() if one.seconds > 0}
     served = _thread_iops(known, between)
     for disk in disks:
-        rates = between.get(disk.target)
-        if rates is None:
+        if (rates := between.get(disk.target)) is None:
             continue
-        path = live_path(disk, rates, used, rings=rings.get(disk.target, ()), all_read=sum(read.values()),
-                         direct_read=direct_read)  # fmt: skip
         group = [
             between[name] for name, one in known.items() if disk.group and one.group == disk.group and name in between
         ]
-        done = throttled_rates(group or [rates])
-        path = replace(
-            path,
-            emulated=vm.emulated,
-            origin="libvirt" if vm.uri else "monitor",
-            thread_iops=served,
-            limits={**path.limits, **{unit: (limit, done[unit]) for unit, limit in disk.limits.items()}},
-        )
+        path = live_path(disk, rates, used, rings=rings.get(disk.target, ()), all_read=all_read,
+                         direct_read=direct_read, group=group)  # fmt: skip
+        path = replace(path, emulated=vm.emulated, origin="libvirt" if vm.uri else "monitor", thread_iops=served)
         yield disk, rates, path
+
+
+def _rates(before: Mapping[str, DiskCount], after: Mapping[str, DiskCount], disk: str) -> DiskRates | None:
+    """Return what a disk did between two counts; None where it is not in both, or its counters began anew."""
+    then, now = before.get(disk), after.get(disk)
+    return None if then is None or now is None or began_anew(then, now) else rates_between(then, now)
 
 
 def _fault_ns(disk: LiveDisk, used: Use) -> float | None:
@@ -325,15 +315,16 @@ _OF_DISK = ("polling", "lifts", "tables", "protocol", "direct", "unread", "front
 
 
 def live_path(
-    disk: LiveDisk, rates: DiskRates, used: Use, *, rings: Sequence[RingRates], all_read: int, direct_read: int = 0
-) -> DataPath:
+    disk: LiveDisk, rates: DiskRates, used: Use, *, rings: Sequence[RingRates], all_read: int, direct_read: int = 0,
+    group: Sequence[DiskRates] = (),
+) -> DataPath:  # fmt: skip
     """Return the facts of a disk under load. `rings` are the observations of its virtqueues; `all_read` is the number
     of bytes read from all disks of its VM that lie on this host, since the process's counters do not separate disks,
-    and `direct_read` how many of these passed the page cache by.
+    and `direct_read` how many of these passed the page cache by. `group` are all disks that have its limits together.
     """
     own = replace(used, disks=tuple(one for name in disk.devices if (one := used.disk(name)) is not None))
     timed = device_of(own) if disk.direct else None
-    done, role = throttled_rates([rates]), used.role("guest")
+    done, together, role = throttled_rates([rates]), throttled_rates(group or [rates]), used.role("guest")
     held, quiet = _held(rates, own, rings)
     return DataPath(
         **{name: getattr(disk, name) for name in _OF_DISK},
@@ -347,7 +338,7 @@ def live_path(
         ),
         serving="iothread" if disk.threads else "main",
         limits={
-            **{unit: (limit, done[unit]) for unit, limit in disk.limits.items()},
+            **{unit: (limit, together[unit]) for unit, limit in disk.limits.items()},
             # of the whole group: that of several disks may be reached before one of them alone is near it
             **{f"{CONTROL_GROUP}{unit}": (limit, done[unit]) for unit, limit in disk.group_limits.items()},
         },
@@ -581,17 +572,13 @@ def frame(before: LiveSample, after: LiveSample) -> TopFrame | None:
     """Return what happened between two samples; None where they are of one moment or in the wrong order."""
     if after.host.t_ns <= before.host.t_ns:
         return None
-    try:
-        used = use(Counters(samples=(before.host, after.host)))
-    except StoreError:
-        return None
-    vms = tuple(_vm(one, before, after, used) for one in after.vms)
+    used = use(Counters(samples=(before.host, after.host)))
     return TopFrame(
         wall_seconds=after.host.wall_seconds,
         seconds=used.seconds,
-        vms=vms,
+        vms=tuple(_vm(one, before, after, used) for one in after.vms),
         host=used,
-        missing=(*not_watched(after.vms), *after.missing, *_silent(after), *_unreadable(after.vms, used)),
+        missing=(*not_watched(after.vms), *after.missing, *_unseen(after, used)),
     )
 
 
@@ -608,10 +595,9 @@ def disk_series(samples: Sequence[LiveSample], vm: str, disk: str) -> list[tuple
 
 
 def _point(before: LiveSample, after: LiveSample, vm: str, disk: str) -> tuple[float, float, float, float]:
-    then, now = (one.counts.get(vm, {}).get(disk) for one in (before, after))
-    if then is None or now is None or now.t_ns <= then.t_ns or began_anew(then, now):
+    rates = _rates(before.counts.get(vm, {}), after.counts.get(vm, {}), disk)
+    if rates is None or rates.seconds <= 0:
         return 0.0, 0.0, 0.0, 0.0
-    rates = rates_between(then, now)
     if rates.requests <= 0:
         return 0.0, 0.0, 0.0, float(sum(one.inside for one in after.rings.get(vm, {}).get(disk, ())))
     moved = (rates.read_bytes + rates.written_bytes) / rates.seconds
@@ -668,17 +654,14 @@ def _rings(before: LiveSample, after: LiveSample, vm: str) -> Iterator[tuple[str
     then, now = before.counts.get(vm, {}), after.counts.get(vm, {})
     for disk, counts in after.rings.get(vm, {}).items():
         found = ring_rates_between(before.rings.get(vm, {}).get(disk, ()), counts)
-        if found is not None and disk in then and disk in now:
-            yield disk, found, _moved(found, then[disk], now[disk])
-
-
-def _moved(found: RingRates, then: DiskCount, now: DiskCount) -> bool:
-    rates = rates_between(then, now)
-    if rates.seconds <= 0:
-        return False
-    # the two are read one after the other, on a busy host seconds apart: their rates are compared
-    expected = (rates.requests + (rates.failed or 0)) * found.seconds / rates.seconds
-    return abs(found.completed - expected) > max(_FEW, _APART * expected)
+        if found is None or disk not in then or disk not in now:
+            continue
+        rates, moved = rates_between(then[disk], now[disk]), False
+        if rates.seconds > 0:
+            # the two are read one after the other, on a busy host seconds apart: their rates are compared
+            expected = (rates.requests + (rates.failed or 0)) * found.seconds / rates.seconds
+            moved = abs(found.completed - expected) > max(_FEW, _APART * expected)
+        yield disk, found, moved
 
 
 def _cpu_per_io_ns(
@@ -702,27 +685,20 @@ def not_watched(vms: Sequence[LiveVm]) -> tuple[str, ...]:
     return tuple(f"{one.name}: {one.failed}" for one in vms if one.failed)
 
 
-def _silent(after: LiveSample) -> Iterator[str]:
-    """Say which VMs have disks and gave no counters of them."""
-    names = [one.name for one in after.vms if one.disks and not after.counts.get(one.name)]
-    if names:
+def _unseen(after: LiveSample, used: Use) -> Iterator[str]:
+    """Say once for all VMs whose disks gave no counters, and whose processes do not show what they read."""
+    silent = [one.name for one in after.vms if one.disks and not after.counts.get(one.name)]
+    roles = [used.role(one.name) for one in after.vms if one.pid is not None]
+    closed = [role.role for role in roles if role is not None and role.read_bytes is None]
+    if silent:
         yield (
-            f"the disks of {_some(names)}: the QEMU gives no counters; it hangs, is stopped, or a job of libvirt"
+            f"the disks of {_some(silent)}: the QEMU gives no counters; it hangs, is stopped, or a job of libvirt"
             " holds it (`virsh domjobinfo`)"
         )
+    if closed:
+        why = "/proc/PID/io is for root and QEMU's own user only"
+        yield f"how much of the reads of {_some(closed)} reached a device: {why}"
 
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
-
-
-def _unreadable(vms: Sequence[LiveVm], used: Use) -> Iterator[str]:
-    """Say once for all VMs what their processes do not show."""
-    names = [
-        one.name
-        for one in vms
-        if one.pid is not None and (role := used.role(one.name)) is not None and role.read_bytes is None
-    ]
-    if names:
-        why = "/proc/PID/io is for root and QEMU's own user only"
-        yield f"how much of the reads of {_some(names)} reached a device: {why}"

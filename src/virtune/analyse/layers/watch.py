@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Judge the disks of running VMs by rules, look after look; and find when they were slow in looks that were kept."""
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
@@ -134,26 +133,24 @@ def slow_windows(looks: Iterable[DiskLook]) -> dict[str, tuple[SlowWindow, ...]]
         by_disk.setdefault(one.name, []).append(one)
     found: dict[str, list[SlowWindow]] = {}
     for mine in by_disk.values():
-        mine.sort(key=lambda one: one.wall_seconds)
-        usual = median(one.took_ns for one in mine)
-        found.setdefault(mine[0].vm, []).extend(_windows_of(mine, usual))
-    worst = {vm: sorted(some, key=lambda one: -one.worst.took_ns)[:WINDOWS] for vm, some in found.items()}
-    return {vm: tuple(some) for vm, some in sorted(worst.items())}
+        found.setdefault(mine[0].vm, []).extend(_windows_of(sorted(mine, key=lambda one: one.wall_seconds)))
+    return {
+        vm: tuple(sorted(some, key=lambda one: -one.worst.took_ns)[:WINDOWS]) for vm, some in sorted(found.items())
+    }
 
 
-def _windows_of(looks: list[DiskLook], usual_ns: float) -> Iterator[SlowWindow]:
+def _windows_of(looks: Sequence[DiskLook]) -> Iterator[SlowWindow]:
     """Yield each run of slow looks of a disk; a look that is missing, or not slow, ends it."""
-    begins = [True] + [
-        _slow(one, usual_ns) != _slow(then, usual_ns) or one.wall_seconds - then.wall_seconds > 3 * one.seconds
-        for then, one in itertools.pairwise(looks)
-    ]
-    for _, group in itertools.groupby(
-        zip(itertools.accumulate(begins), looks, strict=True), key=lambda pair: pair[0]
-    ):
-        run = [one for _, one in group]
-        if not _slow(run[0], usual_ns):
-            continue
-        worst = max(run, key=lambda one: one.took_ns)
+    usual_ns = median(one.took_ns for one in looks)
+    runs: list[list[DiskLook]] = [[]]
+    for one in looks:
+        slow = one.took_ns > min(SLOWER * usual_ns, SLOW_NS)
+        missed = bool(runs[-1]) and one.wall_seconds - runs[-1][-1].wall_seconds > 3 * one.seconds
+        if missed or not slow:
+            runs.append([])
+        if slow:
+            runs[-1].append(one)
+    for run in filter(None, runs):
         done = sum(one.iops * one.seconds for one in run)
         spent = sum(one.iops * one.seconds * (one.latency_ns or 0) for one in run)
         yield SlowWindow(
@@ -161,12 +158,8 @@ def _windows_of(looks: list[DiskLook], usual_ns: float) -> Iterator[SlowWindow]:
             end_seconds=run[-1].wall_seconds,
             latency_ns=spent / done if done else None,
             usual_ns=usual_ns,
-            worst=worst,
+            worst=max(run, key=lambda one: one.took_ns),
         )
-
-
-def _slow(one: DiskLook, usual_ns: float) -> bool:
-    return one.took_ns > min(SLOWER * usual_ns, SLOW_NS)
 
 
 def looks_of(frame: TopFrame) -> tuple[DiskLook, ...]:
