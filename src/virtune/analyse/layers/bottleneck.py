@@ -26,18 +26,13 @@ from virtune.analyse.layers.stations import (
     STALLED,
     SeenPath,
     Weighed,
-    each_kind,
-    each_takes,
     ends,
-    flying,
-    full_vcpu,
     host_cpu,
     load,
     named,
     pool,
     serving,
     vcpu,
-    weighed,
     workers,
 )
 from virtune.model.bottleneck import CONTROL_GROUP, Bottleneck, Cause, DataPath, Hypothesis, limit_text
@@ -122,7 +117,7 @@ class CauseRow:
         """Judge it; `rests` says why the disk is not slow, empty if it may be."""
         found, against = self.weigh(seen), list[str]()
         known = (
-            any(one.boundary == self.fact and not one.joined for one in seen.layers)
+            any(one.boundary == self.fact and not one.joined for one in seen.layers.layers)
             if self.fact in BOUNDARIES
             else getattr(seen.path, self.fact) not in (None, ())
         )
@@ -144,7 +139,7 @@ class CauseRow:
 def judge(path: DataPath) -> Bottleneck:
     """Return what limits the disk; `undecidable`, with the evidence, where nothing stands out."""
     if path.relimited:  # rates and waits are of both
-        return _open("look again", f"its limits were changed while it was looked at: {path.relimited}")
+        return _answer("look again", f"its limits were changed while it was looked at: {path.relimited}")
     seen = SeenPath(path)
     rests = _rests(seen)
     judged = tuple(row.judged(seen, rests) for row in ROWS)
@@ -154,7 +149,7 @@ def judge(path: DataPath) -> Bottleneck:
         first, also = chosen[0], next((one.cause for one in chosen[1:] if one.cause is not chosen[0].cause), None)
         told = [line for one in chosen for line in one.supports]
         slow = _slow_alone(seen) if first.cause in _PLACES else ""
-        answer = Bottleneck(cause=first.cause, also=also, evidence=_lines(slow, *told), experiment=first.experiment)
+        answer = replace(_answer(first.experiment, slow, *told, cause=first.cause), also=also)
     elif rests:
         answer = _not_bound(seen, rests, [one for one in judged if one.against == (rests,)])
     else:
@@ -168,6 +163,10 @@ def judge(path: DataPath) -> Bottleneck:
 
 def _lines(*told: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, told)))
+
+
+def _answer(experiment: str, *told: str, cause: Cause = Cause.UNDECIDED) -> Bottleneck:
+    return Bottleneck(cause=cause, evidence=_lines(*told), experiment=experiment)
 
 
 def _chosen(standing: Sequence[Hypothesis]) -> list[Hypothesis]:
@@ -190,9 +189,7 @@ def _chosen(standing: Sequence[Hypothesis]) -> list[Hypothesis]:
 
 
 def _rests(seen: SeenPath) -> str:
-    """Say why a disk is not slow: the offered rate is achieved, or what is asked of a live disk is not known, it was
-    idle half of the time, and no request of it took long. Empty if it may be slow, or completed nothing.
-    """
+    """Say why a disk is not slow: it does what is offered, or is live, rests half of the time, and none took long."""
     path, layers = seen.path, seen.path.layers
     if path.iops <= 0 or seen.latency_ns >= SLOW_NS:
         return ""
@@ -201,39 +198,31 @@ def _rests(seen: SeenPath) -> str:
             return ""
         done = format_count(min(path.offered, path.iops))
         return f"of {format_count(path.offered)} I/Os offered a second {done} were done"
-    if path.depth is not None or layers is None or layers.in_flight * _sure(path) >= RESTING:
+    # by which factor the mean may be higher than what was seen of so many requests
+    sure = 1 + 2 / math.sqrt(path.iops * path.seconds) if path.seconds else 1.0
+    if path.depth is not None or layers is None or layers.in_flight * sure >= RESTING:
         return ""
     hidden = any(_held_up(seen))
     more = "whether others wait in the guest is not seen" if hidden else "the VM asks for no more at once"
     return f"{layers.in_flight:.2f} requests were in flight at a time: {more}"
 
 
-def _sure(path: DataPath) -> float:
-    """By which factor the mean number in flight may be higher than what was seen of so many requests."""
-    return 1 + 2 / math.sqrt(path.iops * path.seconds) if path.seconds else 1.0
-
-
 def _not_bound(seen: SeenPath, rests: str, late: Sequence[Hypothesis]) -> Bottleneck:
     """No bottleneck. A lack of CPUs is told beside: it may hold the guest's programs up, and so what they ask for."""
     if seen.path.offered is not None:
-        evidence = _lines(rests, each_takes(seen))
-        return Bottleneck(cause=Cause.NOT_BOUND, evidence=evidence, experiment="`virtune sweep` finds where it ends")
+        return _answer("`virtune sweep` finds where it ends", rests, seen.each_takes, cause=Cause.NOT_BOUND)
     beside = [one.supports[0] for one in late if one.name in ("quota", "host-cpu")]
     held_up = [*_held_up(seen), *([("", _MORE_MEMORY)] if _faults(seen.path) else [])]
     usual = "where each request takes too long, look at the layer with most of its time; else look in the guest"
-    return Bottleneck(
-        cause=Cause.UNDECIDED if held_up else Cause.NOT_BOUND,
-        evidence=_lines(rests, each_takes(seen), *(told for told, _ in held_up), full_vcpu(seen), *beside),
-        experiment=next((experiment for _, experiment in held_up), usual),
-    )
+    told = (rests, seen.each_takes, *(told for told, _ in held_up), seen.full_vcpu, *beside)
+    return _answer(held_up[0][1], *told) if held_up else _answer(usual, *told, cause=Cause.NOT_BOUND)
 
 
 def _held_up(seen: SeenPath) -> Iterator[tuple[str, str]]:
-    """Yield what may hold the guest up, so that few requests in flight do not mean that few are wanted, and what to
-    try: a device that takes one at a time, and a main loop that serves the disk and is busy with other work, for
-    whose lock vCPUs wait.
+    """Yield what may hold the guest up, though few requests are in flight, and what to try: a device that takes one
+    at a time, and a main loop that serves the disk and is busy with other work, for whose lock vCPUs wait.
     """
-    if seen.path.front and (flying(seen) or 0.0) >= _ONE_RESTS:
+    if seen.path.front and (seen.flying or 0.0) >= _ONE_RESTS:
         yield "", _VIRTIO
     one = seen.server
     if one is not None and one.role == "main" and not seen.path.polling and one.busy + one.stalled >= BUSY_LOOP:
@@ -242,16 +231,14 @@ def _held_up(seen: SeenPath) -> Iterator[tuple[str, str]]:
 
 
 def _hung(seen: SeenPath) -> Weighed:
-    """Requests are in flight, and none is completed any more."""
     path = seen.path
     if not path.held:
         return Weighed()
     least = HUNG_SECONDS if path.iops <= 0 else max(2 * HUNG_SECONDS, FAR_LONGER * seen.latency_ns / 1e9)
-    may = [
-        limit / (2**20 if unit.endswith("bps") else 1) for unit, (limit, _) in path.limits.items()
-    ]  # of 1 MiB each
+    # requests a second that limits let through, of 1 MiB each
+    may = (limit / (2**20 if unit.endswith("bps") else 1) for unit, (limit, _) in path.limits.items())
     rare = any(iops * path.held_seconds < FEW for iops in may)
-    return weighed(
+    return Weighed(
         path.held_seconds / least,
         f"{path.held} {'request waits' if path.held == 1 else 'requests wait'}, and none was completed for at least"
         f" {format_seconds(path.held_seconds)}",
@@ -271,7 +258,7 @@ def _limit(seen: SeenPath) -> Weighed:
     waits = known and seen.share("backend") >= MOST and seen.in_flight("backend") >= 1
     at, near = reached[unit] >= AT_LIMIT, reached[unit] >= NEAR_LIMIT and waits
     late = host_cpu(seen) if near and not at else Weighed()
-    return weighed(
+    return Weighed(
         1.0 if at or near else reached[unit],
         limit_text(unit, *seen.path.limits[unit]),
         f"{seen.in_flight('backend'):.1f} requests waited in QEMU at a time" if near and not at else "",
@@ -304,7 +291,7 @@ def _memory(seen: SeenPath) -> Weighed:
         return Weighed()
     read, often = path.faults * (path.fault_ns or 0.0) / 1e9, path.faults / path.iops if path.iops > 0 else 0.0
     each = f"a page takes {format_ns(path.fault_ns)} from swap" if path.fault_ns else ""
-    return weighed(
+    return Weighed(
         max(pressure, read, often),
         _faults(path),
         f"{each}: {format_share(min(1.0, read))} of the time" if each else "",
@@ -318,7 +305,6 @@ _MORE_MEMORY = "more memory for the host or for QEMU's control group (`memory.ma
 
 
 def _faults(path: DataPath) -> str:
-    """Say that QEMU lacks memory; nothing where it hardly does."""
     each = format_count(path.faults)
     told = f"QEMU had {each} major page faults a second: memory of it or its guest was read from storage"
     return told if path.faults >= FAULTS else ""
@@ -332,7 +318,7 @@ def _operations(seen: SeenPath, kind: OperationKind) -> Weighed:
         return Weighed()
     share = one.in_flight / whole
     told = f"{format_count(one.iops)} a second, {format_ns(one.mean_ns)} each, {one.in_flight:.2f} in flight"
-    return weighed(
+    return Weighed(
         share,
         f"{format_share(share)} of the time of its requests is in {one.words}: {told}",
         against={"they are few, and none takes long": whole < RESTING and one.mean_ns < SLOW_NS},
@@ -341,10 +327,9 @@ def _operations(seen: SeenPath, kind: OperationKind) -> Weighed:
 
 
 def _write_through(seen: SeenPath) -> Weighed:
-    """Each write is followed by a flush in QEMU, which is in its time."""
     whole = sum(one.in_flight for one in seen.path.operations)
     writes = sum(one.in_flight for one in seen.path.operations if one.kind == "write")
-    return weighed(
+    return Weighed(
         writes / whole if whole > 0 else 0.0,
         _through(seen.path),
         against={"how much of a write's time its flush takes is not measured": True},
@@ -374,11 +359,10 @@ _FEWER: Mapping[OperationKind, str] = {
 
 
 def _quota(seen: SeenPath) -> Weighed:
-    """Control groups hold the CPUs of QEMU back."""
     throttled = seen.path.throttled
     if not throttled or (seen.path.iops <= 0 and not seen.path.held):
         return Weighed()
-    return weighed(
+    return Weighed(
         throttled,
         f"its control groups held CPUs back (cpu.max): {throttled:.2f} of them at a time, on average",
         experiment="raise the group's cpu.max (libvirt: `virsh schedinfo` has the quotas) and measure again",
@@ -390,7 +374,7 @@ def _page_cache(seen: SeenPath) -> Weighed:
     path, served = seen.path, seen.path.served
     if served is None or served >= 1:
         return Weighed()
-    return weighed(
+    return Weighed(
         1 - served,
         f"{format_share(served)} of the bytes read came from the device, the rest from memory or was never written",
         against={
@@ -402,13 +386,11 @@ def _page_cache(seen: SeenPath) -> Weighed:
 
 
 def _tables(seen: SeenPath) -> Weighed:
-    """QEMU reads an image's tables again and again, since its cache does not hold them, or whole compressed clusters:
-    nothing that it tells shows which.
-    """
+    """QEMU reads an image's tables again and again, or whole compressed clusters: nothing shows which."""
     served = seen.path.served
     if served is None or served <= 1 or not seen.path.tables:
         return Weighed()
-    return weighed(
+    return Weighed(
         1 - 1 / served,
         f"QEMU read {served - 1:.1f} bytes besides for each byte of data: tables of the image that its cache does not"
         " hold, or compressed clusters, of which it reads all",
@@ -419,21 +401,19 @@ def _tables(seen: SeenPath) -> Weighed:
 
 
 def _full_ring(seen: SeenPath) -> Weighed:
-    """The virtqueue holds so few requests that no more can be in flight."""
     size = seen.path.ring_size
     if not seen.ring_used:
         return Weighed()
-    return weighed(
+    return Weighed(
         seen.ring_used,
         _full(seen),
-        each_takes(seen),
+        seen.each_takes,
         against={f"it holds {size} requests: they wait for what lies below": size > SMALL_RING},
         experiment="a larger virtqueue (`queue-size=256` of the device), which takes a restart of the VM",
     )
 
 
 def _full(seen: SeenPath) -> str:
-    """Say that the virtqueue is full, where that is seen; else nothing."""
     if seen.ring_used < FULL:
         return ""
     size = seen.path.ring_size
@@ -443,19 +423,19 @@ def _full(seen: SeenPath) -> str:
 
 def _depth(seen: SeenPath) -> Weighed:
     """One I/O at a time: the rate follows from the latency."""
-    several = flying(seen)
+    several = seen.flying
     if not several or several > SEVERAL:
         return Weighed()
     others = f"others caused {format_share(seen.others)} of the bytes of its disk: each waits beside theirs"
     told = f"{several:.2f} I/Os at a time"
     if several < RESTS_BETWEEN:
         told = f"{several:.2f} I/Os in flight on average: hardly more than one at a time, and none in between"
-    elif several <= ONE_AT_A_TIME:
+    elif seen.one_at_a_time:
         told = "one I/O at a time: the rate is 1 / latency"
-    return weighed(
+    return Weighed(
         1 / several,
         _one_by_one(seen.path) or told,
-        each_takes(seen),
+        seen.each_takes,
         against={
             "its device had several at once, and none at other times": _at_once(seen),
             "each takes long by itself": bool(_slow_alone(seen)),
@@ -468,7 +448,6 @@ def _depth(seen: SeenPath) -> Weighed:
 
 
 def _one_by_one(path: DataPath) -> str:
-    """Say of an emulated device that it takes one request at a time; else nothing."""
     told = f"an emulated {path.front} disk takes one request at a time, whatever the guest has"
     return f"{told}; virtio-blk and virtio-scsi take more" if path.front else ""
 
@@ -479,12 +458,10 @@ _VIRTIO = (
 
 
 def _slow_alone(seen: SeenPath) -> str:
-    """Say how long each request takes, where that is long with hardly another one beside it: the limit is what has
-    most of its time. Else nothing.
-    """
+    """Say how long each request takes, where that is long with hardly another beside it; else nothing."""
     layers = seen.path.layers
     alone = layers is not None and layers.in_flight <= ONE_AT_A_TIME and not _at_once(seen)
-    return each_takes(seen) if alone and seen.latency_ns >= SLOW_NS else ""
+    return seen.each_takes if alone and seen.latency_ns >= SLOW_NS else ""
 
 
 def _at_once(seen: SeenPath) -> bool:
@@ -494,20 +471,18 @@ def _at_once(seen: SeenPath) -> bool:
 
 
 def _few_below(seen: SeenPath) -> bool:
-    """Whether the limit of a live disk is not seen from here: its device has no request for much of the time, QEMU
-    has few. Whether its I/Os wait in the guest, or none are asked for, only the guest knows.
-    """
+    """Whether a live disk's device rests and QEMU has few: only the guest knows if I/Os wait, or none are wanted."""
     path = seen.path
-    at_device = max(seen.share("device"), seen.by_mean or 0.0)
+    at_device = max(seen.share("device"), seen.by_mean)
     # what is not told apart is above the device too, but for what its own mean accounts for
-    above = (flying(seen) or 0.0) - max(seen.in_flight("device"), path.iops * (path.device_ns or 0.0) / 1e9)
+    above = (seen.flying or 0.0) - max(seen.in_flight("device"), path.iops * (path.device_ns or 0.0) / 1e9)
     rests = seen.device_rests and not path.unread and not _slow_alone(seen)
     return rests and not (at_device < MOST and above >= SEVERAL)
 
 
 def _device(seen: SeenPath) -> Weighed:
     """The device has most of a request's time: by its layer, by its own mean, or as it was configured (null-co)."""
-    path, layer, mean, stands_in = seen.path, seen.share("device"), seen.by_mean or 0.0, seen.stand_in or 0.0
+    path, layer, mean, stands_in = seen.path, seen.share("device"), seen.by_mean, seen.stand_in
     busy = "" if path.device_busy is None else f"it had a request {format_share(path.device_busy)} of the time"
     if layer >= MOST or (layer and layer >= max(mean, stands_in)):
         told = _place(seen, "device")
@@ -519,11 +494,11 @@ def _device(seen: SeenPath) -> Weighed:
         told = f"QEMU's null-co plays the device and {after}: {format_share(min(1.0, stands_in))} of an I/O's time"
     else:
         return Weighed()
-    return weighed(
+    return Weighed(
         (1 - seen.idle) * max(layer, mean, stands_in),
         told,
         busy,
-        full_vcpu(seen),
+        seen.full_vcpu,
         against={_HANDS_FEW: _few_below(seen)},
         experiment=_BESIDE_OTHERS if seen.others else _OF_DEVICE[path.origin == "trial"],
     )
@@ -537,7 +512,7 @@ def _layer(seen: SeenPath, boundary: Boundary) -> Weighed:
     engines = "`virtune compare --vary disk.aio=threads,native,io_uring` shows whether another engine is faster"
     poll = "let the IOThread poll (`poll-max-ns`), or " if not path.polling and path.serving == "iothread" else ""
     null = boundary == "backend" and path.stands_in_ns is not None
-    return weighed(
+    return Weighed(
         (1 - seen.idle) * seen.share(boundary),
         _place(seen, boundary),
         against={
@@ -563,12 +538,11 @@ _OF_DEVICE = {
 
 def _place(seen: SeenPath, boundary: Boundary) -> str:
     share, inside = seen.share(boundary), seen.in_flight(boundary)
-    label = next((one.label for one in seen.layers if one.boundary == boundary), "")
+    label = next((one.label for one in seen.layers.layers if one.boundary == boundary), "")
     return f"{format_share(share)} of {_whole(seen)}, {format_count(inside)} in flight: {label}"
 
 
 def _whole(seen: SeenPath) -> str:
-    """Return what shares are of."""
     return "the time below the guest" if seen.guest_unseen else "an I/O's time"
 
 
@@ -626,17 +600,26 @@ def _undecided(seen: SeenPath) -> Bottleneck:
     path, largest, slow = seen.path, seen.layer(), _slow_alone(seen)
     if path.iops <= 0:
         return _silent(path)
-    if seen.others >= MOST and not slow and 0 < (flying(seen) or 0.0) <= ONE_AT_A_TIME:
-        return _open(_BESIDE_OTHERS, "one I/O at a time, each beside those of others", each_takes(seen))
+    if seen.others >= MOST and not slow and seen.flying and seen.one_at_a_time:
+        return _answer(_BESIDE_OTHERS, "one I/O at a time, each beside those of others", seen.each_takes)
     if _few_below(seen):
         return _elsewhere(seen)
-    if largest is not None and largest.joined and largest.share >= MOST and path.stands_in_ns is None:
+    if largest is None:
+        return _answer(
+            "more rounds would not show more: measure it where requests are counted below the load, in a test guest"
+            " (`--rig qemu`) or on an export through virtio queues (`--rig vhost-user`)",
+            slow,
+            "nothing was seen below the load, so its latency cannot be split",
+        )
+    if largest.joined and largest.share >= MOST and path.stands_in_ns is None:
         return _not_told_apart(seen, largest)
-    return _open(_sight(seen), slow, *_shares(seen))
-
-
-def _open(experiment: str, *told: str) -> Bottleneck:
-    return Bottleneck(cause=Cause.UNDECIDED, evidence=_lines(*told), experiment=experiment)
+    told = "no layer has half of an I/O's time" if largest.share < MOST else f"most of the time: {largest.label}"
+    return _answer(
+        _sight(seen, largest),
+        slow,
+        f"{told}; no thread was seen to be the limit, and no limit that was set was reached",
+        "; ".join(f"{one.label} {format_share(one.share)}" for one in seen.layers.layers),
+    )
 
 
 def _silent(path: DataPath) -> Bottleneck:
@@ -655,17 +638,17 @@ def _silent(path: DataPath) -> Bottleneck:
     else:
         told += "none is in flight"
         cause = cause if _faults(path) else Cause.IDLE  # the guest may be held up
-    return Bottleneck(cause=cause, evidence=(told,), experiment=usual)
+    return _answer(usual, told, cause=cause)
 
 
 def _elsewhere(seen: SeenPath) -> Bottleneck:
     """Say that the device rests, and what the guest would tell."""
     one, path = seen.server, seen.path
     thread = "" if one is None else f", and {named(one)} used {format_share(one.busy)} of a CPU"
-    few, full = format_count(seen.in_flight("ring", "backend", "device")), full_vcpu(seen)
+    few, full = format_count(seen.in_flight("ring", "backend", "device")), seen.full_vcpu
     there = "`top` there shows what uses that vCPU" if full else "its driver, its CPUs"
     rested = format_share(1 - (path.device_busy or 0.0))
-    return _open(
+    return _answer(
         f"`iostat -x 1` in the guest: if its aqu-sz is well above {few}, the time passes in the guest"
         f" ({there}); else its programs ask for no more",
         f"this host's disk is not the limit: it had no request {rested} of the time{thread}",
@@ -678,7 +661,7 @@ def _not_told_apart(seen: SeenPath, largest: RequestLayer) -> Bottleneck:
     """Most of the time is in layers of which nothing tells how much is whose: say which, and what was not seen."""
     path, had = seen.path, format_share(seen.path.device_busy or 0.0)
     if path.origin == "trial":
-        experiment = _sight(seen)
+        experiment = _sight(seen, largest)
     elif path.unread:
         experiment = "look at each of what is in its path: which image, filter or job has the time is not measured"
     elif path.protocol and path.protocol not in ("file", "host_device", "null-co", "null-aio"):
@@ -691,37 +674,20 @@ def _not_told_apart(seen: SeenPath, largest: RequestLayer) -> Bottleneck:
         experiment = "the host's page cache stands between QEMU and the disk: `cache=none` tells them apart"
     else:
         experiment = "a longer `--seconds` or a quieter host may tell them apart"
-    return _open(
+    return _answer(
         experiment,
         _slow_alone(seen),
         f"{format_share(largest.share)} of {_whole(seen)}: {largest.label}, which are not told apart",
         "" if path.device_busy is None else f"this host's disk had a request {had} of the time",
-        *(() if path.layers is None else path.layers.reasons),
-        full_vcpu(seen),
+        *seen.layers.reasons,
+        seen.full_vcpu,
     )
 
 
-def _sight(seen: SeenPath) -> str:
-    """Return what would show more: another rig, more data where layers are joined, the largest of those apart."""
-    layers, largest = seen.path.layers, seen.layer()
-    if layers is None or largest is None:
-        return (
-            "more rounds would not show more: measure it where requests are counted below the load, in a test guest"
-            " (`--rig qemu`) or on an export through virtio queues (`--rig vhost-user`)"
-        )
-    if layers.reasons:
+def _sight(seen: SeenPath, largest: RequestLayer) -> str:
+    if seen.layers.reasons:
         return "more rounds, a quieter host, or a longer `--seconds` tell layers apart that are joined here"
     return f"no single layer is worth the effort: begin with the largest, {largest.label}"
-
-
-def _shares(seen: SeenPath) -> Iterator[str]:
-    layers, largest = seen.path.layers, seen.layer()
-    if layers is None or largest is None:
-        yield "nothing was seen below the load, so its latency cannot be split"
-        return
-    told = "no layer has half of an I/O's time" if largest.share < MOST else f"most of the time: {largest.label}"
-    yield f"{told}; no thread was seen to be the limit, and no limit that was set was reached"
-    yield "; ".join(f"{one.label} {format_share(one.share)}" for one in layers.layers)
 
 
 def _uncounted(path: DataPath) -> str:
@@ -738,7 +704,7 @@ def _beside(seen: SeenPath, answer: Bottleneck, standing: Mapping[str, Hypothesi
     yield _uncounted(path)
     times = [one.mean_ns for one in path.operations if one.mean_ns is not None]
     differ = len(times) > 1 and max(times) >= APART * min(times)
-    if differ and (kinds := each_kind(seen)) and not any(kinds in told for told in answer.evidence):
+    if differ and (kinds := seen.each_kind) and not any(kinds in told for told in answer.evidence):
         yield f"each takes: {kinds}"
     if (
         cause is not Cause.HUNG

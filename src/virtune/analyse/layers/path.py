@@ -84,11 +84,9 @@ Passed = Mapping[Boundary, Sequence[float]]
 
 def split(way: Way, below_ns: Passed, requests: Passed, iops: Sequence[float], *, depth: float | None) -> Layers:
     """Split the application's latency into layers. `below_ns` is the mean latency from each boundary down in every
-    round, including the application's own; `requests` is each boundary's number of requests per request of the
-    application.
-
-    For a running VM the application is not measured: the first measured boundary takes its place. `depth` is how many
-    I/Os may be in flight, None where the load has no such bound. Raises ValueError if no boundary was measured.
+    round, `requests` each boundary's number of requests per request of the application. Where that is not measured,
+    as of a running VM, the first measured boundary takes its place. `depth` is how many I/Os may be in flight, None
+    where the load has no such bound. Raises ValueError if no boundary was measured.
     """
     top = next((one for one in BOUNDARIES if below_ns.get(one)), None)
     if top is None:
@@ -115,9 +113,7 @@ def split(way: Way, below_ns: Passed, requests: Passed, iops: Sequence[float], *
 
 
 def _in_flight(iops: Sequence[float], times_ns: Sequence[float]) -> float:
-    """Return how many requests were in a layer on average, by Little's law in every round: it does not hold for means
-    over rounds, since slow rounds do few I/Os that take long.
-    """
+    """By Little's law in every round: it does not hold for means over these, as slow ones do few I/Os for long."""
     return fmean(rate * time / 1e9 for rate, time in zip(iops, times_ns, strict=True))
 
 
@@ -139,9 +135,7 @@ def _counts_the_same(one: Boundary, top: Boundary, below_ns: Passed, requests: P
 def _joined(
     way: Way, stands: list[Boundary], below_ns: Passed, iops: Sequence[float], reasons: list[str]
 ) -> list[RequestLayer]:
-    """Join layers until the time of each is shown to be above 0, by its interval, or for a single round by its mean;
-    a joined layer is named by its upper boundary.
-    """
+    """Join layers until the time of each is shown to be above 0: its interval, or for a single round its mean."""
     while True:
         layers = _between(way, stands, below_ns, iops)
         shown = [(one.mean_ns if one.low_ns is None else one.low_ns) > 0 for one in layers]
@@ -184,11 +178,9 @@ def _between(way: Way, stands: Sequence[Boundary], below_ns: Passed, iops: Seque
 
 
 def _esxtop(below: Mapping[Boundary, float]) -> dict[str, float | None]:
-    """Return esxtop's figures. Without virtqueue samples, GAVG begins when QEMU takes a request off the queue. What
-    is longer than the whole of which it is a part is measured of other requests: then their difference is unknown.
-    """
+    """Return esxtop's figures. What is longer than the whole that it is a part of is measured of other requests."""
     ring, backend, device = below.get("ring"), below.get("backend"), below.get("device")
-    guest = backend if ring is None else ring
+    guest = backend if ring is None else ring  # without virtqueue samples, from where QEMU takes a request off
     return {
         "gavg_ns": guest,
         "davg_ns": device,
@@ -236,7 +228,7 @@ _FEW_SEEN = 2
 """So few requests more or less than QEMU counted may be of the moments of both looks."""
 
 _FEW_MORE = 10
-"""With no more requests than this that QEMU did not count, none is told of."""
+"""With no more requests than this that QEMU did not count, none is told of: a guest asks for a disk's name."""
 
 _SKEW_SECONDS = 0.2
 """So much of what one of two counts of a disk has done may be missing in the other: a QEMU with a quota runs in
@@ -369,9 +361,7 @@ def _busy(used: Use) -> float | None:
 
 
 def _uncounted(rates: DiskRates, rings: Sequence[RingRates]) -> float:
-    """Return how many requests a second the virtqueues completed that QEMU does not count; 0 where they are few: a
-    guest asks for a disk's name, and a request is counted a moment before or after it is completed.
-    """
+    """Return how many requests a second the virtqueues completed that QEMU does not count; 0 where they are few."""
     counted = rates.requests + max(0, rates.failed or 0)
     more = sum(one.within for one in rings) - counted
     return more / rates.seconds if more > max(_FEW_MORE, DEVIATION * counted) else 0.0
@@ -427,9 +417,7 @@ def _layers(disk: LiveDisk, rates: DiskRates, used: Use, rings: Sequence[RingRat
 
 
 def _both_count(ring: RingRates, rates: DiskRates) -> float:
-    """Return how many requests a virtqueue completed; as many as QEMU counted where that may be the same, since the
-    two neither begin nor end at one instant, and of few requests one more or less is a share.
-    """
+    """Return how many requests a virtqueue completed: QEMU's count where few differ, as they begin and end apart."""
     counted = rates.requests * ring.seconds / rates.seconds
     doubt = _FEW_SEEN + _SKEW_SECONDS * counted / ring.seconds
     few = 0 < counted < _ENOUGH_SEEN
@@ -510,17 +498,12 @@ def bottleneck_of(found: Sequence[Bottleneck]) -> Bottleneck | None:
         return None
     counts = Counter(one.cause for one in found)
     cause, rounds = counts.most_common(1)[0]
+    answer = next(one for one in found if one.cause is cause)
     if rounds * 2 <= len(found):
         said = ", ".join(f"{one.value} {count}" for one, count in counts.most_common())
-        return Bottleneck(
-            cause=Cause.UNDECIDED,
-            evidence=(f"the rounds do not agree: {said}",),
-            experiment="more rounds, on a quieter host",
-            rounds=rounds,
-            of=len(found),
-        )
-    first = next(one for one in found if one.cause is cause)
-    return replace(first, rounds=rounds, of=len(found))
+        told = (f"the rounds do not agree: {said}",)
+        answer = Bottleneck(cause=Cause.UNDECIDED, evidence=told, experiment="more rounds, on a quieter host")
+    return replace(answer, rounds=rounds, of=len(found))
 
 
 def _offered(workload: Workload) -> float | None:
@@ -588,8 +571,8 @@ def rings_moved(before: LiveSample, after: LiveSample) -> bool:
 
 
 def disk_series(samples: Sequence[LiveSample], vm: str, disk: str) -> list[tuple[float, float, float, float]]:
-    """Return of each interval between samples a disk's IOPS, bytes a second, latency in ns, and requests in flight,
-    as QEMU counts them; zeros where it was not there. Where none was completed, those are in flight that wait.
+    """Return a disk's IOPS, bytes a second, latency in ns, and requests in flight (those that wait, where none was
+    completed) of each interval between samples; zeros where it was not there.
     """
     return [_point(before, after, vm, disk) for before, after in itertools.pairwise(samples)]
 
@@ -667,14 +650,13 @@ def _rings(before: LiveSample, after: LiveSample, vm: str) -> Iterator[tuple[str
 def _cpu_per_io_ns(
     disk: LiveDisk, served: Mapping[tuple[str, ...], float], costs: Iterable[ThreadCost]
 ) -> float | None:
-    """Return the CPU time for an I/O of a disk: of the threads that serve it, each shared among the I/Os of all disks
-    that it serves. `served` is the rate of the disks that the same threads serve. vCPUs are left out, since they run
-    the guest's programs.
+    """Return the CPU time for an I/O of a disk, of the threads that serve it and others beside it, whose rates are
+    `served`, by these threads. vCPUs are left out, since they run the guest's programs.
     """
     mine = [one for one in costs if (one.name in disk.threads if disk.threads else one.role == "main")]
     shared = [one for one in costs if one.role in _SHARED]
     beside, everyone = served[disk.threads], math.fsum(served.values())
-    if not mine or beside <= 0:
+    if not mine:
         return None
     own, others = (math.fsum(one.busy for one in group) for group in (mine, shared))
     return (own / beside + others / everyone) * 1e9

@@ -12,7 +12,7 @@ from operator import attrgetter
 
 from virtune.model.bottleneck import DataPath
 from virtune.model.counters import ThreadCost
-from virtune.model.live import BLOCK_JOB, RequestLayer
+from virtune.model.live import BLOCK_JOB, Layers, RequestLayer
 from virtune.model.metric import Boundary
 from virtune.model.text import format_count, format_ns, format_seconds, format_share
 
@@ -57,6 +57,9 @@ _BESIDE_OTHERS = 3.0
 1.3 to 2.2 times the load's (`benchmarks/layers.py`)."""
 
 
+_UNKNOWN = Layers(way="guest", rounds=0, total_ns=0.0, layers=())
+
+
 @dataclass(frozen=True, slots=True)
 class SeenPath:
     """The facts."""
@@ -64,9 +67,7 @@ class SeenPath:
     path: DataPath
 
     def apart(self, *boundaries: Boundary) -> tuple[RequestLayer, ...]:
-        """The layers that lie there and nowhere else: no check may ask for a layer in another way, so that none is
-        accused of what it shares with others.
-        """
+        """The layers that lie there and nowhere else. No check asks in another way, or one is accused for others."""
         return () if self.path.layers is None else self.path.layers.within(*boundaries)
 
     def share(self, *boundaries: Boundary) -> float:
@@ -80,8 +81,7 @@ class SeenPath:
     @property
     def latency_ns(self) -> float:
         """The mean time of a request, 0 if unknown."""
-        path = self.path
-        return (path.latency_ns or 0.0) if path.layers is None else path.layers.total_ns
+        return (self.path.latency_ns or 0.0) if self.path.layers is None else self.path.layers.total_ns
 
     def of(self, role: str) -> list[ThreadCost]:
         """The threads of a role, the busiest first."""
@@ -95,28 +95,37 @@ class SeenPath:
     @property
     def ring_used(self) -> float:
         """The share of the places of its virtqueue that are in use; 0 where that is not seen from its top."""
-        layers, size = self.path.layers, self.path.ring_size
-        return layers.in_flight / size if layers is not None and layers.top == "ring" and size else 0.0
+        size = self.path.ring_size
+        return self.layers.in_flight / size if self.layers.top == "ring" and size else 0.0
 
     def layer(self) -> RequestLayer | None:
         """The layer with the most time."""
-        return max(self.layers, key=lambda one: one.share, default=None)
+        return max(self.layers.layers, key=lambda one: one.share, default=None)
 
     @property
-    def layers(self) -> tuple[RequestLayer, ...]:
+    def layers(self) -> Layers:
         """The layers, none where they are unknown."""
-        return () if self.path.layers is None else self.path.layers.layers
+        return self.path.layers or _UNKNOWN
+
+    @property
+    def flying(self) -> float | None:
+        """How many I/Os may be in flight, of a live disk how many are; None if unknown."""
+        path = self.path
+        return path.depth if path.depth is not None or path.layers is None else path.layers.in_flight
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """Whether it is known that no more than one I/O is in flight."""
+        return self.flying is not None and self.flying <= ONE_AT_A_TIME
 
     @property
     def guest_unseen(self) -> bool:
         """Whether the guest's own part is not seen, as of a running VM: shares are of the time below the guest."""
-        return self.path.layers is not None and self.path.layers.top not in ("application", "guest")
+        return self.layers.top not in ("application", "guest")
 
     @property
     def device_rests(self) -> bool:
-        """Whether the device had no request of anybody for so long that most of an I/O's time is not there, however
-        much it has of the time that is seen.
-        """
+        """Whether the device had no request for so long that most of an I/O's time is not there, whatever is seen."""
         busy, each = self.path.device_busy, self.path.device_ns or 0.0
         if not self.guest_unseen or busy is None:
             return False
@@ -126,23 +135,20 @@ class SeenPath:
     @property
     def at_device(self) -> float:
         """The share of an I/O's time at the device: its layer's, as configured (null-co), or by its mean."""
-        return 0.0 if self.device_rests else max(self.share("device"), self.stand_in or 0.0, self.by_mean or 0.0)
+        return 0.0 if self.device_rests else max(self.share("device"), self.stand_in, self.by_mean)
 
     @property
-    def stand_in(self) -> float | None:
+    def stand_in(self) -> float:
         """The share of the time that QEMU's null-co answers after, where that replaces the device."""
-        path = self.path
-        return None if path.stands_in_ns is None or not path.latency_ns else path.stands_in_ns / path.latency_ns
+        return (self.path.stands_in_ns or 0.0) / self.path.latency_ns if self.path.latency_ns else 0.0
 
     @property
-    def by_mean(self) -> float | None:
-        """The share of an I/O's time that the device takes for a request of anybody, where the load waits for it. It
-        is known where the layer is not told apart: others use the device too, or nothing is left above it.
+    def by_mean(self) -> float:
+        """The share of an I/O's time that the device takes for a request of anybody, 0 where the load does not wait
+        for it. It is known where the layer is not told apart: others use the device, or nothing is left above it.
         """
-        if self.path.device_ns is None or not self.latency_ns:
-            return None
-        found = self.path.device_ns / self.latency_ns
-        return min(1.0, found) if found <= (_BESIDE_OTHERS if self.others else _NOT_LONGER) else None
+        found = (self.path.device_ns or 0.0) / self.latency_ns if self.latency_ns else 0.0
+        return min(1.0, found) if found <= (_BESIDE_OTHERS if self.others else _NOT_LONGER) else 0.0
 
     @property
     def others(self) -> float:
@@ -153,9 +159,8 @@ class SeenPath:
     @property
     def idle(self) -> float:
         """The share of the I/Os that may be in flight and that the load did not submit."""
-        path = self.path
-        idle = path.idle if path.idle is not None else None if path.layers is None else path.layers.idle
-        return idle / path.depth if idle is not None and path.depth else 0.0
+        idle = self.layers.idle if self.path.idle is None else self.path.idle
+        return (idle or 0.0) / self.path.depth if self.path.depth else 0.0
 
     @property
     def load_busy(self) -> float:
@@ -165,70 +170,54 @@ class SeenPath:
         return max(threads, self.path.load_busy or 0.0)
 
     @property
-    def pool_busy(self) -> float:
-        """The share of time that the pool's workers are occupied: on a CPU, waiting for one, or for the device."""
-        path, workers = self.path, self.of("worker")
-        if path.workers_max is None or path.device_ns is None or not workers:
-            return 0.0
-        at_work = sum(one.busy + one.stalled for one in workers)
-        return (path.iops * path.device_ns / 1e9 + at_work) / path.workers_max
-
-    @property
     def above_queue(self) -> float:
         """The share of the time in the guest, where the wait in the virtqueue is told apart from it; else 0."""
-        first = next((index for index, one in enumerate(self.layers) if one.boundary == "ring"), None)
-        return 0.0 if first is None else sum(one.share for one in self.layers[:first])
+        layers = self.layers.layers
+        first = next((index for index, one in enumerate(layers) if one.boundary == "ring"), 0)
+        return sum(one.share for one in layers[:first])
+
+    @property
+    def full_vcpu(self) -> str:
+        """That one of a VM's vCPUs is saturated, where its I/O may wait for what runs there; else nothing."""
+        one = next(iter(self.of("vcpu")), None)
+        if one is None or one.busy < SATURATED or self.path.guest_polls:
+            return ""
+        used = f"{named(one)} used {format_share(one.busy)} of a CPU"
+        return f"{used}: a program that does its I/O there may send no more"
+
+    @property
+    def each_takes(self) -> str:
+        """How long a request takes, where most of that passes, and of which kind it is, in words."""
+        most, kinds = self.layer(), self.each_kind
+        # QEMU's own mean, which stands beside it, is without the wait in the virtqueue
+        ring = next((one for one in self.layers.layers if one.boundary == "ring" and self.guest_unseen), most)
+        waits = "" if ring is most or ring is None else f" with its {format_ns(ring.mean_ns)} in the virtqueue"
+        where = "" if most is None else f", of it {format_ns(most.mean_ns)} in: {most.label}"
+        return f"each request takes {format_ns(self.latency_ns)}{waits}{where}" + (f" ({kinds})" if kinds else "")
+
+    @property
+    def each_kind(self) -> str:
+        """How long a request of each kind takes, in words; nothing where there is only one kind."""
+        kinds = [f"{one.words} {format_ns(one.mean_ns)}" for one in self.path.operations if one.mean_ns is not None]
+        return ", ".join(kinds) if kinds[1:] else ""
 
 
-def flying(seen: SeenPath) -> float | None:
-    """How many I/Os may be in flight, of a live disk how many are; None if unknown."""
-    path = seen.path
-    return path.depth if path.depth is not None or path.layers is None else path.layers.in_flight
-
-
-def each_takes(seen: SeenPath) -> str:
-    """Say how long a request takes, where most of that passes, and of which kind it is."""
-    largest = seen.layer()
-    # QEMU's own mean, which stands beside it, is without this
-    ring = next((one.mean_ns for one in seen.layers if one.boundary == "ring" and seen.guest_unseen), None)
-    waits = (
-        ""
-        if ring is None or (largest and largest.boundary == "ring")
-        else f" with its {format_ns(ring)} in the virtqueue"
-    )
-    parts = [f"each request takes {format_ns(seen.latency_ns)}{waits}"]
-    if largest is not None:
-        parts.append(f"of it {format_ns(largest.mean_ns)} in: {largest.label}")
-    kinds = each_kind(seen)
-    return ", ".join(parts) + (f" ({kinds})" if kinds else "")
-
-
-def each_kind(seen: SeenPath) -> str:
-    """Say how long a request of each kind takes; nothing where there is only one kind."""
-    kinds = [f"{one.words} {format_ns(one.mean_ns)}" for one in seen.path.operations if one.mean_ns is not None]
-    return ", ".join(kinds) if kinds[1:] else ""
-
-
-@dataclass(frozen=True, slots=True)
 class Weighed:
-    """How much of a request's time, or of the time, a cause accounts for, and what speaks for it and against it."""
+    """How much of a request's time, or of the time, a cause accounts for, and what speaks for it and against it.
+    Sentences that are empty are left out; `against` says of each if it is true.
+    """
 
-    share: float = 0.0
-    supports: tuple[str, ...] = ()
-    against: tuple[str, ...] = ()
-    experiment: str = ""
-
-
-def weighed(share: float, *supports: str, against: Mapping[str, bool] | None = None, experiment: str = "") -> Weighed:
-    """Return what was found without the sentences that are empty; `against` says of each sentence if it is true."""
-    true = tuple(told for told, holds in (against or {}).items() if holds)
-    return Weighed(min(1.0, share), tuple(one for one in supports if one), true, experiment)
+    def __init__(
+        self, share: float = 0.0, *supports: str, against: Mapping[str, bool] | None = None, experiment: str = ""
+    ) -> None:
+        self.share = min(1.0, share)
+        self.supports = tuple(filter(None, supports))
+        self.against = tuple(told for told, holds in (against or {}).items() if holds)
+        self.experiment = experiment
 
 
 def ends(one: ThreadCost, iops: float) -> str:
-    """Estimate the highest rate of a thread: one CPU divided by its CPU time per I/O (the utilisation law), where
-    that tells.
-    """
+    """Estimate a thread's highest rate, where that tells: one CPU by its CPU time per I/O (the utilisation law)."""
     each = one.cpu_seconds / one.seconds / iops
     so = f", so at most {format_count(1 / each)} IOPS" if one.nears_its_end else " at this rate"
     return f"{format_ns(each * 1e9)} of CPU for each I/O{so}"
@@ -273,18 +262,16 @@ def host_cpu(seen: SeenPath) -> Weighed:
     worst = next(iter(seen.of(role)), None)
     if worst is None:
         return Weighed()
-    others = seen.path.foreign_cpus
-    who = "" if others is None else f"others used {others:.1f} CPUs meanwhile"
-    if others is not None and others < FOREIGN_CPUS:
-        # where a quota holds it back there may well be CPUs enough
-        who = (
-            "" if seen.path.throttled else "others hardly worked: QEMU and the load have too few CPUs for themselves"
-        )
+    who, others = "", seen.path.foreign_cpus
+    if others is not None and others >= FOREIGN_CPUS:
+        who = f"others used {others:.1f} CPUs meanwhile"
+    elif others is not None and not seen.path.throttled:  # where a quota holds it back there may be CPUs enough
+        who = "others hardly worked: QEMU and the load have too few CPUs for themselves"
     unseen = "whether it is cpu.max of its control group that holds it back is not seen"
     long = seen.guest_unseen and seen.latency_ns >= SLOW_NS and seen.share("ring") < MOST
     pin, looked = _PIN[seen.path.origin].format(tid=worst.tid), seen.path.seconds
     job = any(one.startswith(BLOCK_JOB) for one in seen.path.unread)
-    return weighed(
+    return Weighed(
         stalled,
         f"{named(worst)} could have run and had no CPU for {format_share(stalled)} of the time",
         who,
@@ -308,9 +295,7 @@ _PIN = {
 
 
 def _stalled(seen: SeenPath, role: str) -> tuple[float, str]:
-    """Return how much of the time the threads of a role had no CPU; 0 where work saturates them, or where they hardly
-    wanted one and requests do not wait for them in the virtqueue.
-    """
+    """Return how much of the time a role's threads had no CPU; 0 where work saturates them, or they wanted none."""
     chosen = [one for one in seen.of(role) if one.busy > 0.01 or one.stalled >= STALLED]
     if not chosen:
         return 0.0, role
@@ -327,40 +312,25 @@ def vcpu(seen: SeenPath) -> Weighed:
     path, vcpus = seen.path, seen.of("vcpu")
     if not vcpus:
         return Weighed()
-    told, polls = f"its {len(vcpus)} vCPUs used {sum(one.busy for one in vcpus):.2f} CPUs", path.guest_polls
+    late, polls = "", path.guest_polls
     if polls and seen.idle >= IDLE:
-        told = f"{format_share(seen.idle)} of its I/Os were not handed over, and its vCPU did not sleep"
+        late = f"{format_share(seen.idle)} of its I/Os were not handed over, and its vCPU did not sleep"
     elif polls and seen.above_queue >= MOST:
-        told = f"{format_share(seen.above_queue)} of an I/O's time passed in the guest, whose vCPU did not sleep"
-    depth = flying(seen)
-    alone = depth is not None and depth <= ONE_AT_A_TIME
-    more = (
-        "have more I/Os in flight (of one at a time another vCPU serves none)"
-        if alone
-        else "give the VM another vCPU"
-    )
-    return weighed(
+        late = f"{format_share(seen.above_queue)} of an I/O's time passed in the guest, whose vCPU did not sleep"
+    busy, stalled = sum(one.busy for one in vcpus), sum(one.stalled for one in vcpus)
+    more = "give the VM another vCPU"
+    if seen.one_at_a_time:
+        more = "have more I/Os in flight (of one at a time another vCPU serves none)"
+    return Weighed(
         sum(one.busy + one.stalled for one in vcpus) / len(vcpus),
-        told,
+        late or f"its {len(vcpus)} vCPUs used {busy:.2f} CPUs",
         against={
             AT_DEVICE: not polls and seen.at_device >= MOST,
-            "they waited for a CPU of this host longer than they worked": not polls
-            and sum(one.stalled - one.busy for one in vcpus) > 0,
-            "the guest polls, and hands its I/Os over in time": polls
-            and seen.idle < IDLE
-            and seen.above_queue < MOST,
+            "they waited for a CPU of this host longer than they worked": not polls and stalled > busy,
+            "the guest polls, and hands its I/Os over in time": polls and not late,
         },
         experiment=f"{more}, or move other programs of the guest away from it",
     )
-
-
-def full_vcpu(seen: SeenPath) -> str:
-    """Say that one of a VM's vCPUs is saturated, where its I/O may wait for what runs there; else nothing."""
-    one = next(iter(seen.of("vcpu")), None)
-    if one is None or one.busy < SATURATED or seen.path.guest_polls:
-        return ""
-    used = f"{named(one)} used {format_share(one.busy)} of a CPU"
-    return f"{used}: a program that does its I/O there may send no more"
 
 
 IOTHREAD = "give the disk an IOThread, and compare (`--set device.iothread=iothread0` in a test guest)"
@@ -368,18 +338,16 @@ IOTHREAD = "give the disk an IOThread, and compare (`--set device.iothread=iothr
 
 
 def serving(seen: SeenPath, role: str) -> Weighed:
-    """The serving thread uses a whole CPU. One that polls does so too while it has nothing to do, so of it is asked
-    that several I/Os are in flight, that neither the device nor the load has the time, and that requests wait for it
-    where that can be seen.
+    """The serving thread uses a whole CPU. One that polls does so too while it has nothing to do: of it is asked that
+    several I/Os are in flight, that neither device nor load has the time, and that requests are seen to wait for it.
     """
     one = seen.server
     if one is None or one.role != role or seen.path.iops <= 0 or one.cpu_seconds <= 0:
         return Weighed()
     # whether a thread that polls is busy with work, and not with looking for some
     waiting = seen.in_flight("ring") >= RESTING if seen.apart("ring") else seen.load_busy < SATURATED
-    depth = flying(seen)
-    works = waiting and seen.at_device < MOST and (depth is None or depth > ONE_AT_A_TIME)
-    return weighed(
+    works = waiting and seen.at_device < MOST and not seen.one_at_a_time
+    return Weighed(
         one.busy + one.stalled,
         f"{named(one)} used {format_share(one.busy)} of a CPU: {ends(one, seen.path.iops_of(one))}",
         against={"it polls, and requests do not wait for it": seen.path.polling and not works},
@@ -390,13 +358,11 @@ def serving(seen: SeenPath, role: str) -> Weighed:
 
 
 def load(seen: SeenPath) -> Weighed:
-    """The load generator does not keep up: it did not submit all the I/Os it may, or its jobs use whole CPUs and do
-    not poll.
-    """
+    """The load does not submit all the I/Os that it may, or its jobs use whole CPUs and do not poll."""
     path, share, busy = seen.path, seen.idle, seen.load_busy
     bound = f"of {format_count(path.depth or 0)} I/Os that may be in flight"
     works = busy >= SATURATED and not path.load_polls and seen.at_device < MOST
-    return weighed(
+    return Weighed(
         max(share, busy if works else 0.0),
         "" if share < IDLE / 5 else f"{bound} {format_count(share * (path.depth or 0))} were not handed over",
         "" if not busy else f"a job of the load used {format_share(busy)} of a CPU, or waited for it",
@@ -405,13 +371,15 @@ def load(seen: SeenPath) -> Weighed:
 
 
 def pool(seen: SeenPath) -> Weighed:
-    """The workers of the pool are occupied all the time, more than the thread that gives them work."""
-    path, busy, most = seen.path, seen.pool_busy, seen.path.workers_max
-    if most is None:
+    """The pool's workers are at work or wait for the device all the time, more than the thread that feeds them."""
+    path, threads, most = seen.path, seen.of("worker"), seen.path.workers_max
+    if most is None or path.device_ns is None or not threads:
         return Weighed()
+    at_work = sum(one.busy + one.stalled for one in threads)
+    busy = (path.iops * path.device_ns / 1e9 + at_work) / most
     wanted = max((one.busy + one.stalled for one in seen.of(path.serving)), default=0.0)
     enough = path.depth is None or path.depth <= most
-    return weighed(
+    return Weighed(
         busy,
         f"the {most} workers of QEMU's pool were occupied {format_share(min(1.0, busy))} of the time",
         against={"no fewer than I/Os in flight": enough, "the thread that gives them work is busier": busy < wanted},
@@ -424,9 +392,9 @@ def workers(seen: SeenPath) -> Weighed:
     path, most = seen.path, seen.path.workers_max
     if most is None or path.depth is None or path.depth <= most:
         return Weighed()
-    waiting = seen.in_flight("backend", "device") or (seen.layers[0].in_flight if seen.layers else 0.0)
+    waiting = seen.in_flight("backend", "device") or sum(one.in_flight for one in seen.layers.layers[:1])
     told = f"{format_count(waiting)} requests are in QEMU, and its pool has {most} workers"
-    return weighed(waiting / path.depth, told, experiment=_MORE_WORKERS)
+    return Weighed(waiting / path.depth, told, experiment=_MORE_WORKERS)
 
 
 _MORE_WORKERS = (

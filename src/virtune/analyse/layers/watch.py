@@ -73,9 +73,7 @@ def value_of(rule: WatchRule, one: DiskFrame) -> float | None:
 
 
 def _reaches(rule: WatchRule, value: float) -> bool:
-    """Whether a value is beyond a rule's: an end of a bin is too, since a percentile lies from its lower end on, and
-    below its upper one.
-    """
+    """Whether a value is beyond a rule's; an end of a bin is too, since a percentile lies beyond it."""
     if value == rule.value and rule.metric != "oldest" and BY_ID[rule.metric].percent is not None:
         return True
     return value > rule.value if rule.relation == ">" else value < rule.value
@@ -164,5 +162,5 @@ def _windows_of(looks: Sequence[DiskLook]) -> Iterator[SlowWindow]:
 
 def looks_of(frame: TopFrame) -> tuple[DiskLook, ...]:
     """Return what is kept of a frame: disks that did something, or should have."""
-    every = (look_of(one, frame.wall_seconds) for one in frame.disks)
+    every = [look_of(one, frame.wall_seconds) for one in frame.disks]
     return tuple(replace(one, evidence=one.evidence[:1]) for one in every if one.iops > 0 or one.took_ns > 0)
