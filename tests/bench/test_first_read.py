@@ -64,7 +64,8 @@ def test_what_is_in_the_page_cache_stays_there(image: Path) -> None:
     before = read_by_us()
     read_once({image: SIZE}, limit_seconds=60, heard=nothing)
     assert read_by_us() - before >= SIZE
-    assert cached(image) == SIZE
+    # a read that dropped what it read would drop a block at least; the kernel reclaims single pages of its own accord
+    assert cached(image) > SIZE - BLOCK_BYTES
 
 
 def test_of_a_target_only_what_trials_load_is_read(image: Path) -> None:

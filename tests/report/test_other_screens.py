@@ -32,6 +32,7 @@ from virtune.model.search import Limit, SweepPlan
 from virtune.model.study import StudyKind
 from virtune.model.text import format_count
 from virtune.report.pages.brief import LINES, of_check, of_sweep
+from virtune.report.pages.check import earlier_text
 from virtune.report.pages.check import render as check_page
 from virtune.report.pages.diagnose import DiagnosisScreen, render
 from virtune.report.pages.sweep import answer_lines
@@ -81,6 +82,19 @@ def test_a_check_is_one_screen_with_its_verdict_first(remarks: int, *, fit: bool
     assert "before 3 such checks here found 2.5 % to 5.0 % in 5 min, 1 told nothing" in " ".join(told.split())
     assert "CPU contention up to " in told
     assert remarks == 0 or "to do: " in told
+
+
+@pytest.mark.parametrize(
+    ("earlier", "said"),
+    [
+        ((0.05,), "1 such check here found 5.0 % in 5 min"),
+        ((0.05, 0.0501), "2 such checks here found 5.0 % in 5 min"),
+        ((None, None), "2 such checks here told nothing"),
+        ((0.07, None, 0.02, 0.05), "4 such checks here found 2.0 % to 7.0 % in 5 min, 1 told nothing"),
+    ],
+)
+def test_what_earlier_checks_found_is_a_range(earlier: tuple[float | None, ...], said: str) -> None:
+    assert earlier_text(earlier) == said
 
 
 WHOLE_CHECK = """\

@@ -91,11 +91,11 @@ def noise_rows(fitness: Fitness) -> Iterator[tuple[str, Text]]:
 def earlier_text(earlier: Sequence[float | None]) -> str:
     """Say what five minutes detected by earlier checks: a host is not the same at every hour."""
     told = sorted(one for one in earlier if one is not None)
-    least, most = (least_text(told[0]), least_text(told[-1])) if told else ("", "")
-    said = [least if least == most else f"{least} to {most} in 5 min"] if told else []
+    ends = dict.fromkeys(least_text(one) for one in told[:1] + told[-1:])
+    said = [f"found {' to '.join(ends)} in 5 min"] if told else []
     if silent := len(earlier) - len(told):
-        said.append(f"{silent} told nothing")
-    return f"{count_text(len(earlier), 'such check')} here found {', '.join(said)}"
+        said.append(f"{silent if told else ''} told nothing".strip())
+    return f"{count_text(len(earlier), 'such check')} here {', '.join(said)}"
 
 
 def _same(fitness: Fitness) -> Text:
