@@ -8,15 +8,19 @@ from pathlib import Path
 
 from virtune import shell
 from virtune.analyse.study.host_rules import BUSY_PERCENT, judge_host
+from virtune.analyse.trial.counters import device_count
+from virtune.analyse.trial.gates import LITTLE_BPS
 from virtune.bench.qemu.machine import last_tried
 from virtune.bench.scratch import measured_in
+from virtune.model.counters import DeviceCount
 from virtune.model.errors import PreconditionError
 from virtune.model.event import Say, StepEnded, StepProgressed, StepStarted
 from virtune.model.facts import BusyFacts, HostFacts, Unknown
 from virtune.model.knob import Answer, Knob, Layer
 from virtune.model.knobs import KNOBS, matching
-from virtune.model.remark import Remark
-from virtune.model.text import format_seconds
+from virtune.model.remark import GATE_BY_ID, Remark
+from virtune.model.text import format_bandwidth, format_seconds, format_share
+from virtune.probe.devices import backing_of
 from virtune.probe.host import busy_facts, host_facts
 
 
@@ -38,14 +42,14 @@ def wait_until_quiet(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Wait until no remark would call this host busy and no other virtune measures in `scratch`, so many seconds at
-    most.
+    """Wait until no remark would call this host busy, no other virtune measures in `scratch` and nobody uses its
+    disks, so many seconds at most.
 
     Raises PreconditionError where it is busy still, or where nothing tells.
     """
     begun, what = clock(), f"waiting until this host is quiet, {format_seconds(seconds)} at most"
     say(StepStarted(what=what))
-    while why := _in_use(busy(), scratch):
+    while why := _in_use(busy(), scratch) or _disk_in_use(scratch, clock, sleep):
         short, told = why
         left = seconds - (clock() - begun)
         if left <= 0:
@@ -71,6 +75,37 @@ def _in_use(busy: BusyFacts, scratch: Path | None) -> tuple[str, str] | None:
     if percent <= BUSY_PERCENT:
         return None
     return f"{resource} {percent:.0f} %", f"tasks waited for {resource} in {percent:.0f} % of the last 10 seconds"
+
+
+_DISK_SECONDS = 1.0
+"""How long the disks are looked at."""
+
+
+def _disk_in_use(
+    scratch: Path | None, clock: Callable[[], float], sleep: Callable[[float], None]
+) -> tuple[str, str] | None:
+    """Say the same of the disks below the scratch directory. Asynchronous direct I/O, as QEMU's, keeps no task
+    waiting: no pressure tells of it.
+    """
+    before, begun = {} if scratch is None else _counts_below(scratch), clock()
+    if scratch is None or not before:
+        return None
+    sleep(_DISK_SECONDS)
+    seconds, after = clock() - begun, _counts_below(scratch)
+    for name in before.keys() & after.keys():
+        first, last = before[name], after[name]
+        moved = last.read_bytes + last.written_bytes - first.read_bytes - first.written_bytes
+        share = min(1.0, (last.busy_ms - first.busy_ms) / 1e3 / seconds)
+        if share > (GATE_BY_ID["foreign-io"].invalid or 1.0) and moved >= LITTLE_BPS * seconds:
+            told = f"others moved {format_bandwidth(moved / seconds)} on {name}, which was busy {format_share(share)}"
+            return f"{name} {format_share(share)}", f"{told} of the time"
+    return None
+
+
+def _counts_below(path: Path) -> dict[str, DeviceCount]:
+    names = {one.name for one in backing_of(path).devices}
+    counts = (device_count(line) for line in Path("/proc/diskstats").read_text().splitlines())
+    return {name: count for name, count in counts if name in names}
 
 
 def _most_waited_for(busy: BusyFacts) -> tuple[str, float]:
