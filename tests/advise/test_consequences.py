@@ -4,13 +4,15 @@
 from pathlib import Path
 
 import pytest
+from tests.advise.cases import on, xml
 
 from virtune.advise.audit import Consequences, audit
 from virtune.dialects.libvirt.domain import read_domain
 from virtune.flows.domains.advise import Wish, advise, read_turn
 from virtune.flows.domains.domains import FoundDomain, from_paths
 from virtune.model.domain import Domain
-from virtune.model.finding import Subject
+from virtune.model.finding import Severity, Subject
+from virtune.model.knob import Risk
 
 DOMAINS = Path(__file__).parents[1] / "captures" / "domains"
 DISK = "<disk type='file'><driver cache='{2}'/><source file='/d/{0}'/><target dev='{0}' bus='{1}'/></disk>"
@@ -89,3 +91,21 @@ def test_audit_and_advise_say_the_same_of_the_same_change() -> None:
                     compared += 1
                     assert advised.effects == ((finding.takes, finding.risk),), finding
     assert compared > 15
+
+
+CACHES = ("", "none", "writeback", "writethrough", "directsync", "unsafe")
+
+
+@pytest.mark.parametrize("io", ["", "native", "threads", "io_uring"])
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("extra", ["", "discard='unmap' detect_zeroes='unmap'"])
+def test_what_errors_and_warnings_change_unasked_never_risks_data(cache: str, io: str, extra: str) -> None:
+    """`io=native` with writethrough was repaired by cache=none, which promises less."""
+    words = " ".join(f"{name}='{value}'" for name, value in (("cache", cache), ("io", io)) if value)
+    for kind, inner in (("block", ""), ("file", ""), ("block", "<shareable/>"), ("network", "")):
+        subject = on(xml(f"{words} {extra}", kind=kind, inner=inner), qemu=(9, 0, 0), kernel=(6, 1)).subject
+        consequences = Consequences(subject.domain)
+        for one in audit(subject):
+            if one.rule.severity is not Severity.TRY and not one.seen.meant:
+                risks = {consequences.risk(turn) for turn in one.seen.turns}
+                assert Risk.DATA not in risks, f"{one.rule.id}: {one.seen.seen}: {one.seen.turns}"

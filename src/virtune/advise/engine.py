@@ -23,11 +23,13 @@ BACKING_MAX = 2
 
 @rule("R10")
 def native_without_direct(_subject: Subject, disk: DomainDisk) -> Iterator[Seen]:
-    if disk.io == "native" and disk.opened_here and cache_of(disk) not in DIRECT_CACHES:
+    cache = cache_of(disk)
+    if disk.io == "native" and disk.opened_here and cache not in DIRECT_CACHES:
+        direct = "directsync" if cache in THROUGH_CACHES else "none"  # as durable as it is
         yield Seen(
-            seen=f"io=native with cache={cache_of(disk)}",
-            advice="set cache=none",
-            turns=turn(disk, "disk.cache", "none"),
+            seen=f"io=native with cache={cache}",
+            advice=f"set cache={direct}",
+            turns=turn(disk, "disk.cache", direct),
         )
 
 
