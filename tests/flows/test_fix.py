@@ -22,13 +22,13 @@ XML = """<domain type='kvm'><name>web1</name><vcpu>1</vcpu>
 """
 
 
-def fixes(folder: Path, driver: str, rig: str) -> Fixes:
+def fixes(folder: Path, driver: str, rig: str, *, also: tuple[str, ...] = ()) -> Fixes:
     (folder / "a.raw").touch()
     path = folder / "web1.xml"
     path.write_text(XML.format(folder=folder, driver=driver))
     (found,) = from_paths([path], here=True)
     assert isinstance(found, FoundDomain)
-    return fixes_for(found, found.subject.domain.disks[0], like_vm(str(path), connect=None, rig=rig))
+    return fixes_for(found, found.subject.domain.disks[0], like_vm(str(path), connect=None, rig=rig), also=also)
 
 
 def test_each_try_is_an_arm_on_top_of_what_is_needed_and_all_together_one_more(tmp_path: Path) -> None:
@@ -59,6 +59,28 @@ def test_everything_that_the_audit_says_is_measured_or_named(tmp_path: Path) -> 
             template = "discard@vda=unmap risks data" in told or "unmap" in driver
             assert template, "what is dropped of the template is said"
             assert ("promises durable writes, so it stays" in told) == ("through" in driver)
+
+
+@pytest.mark.parametrize(
+    ("driver", "also", "said", "not_said"),
+    [
+        ("cache='writethrough'", ("R19",), "R19 is changed because --also asks for it, and not for speed", "warning"),
+        ("cache='unsafe'", (), "R01 is an error or a warning, and right whatever it costs", "--also"),
+        ("cache='unsafe'", ("R25",), "R01 is an error or a warning", "R19"),
+        ("cache='none'", (), "no change was measured to be better", "; "),
+    ],
+)
+def test_what_changes_without_a_gain_has_its_true_reason(
+    user: User, tmp_path: Path, driver: str, also: tuple[str, ...], said: str, not_said: str
+) -> None:
+    found = fixes(tmp_path, driver, "storage-daemon", also=also)
+    user.run("compare", "--rig", "simulated", "--arm", "now:", "--arm", "a:", "--rounds", "6", "--seed", "3")
+    with Store(user.home / "virtune" / "virtune.sqlite") as store:
+        why = choose(*current(store, store.find("last")), replace(found, candidates=())).why
+    assert said in why
+    assert not_said not in why
+    if "R19" in also:
+        assert not any("it stays" in one or "disk.cache" in one for one in found.left), found.left
 
 
 def candidate(name: str, *settings: str) -> Candidate:

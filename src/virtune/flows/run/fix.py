@@ -23,6 +23,7 @@ from virtune.model.errors import PlanError, ReadError, UsageError
 from virtune.model.evidence import Damaged, StudyRecord
 from virtune.model.finding import Finding, Severity
 from virtune.model.knob import Risk
+from virtune.model.reason import Reason
 from virtune.model.result import Result
 from virtune.model.study import Study, StudyKind
 from virtune.model.study_options import Provenance, StudyOptions
@@ -59,7 +60,8 @@ class Candidate:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixes:
     """What can be done for a VM's disk. `needed` are the changes of errors and warnings, which hold as they stand,
-    and what was asked for; `candidates` are measured; `left` says what of the audit is in neither, and why.
+    and what was asked for by the rules `also`; `candidates` are measured; `left` says what of the audit is in
+    neither, and why.
     """
 
     disk: DomainDisk
@@ -67,6 +69,7 @@ class Fixes:
     needed: tuple[SettingChange, ...]
     candidates: tuple[Candidate, ...]
     left: tuple[str, ...]
+    also: tuple[str, ...] = ()
 
 
 def fixes_for(
@@ -87,7 +90,7 @@ def fixes_for(
     left += [f"{name}: it finds nothing to change at {disk.target}" for name in also if name not in offering]
     asked = [(FIXES, needed, "what the errors and warnings ask for")] if needed else []
     asked += [(name, _together(needed, turns), why) for name, turns, why in tries]
-    template, dropped = _of_template(found, disk)
+    template, dropped = _of_template(found, disk, needed)
     if template:
         asked.append((FLASH, _together(needed, template), "the engine and cache of the template for flash"))
         left += dropped
@@ -105,7 +108,9 @@ def fixes_for(
             candidates.append(Candidate(name=name, turns=turns, why=why, settings=settings, without=without))
         elif name != ALL:
             left.append(f"{name} ({why}): nothing that it changes is seen on rig={vm.rig}, so it is not measured")
-    return Fixes(disk=disk, findings=findings, needed=needed, candidates=tuple(candidates), left=tuple(left))
+    return Fixes(
+        disk=disk, findings=findings, needed=needed, candidates=tuple(candidates), left=tuple(left), also=tuple(also)
+    )
 
 
 _Try = tuple[str, tuple[SettingChange, ...], str]
@@ -148,15 +153,19 @@ def _name(found: FoundDomain) -> str:
     return found.subject.domain.name
 
 
-def _of_template(found: FoundDomain, disk: DomainDisk) -> tuple[tuple[SettingChange, ...], tuple[str, ...]]:
+def _of_template(
+    found: FoundDomain, disk: DomainDisk, needed: Sequence[SettingChange]
+) -> tuple[tuple[SettingChange, ...], tuple[str, ...]]:
     """Return what the template for flash gives this disk without another IOThread, which the audit tries, and without
-    a risk for data; and what of the template this leaves out, and why.
+    a risk for data; and what of the template this leaves out, and why, but for what is `needed` besides.
     """
+    given = {one.knob for one in needed if one.at == disk.target}
     risk, template = Consequences(found.subject.domain).risk, flash(found.subject)
     turns = [one for one in template.turns if one.at == disk.target and one.knob != "device.iothread"]
     safe = tuple(one for one in turns if risk(one) is not Risk.DATA)
-    left = [one.why.text for one in template.left if one.at == disk.target]
-    left += [f"{_set([one])} risks data" for one in turns if one not in safe]
+    cache = Reason.DURABLE_CACHE if "disk.cache" in given else None
+    left = [one.why.text for one in template.left if one.at == disk.target and one.why.reason is not cache]
+    left += [f"{_set([one])} risks data" for one in turns if one not in safe and one.knob not in given]
     return safe, tuple(f"of the template {FLASH}: {why}" for why in left)
 
 
@@ -295,9 +304,17 @@ def choose(record: StudyRecord, result: Result, fixes: Fixes) -> ChosenFix:
         )
         why = f"the change to make: {best.name}, {of}{_of_memory(record, best.name)}"
         return ChosenFix(candidate=best, turns=best.turns, why=why)
-    stands = "; what errors and warnings ask for is right whatever it costs" if fixes.needed else ""
-    why = f"no change was measured to be better{stands}"
+    why = f"no change was measured to be better{_stands(fixes)}"
     return ChosenFix(candidate=None, turns=fixes.needed, why=why)
+
+
+def _stands(fixes: Fixes) -> str:
+    """Say of what changes all the same who asks for it."""
+    found = [one for one in fixes.findings if any(turn in fixes.needed for turn in one.seen.turns)]
+    asked = dict.fromkeys(one.rule.id for one in found if one.rule.id in fixes.also)
+    grave = dict.fromkeys(one.rule.id for one in found if one.rule.id not in asked)
+    said = f"; {', '.join(grave)} is an error or a warning, and right whatever it costs" if grave else ""
+    return said + (f"; {', '.join(asked)} is changed because --also asks for it, and not for speed" if asked else "")
 
 
 def _of_memory(record: StudyRecord, arm: str) -> str:
