@@ -124,6 +124,19 @@ def test_a_night_that_was_disturbed_or_is_among_the_first_tells_however_far_it_i
     assert spread(1.0, 1.0, 1 / 50, 1.0, calm=True) > 1
 
 
+@pytest.mark.parametrize(("calm", "tells"), [(3, True), (2, False)])
+def test_nights_that_others_disturbed_excuse_none_that_nobody_did_where_there_are_others(
+    calm: int, tells: bool
+) -> None:
+    chance = Random(7)
+    calms = [EarlierRun(rounds=a_night(chance)) for _ in range(calm)]
+    busy = [EarlierRun(rounds=a_night(chance, level=0.03), calm=False) for _ in range(3)]
+    both = between_runs([*calms, *busy])
+    assert (both == between_runs(calms)) == tells
+    # of what was disturbed itself they do tell
+    assert between_runs([*calms, *busy], disturbed="tonight").widest > math.log(10)
+
+
 def test_too_few_runs_of_one_configuration_decide_nothing_and_show_no_interval() -> None:
     fast, slow = [100.0, 101.0, 99.0, 100.5, 99.5], [50.0, 51.0, 49.0, 50.5, 49.5]
     assert compared(fast, slow).verdict is Verdict.WORSE

@@ -73,8 +73,8 @@ class Reason(Worded):
     CROSSES_LIMIT = "crosses-limit", "the interval crosses the limit; more {units} narrow it"
     LIMIT_TOO_NEAR = (
         "limit-too-near",
-        "the interval crosses the limit: such studies lie so far apart in this store that where nothing changed",
-        " `{least}` holds, and no nearer limit",
+        "the interval crosses the limit: where nothing changed, no limit nearer than `{least}` holds, as such",
+        " studies in this store lie that far apart",
     )
     NOT_MEASURED = "not-measured", "not measured{where}"
     ALL_BREAK_A_LIMIT = "all-break-a-limit", "every configuration breaks a limit"

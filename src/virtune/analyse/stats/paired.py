@@ -413,9 +413,12 @@ def between_runs(runs: Sequence[EarlierRun], *, disturbed: str = "") -> BetweenR
 
     What is compared with the reference must not excuse the next that is like it: where enough runs lead up to the
     reference, none after it tells, and a run that nothing disturbed does not where it is beyond what those before it
-    let one expect.
+    let one expect. Where nothing that is compared was disturbed, those that were do not tell either, if there are
+    enough of the others.
     """
     kept = [(fmean(logs), one) for one in runs if (logs := _logs(one.rounds))]
+    if not disturbed and sum(one.calm for _, one in kept) >= _ENOUGH_BEFORE:
+        kept = [(mean, one) for mean, one in kept if one.calm]
     lead = [one for one in kept if not one[1].after]
     told: list[float] = []
     alike = 0

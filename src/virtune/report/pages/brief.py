@@ -553,7 +553,9 @@ def of_check(fitness: Fitness) -> Brief:
         "noise": "; ".join(map(str, noise)),
         "disturbed by": names_text(disturbed, NAMES) if fitness.gates else "",
         "beside it ran": names_text(others, 2),
-        "to do": names_text(advice, 1),
+        "to do": advice[0] + (f" (and {len(advice) - 1} more: `virtune show`)" if advice[1:] else "")
+        if advice
+        else "",
     }
     return Brief(
         head=[terminal.paragraph(check.headline(fitness))],
