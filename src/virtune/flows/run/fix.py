@@ -17,7 +17,7 @@ from virtune.advise.rule import RULES
 from virtune.flows.domains.domains import FoundDomain
 from virtune.flows.domains.like import LikeVm, looked_at
 from virtune.flows.run.question import AS_IT_IS, Question
-from virtune.model.domain import Domain, DomainDisk, SettingChange
+from virtune.model.domain import LIMIT_KNOBS, Domain, DomainDisk, SettingChange
 from virtune.model.durability import durability_of
 from virtune.model.errors import PlanError, ReadError, UsageError
 from virtune.model.evidence import Damaged, StudyRecord
@@ -304,8 +304,16 @@ def choose(record: StudyRecord, result: Result, fixes: Fixes) -> ChosenFix:
         )
         why = f"the change to make: {best.name}, {of}{_of_memory(record, best.name)}"
         return ChosenFix(candidate=best, turns=best.turns, why=why)
-    why = f"no change was measured to be better{_stands(fixes)}"
+    why = f"no change was measured to be better{_behind_limit(study, fixes)}{_stands(fixes)}"
     return ChosenFix(candidate=None, turns=fixes.needed, why=why)
+
+
+def _behind_limit(study: Study, fixes: Fixes) -> str:
+    """Say that the disk's own limit is in every arm, and what measures without it."""
+    lifts = [one.rule.id for one in fixes.findings if any(turn.knob in LIMIT_KNOBS for turn in one.seen.turns)]
+    if not lifts or not all(arm.stack.disk.limits for arm in study.arms):
+        return ""
+    return f"; the disk's own limit is in every arm, and may be all that shows: --also {lifts[0]} measures without it"
 
 
 def _stands(fixes: Fixes) -> str:
