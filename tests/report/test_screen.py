@@ -19,7 +19,7 @@ from virtune.model.reason import Reason
 from virtune.model.study import Checked, StudyKind
 from virtune.model.verdict import Verdict
 from virtune.plan.goal import parse_conditions
-from virtune.report.pages.brief import LINES, limits, of_result
+from virtune.report.pages.brief import LINES, finding, limits, of_result
 from virtune.report.pages.result import render
 from virtune.report.render.terminal import set_at
 
@@ -119,6 +119,19 @@ def test_the_finding_comes_first_and_its_interval_is_drawn() -> None:
     several = screen(with_arms(record(8), 3))
     assert several[0] == "▲ better: arm-0 +10.0 %, arm-1 +10.0 % (IOPS against threads)"
     assert screen(with_arms(record(8), 40))[0].startswith("▲ 39 of 39 better, most arm-")
+
+
+def test_the_finding_marks_the_arm_of_which_it_is_less_sure() -> None:
+    """A colleague copies the first line."""
+    found = summarise(with_arms(record(8), 3))
+    first, second, *_ = found.verdicts
+    lasting = replace(second, reason=Reason.UNLESS_LASTING, why="unless an arm keeps a level")
+    told = str(finding(replace(found, verdicts=(first, lasting))))
+    assert told == "▲ better: arm-0 +10.0 %, arm-1 +10.0 % (less sure) (IOPS against threads)"
+    alone = summarise(record(8))
+    (one,) = alone.verdicts
+    lasting = replace(one, reason=Reason.UNLESS_LASTING, why="unless an arm keeps a level")
+    assert str(finding(replace(alone, verdicts=(lasting,)))).endswith("; less sure, see below")
 
 
 def test_what_undoes_a_verdict_has_a_line_of_its_own() -> None:

@@ -127,15 +127,17 @@ def finding(result: Result, view: ResultView | None = None) -> Text:
     if not judged:
         return text.append(_figures(view) or "nothing was measured", style="bold")
     every = sorted((one for _, found in judged for one in found), key=_effect, reverse=True)
-    told = _told(every, named=len(judged) == 1)
+    each = len(judged) == 1
+    told = _told(every, named=each)
     if sum(len(words) for _, words in told) > _HEADLINE:
-        told = _told(every, named=False)
+        told, each = _told(every, named=False), False
     for verdict, words in told:
         style = results.STYLE[verdict]
         text.append("; " if text else "").append(f"{results.MARKS[verdict]} {words}", style=f"bold {style}")
     label = every[0].measured.label
     text.append(f" ({label} against {study.baseline})" if len(every) > 1 else f" ({label})")
-    if unsure := sum(one.reason is Reason.UNLESS_LASTING for one in every):
+    unsure = sum(one.reason is Reason.UNLESS_LASTING for one in every)
+    if unsure and not (each and len(every) > 1):  # where each is named it says so itself
         text.append("; less sure, see below" if unsure == len(every) else f"; {unsure} less sure, see below")
     return text
 
@@ -194,7 +196,7 @@ def _told(every: Sequence[Comparison], *, named: bool) -> list[tuple[Verdict, st
 def _percent(one: Comparison) -> str:
     if one.verdict not in (Verdict.BETTER, Verdict.WORSE) or one.ratio is None:
         return ""
-    return change_words(one.ratio.estimate)
+    return change_words(one.ratio.estimate) + (" (less sure)" if one.reason is Reason.UNLESS_LASTING else "")
 
 
 def _figures(view: ResultView) -> str:
@@ -237,8 +239,9 @@ def limits(result: Result, *, short: bool = False) -> Iterator[Text]:
         yield Text(f"settings not verified: {next(told)}{more}", style="red")
     elif not study.imported and (unknown := _unknown(result)):
         yield Text(f"settings of {names_text(unknown, NAMES)} cannot be verified", style="yellow")
-    elif varied := _varied(study.arms, unverifiable(result)):
-        yield Text(f"what is compared cannot be verified: {names_text(varied, 2)}", style="red")
+    elif varied := _varied(study.arms, hidden := unverifiable(result)):
+        told = (f"{one} of {names_text(hidden[one], NAMES)}" for one in varied)
+        yield Text(f"what is compared cannot be verified: {names_text([*told], 2)}", style="red")
     failures = [f"{summary.arm}: {reason}" for summary in result.arms for reason in summary.failures]
     if failures:
         yield Text(f"failed: {names_text(failures, 1)}", style="red")
@@ -355,7 +358,7 @@ _PROOF = re.compile(r" \[[^\]]*\]| \(compounded\)| while this was measured")
 _ENDS = re.compile(r"[:;] |\. |, which ")
 
 
-def _varied(arms: Sequence[Arm], settings: Sequence[str]) -> list[str]:
+def _varied(arms: Sequence[Arm], settings: Iterable[str]) -> list[str]:
     """Return the settings in which arms differ, of these."""
     return [name for name in settings if len({dict(arm.settings).get(name) for arm in arms}) > 1]
 
@@ -374,7 +377,7 @@ def trust(result: Result) -> str:
     told += [f"{len(study.trials)} were planned"] if result.trials_done < len(study.trials) else []
     hidden = unverifiable(result)
     if (study.sources or not study.imported) and not (study.simulated or not_verified(result) or _unknown(result)):
-        shown = f"{names_text(hidden, 2)}{', which --rig qemu reads back' if hidden == ['disk.cache'] else ''}"
+        shown = f"{names_text([*hidden], 2)}{', which --rig qemu reads back' if [*hidden] == ['disk.cache'] else ''}"
         told += [f"settings verified{f' (not {shown})' if hidden else ''}"]
     told += ["data checked"] if not study.imported and all(data_kept(one.in_force) for one in result.arms) else []
     if decided := sum(one.verdict is not Verdict.UNDECIDED for one in result.verdicts):

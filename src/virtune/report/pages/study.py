@@ -255,10 +255,13 @@ def not_verified(result: Result) -> dict[tuple[str, ...], list[str]]:
     return found
 
 
-def unverifiable(result: Result) -> list[str]:
-    """Return the settings that were requested of some arm and whose present value nothing shows."""
-    hidden = (check for one in result.arms for check in _hidden(result.study.arm(one.arm), one))
-    return list(dict.fromkeys(check.setting for check in hidden))
+def unverifiable(result: Result) -> dict[str, list[str]]:
+    """Return the settings that were requested of some arm and whose present value nothing shows, with these arms."""
+    found: dict[str, dict[str, None]] = {}
+    for one in result.arms:
+        for check in _hidden(result.study.arm(one.arm), one):
+            found.setdefault(check.setting, {})[one.arm] = None
+    return {setting: list(arms) for setting, arms in found.items()}
 
 
 def all_checks(result: Result) -> RenderableType:
