@@ -25,6 +25,9 @@ _WAIT = "fb f4"
 _READ = "b442 b280 be307c cd13"
 """mov ah,0x42; mov dl,0x80; mov si,packet; int 0x13: the packet asks for one sector, the second, to 0x8000."""
 
+SECONDS = "6"
+"""In half of that a busy machine let 28 of 31 I/Os through, which is too far from the limit to accuse it."""
+
 LIMIT = 9
 """Under emulation on a busy host the guest does some sixty, and QEMU lets the next request go 5 ms too late."""
 
@@ -119,7 +122,7 @@ def test_bursts_and_the_size_of_a_request_come_back_too(user: User, daemon: Libv
 
 
 def test_without_consent_nothing_is_lifted(user: User, daemon: Libvirtd, loaded: str) -> None:
-    words = ("diagnose", loaded, "--connect", daemon.uri, "--seconds", "3", "--prove")
+    words = ("diagnose", loaded, "--connect", daemon.uri, "--seconds", SECONDS, "--prove")
     refused = user.run(*words, status=2)
     assert "--yes" in refused.stderr
     assert f"total_iops_sec {LIMIT}" in refused.stderr, "what would be done is said first"
@@ -129,7 +132,7 @@ def test_without_consent_nothing_is_lifted(user: User, daemon: Libvirtd, loaded:
 
 @pytest.mark.parametrize("ends", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_whatever_ends_it_the_limit_comes_back(user: User, daemon: Libvirtd, loaded: str, ends: int) -> None:
-    words = ("diagnose", loaded, "--connect", daemon.uri, "--seconds", "3", "--prove", "--yes")
+    words = ("diagnose", loaded, "--connect", daemon.uri, "--seconds", SECONDS, "--prove", "--yes")
     process = user.start(*words)
     deadline = time.monotonic() + 60
     while limits(daemon):
