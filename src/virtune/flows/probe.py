@@ -20,6 +20,7 @@ from virtune.model.knob import Answer, Knob, Layer
 from virtune.model.knobs import KNOBS, matching
 from virtune.model.remark import GATE_BY_ID, Remark
 from virtune.model.text import format_bandwidth, format_seconds, format_share
+from virtune.probe import tree
 from virtune.probe.devices import backing_of
 from virtune.probe.host import busy_facts, host_facts
 
@@ -39,17 +40,18 @@ def wait_until_quiet(
     *,
     busy: Callable[[], BusyFacts] = busy_facts,
     scratch: Path | None = None,
+    target: Path | None = None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Wait until no remark would call this host busy, no other virtune measures in `scratch` and nobody uses its
-    disks, so many seconds at most.
+    """Wait until no remark would call this host busy, no other virtune measures in `scratch` and nobody uses the
+    disks below it, or below a `target` in its place, so many seconds at most.
 
     Raises PreconditionError where it is busy still, or where nothing tells.
     """
     begun, what = clock(), f"waiting until this host is quiet, {format_seconds(seconds)} at most"
     say(StepStarted(what=what))
-    while why := _in_use(busy(), scratch) or _disk_in_use(scratch, clock, sleep):
+    while why := _in_use(busy(), scratch) or _disk_in_use(target or scratch, clock, sleep):
         short, told = why
         left = seconds - (clock() - begun)
         if left <= 0:
@@ -82,17 +84,18 @@ _DISK_SECONDS = 1.0
 
 
 def _disk_in_use(
-    scratch: Path | None, clock: Callable[[], float], sleep: Callable[[float], None]
+    path: Path | None, clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> tuple[str, str] | None:
-    """Say the same of the disks below the scratch directory. Asynchronous direct I/O, as QEMU's, keeps no task
-    waiting: no pressure tells of it.
+    """Say the same of the disks below a path. Asynchronous direct I/O, as QEMU's, keeps no task waiting: no pressure
+    tells of it.
     """
-    before, begun = {} if scratch is None else _counts_below(scratch), clock()
-    if scratch is None or not before:
+    names = [] if path is None else [one.name for one in backing_of(path).devices]
+    if not names:
         return None
+    before, begun = _counts(), clock()
     sleep(_DISK_SECONDS)
-    seconds, after = clock() - begun, _counts_below(scratch)
-    for name in before.keys() & after.keys():
+    seconds, after = clock() - begun, _counts()
+    for name in (one for one in names if one in before and one in after):
         first, last = before[name], after[name]
         moved = last.read_bytes + last.written_bytes - first.read_bytes - first.written_bytes
         share = min(1.0, (last.busy_ms - first.busy_ms) / 1e3 / seconds)
@@ -102,10 +105,8 @@ def _disk_in_use(
     return None
 
 
-def _counts_below(path: Path) -> dict[str, DeviceCount]:
-    names = {one.name for one in backing_of(path).devices}
-    counts = (device_count(line) for line in Path("/proc/diskstats").read_text().splitlines())
-    return {name: count for name, count in counts if name in names}
+def _counts() -> dict[str, DeviceCount]:
+    return dict(map(device_count, tree.lines("/proc/diskstats")))
 
 
 def _most_waited_for(busy: BusyFacts) -> tuple[str, float]:

@@ -97,7 +97,8 @@ def when_quiet(study: Study, facts: str, seconds: float | None, *, quiet: bool) 
     if seconds is None:
         return facts
     with Face(quiet=quiet) as say:
-        wait_until_quiet(seconds, say, scratch=Path(study.scratch))
+        target = None if study.target is None else Path(study.target)
+        wait_until_quiet(seconds, say, scratch=Path(study.scratch), target=target)
     return facts_text(Path(study.scratch))
 
 
