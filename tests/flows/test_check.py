@@ -2,6 +2,7 @@
 """`virtune host check` as a user calls it: a quiet stack is called fit, a noisy one not, and it ends cleanly."""
 
 import signal
+import sqlite3
 import subprocess
 import sys
 from typing import Any
@@ -81,6 +82,19 @@ def is_measuring(user: User) -> bool:
         return False
     listed = user.run("show", "list", "--json", status=None)  # while the store is being made it cannot be read
     return listed.status == 0 and bool(listed.json()["studies"])
+
+
+def test_a_check_says_what_those_before_it_found_and_a_damaged_one_does_not_stop_it(user: User) -> None:
+    words = ("host", "check", "--rig", "simulated", "--seconds", "10s", "--seed", "1", "--quiet")
+    assert "such check" not in user.run(*words).stdout
+    assert "1 such check here found" in " ".join(user.run(*words).stdout.split())
+    with sqlite3.connect(user.home / "virtune" / "virtune.sqlite") as db:
+        (oldest,) = db.execute("SELECT min(id) FROM studies").fetchone()
+        changed = db.execute("UPDATE trials SET in_force = 'x' WHERE study_id = ?", (oldest,))
+        assert changed.rowcount
+    assert "1 such check here found" in " ".join(user.run(*words).stdout.split()), "the one that can be read"
+    other = user.run(*words, "--workload", "randwrite-4k").stdout
+    assert "such check" not in other, "none of that load"
 
 
 def test_a_check_too_short_to_say_anything_is_refused(user: User) -> None:

@@ -142,7 +142,7 @@ def check(
     from virtune.cli.common.output import show_check
     from virtune.cli.common.progress import Face, under_face
     from virtune.cli.common.run_study import show_plan, when_quiet
-    from virtune.flows.run.check import before, check_study, fitness, run_check
+    from virtune.flows.run.check import check_study, fitness, found_before, run_check
     from virtune.flows.run.preconditions import Leave
     from virtune.store.store import Store
 
@@ -158,7 +158,7 @@ def check(
 
         def show(around: "tuple[Neighbour, ...]") -> "StudyRecord":
             record = kept.get(study.id)
-            show_check(record, as_json=as_json, around=around, earlier=before(kept, study), brief=not verbose)
+            show_check(record, as_json=as_json, around=around, earlier=found_before(kept, study), brief=not verbose)
             return record
 
         record = under_face(

@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from virtune.flows.run.check import fitness
+from virtune.flows.run.check import fitness, newest_checks
 from virtune.model.evidence import Listed
 from virtune.model.result import Result
-from virtune.model.study import StudyKind
 from virtune.model.text import format_count, format_seconds, format_share
 from virtune.report.charts.chart import Chart
 from virtune.report.charts.fleet import HostCheck, host_over_time
@@ -178,18 +177,15 @@ def host_shown(store: Store) -> tuple[list[dict[str, str]], Chart | None]:
     their drawing, None of fewer than two.
     """
     rows, checks = [], []
-    for one in store.page(words="", kind=StudyKind.CHECK, limit=CHECKS_SHOWN, offset=0, own=True).rows:
-        if not isinstance(one, Listed) or not one.done:
-            continue
-        record = store.get(one.study.id)
-        found = fitness(record)
-        load = f"{found.workload} on {one.study.arms[0].stack.rig}"
-        checks.append(HostCheck(created=one.study.created, load=load, fitness=found))
+    for record in newest_checks(store, CHECKS_SHOWN):
+        study, found = record.study, fitness(record)
+        load = f"{found.workload} on {study.arms[0].stack.rig}"
+        checks.append(HostCheck(created=study.created, load=load, fitness=found))
         rows.append(
             {
-                "id": one.study.id,
-                "created": one.study.created[:16].replace("T", " "),
-                "host": host_line(one.study, record.facts),
+                "id": study.id,
+                "created": study.created[:16].replace("T", " "),
+                "host": host_line(study, record.facts),
                 "load": load,
                 "iops": "-" if found.iops is None else format_count(found.iops),
                 "noise": "-" if found.windows_cv is None else share_text(found.windows_cv),

@@ -3,7 +3,9 @@
 on this host.
 """
 
+import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from virtune.analyse.study.summarise import fitness_of
 from virtune.flows.run.preconditions import Leave
 from virtune.flows.run.question import TRIAL_SECONDS, Question, facts_text, study_for
 from virtune.flows.run.study import run_study
-from virtune.model.errors import PlanError
+from virtune.model.errors import PlanError, StoreError
 from virtune.model.event import Say
 from virtune.model.evidence import Listed, StudyRecord
 from virtune.model.remark import Remark, Weight
@@ -70,26 +72,28 @@ def fitness(
     record: StudyRecord, *, around: tuple[Neighbour, ...] | None = None, earlier: tuple[float | None, ...] = ()
 ) -> Fitness:
     """Return the result of a stored check; `around` are the other active processes, None if no longer known, and
-    `earlier` what `before` returned.
+    `earlier` what `found_before` returned.
     """
     return replace(fitness_of(record, findings=_remarks(record.facts), neighbours=around), earlier=earlier)
 
 
+def newest_checks(store: Store, most: int) -> Iterator[StudyRecord]:
+    """Yield the newest checks of this host, so many at most, each of which has to be derived from its trials."""
+    for one in store.page(words="", kind=StudyKind.CHECK, limit=most, offset=0, own=True).rows:
+        if isinstance(one, Listed) and one.done:
+            with contextlib.suppress(StoreError):  # a damaged one is told by the list
+                yield store.get(one.study.id)
+
+
 EARLIER_MAX = 10
-"""Each earlier check is derived from its trials when a new one is shown."""
 
 
-def before(store: Store, study: Study) -> tuple[float | None, ...]:
+def found_before(store: Store, study: Study) -> tuple[float | None, ...]:
     """Return what five minutes detected by the newest checks on this host that asked the same; None of one that did
     not tell.
     """
-    listed = store.page(words="", kind=StudyKind.CHECK, limit=EARLIER_MAX + 1, offset=0, own=True).rows
-    alike = (
-        one.study.id
-        for one in listed
-        if isinstance(one, Listed) and one.done and one.study.id != study.id and _asked(one.study) == _asked(study)
-    )
-    return tuple(fitness(store.get(name)).reach(5) for name in alike)
+    others = (one for one in newest_checks(store, EARLIER_MAX + 1) if one.study.id != study.id)
+    return tuple(fitness(one).reach(5) for one in others if _asked(one.study) == _asked(study))
 
 
 def _asked(study: Study) -> tuple[object, ...]:
