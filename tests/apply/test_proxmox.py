@@ -183,7 +183,7 @@ def test_fix_puts_back_what_is_worse_and_keeps_what_an_error_asked_for(
     assert "measured again: scsi0 is worse than it was" in said
     assert "db is as it was before" in said
     assert node.conf.read_text() == config.replace("CACHE", kept)
-    assert ("what errors and warnings ask for is made by itself" in said) is (kept != cache)
+    assert ("what errors, warnings and --also ask for is made by itself" in said) is (kept != cache)
 
 
 def test_a_copy_is_shown_and_its_vm_not_touched(node: Node, tmp_path: Path) -> None:

@@ -67,9 +67,11 @@ def test_everything_that_the_audit_says_is_measured_or_named(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("driver", "also", "said", "not_said"),
     [
-        ("cache='writethrough'", ("R19",), "R19 is changed because --also asks for it, and not for speed", "warning"),
-        ("cache='unsafe'", (), "R01 is an error or a warning, and right whatever it costs", "--also"),
-        ("cache='unsafe'", ("R25",), "R01 is an error or a warning", "R19"),
+        ("cache='writethrough'", ("R19",), "changed all the same: R19 (--also asks for it)", "warning"),
+        ("cache='writethrough' io='native'", ("R19",), "R19 (--also asks for it)", "R10"),
+        ("cache='writethrough' io='native'", (), "R10 (an error or a warning", "R19"),
+        ("cache='unsafe'", (), "R01 (an error or a warning, right whatever it costs)", "--also"),
+        ("cache='unsafe'", ("R25",), "R01 (an error or a warning, right whatever it costs)", "R19"),
         ("cache='none'", (), "no change was measured to be better", "; "),
         ("cache='none'", (LIMITED,), "--also R47 measures without it", "error"),
     ],
@@ -86,6 +88,7 @@ def test_what_changes_without_a_gain_has_its_true_reason(
     assert said in why
     assert not_said not in why
     if "R19" in also:
+        assert SettingChange(knob="disk.cache", at="vda", value="none") in found.needed, "over what R10 would have"
         assert not any("it stays" in one or "disk.cache" in one for one in found.left), found.left
 
 

@@ -96,7 +96,7 @@ def fix(
             return 0
         verdict = measuring.again(done, disk.target)
         if put_back(verdict, done[1], stays={*turns} <= {*fixes.needed}, journal=journal, yes=yes) and fixes.needed:
-            click.echo("what errors and warnings ask for is made by itself:")
+            click.echo("what errors, warnings and --also ask for is made by itself:")
             _change(found, fixes, fixes.needed, asked, journal, dry_run=False, yes=yes)
         return 4 if verdict is Verdict.WORSE else 0
 

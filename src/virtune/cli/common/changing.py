@@ -274,8 +274,8 @@ class Measuring:
 
 def put_back(verdict: Verdict | None, applied: "Applied", *, stays: bool, journal: Path, yes: bool) -> bool:
     """Offer to put back a change that was measured and not surely better, and do so where it is worse and nobody is
-    asked; whether it was put back. It `stays` where errors and warnings asked for all of it: what keeps data safe may
-    well be slower.
+    asked; whether it was put back. It `stays` where errors, warnings and --also asked for all of it: what keeps data
+    safe may well be slower.
     """
     from virtune.apply.journal import Journal
     from virtune.flows.domains.apply import Back
@@ -284,7 +284,9 @@ def put_back(verdict: Verdict | None, applied: "Applied", *, stays: bool, journa
         return False
     worse = verdict is Verdict.WORSE
     if stays:
-        click.echo(f"it stays, since errors or warnings asked for it; `virtune apply undo {applied.entry}` undoes it")
+        click.echo(
+            f"it stays, since errors, warnings or --also asked for it; `virtune apply undo {applied.entry}` undoes it"
+        )
         return False
     if worse if yes or not sys.stdin.isatty() else click.confirm("Put it back?", default=worse):
         kept = Journal(journal)

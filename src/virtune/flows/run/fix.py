@@ -88,7 +88,7 @@ def fixes_for(
     # as where the same was called before, and killed when the change was made
     offering = {one.rule.id for one in findings if one.seen.turns}
     left += [f"{name}: it finds nothing to change at {disk.target}" for name in also if name not in offering]
-    asked = [(FIXES, needed, "what the errors and warnings ask for")] if needed else []
+    asked = [(FIXES, needed, "what errors, warnings and --also ask for")] if needed else []
     asked += [(name, _together(needed, turns), why) for name, turns, why in tries]
     template, dropped = _of_template(found, disk, needed)
     if template:
@@ -134,7 +134,9 @@ def _sorted(
         elif not comes_back and any(turn.knob in _DRIVEN for turn in turns):
             why = "a guest without the driver does not boot, so it takes a running VM, --restart and --healthy"
             left.append(f"{said}: {why}: {_set(turns)}")
-        elif one.rule.severity is not Severity.TRY or one.rule.id in also:
+        elif one.rule.id in also:
+            needed = _together(turns, needed)  # what is asked for by name goes over what another rule would have
+        elif one.rule.severity is not Severity.TRY:
             needed = _together(needed, turns)
         elif all(one.rule.id != name for name, _, _ in tries):
             tries.append((one.rule.id, turns, one.seen.seen))
@@ -297,12 +299,8 @@ def choose(record: StudyRecord, result: Result, fixes: Fixes) -> ChosenFix:
     ]
     if better:
         best = max(better, key=lambda one: _least(study, result, one.name))
-        of = (
-            f"with the largest certain gain of {len(better)} that are better"
-            if len(better) > 1
-            else "which is better"
-        )
-        why = f"the change to make: {best.name}, {of}{_of_memory(record, best.name)}"
+        others = f", with the largest certain gain of {len(better)} that are better" if len(better) > 1 else ""
+        why = f"the change to make: {best.name}{others}{_of_memory(record, best.name)}"
         return ChosenFix(candidate=best, turns=best.turns, why=why)
     why = f"no change was measured to be better{_behind_limit(study, fixes)}{_stands(fixes)}"
     return ChosenFix(candidate=None, turns=fixes.needed, why=why)
@@ -318,11 +316,12 @@ def _behind_limit(study: Study, fixes: Fixes) -> str:
 
 def _stands(fixes: Fixes) -> str:
     """Say of what changes all the same who asks for it."""
-    found = [one for one in fixes.findings if any(turn in fixes.needed for turn in one.seen.turns)]
-    asked = dict.fromkeys(one.rule.id for one in found if one.rule.id in fixes.also)
-    grave = dict.fromkeys(one.rule.id for one in found if one.rule.id not in asked)
-    said = f"; {', '.join(grave)} is an error or a warning, and right whatever it costs" if grave else ""
-    return said + (f"; {', '.join(asked)} is changed because --also asks for it, and not for speed" if asked else "")
+    found = dict.fromkeys(
+        one.rule.id for one in fixes.findings if any(turn in fixes.needed for turn in one.seen.turns)
+    )
+    why = {True: "--also asks for it", False: "an error or a warning, right whatever it costs"}
+    told = ", ".join(f"{name} ({why[name in fixes.also]})" for name in found)
+    return f"; changed all the same: {told}" if told else ""
 
 
 def _of_memory(record: StudyRecord, arm: str) -> str:
