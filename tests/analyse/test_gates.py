@@ -2,6 +2,7 @@
 """The gates on recorded evidence: a quiet trial passes them all, and planted trouble is found by its own gate."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,20 +27,30 @@ def test_a_quiet_trial_passes_every_gate() -> None:
     assert seen == {gate.id for gate in GATES} - {"rate-unmet"}  # nothing was offered
 
 
+def crowd(begin: dict[str, Any], stop: dict[str, Any]) -> None:
+    """64 workers of ours queue behind one another on two CPUs: PSI says 90 %."""
+    for second, one in ((1, begin), (3, stop)):
+        one["stat"] = f"cpu {195 * second} 0 0 {5 * second} 0 0 0 0 0 0\n"
+        one["threads"]["daemon"] = {
+            str(100 + n): ["worker", 0, 0, second * 95 * 10**7 // 64, second * 10**8] for n in range(64)
+        }
+        one["pressure"] = {"cpu": f"some total={second * 900_000}"}
+
+
 def test_own_waiting_is_no_foreign_pressure() -> None:
-    """64 workers of ours queue behind one another on two CPUs: PSI says 90 %, and the trial counts."""
-
-    def crowd(begin: dict[str, Any], stop: dict[str, Any]) -> None:
-        for second, one in ((1, begin), (3, stop)):
-            one["stat"] = f"cpu {195 * second} 0 0 {5 * second} 0 0 0 0 0 0\n"
-            one["threads"]["daemon"] = {
-                str(100 + n): ["worker", 0, 0, second * 95 * 10**7 // 64, second * 10**8] for n in range(64)
-            }
-            one["pressure"] = {"cpu": f"some total={second * 900_000}"}
-
     found = trial(crowd)
     assert said(found) == {"cpu-pressure": Weight.WARNING}
     assert dict(found.gates)["cpu-wait"] < 0.02
+
+
+@pytest.mark.parametrize(("disk", "begins"), [
+    (Disk(), "the CPUs may be part of the limit: for 90 % of the time"),
+    (Disk(throttle_iops=300), "threads waited for a CPU: for 90 % of the time"),
+    (Disk(throttle_iops_write=300), "threads waited for a CPU: for 90 % of the time"),
+])  # fmt: skip
+def test_of_a_disk_with_its_own_limit_waits_are_not_called_the_limit(disk: Disk, begins: str) -> None:
+    (remark,) = (one for one in trial(crowd, stack=replace(STACK, disk=disk)).remarks if one.id == "cpu-pressure")
+    assert remark.text.startswith(begins)
 
 
 def neighbour(wait: float, busy: float) -> Edit:

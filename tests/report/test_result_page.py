@@ -188,7 +188,9 @@ def test_a_basis_of_too_few_rounds_gives_no_absurd_number() -> None:
     assert "this host is too noisy: deciding would take more" in rests
     assert "17 h" not in rests
     soon = replace(result, basis=(replace(basis, seconds_left=30.0),))
-    assert "a new run of about" in " ".join(resting_on(soon, asked.workloads[0]))
+    assert "a --budget of 30 s decides the rest (90 % likely if they differ so)" in " ".join(
+        resting_on(soon, asked.workloads[0])
+    )
 
 
 def test_the_method_of_a_report_is_that_of_its_plan() -> None:

@@ -43,6 +43,23 @@ def planted(growth: float = 1.0, dip: float = 0.2) -> StudyRecord:
     return replace(kept, study=study, trials=tuple(trials))
 
 
+@pytest.mark.parametrize(("bounds", "interval", "shown"), [
+    (True, False, False), (True, True, True), (False, False, True),
+])  # fmt: skip
+def test_a_change_without_an_interval_is_not_put_beside_bounds(bounds: bool, interval: bool, shown: bool) -> None:
+    """\">=7.63 ms, >=5.47 ms, +42 %\": of all I/Os together, and of runs."""
+    found = summarise(planted())
+    ends = {"typical": None, "low": 1e6, "high": None if bounds else 2e6, "resolved": False}
+    arms = tuple(
+        replace(one, values=tuple(replace(v, **ends) if v.metric == "latency.p99" else v for v in one.values))  # type: ignore[arg-type]
+        for one in found.arms
+    )
+    differences = tuple(one if interval else replace(one, ratio=None, change=1.42) for one in found.differences)
+    result = replace(found, arms=arms, differences=differences)
+    (row,) = (one for one in workload_view(result, result.study.workloads[0]).rows if one.metric.id == "latency.p99")
+    assert any(cell.change is not None for cell in row.cells) is shown
+
+
 def test_values_are_as_far_apart_as_the_verdicts_say_whatever_single_rounds_did() -> None:
     found = summarise(planted())
     (verdict,) = found.verdicts

@@ -252,9 +252,9 @@ class Value:
         return BY_ID[self.measured_as or self.metric]
 
     @property
-    def is_bound(self) -> bool:
-        """Whether only a lower bound is known."""
-        return self.low is not None and self.high is None
+    def bound(self) -> float | None:
+        """The lower bound, where that is all that is known."""
+        return self.low if self.high is None else None
 
     @property
     def shown(self) -> float:

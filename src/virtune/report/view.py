@@ -168,21 +168,15 @@ def _rows(result: Result, workload: Workload) -> Iterator[ViewRow]:
             continue
         judged = metric.id in study.judged
         shown = judged or metric.id in _CHANGE_SHOWN
-        # of values that are bounds a change without an interval would be of other figures than those beside it
-        bound = not judged and any(value.is_bound for value in measured)
-        told = {name: changes.get((name, metric.id)) for name in names if shown}
+        told = {name: change for name in names if shown and (change := changes.get((name, metric.id)))}
+        if not judged and any(value.bound is not None for value in measured):
+            # a change without an interval would be of other figures than the bounds beside it
+            told = {name: change for name, change in told.items() if change.ratio is not None}
         yield ViewRow(
             metric=metric,
             label=measured[0].measured.label,
             judged=judged,
-            cells=tuple(
-                ViewCell(
-                    arm=name,
-                    value=value,
-                    change=None if (found := told.get(name)) is None or (bound and found.ratio is None) else found,
-                )
-                for name, value in values.items()
-            ),
+            cells=tuple(ViewCell(arm=name, value=value, change=told.get(name)) for name, value in values.items()),
         )
 
 

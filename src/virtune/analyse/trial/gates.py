@@ -410,10 +410,10 @@ def own_pressure(used: Use, stack: Stack) -> Iterator[Remark]:
     """
     some = (used.some_waited("cpu") or 0.0) * 100
     if some > PRESSURE_PERCENT:
-        limit = "" if stack.disk.limits else "the CPUs may be part of the limit: "
+        what = "threads waited for a CPU" if stack.disk.limits else "the CPUs may be part of the limit"
         yield CPU_PRESSURE.remark(
-            text=f"{limit}for {some:.0f} % of the time some thread had to wait for a CPU, mostly one of QEMU or"
-            " the load itself",
+            text=f"{what}: for {some:.0f} % of the time some thread had to wait for one, mostly one of QEMU or the"
+            " load itself",
         )
 
 

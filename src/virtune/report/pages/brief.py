@@ -549,6 +549,7 @@ def of_check(fitness: Fitness) -> Brief:
     disturbed = [_disturbance(one) for one in fitness.gates if one.standing in _TELLS]
     others = [f"{one.name} ({one.pid}) {check.took_text(one)}" for one in fitness.neighbours or ()]
     advice = [one.advice or one.text for one in fitness.advice]
+    more = f" (and {len(advice) - 1} more: `virtune show`)" if advice[1:] else ""
     bare = RIGS.get(fitness.rig, UNKNOWN).front == "file"
     best = "" if fitness.best_seconds is None else f", best with --seconds {fitness.best_seconds:g}"
     parts = {
@@ -556,9 +557,7 @@ def of_check(fitness: Fitness) -> Brief:
         "noise": "; ".join(map(str, noise)),
         "disturbed by": names_text(disturbed, NAMES) if fitness.gates else "",
         "beside it ran": names_text(others, 2),
-        "to do": advice[0] + (f" (and {len(advice) - 1} more: `virtune show`)" if advice[1:] else "")
-        if advice
-        else "",
+        "to do": advice[0] + more if advice else "",
     }
     return Brief(
         head=[terminal.paragraph(check.headline(fitness))],

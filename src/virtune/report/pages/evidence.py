@@ -225,7 +225,7 @@ def what_deciding_takes(result: Result, basis: Basis) -> Iterator[str]:
         yield "this host is too noisy: deciding would take more than an hour (`virtune host check`)"
     else:  # its error is spent, so a longer plan needs a new study
         whole = format_seconds(basis.seconds_left + (result.elapsed_seconds or 0.0))
-        yield f"a new run of about {whole} (--budget) decides the rest if they differ so"
+        yield f"a --budget of {whole} decides the rest (90 % likely if they differ so)"
 
 
 def loaded_by(result: Result) -> Iterator[str]:

@@ -208,11 +208,11 @@ def marks_words(view: WorkloadView) -> Iterator[str]:
     if view.together:
         yield f"{TOGETHER}: of all I/Os of an arm; a few bad rounds can decide the highest percentiles"
     values = [cell.value for row in view.together or view.rows for cell in row.cells if cell.value is not None]
-    if any(one.is_bound for one in values):
+    if any(one.bound is not None for one in values):
         yield (
             ">=: at least this (95 % confidence); measure ten minutes to know it: what delays I/Os so much is rare"
         )
-    if any(not (one.resolved or one.is_bound) for one in values):
+    if any(not one.resolved and one.bound is None for one in values):
         yield "~: uncertain, as fewer than 100 I/Os were slower"
 
 
@@ -335,8 +335,8 @@ def value_text(metric: Metric, value: Value | None) -> str:
     """
     if value is None:
         return "-"
-    if value.is_bound:
-        return f">={quantity(metric, value.low or 0.0)}"
+    if value.bound is not None:
+        return f">={quantity(metric, value.bound)}"
     written = quantity(metric, value.value)
     return written if value.resolved else f"~{written}"
 
