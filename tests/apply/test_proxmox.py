@@ -141,6 +141,7 @@ def test_what_proxmox_writes_otherwise_is_put_back(node: Node, user: User) -> No
     assert node.conf.read_text() == CONFIG
 
 
+@pytest.mark.first
 def test_fix_lifts_a_limit_that_is_asked_for_and_measures_it_again(node: Node, tmp_path: Path) -> None:
     quick = ("--rig", "storage-daemon", "--rounds", "24", "--seconds", "100ms", "--ramp", "0", "--span", "16M")
     said = node.run("fix", f"{node.conf}:scsi0", "--scratch", str(tmp_path), "--also", "R47", "--yes", *quick)

@@ -170,7 +170,7 @@ def test_a_reader_that_goes_away_ends_it_quietly() -> None:
 
 
 SLOW = """
-import os, signal, sys, time
+import os, select, signal, sys, time
 from virtune.cli.common.surroundings import prepare
 prepare(debug=False)
 try:
@@ -178,7 +178,9 @@ try:
     time.sleep(30)
 except KeyboardInterrupt:
     print("first", flush=True)
-    sys.stdin.readline()
+    # in turns: Python takes a signal between two calls, and one that comes just before a call only after it
+    while not select.select([sys.stdin], [], [], 0.1)[0]:
+        pass
     print("cleaned up", flush=True)
 """
 

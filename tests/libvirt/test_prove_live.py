@@ -133,11 +133,12 @@ def test_without_consent_nothing_is_lifted(user: User, daemon: Libvirtd, loaded:
 @pytest.mark.parametrize("ends", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_whatever_ends_it_the_limit_comes_back(user: User, daemon: Libvirtd, loaded: str, ends: int) -> None:
     words = ("diagnose", loaded, "--connect", daemon.uri, "--seconds", SECONDS, "--prove", "--yes")
-    process = user.start(*words)
-    deadline = time.monotonic() + 60
+    process, deadline = user.start(*words), time.monotonic() + 120
     while limits(daemon):
-        assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, "it was never lifted"
+        if process.poll() is not None:  # a busy machine kept the load from its limit, which is not accused then
+            assert process.poll() == 0, process.communicate()
+            process = user.start(*words)
         time.sleep(0.05)
     process.send_signal(ends)
     process.wait(60)
