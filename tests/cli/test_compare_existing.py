@@ -189,6 +189,11 @@ def test_what_is_in_the_store_is_compared_too_and_arms_of_one_import_stay_unpair
     kept("compare", "last", str(before), status=2)
     assert "has 2 arms" in kept.err
     assert "last:before, last:slower" in kept.err
+    first = strictly(kept("show", "last", "--json"))["study"]["id"]
+    kept("explain", "import", str(before), str(slower), "--quiet")
+    kept("compare", first, "last", status=2)
+    for arm in ("before", "slower"):
+        assert f"`virtune compare {first}:{arm} last:{arm}`" in " ".join(kept.err.split())
     kept("compare", "last:before", "last:nobody", status=2)
     kept("compare", "nosuch", str(before), status=2)
     assert "no file, folder or study 'nosuch'" in kept.err

@@ -134,6 +134,11 @@ def test_two_runs_of_different_times_differ_if_by_more_than_such_runs_do_among_t
     for number, level in enumerate((0.99, 1.02), 4):
         night(user, number, level)
     assert verdicts(user, first, slow) == {"worse: worse-side"}
+    told = user.run("compare", first, slow, "-v", "--store", str(user.store), exactly=True).stdout
+    named = " ".join(told.split()).partition("usually vary by is told by ")[2].split(", ")[:4]
+    assert (named[:2], named[3][:17]) == ([first, steady], "20261125-000005-0"), (
+        "all of this question, but the slow one"
+    )
     assert verdicts(user, first, steady).isdisjoint({"worse: worse-side", "better: better-side"})
 
 

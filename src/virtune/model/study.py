@@ -164,7 +164,8 @@ class Study:
     zero or empty), and `paired` is False: its rounds are repeats of single arms. One that holds studies of virtune's
     own against each other has their ids by arm in `sources`, and in `differing` each fact of the hosts, and each
     setting as it was read back, that is not the same in all of them: its name and its value by arm, `absent` where it
-    has none; None where a host was not probed.
+    has none; None where a host was not probed. `told_by` are the studies that tell how far such lie apart, in
+    `metric`.
     """
 
     id: str
@@ -209,6 +210,7 @@ class Study:
     first_reads: tuple[FirstRead, ...] = ()
     sources: tuple[str, ...] = ()
     differing: tuple[tuple[str, tuple[str, ...]], ...] | None = None
+    told_by: tuple[str, ...] = ()
 
     @property
     def arm_names(self) -> tuple[str, ...]:

@@ -68,10 +68,12 @@ class BetweenRuns:
     """How far runs of one configuration at different times lie apart: of so many, the standard deviation of the
     logarithms of their means. `disturbed` names those of the compared runs that were disturbed too much to leave that
     out. Then `runs` are those that were disturbed as what is compared with the baseline was, `unlike` the others, and
-    `widest` is how far any two lie apart: what disturbed one of them may be in any difference of that size.
+    `widest` is how far any two lie apart: what disturbed one of them may be in any difference of that size. `names`
+    are those of all that tell.
     """
 
     runs: int = 0
+    names: tuple[str, ...] = ()
     spread: float = 0.0
     disturbed: str = ""
     unlike: int = 0

@@ -393,10 +393,12 @@ def _of_different_times(ratio: Interval, between: BetweenRuns) -> Interval | Non
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierRun:
     """A run of one configuration by the values of its rounds: whether it was disturbed as what is compared was
-    (`alike`), whether nothing disturbed it (`calm`), and whether it is of a time `after` the reference.
+    (`alike`), whether nothing disturbed it (`calm`), and whether it is of a time `after` the reference. `name` is its
+    study's.
     """
 
     rounds: Sequence[float]
+    name: str = ""
     alike: bool = True
     calm: bool = True
     after: bool = False
@@ -421,13 +423,15 @@ def between_runs(runs: Sequence[EarlierRun], *, disturbed: str = "") -> BetweenR
         kept = [(mean, one) for mean, one in kept if one.calm]
     lead = [one for one in kept if not one[1].after]
     told: list[float] = []
-    alike = 0
+    telling: list[EarlierRun] = []
     for mean, one in lead if len(lead) >= _ENOUGH_BEFORE else kept:
         if not (one.calm and _unusual(mean, told)):
             told.append(mean)
-            alike += one.alike
+            telling.append(one)
+    alike = sum(one.alike for one in telling)
     return BetweenRuns(
         runs=alike,
+        names=tuple(one.name for one in telling),
         spread=stdev(told) if len(told) > 1 else 0.0,
         disturbed=disturbed,
         unlike=len(told) - alike,

@@ -480,7 +480,8 @@ def hold_against(
     A run is `STUDY` (an id, the beginning of one, `last`) or `STUDY:ARM`. Raises UsageError for results that cannot
     be compared: unknown names, a simulated study with any other, different jobs unless `different_jobs` allows them.
     """
-    stored = {name: _from_store(name, store) for name in names if not file_and_run(Path(name))[0].exists()}
+    in_store = [name for name in names if not file_and_run(Path(name))[0].exists()]
+    stored = {name: _from_store(name, store, beside=in_store) for name in in_store}
     for name, one in stored.items():
         if name.startswith("@"):
             say(f"{name} is {one.record.study.id}, the newest study with this tag")
@@ -517,6 +518,8 @@ def hold_against(
         called = {run.workload.name: run.name for run in runs if run.arm == record.study.baseline}
         study = _of_our_own(record.study, [stored[name] for name in names])
         apart = _between_runs(base, labelled, called, store)
+        told = (name for (_, metric), one in apart.items() if metric == study.metric for name in one.names)
+        study = replace(study, told_by=tuple(dict.fromkeys(told)))
         return replace(record, study=study, between_runs=apart, pardoned=tuple(_pardoned(labelled)))
     return replace(record, study=replace(record.study, id=""))
 
@@ -578,7 +581,13 @@ def _between_runs(
             with contextlib.suppress(StoreError):
                 found = by_todays_method(kept, study)
                 rows, causes_then = evidence_of(found).rows, frozenset(_disturbing(found, base.arm))
-                run = EarlierRun(rounds=(), alike=asked <= causes_then, calm=not causes_then, after=study not in lead)
+                run = EarlierRun(
+                    rounds=(),
+                    name=study,
+                    alike=asked <= causes_then,
+                    calm=not causes_then,
+                    after=study not in lead,
+                )
                 for name, here in called.items():
                     rounds = rows.get((base.arm, name), {}).values()
                     for metric in dict.fromkeys(metric for one in rounds for metric in one):
@@ -606,7 +615,7 @@ def _of_our_own(study: Study, stored: Sequence[_Stored]) -> Study:
     return replace(study, id="", sources=sources, differing=differing if probed else None)
 
 
-def _from_store(name: str, store: StorePlace) -> _Stored:
+def _from_store(name: str, store: StorePlace, beside: Sequence[str]) -> _Stored:
     study, _, arm = name.partition(":")
     unknown = UsageError(f"no file, folder or study {name!r}", hint="`virtune show list` shows the stored studies")
     if not store.exists():
@@ -626,9 +635,9 @@ def _from_store(name: str, store: StorePlace) -> _Stored:
         )
     arms = [one.name for one in record.study.arms]
     if not arm and len(arms) > 1:
-        raise UsageError(
-            f"study {found} has {len(arms)} arms", hint=f"name one: {', '.join(f'{study}:{a}' for a in arms)}"
-        )
+        each = [[one if ":" in one else f"{one}:{a}" for one in beside] for a in arms]
+        ways = (f"`{' '.join(['virtune', 'compare', *sides])}`" if len(sides) > 1 else sides[0] for sides in each)
+        raise UsageError(f"study {found} has {len(arms)} arms", hint=f"name one: {', '.join(ways)}")
     if arm and arm not in arms:
         raise UsageError(f"study {found} has no arm {arm!r}", hint=f"it has {', '.join(arms)}")
     arm = arm or arms[0]

@@ -307,6 +307,8 @@ def imported_notes(study: Study) -> Iterator[str]:
     if study.differing:
         told = (_differs(name, values) for name, values in study.differing)
         yield f"what is not the same in {' and '.join(study.arm_names)}: {'; '.join(told)}"
+    if study.told_by:
+        yield f"what such runs usually vary by is told by {', '.join(study.told_by)}"
     if not study.sources:
         yield "virtune did not verify the settings of these runs, nor what else used the host meanwhile"
 
