@@ -5,6 +5,7 @@ The guest is a boot sector that reads one sector after another through the BIOS,
 """
 
 import contextlib
+import shlex
 import signal
 import time
 from collections.abc import Iterator
@@ -49,12 +50,12 @@ def reads(daemon: Libvirtd) -> int:
 
 
 @contextlib.contextmanager
-def running(daemon: Libvirtd, loop: str, limit: int = LIMIT) -> Iterator[str]:
+def running(daemon: Libvirtd, loop: str, limit: int = LIMIT, cache: str = "none") -> Iterator[str]:
     """A VM with this load, and a limit on its running disk alone."""
     image = daemon.home / "reads.raw"
     image.write_bytes(boot_sector(loop).ljust(2**20, b"\x01"))
     daemon.define(
-        DOMAIN.format(name="reads", driver="cache='none'", rest="", bus="virtio", target="vda", image=image)
+        DOMAIN.format(name="reads", driver=f"cache='{cache}'", rest="", bus="virtio", target="vda", image=image)
     )
     daemon.virsh("start", "reads")
     daemon.virsh("blkdeviotune", "reads", "vda", "--total-iops-sec", str(limit), "--live")
@@ -119,6 +120,18 @@ def test_bursts_and_the_size_of_a_request_come_back_too(user: User, daemon: Libv
     assert before == {"total_iops_sec": LIMIT, **more}
     proven(user, daemon, "--yes")
     assert (limits(daemon), daemon.xml(loaded, live=True)) == (before, xml)
+
+
+@pytest.mark.parametrize(("cache", "native"), [("none", True), ("writethrough", False)])
+def test_the_command_that_repeats_its_load_begins_with_the_disk_as_it_is(
+    cache: str, native: bool, user: User, daemon: Libvirtd
+) -> None:
+    with running(daemon, _READ, cache=cache) as name:
+        said = user.run("diagnose", name, "--connect", daemon.uri, "--seconds", "2", "-v").stdout
+        (command,) = (line for line in said.splitlines() if line.lstrip().startswith("virtune compare --like"))
+        plan = user.run(*shlex.split(command)[1:], "--dry-run", exactly=True).stdout
+    assert f"disk.cache={cache}" in plan, (command, plan)
+    assert ("disk.aio=native" in plan) == native, "which opens files without the page cache only"
 
 
 def test_without_consent_nothing_is_lifted(user: User, daemon: Libvirtd, loaded: str) -> None:

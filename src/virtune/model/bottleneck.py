@@ -345,6 +345,7 @@ class Diagnosis:
     for each I/O, None if unknown. `guideline` is the path through the published tuning guideline, for a disk that
     QEMU serves; where it does not apply it is None, and `no_guideline` says why. `proof` is what replacing the
     accused layer said of it, None where nobody asked. `worst` is None where it was not looked at second by second.
+    `like` are the words of a command that measures scratch disks like it, empty where its storage is no file's.
     """
 
     disk: str
@@ -362,6 +363,7 @@ class Diagnosis:
     sequential: float | None = None
     proof: Proof | None = None
     worst: WorstSecond | None = None
+    like: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 
 import contextlib
 import itertools
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -231,6 +232,7 @@ def _diagnoses(
             workload=workload_words(rates, sequential),
             sequential=sequential,
             rate=rate_words(rates) if rates.reads + rates.writes > 0 else "",
+            like=_like(vm, disk),
             seconds=rates.seconds,
             path=path,
             found=judged,
@@ -245,6 +247,14 @@ def _diagnoses(
             worst=worst_second([one[disk.target] for one in look.counts if disk.target in one]),
             missing=(*vm.missing, *_missing(vm, disk, used, rates), *unseen, _IN_GUEST),
         )
+
+
+def _like(vm: LiveVm, disk: LiveDisk) -> str:
+    """Return the words that vary the engine of scratch disks like this one, of those that its cache mode allows."""
+    if disk.path is None or disk.path.startswith("/dev/"):
+        return ""
+    whose = ["--like", f"{vm.name}:{disk.target}", *(["--connect", vm.uri] if vm.uri else [])]
+    return shlex.join([*whose, "--vary", f"disk.aio=threads,{'native,' if disk.direct else ''}io_uring"])
 
 
 def _guideline(

@@ -335,7 +335,8 @@ def rates_text(one: bottleneck.Diagnosis) -> str:
 
 def load_again(one: bottleneck.Diagnosis) -> str:
     """Return the command that compares engines under the load that was seen."""
-    return f"virtune compare --vary disk.aio=threads,native,io_uring --workload '{one.workload}'"
+    how = one.like or "--vary disk.aio=threads,native,io_uring"
+    return f"virtune compare {how} --workload '{one.workload}'"
 
 
 def load_known(one: bottleneck.Diagnosis) -> str:
