@@ -8,6 +8,7 @@ import functools
 import gc
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -340,6 +341,9 @@ def marked_processes() -> list[str]:
 AT_BOTH_ENDS = {"cpu_per_io", "device.util"}
 """What takes a look at the begin and at the end of a load."""
 
+MOSTLY = 0.5
+"""The share of time in which some process of the host waited for a CPU."""
+
 LOOKED_AT_NS = 300_000_000
 """Of less time between both looks nothing is said, or may be."""
 
@@ -347,18 +351,21 @@ LOOKED_AT_NS = 300_000_000
 def require_both_ends(user: User, arm: Any) -> None:
     """Ask each trial of an arm of the last study for what takes a look at both ends of its load.
 
-    Only where others had the CPUs, as it says itself, may a short load be over before its end was looked at.
+    Only where others had the CPUs, as it or the kernel says, may a short load be over before its end was looked at.
     """
     flag = GATE_BY_ID["cpu-wait"].flag
     assert flag is not None
     for one in arm["rounds"]:
         kept = user.run("show", "last", "--trial", str(one["number"]), "--capture", "counters.jsonl").stdout
-        lines = [json.loads(line) for line in kept.splitlines()[1:]]
-        measured, marks = one["measurement"], {line["mark"]: line["t"] for line in lines if "mark" in line}
+        marked = {line["mark"]: line for line in map(json.loads, kept.splitlines()[1:]) if "mark" in line}
+        measured, marks = one["measurement"], {mark: line["t"] for mark, line in marked.items()}
         both = {"begin", "stop"} <= marks.keys()
         if both and marks["stop"] - marks["begin"] < LOOKED_AT_NS:
             continue
-        assert both or measured["gates"].get("cpu-wait", 0.0) > flag, (marks, measured)
+        if not both and measured["gates"].get("cpu-wait", 0.0) <= flag:
+            stalled = [int(re.findall(r"total=(\d+)", line["pressure"]["cpu"])[0]) * 1000 for line in marked.values()]
+            waited = (stalled[-1] - stalled[0]) / (max(marks.values()) - min(marks.values()))
+            assert waited > MOSTLY, (marks, waited, measured)
         assert (measured["values"].keys() >= AT_BOTH_ENDS) is both, (marks, measured)
 
 
