@@ -82,9 +82,11 @@ NIGHTLY = "20261124-034940-a83b"
 BUSY = {"id": "cpu-wait", "weight": "invalid", "text": "CPU contention", "advice": "stop other work"}
 
 
-def night(user: User, number: int, level: float, *, busy: bool = False) -> str:
+def night(
+    user: User, number: int, level: float, *, busy: bool = False, gates: tuple[tuple[str, float], ...] = ()
+) -> str:
     """Keep a run that asks what the kept one did, with its IOPS times a level; returns its id. It was undisturbed, or
-    disturbed in every round.
+    disturbed in every round, in which its gates read these values.
     """
     copy = f"20261125-00000{number}-{number:04x}"
     with sqlite3.connect(user.store) as db:
@@ -104,7 +106,7 @@ def night(user: User, number: int, level: float, *, busy: bool = False) -> str:
             ).fetchone()
             found = json.loads(text)
             values = [[name, value * (level if name == "iops" else 1)] for name, value in found["values"]]
-            now = json.dumps({**found, "method": METHOD, "values": values, "gates": [], "remarks": [BUSY] * busy})
+            now = json.dumps({**found, "method": METHOD, "values": values, "gates": gates, "remarks": [BUSY] * busy})
             db.execute(
                 "INSERT INTO measurements (trial_id, method, measurement) VALUES (?, ?, ?)", (new, METHOD, now)
             )
@@ -186,6 +188,52 @@ def test_of_nights_that_were_disturbed_one_that_is_far_slower_is_worse(user: Use
     assert verdicts(user, first, slow) == {"worse: worse-side"}
     night(user, 5, 0.3, busy=True)  # what disturbs them may cost so much
     assert verdicts(user, first, slow) == {"undecided: not-settled"}
+
+
+DISTURBANCES = [("cpu-wait", 0.18), ("steal", 0.03), ("foreign-io", 0.06), ("swap", 20.0), ("cpu-throttled", 0.005)]
+"""Each above the limit of a warning, and below that of an invalid trial."""
+
+
+def kept_nights(user: User, **gates: float) -> str:
+    """Keep four nights at one level, in which the gates read these values; returns the first one's id."""
+    user.store.write_bytes(gzip.decompress(KEPT.read_bytes()))
+    with sqlite3.connect(user.store) as db:
+        db.execute("UPDATE studies SET finished = 0 WHERE id = ?", (NIGHTLY,))
+    read = tuple((name.replace("_", "-"), value) for name, value in gates.items())
+    first, *_ = (night(user, number, level, gates=read) for number, level in enumerate((1.0, 1.05, 0.99, 1.02), 1))
+    return first
+
+
+@pytest.mark.parametrize("read", DISTURBANCES)
+def test_a_night_that_others_took_a_part_of_is_not_worse_than_one_that_nobody_did(
+    user: User, read: tuple[str, float]
+) -> None:
+    """No trial of it was invalid, and all of them were slower for what took place beside them."""
+    first = kept_nights(user)
+    assert verdicts(user, first, night(user, 5, 0.3)) == {"worse: worse-side"}
+    assert verdicts(user, first, night(user, 6, 0.3, gates=(read,))) == {"undecided: between-runs"}
+    told = user.run("compare", first, "last", "--store", str(user.store), exactly=True).stdout
+    assert "disturbed as last" in " ".join(told.split()), "which of the two it was"
+    assert verdicts(user, first, night(user, 7, 3.0, gates=(read,))) == {"better: better-side"}, "all the same"
+
+
+@pytest.mark.parametrize("read", DISTURBANCES)
+def test_of_a_reference_that_others_took_a_part_of_only_what_is_slower_tells(
+    user: User, read: tuple[str, float]
+) -> None:
+    kept_nights(user)
+    reference = night(user, 5, 0.5, gates=(read,))
+    assert verdicts(user, reference, night(user, 6, 0.1)) == {"worse: worse-side"}
+    assert verdicts(user, reference, night(user, 7, 1.0)).isdisjoint({"better: better-side"}), "as all the others"
+
+
+@pytest.mark.parametrize("read", DISTURBANCES)
+def test_what_every_night_has_excuses_none(user: User, read: tuple[str, float]) -> None:
+    name, value = read
+    first = kept_nights(user, **{name.replace("-", "_"): value})
+    for number, share in enumerate((0.5, 1.0, 1.5), 5):
+        slow = night(user, number, 0.3, gates=((name, share * value),))
+        assert verdicts(user, first, slow) == {"worse: worse-side"}, share
 
 
 def test_a_reference_that_was_disturbed_is_compared_by_how_far_it_lies_from_the_other_nights(user: User) -> None:

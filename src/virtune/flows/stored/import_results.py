@@ -6,7 +6,6 @@ bench-fio's `run-3`) are repeats of one arm, and so are the runs of one file. `F
 Arms of one study ran in turn, and are compared within its rounds; all others are independent repeats, and unpaired.
 """
 
-import contextlib
 import json
 import math
 import os
@@ -19,15 +18,15 @@ from itertools import chain, combinations, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from virtune.analyse.stats.paired import EarlierRun, between_runs
-from virtune.analyse.study.verdicts import evidence_of, pairs_of
+from virtune.analyse.study.verdicts import pairs_of
 from virtune.analyse.trial.derive import derive
 from virtune.analyse.trial.measure import Part, Shape, differing, parts_of, shape_of, slug_of, workload_of
 from virtune.analyse.trial.rejection import pardons_of
 from virtune.bounded import file_and_run, read_up_to
 from virtune.fio.results import LIMIT, read_runs, refuse_length, run_of, text_of
-from virtune.flows.stored.show import by_todays_method, current, study_id
-from virtune.model.errors import LoadError, ReadError, StoreError, StorePlace, UsageError
+from virtune.flows.stored.nights import Stored, nights_apart
+from virtune.flows.stored.show import current, study_id
+from virtune.model.errors import LoadError, ReadError, StorePlace, UsageError
 from virtune.model.evidence import IMPORTED, Capture, InForce, StudyRecord, TrialRecord, Waiver
 from virtune.model.measurement import FioResult, Measurement
 from virtune.model.remark import COPY, Weight
@@ -35,7 +34,6 @@ from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind, Trial
 from virtune.model.study_options import OPTIONS
 from virtune.model.text import printable
-from virtune.model.verdict import BetweenRuns
 from virtune.model.workload import Job, Workload
 
 if TYPE_CHECKING:
@@ -464,14 +462,6 @@ def _arm(name: str, runs: Sequence[Run]) -> Arm:
     return Arm(name=name, stack=Stack(rig="unknown"), options=tuple(options[:OPTIONS_MAX]))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stored:
-    """One arm of a study in the store."""
-
-    record: StudyRecord
-    arm: str
-
-
 def hold_against(
     names: Sequence[str], store: StorePlace, terms: Terms, *, different_jobs: bool, say: Callable[[str], None]
 ) -> StudyRecord:
@@ -514,17 +504,16 @@ def hold_against(
     runs = list(_matched(sorted(runs, key=lambda run: order[run.arm]), say, different_jobs=different_jobs))
     record, _ = record_of(runs, terms, each_alone=True)
     if len(stored) == len(names) and not any(one.record.study.imported for one in stored.values()):
-        base = labelled[record.study.baseline]
         called = {run.workload.name: run.name for run in runs if run.arm == record.study.baseline}
         study = _of_our_own(record.study, [stored[name] for name in names])
-        apart = _between_runs(base, labelled, called, store)
+        apart = nights_apart(record, labelled, called, store)
         told = (name for (_, metric), one in apart.items() if metric == study.metric for name in one.names)
         study = replace(study, told_by=tuple(dict.fromkeys(told)))
         return replace(record, study=study, between_runs=apart, pardoned=tuple(_pardoned(labelled)))
     return replace(record, study=replace(record.study, id=""))
 
 
-def _require_one_path(stored: Mapping[str, _Stored]) -> None:
+def _require_one_path(stored: Mapping[str, Stored]) -> None:
     """Raise UsageError for studies whose loads took different ways to the disk: through a VM, a daemon or none, with
     KVM or under emulation.
     """
@@ -546,63 +535,13 @@ def _require_one_path(stored: Mapping[str, _Stored]) -> None:
         )
 
 
-def _pardoned(labelled: Mapping[str, _Stored]) -> Iterator[Waiver]:
+def _pardoned(labelled: Mapping[str, Stored]) -> Iterator[Waiver]:
     """Yield what each study itself pardons its arm, under the arm's name here."""
     for label, one in labelled.items():
         yield from (replace(own, arm=label) for own in pardons_of(one.record) if own.arm in (None, one.arm))
 
 
-EARLIER_MAX = 20
-"""The most studies of one configuration that tell how far such lie apart: those nearest to the reference."""
-
-
-def _between_runs(
-    base: _Stored, labelled: Mapping[str, _Stored], called: Mapping[str, str], store: StorePlace
-) -> dict[tuple[str, str], BetweenRuns]:
-    """Return how far studies that ask the same as the baseline's lie apart, by workload and metric; what is compared
-    with it does not tell, `called` are the names of its workloads here. Of the two studies alone their rounds do not
-    show it: what they share, the hour and the state of host and disk, is in each of them alike. Where what is
-    compared with the baseline was disturbed too much to leave that out, those count that were disturbed so too.
-    """
-    from virtune.store.store import Store
-
-    causes = {label: frozenset(_disturbing(one.record, one.arm)) for label, one in labelled.items()}
-    asked = frozenset().union(*(found for label, found in causes.items() if labelled[label] is not base))
-    disturbed = " and ".join(label for label, found in causes.items() if found)
-    others = {one.record.study.id for one in labelled.values()} - {base.record.study.id}
-    values: dict[tuple[str, str], list[EarlierRun]] = {}
-    with Store(store, reading=True) as kept:
-        finished = kept.finished((base.record.study.kind,), own=True)
-        asks = next((one.question for one in finished if one.id == base.record.study.id), None)
-        alike = [one.id for one in reversed(finished) if one.question == asks and one.id not in others]
-        reference = alike.index(base.record.study.id) + 1 if base.record.study.id in alike else 0
-        lead = alike[:reference][-EARLIER_MAX:]
-        for study in lead + alike[reference:][: EARLIER_MAX - len(lead)]:
-            with contextlib.suppress(StoreError):
-                found = by_todays_method(kept, study)
-                rows, causes_then = evidence_of(found).rows, frozenset(_disturbing(found, base.arm))
-                run = EarlierRun(
-                    rounds=(),
-                    name=study,
-                    alike=asked <= causes_then,
-                    calm=not causes_then,
-                    after=study not in lead,
-                )
-                for name, here in called.items():
-                    rounds = rows.get((base.arm, name), {}).values()
-                    for metric in dict.fromkeys(metric for one in rounds for metric in one):
-                        mine = [one[metric] for one in rounds if metric in one]
-                        values.setdefault((here, metric), []).append(replace(run, rounds=mine))
-    return {key: between_runs(runs, disturbed=disturbed) for key, runs in values.items()}
-
-
-def _disturbing(record: StudyRecord, arm: str) -> Iterator[str]:
-    """Yield what disturbed most of an arm's trials, so that they count nevertheless."""
-    of_arm = (one for one in pardons_of(record) if one.arm in (None, arm))
-    return (one.cause for one in of_arm if one.cause != "generator")
-
-
-def _of_our_own(study: Study, stored: Sequence[_Stored]) -> Study:
+def _of_our_own(study: Study, stored: Sequence[Stored]) -> Study:
     """Return a study that holds arms of others against each other, with what else differs between them."""
     from virtune.analyse.fleet import gathered, known_facts
 
@@ -615,7 +554,7 @@ def _of_our_own(study: Study, stored: Sequence[_Stored]) -> Study:
     return replace(study, id="", sources=sources, differing=differing if probed else None)
 
 
-def _from_store(name: str, store: StorePlace, beside: Sequence[str]) -> _Stored:
+def _from_store(name: str, store: StorePlace, beside: Sequence[str]) -> Stored:
     study, _, arm = name.partition(":")
     unknown = UsageError(f"no file, folder or study {name!r}", hint="`virtune show list` shows the stored studies")
     if not store.exists():
@@ -646,10 +585,10 @@ def _from_store(name: str, store: StorePlace, beside: Sequence[str]) -> _Stored:
             f"study {found} has no trial of arm {arm!r} yet",
             hint=f"`virtune compare resume {study}` runs it",
         )
-    return _Stored(record=record, arm=arm)
+    return Stored(record=record, arm=arm)
 
 
-def _within(stored: Sequence[_Stored], terms: Terms) -> StudyRecord:
+def _within(stored: Sequence[Stored], terms: Terms) -> StudyRecord:
     """Some arms of one study, with its rounds."""
     record = stored[0].record
     chosen = [one.arm for one in stored]
@@ -685,7 +624,7 @@ def _family(whole: Study, chosen: Study, confidence: float) -> dict[str, Any]:
     return {"confidence": 1 - (1 - confidence) * now / pairs, "title": title}
 
 
-def _runs_of_stored(stored: _Stored, *, label: str) -> Iterator[Run]:
+def _runs_of_stored(stored: Stored, *, label: str) -> Iterator[Run]:
     study = stored.record.study
     arm = study.arm(stored.arm)
     for record in stored.record.trials:
