@@ -98,8 +98,9 @@ def test_from_the_lowest_percentile_on_that_is_alike() -> None:
         ((80e3, 90e3), ALIKE, 0.1),
         (BODIES, ALIKE, 1.0),
         ((80e3, 100e3), (5e6, 6.25e6), 0.1),
+        ((80e3, 180e3), (5e6, 6.5e6), 0.1),
     ],
-    ids=["other-tails", "like-bodies", "nothing-shown", "tails-that-follow-the-body"],
+    ids=["other-tails", "like-bodies", "nothing-shown", "tails-that-follow-the-body", "tails-that-surely-differ"],
 )
 def test_arms_that_differ_there_too_or_are_alike_everywhere_say_nothing(
     bodies: Sequence[float], tails: Sequence[float], noise: float

@@ -474,8 +474,10 @@ BODY, TAILS = "latency.p50", ("latency.p99", "latency.p99.9")
 APART = 1.2
 """From this ratio of their medians on, arms differ in the body of their latencies."""
 
-ALIKE = 1.5
-"""Tails are alike if the interval of their ratio lies within this factor: single rounds' tails vary by as much."""
+ALIKE, CONTRADICTED = 1.5, 1.1
+"""Tails are alike if the interval of their ratio lies within the first factor: single rounds' tails vary by as much.
+Not where it shows a difference whose middle is more than the second, which the table tells.
+"""
 
 OF_PAIR = 0.95
 """The confidence of each pair's interval; every pair of arms must pass."""
@@ -631,7 +633,12 @@ def _alike(tail: str, bodies: Mapping[str, float], trials: Sequence[TrialRecord]
         return False
     rounds = _by_arm(tail, trials)
     ratios = (_ratio(rounds, one, other) for one, other in combinations(bodies, 2))
-    return all(one is not None and one.within(ALIKE - 1) for one in ratios)
+    return all(one is not None and one.within(ALIKE - 1) and not _contradicts(one) for one in ratios)
+
+
+def _contradicts(ratio: Interval) -> bool:
+    surely = not ratio.low <= 1 <= ratio.high
+    return surely and abs(math.log(ratio.low * ratio.high)) / 2 > math.log(CONTRADICTED)
 
 
 def _ratio(rounds: Mapping[str, Mapping[int, float]], one: str, other: str) -> Interval | None:
