@@ -149,7 +149,7 @@ def test_other_jobs_are_refused_or_compared_with_a_warning(kept: Kept, tmp_path:
     one = repeats(tmp_path, "one", speed=1.0)
     deep = repeats(tmp_path, "deep", speed=1.0, iodepth="64")
     kept("compare", str(one), str(deep), status=2)
-    assert "job asks deep for something else: iodepth is 64, and 8 in one" in kept.err
+    assert "job is not the same job in one and deep: iodepth is 8 and 64" in kept.err
     shown = " ".join(kept("compare", str(one), str(deep), "--different-jobs", "-v").split())
     assert "warning: the jobs differ, so a difference may be theirs" in shown
     assert "job: iodepth (one: 8, deep: 64)" in shown.replace("; ", ", ")

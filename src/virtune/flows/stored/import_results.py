@@ -671,7 +671,7 @@ def _matched(runs: Sequence[Run], say: Callable[[str], None], *, different_jobs:
             for option, was, now in differing(base[name].shape, mine[name].shape):
                 if not different_jobs:
                     raise UsageError(
-                        f"{name} asks {arm} for something else: {option} is {now}, and {was} in {next(iter(by_arm))}",
+                        f"{name} is not the same job in {next(iter(by_arm))} and {arm}: {option} is {was} and {now}",
                         hint="the jobs differ, so a difference would not be the disk's; --different-jobs"
                         " compares anyway",
                     )
