@@ -571,6 +571,9 @@ def test_a_flush_after_each_write_is_a_candidate(direct: bool, busy: float | Non
     (row,) = (one for one in found.hypotheses if one.name == "write-through")
     assert (row.stands, row.share) == (False, 1.0)
     assert row.against == ("how much of a write's time its flush takes is not measured",)
+    alone = judge(live(0.67, 0.0, busy=0.6, operations=of(write=(400, 1.6e6)), **facts))
+    assert alone.cause is Cause.DEPTH
+    assert f"or shorten each: `cache={instead}` shows" in alone.experiment
     reads = judge(live(8.0, 0.0, busy=busy, operations=of(read=(400, 20e6)), **facts))
     assert not any("flush" in line for line in (*reads.evidence, reads.experiment))
 

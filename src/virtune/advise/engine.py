@@ -119,7 +119,8 @@ def flush_after_each_write(subject: Subject, disk: DomainDisk) -> Iterator[Seen]
             seen=f"cache={disk.cache}{where}",
             advice="if the guest flushes, compare with cache=none; QEMU 10.0 has FUA",
             turns=turn(disk, "disk.cache", "none"),
-            measure=measuring(subject, disk, {}, {"disk.cache": "none"}, load="randwrite-4k-qd1"),
+            # which reads back whether writes go through: only a guest's disk tells
+            measure=measuring(subject, disk, {}, {"disk.cache": "none"}, rig="qemu", load="randwrite-4k-qd1"),
         )
 
 

@@ -344,10 +344,9 @@ def _through(path: DataPath) -> str:
 
 
 def _without_flushes(path: DataPath) -> str:
-    mode = "none" if path.direct else "writeback"
-    return (
-        f"`cache={mode}` shows what a flush after each write costs; it is as safe for a guest that flushes by itself"
-    )
+    mode, also = ("none", "") if path.direct else ("writeback", " (`cache=none` too, without the host's page cache)")
+    costs = f"`cache={mode}` shows what a flush after each write costs{also}"
+    return f"{costs}; it is as safe for a guest that flushes by itself"
 
 
 _FEWER: Mapping[OperationKind, str] = {
@@ -443,7 +442,8 @@ def _depth(seen: SeenPath) -> Weighed:
         },
         experiment=_VIRTIO
         if seen.path.front
-        else "let more I/Os be in flight (more jobs, a greater depth), or shorten the largest layer",
+        else "let more I/Os be in flight (more jobs, a greater depth), or "
+        + (f"shorten each: {_without_flushes(seen.path)}" if _through(seen.path) else "shorten the largest layer"),
     )
 
 
