@@ -20,21 +20,34 @@ from virtune.bench.live.emulators import Emulator, emulators_here
 from virtune.bench.live.monitor import monitored
 from virtune.bench.qemu.machine import PROGRAM
 from virtune.flows.domains.domains import FoundDomain, as_it_runs
+from virtune.flows.domains.like import LikeVm, like_vm
 from virtune.flows.live.top import watching
 from virtune.model.domain import Domain
 from virtune.model.errors import PreconditionError
 from virtune.model.finding import Finding
+from virtune.model.stack import LIMITS
 from virtune.probe.process import Process
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 
 
 @contextlib.contextmanager
-def strange(tmp_path: Path, name: str, *words: str) -> Iterator[Path]:
-    """A QEMU with a disk, started as Proxmox VE does, whose guest has not an operating system."""
+def strange(tmp_path: Path, name: str, *words: str, program: str = "") -> Iterator[Path]:
+    """A QEMU with a disk, started as Proxmox VE does, whose guest has not an operating system. `program` is the first
+    word of its command line.
+    """
     place, image = tmp_path / f"{name}.qmp", tmp_path / f"{name}.raw"
     image.write_bytes(bytes(2**20))
-    argv = [shell.find(PROGRAM), "-name", f"{name},debug-threads=on", "-display", "none", "-nodefaults", "-m", "64"]
+    argv = [
+        program or shell.find(PROGRAM),
+        "-name",
+        f"{name},debug-threads=on",
+        "-display",
+        "none",
+        "-nodefaults",
+        "-m",
+        "64",
+    ]
     argv += ["-drive", f"file={image},format=raw,if=none,id=d", "-device", "virtio-blk-pci,drive=d,id=scsi0"]
     argv += ["-chardev", f"socket,id=qmp,path={place},server=on,wait=off", "-mon", "chardev=qmp,mode=control", *words]
     with shell.Warden("strange") as warden, warden.running(argv, name="qemu"):
@@ -102,6 +115,132 @@ def test_an_audit_of_what_runs_reads_its_state_and_not_only_its_command_line(use
         after = user.run("audit", name, status=None).stdout
         assert "total_iops_sec=18 on the running VM alone" in after
         assert "added is plugged in now and gone after a power-off" in after
+
+
+def alike(name: str, disk: str) -> LikeVm:
+    """What a study takes from a QEMU that runs here."""
+    return like_vm(f"{name}:{disk}", connect=None, rig="qemu")
+
+
+def why_left(vm: LikeVm) -> dict[str, str]:
+    return {one.what: one.why for one in vm.left}
+
+
+@pytest.mark.parametrize("named", [one.qmp for one in LIMITS])
+@pytest.mark.parametrize("filtered", [False, True], ids=["drive", "filter"])
+def test_what_a_study_takes_of_a_running_vm_has_the_limits_of_now(
+    tmp_path: Path, named: str, *, filtered: bool
+) -> None:
+    (limit,) = (one for one in LIMITS if one.qmp == named)
+    name, image = f"taken-{os.getpid()}", tmp_path / "limited.raw"
+    image.write_bytes(bytes(2**20))
+    words = ["-drive", f"file={image},format=raw,if=none,id=l,throttling.{limit.qmp}=9000"]
+    if filtered:
+        words = ["-object", f"throttle-group,id=g,x-{limit.qmp}=9000"]
+        words += ["-blockdev", f"driver=raw,node-name=r,file.driver=file,file.filename={image}"]
+        words += ["-blockdev", "driver=throttle,node-name=l,throttle-group=g,file=r"]
+    with strange(tmp_path, name, *words, "-device", "virtio-blk-pci,drive=l,id=low") as place:
+        assert f"{limit.knob}=9000" in alike(name, "low").settings
+        for value in (7000, 0):
+            with monitored(place) as view:
+                if filtered:
+                    now = {one.qmp: value if one is limit else 0 for one in LIMITS}
+                    view.monitor.execute("qom-set", {"path": "/objects/g", "property": "limits", "value": now})
+                else:
+                    now = {one.drive: value if one is limit else 0 for one in LIMITS}
+                    view.monitor.execute("block_set_io_throttle", {"device": "l", **now})
+            has = [word for word in alike(name, "low").settings if word.startswith("disk.throttle_")]
+            assert has == [f"{limit.knob}={value}"] * bool(value)
+
+
+def test_what_a_study_takes_of_a_running_vm_is_plugged_in_now(tmp_path: Path) -> None:
+    name, image = f"replaced-{os.getpid()}", tmp_path / "later.raw"
+    image.write_bytes(bytes(2**20))
+    with strange(tmp_path, name) as place:
+        with monitored(place) as view:
+            node = {"driver": "raw", "node-name": "later", "file": {"driver": "file", "filename": str(image)}}
+            view.monitor.execute("blockdev-add", node)
+            view.monitor.execute("device_add", {"driver": "virtio-blk-pci", "drive": "later", "id": "added"})
+        assert alike(name, "added").scratch == tmp_path
+
+
+CACHES = {"none": (True, False), "writeback": (False, False), "unsafe": (False, True)}
+"""Cache modes with their flags."""
+THROUGH = {"none": "directsync", "writeback": "writethrough"}
+"""What they are called where the device has no write cache."""
+
+
+@pytest.mark.parametrize("write_cache", ["on", "off"])
+def test_a_cache_mode_that_was_changed_is_the_one_that_a_study_takes(tmp_path: Path, write_cache: str) -> None:
+    name, image = f"reopened-{os.getpid()}", tmp_path / "cached.raw"
+    image.write_bytes(bytes(2**20))
+    words = ["-blockdev", f"driver=file,node-name=low,filename={image},cache.direct=on"]
+    words += ["-blockdev", "driver=raw,node-name=top,file=low,cache.direct=on"]
+    words += ["-device", f"virtio-blk-pci,drive=top,id=kept,write-cache={write_cache}"]
+    with strange(tmp_path, name, *words) as place:
+        _, changed = differences(ours(name))
+        assert changed == []
+        for word, (direct, no_flush) in CACHES.items():
+            flags = {"direct": direct, "no-flush": no_flush}
+            with monitored(place) as view:
+                low = {"driver": "file", "node-name": "low", "filename": str(image), "cache": flags}
+                top = {"driver": "raw", "node-name": "top", "file": "low", "cache": flags}
+                view.monitor.execute("blockdev-reopen", {"options": [low, top]})
+            now = THROUGH.get(word, word) if write_cache == "off" else word
+            assert f"disk.cache={now}" in alike(name, "kept").settings
+
+
+@pytest.mark.parametrize("cache", ["none", "writeback", "unsafe", "writethrough", "directsync"])
+def test_a_cache_mode_that_was_not_changed_is_that_of_the_command_line(tmp_path: Path, cache: str) -> None:
+    name, image = f"cached-{os.getpid()}", tmp_path / "cached.raw"
+    image.write_bytes(bytes(2**20))
+    words = f"{IMAGE.format(image)},cache={cache},if=none,id={{0}}{{1}} -device virtio-blk-pci,drive={{0}},id=d{{0}}"
+    both = [*words.format("kept", "").split(), *words.format("gone", ",snapshot=on,file.locking=off").split()]
+    with strange(tmp_path, name, *both):
+        _, changed = differences(ours(name))
+        assert changed == []
+        assert f"disk.cache={cache}" in alike(name, "dkept").settings
+
+
+def test_of_a_vm_whose_monitor_does_not_answer_it_is_told_that_its_command_line_was_read(tmp_path: Path) -> None:
+    name, untold = f"mute-{os.getpid()}", "what was changed while it ran"
+    with strange(tmp_path, name) as place:
+        assert untold not in why_left(alike(name, "scsi0"))
+        place.unlink()
+        said = why_left(alike(name, "scsi0"))[untold]
+    assert said == "no monitor of it answered, so its settings are those of its command line"
+
+
+def test_the_emulator_of_a_running_vm_is_the_program_that_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever its command line calls it: a name that was found by the PATH of then, a link, a relative path."""
+    program, names = shell.find(PROGRAM), tmp_path / "bin"
+    names.mkdir()
+    beside = "../" * 12 + str(names / PROGRAM).lstrip("/")  # from wherever it is started
+    for word in (PROGRAM, "qemu-kvm", beside, f"{names}/qemu-system-linked"):
+        (names / Path(word).name).unlink(missing_ok=True)
+        (names / Path(word).name).symlink_to(program)
+        name = f"run-as-{os.getpid()}"
+        with contextlib.ExitStack() as runs:
+            with monkeypatch.context() as patch:
+                patch.setenv("PATH", str(names), prepend=os.pathsep)
+                runs.enter_context(strange(tmp_path, name, program=word))
+            vm = alike(name, "scsi0")
+        assert f"machine.emulator={Path(program).resolve()}" in vm.settings, word
+        assert "no such program" not in " ".join(why_left(vm).values()), word
+
+
+def test_who_runs_the_guests_code_is_told_where_a_test_guest_has_another(tmp_path: Path) -> None:
+    name, kvm = f"accelerated-{os.getpid()}", os.access("/dev/kvm", os.R_OK | os.W_OK)
+    for accelerators in ("tcg", "kvm:tcg"):
+        words = [word for one in accelerators.split(":") for word in ("-accel", one)]
+        with strange(tmp_path, name, *words) as place:
+            with monitored(place) as view:
+                emulated = view.vm.emulated
+            left = why_left(alike(name, "scsi0"))
+        assert emulated or accelerators != "tcg"
+        assert ("emulation (TCG)" in left, "KVM" in left) == (emulated and kvm, not (emulated or kvm))
 
 
 IMAGE = "-drive file={},format=raw"

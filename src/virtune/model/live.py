@@ -250,7 +250,8 @@ class LiveDisk:
     which nothing is measured: a backing image, a filter, encryption, a block job. `front` is the kind of its device
     where that takes one request at a time, whatever the guest has (`IDE`). `writethrough`: QEMU has each write safe
     before it says that it is done. `swap` are the devices that this host swaps to.
-    `relimited` names its limits of both times where they were changed while it was looked at.
+    `relimited` names its limits of both times where they were changed while it was looked at. `opened` are the flags
+    that its image is open with now, `cache.direct` and `cache.no-flush`; None where QEMU does not show them.
     """
 
     target: str
@@ -270,6 +271,7 @@ class LiveDisk:
     writethrough: bool = False
     swap: tuple[str, ...] = ()
     relimited: str = ""
+    opened: tuple[bool, bool] | None = None
 
     def beside(self, others: Sequence["LiveDisk"]) -> "LiveDisk":
         """Return it with all that its requests may have passed, and whether its limits were others, as these saw the

@@ -213,6 +213,19 @@ the engine that needs it.
 """
 
 
+def accelerated(domain: Domain, rig: str, *, kvm: bool) -> LeftBehind | None:
+    """Say what of a VM's CPUs a test guest has otherwise: it runs on KVM where that can be used here. None where they
+    are alike, or a rig has no guest of virtune's.
+    """
+    known = read_rig(rig)
+    if known is None or not known.kind.own_guest or kvm == (domain.kind == "kvm"):
+        return None
+    if domain.kind == "kvm":
+        return LeftBehind(what="KVM", why="test guests are emulated here (TCG), so their CPUs take longer")
+    what = "emulation (TCG)" if domain.kind == "qemu" else domain.kind
+    return LeftBehind(what=what, why="test guests use KVM here where it works, so their CPUs are others")
+
+
 def likeness(at: Looked) -> Likeness:
     """Return all of a VM's disk as settings, whatever rig they are for, and what no setting says."""
     found = [one for row in ROWS for one in row(at)]

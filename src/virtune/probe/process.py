@@ -108,6 +108,10 @@ class Process:
             return self._path("exe").readlink()
         return None
 
+    def runs(self, program: Path) -> bool:
+        """Whether that file is the one that it runs; raises OSError where either cannot be seen."""
+        return self._path("exe").samefile(program)
+
     def argv(self) -> tuple[str, ...]:
         """Return its command line; empty when it is gone."""
         with contextlib.suppress(OSError):

@@ -65,12 +65,13 @@ _NODE_LIMITS = {one.qmp: one.unit for one in LIMITS}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Below:
     """What lies below a disk: the path of its image on this host, None where it has none; the driver that reaches it
-    (empty if unknown), the throttle group of a filter with its limits and the command that removes them; and what is
-    there and not measured.
+    (empty if unknown), the flags of the cache that it is open with, the throttle group of a filter with its limits
+    and the command that removes them; and what is there and not measured.
     """
 
     path: str | None = None
     protocol: str = ""
+    opened: tuple[bool, bool] | None = None
     group: str = ""
     limits: Mapping[str, float] = field(default_factory=dict)
     lift: str = ""
@@ -109,6 +110,7 @@ class Graph:
         return Below(
             path=_here(str(folder / path)) if path and protocol in _LOCAL else None,
             protocol=printable(protocol, most=_NODE_NAME_MAX),
+            opened=_opened(leaf),
             group=group,
             limits=limits,
             lift=json.dumps({"execute": "qom-set", "arguments": lift}) if limits else "",
@@ -178,6 +180,13 @@ class Graph:
                     what = "a backing image" if role == "backing" else f"another image ({role})"
                     first, *more = (str(self.nodes.get(one, {}).get("file", one)) for one in self._chain(child))
                     yield f"{what}: {first}" + (f", the first of {1 + len(more)} down to {more[-1]}" if more else "")
+
+
+def _opened(node: Mapping[str, Any]) -> tuple[bool, bool] | None:
+    """Return the flags that QEMU opened a node with; None where it does not show them."""
+    with contextlib.suppress(KeyError, TypeError):
+        return bool(node["cache"]["direct"]), bool(node["cache"]["no-flush"])
+    return None
 
 
 def _here(path: str) -> str | None:
@@ -384,6 +393,7 @@ class LiveMonitor:
                 + jobs,
                 front=self._front(one.get("qdev", "")),
                 writethrough=not inserted["cache"]["writeback"],
+                opened=below.opened,
             )
 
     def _front(self, device: str) -> str:

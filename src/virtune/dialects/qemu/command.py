@@ -680,6 +680,12 @@ def told_apart(names: Iterable[str]) -> Iterator[str]:
         yield name if number == 1 else f"{name}#{number}"
 
 
+def cache_mode(*, direct: bool, no_flush: bool, through: bool) -> str:
+    """Return what the flags of a node and the write cache of its device are called together."""
+    cache = _CACHES[direct, no_flush]
+    return _THROUGH.get(cache, cache) if through else cache
+
+
 def _bus_of(one: Options) -> str | None:
     """The bus of a disk by its device; None for a device that is no disk, or is not known."""
     driver = one.get("driver", "")
@@ -688,9 +694,8 @@ def _bus_of(one: Options) -> str | None:
 
 def _device(one: Options, bus: str, opened: OpenedDisk, around: _Machine, *, target: str) -> DomainDisk:
     driver = one.get("driver", "")
-    cache = _CACHES[opened.direct, opened.no_flush]
-    if one.get("write-cache", "off" if opened.through else "on") == "off":
-        cache = _THROUGH.get(cache, cache)
+    through = one.get("write-cache", "off" if opened.through else "on") == "off"
+    cache = cache_mode(direct=opened.direct, no_flush=opened.no_flush, through=through)
     parent = one.get("bus", "").partition(".")[0]
     controller = around.controllers.get(parent)
     if bus == "ide" and driver and parent in around.sata:

@@ -20,10 +20,10 @@ from virtune.dialects.language import Language
 from virtune.dialects.languages import SUFFIXES, language_of
 from virtune.dialects.libvirt.alter import LIBVIRT
 from virtune.dialects.libvirt.domain import may_be_domain, read_domain
-from virtune.dialects.qemu.command import disks_of_argv
+from virtune.dialects.qemu.command import cache_mode, disks_of_argv
 from virtune.dialects.text.masking import masked
 from virtune.dialects.text.xml import BYTES_MAX
-from virtune.model.domain import DiskSource, Domain, DomainDisk
+from virtune.model.domain import DiskSource, Domain, DomainDisk, cache_of
 from virtune.model.errors import PreconditionError, ReadError, RigError, UsageError, words_of
 from virtune.model.facts import Program, Unknown
 from virtune.model.finding import (
@@ -37,8 +37,8 @@ from virtune.model.finding import (
     Subject,
     Unread,
 )
-from virtune.model.live import LiveDisk
-from virtune.model.stack import LIMITS
+from virtune.model.live import LiveDisk, LiveVm
+from virtune.model.stack import LIMITS, THROUGH_CACHES
 from virtune.probe.cpu import cpu_facts, online_cpus
 from virtune.probe.host import memory_facts
 from virtune.probe.images import image_views
@@ -102,38 +102,77 @@ def as_it_runs(emulator: Emulator) -> Iterator[FoundDomain | Unread]:
     for found in _from_file(emulator.configuration, this_host(), here=True, named=True):
         if isinstance(found, FoundDomain):
             live = found.subject.domain if found.subject.running is None else found.subject.running.live
-            state, disks = _told_by(emulator.sockets)
-            running = _running(state, live if disks is None else _with_disks(live, disks), Process(emulator.pid))
+            state, vm = _told_by(emulator.sockets)
+            process = Process(emulator.pid)
+            live = _as_told(live if live.emulator is None else replace(live, emulator=_program(process, live)), vm)
+            running = _running(state, live, process)
             yield replace(found, subject=replace(found.subject, running=running, like=emulator.called))
         else:
             yield found
 
 
-def _told_by(sockets: Sequence[Path]) -> tuple[tuple[str, str], tuple[LiveDisk, ...] | None]:
-    """Return a VM's state with its reason, and its disks by the first monitor that answers; None where none does."""
+def _program(process: Process, vm: Domain) -> str | None:
+    """Return the program that a process runs, since its command line may have a name that PATH led to, or a link; the
+    word of the command line where that may not be seen.
+    """
+    program = process.program()
+    if program is None:
+        return vm.emulator
+    with contextlib.suppress(OSError):
+        if not process.runs(program):  # in a container, this path means another file
+            return f"{program} of another root directory"
+    return str(program)
+
+
+def _told_by(sockets: Sequence[Path]) -> tuple[tuple[str, str], LiveVm | None]:
+    """Return a VM's state with its reason, and what the first monitor that answers tells of it; None where none
+    does.
+    """
     for place in sockets:
         with contextlib.suppress(PreconditionError, RigError), monitored(place, paused_too=True) as view:
-            return view.state, view.vm.disks
+            return view.state, view.vm
     return (UNKNOWN_STATE, "no monitor of it answered"), None
 
 
+def _as_told(domain: Domain, vm: LiveVm | None) -> Domain:
+    """Return a VM as its monitor tells of it: what runs its guest's code, which of several accelerators that could be
+    had is on no command line, and its disks.
+    """
+    if vm is None:
+        return domain
+    kind = "kvm" if not vm.emulated else "qemu" if domain.kind == "kvm" else domain.kind
+    return _with_disks(replace(domain, kind=kind), vm.disks)
+
+
 def _with_disks(domain: Domain, disks: Sequence[LiveDisk]) -> Domain:
-    """Return a VM with the limits that its disks have now, with the disks that were plugged in, and without those
-    that are gone: QEMU tells of all that hold data, but for those that another process serves.
+    """Return a VM with the limits and the cache that its disks have now, with the disks that were plugged in, and
+    without those that are gone: QEMU tells of all that hold data, but for those that another process serves.
     """
     words = {limit.unit: limit.libvirt for limit in LIMITS}
     now = {disk.target: tuple((words[unit], int(value)) for unit, value in disk.limits.items()) for disk in disks}
+    flags = {disk.target: disk.opened for disk in disks}
     found = []
     for disk in domain.disks:
         at, limits = {name: value for name, value in disk.limits if value}, now.pop(disk.target, None)
         if limits is None and disk.holds_data and disk.source.kind != "vhostuser":
             continue
         beside = tuple((name, value) for name, value in at.items() if name not in words.values())
-        found.append(disk if limits is None or dict(limits) == at else replace(disk, limits=(*limits, *beside)))
+        limited = disk.limits if limits is None or dict(limits) == at else (*limits, *beside)
+        found.append(replace(disk, limits=limited, cache=_cache_now(disk, flags.get(disk.target))))
     for one in (one for one in disks if one.target in now):
         source = DiskSource(kind="file" if one.path else "network", name=one.path or "", protocol=one.protocol)
         found.append(DomainDisk(target=one.target, line=0, source=source, limits=now[one.target]))
     return replace(domain, disks=tuple(found))
+
+
+def _cache_now(disk: DomainDisk, opened: tuple[bool, bool] | None) -> str | None:
+    """Return the cache mode of a disk by the flags that its image is open with. Whether it writes through is by its
+    configuration: a guest without flushes, such as a firmware, turns the write cache off for itself.
+    """
+    if opened is None or not disk.opened_here or disk.transient:  # whose overlay is what is open
+        return disk.cache
+    direct, no_flush = opened
+    return cache_mode(direct=direct, no_flush=no_flush, through=cache_of(disk) in THROUGH_CACHES)
 
 
 def _from_folder(path: Path, host: HostView, *, here: bool) -> Iterator[FoundDomain | Unread | PassedOver]:

@@ -4,6 +4,7 @@ every arm starts from, on the storage that it lies on. Nothing of the VM is chan
 """
 
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,11 +14,11 @@ from virtune.bench.live.emulators import emulator_called
 from virtune.flows.domains.domains import FoundDomain, as_it_runs, from_libvirt, from_paths
 from virtune.model.domain import DomainDisk
 from virtune.model.errors import PlanError, UsageError
-from virtune.model.finding import PassedOver, Subject, Unread
+from virtune.model.finding import UNKNOWN_STATE, PassedOver, Subject, Unread
 from virtune.model.knobs import matching
 from virtune.model.study import UNLIKE
 from virtune.model.study_options import ChosenOption, Provenance, StudyOptions
-from virtune.plan.like import LeftBehind, Likeness, Looked, carried, likeness
+from virtune.plan.like import LeftBehind, Likeness, Looked, accelerated, carried, likeness
 from virtune.plan.space import VARIED_BY_DEFAULT
 from virtune.virsh import Virsh, default_uri
 
@@ -112,6 +113,7 @@ def liken(
     target: bool = False,
 ) -> LikeVm:
     """Return the same of a VM that was found, and the name of its disk. Raises as `like_vm` does."""
+    found = as_it_is_now(found)
     domain = found.subject.domain
     if not domain.runs_qemu:
         raise PlanError(
@@ -120,22 +122,43 @@ def liken(
         )
     disk = disk_of(found, name)
     elsewhere = found.subject.host.kernel is None
-    rig = rig or ("qemu" if os.access("/dev/kvm", os.R_OK | os.W_OK) else "storage-daemon")
+    kvm = os.access("/dev/kvm", os.R_OK | os.W_OK)
+    rig = rig or ("qemu" if kvm else "storage-daemon")
     taken: Likeness = carried(likeness(looked_at(found.subject, disk)), rig, instead=instead, target=target)
     return LikeVm(
         rig=rig,
         settings=taken.settings,
         scratch=None if target or scratch is not None else _storage(domain.name, disk, elsewhere=elsewhere),
         said=f"{domain.name or found.origin}:{disk.target} ({found.origin})",
-        left=taken.left,
+        left=(*taken.left, *filter(None, (accelerated(domain, rig, kvm=kvm), _untold(found)))),
     )
+
+
+def as_it_is_now(found: FoundDomain) -> FoundDomain:
+    """Return a VM whose configuration is the command line of a process as that process is now: its monitor may have
+    been told to lift a limit or to plug a disk in since. Any other VM stays as it is configured.
+    """
+    running = found.subject.running
+    if running is None or found.language.name != "qemu":
+        return found
+    return replace(found, subject=replace(found.subject, domain=running.live))
+
+
+def _untold(found: FoundDomain) -> LeftBehind | None:
+    """Say that a process was not asked for what it has now; None where it was, or there is none."""
+    running = found.subject.running
+    if running is None or found.language.name != "qemu" or running.state != UNKNOWN_STATE:
+        return None
+    why = f"{running.reason}, so its settings are those of its command line"
+    return LeftBehind(what="what was changed while it ran", why=why)
 
 
 def looked_at(subject: Subject, disk: DomainDisk) -> Looked:
     """Return what is known of a VM's disk, its image and its program on this host."""
     domain = subject.domain
-    here = domain.emulator is not None and os.access(domain.emulator, os.X_OK)
-    return Looked(domain=domain, disk=disk, image=subject.image(disk), emulator_here=here)
+    program = None if domain.emulator is None else shutil.which(domain.emulator)  # it may be a bare name
+    named = domain if program is None else replace(domain, emulator=program)
+    return Looked(domain=named, disk=disk, image=subject.image(disk), emulator_here=program is not None)
 
 
 def find_vm(word: str, connect: str | None) -> tuple[FoundDomain, str]:

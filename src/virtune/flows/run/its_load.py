@@ -5,7 +5,7 @@ from pathlib import Path
 
 from virtune.bench.live.emulators import emulators_here
 from virtune.flows.domains.domains import FoundDomain
-from virtune.flows.domains.like import disk_of, find_vm, path_of
+from virtune.flows.domains.like import as_it_is_now, disk_of, find_vm, path_of
 from virtune.flows.live.diagnose_live import diagnose_domain, diagnose_monitor, diagnose_named
 from virtune.model.bottleneck import Diagnosis
 from virtune.model.errors import MissingToolError, PreconditionError
@@ -20,7 +20,7 @@ def its_load(word: str, connect: str | None) -> Diagnosis:
     Raises UsageError where there is no such VM or disk, PreconditionError where it does not run or its disk is idle.
     """
     found, name = find_vm(word, connect)
-    disk = disk_of(found, name)
+    disk = disk_of(as_it_is_now(found), name)
     # Proxmox VE 8 calls a disk's drive `drive-scsi0`
     called = {disk.target, f"drive-{disk.target}"}
     vm = f"{found.subject.domain.name or found.origin}:{disk.target}"
