@@ -2,6 +2,7 @@
 """QEMUs that nobody named are found by /proc, and their monitors stay free for whom they belong to."""
 
 import contextlib
+import json
 import os
 import socket
 import threading
@@ -241,6 +242,32 @@ def test_who_runs_the_guests_code_is_told_where_a_test_guest_has_another(tmp_pat
             left = why_left(alike(name, "scsi0"))
         assert emulated or accelerators != "tcg"
         assert ("emulation (TCG)" in left, "KVM" in left) == (emulated and kvm, not (emulated or kvm))
+
+
+def test_a_fix_of_what_runs_ends_with_what_to_do_by_hand(user: User, tmp_path: Path) -> None:
+    name, image = f"by-hand-{os.getpid()}", tmp_path / "limited.raw"
+    image.write_bytes(bytes(2**20))
+    words = ("-drive", f"file={image},format=raw,if=none,id=l,iops=300", "-device", "virtio-blk-pci,drive=l,id=low")
+    with strange(tmp_path, name, *words) as place:
+        said = user.run("fix", f"{name}:low", "--also", "R47", "--yes").stdout
+        reasons = [line for line in said.splitlines() if "left alone: R" in line]
+        (lift,) = (line.partition("lifted by: ")[2] for line in said.splitlines() if "lifted by: " in line)
+        command = json.loads(lift)
+        with monitored(place) as view:
+            view.monitor.execute(command["execute"], command["arguments"])
+        assert not [word for word in alike(name, "low").settings if "throttle" in word]
+    assert f"virtune diagnose {name}" in said
+    assert "leave out throttling.iops-total (iops) of its -drive" in said
+    assert reasons
+    assert not [line for line in reasons if "throttle" in line]
+
+
+def test_no_command_is_offered_that_cannot_change_a_command_line(user: User, tmp_path: Path) -> None:
+    line = tmp_path / "slow.txt"
+    line.write_text("qemu-system-x86_64 -name slow -drive file=/vm.img,format=raw,if=virtio,iops=300\n")
+    said = user.run("audit", str(line), status=None).stdout
+    assert "R30" in said
+    assert "apply advise" not in said
 
 
 IMAGE = "-drive file={},format=raw"

@@ -62,8 +62,8 @@ def fix(
     configuration is measured against the old one; one that is worse is put back, but for what these ask for (exit 4).
 
     VM is a libvirt domain, a Proxmox VM's number, or a file with a configuration, of which the changed text or the
-    command that changes it is written. Call it again to go on where it was left; a change that was cut short is put
-    back first.
+    command that changes it is written. Of a QEMU that runs here without a libvirt (its name or process id) it tells
+    what to do by hand. Call it again to go on where it was left; a change that was cut short is put back first.
 
     \b
     Examples:
@@ -170,6 +170,13 @@ def _change(
     name = found.subject.domain.name or found.origin
     if not turns:
         click.echo(printable(f"{name}: nothing to change{_unless(fixes)}"))
+        return None
+    if not found.language.writes:
+        from virtune.flows.run.by_hand import by_hand
+
+        click.echo(printable(f"{name}: virtune does not change {found.language.title}; to be done by hand:"))
+        for line in by_hand(found, fixes.disk.target, turns):
+            click.echo(f"  {printable(line)}")
         return None
     wish = Wish(turns=tuple(turns))
     ours = found.language.name == "proxmox" and is_here(Path(found.origin))

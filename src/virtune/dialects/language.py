@@ -67,6 +67,11 @@ class Language:
         object.__setattr__(self, "says", self.says or ROWS.get(self.name, {}).get("says", {}))
         object.__setattr__(self, "refusals", self.refusals or refusals_of(self.name))
 
+    @property
+    def writes(self) -> bool:
+        """Whether virtune writes any setting in it."""
+        return bool(self.says)
+
     def read(self, text: bytes) -> Domain:
         """Read the domain of a text, the first where it holds several; raises ReadError."""
         return self.domains(text)[0]

@@ -263,7 +263,7 @@ class Audited:
     `not_looked_at` are the rules that lacked a fact. `disks` is how many disks with data it has.
 
     `diff` shows the changes of all errors and warnings together, if requested, and `commands` are the same changes as
-    command lines, for systems that are configured so.
+    command lines, for systems that are configured so. `written` is False where virtune only reads its language.
     """
 
     origin: str
@@ -275,6 +275,7 @@ class Audited:
     disks: int = 0
     diff: str = ""
     commands: tuple[str, ...] = ()
+    written: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

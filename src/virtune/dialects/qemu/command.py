@@ -738,13 +738,14 @@ def _no_turn(_text: bytes, turn: SettingChange, _domain: str) -> bytes:
 QEMU = Language(
     name="qemu",
     title="QEMU's command line",
-    text="the command line of a process",
+    text="a command line of QEMU",
     knows=begins_with_qemu,
     domains=domains,
     turn=_no_turn,
     says={},
     refusals=dict.fromkeys(
-        (one.id for one in KNOBS), "a process keeps the line that it was started with; change what starts it"
+        (one.id for one in KNOBS),
+        "change it in what starts the VM; a process keeps the line that it was started with",
     ),
 )
 """QEMU's command line, which is only read."""

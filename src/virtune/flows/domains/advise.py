@@ -262,7 +262,7 @@ def audit_all(
             origin=one.origin, domain=domain.name, uuid=domain.uuid, findings=findings, diff=together,
             commands=commands, not_audited=because,
             not_looked_at=() if because and not domain.elsewhere else not_looked_at(one.subject, by_need),
-            disks=sum(disk.holds_data for disk in domain.disks),
+            disks=sum(disk.holds_data for disk in domain.disks), written=one.language.writes,
         )  # fmt: skip
 
 

@@ -90,9 +90,11 @@ def fixes_for(
     left += [f"{name}: it finds nothing to change at {disk.target}" for name in also if name not in offering]
     asked = [(FIXES, needed, "what errors, warnings and --also ask for")] if needed else []
     asked += [(name, _together(needed, turns), why) for name, turns, why in tries]
+    alone = {name: turns for name, turns, _ in tries}
     template, dropped = _of_template(found, disk, needed)
     if template:
         asked.append((FLASH, _together(needed, template), "the engine and cache of the template for flash"))
+        alone[FLASH] = template
         left += dropped
     if len(asked) > 1 + bool(needed):
         asked.append((ALL, _together(*(turns for _, turns, _ in asked)), "all of these together"))
@@ -101,7 +103,7 @@ def fixes_for(
         try:
             settings, without = _arm(found, disk, found.language.alter(found.text, *turns, domain=_name(found)), vm)
         except (PlanError, ReadError) as refusal:
-            left.append(f"{name}: {refusal.message}")
+            left.append(f"{name}: {_own_reason(found, alone.get(name, ()), refusal.message)}")
             continue
         known = {((), frozenset()), *((one.settings, one.without) for one in candidates)}
         if (settings, without) not in known:
@@ -111,6 +113,15 @@ def fixes_for(
     return Fixes(
         disk=disk, findings=findings, needed=needed, candidates=tuple(candidates), left=tuple(left), also=tuple(also)
     )
+
+
+def _own_reason(found: FoundDomain, alone: Sequence[SettingChange], said: str) -> str:
+    """Return why a try cannot be made by its own changes; what was `said` of all that it goes with, if they can."""
+    try:
+        found.language.alter(found.text, *alone, domain=_name(found))
+    except (PlanError, ReadError) as refusal:
+        return refusal.message
+    return f"it goes with what cannot be made: {said}" if alone else said
 
 
 _Try = tuple[str, tuple[SettingChange, ...], str]

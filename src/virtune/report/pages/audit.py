@@ -218,7 +218,7 @@ def _change(one: Audited) -> Iterator[str]:
     tries = dict.fromkeys(
         finding.rule.id for finding in one.findings if finding.rule.severity is Severity.TRY and finding.seen.turns
     )
-    if tries and not one.origin.startswith("/proc/"):  # a process keeps its command line
+    if tries and one.written:
         from_libvirt = "://" in one.origin or one.origin.endswith(":")
         place = ["--connect", one.origin, "--domain", one.domain] if from_libvirt else [one.origin]
         words = ["virtune", "apply", "advise", *(word for name in tries for word in ("--rule", name)), *place]
