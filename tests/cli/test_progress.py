@@ -2,6 +2,7 @@
 """While a comparison runs it says what it still waits for: pairs and conditions."""
 
 import io
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -128,6 +129,20 @@ def test_a_log_has_a_line_for_each_round_and_for_each_trial_where_asked(capsys: 
     assert said[0] == last
     assert len(said[1]) == 5
     assert said[1][-2:] == last
+
+
+@pytest.mark.parametrize("rounds", [None, 6])
+def test_a_run_without_looks_says_at_each_round_s_end_how_long_is_left(
+    rounds: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a sweep, whose rounds become more as it goes."""
+    trial, place = Trial(number=1, round=1, arm="a", workload="w"), TrialPlace(number=1, of=1, rounds=rounds)
+    with Face() as face:
+        face(TrialStarted(trial=trial, place=place, seconds_left=600.0))
+        face(TrialEnded(trial=trial, place=place, summary="IOPS 12"))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(r"IOPS 12; about (10|9) min [0-9]+ s left$", line)
+    assert ("of 6" in line) is (rounds is not None)
 
 
 def test_without_utf_8_drawings_are_ascii() -> None:

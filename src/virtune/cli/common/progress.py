@@ -240,12 +240,18 @@ class Face:
             case events.TrialEnded(trial=trial, place=place, summary=summary):
                 # a log has a line for each round, of which the last trial is the one that says how far it is
                 if self._verbose or (place.number == place.of and trial.round < self._looks_from):
-                    self._line(f"{place_text(trial, place, most)}  {trial.workload}  {trial.arm}: {summary}")
+                    # what a look says at a round's end, a run without looks says here
+                    ahead = "" if self._block.most != "about " else self._left()
+                    self._line(f"{place_text(trial, place, most)}  {trial.workload}  {trial.arm}: {summary}{ahead}")
             case events.RoundJudged(round=number, verdicts=verdicts, rulings=rulings, seconds_left=left) if verdicts:
                 again = f", {self._block.again} repeated" if self._block.again else ""
                 self._line(f"{round_line(number, verdicts, rulings)}{again}{left_text(most, left)}")
             case _:
                 pass
+
+    def _left(self) -> str:
+        until = self._block.until
+        return "" if until is None else left_text(self._block.most, until - time.monotonic())
 
     def _line(self, text: str) -> None:
         self._console.print(printable(text, keep="\n"), markup=False)
