@@ -143,7 +143,7 @@ def test_an_offered_load_is_met_within_a_hundredth() -> None:
         TrialRecord(trial=replace(one, round=n), ended="", in_force=InForce(), measurement=rate)
         for n, rate in enumerate(rates, 1)
     ]
-    assert unmet_rounds(asked, done) == {(one.arm, one.workload): {3}}
+    assert unmet_rounds(asked, done) == {(one.arm, one.workload): {3: 0.98}}
 
 
 def test_a_rejected_trial_is_in_no_comparison() -> None:

@@ -11,12 +11,14 @@ import pytest
 from scipy.stats import ttest_ind
 from tests.analyse.swept_disks import DEPTH, TAIL, run, study
 
-from virtune.analyse.study.offered_load import knee_of, saturation_of
+from virtune.analyse.study.offered_load import knee_of, load_point, most_of, saturation_of
 from virtune.bench.simulated import CAPACITY_IOPS, open_loop_ns
 from virtune.model.errors import PlanError
+from virtune.model.measurement import Measurement
 from virtune.model.reason import Reason
 from virtune.model.result import LoadPoint
-from virtune.model.search import SweepPlan
+from virtune.model.search import Limit, SweepPlan
+from virtune.model.workload import Workload
 from virtune.plan.goal import parse_limit
 
 DENSE = tuple(f"{share / 2:g}%" for share in range(5, 201, 5)) + tuple(
@@ -143,3 +145,82 @@ def test_a_load_bounds_the_knee_where_a_t_test_of_its_power_shown_to_be_less_say
         assert found.high == next((points[one].offered for one in range(best + 1, 3) if less[one]), None)
         bounded += (found.low is not None) + (found.high is not None)
     assert 15 < bounded < 105
+
+
+SHARE = 0.98
+LIMIT = Limit(metric="latency.p99", sense="<=", value=2e7, text="latency.p99<=20ms")
+
+
+def offered(load: float, *trials: tuple[float, float]) -> LoadPoint:
+    """A load whose trials did so many IOPS with such a p99 (ns)."""
+    made = [
+        Measurement(values=(("iops", iops), ("latency.mean", p99 / 4), ("latency.p99", p99))) for iops, p99 in trials
+    ]
+    point = load_point(Workload(name=f"at-{load}", meaning="", jobs=(), offered_iops=load), made, LIMIT, SHARE)
+    assert point is not None
+    return point
+
+
+def restless(chance: Random, counted: tuple[int, ...]) -> list[LoadPoint]:
+    """Loads 4 to 30 % apart of a disk whose speed changes from load to load; of each so many trials count."""
+    points, load = [], 10_000.0
+    for _ in range(9):
+        carries = 30_000 * math.exp(chance.gauss(0, 0.15))
+        trials = [
+            (min(load, carries * math.exp(chance.gauss(0, 0.01))),
+             2e7 * (load / carries) ** 2 * math.exp(chance.gauss(0, 0.05)))
+            for _ in range(chance.choice(counted))
+        ]  # fmt: skip
+        points.append(offered(load, *trials))
+        load *= chance.choice((1.04, 1.1, 1.3))
+    return points
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_interval_is_narrower_than_what_the_loads_that_ran_can_tell(seed: int) -> None:
+    points = restless(Random(seed), (1, 2, 3))
+    several = {one.offered for one in points if len(one.achieved) > 1}
+    several |= {one.iops for one in points if len(one.achieved) > 1}
+    for found in (most_of(points), knee_of(points)):
+        if found is not None:
+            assert found.low is None or found.low in several, "a single trial bounds nothing"
+            assert found.high is None or any(found.high <= 1.1 * one for one in several)
+            if found.low is not None and found.high is not None:
+                assert found.low <= found.iops <= found.high
+                assert found.high / found.low >= 1.04 - 1e-9, "loads nearer to one another did not run"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_single_trials_give_no_interval_of_anything(seed: int) -> None:
+    points = restless(Random(seed), (1,))
+    for found in (most_of(points), knee_of(points), saturation_of(points)):
+        assert found is None or (found.low, found.high) == (None, None)
+
+
+def test_a_disk_that_does_less_at_the_greater_load_has_an_interval_of_the_step_between_them() -> None:
+    fast, slow = [(70_400.0, 1e7)] * 2 + [(70_400.0, 1.1e7)], [(66_000.0, 9e7), (66_100.0, 9.1e7), (65_900.0, 9e7)]
+    points = [offered(56_000, *((56_000.0, p99) for p99 in (8e6, 9e6, 8e6))), offered(70_400, *fast)]
+    found = most_of([*points, offered(73_900, *slow)])
+    assert found is not None
+    assert found.low == 70_400
+    assert found.high == pytest.approx(73_900)
+
+
+def test_an_interval_holds_all_loads_that_contradict_one_another() -> None:
+    """A slow spell of the disk in the midst of a sweep: 20k is shown to break the limit, and 40k to keep it."""
+    spread = (0.98, 1.0, 1.02)
+
+    def load(at: float, p99: float) -> LoadPoint:
+        return offered(at, *((at, p99 * one) for one in spread))
+
+    found = most_of([load(10_000, 5e6), load(20_000, 4e7), load(40_000, 5e6), load(41_000, 6e6), load(50_000, 9e7)])
+    assert found is not None
+    assert (found.low, found.high) == (10_000, 50_000)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_load_is_met_by_what_its_row_says_of_it(seed: int) -> None:
+    """One of three trials that stalls, or two that just fall short: the mark is that of the mean that is shown."""
+    chance = Random(seed)
+    point = offered(70_400, *((70_400 * chance.choice((0.82, 0.975, 0.99, 1.0)), 1e7) for _ in range(3)))
+    assert point.met is (point.iops >= SHARE * point.offered)

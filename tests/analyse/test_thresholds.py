@@ -17,6 +17,7 @@ from virtune.model.errors import UsageError
 from virtune.model.evidence import InForce, TrialRecord
 from virtune.model.measurement import Measurement
 from virtune.model.reason import Reason
+from virtune.model.remark import Remark, Weight
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Trial
 from virtune.model.verdict import BetweenRuns, Outcome
@@ -191,3 +192,26 @@ def test_an_arm_may_be_named_as_the_limit_is(paired: bool) -> None:
     ]
     assert {one.comparison.baseline for one in found} == {"2000"}
     assert not any("\0" in one.why + one.comparison.why for one in found)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize("rounds", [1, 3, 8])
+@pytest.mark.parametrize("asked", ["latency.p99 > 20ms", "write.latency.p99 > 20ms", "latency.mean > +5%"])
+@pytest.mark.parametrize("gates", [(), (("rate-unmet", 0.2),)])
+def test_a_latency_of_a_load_that_fell_short_is_said_to_be_that_and_not_unmeasured(
+    paired: bool, rounds: int, asked: str, gates: tuple[tuple[str, float], ...]
+) -> None:
+    """Of a load whose rate is in its own options, as `rate_iops=5000`, only its trials know it."""
+    (condition,) = parse_conditions([asked])
+    short = Remark(id="rate-unmet", weight=Weight.WARNING, text="less was done than offered")
+    record = study([1e7 + n for n in range(rounds)], [1.1e7 + n for n in range(rounds)], paired=paired,
+                   metric=condition.metric)  # fmt: skip
+    trials = [
+        replace(one, measurement=replace(one.measurement, remarks=(short,), gates=gates))
+        for one in record.trials
+        if one.measurement is not None
+    ]
+    for found in rule(replace(record, trials=tuple(trials)), [condition]):
+        assert (found.outcome, found.reason) == (Outcome.UNDECIDED, Reason.SATURATED)
+        assert "as less was done than was offered" in found.why
+        assert ("80 % of it" in found.why) is bool(gates)

@@ -35,7 +35,7 @@ from virtune.report.pages.brief import LINES, of_check, of_sweep
 from virtune.report.pages.check import earlier_text
 from virtune.report.pages.check import render as check_page
 from virtune.report.pages.diagnose import DiagnosisScreen, render
-from virtune.report.pages.sweep import answer_lines
+from virtune.report.pages.sweep import answer_lines, curve_table
 from virtune.store.store import Store
 
 ROOM = 20
@@ -231,6 +231,44 @@ def test_of_named_loads_each_has_its_row_and_their_order_is_looked_at() -> None:
     known = replace(known, points=tuple(points[:10]), most=replace(most, low=5000.0))
     assert "out of order" not in " ".join(answer_lines(known))
     assert f"{limit.text} holds up to 13.1k" in " ".join(answer_lines(known))
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+@pytest.mark.parametrize("seed", range(10))
+def test_the_load_that_is_claimed_is_among_the_rows(most: int, seed: int) -> None:
+    """Whatever the loads beyond it achieved, which may be as much as what is claimed."""
+    known, result = swept(12), summarise(record(8))
+    at = Random(seed).randrange(1, 11)
+    claimed = known.points[at].offered * 1.02
+    points = tuple(
+        replace(one, achieved=(claimed * 1.0001,), met=False) if number > at else one
+        for number, one in enumerate(known.points)
+    )
+    found = LoadEstimate(iops=claimed, low=known.points[at].offered, high=known.points[at + 1].offered)
+    table = curve_table(replace(known, points=points, most=found), result, most)
+    assert format_count(known.points[at].offered) in [row[0] for row in table.cells]
+
+
+def test_a_claim_by_single_trials_says_that_it_has_no_interval() -> None:
+    known, limit = swept(12), Limit(metric="latency.p99", sense="<=", value=1e6, text="latency.p99<=1ms")
+    none = LoadEstimate(iops=6100.0, low=None, high=None)
+    known = replace(
+        known, study=replace(known.study, sweep=SweepPlan(limit=limit)), most=none, saturation=none, knee=none
+    )
+    told = list(answer_lines(known))
+    assert sum("from single trials: no interval" in line for line in told) == 3
+    half = replace(known, most=replace(none, low=5000.0))
+    assert "[5,000 to open] (a load beside it has a single trial)" in next(iter(answer_lines(half)))
+    twice = tuple(replace(one, achieved=one.achieved * 2) for one in known.points)
+    assert "single trial" not in " ".join(answer_lines(replace(known, points=twice)))
+
+
+def test_no_interval_is_written_with_equal_ends() -> None:
+    known = swept(12)
+    narrow = LoadEstimate(iops=70_400.0, low=70_390.0, high=70_410.0)
+    told = " ".join(answer_lines(replace(known, saturation=narrow, knee=narrow)))
+    assert "70.4k to 70.4k" not in told
+    assert "its interval is within these digits" in told
 
 
 def test_without_a_terminal_a_check_and_a_sweep_say_where_the_rest_is(

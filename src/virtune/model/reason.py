@@ -66,7 +66,10 @@ class Reason(Worded):
         "p{percent} needs {needed} I/Os a run, and these have {had} at most: let each run {times} as long",
         " (--seconds, fio's runtime)",
     )
-    SATURATED = "saturated", "{arms} {are} saturated at this load: latency not comparable"
+    SATURATED = (
+        "saturated",
+        "{arms} {are} saturated at this load: latency not comparable, as less was done than was offered{did}",
+    )
     ARM_LOST = "arm-lost", "{arm} gave no measurement in {rounds} rounds: {failure}"
     BEYOND_LIMIT = "beyond-limit", "the whole interval is beyond the limit"
     WITHIN_LIMIT = "within-limit", "the whole interval is within the limit"

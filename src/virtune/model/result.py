@@ -24,8 +24,9 @@ from virtune.model.verdict import Comparison, Interval, Verdict
 class LoadPoint:
     """One offered load, over its rounds. Rates in IOPS, `latency_ns` the mean.
 
-    `met`: the stack achieved the offered rate. `power` is achieved IOPS by mean latency, as each round's logarithm;
-    `excess` each round's logarithm of the limited metric over its limit, empty where no limit was set.
+    `met`: the stack achieved the offered rate, in the mean; `short`: the rounds in which it did not. `power` is
+    achieved IOPS by mean latency, as each round's logarithm; `excess` each round's logarithm of the limited metric
+    over its limit, empty where no limit was set.
     """
 
     workload: str
@@ -35,6 +36,7 @@ class LoadPoint:
     latency_ns: float
     power: tuple[float, ...]
     excess: tuple[float, ...] = ()
+    short: int = 0
 
     @property
     def iops(self) -> float:
@@ -58,7 +60,7 @@ class LoadSweep:
     `saturation` is the highest rate that the stack achieved. `knee` is the load with the greatest power (achieved
     IOPS by mean latency, Kleinrock 1979): beyond it more load adds latency rather than throughput. `most` is the
     greatest load at which the study's limit holds. Each is None where the sweep did not find it, and `why` then says
-    so.
+    so. A load is `met` from `met_share` of what was offered on.
 
     `gaps` are the pairs of neighbouring loads between which more loads are needed; `above` and `below` are the loads
     beyond which the curve has to be extended.
@@ -71,6 +73,7 @@ class LoadSweep:
     knee: LoadEstimate | None
     most: LoadEstimate | None
     why: tuple[Why, ...]
+    met_share: float = 1.0
     gaps: tuple[tuple[float, float], ...] = ()
     above: float | None = None
     below: float | None = None

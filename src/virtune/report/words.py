@@ -118,6 +118,8 @@ def _end(ratio: float, estimate: float) -> str:
 
 def estimate_text(found: LoadEstimate) -> str:
     """Return a load with its interval; an unbounded end is shown as open."""
+    if found.low is not None and found.high is not None and format_count(found.low) == format_count(found.high):
+        return f"{format_count(found.iops)} IOPS (its interval is within these digits)"
     if found.low is None and found.high is None:
         return f"{format_count(found.iops)} IOPS (no interval: more rounds, or loads further out)"
     low = "open" if found.low is None else format_count(found.low)

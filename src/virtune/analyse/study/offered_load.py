@@ -8,11 +8,13 @@ deterministic rules of thumb"): a load beyond saturation has less power than the
 nothing. The load at which a limit is crossed is bracketed by measured loads; between them a rising curve is fitted
 (isotonic regression), because latency rises with load. The noise of a load is pooled over the rounds of nearby loads
 that were met: two or three rounds alone are too few, and the noise is larger near saturation. Interval ends are loads
-that were run and shown to lie beyond, so they hold for a curve of any form.
+that were run and shown to lie beyond, so they hold for a curve of any form. A load shows nothing by a single trial,
+whatever its neighbours' noise is; and where loads contradict one another, the interval holds all that do. It is that
+of the sweep's own time: how far a disk differs at another is not in it.
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean, median
@@ -27,11 +29,12 @@ from virtune.model.reason import Reason, Why, because
 from virtune.model.result import ArmKnee, LoadEstimate, LoadPoint, LoadSweep
 from virtune.model.search import RESOLUTION, SWEEP_LOADS_MAX, Limit, SweepPlan
 from virtune.model.study import Study
+from virtune.model.text import format_share
 from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
 
-Unmet = Mapping[tuple[str, str], Collection[int]]
-"""(arm, workload) -> rounds in which less than the offered load was achieved."""
+Unmet = Mapping[tuple[str, str], Mapping[int, float]]
+"""(arm, workload) -> round -> the share of the offered load that was achieved, where it was too little."""
 
 SATURATED_SHARE = 0.5
 """From this share of its rounds on, an arm counts as saturated; fewer such rounds are taken for stalls of the host.
@@ -45,18 +48,28 @@ def met_share(study: Study) -> float:
 
 def unmet_rounds(study: Study, trials: Iterable[TrialRecord]) -> Unmet:
     """Return the rounds in which an arm achieved less than 99 % of the offered load, allowing for the edges of the
-    run.
+    run; also of a load whose rate is in its own options, or that was imported, which the trial's remark tells.
     """
-    if study.imported:  # it has neither an offered load nor a trial time
-        return {}
-    share = met_share(study)
-    offered = {workload.name: workload.offered_iops for workload in study.workloads}
-    found: dict[tuple[str, str], set[int]] = {}
+    offered = {} if study.imported else {one.name: one.offered_iops for one in study.workloads}
+    share = 0.0 if study.imported else met_share(study)
+    found: dict[tuple[str, str], dict[int, float]] = {}
     for trial, one in measured(trials):
         asked, done = offered.get(trial.workload), one.get("iops")
         if asked is not None and done is not None and done < share * asked:
-            found.setdefault((trial.arm, trial.workload), set()).add(trial.round)
+            found.setdefault((trial.arm, trial.workload), {})[trial.round] = done / asked
+        elif has_unmet_rate(one):
+            short = dict(one.gates).get(RATE_UNMET, math.nan)
+            found.setdefault((trial.arm, trial.workload), {})[trial.round] = 1 - short
     return found
+
+
+RATE_UNMET = "rate-unmet"
+"""The remark and the gate of a trial that did less than was offered."""
+
+
+def has_unmet_rate(measurement: Measurement) -> bool:
+    """Whether a trial did less than was offered, so that its latencies are those of an ever-growing queue."""
+    return any(remark.id == RATE_UNMET for remark in measurement.remarks)
 
 
 def rounds_by_workload(trials: Iterable[TrialRecord]) -> dict[str, int]:
@@ -75,12 +88,16 @@ def judged(comparison: Comparison, unmet: Unmet, rounds: int, *, fewest: int) ->
     if BY_ID[comparison.metric].unit != "ns":
         return comparison
     arms = (comparison.baseline, comparison.candidate)
-    missed = {arm: len(unmet.get((arm, comparison.workload), ())) for arm in arms}
-    saturated = [arm for arm, count in missed.items() if rounds and count >= SATURATED_SHARE * rounds]
+    missed = {arm: unmet.get((arm, comparison.workload), {}) for arm in arms}
+    # without a round to compare, what is missing is what fell short
+    least = SATURATED_SHARE * rounds if comparison.rounds else 1
+    saturated = {arm: shares for arm, shares in missed.items() if rounds and len(shares) >= least}
     if not saturated:
         return comparison
     verb = "are" if len(saturated) > 1 else "is"
-    why = because(Reason.SATURATED, arms=" and ".join(saturated), are=verb)
+    known = [median(shares.values()) for shares in saturated.values()]
+    did = "" if any(map(math.isnan, known)) else f" ({' and '.join(format_share(one) for one in known)} of it)"
+    why = because(Reason.SATURATED, arms=" and ".join(saturated), are=verb, did=did)
     return replace(
         comparison,
         ratio=None,
@@ -94,6 +111,9 @@ def judged(comparison: Comparison, unmet: Unmet, rounds: int, *, fewest: int) ->
 
 CONFIDENCE = 0.95
 """The confidence of an interval, both ends together."""
+
+TRIALS_MIN = 2
+"""The fewest trials of a load that bounds an interval: one alone does not show how far the next may lie from it."""
 
 NEAR_NOISE = 1.3
 """Loads that differ by at most this factor are taken to have the same noise."""
@@ -131,10 +151,25 @@ def knee_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
     best = max(range(len(points)), key=lambda index: fmean(points[index].power))
     least = [_less(points, best, index) for index in range(len(points))]
     low = next((points[index].iops for index in range(best - 1, -1, -1) if least[index]), None)
-    high = next((points[index].iops for index in range(best + 1, len(points)) if least[index]), None)
-    if high is not None and best + 1 < len(points) and not points[best + 1].met:
-        high = max(points[best + 1].iops, points[best].iops)  # it achieved no more than saturation
+    above = next((points[index] for index in range(best + 1, len(points)) if least[index]), None)
+    high = None if above is None else _upper_end(above, points[best])
     return LoadEstimate(iops=points[best].iops, low=low, high=high)
+
+
+def is_saturated(point: LoadPoint) -> bool:
+    """Whether a load was not met, and not just because a few of its trials stalled."""
+    return not point.met and point.short >= SATURATED_SHARE * len(point.achieved)
+
+
+def _upper_end(above: LoadPoint, below: LoadPoint) -> float:
+    """Return the upper end of an interval between two loads: the greater one, or what it carries where that is less.
+
+    Never nearer to the lower load than loads are told apart: what is carried varies, and may be less at the greater.
+    """
+    mean, radius = mean_and_radius(above.achieved, CONFIDENCE)
+    if above.met or radius is None or mean + radius < below.offered * (1 + RESOLUTION):
+        return max(above.offered, below.iops)
+    return min(above.offered, mean + radius)
 
 
 def load_point(
@@ -150,7 +185,8 @@ def load_point(
         workload=workload.name,
         offered=asked,
         achieved=tuple(iops for iops, *_ in found),
-        met=median(iops for iops, *_ in found) >= share * asked,
+        met=fmean(iops for iops, *_ in found) >= share * asked,
+        short=sum(iops < share * asked for iops, *_ in found),
         latency_ns=math.exp(fmean(math.log(mean) for _, mean, _ in found)),
         power=tuple(math.log(iops / mean) for iops, mean, _ in found),
         excess=() if limit is None else tuple(math.log(value / limit.value) for value in limited),
@@ -159,9 +195,9 @@ def load_point(
 
 def _less(points: Sequence[LoadPoint], best: int, index: int) -> bool:
     """Whether a load is shown to have less power than the best one; an unmet load always has."""
-    if index == best:
+    if index == best or min(len(points[best].power), len(points[index].power)) < TRIALS_MIN:
         return False
-    if not points[index].met and points[best].met and fmean(points[index].power) < fmean(points[best].power):
+    if is_saturated(points[index]) and points[best].met and fmean(points[index].power) < fmean(points[best].power):
         return True
     noise, free = noise_of([one.power for end in (points[best], points[index]) for one in loads_near(points, end)])
     if free == 0:
@@ -216,6 +252,7 @@ def swept(record: StudyRecord) -> LoadSweep:
         knee=knee,
         most=most,
         why=tuple(_why(points, study.sweep, saturation, knee, most)),
+        met_share=met_share(study),
         gaps=gaps,
         above=above,
         below=below,
@@ -223,14 +260,19 @@ def swept(record: StudyRecord) -> LoadSweep:
 
 
 def saturation_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
-    """Return the saturation: the rate achieved at the lowest loads that were not met; None if all were met."""
-    first = next((index for index, one in enumerate(points) if not one.met), None)
-    if first is None:
+    """Return the saturation: the rate achieved at the lowest loads that were not met; None if all were met.
+
+    Loads with a single trial count only where there are no others, and give no interval.
+    """
+    unmet = [one for one in points if not one.met]
+    beyond = [one for one in unmet if is_saturated(one)] or unmet
+    if not beyond:
         return None
-    near = [one for one in points[first:] if one.offered <= points[first].offered * NEAR_SATURATION and not one.met]
-    rates = [rate for one in near for rate in one.achieved]
+    near = [one for one in beyond if one.offered <= beyond[0].offered * NEAR_SATURATION]
+    several = [one for one in near if len(one.achieved) >= TRIALS_MIN]
+    rates = [rate for one in several or near for rate in one.achieved]
     mean, radius = mean_and_radius(rates, CONFIDENCE)
-    if radius is None:
+    if radius is None or not several:
         return LoadEstimate(iops=mean, low=None, high=None)
     return LoadEstimate(iops=mean, low=max(0.0, mean - radius), high=mean + radius)
 
@@ -238,6 +280,9 @@ def saturation_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
 def most_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
     """Return the greatest load at which the limit holds, where the rising curve crosses it; None where no load keeps
     it or none breaks it.
+
+    Its interval is between a load that is shown to keep it, below all that are shown to break it, and one that is
+    shown to break it, above all that are shown to keep it.
     """
     fitted = _rising([_excess(one) for one in points])
     first = next((index for index, value in enumerate(fitted) if value > 0), None)
@@ -247,11 +292,16 @@ def most_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
     share = -fitted[first - 1] / (fitted[first] - fitted[first - 1])
     # the next load may be beyond saturation, where the achieved rate is below the offered one
     reach = after.offered if after.met else max(after.iops, before.offered)
-    crossing = math.exp(math.log(before.offered) + share * math.log(max(reach, before.offered) / before.offered))
+    # not by logarithms and back, which may end just below the load itself
+    crossing = before.offered * (max(reach, before.offered) / before.offered) ** share
     sure = [_beyond_zero(one, *noise_of([other.excess for other in loads_near(points, one)])) for one in points]
-    low = next((points[index].offered for index in range(first - 1, -1, -1) if sure[index] < 0), None)
-    high = next((min(points[i].offered, points[i].iops) for i in range(first, len(points)) if sure[i] > 0), None)
-    return LoadEstimate(iops=crossing, low=low, high=None if high is None else max(high, crossing))
+    kept = [index for index, one in enumerate(sure) if one < 0]
+    broken = [index for index, one in enumerate(sure) if one > 0]
+    below = [index for index in kept if index < min([first, *broken])]
+    above = [index for index in broken if index > max([first - 1, *kept])]
+    low = points[below[-1]].offered if below else None
+    high = max(_upper_end(points[above[0]], before), crossing) if above else None
+    return LoadEstimate(iops=crossing, low=low, high=high)
 
 
 def _points(record: StudyRecord, plan: SweepPlan) -> Iterator[LoadPoint]:
@@ -269,7 +319,7 @@ def _beyond(points: Sequence[LoadPoint], plan: SweepPlan) -> tuple[float | None,
     if len(points) >= SWEEP_LOADS_MAX:
         return None, None
     broken = plan.limit is not None and _rising([_excess(one) for one in points])[-1] > 0
-    above = points[-1].offered * GROWTH if points[-1].met and not broken else None
+    above = points[-1].offered * GROWTH if not (is_saturated(points[-1]) or broken) else None
     keeps = plan.limit is None or _excess(points[0]) <= 0 or points[0].offered <= LOWEST_SHARE * points[-1].offered
     return above, None if keeps else points[0].offered / SHRINKAGE
 
@@ -283,7 +333,11 @@ def _gaps(points: Sequence[LoadPoint], plan: SweepPlan) -> Iterator[tuple[float,
         fitted = _rising([_excess(one) for one in points])
         wanted |= {index for index, (low, high) in enumerate(pairwise(fitted)) if low <= 0 < high}
     else:
-        wanted |= {index for index, (low, high) in enumerate(pairwise(points)) if low.met and not high.met}
+        wanted |= {
+            index
+            for index, (low, high) in enumerate(pairwise(points))
+            if not is_saturated(low) and is_saturated(high)
+        }
         best = max(range(len(points)), key=lambda index: fmean(points[index].power))
         wanted |= {best - 1, best}
     for index in sorted(wanted & set(range(len(points) - 1))):
@@ -300,13 +354,13 @@ def _excess(point: LoadPoint) -> float:
 
 def _beyond_zero(point: LoadPoint, noise: float, free: int) -> int:
     """Return -1 for a load that is shown to keep the limit, 1 for one that is shown to break it, else 0."""
-    if not point.met:
+    if min(len(point.excess), len(point.achieved)) < TRIALS_MIN or free == 0:
+        return int(is_saturated(point) and len(point.achieved) >= TRIALS_MIN)
+    if is_saturated(point):
         return 1
-    if not point.excess or free == 0:
-        return 0
     half = two_sided(CONFIDENCE, free) * noise / math.sqrt(len(point.excess))
     mean = fmean(point.excess)
-    return -1 if mean + half < 0 else 1 if mean - half > 0 else 0
+    return -1 if mean + half < 0 and point.met else 1 if mean - half > 0 else 0
 
 
 def _rising(values: Sequence[float]) -> list[float]:

@@ -112,7 +112,7 @@ def ruled(
 def _judge(condition: Threshold, comparison: Comparison, fewest: int, units: str) -> tuple[Outcome, Why]:
     ratio, limit = comparison.ratio, condition.limit
     if ratio is None or not _sound(comparison, ratio, fewest=fewest):
-        if comparison.rounds or comparison.closed or comparison.reason is Reason.TOO_FEW_IOS:
+        if comparison.rounds or comparison.closed or comparison.reason in (Reason.TOO_FEW_IOS, Reason.SATURATED):
             return Outcome.UNDECIDED, Why(reason=comparison.reason, text=comparison.why)
         where = " in both arms" if condition.value is None else ""
         return Outcome.UNDECIDED, because(Reason.NOT_MEASURED, where=where)

@@ -33,7 +33,7 @@ from virtune.analyse.stats.paired import (
     mean_of_rounds,
 )
 from virtune.analyse.stats.student import two_sided
-from virtune.analyse.study.offered_load import Unmet, judged, rounds_by_workload, unmet_rounds
+from virtune.analyse.study.offered_load import Unmet, has_unmet_rate, judged, rounds_by_workload, unmet_rounds
 from virtune.analyse.trial.rejection import pardons_of, rejected_for
 from virtune.model.durability import Promise, durability_of
 from virtune.model.errors import LoadError
@@ -323,7 +323,7 @@ def comparable(measurement: Measurement) -> dict[str, float]:
     for metric in _PERCENTILES if counts else ():
         if metric.id in values and not enough_for(metric, counts.get(metric.of, math.inf)):
             del values[metric.id]
-    if any(remark.id == "rate-unmet" for remark in measurement.remarks):
+    if has_unmet_rate(measurement):
         return {name: value for name, value in values.items() if BY_ID[name].unit != "ns"}
     return values
 

@@ -540,7 +540,7 @@ class _Point(TypedDict):
     offered_iops: Annotated[float, "Operations a second that were offered.", doc.At("offered")]
     achieved_iops: Annotated[float, "Operations a second that were done, the mean of the rounds.", doc.At("iops")]
     met: Annotated[
-        bool, "Whether the median round did what was offered: 99 % of it, less 10 ms at the end of a trial."
+        bool, "Whether achieved_iops is what was offered: 99 % of it at least, less 10 ms at the end of a trial."
     ]
     rounds: Annotated[int, "Rounds that gave a measurement.", doc.AT_LEAST_ONE]
     values: Annotated[Mapping[str, float], "Its metrics by id, in base units (ns, B/s, 1/s, %)."]

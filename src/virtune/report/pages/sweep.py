@@ -10,8 +10,8 @@ from rich.console import Group
 from rich.text import Text
 
 from virtune.model.metric import BY_ID
-from virtune.model.result import ArmSummary, LoadPoint, LoadSweep, Result
-from virtune.model.text import format_bytes, format_count, format_ns, format_seconds
+from virtune.model.result import ArmSummary, LoadEstimate, LoadPoint, LoadSweep, Result
+from virtune.model.text import format_bytes, format_count, format_ns, format_seconds, format_share
 from virtune.report.pages.evidence import notes
 from virtune.report.pages.result import value_text
 from virtune.report.pages.study import arm_lines, first_read_lines, host_line, to_repeat
@@ -60,20 +60,46 @@ def answer_lines(known: LoadSweep) -> Iterator[str]:
     plan = known.study.sweep
     if known.most is not None and plan is not None and plan.limit is not None:
         may = "holds" if known.most.low is not None else "may hold"  # of no load is it shown that it does
-        yield f"{plan.limit.text} {may} up to {estimate_text(known.most)}"
+        open_end = (known.most.low is None) != (known.most.high is None)
+        once = " (a load beside it has a single trial)" if open_end and _once(known.points, known.most) else ""
+        yield f"{plan.limit.text} {may} up to {_bounded(known.points, known.most)}{once}"
         yield from _out_of_order(known.points)
     if known.saturation is not None:
         found, best = known.saturation, max((one.iops for one in known.points), default=0.0)
+        told = _carried(known.points, found)
         if best <= max(found.iops, found.high or 0.0):
-            yield f"saturation: it carries at most {estimate_text(found)}"
+            yield f"saturation: it carries at most {told}"
         else:
             yield (
-                f"saturation: {estimate_text(found)} at the first loads that it did not meet; what it carries varies,"
+                f"saturation: {told} at the first loads that it did not meet; what it carries varies,"
                 f" since one load achieved {format_count(best)}"
             )
     if known.knee is not None:
-        yield (f"knee: {estimate_text(known.knee)}; beyond it latency grows faster than throughput")
+        yield (f"knee: {_bounded(known.points, known.knee)}; beyond it latency grows faster than throughput")
     yield from (one.text for one in known.why)
+
+
+def _bounded(points: Sequence[LoadPoint], found: LoadEstimate) -> str:
+    """Return what was found with its interval; where it has none as the loads beside it ran once each, that."""
+    unbounded = found.low is None and found.high is None
+    return (
+        f"{format_count(found.iops)} IOPS ({_SINGLE})" if unbounded and _once(points, found) else estimate_text(found)
+    )
+
+
+def _once(points: Sequence[LoadPoint], found: LoadEstimate) -> bool:
+    """Whether of a load that is claimed, or of one beside it, a single trial counts."""
+    at = _claimed(points, found)
+    return any(len(one.achieved) < 2 for one in points[max(0, at - 1) : at + 2])
+
+
+def _carried(points: Sequence[LoadPoint], found: LoadEstimate) -> str:
+    """Return the saturation with its interval, and that it has none where each load beyond it ran once."""
+    single = found.low is None and all(len(one.achieved) == 1 for one in points if not one.met)
+    return f"{format_count(found.iops)} IOPS ({_SINGLE})" if single else estimate_text(found)
+
+
+_SINGLE = "from single trials: no interval; more --rounds give one"
 
 
 def _out_of_order(points: Sequence[LoadPoint]) -> Iterator[str]:
@@ -112,8 +138,16 @@ def _begin(known: LoadSweep, most: int) -> int:
     found = known.most or known.knee or known.saturation
     if found is None:
         return max(0, count - most)
-    middle = min(range(count), key=lambda at: abs(known.points[at].iops - found.iops))
-    return max(0, min(middle - most // 2, count - most))
+    return max(0, min(_claimed(known.points, found) - (most - 1) // 2, count - most))
+
+
+def _claimed(points: Sequence[LoadPoint], found: LoadEstimate) -> int:
+    """Return the load that is claimed: the one that achieved just this, or else the greatest that was offered within
+    it. What a saturated one achieved may be nearer, and tells nothing.
+    """
+    exact = next((at for at, one in enumerate(points) if one.iops == found.iops), None)
+    within = max((at for at, one in enumerate(points) if one.offered <= found.iops), default=0)
+    return within if exact is None else exact
 
 
 def _cell(summary: ArmSummary | None, metric: str) -> str:
@@ -139,6 +173,10 @@ def measured_lines(known: LoadSweep, facts: str) -> Iterator[str]:
     yield from first_read_lines(study)
     if known.points:
         least = format_ns(min(one.latency_ns for one in known.points))
-        yield f"< saturated: less was done than offered; bars: mean latency from {least} on, doublings equally long"
+        yield (
+            f"< saturated: less than {format_share(known.met_share, 1)} of what was offered was done, in the mean of"
+            f" its trials; bars: mean latency from {least} on, doublings equally long"
+        )
+        yield "intervals (95 %) are those of the time of these trials; a disk that changes is told by another sweep"
     yield from arm_lines(study, facts)
     yield host_line(study, facts)
