@@ -249,6 +249,15 @@ def test_the_load_that_is_claimed_is_among_the_rows(most: int, seed: int) -> Non
     assert format_count(known.points[at].offered) in [row[0] for row in table.cells]
 
 
+@pytest.mark.parametrize(("driven", "says"), [(0, False), (1, False), (2, True), (3, True)])
+def test_a_load_generator_without_a_cpu_to_spare_may_be_the_limit(driven: int, says: bool) -> None:
+    known = swept(12)
+    *met, last = (replace(one, achieved=one.achieved * 3, driven=3) for one in known.points)
+    points = (*met, replace(last, achieved=(9000.0,) * 3, met=False, driven=driven))
+    told = next(answer_lines(replace(known, points=points, saturation=LoadEstimate(iops=2e4, low=1e4, high=3e4))))
+    assert told.endswith("load generator's full CPU may be the limit") is says, "what it used below does not matter"
+
+
 def test_a_claim_by_single_trials_says_that_it_has_no_interval() -> None:
     known, limit = swept(12), Limit(metric="latency.p99", sense="<=", value=1e6, text="latency.p99<=1ms")
     none = LoadEstimate(iops=6100.0, low=None, high=None)

@@ -24,9 +24,9 @@ from virtune.model.verdict import Comparison, Interval, Verdict
 class LoadPoint:
     """One offered load, over its rounds. Rates in IOPS, `latency_ns` the mean.
 
-    `met`: the stack achieved the offered rate, in the mean; `short`: the rounds in which it did not. `power` is
-    achieved IOPS by mean latency, as each round's logarithm; `excess` each round's logarithm of the limited metric
-    over its limit, empty where no limit was set.
+    `met`: the stack achieved the offered rate, in the mean; `short`: the rounds in which it did not, and `driven`
+    those in which the load generator had no CPU to spare. `power` is achieved IOPS by mean latency, as each round's
+    logarithm; `excess` each round's logarithm of the limited metric over its limit, empty where no limit was set.
     """
 
     workload: str
@@ -37,6 +37,7 @@ class LoadPoint:
     power: tuple[float, ...]
     excess: tuple[float, ...] = ()
     short: int = 0
+    driven: int = 0
 
     @property
     def iops(self) -> float:

@@ -187,6 +187,7 @@ def load_point(
         achieved=tuple(iops for iops, *_ in found),
         met=fmean(iops for iops, *_ in found) >= share * asked,
         short=sum(iops < share * asked for iops, *_ in found),
+        driven=sum(any(remark.id == "saturated-cpu" for remark in one.remarks) for *_, one in found),
         latency_ns=math.exp(fmean(math.log(mean) for _, mean, _ in found)),
         power=tuple(math.log(iops / mean) for iops, mean, _ in found),
         excess=() if limit is None else tuple(math.log(value / limit.value) for value in limited),

@@ -68,7 +68,7 @@ def answer_lines(known: LoadSweep) -> Iterator[str]:
         found, best = known.saturation, max((one.iops for one in known.points), default=0.0)
         told = _carried(known.points, found)
         if best <= max(found.iops, found.high or 0.0):
-            yield f"saturation: it carries at most {told}"
+            yield f"saturation: it carries at most {told}{_driven(known.points)}"
         else:
             yield (
                 f"saturation: {told} at the first loads that it did not meet; what it carries varies,"
@@ -97,6 +97,13 @@ def _carried(points: Sequence[LoadPoint], found: LoadEstimate) -> str:
     """Return the saturation with its interval, and that it has none where each load beyond it ran once."""
     single = found.low is None and all(len(one.achieved) == 1 for one in points if not one.met)
     return f"{format_count(found.iops)} IOPS ({_SINGLE})" if single else estimate_text(found)
+
+
+def _driven(points: Sequence[LoadPoint]) -> str:
+    """Say that the program that makes the load may be the limit, where it used up its CPUs at most loads beyond."""
+    beyond = [one for one in points if not one.met]
+    full, rounds = sum(one.driven for one in beyond), sum(len(one.achieved) for one in beyond)
+    return "; the load generator's full CPU may be the limit" if 2 * full > rounds else ""
 
 
 _SINGLE = "from single trials: no interval; more --rounds give one"
