@@ -148,6 +148,8 @@ def test_a_load_bounds_the_knee_where_a_t_test_of_its_power_shown_to_be_less_say
 
 
 SHARE = 0.98
+"""Of what was offered: less is not met."""
+
 LIMIT = Limit(metric="latency.p99", sense="<=", value=2e7, text="latency.p99<=20ms")
 
 
@@ -216,6 +218,22 @@ def test_an_interval_holds_all_loads_that_contradict_one_another() -> None:
     found = most_of([load(10_000, 5e6), load(20_000, 4e7), load(40_000, 5e6), load(41_000, 6e6), load(50_000, 9e7)])
     assert found is not None
     assert (found.low, found.high) == (10_000, 50_000)
+
+
+@pytest.mark.parametrize("stalled", [(2000.0, 3000.0, 3000.0), (1000.0, 3000.0, 3000.0, 3000.0)])
+@pytest.mark.parametrize("beyond", [True, False])
+def test_a_load_of_which_a_trial_stalled_is_no_saturation_and_breaks_no_limit(
+    stalled: tuple[float, ...], beyond: bool
+) -> None:
+    loads = [offered(load, *[(load, 1e7)] * 3) for load in (1000.0, 2000.0)]
+    points = [*loads, offered(3000.0, *((iops, 1e7) for iops in stalled))]
+    points += [offered(4000.0, *[(4000.0, 1e7)] * 3)] * beyond
+    assert not points[2].met, "as its row says"
+    assert (saturation_of(points), most_of(points)) == (None, None)
+    full = offered(5000.0, (4100.0, 9e7), (4000.0, 9e7), (4050.0, 9e7))
+    found = saturation_of([*points, full])
+    assert found is not None
+    assert found.iops == pytest.approx(4050)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -89,9 +89,7 @@ def judged(comparison: Comparison, unmet: Unmet, rounds: int, *, fewest: int) ->
         return comparison
     arms = (comparison.baseline, comparison.candidate)
     missed = {arm: unmet.get((arm, comparison.workload), {}) for arm in arms}
-    # without a round to compare, what is missing is what fell short
-    least = SATURATED_SHARE * rounds if comparison.rounds else 1
-    saturated = {arm: shares for arm, shares in missed.items() if rounds and len(shares) >= least}
+    saturated = {arm: shares for arm, shares in missed.items() if rounds and len(shares) >= SATURATED_SHARE * rounds}
     if not saturated:
         return comparison
     verb = "are" if len(saturated) > 1 else "is"
@@ -265,8 +263,7 @@ def saturation_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
 
     Loads with a single trial count only where there are no others, and give no interval.
     """
-    unmet = [one for one in points if not one.met]
-    beyond = [one for one in unmet if is_saturated(one)] or unmet
+    beyond = [one for one in points if is_saturated(one)]
     if not beyond:
         return None
     near = [one for one in beyond if one.offered <= beyond[0].offered * NEAR_SATURATION]
@@ -348,9 +345,9 @@ def _gaps(points: Sequence[LoadPoint], plan: SweepPlan) -> Iterator[tuple[float,
 
 
 def _excess(point: LoadPoint) -> float:
-    """By how much a load breaks the limit, as a logarithm; at an unmet load the queue grows without end."""
+    """By how much a load breaks the limit, as a logarithm; at a saturated load the queue grows without end."""
     known = fmean(point.excess) if point.excess else 0.0
-    return known if point.met and point.excess else max(known, RESOLUTION)
+    return known if point.excess and not is_saturated(point) else max(known, RESOLUTION)
 
 
 def _beyond_zero(point: LoadPoint, noise: float, free: int) -> int:

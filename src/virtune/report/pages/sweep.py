@@ -81,10 +81,10 @@ def answer_lines(known: LoadSweep) -> Iterator[str]:
 
 def _bounded(points: Sequence[LoadPoint], found: LoadEstimate) -> str:
     """Return what was found with its interval; where it has none as the loads beside it ran once each, that."""
-    unbounded = found.low is None and found.high is None
-    return (
-        f"{format_count(found.iops)} IOPS ({_SINGLE})" if unbounded and _once(points, found) else estimate_text(found)
-    )
+    if found.low is not None or found.high is not None or not _once(points, found):
+        return estimate_text(found)
+    alone = len(points[_claimed(points, found)].achieved) < 2
+    return f"{format_count(found.iops)} IOPS ({_SINGLE if alone else _ONE_BESIDE})"
 
 
 def _once(points: Sequence[LoadPoint], found: LoadEstimate) -> bool:
@@ -107,6 +107,7 @@ def _driven(points: Sequence[LoadPoint]) -> str:
 
 
 _SINGLE = "from single trials: no interval; more --rounds give one"
+_ONE_BESIDE = "a load beside it has a single trial: no interval; more --rounds give one"
 
 
 def _out_of_order(points: Sequence[LoadPoint]) -> Iterator[str]:
