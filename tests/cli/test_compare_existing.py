@@ -194,7 +194,12 @@ def test_what_is_in_the_store_is_compared_too_and_arms_of_one_import_stay_unpair
     kept("compare", first, "last", status=2)
     for arm in ("before", "slower"):
         assert f"`virtune compare {first}:{arm} last:{arm}`" in " ".join(kept.err.split())
-    kept("compare", "last:before", "last:nobody", status=2)
+    kept("explain", "import", str(slower), str(before.rename(before.parent / "old")), "--quiet")
+    kept("compare", first, "last", status=2)
+    assert f"`virtune compare {first}:slower last:slower`" in " ".join(kept.err.split())
+    assert ":before" not in kept.err, "which is not in both"
+    before = (before.parent / "old").rename(before)
+    kept("compare", "last:slower", "last:nobody", status=2)
     kept("compare", "nosuch", str(before), status=2)
     assert "no file, folder or study 'nosuch'" in kept.err
     kept("compare", str(before), status=2)

@@ -190,16 +190,17 @@ def test_of_nights_that_were_disturbed_one_that_is_far_slower_is_worse(user: Use
     assert verdicts(user, first, slow) == {"undecided: not-settled"}
 
 
-DISTURBANCES = [("cpu-wait", 0.18), ("steal", 0.03), ("foreign-io", 0.06), ("swap", 20.0), ("cpu-throttled", 0.005)]
-"""Each above the limit of a warning, and below that of an invalid trial."""
+DISTURBANCES = [("cpu-wait", 0.18), ("steal", 0.03), ("foreign-io", 0.06)]
+"""What others took, each above the limit of a warning, and below that of an invalid trial."""
 
 
 def kept_nights(user: User, **gates: float) -> str:
-    """Keep four nights at one level, in which the gates read these values; returns the first one's id."""
+    """Keep four nights at one level, in which the gates read these values, or next to nothing; returns one's id."""
     user.store.write_bytes(gzip.decompress(KEPT.read_bytes()))
     with sqlite3.connect(user.store) as db:
         db.execute("UPDATE studies SET finished = 0 WHERE id = ?", (NIGHTLY,))
-    read = tuple((name.replace("_", "-"), value) for name, value in gates.items())
+    every = {name.replace("-", "_"): 0.001 for name, _ in DISTURBANCES} | gates
+    read = tuple((name.replace("_", "-"), value) for name, value in every.items())
     first, *_ = (night(user, number, level, gates=read) for number, level in enumerate((1.0, 1.05, 0.99, 1.02), 1))
     return first
 
@@ -222,9 +223,35 @@ def test_of_a_reference_that_others_took_a_part_of_only_what_is_slower_tells(
     user: User, read: tuple[str, float]
 ) -> None:
     kept_nights(user)
-    reference = night(user, 5, 0.5, gates=(read,))
-    assert verdicts(user, reference, night(user, 6, 0.1)) == {"worse: worse-side"}
-    assert verdicts(user, reference, night(user, 7, 1.0)).isdisjoint({"better: better-side"}), "as all the others"
+    reference, calm = night(user, 5, 0.5, gates=(read,)), ((read[0], 0.001),)
+    assert verdicts(user, reference, night(user, 6, 0.1, gates=calm)) == {"worse: worse-side"}
+    found = verdicts(user, reference, night(user, 7, 1.0, gates=calm))
+    assert found.isdisjoint({"better: better-side"}), "as all the others"
+
+
+@pytest.mark.parametrize("read", [("swap", 20.0), ("cpu-throttled", 0.005), ("drive-heat", -4.0), ("frequency", 0.2)])
+def test_what_is_the_host_s_own_is_no_excuse(user: User, read: tuple[str, float]) -> None:
+    first = kept_nights(user)
+    assert verdicts(user, first, night(user, 5, 0.3, gates=(read,))) == {"worse: worse-side"}
+    hot = kept_nights(user, **{read[0].replace("-", "_"): read[1]})
+    assert verdicts(user, hot, night(user, 5, 0.3, gates=(read,))) == {"worse: worse-side"}
+
+
+def test_what_was_not_read_of_both_excuses_neither(user: User) -> None:
+    user.store.write_bytes(gzip.decompress(KEPT.read_bytes()))
+    with sqlite3.connect(user.store) as db:
+        db.execute("UPDATE studies SET finished = 0 WHERE id = ?", (NIGHTLY,))
+    first, *_ = (night(user, number, level) for number, level in enumerate((1.0, 1.05, 0.99, 1.02), 1))
+    assert verdicts(user, first, night(user, 5, 0.3, gates=(("cpu-wait", 0.18),))) == {"worse: worse-side"}
+
+
+def test_of_three_one_that_was_disturbed_does_not_excuse_another(user: User) -> None:
+    first = kept_nights(user)
+    slow = night(user, 5, 0.3, gates=(("cpu-wait", 0.001),))
+    hogged = night(user, 6, 0.4, gates=(("cpu-wait", 0.18),))
+    words = ("compare", first, slow, hogged, "--store", str(user.store), "--json")
+    pairs = strictly(user.run(*words, exactly=True).stdout)["comparisons"]
+    assert {one["verdict"] for one in pairs if (one["baseline"], one["candidate"]) == (first, slow)} == {"worse"}
 
 
 @pytest.mark.parametrize("read", DISTURBANCES)

@@ -6,6 +6,7 @@ bench-fio's `run-3`) are repeats of one arm, and so are the runs of one file. `F
 Arms of one study ran in turn, and are compared within its rounds; all others are independent repeats, and unpaired.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -471,7 +472,7 @@ def hold_against(
     be compared: unknown names, a simulated study with any other, different jobs unless `different_jobs` allows them.
     """
     in_store = [name for name in names if not file_and_run(Path(name))[0].exists()]
-    stored = {name: _from_store(name, store, beside=in_store) for name in in_store}
+    stored = {name: _from_store(name, store, beside=names) for name in in_store}
     for name, one in stored.items():
         if name.startswith("@"):
             say(f"{name} is {one.record.study.id}, the newest study with this tag")
@@ -574,8 +575,7 @@ def _from_store(name: str, store: StorePlace, beside: Sequence[str]) -> Stored:
         )
     arms = [one.name for one in record.study.arms]
     if not arm and len(arms) > 1:
-        each = [[one if ":" in one else f"{one}:{a}" for one in beside] for a in arms]
-        ways = (f"`{' '.join(['virtune', 'compare', *sides])}`" if len(sides) > 1 else sides[0] for sides in each)
+        ways = _whole_commands(beside, store) or [f"{study}:{one}" for one in arms]
         raise UsageError(f"study {found} has {len(arms)} arms", hint=f"name one: {', '.join(ways)}")
     if arm and arm not in arms:
         raise UsageError(f"study {found} has no arm {arm!r}", hint=f"it has {', '.join(arms)}")
@@ -586,6 +586,21 @@ def _from_store(name: str, store: StorePlace, beside: Sequence[str]) -> Stored:
             hint=f"`virtune compare resume {study}` runs it",
         )
     return Stored(record=record, arm=arm)
+
+
+def _whole_commands(names: Sequence[str], store: StorePlace) -> list[str]:
+    """Return a command for each arm that all these studies have, where more than one has several; else none."""
+    from virtune.store.store import Store
+
+    several: dict[str, list[str]] = {}
+    with Store(store, reading=True) as kept:
+        for name in (one for one in names if ":" not in one):
+            with contextlib.suppress(UsageError):
+                arms = kept.get(kept.find(name)).study.arm_names
+                several |= {name: [*arms]} if len(arms) > 1 else {}
+    shared = [arm for arm in next(iter(several.values()), []) if all(arm in arms for arms in several.values())]
+    each = ([f"{one}:{arm}" if one in several else one for one in names] for arm in shared)
+    return [f"`{' '.join(['virtune', 'compare', *sides])}`" for sides in each] if len(several) > 1 else []
 
 
 def _within(stored: Sequence[Stored], terms: Terms) -> StudyRecord:

@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 from virtune.analyse.stats.paired import EarlierRun, between_runs
 from virtune.analyse.study.verdicts import Rows, evidence_of
-from virtune.analyse.trial.rejection import PARDONABLE, pardons_of
+from virtune.analyse.trial.rejection import pardons_of
 from virtune.flows.stored.show import by_todays_method
 from virtune.model.errors import StoreError, StorePlace
 from virtune.model.evidence import StudyRecord, measured
@@ -83,9 +83,9 @@ class _Sides:
 
     @property
     def least(self) -> dict[str, float]:
-        """What the gates read of the arm that has least of it."""
+        """What the gates read of the arm that has least of it, where they read all."""
         every = [*self.readings.values()]
-        return {gate: min(one.get(gate, 0.0) for one in every) for gate in every[0]}
+        return {gate: min(one[gate] for one in every) for gate in every[0] if all(gate in one for one in every)}
 
     def told(self, runs: Sequence[tuple[EarlierRun, frozenset[str]]], workload: str, metric: str) -> BetweenRuns:
         """Return what earlier runs tell, each with what disturbed it."""
@@ -96,45 +96,46 @@ class _Sides:
 
     def _causes(self, workload: str, metric: str) -> dict[str, set[str]]:
         """Return what may be all of a difference: what disturbed most of an arm's trials, and what the worse of two
-        arms had more of.
+        arms, where there are no more, had more of.
         """
         causes = {label: {*found} for label, found in self.disturbing.items()}
         base = self._level(self.baseline, workload, metric)
         for label in causes:
             level = self._level(label, workload, metric)
-            if level != base:
+            # of more than two sides what one had would excuse the others
+            if len(causes) == 2 and level is not None and base is not None and level != base:
                 higher = (level > base) == (BY_ID[metric].better == "higher")
                 worse, better = (self.baseline, label) if higher else (label, self.baseline)
                 causes[worse] |= _busier(self.readings[worse], self.readings[better])
         return causes
 
-    def _level(self, arm: str, workload: str, metric: str) -> float:
+    def _level(self, arm: str, workload: str, metric: str) -> float | None:
         found = [one[metric] for one in self.rows.get((arm, workload), {}).values() if metric in one]
-        return fmean(found) if found else 0.0
+        return fmean(found) if found else None
 
+
+_OTHERS = ("steal", "cpu-wait", "foreign-io")
+"""The gates of what others take of the CPUs and of the disk; a control group's limit, or swapping, is our own."""
 
 _MORE = 2.0
-"""So many times as much of a disturbance makes another night of it: twelve nights that nobody disturbed read 0 to
-3.4 % of CPU contention, and one beside two processes that used the CPUs 18 %, in which the disk did a quarter less.
+"""So many times as much of it makes another night: twelve nights that nobody disturbed read 0 to 3.4 % of CPU
+contention, and one beside two processes that used the CPUs 18 %, in which the disk did a quarter less.
 """
 
 
 def _readings(record: StudyRecord, arm: str) -> dict[str, float]:
-    """Return the median of what the gates of passing disturbances read in an arm's trials."""
+    """Return the median of what the gates read in an arm's trials of what others took; without those not read."""
     every: dict[str, list[float]] = {}
     for trial, one in measured(record.trials):
         for gate, value in one.gates if trial.arm == arm else ():
             every.setdefault(gate, []).append(value)
-    return {gate: median(values) for gate, values in every.items() if gate in PARDONABLE - {"generator"}}
+    return {gate: median(values) for gate, values in every.items() if gate in _OTHERS}
 
 
 def _busier(readings: Mapping[str, float], usual: Mapping[str, float]) -> frozenset[str]:
-    """Return the disturbances that are worth a warning, and more than twice what they usually are."""
-    return frozenset(
-        gate
-        for gate, value in readings.items()
-        if (flag := GATE_BY_ID[gate].flag) is not None and value > max(flag, _MORE * usual.get(gate, 0.0))
-    )
+    """Return what is worth a warning, and more than twice what is usual, where that is known."""
+    known = {gate: max(GATE_BY_ID[gate].flag or 0.0, _MORE * usual[gate]) for gate in readings if gate in usual}
+    return frozenset(gate for gate, most in known.items() if readings[gate] > most)
 
 
 def _disturbing(record: StudyRecord, arm: str) -> Iterator[str]:
