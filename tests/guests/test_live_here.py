@@ -4,7 +4,10 @@
 import contextlib
 import json
 import os
+import shlex
+import shutil
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -21,10 +24,11 @@ from virtune.bench.live.emulators import Emulator, emulators_here
 from virtune.bench.live.monitor import monitored
 from virtune.bench.qemu.machine import PROGRAM
 from virtune.flows.domains.domains import FoundDomain, as_it_runs
-from virtune.flows.domains.like import LikeVm, like_vm
+from virtune.flows.domains.like import LikeVm, find_vm, like_vm
+from virtune.flows.live.diagnose_live import diagnose_monitor
 from virtune.flows.live.top import watching
 from virtune.model.domain import Domain
-from virtune.model.errors import PreconditionError
+from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.finding import Finding
 from virtune.model.stack import LIMITS
 from virtune.probe.process import Process
@@ -154,15 +158,66 @@ def test_what_a_study_takes_of_a_running_vm_has_the_limits_of_now(
             assert has == [f"{limit.knob}={value}"] * bool(value)
 
 
+@contextlib.contextmanager
+def plugged_in(tmp_path: Path, name: str, driver: str, image: str) -> Iterator[None]:
+    """A QEMU that has a disk `added` since it runs, which is opened without the page cache."""
+    with strange(tmp_path, name) as place:
+        with monitored(place) as view:
+            flags = {"direct": True, "no-flush": False}
+            low = {"driver": driver, "filename": image, "cache": flags}
+            view.monitor.execute("blockdev-add", {"driver": "raw", "node-name": "later", "file": low, "cache": flags})
+            view.monitor.execute("device_add", {"driver": "virtio-blk-pci", "drive": "later", "id": "added"})
+        yield
+
+
 def test_what_a_study_takes_of_a_running_vm_is_plugged_in_now(tmp_path: Path) -> None:
     name, image = f"replaced-{os.getpid()}", tmp_path / "later.raw"
     image.write_bytes(bytes(2**20))
+    with plugged_in(tmp_path, name, "file", str(image)):
+        found = alike(name, "added")
+        assert (found.scratch, "disk.cache=none" in found.settings) == (tmp_path, True)
+
+
+@pytest.mark.parametrize("called", ["plain", "two words", "7"])
+def test_the_command_that_repeats_a_load_finds_its_vm(tmp_path: Path, called: str) -> None:
+    name = called if called.isdecimal() else f"{called}-{os.getpid()}"
     with strange(tmp_path, name) as place:
-        with monitored(place) as view:
-            node = {"driver": "raw", "node-name": "later", "file": {"driver": "file", "filename": str(image)}}
-            view.monitor.execute("blockdev-add", node)
-            view.monitor.execute("device_add", {"driver": "virtio-blk-pci", "drive": "later", "id": "added"})
-        assert alike(name, "added").scratch == tmp_path
+        (seen,) = diagnose_monitor(place, seconds=1.0)
+        like, word, *_ = shlex.split(seen.like)
+        found, disk = find_vm(word, None)
+        assert (like, found.origin, disk) == ("--like", str(ours(name).command_line), "scsi0")
+
+
+@pytest.mark.xdist_group("loop devices")
+def test_a_study_like_a_block_device_that_was_plugged_in_puts_no_image_beside_it(tmp_path: Path) -> None:
+    """Its folder is /dev, which is in memory."""
+    image = tmp_path / "below.raw"
+    image.write_bytes(bytes(2**20))
+    device = subprocess.run(["losetup", "-f", "--show", image], check=True, capture_output=True, text=True)
+    block, name = device.stdout.strip(), f"block-{os.getpid()}"
+    try:
+        with (
+            plugged_in(tmp_path, name, "host_device", block),
+            pytest.raises(PlanError, match=f"lies on the block device {block}"),
+        ):
+            alike(name, "added")
+    finally:
+        subprocess.run(["losetup", "-d", block], check=True)
+
+
+def test_a_program_that_an_upgrade_replaced_is_the_one_of_its_command_line(tmp_path: Path) -> None:
+    name, copy = f"upgraded-{os.getpid()}", tmp_path / "bin" / PROGRAM
+    copy.parent.mkdir()
+    for beside in ("lib", "share"):  # where it looks for its modules and firmware
+        (tmp_path / beside).symlink_to(f"/usr/{beside}")
+    copy.write_bytes(Path(shutil.which(PROGRAM) or "").read_bytes())
+    copy.chmod(0o755)
+    with strange(tmp_path, name, program=str(copy)):
+        copy.unlink()
+        copy.symlink_to(shutil.which(PROGRAM) or "")
+        (found,) = (one for one in as_it_runs(ours(name)) if isinstance(one, FoundDomain))
+        assert found.subject.running is not None
+        assert found.subject.running.live.emulator == str(copy)
 
 
 CACHES = {"none": (True, False), "writeback": (False, False), "unsafe": (False, True)}

@@ -116,7 +116,7 @@ def _program(process: Process, vm: Domain) -> str | None:
     word of the command line where that may not be seen.
     """
     program = process.program()
-    if program is None:
+    if program is None or program.name.endswith(" (deleted)"):  # which an upgrade of its package does
         return vm.emulator
     with contextlib.suppress(OSError):
         if not process.runs(program):  # in a container, this path means another file
@@ -160,8 +160,11 @@ def _with_disks(domain: Domain, disks: Sequence[LiveDisk]) -> Domain:
         limited = disk.limits if limits is None or dict(limits) == at else (*limits, *beside)
         found.append(replace(disk, limits=limited, cache=_cache_now(disk, flags.get(disk.target))))
     for one in (one for one in disks if one.target in now):
-        source = DiskSource(kind="file" if one.path else "network", name=one.path or "", protocol=one.protocol)
-        found.append(DomainDisk(target=one.target, line=0, source=source, limits=now[one.target]))
+        source = DiskSource(kind="network", name="", protocol=one.protocol)
+        if one.path is not None:
+            source = replace(source, kind="block" if Path(one.path).is_block_device() else "file", name=one.path)
+        mode = None if one.opened is None else cache_mode(direct=one.opened[0], no_flush=one.opened[1], through=False)
+        found.append(DomainDisk(target=one.target, line=0, source=source, limits=now[one.target], cache=mode))
     return replace(domain, disks=tuple(found))
 
 

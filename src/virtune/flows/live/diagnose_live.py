@@ -253,7 +253,8 @@ def _like(vm: LiveVm, disk: LiveDisk) -> str:
     """Return the words that vary the engine of scratch disks like this one, of those that its cache mode allows."""
     if disk.path is None or disk.path.startswith("/dev/"):
         return ""
-    whose = ["--like", f"{vm.name}:{disk.target}", *(["--connect", vm.uri] if vm.uri else [])]
+    called = next((one.called for one in emulators_here() if one.pid == vm.pid and not vm.uri), vm.name)
+    whose = ["--like", f"{called}:{disk.target}", *(["--connect", vm.uri] if vm.uri else [])]
     return shlex.join([*whose, "--vary", f"disk.aio=threads,{'native,' if disk.direct else ''}io_uring"])
 
 
