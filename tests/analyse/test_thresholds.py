@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.analyse.threshold_studies import study
 
+from virtune.analyse.study.offered_load import judged
 from virtune.analyse.study.thresholds import rule
 from virtune.model.errors import UsageError
 from virtune.model.evidence import InForce, TrialRecord
@@ -215,3 +216,13 @@ def test_a_latency_of_a_load_that_fell_short_is_said_to_be_that_and_not_unmeasur
         assert (found.outcome, found.reason) == (Outcome.UNDECIDED, Reason.SATURATED)
         assert "as less was done than was offered" in found.why
         assert ("80 % of it" in found.why) is bool(gates)
+
+
+@pytest.mark.parametrize(("short", "says"), [(0, Reason.TOO_FEW_IOS), (1, Reason.TOO_FEW_IOS), (5, Reason.SATURATED)])
+def test_a_round_that_fell_short_does_not_hide_why_nothing_is_compared(short: int, says: Reason) -> None:
+    (condition,) = parse_conditions(["latency.p99 > +5%"])
+    record = study([1e7 + n for n in range(10)], [1.1e7 + n for n in range(10)], metric=condition.metric)
+    (found,) = rule(record, [condition])
+    few = replace(found.comparison, ratio=None, rounds=0, reason=Reason.TOO_FEW_IOS, why="too few I/Os")
+    unmet = {(few.candidate, few.workload): dict.fromkeys(range(1, short + 1), 0.97)}
+    assert judged(few, unmet, 10, fewest=5).reason is says
