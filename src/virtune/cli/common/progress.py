@@ -166,7 +166,7 @@ class Face:
         self._console = Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
         self._quiet = quiet
         self._live = sys.stderr.isatty() and not quiet
-        self._verbose, self._looks_from = verbose, math.inf
+        self._verbose, self._looks_from, self._looked_at = verbose, math.inf, False
         self._lines = verbose or not self._live
         self._block = LiveBlock()
         self._shown = Live(
@@ -208,7 +208,7 @@ class Face:
                 block.step = None
             case events.StudyStarted(study=study, seconds_left=left):
                 block.most, block.total = most_text(study), len(study.trials)
-                block.until = time.monotonic() + left
+                block.until, self._looked_at = time.monotonic() + left, study.sequential
             case events.TrialStarted(trial=trial, place=place, seconds_left=left):
                 block.now = f"{place_text(trial, place, block.most)}: {trial.workload}, {trial.arm}"
                 block.until = time.monotonic() + left
@@ -241,7 +241,7 @@ class Face:
                 # a log has a line for each round, of which the last trial is the one that says how far it is
                 if self._verbose or (place.number == place.of and trial.round < self._looks_from):
                     # what a look says at a round's end, a run without looks says here
-                    ahead = "" if self._block.most != "about " else self._left()
+                    ahead = "" if self._looked_at else self._left()
                     self._line(f"{place_text(trial, place, most)}  {trial.workload}  {trial.arm}: {summary}{ahead}")
             case events.RoundJudged(round=number, verdicts=verdicts, rulings=rulings, seconds_left=left) if verdicts:
                 again = f", {self._block.again} repeated" if self._block.again else ""

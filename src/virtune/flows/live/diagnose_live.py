@@ -218,6 +218,8 @@ def _diagnoses(
     counts = look.counts[0], look.counts[-1]
     pairs = [(counts[0][name], now) for name, now in counts[1].items() if name in counts[0]]
     idle = {} if vm.pid is None else nvme_idle()  # a VM of another host has that host's drives
+    here = () if vm.uri else emulators_here()
+    called = next((one.called for one in here if one.pid == vm.pid), vm.name)
     for disk, rates, found in live_paths(vm, chosen, counts, used, seen):
         tails = look.tails.get(disk.target, {})
         kinds = (replace(one, tail=tails[one.kind].tail) if one.kind in tails else one for one in found.operations)
@@ -232,7 +234,7 @@ def _diagnoses(
             workload=workload_words(rates, sequential),
             sequential=sequential,
             rate=rate_words(rates) if rates.reads + rates.writes > 0 else "",
-            like=_like(vm, disk),
+            like=_like(called, vm.uri, disk),
             seconds=rates.seconds,
             path=path,
             found=judged,
@@ -249,12 +251,13 @@ def _diagnoses(
         )
 
 
-def _like(vm: LiveVm, disk: LiveDisk) -> str:
-    """Return the words that vary the engine of scratch disks like this one, of those that its cache mode allows."""
+def _like(called: str, uri: str, disk: LiveDisk) -> str:
+    """Return the words that vary the engine of scratch disks like this one, of those that its cache mode allows;
+    `called` is what finds its VM.
+    """
     if disk.path is None or disk.path.startswith("/dev/"):
         return ""
-    called = next((one.called for one in emulators_here() if one.pid == vm.pid and not vm.uri), vm.name)
-    whose = ["--like", f"{called}:{disk.target}", *(["--connect", vm.uri] if vm.uri else [])]
+    whose = ["--like", f"{called}:{disk.target}", *(["--connect", uri] if uri else [])]
     return shlex.join([*whose, "--vary", f"disk.aio=threads,{'native,' if disk.direct else ''}io_uring"])
 
 

@@ -40,6 +40,7 @@ def nights_apart(
     from virtune.store.store import Store
 
     base, sides = labelled[record.study.baseline], _Sides.of(record, labelled)
+    least = sides.least
     others = {one.record.study.id for one in labelled.values()} - {base.record.study.id}
     values: dict[tuple[str, str], list[tuple[EarlierRun, frozenset[str]]]] = {}
     with Store(store, reading=True) as kept:
@@ -51,7 +52,7 @@ def nights_apart(
         for study in lead + alike[reference:][: EARLIER_MAX - len(lead)]:
             with contextlib.suppress(StoreError):
                 found = by_todays_method(kept, study)
-                causes = {*_disturbing(found, base.arm), *_busier(_readings(found, base.arm), sides.least)}
+                causes = {*_disturbing(found, base.arm), *_busier(_readings(found, base.arm), least)}
                 run, rows = EarlierRun(rounds=(), name=study, after=study not in lead), evidence_of(found).rows
                 for name, here in called.items():
                     rounds = rows.get((base.arm, name), {}).values()
@@ -118,8 +119,9 @@ _OTHERS = ("steal", "cpu-wait", "foreign-io")
 """The gates of what others take of the CPUs and of the disk; a control group's limit, or swapping, is our own."""
 
 _MORE = 2.0
-"""So many times as much of it makes another night: twelve nights that nobody disturbed read 0 to 3.4 % of CPU
-contention, and one beside two processes that used the CPUs 18 %, in which the disk did a quarter less.
+"""So many times as much of it makes another night: of CPU contention, ten unchanged nights of one host read 0.3 to
+3.4 %, and one beside two processes that used the CPUs 18 %, in which the disk did a quarter less. Steal and foreign
+I/O are judged by the same factor without such a measurement.
 """
 
 
