@@ -34,11 +34,12 @@ class Ticker(abc.ABC):
 
     def __init__(self, name: str, *, interval_seconds: float) -> None:
         self._interval = interval_seconds
+        self._begin = 0.0
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def __enter__(self) -> Self:
-        self.sample(mark="start")
+        self._begin = self.sample(mark="start") / 1e9
         self._thread.start()
         return self
 
@@ -53,12 +54,14 @@ class Ticker(abc.ABC):
         """Take a sample now, with a mark to find it by; returns its time (monotonic ns)."""
 
     def _run(self) -> None:
-        begin = time.monotonic()
-        count = 1
-        while not self._end.wait(max(0.0, begin + count * self._interval - time.monotonic())):
-            self.sample()
+        count = 0
+        while True:
+            passed = time.monotonic() - self._begin
             # a late sample must neither delay all that follow, nor cause a burst
-            count = max(count + 1, int((time.monotonic() - begin) / self._interval) + 1)
+            count = max(count + 1, int(passed / self._interval) + 1)
+            if self._end.wait(max(0.0, count * self._interval - passed)):
+                return
+            self.sample()
 
 
 SCHEMA = "virtune/counters/1"
