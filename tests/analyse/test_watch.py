@@ -7,7 +7,7 @@ import pytest
 from tests.live_samples import BINS, UNPLUGGED, frames, kept_by_qemu, live, look
 
 from virtune.analyse.layers.path import frame
-from virtune.analyse.layers.watch import CALM_LOOKS, Alarms, looks_of, slow_windows, tail_of, value_of
+from virtune.analyse.watch import CALM_LOOKS, Alarms, looks_of, slow_windows, tail_of, value_of
 from virtune.model.bottleneck import Cause, DiskFrame, RuleEvent, TopFrame
 from virtune.model.errors import VirtuneError
 from virtune.plan.goal import LIVE_METRICS, parse_rule

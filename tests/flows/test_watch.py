@@ -24,7 +24,7 @@ from tests.live_samples import frames, kept_by_qemu, live, look
 from tests.published import schema
 
 from virtune.analyse.layers.path import frame
-from virtune.analyse.layers.watch import Alarms
+from virtune.analyse.watch import Alarms
 from virtune.cli import run
 from virtune.cli.common.rest import Rest
 from virtune.flows.live.exporter import METRICS, Exported, listening

@@ -17,10 +17,10 @@ from tests.golden.census import flat
 from tests.golden.turned import Answers, asked, kept, turned_text
 from tests.live_samples import BINS, frames
 
-from virtune.analyse.layers.watch import Alarms, looks_of, slow_windows
 from virtune.analyse.study.offered_load import knee_of
 from virtune.analyse.study.summarise import fitness_of, summarise
 from virtune.analyse.trial.usage import operation_times, period_remarks, strongest_period
+from virtune.analyse.watch import Alarms, looks_of, slow_windows
 from virtune.dialects.languages import LANGUAGES
 from virtune.dialects.libvirt.disk import plug_xml
 from virtune.dialects.qemu.guest import GuestMachine, machine_argv

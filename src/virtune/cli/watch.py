@@ -18,7 +18,7 @@ from virtune.cli.top import INTERVAL_MIN
 from virtune.model.errors import PreconditionError, UsageError
 
 if TYPE_CHECKING:
-    from virtune.analyse.layers.watch import Alarms
+    from virtune.analyse.watch import Alarms
     from virtune.flows.live.watch import Look, Watched
 
 HISTORY_BYTES = 256 * 1024**2
@@ -80,7 +80,7 @@ def watch(
       virtune watch --last 8h
       virtune watch --at 03:12 --json
     """  # noqa: D301 - click wants the escape itself
-    from virtune.analyse.layers.watch import Alarms
+    from virtune.analyse.watch import Alarms
     from virtune.flows.live.watch import Watched
     from virtune.plan.goal import parse_rule
 
@@ -108,7 +108,7 @@ def _run(
     rest: Rest, *, as_json: bool,
 ) -> int:  # fmt: skip
     """Look until it is over; returns the exit status."""
-    from virtune.analyse.layers.watch import looks_of
+    from virtune.analyse.watch import looks_of
     from virtune.flows.live.history import History
     from virtune.flows.live.watch import Webhook, looks
     from virtune.report.json.live import event_document
@@ -156,7 +156,7 @@ def _ask(path: Path, vms: tuple[str, ...], last: float | None, at: str | None, *
     """Answer from the history."""
     from rich.console import Group
 
-    from virtune.analyse.layers.watch import slow_windows
+    from virtune.analyse.watch import slow_windows
     from virtune.cli.common.output import put
     from virtune.flows.live.history import kept_looks
     from virtune.report.json.live import watch_document

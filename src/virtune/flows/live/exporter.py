@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from virtune.analyse.layers.watch import Alarms
+from virtune.analyse.watch import Alarms
 from virtune.flows.live.watch import Look
 from virtune.model.bottleneck import DiskFrame
 from virtune.model.errors import PreconditionError, UsageError, words_of
