@@ -18,6 +18,7 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use virtune_load::record::{RECORD, Record};
 
 const MEBIBYTES: usize = 32;
 const SECTOR: u64 = 512;
@@ -36,8 +37,16 @@ fn life(number: u64) -> Duration {
     whole / kills() as u32 * (3 + (number % 3) as u32) / 4
 }
 
-/// Run the load until the daemon is killed; return what the generator said.
+/// How far all blocks of a journal are flushed, together; zero where there is none yet.
+fn flushed(journal: &Path) -> u64 {
+    let bytes = fs::read(journal).unwrap_or_default();
+    bytes.chunks_exact(RECORD).filter_map(Record::from_bytes).map(|record| u64::from(record.flushed)).sum()
+}
+
+/// Run the load for so long after its first flush, which a busy host makes late, and kill the daemon; return what the
+/// generator said.
 fn load_until_killed(daemon: &mut Daemon, journal: &Path, more: &str, life: Duration) -> Value {
+    let (before, begun) = (flushed(journal), Instant::now());
     let child = generator()
         .args(daemon.words())
         .arg(format!("--journal={}", journal.display()))
@@ -45,6 +54,10 @@ fn load_until_killed(daemon: &mut Daemon, journal: &Path, more: &str, life: Dura
         .args(more.split_whitespace())
         .spawn()
         .unwrap();
+    while flushed(journal) == before {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the load flushes nothing");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     std::thread::sleep(life);
     daemon.kill();
     let output = child.wait_with_output().unwrap();
