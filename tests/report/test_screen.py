@@ -17,10 +17,13 @@ from virtune.model.evidence import Check, StudyRecord, TrialRecord
 from virtune.model.measurement import Histogram
 from virtune.model.reason import Reason
 from virtune.model.study import Checked, StudyKind
-from virtune.model.verdict import Verdict
+from virtune.model.verdict import Comparison, Verdict
 from virtune.plan.goal import parse_conditions
+from virtune.report.charts.forest import forest
+from virtune.report.html.page import page_of
+from virtune.report.markdown import markdown
 from virtune.report.pages.brief import LINES, finding, limits, of_result
-from virtune.report.pages.result import render
+from virtune.report.pages.result import largest_decided, render
 from virtune.report.render.terminal import set_at
 
 
@@ -121,27 +124,84 @@ def test_the_finding_comes_first_and_its_interval_is_drawn() -> None:
     assert screen(with_arms(record(8), 40))[0].startswith("▲ 39 of 39 better, most arm-")
 
 
-def test_the_finding_marks_the_arm_of_which_it_is_less_sure() -> None:
-    """A colleague copies the first line."""
+def less_sure(one: Comparison) -> Comparison:
+    lasting = "the whole interval is on its side, unless ...: the change is -3.0 % [-24.0, +24.0]"
+    return replace(one, reason=Reason.UNLESS_LASTING, why=lasting)
+
+
+def test_the_finding_says_of_which_verdict_it_is_less_sure_before_the_figure() -> None:
+    """A colleague copies the first line, and a second run need not repeat what is only perhaps so."""
     found = summarise(with_arms(record(8), 3))
     first, second, *_ = found.verdicts
-    lasting = replace(second, reason=Reason.UNLESS_LASTING, why="unless an arm keeps a level")
-    told = str(finding(replace(found, verdicts=(first, lasting))))
-    assert told == "▲ better: arm-0 +10.0 %, arm-1 +10.0 % (less sure) (IOPS against threads)"
+    told = str(finding(replace(found, verdicts=(first, less_sure(second)))))
+    assert told == "▲ better: arm-0 +10.0 %; ▲ perhaps better: arm-1 +10.0 % (IOPS against threads)"
     alone = summarise(record(8))
     (one,) = alone.verdicts
-    lasting = replace(one, reason=Reason.UNLESS_LASTING, why="unless an arm keeps a level")
-    assert str(finding(replace(alone, verdicts=(lasting,)))).endswith("; less sure, see below")
+    said = str(finding(replace(alone, verdicts=(less_sure(one),))))
+    assert said.startswith("▲ native is perhaps better than threads, +10.0 % ["), said
+    worse = replace(one, verdict=Verdict.WORSE)
+    said = str(finding(replace(alone, verdicts=(less_sure(worse),))))
+    assert said.startswith("▼ native is perhaps worse than threads, "), said
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_sure_comes_first_however_large_what_is_less_so(seed: int) -> None:
+    chance = random.Random(seed)
+    found = summarise(with_arms(record(8), 7))
+    (*pairs,) = (one for one in found.verdicts if one.baseline == "threads")
+    ratio = pairs[0].ratio
+    assert ratio is not None
+    made = []
+    for one in pairs:
+        verdict = chance.choice([*Verdict])
+        away = replace(ratio, estimate=chance.uniform(0.5, 2))
+        moved = replace(one, verdict=verdict, ratio=away, reason=Reason.BETTER_SIDE)
+        made.append(less_sure(moved) if verdict in ("better", "worse") and chance.random() < 0.5 else moved)
+    told = str(finding(replace(found, verdicts=tuple(made))))
+    words = ("better", "worse", "same", "perhaps better", "perhaps worse", "undecided")
+    there = [one for one in words if one in {each.said for each in made}]
+    claims = [re.sub(r"^. (\d+ of \d+ )?| \(.*", "", one) for one in told.split("; ")]
+    assert len(claims) == len(there), told
+    for claim, word in zip(claims, there, strict=True):
+        assert re.match(rf"{word}(:|, most|$)", claim), told
+
+
+def test_a_verdict_that_is_less_sure_is_so_in_every_output() -> None:
+    """The table, the sentence, the picture, the page and the comment take the word from the same place."""
+    kept = record(8)
+    found = summarise(kept)
+    found = replace(found, verdicts=tuple(map(less_sure, found.verdicts)), differences=())
+    (one,) = found.verdicts
+    assert one.said == "perhaps better"
+    assert "▲ perhaps better" in set_at(100, of_result(found, kept.facts))
+    assert "native is perhaps better than threads, IOPS +10.0 %" in set_at(100, render(found))
+    assert "### ▲ native is perhaps better than threads, +10.0 %" in markdown(found, ())
+    page = page_of(found, kept)
+    assert "is perhaps better than" in page.headline[0][1]
+    assert page.forests[0].rows[0].word == "perhaps better"
+    assert page.counts == "1 verdicts: 1 perhaps better"
+    chart = forest(found, "randread-4k")
+    assert chart is not None
+    assert chart.rows[0][1] == "perhaps better"
+    assert largest_decided(found, "randread-4k", "iops", valued=False).startswith("IOPS of native is perhaps +10.0 %")
+
+
+def test_the_largest_decided_difference_is_a_sure_one_where_there_is_one() -> None:
+    found = summarise(with_arms(record(8), 3))
+    first, second, *_ = found.verdicts
+    assert second.ratio is not None
+    larger = less_sure(replace(second, ratio=replace(second.ratio, estimate=1.9)))
+    told = largest_decided(replace(found, verdicts=(first, larger), differences=()), "randread-4k", "iops")
+    assert told.startswith("IOPS of arm-0 is 1,102, +10.0 % against threads (2 of 2 arms differ"), told
 
 
 def test_what_undoes_a_verdict_has_a_line_of_its_own() -> None:
     found = summarise(record(8))
     (one,) = found.verdicts
-    lasting = "the whole interval is on the better side, unless ...: the change is -3.0 % to +24.0 %"
-    undone = replace(one, reason=Reason.UNLESS_LASTING, why=lasting)
+    undone = less_sure(one)
     rare = replace(one, verdict=Verdict.UNDECIDED, reason=Reason.RARE_ROUNDS, why="uncertain")
     told = [*map(str, limits(replace(found, verdicts=(undone, rare))))]
-    assert "native, unless an arm keeps a level for some rounds: then -3.0 % to +24.0 %" in told
+    assert "perhaps: native: if an arm keeps a level for some rounds, the change is -3.0 % [-24.0, +24.0]" in told
     assert "undecided: native: an arm is far off in a few of its rounds" in told
     unknown = replace(rare, reason=Reason.SATURATED, why="native is saturated")
     assert "undecided: native: native is saturated" in [*map(str, limits(replace(found, verdicts=(unknown,))))]

@@ -129,6 +129,18 @@ class Comparison:
         return BY_ID[self.measured_as or self.metric]
 
     @property
+    def unsure(self) -> bool:
+        """Whether a difference is none any more if arms keep a level for some rounds, which these do not exclude."""
+        return self.reason is Reason.UNLESS_LASTING
+
+    @property
+    def said(self) -> str:
+        """The verdict as it is said to people: `better`, or `perhaps better`, since the word is read, and copied,
+        without what stands below it.
+        """
+        return f"{'perhaps ' if self.unsure else ''}{self.verdict.value}"
+
+    @property
     def open(self) -> bool:
         """Whether more rounds are to be run for it."""
         return self.verdict is Verdict.UNDECIDED and not self.closed

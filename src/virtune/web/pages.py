@@ -114,7 +114,13 @@ def _pair(one: PairProgress) -> dict[str, Any]:
     ends = {point.round: point for point in (*one.rounds[:1], *one.rounds[-1:])}
     told = ((number, change_words(at.low), change_words(at.high)) for number, at in ends.items())
     words = "; ".join(f"round {number}: {low} to {high}" for number, low, high in told)
-    return {"of": one, "mark": MARKS.get(one.verdict, "○"), "band": band, "line": line, "told": words}
+    return {
+        "of": one,
+        "mark": MARKS.get(one.verdict.rpartition(" ")[2], "○"),
+        "band": band,
+        "line": line,
+        "told": words,
+    }
 
 
 def _paths(one: PairProgress) -> tuple[str, str]:

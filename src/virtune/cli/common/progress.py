@@ -353,7 +353,7 @@ def _pair(one: Comparison) -> PairProgress:
         baseline=one.baseline[:NAME_MAX],
         workload=one.workload[:NAME_MAX],
         metric=one.measured.label,
-        verdict=one.verdict.value,
+        verdict=one.said,
         difference="" if one.ratio is None else difference_text(one.ratio),
         left="" if one.rounds_left is None else rounds_left_text(one),
     )

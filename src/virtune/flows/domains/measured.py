@@ -113,7 +113,7 @@ def _better(record: StudyRecord, result: Result, arm: str) -> tuple[str, str]:
 
 
 def _said(verdicts: Sequence[Comparison], arm: str) -> str:
-    told = "; ".join(f"{one.verdict} under {one.workload} ({change_text(one)})" for one in verdicts)
+    told = "; ".join(f"{one.said} under {one.workload} ({change_text(one)})" for one in verdicts)
     return f"{arm}: {told}" if told else f"{arm}, without a verdict"
 
 

@@ -144,7 +144,7 @@ def _sentences(record: StudyRecord, result: Result, now: Arm, then: Arm) -> Iter
             continue  # a load with fewer clones than queues ran the same on both
         seen = verdict if verdict.baseline == now.name else _turned_round(verdict)
         size = f", {metric.label} {difference_text(seen.ratio)}" if seen.ratio is not None else ""
-        told = "undecided" if seen.verdict is Verdict.UNDECIDED else f"{seen.verdict.value} so"
+        told = "undecided" if seen.verdict is Verdict.UNDECIDED else f"{seen.said} so"
         yield (
             f"measured on this host: {told}{size} ({seen.workload}, {then.stack.rig}, study {result.study.id}{older})"
         )

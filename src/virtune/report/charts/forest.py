@@ -45,7 +45,7 @@ def forest(result: Result, workload: str) -> Chart | None:
     reach = math.log1p(axis_of(ratio for _, ratio in ratios))
     rows = [
         forest_row(f"{one.candidate} against {one.baseline}", one.verdict.value, ratio, reach,
-                   text=f"{change_text(one)}  {one.verdict.value}")
+                   text=f"{change_text(one)}  {one.said}")
         for one, ratio in ratios
     ]  # fmt: skip
     metric, margin = BY_ID[found[0].metric], math.log1p(result.study.margin)
@@ -66,7 +66,7 @@ def forest(result: Result, workload: str) -> Chart | None:
         rows=tuple(
             (
                 f"{one.candidate} against {one.baseline}",
-                one.verdict.value,
+                one.said,
                 *map(change_words, (one.ratio.estimate, one.ratio.low, one.ratio.high)),
                 str(one.rounds),
             )
@@ -174,7 +174,7 @@ def narrowing(result: Result, workload: str) -> Chart | None:
         columns=("round", "pair", "low", "difference", "high", "verdict"),
         rows=tuple(
             (str(number), f"{one.candidate} against {one.baseline}", end_words(ratio.low, ratio.estimate),
-             change_words(ratio.estimate), end_words(ratio.high, ratio.estimate), one.verdict.value)
+             change_words(ratio.estimate), end_words(ratio.high, ratio.estimate), one.said)
             for number, one, ratio in found
         ),
     )  # fmt: skip

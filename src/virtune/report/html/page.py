@@ -74,10 +74,13 @@ _WORST_LAST = (True, None, False)
 
 @dataclass(frozen=True, slots=True)
 class VerdictLine:
-    """One verdict: the whole sentence and its word, empty for a line below another."""
+    """One verdict: the whole sentence and its word, empty for a line below another; `said` is the word as it is said
+    to people, where that is another.
+    """
 
     sentence: str
     verdict: str = ""
+    said: str = ""
 
     @property
     def mark(self) -> str:
@@ -147,7 +150,7 @@ def _forests(result: Result, view: ResultView) -> Iterator[Forest]:
                 (
                     ForestRow(
                         name=each.candidate + ("" if each.baseline == baseline else f" against {each.baseline}"),
-                        verdict=each.verdict.value, word=each.verdict.value, words=results.change_text(each),
+                        verdict=each.verdict.value, word=each.said, words=results.change_text(each),
                     ),
                     each.ratio if results.has_interval(each) else None,
                 )
@@ -227,8 +230,8 @@ class ReportPage:
     @property
     def counts(self) -> str:
         """How many verdicts there are of each kind."""
-        found = Counter(one.verdict for one in self.verdicts)
-        told = (f"{found[word]} {word}" for word in results.MARKS if found[word])
+        found = Counter((one.verdict, one.said or one.verdict) for one in self.verdicts)
+        told = (f"{found[key]} {key[1]}" for word in results.MARKS for key in sorted(found) if key[0] == word)
         return f"{len(self.verdicts)} verdicts: {', '.join(told)}"
 
 
@@ -260,7 +263,7 @@ def page_of(
         question=question_of(study),
         facts=tuple(_facts(result, record)),
         label=next((one.worth for one in view.workloads if one.worth), ""),
-        verdicts=tuple(VerdictLine(sentence, one.verdict.value) for one, sentence in verdicts),
+        verdicts=tuple(VerdictLine(sentence, one.verdict.value, one.said) for one, sentence in verdicts),
         settings=_settings(result),
         warnings=tuple(warning_lines(result)),
         notes=tuple(note_lines(result)),
@@ -328,4 +331,4 @@ def _tables(view: ResultView, study: Study) -> Iterator[Table]:
 
 def _change(change: Comparison | None) -> str:
     words = "" if change is None else results.change_text(change)
-    return words if change is None or change.ratio is None else f"{words} {change.verdict.value}"
+    return words if change is None or change.ratio is None else f"{words} {change.said}"

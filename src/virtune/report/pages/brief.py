@@ -101,7 +101,7 @@ def of_result(
     words, told = meaning(result), [*results.condition_lines(rulings), *_beside_baseline(result)]
     alike = _not_compared(result)
     count, foot = terminal.paragraph(trust(result), "dim"), _line("next", following(result))
-    named = {one.verdict for one in result.verdicts} & {Verdict.BETTER, Verdict.WORSE}
+    named = {one.said for one in result.verdicts if one.verdict in (Verdict.BETTER, Verdict.WORSE)}
     few = Text("; ").join(limits(result, short=True))
     return Brief(
         head=[terminal.paragraph(finding(result, view))],
@@ -119,7 +119,9 @@ def of_result(
 
 
 def finding(result: Result, view: ResultView | None = None) -> Text:
-    """Say in one sentence what was found, with the largest effects first: the title of every output."""
+    """Say in one sentence what was found: what is sure first, and of each verdict the largest effects. The title of
+    every output.
+    """
     study, view = result.study, view or view_of(result)
     judged = [(one, list(one.against(study.metric, study.baseline).values())) for one in view.workloads]
     judged = [(one, found) for one, found in judged if found]
@@ -127,25 +129,21 @@ def finding(result: Result, view: ResultView | None = None) -> Text:
     if not judged:
         return text.append(_figures(view) or "nothing was measured", style="bold")
     every = sorted((one for _, found in judged for one in found), key=_effect, reverse=True)
-    each = len(judged) == 1
-    told = _told(every, named=each)
+    told = _told(every, named=len(judged) == 1)
     if sum(len(words) for _, words in told) > _HEADLINE:
-        told, each = _told(every, named=False), False
+        told = _told(every, named=False)
     for verdict, words in told:
         style = results.STYLE[verdict]
         text.append("; " if text else "").append(f"{results.MARKS[verdict]} {words}", style=f"bold {style}")
     label = every[0].measured.label
     text.append(f" ({label} against {study.baseline})" if len(every) > 1 else f" ({label})")
-    unsure = sum(one.reason is Reason.UNLESS_LASTING for one in every)
-    if unsure and not (each and len(every) > 1):  # where each is named it says so itself
-        text.append("; less sure, see below" if unsure == len(every) else f"; {unsure} less sure, see below")
     return text
 
 
 def _beside_baseline(result: Result) -> Iterator[Text]:
     """Say what is decided of pairs without the baseline, which have no row of their own."""
     study, told = result.study, list[str]()
-    for one in result.verdicts:
+    for one in sorted(result.verdicts, key=lambda one: one.unsure):
         if one.baseline != study.baseline and one.metric == study.metric and one.verdict is not Verdict.UNDECIDED:
             ((_, words),) = _told([one], named=True)
             told.append(words + (f" under {one.workload}" if len(study.compared) > 1 else ""))
@@ -183,20 +181,27 @@ def _told(every: Sequence[Comparison], *, named: bool) -> list[tuple[Verdict, st
         said += ": undecided" if one.verdict is Verdict.UNDECIDED else ""
         return [(one.verdict, ", ".join(filter(None, (said, results.change_text(one)))))]
     found = []
-    for verdict in Verdict:
-        if same := [one for one in every if one.verdict is verdict]:
-            names = [f"{one.candidate} {_percent(one)}".strip() for one in same]
-            most = f", most {names[0]}" if verdict in (Verdict.BETTER, Verdict.WORSE) else ""
-            where = f" under {same[0].workload}" if most and same[0].workload != every[-1].workload else ""
-            short = f"{len(same)} of {len(every)} {verdict.value}{most}{where}"
-            found.append((verdict, f"{verdict.value}: {', '.join(names)}" if named else short))
+    for (_, _, verdict), same in _sure_first(every).items():
+        names = [f"{one.candidate} {_percent(one)}".strip() for one in same]
+        most = f", most {names[0]}" if verdict in (Verdict.BETTER, Verdict.WORSE) else ""
+        where = f" under {same[0].workload}" if most and same[0].workload != every[-1].workload else ""
+        short = f"{len(same)} of {len(every)} {same[0].said}{most}{where}"
+        found.append((verdict, f"{same[0].said}: {', '.join(names)}" if named else short))
     return found
+
+
+def _sure_first(every: Sequence[Comparison]) -> dict[tuple[bool, bool, Verdict], list[Comparison]]:
+    """Group comparisons by what is said of them: verdicts that are sure, those that are less so, the undecided."""
+    found: dict[tuple[bool, bool, Verdict], list[Comparison]] = {}
+    for one in sorted(every, key=lambda one: [*Verdict].index(one.verdict)):
+        found.setdefault((one.verdict is Verdict.UNDECIDED, one.unsure, one.verdict), []).append(one)
+    return {key: found[key] for key in sorted(found, key=lambda key: key[:2])}
 
 
 def _percent(one: Comparison) -> str:
     if one.verdict not in (Verdict.BETTER, Verdict.WORSE) or one.ratio is None:
         return ""
-    return change_words(one.ratio.estimate) + (" (less sure)" if one.reason is Reason.UNLESS_LASTING else "")
+    return change_words(one.ratio.estimate)
 
 
 def _figures(view: ResultView) -> str:
@@ -286,9 +291,9 @@ def _unsure(result: Result, *, short: bool) -> Iterator[str]:
     for one in result.verdicts:
         if one.reason is Reason.FEW_ROUNDS:
             few.setdefault(one.why, {})[one.candidate] = None
-        if one.reason is Reason.UNLESS_LASTING:
+        if one.unsure:
             then = one.why.rpartition(" is ")[2]
-            yield f"{one.candidate}, unless an arm keeps a level for some rounds: then {then}"
+            yield f"perhaps: {one.candidate}: if an arm keeps a level for some rounds, the change is {then}"
         if one.verdict is Verdict.UNDECIDED:
             known = _WHY.get(one.reason)
             if one.reason is Reason.NOT_SETTLED and one.change is not None:
@@ -435,7 +440,7 @@ def _arms(result: Result, view: ResultView, one: WorkloadView, most: int | None)
         verdict = found.get(arm)
         word = Text("" if len(view.arms) == 1 else "baseline")
         if verdict is not None:
-            word = Text(f"{results.MARKS[verdict.verdict]} {verdict.verdict}", style=results.STYLE[verdict.verdict])
+            word = Text(f"{results.MARKS[verdict.verdict]} {verdict.said}", style=results.STYLE[verdict.verdict])
         change = "" if verdict is None else results.change_cell(verdict)
         cells = _values(one, arm, study.metric)
         table.add_row(Text(arm, style="bold"), word, change, results.bar_cell(verdict, reach), *cells)
@@ -449,7 +454,7 @@ def _arms(result: Result, view: ResultView, one: WorkloadView, most: int | None)
 def _kept(arms: Sequence[str], baseline: str, found: Mapping[str, Comparison], most: int | None) -> list[str]:
     """Return the arms that have a row, in their order: the baseline, those of the headline, and the first others."""
     decided = [one for one in found.values() if one.verdict in (Verdict.BETTER, Verdict.WORSE)]
-    named = [baseline, *{one.verdict: one.candidate for one in sorted(decided, key=_effect)}.values()]
+    named = [baseline, *{one.said: one.candidate for one in sorted(decided, key=_effect)}.values()]
     kept = [*dict.fromkeys((*named, *arms))][:most]
     return [arm for arm in arms if arm in kept]
 

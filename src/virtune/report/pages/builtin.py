@@ -587,7 +587,7 @@ def _told(result: Result, workload: Workload, metric: str) -> str:
         case Verdict.SAME:
             return f"the same within {format_share(result.study.margin)}"
         case _:
-            return f"{found.candidate} is {found.verdict.value}, {difference_text(found.ratio)}"
+            return f"{found.candidate} is {found.said}, {difference_text(found.ratio)}"
 
 
 def _table(*columns: str) -> Table:

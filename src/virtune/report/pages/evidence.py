@@ -88,7 +88,7 @@ def resting_on(result: Result, workload: Workload) -> Iterator[str]:
                     f"no interval shows what an arm does more rarely than once in {min(rounds)} rounds, or a level"
                     " that it keeps for longer than these"
                 )
-            for one in (one for one in found if one.reason is Reason.UNLESS_LASTING):
+            for one in (one for one in found if one.unsure):
                 yield f"{one.candidate} against {one.baseline}, {one.measured.label}: {one.why}"
     for basis in (one for one in result.basis if one.workload == workload.name):
         yield _noise(basis, result.study, [one.rounds for one in found])

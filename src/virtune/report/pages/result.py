@@ -75,7 +75,7 @@ def forest(result: Result, workload: Workload) -> RenderableType:
     reach = axis_of(one.ratio for one in found if one.ratio is not None and is_told(one))
     table = terminal.Table(["", "", "", axis(reach, "0"), ""], indent=2)
     for one in found:
-        verdict, cost = Text(one.verdict.value, style=STYLE[one.verdict]), Text(_cost(result, one), style="dim")
+        verdict, cost = Text(one.said, style=STYLE[one.verdict]), Text(_cost(result, one), style="dim")
         table.add_row(Text(one.candidate, style="bold"), verdict, change_cell(one), bar_cell(one, reach), cost)
     return terminal.FirstThatFits([table], [table.only(0, 1, 2, 3)], [table.only(0, 1, 2)])
 
@@ -138,7 +138,7 @@ def _short(comparison: Comparison | None) -> Text:
     if comparison is None:
         return Text("-", style="dim")
     change = comparison.change if comparison.ratio is None else comparison.ratio.estimate
-    words = f"{MARKS[comparison.verdict]} {comparison.verdict}"
+    words = f"{MARKS[comparison.verdict]} {comparison.said}"
     words += "" if change is None else f" {change_words(change)}"
     return Text(words, style=STYLE[comparison.verdict])
 
@@ -157,7 +157,7 @@ def _cost(result: Result, verdict: Comparison) -> str:
     for one in result.differences:
         same = (one.workload, one.candidate, one.metric) == (verdict.workload, verdict.candidate, "cpu_per_io")
         if same and one.ratio is not None and is_told(one) and one.verdict in (Verdict.BETTER, Verdict.WORSE):
-            return f"CPU per I/O {change_words(one.ratio.estimate)}"
+            return f"CPU per I/O {'perhaps ' if one.unsure else ''}{change_words(one.ratio.estimate)}"
     return ""
 
 
@@ -349,24 +349,29 @@ def changed_value(row: ViewRow, cell: ViewCell) -> str:
 
 def largest_decided(result: Result, workload: str, metric: str, *, valued: bool = True) -> str:
     """Name the arm whose difference from the baseline on a metric is the largest of those that a verdict decides,
-    with its value in the tables; say that none is decided, or that all are the same, where that is so.
+    of the sure ones where there are any, with its value in the tables; say that none is decided, or that all are the
+    same, where that is so.
     """
     label, baseline = BY_ID[metric].label, result.study.baseline
     every = (*result.differences[::-1], *result.verdicts[::-1])  # a verdict stands above a difference
     mine = (one for one in every if (one.workload, one.metric, one.baseline) == (workload, metric, baseline))
     found = list({one.candidate: one for one in mine}.values())
     changed = [one for one in found if one.verdict in (Verdict.BETTER, Verdict.WORSE)]
-    ratios = [(one.candidate, one.ratio.estimate) for one in changed if one.ratio is not None]
-    decided = [(abs(math.log(estimate)), arm, estimate) for arm, estimate in ratios]
+    decided = [
+        (not one.unsure, abs(math.log(one.ratio.estimate)), one.candidate, one.ratio.estimate)
+        for one in changed
+        if one.ratio is not None
+    ]
     if not decided:
         same = bool(found) and all(one.verdict is Verdict.SAME for one in found)
         return f"{label} is the same in all arms" if same else f"no difference in {label} is decided"
-    _, arm, change = max(decided)
+    sure, _, arm, change = max(decided)
     value = f"{value_text(BY_ID[metric], result.value_of_a_round(arm, workload, metric))}, " if valued else ""
     rest = sum(one.verdict is Verdict.UNDECIDED for one in found)
     rest_of = f", {rest} undecided" if rest else ""
     most = f" ({len(decided)} of {count_text(len(found), 'arm')} differ from it{rest_of})" if len(found) > 1 else ""
-    return f"{label} of {arm} is {value}{change_words(change)} against {baseline}{most}"
+    perhaps = "" if sure else "perhaps "
+    return f"{label} of {arm} is {value}{perhaps}{change_words(change)} against {baseline}{most}"
 
 
 def verdict_sentences(verdicts: Iterable[Comparison]) -> Iterator[Text]:
@@ -383,8 +388,13 @@ def relation(comparison: Comparison) -> str:
     said of the runs: the host may have changed between them.
     """
     verb = "is" if comparison.change is None else "measured"
-    words = {Verdict.BETTER: "better than", Verdict.WORSE: "worse than", Verdict.SAME: "the same as"}
-    return f"{verb} {words[comparison.verdict]}" if comparison.verdict in words else "against"
+    match comparison.verdict:
+        case Verdict.UNDECIDED:
+            return "against"
+        case Verdict.SAME:
+            return f"{verb} the same as"
+        case _:
+            return f"{verb} {comparison.said} than"
 
 
 def verdict_sentence(comparison: Comparison) -> Text:
