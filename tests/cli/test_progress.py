@@ -14,7 +14,15 @@ from tests.report.records import record
 from virtune.analyse.study.thresholds import rule
 from virtune.analyse.study.verdicts import judge
 from virtune.cli.common.output import Clean
-from virtune.cli.common.progress import Face, LiveBlock, Recorded, place_text, round_line
+from virtune.cli.common.progress import (
+    FORETOLD_FROM,
+    Face,
+    LiveBlock,
+    Recorded,
+    place_text,
+    round_line,
+    rounds_left_text,
+)
 from virtune.model.event import Noticed, RoundJudged, StepStarted, TrialEnded, TrialPlace, TrialStarted
 from virtune.model.reason import Reason
 from virtune.model.study import Trial
@@ -96,9 +104,8 @@ def test_a_step_says_how_long_it_still_takes_where_that_is_known(left: float | N
 def test_a_round_s_line_names_the_workload_of_the_pair_that_has_the_longest_to_go() -> None:
     (pair,) = judge(record(12))
     open_ = [replace(pair, workload=name, verdict=Verdict.UNDECIDED, rounds_left=3) for name in ("reads", "writes")]
-    assert "(reads), about 3 rounds more if the rest is like these" in round_line(
-        2, [*open_[:1], replace(open_[1], rounds_left=1)], ()
-    )
+    told = round_line(12, [*open_[:1], replace(open_[1], rounds_left=1)], (), 30)
+    assert told.endswith(" (reads), perhaps by round 15 (a guess from 12 rounds)")
 
 
 def test_of_too_few_rounds_a_line_has_no_interval_that_looks_like_a_verdict_s() -> None:
@@ -106,10 +113,47 @@ def test_of_too_few_rounds_a_line_has_no_interval_that_looks_like_a_verdict_s() 
     open_ = replace(enough, verdict=Verdict.UNDECIDED, rounds_left=2)
     assert few.reason is Reason.TOO_FEW
     assert few.ratio is not None
-    told = round_line(4, [replace(few, rounds_left=2)], ())
+    told = round_line(4, [replace(few, rounds_left=2)], (), 90)
     assert "native against threads, " in told
-    assert told.endswith(" % so far, about 2 rounds more if the rest is like these")
+    assert told.endswith(" % so far"), "nor a forecast, which 249 rounds more were of one that the next round decided"
     assert "[" in round_line(12, [open_], ())
+
+
+@pytest.mark.parametrize("ahead", [None, 0, 1, 2, 10, 500, 5000])
+@pytest.mark.parametrize("left", [1, 2, 3, 11, 249, 501, 4000])
+@pytest.mark.parametrize("rounds", [4, 6, 11, 12, 13, 40])
+def test_a_forecast_is_within_the_plan_and_of_enough_rounds_or_is_none(
+    rounds: int, left: int, ahead: int | None
+) -> None:
+    (pair,) = judge(record(12))
+    open_ = replace(pair, verdict=Verdict.UNDECIDED, rounds=rounds, rounds_left=left)
+    told = rounds_left_text(open_, 50, ahead)
+    if rounds < FORETOLD_FROM or ahead == 0:
+        assert not told
+    elif ahead is not None and left > ahead:
+        assert (
+            told
+            == f"may take more than the {ahead:,} round{'s' if ahead > 1 else ''} left (a guess from {rounds} rounds)"
+        )
+    elif left > 500:
+        assert told == "too noisy to estimate"
+    else:
+        assert told == f"perhaps by round {50 + left} (a guess from {rounds} rounds)"
+    assert not rounds_left_text(replace(open_, rounds_left=None), 50, ahead)
+
+
+def test_what_a_run_keeps_of_a_pair_has_the_same_forecast_as_its_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (pair,) = judge(record(12))
+    study, store = record(12).study, tmp_path / "s.sqlite"
+    open_ = replace(pair, verdict=Verdict.UNDECIDED, rounds_left=249)
+    with Face() as face, Recorded(face, store=store, study=study) as recorded:
+        recorded(RoundJudged(round=12, verdicts=(open_,), seconds_left=9.0, ahead=20))
+        run = run_of(store, study.id)
+    assert run is not None
+    assert run.pairs[0].left == "may take more than the 20 rounds left (a guess from 12 rounds)"
+    assert f", {run.pairs[0].left}; about 9.0 s left" in capsys.readouterr().err
 
 
 def test_a_log_has_a_line_for_each_round_and_for_each_trial_where_asked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,6 +53,20 @@ def test_every_output_of_a_simulated_study_says_so(tmp_path: Path, capsys: pytes
     assert json.loads(raw)["fio version"] == "simulated"
 
 
+def test_a_run_foretells_no_more_than_its_plan_has_and_nothing_of_few_rounds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A log said `about 249 rounds more`, and the next round decided it."""
+    words = ["compare", "--rig", "simulated", "--vary", "disk.discard=unmap,ignore", "--rounds", "16"]
+    assert run([*words, "--margin", "0.001", "--seed", "3", "--store", str(tmp_path / "store.sqlite")]) == 0
+    lines = [one for one in capsys.readouterr().err.splitlines() if ": 0 of 1 pairs decided" in one]
+    assert [one.partition(":")[0] for one in lines] == [f"round {number}" for number in range(6, 17)]
+    for number, line in enumerate(lines, 6):
+        left = re.search(r"may take more than the (\d+) rounds? left \(a guess from (\d+) rounds\)", line)
+        assert (left is not None) == (12 <= number < 16), line
+        assert left is None or (int(left[1]), int(left[2])) == (16 - number, number)
+
+
 def test_a_known_difference_is_found_and_its_settings_are_verified(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,12 +79,15 @@ class TrialEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundJudged:
-    """An interim analysis after a round of a sequential study: every pair's verdict, every condition's result."""
+    """An interim analysis after a round of a sequential study: every pair's verdict, every condition's result, and
+    how many rounds the plan may still have (None: unknown).
+    """
 
     round: int
     verdicts: tuple[Comparison, ...]
     rulings: tuple[ThresholdResult, ...] = ()
     seconds_left: float
+    ahead: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

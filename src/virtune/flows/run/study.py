@@ -361,7 +361,12 @@ def _next(
         study, proposed = looked_at(study, 1.0), ()
         seen = look(attempts.record(study))
     left = trials.seconds_left(study, (), pace)
-    say(events.RoundJudged(round=study.rounds_begun, verdicts=seen.verdicts, rulings=seen.rulings, seconds_left=left))
+    ahead = trials.rounds_at_most(study, pace) - study.rounds_begun if proposed else 0
+    say(
+        events.RoundJudged(
+            round=study.rounds_begun, verdicts=seen.verdicts, rulings=seen.rulings, seconds_left=left, ahead=ahead
+        )
+    )
     now = {(trial.arm, trial.workload) for trial in study.trials if trial.round == study.rounds_begun}
     for (arm, workload), why in seen.lost.items():
         if (arm, workload) in now:
