@@ -17,7 +17,7 @@ from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason
 from virtune.model.remark import Remark, Weight
 from virtune.model.result import Basis, Drift, Value
-from virtune.model.study import Study
+from virtune.model.study import Checked, Study
 from virtune.model.verdict import Comparison, Interval, Verdict
 from virtune.plan.arms import arms_from_vary, base_stack, make_arm
 from virtune.probe.host import host_facts
@@ -185,7 +185,15 @@ def test_a_basis_of_too_few_rounds_gives_no_absurd_number() -> None:
     assert said == ["effective sample size: too few rounds to tell", "drift: too few rounds to tell"]
     result = replace(summarise(record(4)), study=replace(asked, sequential=True), basis=(basis,))
     rests = " ".join(resting_on(result, asked.workloads[0]))
-    assert "this host is too noisy: deciding would take more" in rests
+    noisy = (
+        "differences of randread-4k vary by 180 % from round to round: deciding the rest would take more than an hour"
+    )
+    assert f"{noisy} (is it the host? `virtune host check`)" in rests
+    checked = Checked(study="c-1", created="2026-11-23T00:00:00+00:00", verdict=Verdict.SAME, low=0.99, high=1.01)
+    known = replace(result, study=replace(result.study, checked=checked))
+    rests = " ".join(resting_on(known, asked.workloads[0]))
+    assert f"{noisy} (`virtune host check` c-1 tells of its own load, and not of this one)" in rests
+    assert "this host is" not in rests, "a check of another load may call it fit"
     assert "17 h" not in rests
     soon = replace(result, basis=(replace(basis, seconds_left=30.0),))
     assert "a --budget of 30 s decides the rest (90 % likely if they differ so)" in " ".join(

@@ -30,7 +30,7 @@ from virtune.report.words import (
 )
 
 NOISY_SECONDS = 3600.0
-"""If deciding the rest would take longer than this, the advice is a quieter host, not more time."""
+"""If deciding the rest would take longer than this, it is said how much the rounds vary, and no time."""
 
 DRIFT_TOLD = 1.0
 """A drift with a wider interval than this (100 % a minute) only shows that the rounds are too few."""
@@ -222,10 +222,18 @@ def what_deciding_takes(result: Result, basis: Basis) -> Iterator[str]:
     if basis.seconds_left is None:
         yield "more rounds will not decide the rest at this noise"
     elif basis.seconds_left > NOISY_SECONDS:
-        yield "this host is too noisy: deciding would take more than an hour (`virtune host check`)"
+        vary = f"differences of {basis.workload} vary by {share_text(basis.noise)} from round to round"
+        yield f"{vary}: deciding the rest would take more than an hour{_of_the_host(result.study)}"
     else:  # its error is spent, so a longer plan needs a new study
         whole = format_seconds(basis.seconds_left + (result.elapsed_seconds or 0.0))
         yield f"a --budget of {whole} decides the rest (90 % likely if they differ so)"
+
+
+def _of_the_host(study: Study) -> str:
+    """Say what tells whether the host is the cause: a check has a load of its own, and may call it fit."""
+    if study.checked is None:
+        return " (is it the host? `virtune host check`)"
+    return f" (`virtune host check` {study.checked.study} tells of its own load, and not of this one)"
 
 
 def loaded_by(result: Result) -> Iterator[str]:
