@@ -347,7 +347,7 @@ def test_hostile_names_are_text_in_markdown_and_junit(kept: Kept, tmp_path: Path
 
 def test_markdown_on_stdout_stands_alone(kept: Kept, before: Path, slower: Path) -> None:
     page = kept("compare", str(before), str(slower), "--markdown", "-", "--fail-if", "iops < -3%", status=4)
-    assert page.startswith("### ▼ slower measured worse than before, ")
+    assert page.startswith("### FAILED: 1 of 1 condition breached\n\n**▼ slower measured worse than before, ")
     assert "**breached**" in page
     assert "slower measured worse than before, IOPS" in page.replace("\\", "")
     kept("compare", str(before), str(slower), "--markdown", "-", "--json", status=2)

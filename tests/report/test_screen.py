@@ -13,6 +13,7 @@ from tests.report.warned import with_warnings
 
 from virtune.analyse.study.summarise import summarise
 from virtune.analyse.study.thresholds import rule
+from virtune.cli.common.result_output import exit_code
 from virtune.model.evidence import Check, StudyRecord, TrialRecord
 from virtune.model.measurement import Histogram
 from virtune.model.reason import Reason
@@ -86,6 +87,36 @@ def test_conditions_are_never_left_out_nor_pairs_without_the_baseline(arms: int,
         assert f"iops < 1: held for arm-{one} " in told
     decided = [one for one in summarise(kept).verdicts if one.baseline != "threads" and one.verdict is Verdict.SAME]
     assert not decided or f"also: {decided[0].candidate} is the same as {decided[0].baseline}, " in told
+
+
+@pytest.mark.parametrize(
+    ("conditions", "first", "code"),
+    [
+        (("iops < -50%",), "PASSED: 1 of 1 condition held", 0),
+        (("iops < -50%", "iops < 1"), "PASSED: 3 of 3 conditions held", 0),
+        (("iops > +1%",), "FAILED: 1 of 1 condition breached", 4),
+        (
+            ("iops > +1%", "cpu_per_io > +900%", "iops < 1"),
+            "FAILED: 1 of 4 conditions breached, 1 undecided, 2 held",
+            4,
+        ),
+        (("cpu_per_io > +900%", "iops < 1"), "UNDECIDED whether it passes: 1 of 3 conditions undecided, 2 held", 5),
+    ],
+)
+def test_the_first_line_says_whether_the_conditions_passed_as_the_exit_code_does(
+    conditions: Sequence[str], first: str, code: int
+) -> None:
+    """`undecided` stood above `held`, and the exit code was 0."""
+    kept = record(8)
+    rulings = tuple(rule(kept, parse_conditions(conditions)))
+    lines = screen(kept, 100, conditions)
+    assert lines[0] == first
+    assert lines[1].startswith("▲ native is better than threads, ")
+    assert exit_code(rulings) == code
+    comment = markdown(summarise(kept), rulings).splitlines()
+    assert comment[0] == f"### {first}"
+    assert comment[2].startswith("**▲ native is better than threads, "), comment[:4]
+    assert screen(kept, 100)[0].startswith("▲ native is better than threads, ")
 
 
 @pytest.mark.parametrize("seed", range(6))

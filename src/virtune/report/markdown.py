@@ -26,6 +26,7 @@ from virtune.report.pages.result import (
     changes_words,
     headline,
     marks_words,
+    passed_line,
     ruling_text,
     values_words,
     verdict_sentences,
@@ -62,7 +63,9 @@ def markdown(result: Result, rulings: Sequence[ThresholdResult], facts: str = ""
     """Return the result as Markdown, ending in a newline; `facts` are those of the host, as JSON."""
     where = "" if result.study.imported else f"; {host_words(result.study, facts)}"
     said = items((*map(str, limits(result)), f"virtune: {trust(result)}{where}"))
-    first = (heading(3, finding(result).plain), *_conditions(result, rulings), *said)
+    found, passed = finding(result).plain, passed_line(rulings)
+    head = [heading(3, found)] if passed is None else [heading(3, passed.plain), f"**{plain(found)}**\n"]
+    first = (*head, *_conditions(result, rulings), *said)
     command = command_again(result.study)
     again = (heading(4, "To repeat it"), f"{AGAIN}\n", code(command)) if command else ()
     proof = (*_head(result, facts), *_workloads(result), *_settings(result), *_warnings(result), *again)

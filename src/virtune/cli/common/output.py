@@ -102,8 +102,8 @@ def show_result(
     elif out.markdown != STDOUT:
         from virtune.report.pages.brief import finding, of_result
         from virtune.report.pages.builtin import ending
-        from virtune.report.pages.result import condition_lines, render
-        from virtune.report.render.terminal import paragraph, section
+        from virtune.report.pages.result import condition_lines, passed_line, render
+        from virtune.report.render.terminal import paragraphs, section
 
         if proved is not None:
             from virtune.report.pages.diagnose import proof_lines
@@ -115,7 +115,8 @@ def show_result(
         else:
             first = ending(result, authors, record.facts)
             conditions = section("--fail-if conditions", condition_lines(rulings))
-            put(Group(paragraph(finding(result)), render(result, record.facts, first=first), *conditions))
+            head = paragraphs(filter(None, (passed_line(rulings), finding(result))), indent=0)
+            put(Group(*head, render(result, record.facts, first=first), *conditions))
     out.write(result, rulings, record.facts)
     if out.report is not None:
         say_report(out.report)

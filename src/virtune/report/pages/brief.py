@@ -104,7 +104,7 @@ def of_result(
     named = {one.said for one in result.verdicts if one.verdict in (Verdict.BETTER, Verdict.WORSE)}
     few = Text("; ").join(limits(result, short=True))
     return Brief(
-        head=[terminal.paragraph(finding(result, view))],
+        head=terminal.paragraphs(filter(None, (results.passed_line(rulings), finding(result, view))), indent=0),
         picture=lambda most: own or _table(result, view, shown, most),
         rows=len(view.arms) if len(shown) == 1 else len(shown),
         least=max(ROWS_LEAST, 1 + len(named)),

@@ -4,6 +4,7 @@ the outcomes of --fail-if.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -233,6 +234,27 @@ def changes_words(view: WorkloadView, study: Study) -> Iterator[str]:
 
 
 _STYLE = {Outcome.BREACHED: "red", Outcome.HELD: "green", Outcome.UNDECIDED: "yellow"}
+
+
+def passed_line(rulings: Sequence[ThresholdResult]) -> Text | None:
+    """Say whether the conditions passed, as the exit code does: one breach fails, and what is undecided did not pass.
+    None without conditions.
+    """
+    if not rulings:
+        return None
+    found = Counter(one.outcome for one in rulings)
+    worst = next(one for one in _PASSED if found[one])
+    first = f"{_PASSED[worst]}: {found[worst]} of {count_text(len(rulings), 'condition')} {worst}"
+    told = (f"{found[one]} {one}" for one in _PASSED if found[one] and one is not worst)
+    return Text(", ".join((first, *told)), style=f"bold {_STYLE[worst]}")
+
+
+_PASSED = {
+    Outcome.BREACHED: "FAILED",
+    Outcome.UNDECIDED: "UNDECIDED whether it passes",
+    Outcome.HELD: "PASSED",
+}
+"""What an outcome makes of all conditions, the worst first."""
 
 
 def condition_lines(rulings: Sequence[ThresholdResult]) -> Iterator[Text]:
