@@ -16,6 +16,7 @@ from virtune.analyse.study.thresholds import rule
 from virtune.cli.common.result_output import exit_code
 from virtune.model.evidence import Check, StudyRecord, TrialRecord
 from virtune.model.measurement import Histogram
+from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason
 from virtune.model.study import Checked, StudyKind
 from virtune.model.verdict import Comparison, Verdict
@@ -24,7 +25,7 @@ from virtune.report.charts.forest import forest
 from virtune.report.html.page import page_of
 from virtune.report.markdown import markdown
 from virtune.report.pages.brief import LINES, finding, limits, of_result
-from virtune.report.pages.result import largest_decided, render
+from virtune.report.pages.result import condition_lines, largest_decided, render, value_text
 from virtune.report.render.terminal import set_at
 
 
@@ -300,3 +301,26 @@ def test_of_several_workloads_each_drawing_says_of_which_metric_it_is() -> None:
     drawn = [number for number, line in enumerate(lines) if line.startswith("  native ") and "●" in line]
     assert len(drawn) == 2
     assert all(lines[number - 2] == "IOPS against threads" for number in drawn)
+
+
+def test_a_limit_says_how_the_table_has_the_percentile_that_it_judges() -> None:
+    """A limit is judged by rounds, a table of one stack has the I/Os of all: one bad round decides that."""
+    kept = record(8)
+    trials: list[TrialRecord] = []
+    for one in kept.trials:
+        if one.trial.arm == "threads" and one.measurement is not None:
+            at = 1_000_000 if one.trial.round == 3 else 2000 + one.trial.round
+            slow = Histogram(bins=((1000, 9000), (at, 1000)))
+            values = (("iops", 1000.0), ("latency.p99", float(at)))
+            trials.append(replace(one, measurement=replace(one.measurement, values=values, histogram=slow)))
+    alone = replace(kept.study, arms=kept.study.arms[:1], kind=StudyKind.MEASURE)
+    measure = replace(kept, study=alone, trials=tuple(trials))
+    result = summarise(measure)
+    rulings = rule(measure, parse_conditions(["latency.p99 > 9s", "iops < 1"]))
+    p99, iops = map(str, condition_lines(result, rulings))
+    value = result.value_of_a_round("threads", "randread-4k", "latency.p99")
+    assert value is not None
+    shown = value_text(BY_ID["latency.p99"], value)
+    assert f" ({shown} in the table: of the I/Os of all rounds together): " in p99
+    assert "in the table" not in iops, "which is the same"
+    assert f" ({shown} in the table: of the I/Os of all rounds together) |" in markdown(result, rulings)

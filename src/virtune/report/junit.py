@@ -46,7 +46,7 @@ def junit(result: Result, rulings: Sequence[ThresholdResult], facts: str = "") -
         where = f"{ruling.comparison.workload}.{ruling.comparison.candidate}"
         case = ET.SubElement(suite, "testcase", classname=_xml(where), name=_xml(ruling.condition.text), time="0")
         limit = limited.get(ruling.comparison.workload)
-        message = _xml(f"{limit}; {sentence(ruling)}" if limit else sentence(ruling))
+        message = _xml(f"{limit}; {sentence(result, ruling)}" if limit else sentence(result, ruling))
         if ruling.outcome is Outcome.BREACHED:
             ET.SubElement(case, "failure", type="breached", message=message).text = message
         elif ruling.outcome is Outcome.UNDECIDED:

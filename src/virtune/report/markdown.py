@@ -25,6 +25,7 @@ from virtune.report.pages.result import (
     changed_value,
     changes_words,
     headline,
+    in_table,
     marks_words,
     passed_line,
     ruling_text,
@@ -138,8 +139,9 @@ def _conditions(result: Result, rulings: Sequence[ThresholdResult]) -> Iterator[
     rows = []
     for one in rulings:
         workload = one.comparison.workload
+        measured = f"{ruling_text(one)}{in_table(result, one)}"
         why = "; ".join(filter(None, (worth(result, workload), one.why)))
-        rows.append((one.condition.text, workload, arms_text(one), ruling_text(one) or "-", one.outcome.value, why))
+        rows.append((one.condition.text, workload, arms_text(one), measured or "-", one.outcome.value, why))
     if rows:
         head = ("fails if", "workload", "arm", "measured", "outcome", "why")
         yield from table(head, rows, strong=("breached", "undecided"))

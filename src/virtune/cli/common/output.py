@@ -114,7 +114,7 @@ def show_result(
             put(of_result(result, record.facts, rulings, authors))
         else:
             first = ending(result, authors, record.facts)
-            conditions = section("--fail-if conditions", condition_lines(rulings))
+            conditions = section("--fail-if conditions", condition_lines(result, rulings))
             head = paragraphs(filter(None, (passed_line(rulings), finding(result))), indent=0)
             put(Group(*head, render(result, record.facts, first=first), *conditions))
     out.write(result, rulings, record.facts)

@@ -98,7 +98,7 @@ def of_result(
     """
     view, study, own = view_of(result), result.study, ending(result, authors, facts)
     shown = [one for one in view.workloads if not one.workload.probe and one.rows]
-    words, told = meaning(result), [*results.condition_lines(rulings), *_beside_baseline(result)]
+    words, told = meaning(result), [*results.condition_lines(result, rulings), *_beside_baseline(result)]
     alike = _not_compared(result)
     count, foot = terminal.paragraph(trust(result), "dim"), _line("next", following(result))
     named = {one.said for one in result.verdicts if one.verdict in (Verdict.BETTER, Verdict.WORSE)}

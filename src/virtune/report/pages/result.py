@@ -257,22 +257,40 @@ _PASSED = {
 """What an outcome makes of all conditions, the worst first."""
 
 
-def condition_lines(rulings: Sequence[ThresholdResult]) -> Iterator[Text]:
+def condition_lines(result: Result, rulings: Sequence[ThresholdResult]) -> Iterator[Text]:
     """Yield each condition with its outcome in a line."""
     for one in rulings:
         yield Text.assemble(
-            f"{one.condition.text}: ", (one.outcome.value, _STYLE[one.outcome]), f" for {sentence(one)}"
+            f"{one.condition.text}: ", (one.outcome.value, _STYLE[one.outcome]), f" for {sentence(result, one)}"
         )
 
 
-def sentence(ruling: ThresholdResult) -> str:
-    """Return the arm, the measured change or value, and the reason for the outcome."""
+def sentence(result: Result, ruling: ThresholdResult) -> str:
+    """Return the arm, the measured change or value, how the table has it, and the reason for the outcome."""
     comparison = ruling.comparison
     seen = ruling_text(ruling)
     # that of all I/Os together stands in tables: a few bad rounds decide it
     typical = " in a typical round" if ruling.condition.value is not None and comparison.measured.percent else ""
-    what = f"{comparison.measured.label}{typical} {seen}: " if seen else ""
+    what = f"{comparison.measured.label}{typical} {seen}{in_table(result, ruling)}: " if seen else ""
     return f"{arms_text(ruling)} ({comparison.workload}): {what}{ruling.why}"
+
+
+def in_table(result: Result, ruling: ThresholdResult) -> str:
+    """Say which value the table of a result has of what a limit is on, and what that is, where it is another one: a
+    limit is judged by an arm's own rounds, which have an interval.
+    """
+    comparison, limit = ruling.comparison, ruling.condition.value
+    shown = result.value_of_a_round(comparison.candidate, comparison.workload, comparison.metric)
+    if limit is None or shown is None:
+        return ""
+    told = value_text(comparison.measured, shown)
+    if ruling_text(ruling).split(" [")[0] == told:
+        return ""
+    pooled = comparison.measured.percent is not None and shown.typical is None
+    what = "of the I/Os of all rounds together" if pooled else f"by its change from {result.study.baseline}"
+    if not pooled and comparison.candidate == result.study.baseline:
+        what = "as changes are from it"
+    return f" ({told} in the table: {what})"
 
 
 def arms_text(ruling: ThresholdResult) -> str:
