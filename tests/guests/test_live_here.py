@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import User, eventually
+from tests.guests.strangers import greeted, strange
 from tests.published import strictly
 
 from virtune import shell
@@ -36,35 +36,7 @@ from virtune.probe.process import Process
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("guests")]
 
 
-@contextlib.contextmanager
-def strange(tmp_path: Path, name: str, *words: str, program: str = "") -> Iterator[Path]:
-    """A QEMU with a disk, started as Proxmox VE does, whose guest has not an operating system. `program` is the first
-    word of its command line.
-    """
-    place, image = tmp_path / f"{name}.qmp", tmp_path / f"{name}.raw"
-    image.write_bytes(bytes(2**20))
-    argv = [
-        program or shell.find(PROGRAM),
-        "-name",
-        f"{name},debug-threads=on",
-        "-display",
-        "none",
-        "-nodefaults",
-        "-m",
-        "64",
-    ]
-    argv += ["-drive", f"file={image},format=raw,if=none,id=d", "-device", "virtio-blk-pci,drive=d,id=scsi0"]
-    argv += ["-chardev", f"socket,id=qmp,path={place},server=on,wait=off", "-mon", "chardev=qmp,mode=control", *words]
-    with shell.Warden("strange") as warden, warden.running(argv, name="qemu"):
-        assert eventually(lambda: place.exists() and answers(place), seconds=20)
-        yield place
-
-
-def answers(place: Path) -> bool:
-    """Whether a QEMU listens there: the socket is there before that."""
-    with contextlib.suppress(OSError):
-        return greeted(place) < 5
-    return False
+QUICK = ("--rig", "storage-daemon", "--rounds", "1", "--seconds", "100ms", "--ramp", "0", "--span", "16M")
 
 
 def ours(name: str) -> Emulator:
@@ -84,7 +56,7 @@ def test_a_qemu_that_nobody_named_is_watched_and_diagnosed(user: User, tmp_path:
         for word in (name, str(found.pid)):
             assert user.run("diagnose", f"{word}:scsi0", "--seconds", "1").stdout.startswith(f"{name}:scsi0\n")
         assert user.run("audit", name, status=None).stdout.startswith(f"{name}  ({found.command_line})\n")
-        assert "a process keeps the line that it was started with" in user.run("fix", name, "--dry-run").stdout
+        assert "measured as flash: " in user.run("fix", name, "--dry-run", *QUICK).stdout
         assert f"process {found.pid} keeps the line" in user.run("apply", name, status=2).stderr
         missing = user.run("diagnose", "no-such-vm", "--seconds", "1", status=3)
         assert f"{name} ({found.pid})" in missing.stderr
@@ -101,7 +73,10 @@ def test_a_relative_path_is_that_of_the_process(user: User, tmp_path: Path) -> N
             (found,) = (one for one in view.vm.disks if one.target == "beside")
             assert found.path is not None
             assert Path(found.path).samefile(image)
-        assert "scratch image" not in user.run("fix", f"{name}:beside", "--dry-run", status=None, exactly=True).stderr
+        assert (
+            f"filling 16 MiB of scratch in {tmp_path}"
+            in user.run("fix", f"{name}:beside", "--dry-run", *QUICK, exactly=True).stderr
+        )
 
 
 def test_an_audit_of_what_runs_reads_its_state_and_not_only_its_command_line(user: User, tmp_path: Path) -> None:
@@ -304,7 +279,7 @@ def test_a_fix_of_what_runs_ends_with_what_to_do_by_hand(user: User, tmp_path: P
     image.write_bytes(bytes(2**20))
     words = ("-drive", f"file={image},format=raw,if=none,id=l,iops=300", "-device", "virtio-blk-pci,drive=l,id=low")
     with strange(tmp_path, name, *words) as place:
-        said = user.run("fix", f"{name}:low", "--also", "R47", "--yes").stdout
+        said = user.run("fix", f"{name}:low", "--also", "R47", "--yes", *QUICK).stdout
         reasons = [line for line in said.splitlines() if "left alone: R" in line]
         (lift,) = (line.partition("lifted by: ")[2] for line in said.splitlines() if "lifted by: " in line)
         command = json.loads(lift)
@@ -460,18 +435,6 @@ def test_threads_have_the_names_that_qemu_tells(tmp_path: Path) -> None:
         assert sorted(names.values()) == ["CPU 0", *(f"IO {one}" for one in long)]
         assert view.vm.pid is not None
         assert names.keys() <= {one.tid for one in Process(view.vm.pid).threads()}
-
-
-def greeted(place: Path) -> float:
-    """Return how long the owner of a monitor waits until it is served, in seconds."""
-    begun = time.monotonic()
-    with socket.socket(socket.AF_UNIX) as owner:
-        owner.settimeout(5)
-        owner.connect(str(place))
-        assert b"QMP" in owner.recv(4096)
-        owner.sendall(b'{"execute":"qmp_capabilities"}')
-        assert b"return" in owner.recv(4096)
-    return time.monotonic() - begun
 
 
 def test_the_owner_of_a_monitor_is_served_while_its_vm_is_watched(tmp_path: Path) -> None:

@@ -147,9 +147,9 @@ def _whose(domain: Domain, disk: DomainDisk) -> str:
 
 
 def _own_thread(domain: Domain, disk: DomainDisk, numbers: AbstractSet[int]) -> tuple[SettingChange, ...]:
-    """One IOThread more, named by the disk or, in libvirt, by its SCSI controller where that is written."""
+    """One IOThread more, named by the disk or, in libvirt and QEMU, by its SCSI controller where that is written."""
     at = disk.target
-    if disk.bus == "scsi" and domain.language == "libvirt":
+    if disk.bus == "scsi" and domain.language in ("libvirt", "qemu"):
         at = f"scsi:{disk.controller}" if domain.controller_of(disk) is not None else ""
     elif disk.bus == "scsi" and scsi_model(domain, disk)[0] != "virtio-scsi-single":
         at = ""  # Proxmox gives a thread to a controller that has one disk

@@ -62,8 +62,8 @@ def fix(
     configuration is measured against the old one; one that is worse is put back, but for what these ask for (exit 4).
 
     VM is a libvirt domain, a Proxmox VM's number, or a file with a configuration, of which the changed text or the
-    command that changes it is written. Of a QEMU that runs here without a libvirt (its name or process id) it tells
-    what to do by hand. Call it again to go on where it was left; a change that was cut short is put back first.
+    command that changes it is written. A QEMU that runs here without a libvirt (its name or process id) is
+    measured too, for changes by hand. Call it again to go on where it was left; what was cut short is put back first.
 
     \b
     Examples:
@@ -73,7 +73,7 @@ def fix(
       virtune fix web1.xml:sda --dry-run
     """  # noqa: D301 - \b is click's mark for lines to keep
     from virtune.cli.common.result_output import ResultOutput
-    from virtune.flows.domains.like import disk_of, find_vm, liken
+    from virtune.flows.domains.like import as_it_is_now, disk_of, find_vm, liken
     from virtune.flows.run.fix import fixes_for
     from virtune.store.store import Store
 
@@ -81,7 +81,7 @@ def fix(
     found, name = find_vm(vm, question.connect)
     if not dry_run and put_back_first(found, journal, yes=yes):
         found, name = find_vm(vm, question.connect)
-    disk = disk_of(found, name)
+    disk = disk_of(as_it_is_now(found), name)
     like = liken(found, name, rig=question.rig, scratch=question.scratch, target=question.target is not None)
     comes_back = asked["restart"] and found.subject.running is not None
     fixes = fixes_for(found, disk, like, also=also, comes_back=comes_back)

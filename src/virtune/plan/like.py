@@ -25,10 +25,8 @@ BUSES: Mapping[str, str] = {
 """A VM's buses by the names that a stack has for them."""
 
 _BOARD = re.compile(r"(?:pc-)?(q35|i440fx|microvm|pc)\b")
+_X86 = re.compile(r"(?:x86_64|i386|kvm)$")
 _BOARDS = {"q35": "q35", "i440fx": "pc", "pc": "pc", "microvm": "microvm"}
-
-_SCSI_MODELS = (None, "virtio-scsi", "virtio-scsi-single", "virtio", "auto")
-"""The SCSI controllers that a test guest has as well."""
 
 _EXPORTED = {"device.num_queues": "export.num_queues", "device.iothread": "export.iothread"}
 """What a setting of a guest's disk is called where a storage daemon exports it."""
@@ -120,7 +118,7 @@ def _device(at: Looked) -> Iterator[str | LeftBehind]:
         named = f"bus {disk.bus}" if disk.bus else "the bus"
         yield LeftBehind(what=named, why="test guests have virtio-blk, virtio-scsi, nvme, ahci and ide")
     controller = at.domain.controller_of(disk) if disk.bus == "scsi" else None
-    if controller is not None and controller.model not in _SCSI_MODELS:
+    if controller is not None and not _is_virtio(controller.model):
         yield LeftBehind(what=f"SCSI controller {controller.model}", why="test guests have virtio-scsi")
         bus = None
     if bus is not None:
@@ -133,6 +131,11 @@ def _device(at: Looked) -> Iterator[str | LeftBehind]:
     if disk.queue_size is not None:
         yield f"device.queue_size={disk.queue_size}"
     yield from _device_left(disk)
+
+
+def _is_virtio(model: str | None) -> bool:
+    """Whether a test guest has such a SCSI controller as well."""
+    return model in (None, "auto") or model.startswith("virtio")
 
 
 def _device_left(disk: DomainDisk) -> Iterator[LeftBehind]:
@@ -177,14 +180,16 @@ def _machine(at: Looked) -> Iterator[str | LeftBehind]:
         yield f"machine.emulator={domain.emulator}"
     elif domain.emulator is not None:
         yield LeftBehind(what=f"emulator {domain.emulator}", why="there is no such program here")
-    if domain.machine is None:
+    started = domain.emulator if domain.language == "qemu" else None
+    machine = domain.machine or ("pc" if started and _X86.search(started) else None)  # QEMU's default
+    if machine is None:
         return
-    board = _BOARD.match(domain.machine)
+    board = _BOARD.match(machine)
     if board is not None:
         yield f"machine.type={_BOARDS[board[1]]}"
-    if board is None or board[1] != domain.machine:
+    if board is None or board[1] != machine:
         why = "the newest type of this board is taken" if board else "test guests have q35, pc and microvm"
-        yield LeftBehind(what=f"machine {domain.machine}", why=why)
+        yield LeftBehind(what=f"machine {machine}", why=why)
 
 
 def _pins(at: Looked) -> Iterator[str | LeftBehind]:

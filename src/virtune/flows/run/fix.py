@@ -2,6 +2,7 @@
 """`fix`: what the audit says of a VM's disk, measured on a scratch disk like it, and the changes that showed better.
 
 What is measured is the changed configuration itself, read again: so what is applied afterwards is what was measured.
+Where virtune writes no configuration, of a QEMU's command line, it is the VM as it is now with the changes made.
 """
 
 import math
@@ -15,7 +16,7 @@ from virtune.advise.placement import NAME as FLASH
 from virtune.advise.placement import flash
 from virtune.advise.rule import RULES
 from virtune.flows.domains.domains import FoundDomain
-from virtune.flows.domains.like import LikeVm, looked_at
+from virtune.flows.domains.like import LikeVm, as_it_is_now, looked_at
 from virtune.flows.run.question import AS_IT_IS, Question
 from virtune.model.domain import LIMIT_KNOBS, Domain, DomainDisk, SettingChange
 from virtune.model.durability import durability_of
@@ -25,11 +26,14 @@ from virtune.model.finding import Finding, Severity
 from virtune.model.knob import Risk
 from virtune.model.reason import Reason
 from virtune.model.result import Result
+from virtune.model.stack import Stack
 from virtune.model.study import Study, StudyKind
 from virtune.model.study_options import Provenance, StudyOptions
 from virtune.model.verdict import Comparison, Verdict
 from virtune.model.workload import Workload
+from virtune.plan.arms import apply_settings
 from virtune.plan.like import carried, likeness
+from virtune.plan.turned import turned
 from virtune.store.store import Store
 
 FIXES, ALL = "fixes", "all"
@@ -78,13 +82,16 @@ def fixes_for(
     """Return what the audit of a VM offers for one of its disks, as arms of a comparison on the rig of `vm`.
 
     `also` are rules whose changes are made too, though they risk data, or lift what may be meant. `comes_back`: a
-    restart shows whether the guest boots with the change. Raises UsageError for what is no rule.
+    restart shows whether the guest boots with the change. `disk` is the VM's as it is now. Raises UsageError for what
+    is no rule.
     """
     unknown = [name for name in also if name not in RULES]
     if unknown:
         raise UsageError(f"there is no rule {unknown[0]!r}", hint="`virtune fix VM` lists what is left, by its rule")
-    findings = tuple(one for one in audit(found.subject) if _is_of(one, disk))
-    needed, tries, left = _sorted(findings, also=also, comes_back=comes_back)
+    findings = tuple(one for one in _findings(found) if _is_of(one, disk))
+    found = as_it_is_now(found)
+    # what is done by hand shows by itself whether the guest boots
+    needed, tries, left = _sorted(findings, also=also, comes_back=comes_back or not found.language.writes)
     # as where the same was called before, and killed when the change was made
     offering = {one.rule.id for one in findings if one.seen.turns}
     left += [f"{name}: it finds nothing to change at {disk.target}" for name in also if name not in offering]
@@ -101,7 +108,7 @@ def fixes_for(
     candidates: list[Candidate] = []
     for name, turns, why in asked:
         try:
-            settings, without = _arm(found, disk, found.language.alter(found.text, *turns, domain=_name(found)), vm)
+            settings, without = _arm(found, disk, _changed(found, turns), vm)
         except (PlanError, ReadError) as refusal:
             left.append(f"{name}: {_own_reason(found, alone.get(name, ()), refusal.message)}")
             continue
@@ -115,10 +122,34 @@ def fixes_for(
     )
 
 
+def _findings(found: FoundDomain) -> tuple[Finding, ...]:
+    """Return what the audit says of a VM: as it is now, and what its next start would have besides where only that is
+    written.
+    """
+    now = as_it_is_now(found)
+    later = () if now is found else audit(found.subject)
+    each: dict[tuple[str, str, str], Finding] = {}
+    for one in (*audit(now.subject), *later):
+        each.setdefault((one.rule.id, one.at, one.seen.seen), one)
+    return tuple(each.values())
+
+
+def _changed(found: FoundDomain, turns: Sequence[SettingChange]) -> Domain:
+    """Return a VM with these changes. Raises PlanError or ReadError where they cannot be made."""
+    if not found.language.writes:
+        return turned(found.subject.domain, *turns)
+    return _read_again(found, found.language.alter(found.text, *turns, domain=_name(found)))
+
+
+def _read_again(found: FoundDomain, after: bytes) -> Domain:
+    """Return a VM as a changed text of it is read."""
+    return next(one for one in found.language.domains(after) if one.name in ("", _name(found)))
+
+
 def _own_reason(found: FoundDomain, alone: Sequence[SettingChange], said: str) -> str:
     """Return why a try cannot be made by its own changes; what was `said` of all that it goes with, if they can."""
     try:
-        found.language.alter(found.text, *alone, domain=_name(found))
+        _changed(found, alone)
     except (PlanError, ReadError) as refusal:
         return refusal.message
     return f"it goes with what cannot be made: {said}" if alone else said
@@ -142,7 +173,7 @@ def _sorted(
         elif (one.seen.meant or one.risk is Risk.DATA) and one.rule.id not in also:
             why = "it risks data" if one.risk is Risk.DATA else "it may be meant"
             left.append(f"{said}: {why}, so it is for you to ask, by --also {one.rule.id}: {_set(turns)}")
-        elif not comes_back and any(turn.knob in _DRIVEN for turn in turns):
+        elif not comes_back and any(turn.knob in DRIVEN for turn in turns):
             why = "a guest without the driver does not boot, so it takes a running VM, --restart and --healthy"
             left.append(f"{said}: {why}: {_set(turns)}")
         elif one.rule.id in also:
@@ -154,7 +185,7 @@ def _sorted(
     return needed, tries, left
 
 
-_DRIVEN = ("device.bus", "device.scsi_controller")
+DRIVEN = ("device.bus", "device.scsi_controller")
 """For another one of these a guest needs another driver."""
 
 
@@ -194,14 +225,16 @@ def _set(turns: Sequence[SettingChange]) -> str:
     return " ".join(f"--set {turn.knob}{turn.at and '@'}{turn.at}={turn.value or ''}" for turn in turns)
 
 
-def _arm(found: FoundDomain, disk: DomainDisk, after: bytes, vm: LikeVm) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Return what a disk has in a changed configuration that it had not, and the knobs that it lacks then; raises
-    PlanError for what cannot be measured.
+def _arm(found: FoundDomain, disk: DomainDisk, changed: Domain, vm: LikeVm) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Return what a disk has in a changed configuration that it had not, and the knobs that it lacks then, nothing
+    where both are the same on that rig; raises PlanError for what cannot be measured.
     """
-    changed = next(one for one in found.language.domains(after) if one.name in ("", _name(found)))
     subject = replace(found.subject, domain=changed)
-    then = dict(_pairs(carried(likeness(looked_at(subject, _same(found, disk, changed))), vm.rig).settings))
-    now = dict(_pairs(vm.settings))
+    words = carried(likeness(looked_at(subject, _same(found, disk, changed))), vm.rig).settings
+    stacks = [apply_settings(Stack(), (f"rig={vm.rig}", *some))[0] for some in (vm.settings, words)]
+    if stacks[0] == stacks[1]:  # what was left behind of the VM may be what is changed
+        return (), frozenset()
+    then, now = dict(_pairs(words)), dict(_pairs(vm.settings))
     settings = tuple(f"{knob}={value}" for knob, value in then.items() if now.get(knob) != value)
     return settings, frozenset(now.keys() - then.keys())
 
@@ -209,7 +242,7 @@ def _arm(found: FoundDomain, disk: DomainDisk, after: bytes, vm: LikeVm) -> tupl
 def candidate_of(found: FoundDomain, target: str, after: bytes, vm: LikeVm) -> Candidate | None:
     """Return a whole changed configuration as one candidate; None where a disk on that rig is as it was."""
     disk = found.subject.domain.disk(target)
-    settings, without = ((), frozenset[str]()) if disk is None else _arm(found, disk, after, vm)
+    settings, without = ((), frozenset[str]()) if disk is None else _arm(found, disk, _read_again(found, after), vm)
     if not (settings or without):
         return None
     return Candidate(name="changed", turns=(), why="what was changed", settings=settings, without=without)
