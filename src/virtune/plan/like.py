@@ -181,7 +181,8 @@ def _machine(at: Looked) -> Iterator[str | LeftBehind]:
     elif domain.emulator is not None:
         yield LeftBehind(what=f"emulator {domain.emulator}", why="there is no such program here")
     started = domain.emulator if domain.language == "qemu" else None
-    machine = domain.machine or ("pc" if started and _X86.search(started) else None)  # QEMU's default
+    usual = domain.language == "proxmox" or (started is not None and _X86.search(started) is not None)
+    machine = domain.machine or ("pc" if usual else None)  # the default of both, of any version
     if machine is None:
         return
     board = _BOARD.match(machine)
