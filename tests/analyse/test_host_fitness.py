@@ -7,6 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from rich.console import Console
 from tests.analyse.host_records import STEP, host
 from tests.published import complaints
 from tests.report.records import as_read
@@ -16,9 +17,10 @@ from virtune.analyse.study.summarise import fitness_of
 from virtune.model.measurement import Measurement
 from virtune.model.reason import Reason
 from virtune.model.remark import Remark, Weight
-from virtune.model.result import Neighbour
+from virtune.model.result import Fitness, Neighbour
+from virtune.model.verdict import Outcome
 from virtune.report.json.host import check_document
-from virtune.report.pages.check import sentence
+from virtune.report.pages.check import least_text, limit_lines, sentence
 
 
 def test_independent_noise_is_found_as_it_was_made() -> None:
@@ -63,7 +65,9 @@ def test_the_detectable_difference_shrinks_with_time_and_grows_with_noise() -> N
     assert sentence(loud).startswith("NOT FIT: a 5-minute comparison detects only differences of ")
     assert (quiet.unfit, len(loud.unfit)) == ((), 1)
     assert (quiet.unfit_reasons, loud.unfit_reasons) == ((), (Reason.ONLY_LARGE_DIFFERENCES,))
-    assert [loud.finds(share) for share in (0.05, 0.9)] == [False, True], "whoever looks for so much may"
+    assert [loud.noisier(share) for share in (0.05, 0.9)] == [Outcome.BREACHED, Outcome.HELD], (
+        "who looks for so much may"
+    )
 
 
 def test_a_short_check_says_how_much_worse_the_host_may_be() -> None:
@@ -72,9 +76,52 @@ def test_a_short_check_says_how_much_worse_the_host_may_be() -> None:
     true = long.reach(5)
     assert true is not None
     short = [fitness_of(host(sd=0.05, rounds=3, seed=seed)) for seed in range(40)]
-    assert sum((one.surely or 0.0) >= 0.98 * true for one in short) >= 28
+    assert sum((one.most(5) or 0.0) >= 0.98 * true for one in short) >= 28
     assert all("trials do not exclude that it takes" in sentence(one) for one in short)
     assert "do not exclude" not in sentence(long)
+
+
+@pytest.mark.parametrize("sd", [0.002, 0.02, 0.05, 0.2])
+@pytest.mark.parametrize("rounds", [3, 10, 60])
+def test_a_limit_on_the_noise_is_held_only_where_the_trials_exclude_more(sd: float, rounds: int) -> None:
+    """A check that did not exclude 5.6 % was let through a gate of 5 %."""
+    found = fitness_of(host(sd=sd, rounds=rounds))
+    smallest, most = found.reach(5), found.most(5)
+    assert smallest is not None
+    assert most is not None
+    assert smallest < most
+    between = math.sqrt(smallest * most)
+    judged = {share: found.noisier(share) for share in (0.9 * smallest, between, 0.99 * most, most, 1.1 * most)}
+    assert [*judged.values()] == [Outcome.BREACHED, *[Outcome.UNDECIDED] * 2, *[Outcome.HELD] * 2]
+    said = {share: limit_said(found, share) for share in judged}
+    assert all(f": {outcome}: " in said[share] for share, outcome in judged.items()), said
+    assert all(
+        least_text(most) in said[share] for share, outcome in judged.items() if outcome is not Outcome.BREACHED
+    )
+    assert not list(limit_lines(found, None))
+
+
+def limit_said(found: Fitness, share: float) -> str:
+    """What is written of a limit on the noise, in one line."""
+    console = Console(width=1000, no_color=True)
+    with console.capture() as captured:
+        console.print(*limit_lines(found, share))
+    return captured.get()
+
+
+def test_a_check_as_much_longer_as_it_says_decides() -> None:
+    short = fitness_of(host(sd=0.05, rounds=10))
+    smallest, most = short.reach(5), short.most(5)
+    assert smallest is not None
+    assert most is not None
+    for share in (1.1 * smallest, 0.99 * most):
+        times = short.times_longer(share)
+        assert times is not None
+        assert f"a check {times} times as long" in limit_said(short, share) or times > 20
+        best = next(one for one in short.slices if one.seconds == short.best_seconds)
+        assert smallest * replace(best, pairs=times * best.pairs).doubt <= share
+        assert times == 2 or smallest * replace(best, pairs=(times - 1) * best.pairs).doubt > share
+    assert short.times_longer(smallest) is None, "none is long enough"
 
 
 @pytest.mark.parametrize(("every", "times"), [(0, 1.0), (4, 1.3125), (8, 1.140625)])
@@ -110,8 +157,8 @@ def test_a_stack_that_differs_from_itself_or_trials_that_do_not_count_make_a_hos
     disturbed = fitness_of(host(sd=0.01, rounds=10, gates=(("clock-step", 0.2),)))
     assert [why.startswith("most trials are invalid: ") for why in disturbed.unfit] == [True]
     assert disturbed.unfit_reasons == (Reason.MOSTLY_INVALID,)
-    assert not false.finds(0.5)
-    assert not disturbed.finds(0.5), "quiet enough, and NOT FIT"
+    assert false.noisier(0.5) is Outcome.BREACHED
+    assert disturbed.noisier(0.5) is Outcome.BREACHED, "quiet enough, and NOT FIT"
 
 
 def faster(found: Measurement) -> Measurement:

@@ -59,10 +59,16 @@ def checked(user: User) -> tuple[Any, float | None]:
     return found, {one["minutes"]: one["smallest"] for one in found["reaches"]}[5]
 
 
-def test_a_limit_that_is_not_kept_ends_with_4(user: User) -> None:
+def test_a_limit_that_is_not_kept_ends_with_4_and_an_undecided_one_with_5(user: User) -> None:
     asked = ("host", "check", "--rig", "simulated", "--seconds", "10s", "--seed", "1", "-q", "--fail-if-noisier")
-    assert "finds: " in user.run(*asked, "0.001", status=4).stdout
-    user.run(*asked, "0.9")
+    said = user.run(*asked, "0.001", status=4).stdout
+    assert "finds: " in said
+    assert "--fail-if-noisier 0.001: breached: the smallest difference that 5 minutes detect is " in said
+    five = next(one for one in user.run(*asked, "0.9", "--json").json()["reaches"] if one["minutes"] == 5)
+    between = (five["smallest"] + five["at_most"]) / 2
+    said = " ".join(user.run(*asked, f"{between:.5f}", status=5).stdout.split())
+    assert ": undecided: " in said
+    assert f"6 trials do not exclude that it is {100 * five['at_most']:.1f} %" in said
 
 
 def test_ctrl_c_ends_it_with_130(user: User) -> None:

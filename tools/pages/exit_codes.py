@@ -20,7 +20,8 @@ MEANINGS: dict[int, str] = {
     " `audit --fail-on`, where something at least as grave was found, or of `check --fail-if-noisier`",
     5: "a condition of `--fail-if` is undecided and none was breached: the interval of the change straddles the"
     " limit, or nothing can be concluded (one run each, too few rounds, a metric that was not measured); of `audit`,"
-    " a domain was read that no rule can judge",
+    " a domain was read that no rule can judge; of `check --fail-if-noisier`, five minutes seem to find so small a"
+    " difference, and its trials are too few to exclude that they find only larger ones",
     130: "interrupted: what is finished is kept, and `virtune compare resume` goes on",
 }
 """An error with another code stops the generation."""

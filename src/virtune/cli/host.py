@@ -111,15 +111,12 @@ def knobs(name: str | None, layer: str | None, *, no_ask: bool, emulator: str | 
         put(knob_table(shown.knobs, shown.answers))
 
 
-BREACHED = 4
-"""The exit code when a requested limit is not kept."""
-
-
 @host.command(name="check", cls=Verb)
 @options.study_options("check")
 @click.option("--fail-if-noisier", type=options.ShareType(0.001, 10), default=None, metavar="SHARE",
               help="Exit 4 if a 5-minute comparison could not detect a difference of this size (0.03 is 3 %), or"
-                   " this host is NOT FIT for another reason.")  # fmt: skip
+                   " this host is NOT FIT for another reason; 5 if so few trials do not exclude that it could"
+                   " not.")  # fmt: skip
 @options.begin_options
 @click.option("--quiet", "-q", is_flag=True, help="Print the result only: no progress and no notes.")
 @options.verbose_option
@@ -141,6 +138,7 @@ def check(
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.common.output import show_check
     from virtune.cli.common.progress import Face, under_face
+    from virtune.cli.common.result_output import exit_code
     from virtune.cli.common.run_study import show_plan, when_quiet
     from virtune.flows.run.check import check_study, fitness, found_before, run_check
     from virtune.flows.run.preconditions import Leave
@@ -158,7 +156,10 @@ def check(
 
         def show(around: "tuple[Neighbour, ...]") -> "StudyRecord":
             record = kept.get(study.id)
-            show_check(record, as_json=as_json, around=around, earlier=found_before(kept, study), brief=not verbose)
+            earlier = found_before(kept, study)
+            show_check(
+                record, as_json=as_json, around=around, earlier=earlier, limit=fail_if_noisier, brief=not verbose
+            )
             return record
 
         record = under_face(
@@ -169,7 +170,7 @@ def check(
             store=kept,
             study=study,
         )
-    return 0 if fail_if_noisier is None or fitness(record).finds(fail_if_noisier) else BREACHED
+    return 0 if fail_if_noisier is None else exit_code([fitness(record).noisier(fail_if_noisier)])
 
 
 @host.command(name="doctor")

@@ -13,7 +13,7 @@ import click
 
 from virtune.cli.common.options import SecondsType, in_data, json_option
 from virtune.cli.common.rest import Rest
-from virtune.cli.host import BREACHED
+from virtune.cli.common.result_output import BREACHED
 from virtune.cli.top import INTERVAL_MIN
 from virtune.model.errors import PreconditionError, UsageError
 

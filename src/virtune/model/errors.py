@@ -3,7 +3,8 @@
 PostgreSQL database by its URL.
 
 Exit codes 4 and 5 are no errors: 4 says that a threshold was breached (`--fail-if`, `audit --fail-on`), and 5 that a
-condition of `--fail-if` may be breached, or a domain as bad as `--fail-on` asks, and nothing shows that it is.
+condition of `--fail-if` may be breached, a host be noisier than `--fail-if-noisier` allows, or a domain be as bad as
+`--fail-on` asks, and nothing shows that it is.
 """
 
 from collections.abc import Sequence

@@ -17,7 +17,7 @@ from virtune.model.reason import OF_VERDICTS, Reason, Why
 from virtune.model.remark import Remark
 from virtune.model.study import Study
 from virtune.model.text import LEFT_OUT, format_seconds, format_share
-from virtune.model.verdict import Comparison, Interval, Verdict
+from virtune.model.verdict import Comparison, Interval, Outcome, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +89,9 @@ class Drift:
     high: Annotated[float, "The upper end of its interval (95 %)."]
 
 
+_ONE_IN_TEN = 1.2816
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceNoise:
     """Slices of one length: `sd` is the standard deviation of ln(slice / the next trial's slice), over `pairs`.
@@ -102,17 +105,34 @@ class SliceNoise:
     blocks_per_minute: Annotated[float, "Pairs of such trials that fit into a minute."]
     cost: Annotated[float, "Time until a difference is known as well, against the best length."]
 
+    @property
+    def doubt(self) -> float:
+        """By which factor the noise may be larger than `sd`, as far as so few pairs of trials tell it. By the
+        chi-square quantile of Wilson and Hilferty (1931) for 90 %; by simulation, which finds the best length of a
+        slice too, it holds in 72 to 93 % of checks, and `sd` itself in 8 to 57 %.
+        """
+        part = 2 / (9 * self.pairs)
+        return math.pow(1 - part - _ONE_IN_TEN * math.sqrt(part), -1.5)
+
+    def pairs_for(self, doubt: float) -> int:
+        """Return how many pairs bring `doubt` down to that factor, which is above 1."""
+        root = math.sqrt(_ONE_IN_TEN**2 + 4 * (1 - math.pow(doubt, -2 / 3))) - _ONE_IN_TEN
+        return math.ceil(8 / (9 * root**2))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
     """The smallest difference that a comparison of so many minutes detects with 90 % power; None where it detects
-    none.
+    none. `at_most` is what it may be instead, as far as the trials tell the noise.
     """
 
     minutes: Annotated[int, "Minutes of two arms in turn."]
     blocks: Annotated[int, "Pairs of trials in them, with slices of the best length."]
     smallest: Annotated[
         float | None, "The smallest difference detected with 90 % power (0.05 is 5 %); null where nothing is."
+    ]
+    at_most: Annotated[
+        float | None, "Up to here so few trials do not exclude that it is, in nine of ten; null where nothing is."
     ]
 
 
@@ -154,9 +174,6 @@ class Neighbour:
     ]
 
 
-_ONE_IN_TEN = 1.2816
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitness:
     """The result of a check. Shares are relative (0.05 is 5 %); a figure that could not be computed is None.
@@ -196,6 +213,10 @@ class Fitness:
         """Return the smallest difference that a comparison of so many minutes detects."""
         return next((one.smallest for one in self.reaches if one.minutes == minutes), None)
 
+    def most(self, minutes: int) -> float | None:
+        """Return the difference that a comparison of so many minutes detects at most, as far as the trials tell."""
+        return next((one.at_most for one in self.reaches if one.minutes == minutes), None)
+
     def minutes_for(self, share: float) -> int | None:
         """Return about how many minutes detect differences of that size, where the longest of `reaches` do not: the
         noise of a mean falls with the root of its number. None where they do, or nothing is known.
@@ -205,26 +226,24 @@ class Fitness:
             return None
         return math.ceil(longest.minutes * math.pow(math.log1p(longest.smallest) / math.log1p(share), 2))
 
-    @property
-    def surely(self) -> float | None:
-        """The difference that five minutes detect, at most, as far as so few pairs of trials tell the noise. By the
-        chi-square quantile of Wilson and Hilferty (1931) for 90 %; by simulation, which finds the best length of a
-        slice too, it holds in 72 to 93 % of checks, and the difference itself in 8 to 57 %.
+    def noisier(self, share: float) -> Outcome:
+        """Judge whether the host is too noisy for differences of that size in five minutes: breached where it is, or
+        more than noise makes the host unfit, and held where the trials exclude it.
         """
-        smallest, pairs = (
-            self.reach(5),
-            next((one.pairs for one in self.slices if one.seconds == self.best_seconds), 0),
-        )
-        if smallest is None or not pairs:
-            return None
-        part = 2 / (9 * pairs)
-        return smallest / math.pow(1 - part - _ONE_IN_TEN * math.sqrt(part), 1.5)
-
-    def finds(self, share: float) -> bool:
-        """Whether five minutes detect differences of that size here, and nothing but noise makes the host unfit."""
-        smallest = self.reach(5)
+        smallest, most = self.reach(5), self.most(5)
         others = [one for one in self.unfit_reasons if one is not Reason.ONLY_LARGE_DIFFERENCES]
-        return smallest is not None and smallest <= share and not others
+        if others or smallest is None or smallest > share:
+            return Outcome.BREACHED
+        return Outcome.HELD if most is not None and most <= share else Outcome.UNDECIDED
+
+    def times_longer(self, share: float) -> int | None:
+        """Return how many times as long a check excludes that five minutes detect only more than that, if its noise
+        stays; None where none does, or nothing is known.
+        """
+        smallest, best = self.reach(5), next((one for one in self.slices if one.seconds == self.best_seconds), None)
+        if smallest is None or best is None or smallest >= share:
+            return None
+        return max(2, math.ceil(best.pairs_for(share / smallest) / best.pairs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

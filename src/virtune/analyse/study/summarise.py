@@ -560,7 +560,8 @@ def _slices(
 def _reach(minutes: int, best: SliceNoise | None, again: float, confidence: float) -> Reach:
     blocks = 0 if best is None else int(minutes * best.blocks_per_minute / again)
     smallest = None if best is None else smallest_planned(blocks, sd=best.sd, alpha=1 - confidence)
-    return Reach(minutes=minutes, blocks=blocks, smallest=smallest)
+    most = None if best is None or smallest is None else smallest * best.doubt
+    return Reach(minutes=minutes, blocks=blocks, smallest=smallest, at_most=most)
 
 
 def _standings(attempts: Sequence[TrialRecord]) -> tuple[GateStanding, ...]:

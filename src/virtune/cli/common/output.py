@@ -60,10 +60,11 @@ def show_check(
     as_json: bool,
     around: tuple[Neighbour, ...] | None = None,
     earlier: tuple[float | None, ...] = (),
+    limit: float | None = None,
     brief: bool = False,
 ) -> None:
     """Write a check to stdout; without `around` it is a stored one, whose neighbours are no longer known. `earlier`
-    are what checks before it found.
+    are what checks before it found, `limit` the share of `--fail-if-noisier`.
 
     With `brief` it takes a dozen lines.
     """
@@ -78,7 +79,7 @@ def show_check(
     from virtune.report.pages.brief import of_check
     from virtune.report.pages.check import render
 
-    put(of_check(found) if brief else render(found))
+    put((of_check if brief else render)(found, limit))
 
 
 def show_result(
@@ -120,7 +121,7 @@ def show_result(
     out.write(result, rulings, record.facts)
     if out.report is not None:
         say_report(out.report)
-    return exit_code(rulings)
+    return exit_code({ruling.outcome for ruling in rulings})
 
 
 def say_report(path: Path) -> None:

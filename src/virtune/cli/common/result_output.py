@@ -7,7 +7,7 @@ A user names the files. An older report is replaced; a file that is not text, su
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from virtune.model.errors import PreconditionError, UsageError
 if TYPE_CHECKING:
     from virtune.model.evidence import StudyRecord
     from virtune.model.result import Result
-    from virtune.model.verdict import Threshold, ThresholdResult
+    from virtune.model.verdict import Outcome, Threshold, ThresholdResult
 
 
 _HEAD_BYTES = 4096
@@ -178,11 +178,10 @@ def write_markdown(target: str, text: str) -> None:
         write_text(Path(target), text)
 
 
-def exit_code(rulings: "tuple[ThresholdResult, ...]") -> int:
+def exit_code(outcomes: "Collection[Outcome]") -> int:
     """Return the exit code: a breach takes precedence over an undecided condition."""
     from virtune.model.verdict import Outcome
 
-    outcomes = {ruling.outcome for ruling in rulings}
     if Outcome.BREACHED in outcomes:
         return BREACHED
     return UNDECIDED if Outcome.UNDECIDED in outcomes else 0

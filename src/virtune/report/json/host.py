@@ -34,7 +34,7 @@ class ProbeDocument(TypedDict):
 class CheckDocument(TypedDict):
     """What `virtune host check --json` writes. Seconds, bytes, 1/s and shares (0 to 1) throughout."""
 
-    schema: Annotated[str, IDENTITY, {"const": "virtune/check/1"}]
+    schema: Annotated[str, IDENTITY, {"const": "virtune/check/2"}]
     virtune: ProgramVersion
     study: Annotated[str, "By which `show` finds it again."]
     workload: Annotated[str, "What the disk was asked."]

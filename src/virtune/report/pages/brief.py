@@ -545,8 +545,10 @@ _CURVE = ("offered", "achieved", "mean", "p99", "CPU per I/O")
 """The columns of a load beside its bar."""
 
 
-def of_check(fitness: Fitness) -> Brief:
-    """Return a check: whether the host is fit, how small a difference it shows, its noise, and what to do first."""
+def of_check(fitness: Fitness, limit: float | None = None) -> Brief:
+    """Return a check: whether the host is fit, how small a difference it shows, its noise, and what to do first;
+    `limit` is the share of `--fail-if-noisier`.
+    """
     told = [f"{text} in {minutes}" for minutes, text in _reaches(fitness)]
     further = ((share, fitness.minutes_for(share)) for share in _WANTED)
     told += [f"{format_share(share)} in about {format_seconds(60 * took)}" for share, took in further if took]
@@ -565,7 +567,7 @@ def of_check(fitness: Fitness) -> Brief:
         "to do": advice[0] + more if advice else "",
     }
     return Brief(
-        head=[terminal.paragraph(check.headline(fitness))],
+        head=[terminal.paragraph(check.headline(fitness)), *check.limit_lines(fitness, limit)],
         limits=[_line(word, text) for word, text in parts.items() if text],
         below=[_line("next", f"`virtune show` (every figure){_OTHER_RIG * bare}")],
     )

@@ -9,7 +9,7 @@ from rich.text import Text
 from virtune.model.remark import SIMULATED
 from virtune.model.result import Fitness, GateStanding, Neighbour
 from virtune.model.text import format_bandwidth, format_count, format_ns, format_seconds, format_share
-from virtune.model.verdict import Verdict
+from virtune.model.verdict import Outcome, Verdict
 from virtune.report.pages.evidence import drift_text
 from virtune.report.render.terminal import Paragraph, Table, heading, remarks_table, right, wide
 from virtune.report.words import count_text, difference_text, share_text
@@ -17,9 +17,9 @@ from virtune.report.words import count_text, difference_text, share_text
 _STYLE = {"invalid": "red", "warns": "yellow", "near": "cyan", "clear": "green"}
 
 
-def render(fitness: Fitness) -> RenderableType:
-    """Lay out a check for a terminal."""
-    parts: list[RenderableType] = [Paragraph(headline(fitness))]
+def render(fitness: Fitness, limit: float | None = None) -> RenderableType:
+    """Lay out a check for a terminal; `limit` is the share of `--fail-if-noisier`."""
+    parts: list[RenderableType] = [Paragraph(headline(fitness)), *limit_lines(fitness, limit)]
     if rows := list(noise_rows(fitness)):
         parts += [heading("noise"), figures_table(rows)]
     if any(one.blocks for one in fitness.reaches):
@@ -41,12 +41,41 @@ def sentence(fitness: Fitness) -> str:
     whose = "SIMULATED, and not this host: " if simulated else ""
     if fitness.unfit:
         return f"{whose}NOT FIT: {'; '.join(fitness.unfit)}"
-    least = least_text(fitness.reach(5) or 0.0)
-    surely = fitness.surely
-    loose = surely is not None and surely > _LOOSE * (fitness.reach(5) or 0.0)
-    most = least_text(surely or 0.0)
-    by = f"; {fitness.trials} trials do not exclude that it takes {most}" if loose and most != least else ""
+    smallest, surely = fitness.reach(5) or 0.0, fitness.most(5) or 0.0
+    least, most = least_text(smallest), least_text(surely)
+    loose = surely > _LOOSE * smallest and most != least
+    by = f"; {fitness.trials} trials do not exclude that it takes {most}" if loose else ""
     return f"{whose}FIT: a 5-minute comparison of two arms detects differences of {least} and more (90 % power){by}"
+
+
+_LIMIT_STYLE = {Outcome.HELD: "green", Outcome.UNDECIDED: "yellow", Outcome.BREACHED: "red"}
+
+_TIMES_MAX = 20
+"""A check that has to be longer than this by its factor is not advised: the host is as noisy as the limit."""
+
+
+def limit_lines(fitness: Fitness, limit: float | None) -> Iterator[RenderableType]:
+    """Yield whether the limit on the noise is kept, where one was given, by the figures that it is judged by."""
+    if limit is not None:
+        outcome = fitness.noisier(limit)
+        told = f"--fail-if-noisier {limit:g}: {outcome}: {_limit_text(fitness, limit, outcome)}"
+        yield Paragraph(Text(told, style=_LIMIT_STYLE[outcome]))
+
+
+def _limit_text(fitness: Fitness, limit: float, outcome: Outcome) -> str:
+    smallest, most = fitness.reach(5), fitness.most(5)
+    if smallest is None or (outcome is Outcome.BREACHED and smallest <= limit):
+        return "this host is NOT FIT"
+    subject, surely = "the smallest difference that 5 minutes detect", least_text(most or smallest)
+    if outcome is Outcome.HELD:
+        return f"{subject} is at most {surely}"
+    told = f"{subject} is {least_text(smallest)}"
+    if outcome is Outcome.BREACHED:
+        return told
+    times = fitness.times_longer(limit)
+    longer = times is not None and times <= _TIMES_MAX
+    told += f", and {fitness.trials} trials do not exclude that it is {surely}"
+    return told + (f"; a check {times} times as long (--seconds) tells, if the noise stays" if longer else "")
 
 
 def least_text(share: float) -> str:
