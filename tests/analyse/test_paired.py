@@ -9,8 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import stdtrit
+from scipy.stats import wilcoxon
 
-from virtune.analyse.stats.paired import Family, compare, compare_at_any_time, interval_of, sign_test
+from virtune.analyse.stats.paired import (
+    Family,
+    compare,
+    compare_at_any_time,
+    compare_by_ranks,
+    interval_of,
+    rank_interval,
+    sign_test,
+)
 from virtune.model.metric import BY_ID, Metric
 from virtune.model.verdict import ROUNDS_MIN, Comparison, Verdict
 
@@ -75,6 +84,32 @@ def test_the_interval_is_the_textbook_s() -> None:
     assert found.high == pytest.approx(math.exp(fmean(logs) + radius))
 
 
+@pytest.mark.parametrize("rounds", [6, 7, 9, 12, 15])
+@pytest.mark.parametrize("level", [0.05, 0.03125, 0.3])
+def test_the_rank_interval_holds_all_that_the_signed_rank_test_does_not_reject(rounds: int, level: float) -> None:
+    chance = Random(rounds)
+    pairs = [(1.0, math.exp(chance.gauss(0.1, 0.3))) for _ in range(rounds)]
+    found = rank_interval(pairs, level=level, confidence=1 - level)
+    assert found is not None
+    for end, inwards in ((found.low, 1), (found.high, -1)):
+        p = {way: wilcoxon([math.log(value / end) - way * 1e-9 for _, value in pairs], method="exact").pvalue
+             for way in (inwards, -inwards)}  # fmt: skip
+        assert p[-inwards] <= level < p[inwards]
+    assert found.low < found.estimate < found.high
+    turned = rank_interval([(b, a) for a, b in pairs], level=level, confidence=1 - level)
+    assert turned is not None
+    assert (turned.low, turned.high) == pytest.approx((1 / found.high, 1 / found.low))
+
+
+def test_too_few_rounds_have_no_rank_interval() -> None:
+    pairs = [(1.0, 1.5 + n / 10) for n in range(6)]
+    assert all(rank_interval(pairs[:few], level=0.05, confidence=0.95) is None for few in range(6))
+    whole = rank_interval(pairs, level=0.05, confidence=0.95)
+    assert whole is not None
+    assert (whole.low, whole.high) == pytest.approx((1.5, 2.0)), "all six have to agree"
+    assert rank_interval(pairs, level=0.03, confidence=0.97) is None
+
+
 @pytest.mark.parametrize("wins", range(9))
 def test_the_sign_test_is_the_textbook_s(wins: int) -> None:
     pairs = [(1.0, 2.0)] * wins + [(2.0, 1.0)] * (8 - wins)
@@ -118,6 +153,11 @@ def test_one_wild_round_makes_no_difference() -> None:
     b = [x * 1.5 for x in a]
     b[0], b[1], b[2] = a[0] * 0.99, a[1] * 0.995, a[2] * 0.99
     assert judge(a, b, confidence=0.5).verdict is Verdict.UNDECIDED
+    few = [x * (1 + 0.06 * (-1) ** n) for n, x in enumerate(a)]
+    for wild in (1.5, 10.0, 1e6, 1e300):
+        few[0] = a[0] * wild
+        found = compare_by_ranks(family(IOPS, 0.95), ("a", a), ("b", few), level=0.05)
+        assert found.verdict is Verdict.UNDECIDED
 
 
 @given(

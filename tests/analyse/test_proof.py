@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verdict on an accusation, from planted intervals: confirmed, refuted, or undecided, each with its reason."""
 
+from dataclasses import replace
+
 import pytest
 
 from virtune.analyse.study.thresholds import judge_proof
@@ -84,6 +86,18 @@ def test_the_verdict_follows_from_the_interval(
     assert "share" not in without.why
     assert (without.why == found.why) is not sized
     assert (found.change, found.least, found.falls) == (ruling(MORE, low, high).comparison.ratio, 1.43, False)
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.9, 2.4), (0.8, 1.2), (1.2, 2.4)])
+def test_an_undecided_proof_shows_no_interval_that_looks_decided(low: float, high: float) -> None:
+    """Five rounds cannot decide, nor does an interval with which another test does not agree."""
+    few = replace(ruling(MORE, low, high), outcome=Outcome.UNDECIDED, reason=Reason.TOO_FEW, why="5 are too few")
+    found = judge_proof(few, cause=Cause.DEVICE, again=Cause.DEVICE, share=None, stand_in=None)
+    assert found.outcome is ProofOutcome.UNDECIDED
+    assert "5 are too few" in found.why
+    crosses = low <= 1.43 <= high
+    assert (found.change is not None) is crosses
+    assert ("the change in the mean: " in found.why) is not crosses
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,9 @@ def test_what_is_to_be_proven_must_be_said(virtune: Called) -> None:
     arms = ("--set", "disk.throttle_iops=5000", "--vary", "disk.aio=threads,native")
     virtune("compare", "--rig", "simulated", *arms, "--rounds", "3", "--seed", "1", "-q", *place)
     assert "has 2 diagnoses, and --prove tests one" in virtune("diagnose", "--run", "last", "--prove", status=2)
+    for few in ("1", "5"):
+        said = virtune("diagnose", "--run", "last:1", "--prove", "--rounds", few, status=2)
+        assert f"no {few} rounds decide a proof: 6 are the fewest that can" in said
     found = json.loads(virtune("diagnose", "--run", "last:1", "--prove", "--json", "--rounds", "8", *SEED))
     assert found["disks"][0]["bottleneck"]["of"] == 3, "the accusation is of all rounds"
 

@@ -93,7 +93,7 @@ def test_a_limit_is_confirmed_put_back_and_journalled(user: User, daemon: Libvir
     disk = proven(user, daemon, "--yes")
     assert (disk["bottleneck"]["cause"], disk["proof"]["outcome"]) == ("throttle", "confirmed"), disk
     assert disk["proof"]["change"]["low"] > 1.03
-    assert disk["proof"]["rounds"] == 6
+    assert disk["proof"]["rounds"] in (6, 12), "six more where others disturb the first"
     assert limits(daemon) == {"total_iops_sec": LIMIT}
     assert (daemon.xml(loaded), daemon.xml(loaded, live=True)) == before
     assert "reads  undone  disk.throttle_iops@vda=0" in user.run("apply", "undo", "--list").stdout

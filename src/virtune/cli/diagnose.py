@@ -43,7 +43,11 @@ from virtune.model.text import format_seconds, printable
     help="Say whether the diagnosis holds: with --run the accused layer is replaced on a scratch disk; of a running"
     " VM a limit of QEMU's is lifted and put back, in turn.",
 )
-@click.option("--yes", is_flag=True, help="With --prove: lift the limit of a running VM without asking.")
+@click.option(
+    "--yes",
+    is_flag=True,
+    help="With --prove: lift the limit of a running VM without asking; with -q without a word either.",
+)
 @journal_option
 @click.option("--answer", metavar="ANSWERS", default=None,
               help="What nobody sees of the VM's drives, for the tuning guideline: own=yes (it may have the drive for"
@@ -97,7 +101,7 @@ def diagnose(
         raise UsageError(
             "one of VM, --qmp and --run is needed", hint="`virtune diagnose --run last` looks at your last study"
         )
-    yes, journal = asked.pop("yes"), asked.pop("journal")
+    agreed, journal = {"yes": asked.pop("yes"), "quiet": asked["quiet"]}, asked.pop("journal")
     if prove and study is not None:
         _prove(study, store, asked, answer, as_json=as_json)
         return
@@ -105,7 +109,7 @@ def diagnose(
     require_report(asked["report"])
     told = _answers(answer)
     found = _live(vm, uri, qmp, seconds, histograms=asked["histograms"]) if study is None else _of_study(study, store)
-    found = (_proven_live(found, vm, (uri, qmp), journal, yes=yes),) if prove else found
+    found = (_proven_live(found, vm, (uri, qmp), journal, **agreed),) if prove else found
     _write(tuple(map(told, found)), asked["report"], as_json=as_json, verbose=asked["verbose"])
 
 
@@ -146,7 +150,7 @@ def _write(found: tuple[Diagnosis, ...], report: Path | None, *, as_json: bool, 
         put(render(found) if verbose else DiagnosisScreen(found=found, lines=screen_lines()))
 
 
-_OF_PROOF = ("rounds", "budget", "scratch", "seed", "markdown", "quiet")
+_OF_PROOF = ("rounds", "budget", "scratch", "seed", "markdown")
 
 
 def _report(found: tuple[Diagnosis, ...], path: Path) -> None:
@@ -176,33 +180,42 @@ def _prove(study: str, store: StorePlace, asked: dict[str, Any], answer: str | N
 
 
 def _proven_live(
-    found: tuple[Diagnosis, ...], vm: str, reached: tuple[str | None, Path | None], journal: Path, *, yes: bool
+    found: tuple[Diagnosis, ...],
+    vm: str,
+    reached: tuple[str | None, Path | None],
+    journal: Path,
+    *,
+    yes: bool,
+    quiet: bool,
 ) -> Diagnosis:
-    """Test what was found on the running VM itself, where that can be taken back and is agreed to."""
+    """Test what was found on the running VM itself, where that can be taken back and is agreed to; where that was so
+    beforehand and `quiet` is asked for, nothing is said meanwhile.
+    """
     from virtune.apply.journal import Journal
     from virtune.cli.common.rest import Rest
     from virtune.flows.live.diagnose_live import monitor_of
-    from virtune.flows.live.prove_live import TURNS, Lifting, accused_of, lifting_of, prove_lifting
+    from virtune.flows.live.prove_live import PAIRS, Lifting, accused_of, lifting_of, prove_lifting
 
     (uri, qmp), accused = reached, accused_of(found)
     test = lifting_of(accused, uri, qmp or monitor_of(uri, vm.partition(":")[0], without_libvirt=True))
     if not isinstance(test, Lifting):
         return replace(accused, proof=test)
-    click.echo(
-        printable(
-            f"to test it, the limit of {accused.disk} ({test.words}) is lifted on the running VM and put back,"
-            f" {TURNS // 2} times in {format_seconds(test.seconds)}: what it protects may be slower meanwhile"
-        ),
-        err=True,
-    )
+    if not (quiet and yes):
+        click.echo(
+            printable(
+                f"to test it, the limit of {accused.disk} ({test.words}) is lifted on the running VM and put back,"
+                f" at most {PAIRS} times in {format_seconds(test.seconds)}: what it protects may be slower meanwhile"
+            ),
+            err=True,
+        )
     if not yes and not sys.stdin.isatty():
         raise UsageError("cannot ask for confirmation: stdin is not a terminal", hint="add --yes")
     if not yes and not click.confirm("Lift it?", err=True):
         return accused
-    unseen = not sys.stderr.isatty()  # where the bar would be its label alone
+    unseen = quiet or not sys.stderr.isatty()  # where the bar would be its label alone
     with (
         Rest(128 + signal.SIGTERM) as rest,
-        click.progressbar(length=TURNS, label="turns", file=sys.stderr, hidden=unseen) as bar,
+        click.progressbar(length=2 * PAIRS, label="turns", file=sys.stderr, hidden=unseen) as bar,
     ):
         return prove_lifting(accused, test, Journal(journal), turn=lambda: bar.update(1), wait=rest)
 

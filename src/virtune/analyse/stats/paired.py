@@ -5,8 +5,8 @@ be "undecided".
 A round holds every arm once, so drift of the host affects all of them alike: what is analysed are the differences
 within rounds, on the logarithm, because disks speed up and slow down by factors. A sequential study has intervals
 that hold at all looks of its plan together (`planned`), and before the first look at any time (`anytime`); one whose
-rounds were fixed beforehand has Student's t. No interval is computed from the number of I/Os: the ten million I/Os of
-a run are not independent; rounds are.
+rounds were fixed beforehand has Student's t. Turns of a running VM have that of Wilcoxon's signed-rank test. No
+interval is computed from the number of I/Os: the ten million I/Os of a run are not independent; rounds are.
 
 The observations are repeated runs. The interval is Welch's t on ln(metric), which allows different variances; a rank
 test must agree, so that one outlier run cannot cause a difference. Changes of the host between the runs of the two
@@ -18,6 +18,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from statistics import fmean, stdev, variance
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,9 @@ _LOG_MAX = 700.0
 
 _SIGN_LEVEL = 0.05
 """A difference must also pass the sign test at this level, so that one outlier round cannot cause it."""
+
+_NO_SIGN_TEST = 1.0
+"""The level where the interval itself is that of a test of ranks, which one outlier cannot move either."""
 
 _SIGN_LEVEL_PLANNED = 0.5
 """The level for a planned comparison, whose mean is already robust: about six of ten rounds must agree. At 0.05 the
@@ -86,6 +90,16 @@ def compare(family: Family, baseline: Arm, candidate: Arm) -> Comparison:
     pairs = _usable(baseline[1], candidate[1])
     ratio = interval_of(pairs, confidence=family.confidence)
     verdict, why = _judge(family, pairs, ratio, asked=len(baseline[1]))
+    return _comparison(family, baseline, candidate, len(pairs), ratio, verdict, why)
+
+
+def compare_by_ranks(family: Family, baseline: Arm, candidate: Arm, *, level: float) -> Comparison:
+    """Compare two arms as `compare` does, with interval and verdict of the signed-rank test alone. `level` is its
+    two-sided error at this look; the family's confidence is that of all looks together.
+    """
+    pairs = _usable(baseline[1], candidate[1])
+    ratio = rank_interval(pairs, level=level, confidence=family.confidence)
+    verdict, why = _judge(family, pairs, ratio, asked=len(baseline[1]), sign_level=_NO_SIGN_TEST)
     return _comparison(family, baseline, candidate, len(pairs), ratio, verdict, why)
 
 
@@ -279,6 +293,34 @@ def interval_of(pairs: Sequence[tuple[float, float]], *, confidence: float) -> I
         return None
     mean, radius = mean_and_radius([math.log(candidate) - math.log(base) for base, candidate in pairs], confidence)
     return None if radius is None else _interval(mean, radius, confidence)
+
+
+def rank_interval(pairs: Sequence[tuple[float, float]], *, level: float, confidence: float) -> Interval | None:
+    """Return candidate/baseline with the interval of all ratios that Wilcoxon's signed-rank test does not reject at
+    this two-sided level; None where so few rounds cannot reject any. `confidence` is what is said of it.
+
+    Where the order of the two within a round was drawn by lot, and nothing but a constant factor is between them, the
+    sign of what remains is a fair coin, whatever the noise is: heavy tails, drift, rounds that resemble one another.
+    Source: Wilcoxon 1945; the interval after Hodges, Lehmann 1963, by the means of every two ln ratios.
+    """
+    logs = sorted(math.log(candidate) - math.log(base) for base, candidate in pairs)
+    means = sorted((one + other) / 2 for index, one in enumerate(logs) for other in logs[index:])
+    cut = _ranks_cut(len(logs), level)
+    if not cut or max(-means[cut - 1], means[-cut]) > _LOG_MAX:
+        return None
+    ends = (means[(len(means) - 1) // 2] + means[len(means) // 2]) / 2, means[cut - 1], means[-cut]
+    estimate, low, high = map(math.exp, ends)
+    return Interval(estimate=estimate, low=low, high=high, confidence=confidence)
+
+
+def _ranks_cut(rounds: int, level: float) -> int:
+    """Return which of the sorted means of two, from either end, ends the interval; 0 where none does."""
+    most = rounds * (rounds + 1) // 2
+    ways = [1] + [0] * most  # in how many ways ranks add up to each sum
+    for rank in range(1, rounds + 1):
+        for total in range(most, rank - 1, -1):
+            ways[total] += ways[total - rank]
+    return bisect_left(list(accumulate(ways)), level / 2 * 2**rounds + 1e-9) if rounds else 0
 
 
 def sign_test(pairs: Sequence[tuple[float, float]]) -> float:

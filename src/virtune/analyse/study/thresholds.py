@@ -33,6 +33,7 @@ from virtune.model.evidence import StudyRecord
 from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason, Why, because
 from virtune.model.study import Study
+from virtune.model.text import format_share
 from virtune.model.verdict import (
     REPEATS_MIN,
     SIZE,
@@ -219,12 +220,16 @@ def judge_proof(
     latency, for an accusation of the device.
     """
     reason, why = _reason(ruling, cause=cause, again=again, share=share, stand_in=stand_in)
+    change, limit = ruling.comparison.ratio, ruling.condition.limit
+    if change is not None and ruling.outcome is Outcome.UNDECIDED and not change.low <= limit <= change.high:
+        # of an interval that does not count the ends look as if they decided it
+        why, change = f"{why} (the change in the mean: {format_share(change.estimate - 1, 1, signed=True)})", None
     return Proof(
         reason=reason,
         why=why,
         arm=ruling.comparison.candidate,
         metric=ruling.condition.metric,
-        change=ruling.comparison.ratio,
+        change=change,
         least=ruling.condition.limit,
         falls=_slower(ruling),
         share=share,

@@ -2,7 +2,9 @@
 """Test a diagnosis on the running VM itself, where that can be taken back: QEMU's limit on a disk is lifted and put
 back in turn, under the load that the VM has.
 
-It is journalled before the first turn, so that `virtune apply undo` puts the limit back whatever ended the test.
+It is journalled before the first turn, so that `virtune apply undo` puts the limit back whatever ended the test. The
+order of each pair of turns is drawn by lot, so whatever else the load does, a limit that holds nothing back is called
+one in at most 5 % of tests; and the interval that is shown is what decides.
 """
 
 import contextlib
@@ -12,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
-from virtune.analyse.stats.paired import Family, compare
+from virtune.analyse.stats.paired import Family, compare_by_ranks
 from virtune.analyse.study.thresholds import judge_proof, ruled
 from virtune.apply.journal import Entry, Journal, Step
 from virtune.flows.live.limited import LibvirtDisk, LimitedDisk, MonitoredDisk, turned
@@ -23,13 +25,24 @@ from virtune.model.live import rates_between
 from virtune.model.metric import BY_ID
 from virtune.model.stack import LIMITS
 from virtune.model.study_options import OPTIONS
-from virtune.model.verdict import ROUNDS_MIN, Proof, ProofReason
+from virtune.model.verdict import ROUNDS_MIN, Outcome, Proof, ProofReason, ThresholdResult
 from virtune.plan.interventions import AS_IS, INTERVENTIONS, condition_of
 from virtune.virsh import Virsh, default_uri
 
-TURNS, TURN_LEAST, SETTLE_SECONDS = 2 * ROUNDS_MIN, 0.5, 0.5
-"""How many turns there are, the shortest that is counted, and what is waited before each: a limit that is put back
-lets its burst pass first."""
+PAIRS_FIRST, PAIRS = ROUNDS_MIN, 2 * ROUNDS_MIN
+"""After so many pairs of turns it is looked whether they decide, and after how many at the latest."""
+
+ERROR = 1 - OPTIONS["confidence"].default
+_LEVELS = {PAIRS_FIRST: 2 * 0.5**PAIRS_FIRST, PAIRS: ERROR - 2 * 0.5**PAIRS_FIRST}
+"""The error of each look: at the first the smallest that so few pairs allow, where all of them have to agree, and
+what is left at the last. Together they are that of the confidence (Bonferroni)."""
+
+TURN_LEAST, SETTLE_SECONDS = 0.5, 0.5
+"""The shortest turn that is counted, and what is waited before each: a limit that is put back lets its burst pass
+first."""
+
+Turns = dict[str, list[float]]
+"""IOPS in each turn, by whether the limit was in force."""
 
 _LIFTED = "no-limit"
 _IOPS = BY_ID["iops"]
@@ -50,8 +63,8 @@ class Lifting:
 
     @property
     def seconds(self) -> float:
-        """How long the test takes."""
-        return TURNS * (self.turn_seconds + SETTLE_SECONDS)
+        """How long the test takes at most."""
+        return 2 * PAIRS * (self.turn_seconds + SETTLE_SECONDS)
 
 
 def accused_of(found: Sequence[Diagnosis]) -> Diagnosis:
@@ -98,15 +111,16 @@ def prove_lifting(
     turn: Callable[[], None],
     wait: Callable[[float], None],
 ) -> Diagnosis:
-    """Lift the limits and put them back, `ROUNDS_MIN` times in random order, and judge what the load did meanwhile;
-    `turn` is called after each of `TURNS`. Raises PreconditionError while a change of the VM is open, NotInForceError
-    where it does not do as it is told; the limits are put back first.
+    """Lift the limits and put them back in random order, until `PAIRS` or the first `PAIRS_FIRST` of them decide, and
+    judge what the load did meanwhile; `turn` is called after each turn. Raises PreconditionError while a change of
+    the VM is open, NotInForceError where it does not do as it is told; the limits are put back first.
     """
-    values: dict[str, list[float]] = {AS_IS: [], _LIFTED: []}
+    values: Turns = {AS_IS: [], _LIFTED: []}
+    ruling = ruling_of(accused.workload, values)
     # the monitor is let go before the limits are put back by a connection of their own
     with _journalled(test, journal) as entry, test.disk.watched() as view:
         chance, target = Random(entry.id), test.disk.target  # noqa: S311 - a fair order, not a secret
-        for _ in range(ROUNDS_MIN):
+        while len(values[AS_IS]) < PAIRS and ruling.outcome is Outcome.UNDECIDED:
             for arm in chance.sample(sorted(values), 2):
                 turned(test.disk, view, lifted=arm == _LIFTED)
                 wait(SETTLE_SECONDS)
@@ -116,16 +130,22 @@ def prove_lifting(
                 rates = rates_between(before, view.counts()[target])
                 values[arm].append((rates.reads + rates.writes) / rates.seconds)
                 turn()
-    family = Family(
-        metric=_IOPS, workload=accused.workload, margin=OPTIONS["margin"].default,
-        confidence=OPTIONS["confidence"].default,
-    )  # fmt: skip
-    comparison = compare(family, (AS_IS, values[AS_IS]), (_LIFTED, values[_LIFTED]))
-    ruling = ruled(condition_of(_IOPS.id, None, falls=False), comparison, fewest=ROUNDS_MIN)
+            if len(values[AS_IS]) in _LEVELS:
+                ruling = ruling_of(accused.workload, values)
     cause = accused.found.cause
     proof = judge_proof(ruling, cause=cause, again=cause, share=None, stand_in=None)
     what = f"the same disk with its limit ({test.words}) lifted, which is put back"
     return replace(accused, proof=replace(proof, what=what))
+
+
+def ruling_of(workload: str, values: Turns) -> ThresholdResult:
+    """Judge by the turns so far, of which a look is made after some numbers only, whether the load does more without
+    the limit.
+    """
+    family = Family(metric=_IOPS, workload=workload, margin=OPTIONS["margin"].default, confidence=1 - ERROR)
+    level = _LEVELS.get(len(values[AS_IS]), 0.0)
+    comparison = compare_by_ranks(family, (AS_IS, values[AS_IS]), (_LIFTED, values[_LIFTED]), level=level)
+    return ruled(condition_of(_IOPS.id, None, falls=False), comparison, fewest=PAIRS_FIRST)
 
 
 @contextlib.contextmanager

@@ -43,7 +43,8 @@ class PlannedProof:
 def plan_proof(store: Store, study_id: str, number: int | None, asked: StudyOptions) -> PlannedProof:
     """Return how the accusation of a stored study is tested; `number` is a trial of the arm and workload meant.
 
-    Of `asked` count rounds, budget and scratch. Raises UsageError where the study has several diagnoses.
+    Of `asked` count rounds, budget and scratch. Raises UsageError where the study has several diagnoses, and for
+    fewer rounds than can decide.
     """
     source = store.get(study_id).study
     accused = _accused(store, source, number)
@@ -61,6 +62,11 @@ def plan_proof(store: Store, study_id: str, number: int | None, asked: StudyOpti
     scratch = asked.scratch or Path(source.scratch)
     study = _comparison(source, accused, found, asked, workload=workload, scratch=scratch, notes=notes)
     study = budgeted(study, asked)
+    if study.rounds < study.fewest_rounds:
+        words = f"no {study.rounds} rounds decide a proof: {study.fewest_rounds} are the fewest that can"
+        raise UsageError(
+            words, hint=f"`--rounds {study.fewest_rounds}` or more; without --rounds it ends when it knows"
+        )
     return PlannedProof(accused=accused, study=new_study(study), facts=facts_text(scratch))
 
 
