@@ -26,17 +26,25 @@ def main() -> int:
     if {"-h", "--help"} & {*sys.argv[1:]}:
         sys.stdout.write(f"{__doc__}\n`virtune compare --help` lists the arguments, as `--scratch DIR`.\n")
         return 0
+    _say(f"trying whether KVM runs a test guest here, for at most {KVM_SECONDS:g} s...")
     vm, why = _vm()
-    sys.stderr.write(f"{why}\n")
+    _say(why)
     if sys.argv[1:] == ["--vm"]:
         return 0 if vm else 1
     rig = _rig()
     arms = [f"qemu-{aio}:rig={rig},disk.aio={aio}" for aio in ("threads", "native", "io_uring")]
     words = [word for arm in ("host-file:rig=metal", *arms) for word in ("--arm", arm)]
     words += [*vm, "--baseline", "host-file", "--workload", "randread-4k", "--budget", "150s", "--seconds", "2s"]
+    _say("writing to the disk what is still in memory, so that it is not written while we measure...")
     os.sync()  # what an installation wrote is not to be written while we measure
     code = run(["compare", *words, "--report", "virtune-report.txt", *sys.argv[1:]])
+    if code == 0:
+        _say(f"drawing {_PAGE}...")
     return code or run(["show", "report", "last", "-o", _PAGE])
+
+
+def _say(words: str) -> None:
+    sys.stderr.write(f"{words}\n")
 
 
 def _rig() -> str:
