@@ -113,7 +113,7 @@ def test_the_first_line_says_whether_the_conditions_passed_as_the_exit_code_does
     lines = screen(kept, 100, conditions)
     assert lines[0] == first
     assert lines[1].startswith("▲ native is better than threads, ")
-    assert exit_code(rulings) == code
+    assert exit_code([one.outcome for one in rulings]) == code
     comment = markdown(summarise(kept), rulings).splitlines()
     assert comment[0] == f"### {first}"
     assert comment[2].startswith("**▲ native is better than threads, "), comment[:4]

@@ -42,7 +42,7 @@ TURN_LEAST, SETTLE_SECONDS = 0.5, 0.5
 first."""
 
 Turns = dict[str, list[float]]
-"""IOPS in each turn, by whether the limit was in force."""
+"""IOPS in each turn, by whether the limit held."""
 
 _LIFTED = "no-limit"
 _IOPS = BY_ID["iops"]
