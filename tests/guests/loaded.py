@@ -42,8 +42,10 @@ def null(nanoseconds: int, name: str = "n0") -> list[str]:
 
 
 @contextlib.contextmanager
-def loading(tmp_path: Path, nodes: Sequence[str], job: str = JOB) -> Iterator[Loaded]:
-    """A guest without an operating system under TCG, which loads its disk, the node `n0`, until it ends."""
+def loading(tmp_path: Path, nodes: Sequence[str], job: str = JOB, device: str = "") -> Iterator[Loaded]:
+    """A guest without an operating system under TCG, which loads its disk, the node `n0`, until it ends. `device` are
+    further options of the disk's device.
+    """
     listens, console = tmp_path / "vm.qmp", tmp_path / "console"
     with contextlib.ExitStack() as ends:
         warden = ends.enter_context(shell.Warden("top"))
@@ -55,7 +57,7 @@ def loading(tmp_path: Path, nodes: Sequence[str], job: str = JOB) -> Iterator[Lo
             monitor=monitor[1].fileno(), kvm=False, host_cpu="max", vcpus=1, asked=Machine(system="bare"), first=(),
         )  # fmt: skip
         argv = [*machine_argv(shell.find(PROGRAM), machine), "-qmp", f"unix:{listens},server=on,wait=off"]
-        argv += [*nodes, "-device", f"virtio-blk-pci,id=data,drive=n0,bus={SLOTS[0]}"]
+        argv += [*nodes, "-device", f"virtio-blk-pci,id=data,drive=n0,bus={SLOTS[0]}{device}"]
         keep = (line[1].fileno(), monitor[1].fileno())
         process = ends.enter_context(warden.running(argv, name="top", keep=keep))
         for pair in (line, monitor):

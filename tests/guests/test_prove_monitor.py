@@ -85,7 +85,7 @@ def test_whatever_ends_it_the_limit_comes_back(user: User, loaded: Loaded, ends:
     if ends == signal.SIGKILL:
         time.sleep(1)
         assert not limits(loaded)["iops"]
-        assert "its limits are lifted for a test" in user.run("apply", "undo", "--show").stdout
+        assert "it has disk.throttle_iops=0 for a test" in user.run("apply", "undo", "--show").stdout
         assert "is as it was before" in user.run("apply", "undo").stdout
     deadline = time.monotonic() + 60
     while limits(loaded) != before:
@@ -124,7 +124,7 @@ def test_a_qemu_that_has_ended_has_no_limit_to_put_back(user: User, tmp_path: Pa
         process.send_signal(signal.SIGKILL)
         process.wait(20)
     said = user.run("apply", "undo").stdout
-    assert "has ended, and its limits with it" in said
+    assert "has ended, and what was set with it" in said
     assert "undone" in user.run("apply", "undo", "--list").stdout
 
 

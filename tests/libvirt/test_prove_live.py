@@ -5,10 +5,14 @@ The guest is a boot sector that reads one sector after another through the BIOS,
 """
 
 import contextlib
+import os
+import re
 import shlex
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +21,11 @@ from tests.libvirt.conftest import DOMAIN
 from tests.libvirt.tiny import wait_for
 from tests.libvirtd import Libvirtd
 from tests.published import strictly
+
+from virtune.apply.journal import Journal
+from virtune.flows.live.diagnose_live import diagnose_domain
+from virtune.flows.live.prove_live import LiveTest, live_test, prove_turning
+from virtune.model.bottleneck import Cause
 
 pytestmark = pytest.mark.xdist_group("libvirt")
 
@@ -50,13 +59,14 @@ def reads(daemon: Libvirtd) -> int:
 
 
 @contextlib.contextmanager
-def running(daemon: Libvirtd, loop: str, limit: int = LIMIT, cache: str = "none") -> Iterator[str]:
+def running(
+    daemon: Libvirtd, loop: str, limit: int = LIMIT, cache: str = "none", *, threads: str = ""
+) -> Iterator[str]:
     """A VM with this load, and a limit on its running disk alone."""
     image = daemon.home / "reads.raw"
     image.write_bytes(boot_sector(loop).ljust(2**20, b"\x01"))
-    daemon.define(
-        DOMAIN.format(name="reads", driver=f"cache='{cache}'", rest="", bus="virtio", target="vda", image=image)
-    )
+    driver = f"cache='{cache}'" + (" iothread='1'" if threads else "")
+    daemon.define(DOMAIN.format(name="reads", driver=driver, rest=threads, bus="virtio", target="vda", image=image))
     daemon.virsh("start", "reads")
     daemon.virsh("blkdeviotune", "reads", "vda", "--total-iops-sec", str(limit), "--live")
     try:
@@ -169,3 +179,77 @@ def test_what_cannot_be_taken_back_is_named_with_a_test_guest_like_it(
     assert proof["outcome"] == "untested"
     assert proof["by_hand"]
     assert not user.run("apply", "undo", "--list").stdout.strip()
+
+
+THREADS = "<iothreads>1</iothreads><cputune><vcpupin vcpu='0' cpuset='0'/>{}</cputune>"
+PINNED = THREADS.format("<emulatorpin cpuset='1'/><iothreadpin iothread='1' cpuset='0'/>")
+
+several = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="pins are of several CPUs")
+
+
+def of_threads(daemon: Libvirtd) -> dict[str, str]:
+    """How long the IOThread polls, and on which CPUs a thread may run, by its name."""
+    pid, said = daemon.qemu("reads"), daemon.virsh("domstats", "--iothread", "reads")
+    found = {"polls": said.partition("poll-max-ns=")[2].split()[0]}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        status = (task / "status").read_text()
+        name = "main" if int(task.name) == pid else (task / "comm").read_text().strip()
+        found[name] = status.partition("Cpus_allowed_list:")[2].split()[0]
+    return {name: value for name, value in found.items() if not name.startswith("worker")}
+
+
+def turned(daemon: Libvirtd, cause: Cause, place: Path) -> tuple[str, list[dict[str, str]]]:
+    """Test a cause of which all threads waited for a CPU; returns the arm, and what was seen in the turns."""
+    (one,) = diagnose_domain(daemon.uri, "reads", disk="vda", seconds=1)
+    waiting = tuple(replace(cost, wait_seconds=cost.seconds) for cost in one.path.threads)
+    one = replace(one, path=replace(one.path, threads=waiting), found=replace(one.found, cause=cause))
+    test, seen = live_test(one, daemon.uri, None), []
+    assert isinstance(test, LiveTest), test
+
+    def wait(seconds: float) -> None:
+        seen.append(of_threads(daemon))
+        time.sleep(min(seconds, 0.2))
+
+    prove_turning(one, test, Journal(place), done=lambda: None, wait=wait)
+    return test.one.arm, seen
+
+
+@several
+def test_pins_are_widened_in_turn_and_as_before_at_the_end(daemon: Libvirtd, tmp_path: Path) -> None:
+    with running(daemon, _READ, limit=0, threads=PINNED) as name:
+        before, xml, wide = of_threads(daemon), daemon.xml(name, live=True), f"0-{(os.cpu_count() or 1) - 1}"
+        arm, seen = turned(daemon, Cause.HOST_CPU, tmp_path / "journal")
+        assert (arm, of_threads(daemon)) == ("unpinned", before)
+        # libvirt writes the numbers of IOThreads down as soon as one is pinned
+        numbers = re.compile(r"  <iothreadids>.*</iothreadids>\n", re.DOTALL)
+        assert numbers.sub("", daemon.xml(name, live=True)) == xml
+    apart = [{key: one[key] for key in one if one[key] != before.get(key)} for one in seen]
+    assert apart.count({}) == 12
+    assert {"IO iothread1": wide}.items() <= max(apart, key=len).items()
+    assert all("main" not in one for one in apart), "which serves no disk"
+
+
+def test_an_iothread_that_polls_ceases_to_in_turn(daemon: Libvirtd, tmp_path: Path) -> None:
+    with running(daemon, _READ, limit=0, threads="<iothreads>1</iothreads>") as name:
+        before, xml = of_threads(daemon), daemon.xml(name, live=True)
+        assert before["polls"] == "32768"
+        arm, seen = turned(daemon, Cause.IOTHREAD, tmp_path / "journal")
+        assert (arm, of_threads(daemon), daemon.xml(name, live=True)) == ("no-polling", before, xml)
+    assert sorted(one["polls"] for one in seen) == ["0"] * 12 + ["32768"] * 12
+
+
+def test_polling_that_was_cut_short_is_put_back(user: User, daemon: Libvirtd, tmp_path: Path) -> None:
+    with running(daemon, _READ, limit=0, threads="<iothreads>1</iothreads>"):
+        before, journal = of_threads(daemon), tmp_path / "journal"
+        child = os.fork()
+        if not child:
+            turned(daemon, Cause.IOTHREAD, journal)
+            os._exit(0)
+        deadline = time.monotonic() + 60
+        while of_threads(daemon) == before:
+            assert time.monotonic() < deadline, "it was never turned"
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        assert of_threads(daemon)["polls"] == "0"
+        assert "is as it was before" in user.run("apply", "undo", "last", "--journal", str(journal)).stdout
+        assert of_threads(daemon) == before

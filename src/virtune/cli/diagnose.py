@@ -41,12 +41,12 @@ from virtune.model.text import format_seconds, printable
     "--prove",
     is_flag=True,
     help="Say whether the diagnosis holds: with --run the accused layer is replaced on a scratch disk; of a running"
-    " VM a limit of QEMU's is lifted and put back, in turn.",
+    " VM a limit of QEMU's is lifted, the polling of an IOThread set or a pin widened, and put back, in turn.",
 )
 @click.option(
     "--yes",
     is_flag=True,
-    help="With --prove: lift the limit of a running VM without asking; with -q without a word either.",
+    help="With --prove: turn it on a running VM without asking; with -q without a word either.",
 )
 @journal_option
 @click.option("--answer", metavar="ANSWERS", default=None,
@@ -83,7 +83,7 @@ def diagnose(
 
     --prove tests it: confirmed if the load changes as it promises, else refuted or undecided. Of a stored study by
     the stack without what is accused (null-co for the device, another engine, an IOThread, no throttle) on a scratch
-    disk; of a running VM by lifting its limit, once agreed to, and putting it back, journalled first.
+    disk; of a running VM by turning a limit, a pin or the polling, once agreed to, and putting it back, journalled.
 
     \b
     Examples:
@@ -194,30 +194,30 @@ def _proven_live(
     from virtune.apply.journal import Journal
     from virtune.cli.common.rest import Rest
     from virtune.flows.live.diagnose_live import monitor_of
-    from virtune.flows.live.prove_live import PAIRS, Lifting, accused_of, lifting_of, prove_lifting
+    from virtune.flows.live.prove_live import PAIRS, LiveTest, accused_of, live_test, prove_turning
 
     (uri, qmp), accused = reached, accused_of(found)
-    test = lifting_of(accused, uri, qmp or monitor_of(uri, vm.partition(":")[0], without_libvirt=True))
-    if not isinstance(test, Lifting):
+    test = live_test(accused, uri, qmp or monitor_of(uri, vm.partition(":")[0], without_libvirt=True))
+    if not isinstance(test, LiveTest):
         return replace(accused, proof=test)
     if not (quiet and yes):
         click.echo(
             printable(
-                f"to test it, the limit of {accused.disk} ({test.words}) is lifted on the running VM and put back,"
-                f" at most {PAIRS} times in {format_seconds(test.seconds)}: what it protects may be slower meanwhile"
+                f"to test it, {test.one.named} is {test.one.turned} on the running VM and put back, at most {PAIRS}"
+                f" times in {format_seconds(test.seconds)}: {test.one.risk} meanwhile"
             ),
             err=True,
         )
     if not yes and not sys.stdin.isatty():
         raise UsageError("cannot ask for confirmation: stdin is not a terminal", hint="add --yes")
-    if not yes and not click.confirm("Lift it?", err=True):
+    if not yes and not click.confirm("Do it?", err=True):
         return accused
     unseen = quiet or not sys.stderr.isatty()  # where the bar would be its label alone
     with (
         Rest(128 + signal.SIGTERM) as rest,
         click.progressbar(length=2 * PAIRS, label="turns", file=sys.stderr, hidden=unseen) as bar,
     ):
-        return prove_lifting(accused, test, Journal(journal), turn=lambda: bar.update(1), wait=rest)
+        return prove_turning(accused, test, Journal(journal), done=lambda: bar.update(1), wait=rest)
 
 
 def _live(vm: str, uri: str | None, qmp: Path | None, seconds: float, *, histograms: bool) -> tuple[Diagnosis, ...]:

@@ -25,6 +25,8 @@ RECORDED = Unknown("a recorded machine cannot be tried")
 _IO_URING_SETUP = 425
 """The number is the same on every architecture but alpha."""
 _PARAMETER_BYTES = 120
+_OF_THREADS = re.compile(r"emulator|vcpu\d+|iothread\d+")
+"""The groups that libvirt makes for threads of a VM."""
 _SELECTED = re.compile(r"\[([^\]]+)\]")
 _CLOCKS = "/sys/devices/system/clocksource/clocksource0"
 _ARGUMENTS = re.compile(
@@ -145,6 +147,18 @@ def disk_limits(devices: Collection[str], root: Path = tree.ROOT, *, pid: int | 
     """Return the least limits of a process's control groups on these devices (`sda`), by unit (`read.bps`)."""
     numbers = {tree.text(f"/sys/class/block/{name}/dev", root) for name in devices}
     return group_limits(io_limits(root, pid=pid), {one for one in numbers if isinstance(one, str)})
+
+
+def group_cpus(pid: int, root: Path = tree.ROOT) -> str | None:
+    """Return the CPUs that a process's control group lets it have, as the kernel writes them (`0-3`); None where none
+    are said. Groups that libvirt makes for the threads of a VM are passed by: they have what these are pinned to.
+    """
+    for group in _groups("cpuset", root, pid):
+        for name in ("cpuset.cpus.effective", "cpuset.effective_cpus"):
+            found = tree.text(f"{group}/{name}", root)
+            if isinstance(found, str) and found and not _OF_THREADS.fullmatch(Path(group).name):
+                return found
+    return None
 
 
 def _cpu_limits(root: Path) -> Iterator[tuple[str, float]]:

@@ -85,9 +85,16 @@ class Process:
 
     @property
     def began(self) -> str:
-        """When it was started, in the kernel's ticks since the host was; empty where there is none."""
-        fields = (self._text("stat") or "").rpartition(")")[2].split()
-        return fields[19] if len(fields) > 19 else ""
+        """When it was started, in the kernel's ticks since the host was; empty where none runs."""
+        return self._began("stat")
+
+    def thread_began(self, tid: int) -> str:
+        """Return when a thread of it was started, in the same ticks; empty where none runs."""
+        return self._began("task", str(tid), "stat")
+
+    def _began(self, *parts: str) -> str:
+        fields = (self._text(*parts) or "").rpartition(")")[2].split()
+        return fields[19] if len(fields) > 19 and fields[0] not in "ZX" else ""
 
     @property
     def readable(self) -> bool:

@@ -304,12 +304,13 @@ def undone(entry: "Entry", kept: "Journal", uri: str, back: "Back | None", *, an
     from virtune.apply.proxmox import SCHEME, ProxmoxVm, changed_since
     from virtune.flows.domains import apply as applying
     from virtune.flows.domains.domains import unified
-    from virtune.flows.live.limited import MONITOR, put_back
+    from virtune.flows.live.turnable import MONITOR, put_back
     from virtune.virsh import Virsh
 
     if uri.startswith(MONITOR):
         if back is None:
-            return f"{entry.domain}: its limits are lifted for a test as long as that runs"
+            said = ", ".join(f"{one.knob}={one.value}" for one in entry.turns)
+            return f"{entry.domain}: it has {said} for a test as long as that runs"
         return put_back(entry, kept)
     if uri.startswith(SCHEME):
         vm = ProxmoxVm(Path(uri.removeprefix(SCHEME)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A running VM's limit is tested by turns: the verdict is that of the interval that is shown, a limit that holds
+"""What limits a running VM is tested by turns: the verdict is that of the interval that is shown, a limit that holds
 nothing back is seldom called one whatever the load does meanwhile, and the test ends when it knows.
 """
 
@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
@@ -15,14 +15,18 @@ import pytest
 
 from virtune.apply.journal import Journal
 from virtune.bench.live.domain import LiveView
-from virtune.flows.live.prove_live import PAIRS, PAIRS_FIRST, Lifting, prove_lifting, ruling_of
+from virtune.flows.live.prove_live import PAIRS, PAIRS_FIRST, LiveTest, prove_turning, ruling_of
+from virtune.flows.live.turnable import Turnable
 from virtune.model.bottleneck import Bottleneck, Cause, DataPath, Diagnosis
+from virtune.model.counters import ThreadCost
 from virtune.model.live import DiskCount, LiveVm
 from virtune.model.verdict import Outcome, Proof, ProofOutcome
 from virtune.plan.interventions import AS_IS, MARGIN
 
 NO_LIMIT = "no-limit"
-LIMITS: tuple[tuple[str, int], ...] = (("total_iops_sec", 100),)
+LIFTED = Turnable(
+    arm=NO_LIMIT, named="the limit", turned="lifted", risk="none", turns=(), pairs=((("lift",), ("back",)),)
+)
 SETTLED = 0.5
 """So long nothing is counted after each turn of the limit; a turn takes a second."""
 
@@ -94,12 +98,10 @@ def test_a_load_that_varies_twofold_is_decided_in_most_tests() -> None:
     assert not found[Outcome.BREACHED]
 
 
-class Disk(LiveView):
-    """A disk whose requests are counted by a clock of its own, and its VM."""
+class Planted(LiveView):
+    """A VM with a disk whose requests are counted by a clock of its own."""
 
-    place, uuid, target, limits = "none", "u", "vda", LIMITS
-    lift: Words = ("lift",)
-    back: Words = ("back",)
+    place, uuid, name, ended = "none", "u", "a", False
 
     def __init__(self, rate: Callable[[bool], float]) -> None:
         self._rate, self._seconds, self._reads, self.lifted = rate, 0.0, 0.0, False
@@ -113,9 +115,17 @@ class Disk(LiveView):
     def watched(self) -> Iterator[LiveView]:
         yield self
 
-    def say(self, view: LiveView, words: Words) -> Mapping[str, int]:
-        self.lifted = words == self.lift
-        return {} if self.lifted else dict(LIMITS)
+    def say(self, view: LiveView, words: Words) -> None:
+        self.lifted = words == ("lift",)
+
+    def limits(self, target: str) -> Turnable | None:
+        return LIFTED if target == "vda" else None
+
+    def polling(self, threads: Sequence[ThreadCost], ns: int) -> Turnable | None:
+        """It has no IOThread."""
+
+    def pins(self, threads: Sequence[ThreadCost]) -> Turnable | None:
+        """Nor a pin."""
 
     def configuration(self) -> bytes:
         return b"<domain/>"
@@ -144,11 +154,11 @@ def proven(place: Path, rate: Callable[[bool], float]) -> tuple[Proof, int]:
     """Test the limit of such a disk: the proof, and how many turns it took."""
     found = Bottleneck(cause=Cause.THROTTLE, evidence=("planted",), experiment="lift it")
     accused = Diagnosis(disk="a:vda", workload="w", seconds=10.0, path=DataPath(iops=1.0), found=found, layers=None)
-    disk, turns = Disk(rate), Turns()
-    test = Lifting(disk=disk, domain="a", turn_seconds=1.0)
-    proof = prove_lifting(accused, test, Journal(place), turn=turns.count, wait=disk.wait).proof
+    vm, turns = Planted(rate), Turns()
+    test = LiveTest(vm=vm, target="vda", one=LIFTED, turn_seconds=1.0)
+    proof = prove_turning(accused, test, Journal(place), done=turns.count, wait=vm.wait).proof
     assert proof is not None
-    assert not disk.lifted
+    assert not vm.lifted
     return proof, turns.made
 
 
