@@ -24,7 +24,7 @@ from virtune.probe.host import (
     scratch_facts,
     virtualization_facts,
 )
-from virtune.probe.kernel import cpu_limit, cpu_stat_files, disk_limits, io_limits, kernel_facts
+from virtune.probe.kernel import cpu_limit, cpu_stat_files, disk_limits, group_cpus, io_limits, kernel_facts
 from virtune.probe.programs import read_accelerators, read_banner, read_drivers, read_engines, read_exports
 from virtune.probe.tree import mounts
 
@@ -97,6 +97,28 @@ def test_limits_of_either_version_of_control_groups(tmp_path: Path) -> None:
     assert cpu_stat_files(one) == ("/sys/fs/cgroup/cpu,cpuacct/docker/abc/cpu.stat",)
     assert virtualization_facts(one).container == "docker"
     assert isinstance(cpu_limit(tmp_path / "nothing"), Unknown)
+
+
+@pytest.mark.parametrize(
+    ("mount", "line", "name"),
+    [
+        ("cgroup2 cgroup2 rw", "0::", "cpuset.cpus.effective"),
+        ("cgroup cgroup rw,cpuset", "3:cpuset:", "cpuset.effective_cpus"),
+    ],
+    ids=["2", "1"],
+)
+def test_the_cpus_of_a_vm_are_those_of_its_group_and_no_pin(tmp_path: Path, mount: str, line: str, name: str) -> None:
+    for path, text in {
+        "proc/self/mountinfo": f"30 1 0:26 / /sys/fs/cgroup rw - {mount}\n",
+        "proc/7/cgroup": f"{line}/machine/vm/emulator\n",
+        f"sys/fs/cgroup/machine/vm/emulator/{name}": "1\n",
+        f"sys/fs/cgroup/machine/vm/{name}": "0-3,8\n",
+        f"sys/fs/cgroup/{name}": "0-15\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert group_cpus(7, tmp_path) == "0-3,8"
+    assert group_cpus(8, tmp_path) is None
 
 
 def test_limits_of_another_process_are_those_of_its_groups_and_all_above(tmp_path: Path) -> None:
