@@ -150,7 +150,8 @@ def test_an_iothread_polls_in_turn_and_as_before_at_the_end(
         proof = prove_turning(diagnosis, turning(vm, cause), journal, done=lambda: None, wait=wait).proof
         assert proof is not None
         assert proof.arm == arm
-        assert sorted(seen) == sorted([start, meanwhile] * 12), "both halves of each turn"
+        turns = proof.rounds * 2  # both halves of each
+        assert sorted(seen) == sorted([start, meanwhile] * turns)
         assert polls(vm) == start
     (entry,) = journal.entries()
     assert (entry.steps[-1], entry.turns[0].at) == (Step.UNDONE, "iothread:io1")

@@ -224,7 +224,7 @@ def test_pins_are_widened_in_turn_and_as_before_at_the_end(daemon: Libvirtd, tmp
         numbers = re.compile(r"  <iothreadids>.*</iothreadids>\n", re.DOTALL)
         assert numbers.sub("", daemon.xml(name, live=True)) == xml
     apart = [{key: one[key] for key in one if one[key] != before.get(key)} for one in seen]
-    assert apart.count({}) == 12
+    assert 2 * apart.count({}) == len(apart) in (24, 48), "two halves of six pairs of turns, or of twelve"
     assert {"IO iothread1": wide}.items() <= max(apart, key=len).items()
     assert all("main" not in one for one in apart), "which serves no disk"
 
@@ -235,7 +235,9 @@ def test_an_iothread_that_polls_ceases_to_in_turn(daemon: Libvirtd, tmp_path: Pa
         assert before["polls"] == "32768"
         arm, seen = turned(daemon, Cause.IOTHREAD, tmp_path / "journal")
         assert (arm, of_threads(daemon), daemon.xml(name, live=True)) == ("no-polling", before, xml)
-    assert sorted(one["polls"] for one in seen) == ["0"] * 12 + ["32768"] * 12
+    half = len(seen) // 2
+    assert half in (12, 24)
+    assert sorted(one["polls"] for one in seen) == ["0"] * half + ["32768"] * half
 
 
 def test_polling_that_was_cut_short_is_put_back(user: User, daemon: Libvirtd, tmp_path: Path) -> None:
