@@ -86,8 +86,13 @@ class Step:
 
     @property
     def only_parsed(self) -> bool:
-        """Whether it takes minutes, or needs a VM with a load of its own, a second QEMU or other hosts."""
-        return self.page in ("recipes.md", "ci.md") or self.remark in ("a running VM", "needs both", "over SSH")
+        """Whether it takes minutes, or needs a VM with a load of its own, a second QEMU, LVM or other hosts."""
+        return self.page in ("recipes.md", "ci.md") or self.remark in (
+            "a running VM",
+            "needs both",
+            "needs LVM",
+            "over SSH",
+        )
 
 
 def steps(page: Path) -> Iterator[Step]:

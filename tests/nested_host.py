@@ -13,6 +13,8 @@ from virtune.bench.appliance.build import ArchiveEntry, archive, file, modules_i
 from virtune.bench.appliance.sources import GENERAL_KERNEL, Sources, find_sources
 
 MODULES = ("virtio_pci", "9pnet_virtio", "9p", "nvme", "vfio_iommu_type1", "vfio_pci")
+VOLUMES = ("crc32c_generic", "dm_thin_pool")
+"""What LVM needs of the kernel; nothing asks for the checksum by name."""
 
 INIT = """#!/bin/busybox sh
 /bin/busybox mount -t proc none /proc; /bin/busybox mount -t sysfs none /sys; /bin/busybox mount -t devtmpfs none /dev
@@ -41,7 +43,7 @@ class NestedHost:
     def run(self, script: str, environment: str) -> str:
         """Run a script in the host until it ends; returns what it printed."""
         out = self.place / "out"
-        out.mkdir()
+        out.mkdir(exist_ok=True)
         (out / "script").write_text(script)
         sources = find_sources(shell.cache_directory() / "packages", package=GENERAL_KERNEL)
         initramfs = self.place / "initramfs"
@@ -67,7 +69,7 @@ class NestedHost:
 
 def entries(sources: Sources, environment: str) -> list[ArchiveEntry]:
     """What the host begins with: its first process, busybox, and the modules without which it sees nothing."""
-    modules = modules_in_order(sources, MODULES)
+    modules = modules_in_order(sources, (*MODULES, *VOLUMES))
     init = INIT.format(modules=" ".join(modules), environment=environment)
     return [
         file("init", init.encode(), program=True),

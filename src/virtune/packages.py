@@ -14,6 +14,10 @@ PACKAGES: Mapping[str, str] = {
     "debugfs": "e2fsprogs",
     "mkfs.xfs": "xfsprogs",
     "rbd": "ceph-common",
+    "lvs": "lvm2",
+    "pvs": "lvm2",
+    "lvcreate": "lvm2",
+    "lvremove": "lvm2",
     "virsh": "libvirt-clients",
     "ping": "iputils-ping",
     "ssh": "openssh-client",
@@ -32,7 +36,7 @@ _OF_ARCH: Mapping[str, str] = {
 }
 """Arch Linux's packages that have another name than Debian's."""
 
-_SYSTEM = ("mke2fs", "debugfs", "mkfs.xfs")
+_SYSTEM = ("mke2fs", "debugfs", "mkfs.xfs", "lvs", "pvs", "lvcreate", "lvremove")
 """Programs that lie in /usr/sbin."""
 
 _PROXMOX = "pve-qemu-kvm"

@@ -197,10 +197,12 @@ def run(
     most_bytes: int = _OUTPUT_MAX,
     locale: str = "C",
     into: IO[bytes] | None = None,
+    gently: bool = False,
 ) -> Output:
     """Run a short command to its end and return its output; raises CommandError with a line the user can paste.
 
-    Its stdout is written `into` a file as it comes, where one is given, and is empty then.
+    Its stdout is written `into` a file as it comes, where one is given, and is empty then. What must not be cut short
+    is asked to end (SIGTERM) and waited for `gently`, and never killed.
     """
     with tempfile.TemporaryFile() as words:
         words.write(stdin if isinstance(stdin, bytes) else (stdin or "").encode())
@@ -222,7 +224,7 @@ def run(
         try:
             done = _read_to_end(process, command, timeout_seconds, most_bytes, into)
         except BaseException:
-            process.kill()
+            process.send_signal(signal.SIGTERM if gently else signal.SIGKILL)
             raise
     if done.status not in ok:
         raise CommandError(

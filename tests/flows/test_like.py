@@ -114,7 +114,7 @@ def test_the_users_settings_take_the_place_of_the_vms() -> None:
     assert "device.num_queues=4" in taken.settings
     exported = carried(whole, "vhost-user", instead=("export.num_queues=1",))
     assert not any("num_queues" in word for word in exported.settings)
-    assert "disk.format=qcow2: a target is used as it is" in [
+    assert "disk.format=qcow2: what lies on a target or a scratch volume is raw" in [
         one.text for one in carried(whole, "qemu", target=True).left
     ]
 

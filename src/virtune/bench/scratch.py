@@ -357,29 +357,22 @@ class Scratch:
             raise PreconditionError(f"{self.directory} has {format_bytes(free)} free: {needed}", hint=_ELSEWHERE)
 
     def _fill(self, file: int, warden: shell.Warden) -> None:
-        """Write a new file in full. fio gets it by descriptor only: in `--filename` it takes `#`, `;` and `:` for
-        ends of a name, and would remove and recreate the file with the shorter name.
-        """
+        """Write a new file in full."""
         what = f"filling {format_bytes(self.span_bytes)} of scratch in {self.directory}"
         self._say(StepStarted(what=what))
         os.ftruncate(file, self.span_bytes)  # fio then need not lay out the file, and never unlinks it
-        # fallocate=none: preallocated blocks would count as unwritten until written, and hide a full disk
-        command = [shell.find("fio"), "--name=fill", "--thread=1", f"--filename=/proc/self/fd/{file}", "--rw=write"]
-        command += ["--bs=1M", f"--size={self.span_bytes}", "--refill_buffers=1", "--fallocate=none", "--end_fsync=1"]
-        command += ["--allow_file_create=0", "--ioengine=psync", f"--direct={int(_takes_direct(file))}"]
-        command += ["--output=fill.txt", "--eta=never"]
-        with warden.running(command, name="fill", keep=(file,)) as fio:
-            while (status := fio.wait(0.1)) is None:
-                allocated = os.fstat(file).st_blocks * 512
-                self._say(StepProgressed(what=what, fraction=min(1.0, allocated / self.span_bytes)))
-        if status:
-            output, words = warden.directory / "fill.txt", fio.last_words()
-            _require_no_lack(self.directory, output, words or "")
+
+        def heard() -> None:
+            allocated = os.fstat(file).st_blocks * 512
+            self._say(StepProgressed(what=what, fraction=min(1.0, allocated / self.span_bytes)))
+
+        try:
+            write_in_full(file, self.span_bytes, warden, heard)
+        except RigError as error:
+            _require_no_lack(self.directory, warden.directory / _FILLED, error.hint or "")
             if shutil.disk_usage(self.directory).free < _SPARE_BYTES:
-                raise PreconditionError(f"{self.directory} became full", hint=_ELSEWHERE)
-            how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
-            hint = words or shell.last_line(_end_of(output))
-            raise RigError(f"fio {how} while it filled the scratch image", hint=hint)
+                raise PreconditionError(f"{self.directory} became full", hint=_ELSEWHERE) from None
+            raise
         self._say(StepEnded(what=what))
 
     def _format(self, disk: Disk, plain: Path, warden: shell.Warden, path: Path, file: int) -> None:
@@ -409,6 +402,29 @@ class Scratch:
         if read_qcow2(path) is None:
             raise RigError("`qemu-img` reported success and made no qcow2 image", hint=" ".join(command[:1]))
         self._say(StepEnded(what=what))
+
+
+_FILLED = "fill.txt"
+
+
+def write_in_full(file: int, size_bytes: int, warden: shell.Warden, heard: Callable[[], None]) -> None:
+    """Write so much of an open file or device in full, from its begin; raises RigError with how fio failed.
+
+    fio gets it by descriptor only: in `--filename` it takes `#`, `;` and `:` for ends of a name, and would remove and
+    recreate the file with the shorter name.
+    """
+    # fallocate=none: preallocated blocks would count as unwritten until written, and hide a full disk
+    command = [shell.find("fio"), "--name=fill", "--thread=1", f"--filename=/proc/self/fd/{file}", "--rw=write"]
+    command += ["--bs=1M", f"--size={size_bytes}", "--refill_buffers=1", "--fallocate=none", "--end_fsync=1"]
+    command += ["--allow_file_create=0", "--ioengine=psync", f"--direct={int(_takes_direct(file))}"]
+    command += [f"--output={_FILLED}", "--eta=never"]
+    with warden.running(command, name="fill", keep=(file,)) as fio:
+        while (status := fio.wait(0.1)) is None:
+            heard()
+    if status:
+        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        hint = fio.last_words() or shell.last_line(_end_of(warden.directory / _FILLED))
+        raise RigError(f"fio {how} while it filled the scratch disk", hint=hint)
 
 
 def _require_no_lack(directory: Path, log: Path, words: str = "") -> None:

@@ -451,3 +451,26 @@ PROXMOX = Language(
     implied=frozenset({"iothread.count"}),
 )  # fmt: skip
 """Proxmox VE."""
+
+
+_STORAGE = re.compile(r"([a-z0-9]+):\s*([A-Za-z][A-Za-z0-9._-]*)\s*", re.ASCII)
+
+
+def storages(text: str) -> dict[str, tuple[str, dict[str, str]]]:
+    """Return of a `storage.cfg` the type of each storage, and its options, by its name. A storage begins in the first
+    column, its options do not.
+    """
+    found: dict[str, tuple[str, dict[str, str]]] = {}
+    options: dict[str, str] = {}
+    for line in text.splitlines():
+        words = line.split(None, 1)
+        if not words or words[0].startswith("#"):
+            continue
+        if not line[0].isspace():
+            head = _STORAGE.fullmatch(line)
+            options = {}
+            if head is not None:
+                found[head[2]] = (head[1], options)
+        else:
+            options[words[0]] = words[1].strip() if len(words) > 1 else ""
+    return found

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from virtune import shell, warden
-from virtune.bench import rbd
+from virtune.bench import rbd, volumes
 from virtune.bench.guest.agent import AgentGuest
 from virtune.bench.libvirt import access
 from virtune.bench.libvirt.access import LibvirtLine, Plugged, alone_in, strike_out, take_out, written_down
@@ -39,7 +39,7 @@ def clean(scratch: Path, *, images: bool) -> tuple[list[str], list[str], list[st
     """
     removed: list[str] = []
     kept: list[str] = []
-    strange = warden.look_alikes() + rbd.look_alikes()
+    strange = warden.look_alikes() + rbd.look_alikes() + volumes.look_alikes()
     for directory in warden.abandoned():
         removed += warden.sweep(warden.run_id_of(directory), directory)
         drives = warden.noted_drives(directory)
@@ -61,6 +61,12 @@ def clean(scratch: Path, *, images: bool) -> tuple[list[str], list[str], list[st
             removed.append(f"{what} {image.path} in Ceph")
         except VirtuneError as error:
             kept.append(f"the image {image.path} may still be in Ceph: {error.hint or error.message}")
+    for volume in volumes.abandoned():
+        try:
+            what = "the volume" if volume.remove() else "the record of the volume"
+            removed.append(f"{what} {volume.path}")
+        except VirtuneError as error:
+            kept.append(f"the volume {volume.path} may still be there: {error.message}")
     try:
         place = made_place(scratch)
         if place is not None:

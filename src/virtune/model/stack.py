@@ -502,3 +502,35 @@ def rbd_place(text: str) -> RbdPlace:
     if found is None:
         raise ValueError("it is POOL[/NAMESPACE][:id=USER][:conf=FILE], with letters, digits and . _ - in the names")
     return RbdPlace(**found.groupdict())
+
+
+_NAME = r"(?!\.{1,2}(?:/|\Z))[A-Za-z0-9+_.][A-Za-z0-9+_.-]{0,126}"
+_VOLUME = re.compile(rf"lvm:(?P<group>{_NAME})(?:/(?P<pool>{_NAME}))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumePlace:
+    """Where a scratch volume is made: in an LVM volume group of this host, or in one of its thin pools."""
+
+    group: str
+    pool: str | None = None
+
+    @property
+    def text(self) -> str:
+        """It as it is asked for."""
+        return f"lvm:{self.group}" + ("" if self.pool is None else f"/{self.pool}")
+
+    @property
+    def words(self) -> str:
+        """It as it is shown."""
+        return f"the volume group {self.group}" if self.pool is None else f"{self.group}/{self.pool} (thin pool)"
+
+
+VOLUMES = "lvm:"
+"""What the text of such a place begins with."""
+
+
+def volume_place(text: str) -> VolumePlace | None:
+    """Read such a place: `lvm:VG` or `lvm:VG/POOL`; None for any other text, such as a directory."""
+    found = _VOLUME.fullmatch(text)
+    return None if found is None else VolumePlace(**found.groupdict())

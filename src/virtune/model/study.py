@@ -10,7 +10,7 @@ from typing import Annotated
 from virtune.model.bottleneck import Accusation
 from virtune.model.rig import FORMAT_KNOB, PASSED_KNOB
 from virtune.model.search import Search, SweepPlan
-from virtune.model.stack import LIMITS, Stack
+from virtune.model.stack import LIMITS, Stack, VolumePlace, volume_place
 from virtune.model.study_options import ATTEMPTS, ChosenOption, Pairs
 from virtune.model.text import A_MOMENT, format_bytes
 from virtune.model.verdict import ROUNDS_MIN, Threshold, Verdict
@@ -211,6 +211,16 @@ class Study:
     sources: tuple[str, ...] = ()
     differing: tuple[tuple[str, tuple[str, ...]], ...] | None = None
     told_by: tuple[str, ...] = ()
+
+    @property
+    def volume(self) -> VolumePlace | None:
+        """Where its scratch volume is made; None where it is on scratch images or a target."""
+        return None if self.target is not None else volume_place(self.scratch)
+
+    @property
+    def on_images(self) -> bool:
+        """Whether it is on scratch images in a directory."""
+        return self.target is None and self.volume is None
 
     @property
     def arm_names(self) -> tuple[str, ...]:

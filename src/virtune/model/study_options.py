@@ -447,7 +447,8 @@ class StudyOptions:
     )  # fmt: skip
     scratch: Path | None = _row(
         takes=Takes.PLACE, verbs=ALL, not_in_plan=_THE_HOST, otherwise="/var/tmp/virtune-UID",  # noqa: S108 - it is shown
-        help="Directory for scratch images; virtune measures the disk it lies on.",
+        help="Directory for scratch images; virtune measures the disk it lies on. lvm:VG, or lvm:VG/POOL for a thin"
+        " pool: a scratch volume in that LVM volume group of this host, removed afterwards.",
     )  # fmt: skip
     span: int | None = _row(
         takes=Takes.SIZE, verbs=ALL, low=8 * 1024**2, default=int(DEFAULT_SPAN), plan="span",

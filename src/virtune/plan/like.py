@@ -276,7 +276,11 @@ def _exported(name: str, value: str) -> str:
 def _of_target(name: str, value: str) -> str | None:
     """Say why a target does not have a setting of an image; None where it does."""
     image = name in ("disk.cluster_size", "disk.extended_l2", "disk.l2_cache_size")
-    return "a target is used as it is" if image or (name == "disk.format" and value != "raw") else None
+    return (
+        "what lies on a target or a scratch volume is raw"
+        if image or (name == "disk.format" and value != "raw")
+        else None
+    )
 
 
 def _refused(words: Sequence[str], knob: str, rig: str) -> str | None:

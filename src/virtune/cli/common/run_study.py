@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 from rich.live import Live
 
+from virtune.bench.volumes import seen_at
 from virtune.cli.common.options import read_options, say_options
 from virtune.cli.common.output import proof_shown, put, say_report, show_result, write_report
 from virtune.cli.common.progress import Face, carried_now, most_text, under_face
@@ -97,8 +98,9 @@ def when_quiet(study: Study, facts: str, seconds: float | None, *, quiet: bool) 
     if seconds is None:
         return facts
     with Face(quiet=quiet) as say:
-        target = None if study.target is None else Path(study.target)
-        wait_until_quiet(seconds, say, scratch=Path(study.scratch), target=target)
+        scratch = seen_at(study.scratch)
+        target = Path(study.target) if study.target is not None else None if study.on_images else scratch
+        wait_until_quiet(seconds, say, scratch=scratch, target=target)
     return facts_text(Path(study.scratch))
 
 
@@ -132,6 +134,8 @@ def show_plan(study: Study, leave: Leave, words: str = "") -> int:
     more = len(study.arms) - len(arms)
     writes = any(one.writes for one in study.workloads)
     place = f"{format_bytes(study.span_bytes)} of scratch image in {study.scratch}"
+    if study.volume is not None:
+        place = f"a scratch volume of {format_bytes(study.span_bytes)} in {study.volume.words}, removed afterwards"
     if study.target is not None:
         place = f"{study.target}, which is {'written to' if writes else 'read'}"
     lines = (

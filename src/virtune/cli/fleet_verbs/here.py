@@ -91,6 +91,7 @@ class Kept(io.TextIOBase):
 
 def _estimated(words: Sequence[str]) -> "TaskProgress":
     """Plan a study up to its first step: how long it would take, or why it cannot run here."""
+    from virtune.bench.volumes import seen_at
     from virtune.cli import run
     from virtune.cli.common.progress import CarriedStudy, EstimatedError
     from virtune.flows.fleet import here as fleet_here
@@ -102,7 +103,7 @@ def _estimated(words: Sequence[str]) -> "TaskProgress":
     told: list[TaskProgress] = []
 
     def planned(study: Study, seconds: float | None) -> None:
-        loads = backends_of(study.target or study.scratch)
+        loads = backends_of(study.target or seen_at(study.scratch))
         told.append(TaskProgress(state=TaskState.WAITING, left_seconds=seconds, loads=loads))
         raise EstimatedError("only how long it takes was asked")
 

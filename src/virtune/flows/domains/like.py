@@ -11,11 +11,13 @@ from pathlib import Path
 
 from virtune import shell
 from virtune.bench.live.emulators import emulator_called
+from virtune.bench.volumes import group_of, place_of, proxmox_path
 from virtune.flows.domains.domains import FoundDomain, as_it_runs, from_libvirt, from_paths
-from virtune.model.domain import DomainDisk
-from virtune.model.errors import PlanError, UsageError
+from virtune.model.domain import DiskSource, DomainDisk
+from virtune.model.errors import PlanError, UsageError, VirtuneError
 from virtune.model.finding import UNKNOWN_STATE, PassedOver, Subject, Unread
 from virtune.model.knobs import matching
+from virtune.model.stack import volume_place
 from virtune.model.study import UNLIKE
 from virtune.model.study_options import ChosenOption, Provenance, StudyOptions
 from virtune.plan.like import LeftBehind, Likeness, Looked, accelerated, carried, likeness
@@ -124,14 +126,26 @@ def liken(
     elsewhere = found.subject.host.kernel is None
     kvm = os.access("/dev/kvm", os.R_OK | os.W_OK)
     rig = rig or ("qemu" if kvm else "storage-daemon")
-    taken: Likeness = carried(likeness(looked_at(found.subject, disk)), rig, instead=instead, target=target)
+    own = target or scratch is not None
+    scratch = scratch if own else _storage(domain.name, disk, found.subject.connect, elsewhere=elsewhere)
+    plain = target or volume_place(str(scratch)) is not None
+    taken: Likeness = carried(likeness(looked_at(found.subject, disk)), rig, instead=instead, target=plain)
     return LikeVm(
         rig=rig,
         settings=taken.settings,
-        scratch=None if target or scratch is not None else _storage(domain.name, disk, elsewhere=elsewhere),
+        scratch=None if own else scratch,
         said=f"{domain.name or found.origin}:{disk.target} ({found.origin})",
-        left=(*taken.left, *filter(None, (accelerated(domain, rig, kvm=kvm), _untold(found)))),
+        left=(*taken.left, *filter(None, (accelerated(domain, rig, kvm=kvm), _untold(found), _beside(scratch)))),
     )
+
+
+def _beside(scratch: Path | None) -> LeftBehind | None:
+    """Say that a scratch volume may lie on another disk than the VM's; None where it does not, or there is none."""
+    place = volume_place(str(scratch))
+    if place is None or place.pool is not None or len(group_of(place.group).devices) == 1:
+        return None
+    why = f"the volume group {place.group} has several, and LVM chooses where a scratch volume lies"
+    return LeftBehind(what="its physical volume", why=why)
 
 
 def as_it_is_now(found: FoundDomain) -> FoundDomain:
@@ -221,27 +235,51 @@ def disk_of(found: FoundDomain, name: str) -> DomainDisk:
     raise UsageError(f"{vm} has the disks {there}", hint=f"name one, as in `--like VM:{chosen[0].target}`")
 
 
-def _storage(vm: str, disk: DomainDisk, *, elsewhere: bool) -> Path:
-    """Return the directory that a disk lies in; raises PlanError where it is none of this host."""
+def _storage(vm: str, disk: DomainDisk, connect: str | None, *, elsewhere: bool) -> Path:
+    """Return the directory that a disk lies in, or of a logical volume where a scratch volume is made like it; raises
+    PlanError where it is none of this host.
+    """
     source, where = disk.source, f"{vm}:{disk.target} lies on"
     if elsewhere:
         raise PlanError(
             f"{where} {source.name} of another host, and scratch images are made on this one",
             hint="run it there, or name a directory on storage like it: `--scratch DIR`",
         )
-    if source.kind == "file" and source.name.startswith("/"):
-        folder = Path(source.name).parent
-        if folder.is_dir():
-            return folder
-        raise PlanError(
-            f"{where} {source.name}, and there is no such directory here",
-            hint="`--scratch DIR` names a directory on storage like it",
-        )
-    kind = {"block": "the block device", "volume": "the volume", "network": "network storage"}.get(
+    kind = {"file": "", "block": "the block device", "volume": "the volume", "network": "network storage"}.get(
         source.kind, source.kind
     )
-    raise PlanError(
-        f"{where} {kind} {source.name}, where virtune cannot make a scratch image".replace("  ", " "),
-        hint="a spare volume of the same storage as `--target` (and by --allow-write-to for loads that write), or"
-        " `--scratch DIR` on it",
-    )
+    what = f"{where} {kind} {source.name}".replace("  ", " ")
+    try:
+        path = _path_of(source, connect)
+        if path is not None and (path.startswith("/dev/") or source.kind == "block"):
+            place = place_of(path)
+            path = None if place is None else place.text
+            if path is not None:
+                return Path(path)
+    except VirtuneError as error:
+        hint = error.hint or _INSTEAD
+        raise PlanError(f"{what}, where virtune cannot make a scratch volume: {error.message}", hint=hint) from None
+    if path is None:
+        raise PlanError(f"{what}, where virtune cannot make a scratch image", hint=_INSTEAD)
+    if not Path(path).parent.is_dir():
+        hint = "`--scratch DIR` names a directory on storage like it"
+        raise PlanError(f"{where} {path}, and there is no such directory here", hint=hint)
+    return Path(path).parent
+
+
+_INSTEAD = (
+    "a spare volume of the same storage as `--target` (and by --allow-write-to for loads that write), or"
+    " `--scratch DIR` on it"
+)
+
+
+def _path_of(source: DiskSource, connect: str | None) -> str | None:
+    """Return the path of what a disk lies on, by its file, its device or its volume's name; None where there is none.
+    Raises VirtuneError where libvirt does not tell of a volume.
+    """
+    if source.kind == "volume" and connect is not None:
+        pool, _, volume = source.name.partition("/")
+        return Virsh(connect).run("vol-path", f"--pool={pool}", f"--vol={volume}").strip() or None
+    if source.kind == "volume":
+        return proxmox_path(source.name)
+    return source.name if source.kind in ("file", "block") and source.name.startswith("/") else None

@@ -27,6 +27,7 @@ from virtune.bench.permission import Held, admit
 from virtune.bench.qemu.machine import Accelerator, accelerator_for, running
 from virtune.bench.rbd import PROGRAM as RBD
 from virtune.bench.scratch import FILESYSTEM_PROGRAMS, find_maker
+from virtune.bench.volumes import require_room
 from virtune.model.errors import MissingToolError, PlanError, PreconditionError, RefusedTargetError, RigError
 from virtune.model.event import Noticed, Say, StepEnded, StepStarted
 from virtune.model.rig import PASSED_KNOB
@@ -271,22 +272,20 @@ def _require_trusted(asked: str, program: Path, say: Say) -> None:
 
 @contextlib.contextmanager
 def admitted(study: Study, leave: Leave) -> Iterator[Held | None]:
-    """Lock the study's target while the block runs, and yield it with the size used; None without a target.
+    """Lock the study's target while the block runs, and yield it with the size used; None without a target. Where a
+    scratch volume is to be made, there is room for it.
 
-    Raises RefusedTargetError with the reason when it may not be loaded.
+    Raises RefusedTargetError with the reason when it may not be loaded; PreconditionError for want of room.
     """
+    if not study.on_images:
+        _require_plain(study)
+    if study.volume is not None:
+        require_room(study.volume, study.span_bytes)
     if study.target is None:
         yield None
         return
     target = Path(study.target)
     require_given(study, allow_in_use=leave.in_use)
-    if any(arm.stack.disk.format != "raw" for arm in study.arms):
-        raise RefusedTargetError("--target is used as it is, so the only possible format is raw")
-    if any(arm.stack.disk.filesystem != "none" and arm.stack.place == "target" for arm in study.arms):
-        raise RefusedTargetError(
-            "disk.filesystem makes a filesystem on a scratch image, and --target is left as it is",
-            hint="disk.place=scratch in that arm, or no --target",
-        )
     writes = study.check_data or any(workload.writes for workload in study.workloads)
     bus = next((arm.stack.device.bus for arm in study.arms if arm.stack.device.bus in WRITABLE), None)
     if bus is not None and not writes and leave.write_to is None:
@@ -302,6 +301,18 @@ def admitted(study: Study, leave: Leave) -> Iterator[Held | None]:
         allow_in_use=leave.in_use,
     ) as held:
         yield replace(held, size_bytes=min(study.span_bytes, held.size_bytes))
+
+
+def _require_plain(study: Study) -> None:
+    """Raise RefusedTargetError for arms that need an image: what they load is a target, or a scratch volume."""
+    what = "--target is used as it is" if study.target is not None else "a scratch volume has nothing around its data"
+    if any(arm.stack.disk.format != "raw" for arm in study.arms):
+        raise RefusedTargetError(f"{what}, so the only possible format is raw")
+    if any(arm.stack.disk.filesystem != "none" and arm.stack.place == "target" for arm in study.arms):
+        raise RefusedTargetError(
+            f"disk.filesystem makes a filesystem on a scratch image, and {what}",
+            hint="disk.place=scratch in that arm, or a scratch image: no --target, and `--scratch DIR`",
+        )
 
 
 def _require_host(study: Study) -> None:

@@ -171,9 +171,9 @@ def spread_images(study: Study, say: Say) -> Iterator[dict[str, Scratch]]:
     Two names of the same directory count once. Raises PreconditionError for the study's own directory.
     """
     places = sorted({arm.stack.spread for arm in study.arms if arm.stack.spread is not None})
-    if places and study.target is not None:
+    if places and not study.on_images:
         raise errors.RefusedTargetError(
-            "guests are spread over scratch images, not over a target of your own and another"
+            "guests are spread over scratch images, not over a target or a volume and another"
         )
     meant = {place: Path(place).resolve() for place in places}
     if Path(study.scratch).resolve() in meant.values():

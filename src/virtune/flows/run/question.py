@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import assert_never
 
+from virtune.bench.volumes import seen_at
 from virtune.bounded import read_up_to
 from virtune.fio.workloads import own_times, parse_workload, read_job_file
 from virtune.flows.domains.like import LikeVm, begun_like
@@ -23,7 +24,7 @@ from virtune.model import study_options as options
 from virtune.model.errors import PlanError, PreconditionError
 from virtune.model.metric import checked_metric
 from virtune.model.rig import FORMAT_KNOB, PASSED_KNOB, read_rig
-from virtune.model.stack import MEMORY, Stack
+from virtune.model.stack import MEMORY, VOLUMES, Stack, volume_place
 from virtune.model.study import CHANGED_ARM, CHANGED_WORKLOAD, Arm, Study, StudyKind
 from virtune.model.text import did_you_mean, format_seconds, quoted
 from virtune.model.verdict import Threshold, fewest_planned
@@ -280,7 +281,7 @@ def study_for(question: Question) -> Study:
         seconds=_or(asked.seconds, own_seconds, TRIAL_SECONDS[question.kind]),
         ramp_seconds=_or(asked.ramp, own_ramp, options.OPTIONS["ramp"].default),
         seed=random_seed() if asked.seed is None else asked.seed,
-        scratch=str((asked.scratch or default_scratch()).absolute()),
+        scratch=scratch_of(asked),
         span_bytes=checked_span(asked),
         target=None if given.target is None else str(given.target.absolute()),
         connect=connection_of(asked, given.arms),
@@ -354,6 +355,19 @@ def checked_span(asked: options.StudyOptions) -> int:
     return span // 4096 * 4096
 
 
+def scratch_of(asked: options.StudyOptions) -> str:
+    """Return the directory of scratch images, or the place of a scratch volume; raises PlanError for a wrong name."""
+    scratch = asked.scratch or default_scratch()
+    if not str(scratch).startswith(VOLUMES):
+        return str(scratch.absolute())
+    if volume_place(str(scratch)) is None:
+        raise PlanError(
+            f"--scratch {scratch} is no place of a scratch volume",
+            hint="lvm:VG is an LVM volume group, and lvm:VG/POOL a thin pool in it",
+        )
+    return str(scratch)
+
+
 def _as_it_is(asked: options.StudyOptions, arms: Sequence[Arm]) -> str | None:
     """Return the arm that is the VM as it is, where a study is to be like one."""
     if asked.like is None:
@@ -373,6 +387,11 @@ def connection_of(asked: options.StudyOptions, arms: tuple[Arm, ...]) -> str | N
             "--target cannot be used in a libvirt domain: virtune attaches only its own scratch disks there",
             hint="omit --target; `--scratch DIR` chooses the disk of the scratch image",
         )
+    if str(asked.scratch).startswith(VOLUMES):
+        raise PlanError(
+            "a libvirt domain gets its scratch disk as a file, and not as a volume",
+            hint="`--scratch DIR` chooses the disk of the scratch image",
+        )
     if asked.restart:
         raise PlanError(
             "--restart does not apply: virtune does not restart your VM, and attaches a new disk for every trial",
@@ -383,7 +402,7 @@ def connection_of(asked: options.StudyOptions, arms: tuple[Arm, ...]) -> str | N
 
 def facts_text(scratch: Path) -> str:
     """Return the facts of this host as JSON text, to be stored with a study."""
-    return json.dumps(probe_document(*probe(scratch)))
+    return json.dumps(probe_document(*probe(seen_at(scratch))))
 
 
 def _plan(question: Question) -> tuple[options.StudyOptions, str | None]:

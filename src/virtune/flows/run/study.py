@@ -20,6 +20,7 @@ from virtune.bench.port import Surroundings, session
 from virtune.bench.rbd import rbd_images
 from virtune.bench.scratch import Scratch
 from virtune.bench.surroundings import IMAGE as NEIGHBOURS
+from virtune.bench.volumes import scratch_volume
 from virtune.fio.generator import Clients
 from virtune.flows.run import prepare
 from virtune.flows.run import trial as trials
@@ -178,17 +179,20 @@ def prepared(
             yield tools
         return
     programs, clients, ways = _checked(study, say)
+    directory = shell.default_scratch() if study.volume is not None else Path(study.scratch)
     with (
         admitted(study, leave) as target,
         shell.Warden(study.id) as warden,
-        Scratch(
-            Path(study.scratch), span_bytes=study.span_bytes, say=say, passing=study.connect is not None
-        ) as scratch,
+        Scratch(directory, span_bytes=study.span_bytes, say=say, passing=study.connect is not None) as scratch,
+        contextlib.ExitStack() as ends,  # of what no rig has open any more
         prepare.spread_images(study, say) as spread,
         session(Surroundings(warden=warden, scratch=scratch.directory, access=ways)) as rigs,
     ):
         if announced is not None:
             say(announced)
+        made = None
+        if study.volume is not None:
+            made = ends.enter_context(scratch_volume(study.volume, study.span_bytes, warden, say))
         if busy := busy_words(busy_facts()):
             so = "trials that others disturb do not count, and --wait-quiet 5m waits for a quiet host"
             say(events.Noticed(text=f"{busy}: {so}"))
@@ -198,7 +202,7 @@ def prepared(
             rigs=rigs,
             scratch=scratch,
             warden=warden,
-            target=target,
+            target=target or made,
             spread=spread,
         )
         list(loaded(study, tools))  # images are created on request: now, and not in the first trial

@@ -171,7 +171,8 @@ def _load(
     captures += [_text(evidence.of_guest("job.fio", guest), one.text) for guest, one in enumerate(jobs)]
     chosen = [*job.chosen]
     if tools.target is not None and stack.place != "scratch" and stack.device.vfio_pci is None:
-        held = f"{study.target}, held open so that its name cannot come to mean another"
+        named = study.target or f"a volume in {study.scratch}"
+        held = f"{named}, held open so that its name cannot come to mean another"
         chosen.append((str(tools.target.path), held))
     captures.append(_text("choices.txt", "".join(f"{what}: {why}\n" for what, why in chosen)))
     window = Window(
@@ -477,7 +478,7 @@ def before_seconds(study: Study, seen: planned.SeenCosts = planned.NOTHING_SEEN)
 def scratch_stacks(study: Study) -> list[Stack]:
     """Return the stacks that stand on scratch images."""
     stacks = dict.fromkeys(arm.stack for arm in study.arms if arm.stack.disk.backend == "file")
-    return [stack for stack in stacks if study.target is None or stack.place == "scratch"]
+    return [stack for stack in stacks if study.on_images or stack.place == "scratch"]
 
 
 COPIED_IOS = 10
@@ -517,7 +518,7 @@ class Attempts:
             asked = replace(self._study, ramp_seconds=self._ramp.seconds)
             count = 1 + sum(one.trial.number == trial.number for one in self._made)
             record, captures = run_trial(asked, trial, self._tools, attempt=count)
-            if record.failure is not None and self._study.target is None:
+            if record.failure is not None and self._study.on_images:
                 self._require_room(record)
             record = self._not_a_copy(replace(record, attempt=count))
             if not self._store.add_trial(self._study.id, record, captures):

@@ -22,7 +22,7 @@ from virtune.bench.verify import require_verified
 from virtune.flows.domains.like import searched_like
 from virtune.flows.run.preconditions import Leave, guest_is_built
 from virtune.flows.run.prepare import begun
-from virtune.flows.run.question import checked_span, connection_of, facts_text, read_workloads
+from virtune.flows.run.question import checked_span, connection_of, facts_text, read_workloads, scratch_of
 from virtune.flows.run.study import loaded, prepared, random_seed, taken_up
 from virtune.flows.run.trial import Attempts, Tools, before_seconds, ground_for
 from virtune.flows.stored.show import by_todays_method, study_id
@@ -439,7 +439,7 @@ def study_for(asked: StudyOptions, what: Callable[[StudyOptions], Host]) -> Stud
         seconds=asked.seconds or SLICE_SECONDS,
         ramp_seconds=OPTIONS["ramp"].default if asked.ramp is None else asked.ramp,
         seed=random_seed() if asked.seed is None else asked.seed,
-        scratch=str((asked.scratch or default_scratch()).absolute()),
+        scratch=scratch_of(asked),
         span_bytes=span,
         target=None if asked.target is None else str(asked.target.absolute()),
         connect=connection_of(asked, space.arms),

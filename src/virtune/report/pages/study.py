@@ -113,6 +113,8 @@ def _qemu(study: Study, qemu: dict[str, Any]) -> Iterator[str]:
 def _disk(study: Study, host: dict[str, Any]) -> str:
     if study.target is not None:
         return f"target {study.target}"
+    if study.volume is not None:
+        return f"a scratch volume in {study.volume.words}"
     backing = host["scratch"]["backing"]
     if not backing["devices"]:
         return f"disk unknown ({backing['filesystem'] or backing['gap']})"
