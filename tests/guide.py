@@ -42,7 +42,7 @@ STAND_INS: Mapping[str, str] = {
     "/dev/NAME": "PLACE/disk", "DEV": "PLACE/disk", "/dev/zvol/NAME": "PLACE/disk", "/dev/nvme0n1": "PLACE/disk",
     "/dev/nvme1n1": "PLACE/disk", "/etc/libvirt/qemu": "domains", "/etc/pve/qemu-server": "proxmox",
     "/etc/pve/qemu-server/101.conf": "proxmox/101.conf", "/var/lib/prometheus/node-exporter": "PLACE",
-    "/var/lib/libvirt/images": "PLACE",
+    "/var/lib/libvirt/images": "PLACE", "lvm:pve/data": "PLACE",
     # programs
     "PATH": "/usr/bin/qemu-system-x86_64", "/opt/qemu/bin/qemu-system-x86_64": "/usr/bin/qemu-system-x86_64",
     # what is stored, and what is in it

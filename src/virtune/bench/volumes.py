@@ -376,9 +376,10 @@ def _make(volume: NotedVolume, place: VolumePlace, size_bytes: int) -> None:
 def _filled(volume: NotedVolume, size_bytes: int, run: shell.Warden) -> Iterator[Held]:
     """Hold a new volume open, and write it in full: reads of what a thin volume never wrote reach no disk."""
     device = Path("/dev") / volume.path
-    with admit(device, span_bytes=size_bytes, writes=True, allow_write_to=str(device), allow_in_use=False) as held:
+    with contextlib.ExitStack() as ends:
+        held = _admitted(device, size_bytes, ends)
         uuid = tree.text(f"{sysfs_of(node_number(str(held.path)) or '')}/dm/uuid")
-        if not volume.uuid or uuid != f"LVM-{volume.group_uuid}{volume.uuid}".replace("-", "").replace("LVM", "LVM-"):
+        if not volume.uuid or uuid != "LVM-" + (volume.group_uuid + volume.uuid).replace("-", ""):
             raise RefusedTargetError(f"{device} does not lead to the volume that virtune made")
         with opened(held.path, os.O_RDWR) as file:
             write_in_full(file, size_bytes, run, lambda: None)
@@ -389,6 +390,20 @@ def _filled(volume: NotedVolume, size_bytes: int, run: shell.Warden) -> Iterator
             if share < _WRITTEN:
                 raise RigError(f"LVM says that only {share:.0%} of {volume.path} hold data after it was filled")
         yield replace(held, size_bytes=min(size_bytes, held.size_bytes))
+
+
+def _admitted(device: Path, size_bytes: int, ends: contextlib.ExitStack) -> Held:
+    """Hold a new volume open until the end. udev looks at it a moment after it was made, and has it open for that."""
+    deadline, name = time.monotonic() + _CLOSED_SECONDS, str(device)
+    while True:
+        try:
+            return ends.enter_context(
+                admit(device, span_bytes=size_bytes, writes=True, allow_write_to=name, allow_in_use=False)
+            )
+        except RefusedTargetError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def _remove_at_end(volume: NotedVolume, say: Say) -> None:

@@ -12,6 +12,7 @@ from virtune.analyse.trial.counters import device_count
 from virtune.analyse.trial.gates import LITTLE_BPS
 from virtune.bench.qemu.machine import last_tried
 from virtune.bench.scratch import measured_in
+from virtune.bench.volumes import seen_at
 from virtune.model.counters import DeviceCount
 from virtune.model.errors import PreconditionError
 from virtune.model.event import Say, StepEnded, StepProgressed, StepStarted
@@ -27,7 +28,7 @@ from virtune.probe.host import busy_facts, host_facts
 
 def probe(scratch: Path) -> tuple[HostFacts, tuple[Remark, ...]]:
     """Return the facts of this host, and the warnings on them, the most severe first."""
-    facts = host_facts(scratch)
+    facts = host_facts(seen_at(scratch))
     tried = last_tried(shell.cache_directory())
     if tried is not None:
         facts = replace(facts, kvm=replace(facts.kvm, boots_guest=tried.kvm, boot=tried.why))

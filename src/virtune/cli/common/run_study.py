@@ -19,7 +19,7 @@ from virtune.cli.common.result_output import STDOUT, ResultOutput, write_markdow
 from virtune.flows.probe import wait_until_quiet
 from virtune.flows.run.preconditions import Leave
 from virtune.flows.run.question import Question, facts_text, study_for
-from virtune.flows.run.study import rehearse, run_study
+from virtune.flows.run.study import directory_of, rehearse, run_study
 from virtune.flows.run.trial import all_seconds
 from virtune.flows.run.tune import beforehand, expected_seconds, finished_tuning, tune, tuning_study
 from virtune.flows.stored.show import current, seen_costs
@@ -98,9 +98,8 @@ def when_quiet(study: Study, facts: str, seconds: float | None, *, quiet: bool) 
     if seconds is None:
         return facts
     with Face(quiet=quiet) as say:
-        scratch = seen_at(study.scratch)
-        target = Path(study.target) if study.target is not None else None if study.on_images else scratch
-        wait_until_quiet(seconds, say, scratch=scratch, target=target)
+        target = seen_at(study.scratch) if study.target is None else Path(study.target)
+        wait_until_quiet(seconds, say, scratch=directory_of(study), target=target)
     return facts_text(Path(study.scratch))
 
 

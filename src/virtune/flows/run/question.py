@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import assert_never
 
-from virtune.bench.volumes import seen_at
 from virtune.bounded import read_up_to
 from virtune.fio.workloads import own_times, parse_workload, read_job_file
 from virtune.flows.domains.like import LikeVm, begun_like
@@ -402,7 +401,7 @@ def connection_of(asked: options.StudyOptions, arms: tuple[Arm, ...]) -> str | N
 
 def facts_text(scratch: Path) -> str:
     """Return the facts of this host as JSON text, to be stored with a study."""
-    return json.dumps(probe_document(*probe(seen_at(scratch))))
+    return json.dumps(probe_document(*probe(scratch)))
 
 
 def _plan(question: Question) -> tuple[options.StudyOptions, str | None]:

@@ -469,6 +469,7 @@ def before_seconds(study: Study, seen: planned.SeenCosts = planned.NOTHING_SEEN)
     images = [(stack.disk, number) for stack in stacks for number in range(images_of(stack))]
     images += [(Disk(), IMAGE) for stack in stacks if stack.neighbour == "io"]
     to_fill = bytes_to_fill(Path(study.scratch), images, span_bytes=study.span_bytes)
+    to_fill += 0 if study.volume is None else study.span_bytes
     # what is filled is not read, and of a target it is known later how large it is
     lasting = len(set(images)) + (study.target is not None)
     to_read = max(0, study.span_bytes * lasting - to_fill) if reads_first(study) else 0
