@@ -16,6 +16,7 @@ PACKAGES: Mapping[str, str] = {
     "rbd": "ceph-common",
     "lvs": "lvm2",
     "pvs": "lvm2",
+    "lvmconfig": "lvm2",
     "lvcreate": "lvm2",
     "lvremove": "lvm2",
     "virsh": "libvirt-clients",
@@ -36,7 +37,7 @@ _OF_ARCH: Mapping[str, str] = {
 }
 """Arch Linux's packages that have another name than Debian's."""
 
-_SYSTEM = ("mke2fs", "debugfs", "mkfs.xfs", "lvs", "pvs", "lvcreate", "lvremove")
+_SYSTEM = ("mke2fs", "debugfs", "mkfs.xfs", "lvs", "pvs", "lvmconfig", "lvcreate", "lvremove")
 """Programs that lie in /usr/sbin."""
 
 _PROXMOX = "pve-qemu-kvm"

@@ -17,7 +17,7 @@ from virtune.apply.libvirt import (
     mounted,
     require_spare,
 )
-from virtune.flows.domains.apply import require_restartable
+from virtune.flows.domains.apply import put_all_back, require_restartable
 from virtune.model.domain import SettingChange
 from virtune.model.errors import PreconditionError, VirtuneError
 
@@ -274,3 +274,15 @@ def test_a_guest_s_console_is_open_before_it_runs_and_must_show_its_sign(
         with pytest.raises(VirtuneError, match=says):
             wait_until_well(shelf, UUID, signs, Power(shelf, UUID).resume, 2)
     assert shelf.verbs() == (["resume"] if resumed else [])
+
+
+def test_of_what_isput_all_back_one_that_fails_keeps_no_other_back_and_a_thread_that_is_gone_is_no_error() -> None:
+    shelf = Shelf(live=WEB, refused={"emulatorpin"})
+    commands = [
+        ("vcpupin", UUID, "3", "0", "--live"), ("iothreadpin", UUID, "1", "0", "--live"),
+        ("iothreadset", UUID, "1", "--poll-max-ns", "0", "--live"), ("emulatorpin", UUID, "0", "--live"),
+        ("vcpupin", UUID, "0", "0", "--live"),
+    ]  # fmt: skip
+    with pytest.raises(VirtuneError, match="refused `emulatorpin`"):
+        put_all_back(LibvirtDomain(shelf, UUID), commands)
+    assert [words for words in shelf.said if words[0] != "domstate"] == commands[3:]

@@ -5,6 +5,7 @@ script. On a real one tests/guests/test_volumes.py makes them.
 
 import json
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ import pytest
 from virtune.bench import volumes
 from virtune.bench.volumes import NotedVolume
 from virtune.dialects.proxmox import storages
+from virtune.flows.clean import clean
 from virtune.model.errors import PreconditionError
+from virtune.model.event import Event, Noticed
 from virtune.model.stack import VolumePlace, volume_place
 
 MIB = 1024**2
@@ -28,7 +31,14 @@ THIN_POOL = {
     "vg_name": "pve", "lv_name": "data", "segtype": "thin-pool", "lv_size": str(1000 * MIB), "data_percent": "30.00",
     "metadata_percent": "10.94", "lv_metadata_size": str(4 * MIB), "chunk_size": "65536", "lv_health_status": "",
 }  # fmt: skip
-MADE = {"vg_uuid": GROUP, "lv_name": NAME, "lv_uuid": VOLUME, "lv_tags": f"a,{TAG}", "lv_device_open": ""}
+MADE = {
+    "vg_uuid": GROUP,
+    "lv_name": NAME,
+    "lv_uuid": VOLUME,
+    "lv_tags": f"a,{TAG}",
+    "lv_device_open": "",
+    "lv_role": "public",
+}
 
 PROGRAM = """#!/bin/sh
 echo "${{0##*/}} $*" >>{place}/calls
@@ -42,7 +52,7 @@ class Lvm:
 
     def __init__(self, place: Path) -> None:
         self.place = place
-        for name in ("pvs", "lvs", "lvcreate", "lvremove"):
+        for name in ("pvs", "lvs", "lvmconfig", "lvcreate", "lvremove"):
             (place / "bin").mkdir(exist_ok=True)
             program = place / "bin" / name
             program.write_text(PROGRAM.format(place=place))
@@ -50,6 +60,10 @@ class Lvm:
             (place / name).write_text("")
         (place / "none").write_text(self.report("lv"))
         self.says("pvs", "pv", PV)
+        self.extends("100")
+
+    def extends(self, threshold: str) -> None:
+        (self.place / "lvmconfig").write_text(f"thin_pool_autoextend_threshold={threshold}\n")
 
     @staticmethod
     def report(kind: str, *rows: dict[str, str]) -> str:
@@ -118,6 +132,36 @@ def test_a_pool_that_would_become_full_or_tells_nothing_is_refused(pool: dict[st
     assert not lvm.calls("lvcreate")
 
 
+@pytest.mark.parametrize("threshold", ["33", "50", "0", "", "all", "-1", "1e9"])
+def test_a_pool_that_lvm_would_extend_for_good_or_may_is_left_alone(threshold: str, lvm: Lvm) -> None:
+    lvm.says("lvs", "lv", THIN_POOL)
+    lvm.extends("70")
+    assert volumes.require_room(POOL, 31 * MIB).uuid == GROUP
+    lvm.extends(threshold)
+    with pytest.raises(PreconditionError, match=r"would be \d+% full.* at most \d+%|does not tell from which"):
+        volumes.require_room(POOL, (200 if threshold == "50" else 31) * MIB)
+
+
+@pytest.mark.parametrize("what", ["data", "metadata"])
+def test_filling_ends_where_others_fill_the_pool(what: str, lvm: Lvm) -> None:
+    lvm.says("lvs", "lv", {**THIN_POOL, f"{what}_percent": "89.00"})
+    volumes._looking(POOL)()
+    lvm.says("lvs", "lv", {**THIN_POOL, f"{what}_percent": "90.50"})
+    look = volumes._looking(POOL)
+    with pytest.raises(PreconditionError, match=f"the {what} of the thin pool pve/data became 90% full"):
+        look()
+    volumes._looking(VolumePlace(group="pve"))()
+
+
+def test_flags_may_be_numbers(lvm: Lvm) -> None:
+    """By `report/binary_values_as_numeric` of lvm.conf."""
+    lvm.says("pvs", "pv", {**PV, "vg_shared": "0", "vg_clustered": "0", "vg_exported": "0"})
+    assert volumes.group_of("pve").uuid == GROUP
+    lvm.says("pvs", "pv", {**PV, "vg_exported": "1"})
+    with pytest.raises(PreconditionError, match="not whole"):
+        volumes.group_of("pve")
+
+
 @pytest.mark.parametrize(
     ("group", "said"),
     [
@@ -150,6 +194,8 @@ def test_a_logical_volume_lies_in_its_group_or_its_pool(lvm: Lvm) -> None:
     lvm.says("lvs", "lv", *[{**row, "segtype": "linear", "pool_lv": ""}] * 2)  # of two segments
     assert volumes.place_of("/dev/pve/a") == VolumePlace(group="pve")
     assert volumes.place_of("/dev/nothing") is None
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:  # an image in memory is a file
+        assert volumes.place_of(file.name) is None
     for wrong in (
         {"segtype": "raid1"}, {"segtype": "thin", "pool_lv": ""}, {"vg_name": "-x"}, {"pool_lv": "a/b"}
     ):  # fmt: skip
@@ -225,6 +271,7 @@ def test_a_volume_that_a_dead_run_left_is_removed_with_its_record(lvm: Lvm) -> N
         ({}, {"uuid": ""}, "is not proven to be the one"),
         ({"lv_device_open": "open"}, {}, "is open"),
         ({"lv_device_open": "-1"}, {}, "is open"),
+        ({"lv_role": "public,origin,thickorigin"}, {}, "made a snapshot of"),
     ],
 )
 def test_a_volume_that_is_not_the_one_or_is_open_is_left_alone(
@@ -237,6 +284,30 @@ def test_a_volume_that_is_not_the_one_or_is_open_is_left_alone(
         left.remove()
     assert not lvm.calls("lvremove")
     assert record.exists()
+
+
+@pytest.mark.parametrize("there", [(), (VOLUME,)])
+def test_a_volume_whose_group_is_not_there_keeps_its_record(there: tuple[str, ...], lvm: Lvm) -> None:
+    """A group of the same name may be another: of another disk, or of another host with the same home."""
+    record = noted(lvm.place).record
+    lvm.says("lvs", "lv")
+    lvm.says("pvs", "pv", *({**PV, "vg_uuid": one} for one in there))
+    (left,) = volumes.abandoned()
+    with pytest.raises(PreconditionError, match=r"the volume group pve in which .* is not there"):
+        left.remove()
+    assert record.exists()
+
+
+@pytest.mark.parametrize(("uuid", "said"), [(VOLUME, "left to `virtune host clean`"), ("", f"`lvremove pve/{NAME}`")])
+def test_what_is_left_is_told_with_what_removes_it(uuid: str, said: str, lvm: Lvm) -> None:
+    lvm.says("lvs", "lv", {**MADE, "lv_uuid": GROUP})
+    told: list[Event] = []
+    volumes._remove_at_end(noted(lvm.place, uuid=uuid), told.append, patience_seconds=0.0)
+    (one,) = told
+    assert isinstance(one, Noticed)
+    assert said in one.text
+    _, kept, _ = clean(lvm.place / "nothing", images=False)
+    assert any(f"`lvremove pve/{NAME}`" in line for line in kept)
 
 
 def test_a_record_that_virtune_did_not_write_there_removes_nothing(lvm: Lvm) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.analyse.threshold_studies import study
 
-from virtune.flows.run.preconditions import require_programs
-from virtune.model.errors import PreconditionError
+from virtune.flows.run.preconditions import Leave, admitted, require_programs
+from virtune.model.errors import PreconditionError, RefusedTargetError
 from virtune.model.event import Event, Noticed
 from virtune.model.stack import Machine, Stack
 from virtune.model.study import Study
@@ -38,3 +38,13 @@ def test_a_qemu_that_another_user_could_exchange_is_never_started(what: str, tmp
     assert "nobody" in caught.value.message or "others may write" in caught.value.message
     assert not witness.exists()
     assert not any(isinstance(one, Noticed) for one in said)
+
+
+def test_a_neighbour_of_a_scratch_volume_would_load_another_disk() -> None:
+    kept = study([1.0], [1.0]).study
+    arms = tuple(replace(arm, stack=replace(arm.stack, neighbour="io")) for arm in kept.arms)
+    with (
+        pytest.raises(RefusedTargetError, match=r"host\.neighbour=io loads the disk below scratch images"),
+        admitted(replace(kept, target=None, scratch="lvm:pve/data", arms=arms), Leave()),
+    ):
+        pass

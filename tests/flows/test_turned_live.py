@@ -10,18 +10,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from virtune.apply.journal import Journal
 from virtune.bench.live.domain import LiveView
+from virtune.dialects.qemu.answers import read_answer
 from virtune.flows.live.prove_live import PAIRS, PAIRS_FIRST, LiveTest, prove_turning, ruling_of
-from virtune.flows.live.turnable import Turnable
+from virtune.flows.live.turnable import LibvirtVm, MonitoredVm, Turnable
 from virtune.model.bottleneck import Bottleneck, Cause, DataPath, Diagnosis
 from virtune.model.counters import ThreadCost
+from virtune.model.errors import PreconditionError
 from virtune.model.live import DiskCount, LiveVm
 from virtune.model.verdict import Outcome, Proof, ProofOutcome
 from virtune.plan.interventions import AS_IS, MARGIN
+from virtune.virsh import DumpedDomain, Virsh
 
 NO_LIMIT = "no-limit"
 LIFTED = Turnable(
@@ -101,7 +106,7 @@ def test_a_load_that_varies_twofold_is_decided_in_most_tests() -> None:
 class Planted(LiveView):
     """A VM with a disk whose requests are counted by a clock of its own."""
 
-    place, uuid, name, ended = "none", "u", "a", False
+    place, uuid, name, ended, plugged = "none", "u", "a", False, True
 
     def __init__(self, rate: Callable[[bool], float]) -> None:
         self._rate, self._seconds, self._reads, self.lifted = rate, 0.0, 0.0, False
@@ -138,7 +143,8 @@ class Planted(LiveView):
 
     def counts(self) -> Mapping[str, DiskCount]:
         zero = dict.fromkeys(("writes", "flushes", "read_bytes", "written_bytes", "read_ns", "write_ns"), 0)
-        return {"vda": DiskCount(t_ns=int(1e9 * self._seconds), reads=int(self._reads), **zero)}
+        counts = {"vda": DiskCount(t_ns=int(1e9 * self._seconds), reads=int(self._reads), **zero)}
+        return counts if self.plugged else {}
 
 
 class Turns:
@@ -193,3 +199,64 @@ def test_turns_without_a_request_are_left_out_and_others_made_instead(tmp_path: 
     asked = itertools.count()
     proof, turns = proven(tmp_path, lambda lifted: 0.0 if not next(asked) else 2.0 + lifted + next(asked) / 100)
     assert (proof.outcome, proof.rounds, turns) == (ProofOutcome.CONFIRMED, PAIRS - 1, 2 * PAIRS)
+
+
+def test_a_disk_that_is_unplugged_meanwhile_ends_the_test_with_all_put_back(tmp_path: Path) -> None:
+    vm = Planted(lambda _: 1.0)
+    vm.plugged = False
+    found = Bottleneck(cause=Cause.THROTTLE, evidence=("planted",), experiment="lift it")
+    accused = Diagnosis(disk="a:vda", workload="w", seconds=10.0, path=DataPath(iops=1.0), found=found, layers=None)
+    test = LiveTest(vm=vm, target="vda", one=LIFTED, turn_seconds=1.0)
+    with pytest.raises(PreconditionError, match="vda is no longer there"):
+        prove_turning(accused, test, Journal(tmp_path), done=lambda: None, wait=vm.wait)
+    assert not vm.lifted
+    assert [one.open for one in Journal(tmp_path).entries()] == [False]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "running", "ended"),
+    [
+        ("running", "booted", True, False),
+        ("shut off", "destroyed", False, True),
+        ("shut off", "migrated", False, False),
+    ],
+)
+def test_a_vm_that_runs_on_another_host_has_not_ended(state: str, reason: str, *, running: bool, ended: bool) -> None:
+    class Known(Virsh):
+        def dump(self, uuids: Sequence[str], *, secrets_too: bool = False) -> tuple[DumpedDomain, ...]:
+            live = "<domain/>" if running else None
+            return (DumpedDomain(uuid=uuids[0], inactive="<domain/>", live=live, state=state, reason=reason),)
+
+    class Unknown(Virsh):
+        def dump(self, uuids: Sequence[str], *, secrets_too: bool = False) -> tuple[DumpedDomain, ...]:
+            return ()
+
+    for virsh, expected in ((Known, ended), (Unknown, False)):
+        vm = LibvirtVm.__new__(LibvirtVm)
+        vm._virsh, vm.uuid = virsh.__new__(virsh), "u"
+        assert vm.ended is expected
+
+
+def test_an_iothread_that_does_not_tell_how_long_it_polls_is_left_alone() -> None:
+    class Monitor:
+        def execute(self, command: str) -> list[dict[str, object]]:
+            assert command == "query-iothreads"
+            return [{"id": "a", "thread-id": 1}, {"id": "b", "thread-id": 2, "poll-max-ns": 7}]
+
+    class Told(MonitoredVm):
+        @contextlib.contextmanager
+        def watched(self) -> Iterator[Any]:
+            yield SimpleNamespace(monitor=Monitor())
+
+    threads = [
+        ThreadCost(
+            role="iothread", name="IO a", tid=tid, seconds=1.0, cpu_seconds=0.0, user_seconds=0.0, system_seconds=0.0,
+            wait_seconds=None,
+        )
+        for tid in (1, 2)
+    ]  # fmt: skip
+    one = Told(place="qmp:/s", uuid="u", name="a", pid=1).polling(threads, 0)
+    assert one is not None
+    assert [turn.at for turn in one.turns] == ["iothread:b"]
+    with pytest.raises(ValueError, match="poll-max-ns"):
+        read_answer("query-iothreads", {}, [{"id": "a", "thread-id": 1, "poll-max-ns": "abc"}])

@@ -60,12 +60,18 @@ def reads(daemon: Libvirtd) -> int:
 
 @contextlib.contextmanager
 def running(
-    daemon: Libvirtd, loop: str, limit: int = LIMIT, cache: str = "none", *, threads: str = ""
+    daemon: Libvirtd,
+    loop: str,
+    limit: int = LIMIT,
+    cache: str = "none",
+    *,
+    threads: str = "",
+    engine: str = "threads",
 ) -> Iterator[str]:
     """A VM with this load, and a limit on its running disk alone."""
     image = daemon.home / "reads.raw"
     image.write_bytes(boot_sector(loop).ljust(2**20, b"\x01"))
-    driver = f"cache='{cache}'" + (" iothread='1'" if threads else "")
+    driver = f"cache='{cache}' io='{engine}'" + (" iothread='1'" if threads else "")
     daemon.define(DOMAIN.format(name="reads", driver=driver, rest=threads, bus="virtio", target="vda", image=image))
     daemon.virsh("start", "reads")
     daemon.virsh("blkdeviotune", "reads", "vda", "--total-iops-sec", str(limit), "--live")
@@ -195,6 +201,7 @@ def of_threads(daemon: Libvirtd) -> dict[str, str]:
         status = (task / "status").read_text()
         name = "main" if int(task.name) == pid else (task / "comm").read_text().strip()
         found[name] = status.partition("Cpus_allowed_list:")[2].split()[0]
+    # of an idle pool, which end by themselves
     return {name: value for name, value in found.items() if not name.startswith("worker")}
 
 
@@ -216,7 +223,7 @@ def turned(daemon: Libvirtd, cause: Cause, place: Path) -> tuple[str, list[dict[
 
 @several
 def test_pins_are_widened_in_turn_and_as_before_at_the_end(daemon: Libvirtd, tmp_path: Path) -> None:
-    with running(daemon, _READ, limit=0, threads=PINNED) as name:
+    with running(daemon, _READ, limit=0, threads=PINNED, engine="native") as name:
         before, xml, wide = of_threads(daemon), daemon.xml(name, live=True), f"0-{(os.cpu_count() or 1) - 1}"
         arm, seen = turned(daemon, Cause.HOST_CPU, tmp_path / "journal")
         assert (arm, of_threads(daemon)) == ("unpinned", before)
@@ -227,6 +234,27 @@ def test_pins_are_widened_in_turn_and_as_before_at_the_end(daemon: Libvirtd, tmp
     assert 2 * apart.count({}) == len(apart) in (24, 48), "two halves of six pairs of turns, or of twelve"
     assert {"IO iothread1": wide}.items() <= max(apart, key=len).items()
     assert all("main" not in one for one in apart), "which serves no disk"
+
+
+@several
+def test_no_pin_is_widened_while_worker_threads_are_started_which_would_keep_it(
+    daemon: Libvirtd, tmp_path: Path
+) -> None:
+    with running(daemon, _READ, limit=0, threads=PINNED):
+        arm, seen = turned(daemon, Cause.HOST_CPU, tmp_path / "journal")
+    assert arm == "no-polling"
+    assert all(one["CPU 0/TCG"] == "0" for one in seen)
+
+
+@several
+def test_a_pin_that_somebody_set_since_is_not_libvirts_to_put_back(daemon: Libvirtd, tmp_path: Path) -> None:
+    with running(daemon, _READ, limit=0, threads=PINNED.replace("'0'/>", "'0-1'/>"), engine="native"):
+        for task in Path(f"/proc/{daemon.qemu('reads')}/task").iterdir():
+            if (task / "comm").read_text().startswith(("IO", "CPU")):
+                os.sched_setaffinity(int(task.name), {1})
+        arm, seen = turned(daemon, Cause.HOST_CPU, tmp_path / "journal")
+    assert arm == "no-polling"
+    assert all(one["CPU 0/TCG"] == "1" for one in seen)
 
 
 def test_an_iothread_that_polls_ceases_to_in_turn(daemon: Libvirtd, tmp_path: Path) -> None:

@@ -60,10 +60,19 @@ class LibvirtDomain:
         return self.configuration()
 
     def live(self, words: Sequence[str]) -> None:
-        """Run a command of `live_pairs`; removing a missing IOThread is no error."""
-        if words[0] == "iothreaddel" and words[2] not in _thread_numbers(self._live()):
-            return
-        self._virsh.run(*words)
+        """Run a command of `live_pairs`; that an IOThread or a vCPU is no longer there is no error."""
+        if self.has_thread_of(words):
+            self._virsh.run(*words)
+
+    def has_thread_of(self, words: Sequence[str]) -> bool:
+        """Whether the thread that a command is about is there; true of one that is about none, or adds one."""
+        match words[0]:
+            case "iothreaddel" | "iothreadset" | "iothreadpin":
+                return words[2] in _thread_numbers(self._live())
+            case "vcpupin":
+                return int(words[2]) < self._live().vcpus
+            case _:
+                return True
 
     def live_pairs(self, turns: Sequence[SettingChange]) -> tuple[tuple[SettingChange, Pair], ...]:
         """Return for each change that is possible on the running domain the commands to make and to undo it."""

@@ -17,7 +17,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,12 @@ _CONFIG_BYTES = 1024**2
 
 _FULL = 0.8
 """The share of a thin pool, and of its metadata, that may be used at most once a scratch volume is written in full: a
-pool that becomes full stops every VM on it."""
+pool that becomes full stops every VM on it. Less where LVM extends pools from a smaller share on, which stays so."""
+
+_FULL_MEANWHILE = 0.9
+"""From this share on, which others have to thank for, a volume is no longer filled."""
+
+_LOOK_SECONDS = 1.0
 
 _WRITTEN = 0.99
 """The share that holds data at least once a volume is filled; LVM rounds it."""
@@ -63,6 +68,11 @@ _MAPPING_BYTES = 64
 
 _ELSEWHERE = "`--span SIZE` makes the volume smaller, `--scratch DIR` puts scratch images elsewhere"
 _PLAIN = ("linear", "thin")
+_NO = ("", "0")
+"""What LVM says of a flag that is not set, by its configuration."""
+
+_CHANGE = ("lvcreate", "lvremove")
+"""The programs that are never killed."""
 
 Row = Mapping[str, str]
 
@@ -98,7 +108,8 @@ def _asked(program: str, kind: str, fields: str, *words: str) -> list[Row]:
 def _lvm(program: str, *words: str, seconds: float) -> str:
     command = [shutil.which(program) or find_maker(program), *words]
     try:
-        return shell.run(command, timeout_seconds=seconds, most_bytes=_REPORT_BYTES, gently=True).stdout
+        changes = program in _CHANGE
+        return shell.run(command, timeout_seconds=seconds, most_bytes=_REPORT_BYTES, gently=changes).stdout
     except shell.CommandError as error:
         why = error.hint or error.message
         hint = None if os.geteuid() == 0 else "LVM answers root only"
@@ -122,7 +133,7 @@ def group_of(name: str) -> VolumeGroup:
     if not rows or len({row["vg_uuid"] for row in rows}) > 1 or not _UUID.fullmatch(rows[0]["vg_uuid"]):
         raise PreconditionError(f"this host has not one volume group {name}", hint="`vgs` lists them")
     row = {**rows[0], "vg_name": name}
-    if row["vg_exported"] or row["vg_missing_pv_count"] != "0":
+    if row["vg_exported"] not in _NO or row["vg_missing_pv_count"] != "0":
         raise PreconditionError(
             f"the volume group {name} is not whole on this host", hint="`vgs` and `pvs` tell more"
         )
@@ -131,7 +142,7 @@ def group_of(name: str) -> VolumeGroup:
     configured = [
         one for one, (_, its) in proxmox_storages().items() if _is_shared(its) and its.get("vgname") == name
     ]
-    if row["vg_shared"] or row["vg_clustered"] or others or configured:
+    if row["vg_shared"] not in _NO or row["vg_clustered"] not in _NO or others or configured:
         why = f" ({', '.join(others or configured)})" if others or configured else ""
         raise PreconditionError(
             f"the volume group {name} is, or may be, shared with other hosts{why}: virtune makes no volume there",
@@ -155,13 +166,7 @@ def require_room(place: VolumePlace, size_bytes: int) -> VolumeGroup:
             free = format_bytes(group.free_bytes)
             raise PreconditionError(f"the volume group {group.name} has {free} free: {needed}", hint=_ELSEWHERE)
         return group
-    fields = "vg_name,lv_name,segtype,lv_size,data_percent,metadata_percent,lv_metadata_size,chunk_size"
-    rows = _asked("lvs", "lv", f"{fields},lv_health_status", f"{place.group}/{place.pool}")
-    if len(rows) != 1 or rows[0]["segtype"] != "thin-pool":
-        raise PreconditionError(f"{place.group}/{place.pool} is no thin pool", hint="`lvs` lists them")
-    (row,) = rows
-    if row["lv_health_status"]:
-        raise PreconditionError(f"the thin pool {place.group}/{place.pool} is not well: {row['lv_health_status']}")
+    row, most = _pool(place), min(_FULL, _extended_from())
     chunk = max(1.0, _number(row, "chunk_size"))
     of_metadata = (size / chunk + 1) * _MAPPING_BYTES
     for what, whole, percent, more in (
@@ -169,13 +174,37 @@ def require_room(place: VolumePlace, size_bytes: int) -> VolumeGroup:
         ("metadata", _number(row, "lv_metadata_size"), _number(row, "metadata_percent"), of_metadata),
     ):
         used = percent / 100 + more / max(1.0, whole)
-        if used > _FULL:
+        if used > most:
             raise PreconditionError(
                 f"the {what} of the thin pool {place.group}/{place.pool} would be {used:.0%} full: with a scratch"
-                f" volume of {format_bytes(size)} at most {_FULL:.0%} may be, since a full pool stops every VM on it",
+                f" volume of {format_bytes(size)} at most {most:.0%} may be, since a full pool stops every VM on it",
                 hint=_ELSEWHERE,
             )
     return group
+
+
+def _pool(place: VolumePlace) -> Row:
+    """Return what LVM tells of a thin pool; raises PreconditionError where it is none, or not well."""
+    fields = "vg_name,lv_name,segtype,lv_size,data_percent,metadata_percent,lv_metadata_size,chunk_size"
+    rows = _asked("lvs", "lv", f"{fields},lv_health_status", f"{place.group}/{place.pool}")
+    if len(rows) != 1 or rows[0]["segtype"] != "thin-pool":
+        raise PreconditionError(f"{place.group}/{place.pool} is no thin pool", hint="`lvs` lists them")
+    if rows[0]["lv_health_status"]:
+        why = rows[0]["lv_health_status"]
+        raise PreconditionError(f"the thin pool {place.group}/{place.pool} is not well: {why}")
+    return rows[0]
+
+
+def _extended_from() -> float:
+    """Return the share from which on LVM extends a thin pool by itself, 1 where it never does."""
+    told = _lvm("lvmconfig", "--type", "full", _EXTENDED, seconds=_ANSWER_SECONDS)
+    found = re.fullmatch(r"thin_pool_autoextend_threshold=(\d{1,3})\s*", told)
+    if found is None:
+        raise PreconditionError("LVM does not tell from which share on it extends thin pools")
+    return int(found[1]) / 100
+
+
+_EXTENDED = "activation/thin_pool_autoextend_threshold"
 
 
 def place_of(device: str) -> VolumePlace | None:
@@ -189,8 +218,8 @@ def place_of(device: str) -> VolumePlace | None:
         if isinstance(uuid, Unknown) or isinstance(name, Unknown) or not uuid.startswith("LVM-"):
             return None
         device = f"/dev/mapper/{name}"
-    if not re.fullmatch(r"/dev/[^/]+/[^/]+", device):
-        return None
+    elif os.path.lexists(device) or not re.fullmatch(r"/dev/[^/]+/[^/]+", device):
+        return None  # a file, as in /dev/shm; a volume that is not active has no path
     rows = _asked("lvs", "lv", "vg_name,lv_name,segtype,pool_lv", device)
     kinds = {row["segtype"] for row in rows}
     if not kinds <= set(_PLAIN) or len({row["lv_name"] for row in rows}) != 1:
@@ -255,7 +284,7 @@ class NotedVolume:
 
     def found(self) -> Row | None:
         """Return what LVM tells of the volume of this name; None where there is none. Raises PreconditionError."""
-        fields = "vg_uuid,lv_name,lv_uuid,lv_tags,lv_device_open"
+        fields = "vg_uuid,lv_name,lv_uuid,lv_tags,lv_device_open,lv_role"
         rows = _asked("lvs", "lv", fields, "--select", f'lv_name="{self.record.stem}"', self.group)
         return next((row for row in rows if row["lv_name"] == self.record.stem), None)
 
@@ -270,26 +299,42 @@ class NotedVolume:
     def remove(self) -> bool:
         """Remove the volume, and then its record; returns whether there was a volume.
 
-        Raises PreconditionError where it is not the one that virtune made, is open, or LVM does not remove it; the
-        record then stays.
+        Raises PreconditionError where it is not the one that virtune made, is open or has a snapshot, LVM does not
+        remove it, or its volume group is not there; the record then stays.
         """
         row = self.found()
-        if row is not None:
+        if row is None:
+            self._require_group()
+        else:
             ours = (row["vg_uuid"], row["lv_uuid"]) == (self.group_uuid, self.uuid)
             if not ours or self.tag not in row["lv_tags"].split(","):
                 raise PreconditionError(
                     f"the volume {self.path} is not proven to be the one that virtune made",
                     hint=f"if nobody needs it: `lvremove {self.path}`",
                 )
-            if row["lv_device_open"] not in ("", "0"):
+            if row["lv_device_open"] not in _NO:
                 raise PreconditionError(f"the volume {self.path} is open")
+            if "thickorigin" in row["lv_role"]:  # which would go with it
+                raise PreconditionError(
+                    f"somebody made a snapshot of the volume {self.path}", hint="`virtune host clean` once it is gone"
+                )
             # LVM looks once more, under its own lock, and removes no other volume that has the name by then
             proof = f'lv_uuid="{self.uuid}" && vg_uuid="{self.group_uuid}" && lv_tags="{self.tag}"'
+            proof += ' && lv_attr!~"^[oO]"'
             _lvm("lvremove", "--yes", "--select", proof, self.path, seconds=_CHANGE_SECONDS)
             if self.found() is not None:
                 raise PreconditionError(f"LVM did not remove the volume {self.path}")
         warden.remove_file(self.record, lambda found: warden.is_named(found, _said(self.record).get("self", {})))
         return row is not None
+
+    def _require_group(self) -> None:
+        """Raise PreconditionError where the group of that name is not the one in which the volume was made."""
+        rows = _asked("pvs", "pv", "vg_uuid", "--select", f'vg_name="{self.group}"')
+        if self.group_uuid not in {row["vg_uuid"] for row in rows}:
+            raise PreconditionError(
+                f"the volume group {self.group} in which {self.record.stem} was made is not there",
+                hint=f"if it never comes back: `rm {self.record}`",
+            )
 
 
 def records() -> Path:
@@ -345,7 +390,7 @@ def scratch_volume(place: VolumePlace, size_bytes: int, run: shell.Warden, say: 
             finally:
                 volume = replace(volume, uuid=volume.made_uuid())
                 ends.callback(os.close, _written(volume))
-            with _filled(volume, size_bytes, run) as held:
+            with _filled(volume, place, size_bytes, run) as held:
                 say(StepEnded(what=what))
                 yield held
         finally:
@@ -373,7 +418,7 @@ def _make(volume: NotedVolume, place: VolumePlace, size_bytes: int) -> None:
 
 
 @contextlib.contextmanager
-def _filled(volume: NotedVolume, size_bytes: int, run: shell.Warden) -> Iterator[Held]:
+def _filled(volume: NotedVolume, place: VolumePlace, size_bytes: int, run: shell.Warden) -> Iterator[Held]:
     """Hold a new volume open, and write it in full: reads of what a thin volume never wrote reach no disk."""
     device = Path("/dev") / volume.path
     with contextlib.ExitStack() as ends:
@@ -382,7 +427,7 @@ def _filled(volume: NotedVolume, size_bytes: int, run: shell.Warden) -> Iterator
         if not volume.uuid or uuid != "LVM-" + (volume.group_uuid + volume.uuid).replace("-", ""):
             raise RefusedTargetError(f"{device} does not lead to the volume that virtune made")
         with opened(held.path, os.O_RDWR) as file:
-            write_in_full(file, size_bytes, run, lambda: None)
+            write_in_full(file, size_bytes, run, _looking(place))
         for row in _asked("lvs", "lv", "vg_name,lv_name,segtype,lv_size,data_percent", volume.path):
             if row["segtype"] != "thin":
                 continue
@@ -390,6 +435,27 @@ def _filled(volume: NotedVolume, size_bytes: int, run: shell.Warden) -> Iterator
             if share < _WRITTEN:
                 raise RigError(f"LVM says that only {share:.0%} of {volume.path} hold data after it was filled")
         yield replace(held, size_bytes=min(size_bytes, held.size_bytes))
+
+
+def _looking(place: VolumePlace) -> Callable[[], None]:
+    """Return what looks at a thin pool now and then, and raises PreconditionError where it becomes full: what others
+    write beside is not known beforehand.
+    """
+    next_look = 0.0
+
+    def look() -> None:
+        nonlocal next_look
+        if place.pool is None or time.monotonic() < next_look:
+            return
+        next_look, row = time.monotonic() + _LOOK_SECONDS, _pool(place)
+        for what in ("data", "metadata"):
+            if (used := _number(row, f"{what}_percent") / 100) > _FULL_MEANWHILE:
+                raise PreconditionError(
+                    f"the {what} of the thin pool {place.group}/{place.pool} became {used:.0%} full meanwhile",
+                    hint="look at what else writes there",
+                )
+
+    return look
 
 
 def _admitted(device: Path, size_bytes: int, ends: contextlib.ExitStack) -> Held:
@@ -406,9 +472,9 @@ def _admitted(device: Path, size_bytes: int, ends: contextlib.ExitStack) -> Held
             time.sleep(0.2)
 
 
-def _remove_at_end(volume: NotedVolume, say: Say) -> None:
+def _remove_at_end(volume: NotedVolume, say: Say, *, patience_seconds: float = _CLOSED_SECONDS) -> None:
     """Remove a volume after its run; one that cannot be removed now is not worth the result."""
-    deadline = time.monotonic() + _CLOSED_SECONDS
+    deadline = time.monotonic() + patience_seconds
     while True:
         try:
             volume.remove()
@@ -416,5 +482,6 @@ def _remove_at_end(volume: NotedVolume, say: Say) -> None:
             if time.monotonic() < deadline and volume.uuid:
                 time.sleep(0.2)
                 continue
-            say(Noticed(text=f"the volume {volume.path} is left to `virtune host clean`: {error.message}"))
+            left = f"left to `virtune host clean`: {error.message}" if volume.uuid else error.hint or error.message
+            say(Noticed(text=f"the volume {volume.path} may still be there, {left}"))
         return

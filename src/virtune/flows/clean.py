@@ -66,7 +66,8 @@ def clean(scratch: Path, *, images: bool) -> tuple[list[str], list[str], list[st
             what = "the volume" if volume.remove() else "the record of the volume"
             removed.append(f"{what} {volume.path}")
         except VirtuneError as error:
-            kept.append(f"the volume {volume.path} may still be there: {error.message}")
+            hint = f"; {error.hint}" if error.hint else ""
+            kept.append(f"the volume {volume.path} may still be there: {error.message}{hint}")
     try:
         place = made_place(scratch)
         if place is not None:

@@ -19,8 +19,8 @@ from virtune.cli.common.result_output import STDOUT, ResultOutput, write_markdow
 from virtune.flows.probe import wait_until_quiet
 from virtune.flows.run.preconditions import Leave
 from virtune.flows.run.question import Question, facts_text, study_for
-from virtune.flows.run.study import directory_of, rehearse, run_study
-from virtune.flows.run.trial import all_seconds
+from virtune.flows.run.study import rehearse, run_study
+from virtune.flows.run.trial import all_seconds, directory_of
 from virtune.flows.run.tune import beforehand, expected_seconds, finished_tuning, tune, tuning_study
 from virtune.flows.stored.show import current, seen_costs
 from virtune.model.errors import StorePlace, UsageError

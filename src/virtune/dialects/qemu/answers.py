@@ -90,7 +90,7 @@ _READ: Mapping[str, Any] = {
     "query-stats": _list(_object({"stats": _list(_object({"name": _Word, "value": Count}))})),
     "query-migrate": _object({}, {"status": _Word}),
     "query-cpus-fast": _list(_object({"qom-path": _Word}, {"cpu-index": Count, "thread-id": Count}), None, least=1),
-    "query-iothreads": _list(_object({"id": _Word, "thread-id": Count})),
+    "query-iothreads": _list(_object({"id": _Word, "thread-id": Count}, {"poll-max-ns": Count})),
     "query-memory-size-summary": _object({"base-memory": Count}),
     "x-query-virtio-status": _object({
         "name": _Word, "num-vqs": Count, "guest-features": _object({"transports": list[_Word]}),

@@ -374,8 +374,7 @@ def _restore(virsh: Virsh, journal: Journal, entry: Entry, current: bytes, back:
     elif running:
         if Step.PLUGGING in entry.steps:
             return_plugs(virsh, entry, back.replug_seconds, again=not cut_short)
-        for _, words in reversed(entry.live if Step.LIVE in entry.steps else ()):
-            domain.live(words)
+        put_all_back(domain, [words for _, words in reversed(entry.live if Step.LIVE in entry.steps else ())])
     if entry.restart is not None and Step.STOPPING in entry.steps:
         # permission to destroy the guest was given for a failed change, not for a later undo
         how = replace(entry.restart, force_off=(cut_short and entry.restart.force_off) or back.force_off)
@@ -386,6 +385,18 @@ def _restore(virsh: Virsh, journal: Journal, entry: Entry, current: bytes, back:
     if not back.pending:
         journal.step(entry, Step.UNDONE)
     return said
+
+
+def put_all_back(domain: libvirt.LibvirtDomain, commands: Sequence[Sequence[str]]) -> None:
+    """Put each of these back, whatever becomes of another."""
+    wrong: list[VirtuneError] = []
+    for words in commands:
+        try:
+            domain.live(words)
+        except VirtuneError as error:
+            wrong.append(error)
+    if wrong:
+        raise wrong[0]
 
 
 def _back(virsh: Virsh, journal: Journal, entry: Entry, error: BaseException) -> None:

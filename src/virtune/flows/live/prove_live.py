@@ -20,10 +20,11 @@ from virtune.analyse.layers.stations import STALLED
 from virtune.analyse.stats.paired import Family, compare_by_ranks
 from virtune.analyse.study.thresholds import judge_proof, ruled
 from virtune.apply.journal import Entry, Journal, Step
+from virtune.bench.live.domain import LiveView
 from virtune.flows.live.turnable import LibvirtVm, MonitoredVm, Turnable, TurnableVm, turn
 from virtune.model.bottleneck import Cause, Diagnosis
 from virtune.model.errors import MissingToolError, PreconditionError, UsageError, VirtuneError
-from virtune.model.live import rates_between
+from virtune.model.live import DiskCount, rates_between
 from virtune.model.metric import BY_ID
 from virtune.model.study_options import OPTIONS
 from virtune.model.verdict import ROUNDS_MIN, Outcome, Proof, ProofReason, ThresholdResult
@@ -116,7 +117,9 @@ def _turnable(accused: Diagnosis, vm: TurnableVm, target: str) -> Turnable | Non
             return vm.polling(serving, 0)
         case Cause.HOST_CPU:
             waiting = [one for one in path.threads if one.role in (path.serving, "vcpu") and one.stalled >= STALLED]
-            return vm.pins(waiting) or vm.polling(serving, 0)
+            # a worker that a thread with a wider pin starts meanwhile keeps it, as long as there is work
+            work = any(one.role in ("worker", "uring") and one.cpu_seconds > 0 for one in path.threads)
+            return (None if work else vm.pins(waiting)) or vm.polling(serving, 0)
     return None
 
 
@@ -142,10 +145,10 @@ def prove_turning(
             for arm in chance.sample(sorted(values), 2):
                 turn(partial(vm.say, view), one.pairs, back=arm == AS_IS)
                 wait(SETTLE_SECONDS)
-                before = view.counts()[target]
+                before = _counted(view, target)
                 view.rest()
                 wait(test.turn_seconds)
-                rates = rates_between(before, view.counts()[target])
+                rates = rates_between(before, _counted(view, target))
                 values[arm].append((rates.reads + rates.writes) / rates.seconds)
                 done()
             if len(values[AS_IS]) in _LEVELS:
@@ -154,6 +157,13 @@ def prove_turning(
     proof = judge_proof(ruling, cause=cause, again=cause, share=None, stand_in=None)
     what = f"the same VM with {one.named} {one.turned}, which is put back"
     return replace(accused, proof=replace(proof, what=what))
+
+
+def _counted(view: LiveView, target: str) -> DiskCount:
+    found = view.counts().get(target)
+    if found is None:
+        raise PreconditionError(f"the disk {target} is no longer there, or nothing counts what it does")
+    return found
 
 
 def ruling_of(workload: str, values: Turns) -> ThresholdResult:

@@ -145,12 +145,14 @@ class LibvirtVm:
 
     @property
     def ended(self) -> bool:
-        """Whether libvirt says so."""
+        """Whether libvirt says so: one that it does not know may run elsewhere, as one that migrated does."""
         found = self._virsh.dump([self.uuid])
-        return not found or found[0].live is None
+        return bool(found) and found[0].live is None and found[0].reason != "migrated"
 
     def say(self, view: LiveView, words: Words) -> None:  # noqa: ARG002 - libvirt is asked
         """Have virsh do it, and read the running domain."""
+        if not self._domain.has_thread_of(words):
+            raise ThreadEndedError(f"{self.name} has no {words[0].removesuffix('pin')} {words[2]} any more")
         self._domain.live(words)
         if words[0] != _LIMITING:
             if not self._domain.shows(asked := _change(words)):
@@ -184,10 +186,15 @@ class LibvirtVm:
         return _polled(self.name, self._found((one, _POLLING, str(ns)) for one in threads), ns)
 
     def pins(self, threads: Sequence[ThreadCost]) -> Turnable | None:
-        """Return the pins of threads, if libvirt set them."""
-        pid = LiveDomain(self._virsh, self.name).vm.pid
-        wider = [(one, None if pid is None else _wider(pid, one.tid)) for one in threads]
-        return _widened(self.name, self._found((one, _PINS[one.role], cpus) for one, cpus in wider if cpus))
+        """Return the pins of threads, if libvirt set them and nobody has set others since."""
+        found: Found = []
+        if (pid := LiveDomain(self._virsh, self.name).vm.pid) is None:
+            return None
+        for one in threads:
+            now, wide = Process(pid).cpus_of(one.tid), _wider(pid, one.tid)
+            pinned = self._found([(one, _PINS[one.role], wide)]) if wide else []
+            found += [each for each in pinned if set(parse_list(each[1])) == set(parse_list(now or ""))]
+        return _widened(self.name, found)
 
     def _found(self, asked: Iterable[tuple[ThreadCost, str, str]]) -> Found:
         """Return what virsh turns of these; what is in effect now is known of each."""
@@ -264,7 +271,8 @@ class MonitoredVm:
         """Return the polling of IOThreads."""
         tids = {one.tid for one in threads}
         with self.watched() as view:
-            shown = [one for one in view.monitor.execute("query-iothreads") if one["thread-id"] in tids]
+            every = view.monitor.execute("query-iothreads")
+        shown = [one for one in every if one["thread-id"] in tids and "poll-max-ns" in one]
 
         def said(one: Mapping[str, Any], value: int) -> Words:
             path = f"/objects/{one['id']}"

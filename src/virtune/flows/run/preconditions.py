@@ -308,6 +308,11 @@ def _require_plain(study: Study) -> None:
     what = "--target is used as it is" if study.target is not None else "a scratch volume has nothing around its data"
     if any(arm.stack.disk.format != "raw" for arm in study.arms):
         raise RefusedTargetError(f"{what}, so the only possible format is raw")
+    if study.volume is not None and any(arm.stack.neighbour == "io" for arm in study.arms):
+        raise RefusedTargetError(
+            "host.neighbour=io loads the disk below scratch images, and a scratch volume has none beside it",
+            hint="a directory on the same disk: `--scratch DIR`",
+        )
     if any(arm.stack.disk.filesystem != "none" and arm.stack.place == "target" for arm in study.arms):
         raise RefusedTargetError(
             f"disk.filesystem makes a filesystem on a scratch image, and {what}",

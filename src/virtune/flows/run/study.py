@@ -183,7 +183,7 @@ def prepared(
         admitted(study, leave) as target,
         shell.Warden(study.id) as warden,
         Scratch(
-            directory_of(study), span_bytes=study.span_bytes, say=say, passing=study.connect is not None
+            trials.directory_of(study), span_bytes=study.span_bytes, say=say, passing=study.connect is not None
         ) as scratch,
         contextlib.ExitStack() as ends,  # of what no rig has open any more
         prepare.spread_images(study, say) as spread,
@@ -247,11 +247,6 @@ def loaded(study: Study, tools: trials.Tools) -> Iterator[Path]:
         yield from trials.images_for(stack, tools)
         if stack.neighbour == "io":
             yield tools.scratch.image_for(Disk(), tools.warden, NEIGHBOURS)
-
-
-def directory_of(study: Study) -> Path:
-    """Return the directory of a study's scratch images; of one on a scratch volume, that of a neighbour's."""
-    return Path(study.scratch) if study.volume is None else shell.default_scratch()
 
 
 def _generator(study: Study, engines: frozenset[str]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
 
+from virtune import shell
 from virtune.analyse.trial.derive import derive
 from virtune.analyse.trial.rejection import Ramp, ramp_of, unsettled, why_again
 from virtune.bench.counters import DiskQueue, Sampler
@@ -468,12 +469,17 @@ def before_seconds(study: Study, seen: planned.SeenCosts = planned.NOTHING_SEEN)
     stacks = scratch_stacks(study)
     images = [(stack.disk, number) for stack in stacks for number in range(images_of(stack))]
     images += [(Disk(), IMAGE) for stack in stacks if stack.neighbour == "io"]
-    to_fill = bytes_to_fill(Path(study.scratch), images, span_bytes=study.span_bytes)
+    to_fill = bytes_to_fill(directory_of(study), images, span_bytes=study.span_bytes)
     to_fill += 0 if study.volume is None else study.span_bytes
     # what is filled is not read, and of a target it is known later how large it is
     lasting = len(set(images)) + (study.target is not None)
     to_read = max(0, study.span_bytes * lasting - to_fill) if reads_first(study) else 0
     return planned.setup_seconds(study, bytes_to_fill=to_fill, bytes_to_read=to_read, seen=seen)
+
+
+def directory_of(study: Study) -> Path:
+    """Return the directory of a study's scratch images, of one on a scratch volume the usual one."""
+    return Path(study.scratch) if study.volume is None else shell.default_scratch()
 
 
 def scratch_stacks(study: Study) -> list[Stack]:
