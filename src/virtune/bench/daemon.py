@@ -147,6 +147,9 @@ _GONE_SECONDS = 5.0
 
 _TICK_SECONDS = 0.002
 
+_ENDING_SECONDS = 0.05
+"""For so long a process that was killed may still be there, without anything that could be seen of it."""
+
 
 @dataclass(kw_only=True)
 class DaemonBench(Loaded):
@@ -264,7 +267,10 @@ class DaemonSession:
             return "asked for"
         if daemon.child.poll() is not None:
             return "the one before ended by itself"
-        return daemon.hides(stack, self._proc)
+        hidden = daemon.hides(stack, self._proc)
+        # of one that is about to end nothing is seen any more
+        ended = hidden is not None and daemon.child.wait(_ENDING_SECONDS) is not None
+        return "the one before ended by itself" if ended else hidden
 
     def _take_down(self) -> None:
         """Take the stack down; a daemon that does not release it is ended, and the next arm gets a new one."""
