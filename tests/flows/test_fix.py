@@ -12,6 +12,7 @@ from virtune.flows.domains.like import like_vm
 from virtune.flows.run.fix import Candidate, Fixes, choose, fixes_for
 from virtune.flows.stored.show import current
 from virtune.model.domain import SettingChange
+from virtune.model.reason import Reason
 from virtune.model.remark import GATE_BY_ID, Weight
 from virtune.store.store import Store
 
@@ -132,3 +133,16 @@ def test_what_is_surely_better_is_taken_and_nothing_that_promises_less(
     )
     told = choose(cached, result, every).why
     assert ("trials of now and" in told) == (chosen != {None})
+    if chosen == {"a", "b"}:
+        for unsure in ({"a"}, {"b"}, {"a", "b"}):
+            perhaps = replace(
+                result,
+                verdicts=tuple(
+                    replace(one, reason=Reason.UNLESS_LASTING if one.candidate in unsure else Reason.BETTER_SIDE)
+                    for one in result.verdicts
+                ),
+            )
+            choice = choose(record, perhaps, every)
+            assert choice.candidate is not None
+            assert (choice.candidate.name in unsure) == (unsure == chosen) == ("perhaps better" in choice.why)
+            assert "certain" not in choice.why

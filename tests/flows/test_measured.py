@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """`--from STUDY`: what was measured to be better is in the changed configuration, or named with the reason."""
 
+from dataclasses import replace
+
 import pytest
 from tests.conftest import User
 from tests.knob_values import stack_with
+from tests.report.records import record as kept_record
 
 from virtune.advise.measured import changes
+from virtune.analyse.study.summarise import summarise
 from virtune.dialects.languages import language_of
 from virtune.flows.domains.advise import Wish, advise
 from virtune.flows.domains.domains import FoundDomain
+from virtune.flows.domains.measured import better_arm
+from virtune.model.errors import PlanError
 from virtune.model.finding import Subject
+from virtune.model.reason import Reason
 from virtune.model.rig import RIGS
 from virtune.model.stack import Stack
 
@@ -114,3 +121,15 @@ def test_a_study_that_shows_nothing_better_changes_nothing(user: User) -> None:
     user.run("compare", "--rig", "simulated", "--arm", "a:", "--arm", "b:", "--rounds", "6")
     refused = user.run("apply", "advise", "--from", "last", "web1.xml", status=2)
     assert "no advice rests on invented figures" in refused.stderr
+
+
+def test_an_arm_that_is_perhaps_better_has_to_be_named() -> None:
+    kept = kept_record(12)
+    result = summarise(kept)
+    (verdict,) = result.verdicts
+    assert better_arm(kept, result, "")[0] == "native"
+    perhaps = replace(result, verdicts=(replace(verdict, reason=Reason.UNLESS_LASTING),))
+    with pytest.raises(PlanError, match="native is perhaps better") as refused:
+        better_arm(kept, perhaps, "")
+    assert "`--from s:native`".replace("s:", f"{kept.study.id}:") in (refused.value.hint or "")
+    assert better_arm(kept, perhaps, "native")[1].startswith("native: perhaps better under ")

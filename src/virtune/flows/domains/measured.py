@@ -61,7 +61,7 @@ def measured(place: StorePlace, name: str, *, disk: str = "") -> Measured:
         if record.study.search is not None:
             chosen, said = _winner(by_todays_method(store, found), arm)
         else:
-            chosen, said = _better(*current(store, found), arm)
+            chosen, said = better_arm(*current(store, found), arm)
     study = record.study
     return Measured(
         before=study.arm(study.baseline).stack, after=study.arm(chosen).stack, said=f"{study.id}: {said}",
@@ -88,23 +88,25 @@ def _winner(record: StudyRecord, arm: str) -> tuple[str, str]:
     return known.winner, f"{known.winner} won"
 
 
-def _better(record: StudyRecord, result: Result, arm: str) -> tuple[str, str]:
+def better_arm(record: StudyRecord, result: Result, arm: str) -> tuple[str, str]:
+    """Return the arm that is named, or the only one that is better under every workload, and what is said of it;
+    raises PlanError. One that is perhaps better has to be named.
+    """
     study = record.study
     main = [one for one in result.verdicts if one.metric == study.metric and one.baseline == study.baseline]
     if arm:
         _require_arm(study, arm)
         return arm, _said([one for one in main if one.candidate == arm], arm)
-    better = [
-        candidate
-        for candidate in dict.fromkeys(one.candidate for one in main)
-        if {one.verdict for one in main if one.candidate == candidate} == {Verdict.BETTER}
-    ]
+    said = {arm: {one.said for one in main if one.candidate == arm} for arm in (one.candidate for one in main)}
+    better = [candidate for candidate, words in said.items() if words == {Verdict.BETTER.value}]
     if len(better) == 1:
         return better[0], _said([one for one in main if one.candidate == better[0]], better[0])
     if not better:
+        perhaps = next((one for one, words in said.items() if words == {f"perhaps {Verdict.BETTER.value}"}), None)
+        beside = "" if perhaps is None else f"; {perhaps} is perhaps better"
         raise PlanError(
-            f"no arm of {study.id} is better than {study.baseline} under every workload",
-            hint=f"`virtune show {study.id}`; `--from {study.id}:ARM` takes an arm all the same",
+            f"no arm of {study.id} is better than {study.baseline} under every workload{beside}",
+            hint=f"`virtune show {study.id}`; `--from {study.id}:{perhaps or 'ARM'}` takes it all the same",
         )
     raise PlanError(
         f"{len(better)} arms of {study.id} are better than {study.baseline}: {', '.join(better)}",

@@ -330,8 +330,9 @@ class ChosenFix:
 
 
 def choose(record: StudyRecord, result: Result, fixes: Fixes) -> ChosenFix:
-    """Return the candidate that is better by the most that is sure: by the nearer end of its interval. One that
-    promises less durability than the disk has is not taken, and where none is better the fixes stand by themselves.
+    """Return the candidate that is better by the most that is sure: by the nearer end of its interval, one that is
+    perhaps better behind all others. One that promises less durability than the disk has is not taken, and where none
+    is better the fixes stand by themselves.
     """
     study = record.study
     now = durability_of(study.arm(study.baseline).stack)
@@ -342,9 +343,11 @@ def choose(record: StudyRecord, result: Result, fixes: Fixes) -> ChosenFix:
         and not durability_of(study.arm(one.name).stack).weaker_than(now.promise)
     ]
     if better:
-        best = max(better, key=lambda one: _least(study, result, one.name))
-        others = f", with the largest certain gain of {len(better)} that are better" if len(better) > 1 else ""
-        why = f"the change to make: {best.name}{others}{_of_memory(record, best.name)}"
+        sure = [one for one in better if not any(found.unsure for found in _main(study, result, one.name))]
+        best = max(sure or better, key=lambda one: _least(study, result, one.name))
+        others = f", with the largest certain gain of {len(sure)} that are better" if len(sure) > 1 else ""
+        perhaps = "" if sure else ", which is perhaps better: measure again before you rely on it"
+        why = f"the change to make: {best.name}{others}{perhaps}{_of_memory(record, best.name)}"
         return ChosenFix(candidate=best, turns=best.turns, why=why)
     why = f"no change was measured to be better{_behind_limit(study, fixes)}{_stands(fixes)}"
     return ChosenFix(candidate=None, turns=fixes.needed, why=why)
