@@ -242,3 +242,14 @@ def test_a_load_is_met_by_what_its_row_says_of_it(seed: int) -> None:
     chance = Random(seed)
     point = offered(70_400, *((70_400 * chance.choice((0.82, 0.975, 0.99, 1.0)), 1e7) for _ in range(3)))
     assert point.met is (point.iops >= SHARE * point.offered)
+
+
+@pytest.mark.parametrize(("away", "false"), [(0.97, " holds at every load"), (1.03, " is broken at the least")])
+def test_of_a_limit_that_trials_lie_at_it_is_said_that_it_may_hold_or_be_broken(away: float, false: str) -> None:
+    """One of two trials had 7.7 ms beside a flat `latency.p99<=5ms holds`."""
+    truth = TAIL * open_loop_ns(CAPACITY_IOPS / 10, CAPACITY_IOPS, depth=DEPTH)
+    near = SweepPlan(limit=parse_limit(f"latency.p99<={away * truth:.0f}ns"), loads=("10%",))
+    found = [run(near, seed=seed)[0].why[-1].text for seed in SEEDS]
+    assert sum(false in one for one in found) <= 0.05 * len(found), found
+    unsure = [one for one in found if "its trials do not show it: more --rounds tell" in one]
+    assert len(unsure) >= 0.5 * len(found), found

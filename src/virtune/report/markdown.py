@@ -158,7 +158,7 @@ def _workloads(result: Result) -> Iterator[str]:
         yield from (*items((*values_words(one, result.study), *changes_words(one, result.study))), "")
         if one.together:
             yield from _values(TOGETHER, one.together, view.arms)
-        yield from (*items(marks_words(one)), "", *items(map(str, verdict_sentences(one.verdicts))))
+        yield from (*items(marks_words(one, result.study)), "", *items(map(str, verdict_sentences(one.verdicts))))
         yield from (*items(resting_on(result, one.workload) if one.verdicts else ()), "", "")
 
 

@@ -292,7 +292,7 @@ def most_of(points: Sequence[LoadPoint]) -> LoadEstimate | None:
     reach = after.offered if after.met else max(after.iops, before.offered)
     # not by logarithms and back, which may end just below the load itself
     crossing = before.offered * (max(reach, before.offered) / before.offered) ** share
-    sure = [_beyond_zero(one, *noise_of([other.excess for other in loads_near(points, one)])) for one in points]
+    sure = [_shown(points, one) for one in points]
     kept = [index for index, one in enumerate(sure) if one < 0]
     broken = [index for index, one in enumerate(sure) if one > 0]
     below = [index for index in kept if index < min([first, *broken])]
@@ -350,6 +350,11 @@ def _excess(point: LoadPoint) -> float:
     return known if point.excess and not is_saturated(point) else max(known, RESOLUTION)
 
 
+def _shown(points: Sequence[LoadPoint], point: LoadPoint) -> int:
+    """Return the same of one of several loads, with their noise."""
+    return _beyond_zero(point, *noise_of([other.excess for other in loads_near(points, point)]))
+
+
 def _beyond_zero(point: LoadPoint, noise: float, free: int) -> int:
     """Return -1 for a load that is shown to keep the limit, 1 for one that is shown to break it, else 0."""
     if min(len(point.excess), len(point.achieved)) < TRIALS_MIN or free == 0:
@@ -389,6 +394,11 @@ def _why(
         yield because(Reason.TOO_FEW_LOADS)
     if plan.limit is not None and most is None:
         if _excess(points[0]) <= 0:
-            yield because(Reason.LIMIT_ALWAYS_KEPT, limit=plan.limit.text, most=points[-1].offered)
+            holds = "holds" if _shown(points, points[-1]) < 0 else f"may hold ({_NOT_SHOWN})"
+            yield because(Reason.LIMIT_ALWAYS_KEPT, limit=plan.limit.text, holds=holds, most=points[-1].offered)
         else:
-            yield because(Reason.LIMIT_ALWAYS_BROKEN, limit=plan.limit.text, least=points[0].offered)
+            broken = "is broken" if _shown(points, points[0]) > 0 else f"may be broken ({_NOT_SHOWN})"
+            yield because(Reason.LIMIT_ALWAYS_BROKEN, limit=plan.limit.text, broken=broken, least=points[0].offered)
+
+
+_NOT_SHOWN = "its trials do not show it: more --rounds tell"

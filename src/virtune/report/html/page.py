@@ -313,7 +313,7 @@ def _settings(result: Result) -> Table | None:
 def _tables(view: ResultView, study: Study) -> Iterator[Table]:
     """Yield of each workload the values of all arms, and how each differs from the baseline."""
     for one in view.workloads:
-        name, marks = one.workload.name, tuple(results.marks_words(one))
+        name, marks = one.workload.name, tuple(results.marks_words(one, study))
         notes = (*results.values_words(one, study), *(() if one.together else marks))
         head, caption = results.TYPICAL if one.typical else "", f"{name}: {one.workload.meaning}"
         yield results.values_table(head, one.rows, view.arms, caption=caption, notes=notes)

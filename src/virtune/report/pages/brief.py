@@ -253,7 +253,8 @@ def limits(result: Result, *, short: bool = False) -> Iterator[Text]:
     yield from (Text(line, style="yellow") for line in _unsure(result, short=short))
     if study.imported:
         yield Text(evidence.imported_limits(study), style="yellow")
-        yield from (Text(cut_text(text, 150), style="yellow") for text in evidence.imported_warnings(study))
+        differ = [*evidence.imported_warnings(study), *(() if study.sources else evidence.other_options(study))]
+        yield from (Text(cut_text(text, 150), style="yellow") for text in differ)
     if study.checked is not None and study.checked.verdict in (Verdict.BETTER, Verdict.WORSE):
         yield Text("`virtune host check` found a false difference on this host: distrust all verdicts", style="red")
     for text in evidence.drift_warnings(result):

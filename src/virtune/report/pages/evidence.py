@@ -310,8 +310,7 @@ def imported_notes(study: Study) -> Iterator[str]:
             "the arms did not run in turn: the differences include other changes on their hosts between the runs, "
             + (knows if study.sources else "and the intervals do not")
         )
-        if different := _different(study, shape=False):
-            yield f"the arms differ in other options too: {'; '.join(different)}"
+        yield from other_options(study)
     if study.differing:
         told = (_differs(name, values) for name, values in study.differing)
         yield f"what is not the same in {' and '.join(study.arm_names)}: {'; '.join(told)}"
@@ -319,6 +318,12 @@ def imported_notes(study: Study) -> Iterator[str]:
         yield f"what such runs usually vary by is told by {', '.join(study.told_by)}"
     if not study.sources:
         yield "virtune did not verify the settings of these runs, nor what else used the host meanwhile"
+
+
+def other_options(study: Study) -> Iterator[str]:
+    """Name the options in which arms that were not measured in turn differ, besides those of their workloads."""
+    if different := _different(study, shape=False):
+        yield f"the arms differ in other options: {'; '.join(different)}"
 
 
 def imported_warnings(study: Study) -> Iterator[str]:

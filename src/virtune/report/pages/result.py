@@ -204,7 +204,7 @@ def values_words(view: WorkloadView, study: Study) -> Iterator[str]:
         )
 
 
-def marks_words(view: WorkloadView) -> Iterator[str]:
+def marks_words(view: WorkloadView, study: Study) -> Iterator[str]:
     """Yield what the percentiles of all rounds are, and what `>=` and `~` before percentiles say, where shown."""
     if view.together:
         yield f"{TOGETHER}: of all I/Os of an arm; a few bad rounds can decide the highest percentiles"
@@ -214,7 +214,8 @@ def marks_words(view: WorkloadView) -> Iterator[str]:
             ">=: at least this (95 % confidence); measure ten minutes to know it: what delays I/Os so much is rare"
         )
     if any(not one.resolved and one.bound is None for one in values):
-        yield "~: uncertain, as fewer than 100 I/Os were slower"
+        why = "the middle one of several results whose distributions are not known, or " if study.imported else ""
+        yield f"~: uncertain, as {why}fewer than 100 I/Os were slower"
 
 
 def changes_words(view: WorkloadView, study: Study) -> Iterator[str]:
@@ -475,7 +476,7 @@ def _workload(result: Result, workload: Workload) -> list[RenderableType]:
         parts.append(
             terminal.SideBySide(lambda arms: values_table(TOGETHER, all_rounds, [base, *arms], above=True), others)
         )
-    parts += terminal.paragraphs(marks_words(view), "dim")
+    parts += terminal.paragraphs(marks_words(view, result.study), "dim")
     if len(study.arms) > 1:
         parts.append(terminal.SideBySide(lambda arms: _differences(result, view, arms), others))
         parts += terminal.paragraphs(changes_words(view, study), "dim")
