@@ -4,6 +4,7 @@ programs are there. A script runs in it, as root, and what it writes into `out` 
 """
 
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,3 +89,9 @@ def environment_of(**more: str) -> str:
         **more,
     }
     return " ".join(f"{name}='{value}'" for name, value in said.items())
+
+
+def parts(log: str) -> dict[str, str]:
+    """What each step of the script printed, by its name."""
+    found = re.split(r"^== (\w+)\n", log, flags=re.MULTILINE)
+    return dict(zip(found[1::2], found[2::2], strict=True))

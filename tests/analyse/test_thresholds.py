@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import replace
 from random import Random
+from statistics import stdev
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,7 @@ from virtune.model.reason import Reason
 from virtune.model.remark import Remark, Weight
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Trial
-from virtune.model.verdict import BetweenRuns, Outcome
+from virtune.model.verdict import BetweenRuns, Outcome, ThresholdResult
 from virtune.model.workload import Job, Workload
 from virtune.plan.goal import parse_condition, parse_conditions
 
@@ -70,6 +71,26 @@ def test_a_store_whose_studies_lie_far_apart_says_which_limit_it_can_decide(aske
         away = replace(study(runs[0], moved, paired=False, metric=condition.metric), between_runs=between)
         (ruling,) = rule(away, [named])
         assert ruling.outcome is outcome, share
+
+
+def test_nearly_every_night_holds_the_limit_that_was_named_where_nothing_changed() -> None:
+    chance, held, named, apart = Random(5), 0, 0, 0.08
+    for _ in range(250):
+        seen = stdev(chance.gauss(0, apart) for _ in range(8))
+
+        def night(text: str, seen: float = seen) -> ThresholdResult:
+            change = math.exp(chance.gauss(0, apart) - chance.gauss(0, apart))
+            runs = [math.exp(chance.gauss(9, 0.005)) for _ in range(8)]
+            kept = study(runs, [one * change for one in runs], paired=False, metric="iops")
+            between = {("w", "iops"): BetweenRuns(runs=8, spread=seen)}
+            (ruling,) = rule(replace(kept, between_runs=between), parse_conditions([text]))
+            return ruling
+
+        for said in re.findall("`(.+)`", night("iops < -1%").why):
+            named += 1
+            held += night(said).outcome is Outcome.HELD
+    assert named > 200
+    assert held >= 0.95 * named  # 97.5 % are expected
 
 
 @pytest.mark.parametrize("paired", [True, False])

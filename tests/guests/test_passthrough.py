@@ -2,12 +2,11 @@
 """An NVMe drive that a guest drives itself, on a host that has an IOMMU: an emulated one, as any machine can."""
 
 import json
-import re
 import sys
 from pathlib import Path
 
 import pytest
-from tests.nested_host import NestedHost, environment_of
+from tests.nested_host import NestedHost, environment_of, parts
 
 from virtune import shell
 
@@ -43,12 +42,6 @@ say killed state
 say clean $V clean
 say cleaned state
 """
-
-
-def parts(log: str) -> dict[str, str]:
-    """What each step of the script printed, by its name."""
-    found = re.split(r"^== (\w+)\n", log, flags=re.MULTILINE)
-    return dict(zip(found[1::2], found[2::2], strict=True))
 
 
 @pytest.mark.real

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.nested_host import NestedHost, environment_of
+from tests.nested_host import NestedHost, environment_of, parts
 
 MIB = 1024**2
 
@@ -68,12 +68,6 @@ say clean $V host clean
 say cleaned volumes
 say records_cleaned records
 """
-
-
-def parts(log: str) -> dict[str, str]:
-    """What each step of the script printed, by its name."""
-    found = re.split(r"^== (\w+)\n", log, flags=re.MULTILINE)
-    return dict(zip(found[1::2], found[2::2], strict=True))
 
 
 @pytest.mark.real

@@ -56,7 +56,7 @@ _FULL = 0.8
 pool that becomes full stops every VM on it. Less where LVM extends pools from a smaller share on, which stays so."""
 
 _FULL_MEANWHILE = 0.9
-"""From this share on, which others have to thank for, a volume is no longer filled."""
+"""From this share on, to which only others can have brought a pool, a volume is no longer filled."""
 
 _LOOK_SECONDS = 1.0
 

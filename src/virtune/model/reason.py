@@ -76,8 +76,8 @@ class Reason(Worded):
     CROSSES_LIMIT = "crosses-limit", "the interval crosses the limit; more {units} narrow it"
     LIMIT_TOO_NEAR = (
         "limit-too-near",
-        "the interval crosses the limit: where nothing changed, nearly every such study holds `{least}`, and not",
-        " many a much nearer one, as those in this store lie that far apart",
+        "the interval crosses the limit: where nothing changed, nearly every study holds `{least}`, as such studies",
+        " in this store lie that far apart",
     )
     NOT_MEASURED = "not-measured", "not measured{where}"
     ALL_BREAK_A_LIMIT = "all-break-a-limit", "every configuration breaks a limit"

@@ -36,8 +36,7 @@ FORETOLD_FROM = 12
 """The fewest rounds that foretell anything. By simulation of two and three arms (plans of 100 rounds, differences
 of 0 to 20 %, noise of 5 to 20 %) the round that decides is within a factor of 2 of the forecast in 65 % of the cases
 after 6 rounds, in 73 % after 10, in 83 % after 12 and in 87 % after 16. How many rounds are to come is so in half of
-them at most: so the round is told. Half of those whose forecast was beyond their plan were decided
-within it.
+them at most: so the round is told. Half of those whose forecast was beyond their plan were decided within it.
 """
 
 
