@@ -2,6 +2,7 @@
 """Verdicts: seldom wrong, able to find what is there, and "undecided" for everything that cannot bear one."""
 
 import math
+from dataclasses import replace
 from random import Random
 from statistics import fmean, stdev
 
@@ -16,6 +17,7 @@ from virtune.analyse.stats.paired import (
     compare,
     compare_at_any_time,
     compare_by_ranks,
+    compare_planned,
     interval_of,
     rank_interval,
     sign_test,
@@ -64,6 +66,39 @@ def test_a_quiet_host_says_same() -> None:
     chance = Random(13)
     found = [study(chance, rounds=8, effect=0, noise=0.004, drift=0.1).verdict for _ in range(200)]
     assert sum(verdict is Verdict.SAME for verdict in found) >= 190
+
+
+@pytest.mark.parametrize("rounds", [6, 8, 30])
+@pytest.mark.parametrize(
+    ("metric", "one", "other", "seconds", "verdict"),
+    [
+        ("iops", 300.0, 300.0, 2.0, Verdict.SAME),  # a limit of the disk holds both back
+        ("write.iops", 300.0, 300.0, 2.0, Verdict.SAME),
+        ("iops", 30.0, 30.0, 2.0, Verdict.UNDECIDED),  # one I/O more or less is more than the margin
+        ("iops", 300.0, 300.0, 0.0, Verdict.UNDECIDED),  # what was counted is not known
+        (
+            "iops",
+            300.0,
+            360.0,
+            2.0,
+            Verdict.UNDECIDED,
+        ),  # a difference that no round adds to is none that was measured
+        ("latency.p99", 300.0, 300.0, 2.0, Verdict.UNDECIDED),  # a time is no count
+    ],
+)
+def test_arms_that_counted_alike_in_every_round_are_alike_as_far_as_a_count_tells(
+    metric: str, one: float, other: float, seconds: float, verdict: Verdict, rounds: int
+) -> None:
+    asked = replace(family(BY_ID[metric], 0.99), trial_seconds=seconds)
+    values = {"a": [one] * rounds, "b": [other] * rounds, "c": [one] * rounds}
+    found = [
+        compare(asked, ("a", values["a"]), ("b", values["b"])),
+        *compare_at_any_time(asked, values, [("a", "b")]),
+        *compare_planned(asked, values, [("a", "b")], level=0.01),
+    ]
+    assert {each.verdict for each in found} == {verdict}
+    if verdict is Verdict.SAME:
+        assert all(each.ratio is not None and each.ratio.low < 1 < each.ratio.high for each in found)
 
 
 def test_lower_is_better_for_latency() -> None:

@@ -64,6 +64,7 @@ Arm = tuple[str, Sequence[float]]
 class Family:
     """What is asked of comparisons that share their error: `confidence` is that of each of them, whenever and however
     often one looks; `fewest` are the rounds that a verdict takes at least, and the loads of one take `round_seconds`.
+    A value counts what completed in `trial_seconds`, 0 where that is not known.
     `between_runs` is given where each arm is one run of its own time, and its values are that run's rounds.
     """
 
@@ -73,6 +74,7 @@ class Family:
     confidence: float
     fewest: int = ROUNDS_MIN
     round_seconds: float = 0.0
+    trial_seconds: float = 0.0
     between_runs: BetweenRuns | None = None
 
     @property
@@ -89,6 +91,8 @@ def compare(family: Family, baseline: Arm, candidate: Arm) -> Comparison:
     """
     pairs = _usable(baseline[1], candidate[1])
     ratio = interval_of(pairs, confidence=family.confidence)
+    if ratio is not None and (step := _one_more(family, pairs)):
+        ratio = _interval(0.0, step, family.confidence)
     verdict, why = _judge(family, pairs, ratio, asked=len(baseline[1]))
     return _comparison(family, baseline, candidate, len(pairs), ratio, verdict, why)
 
@@ -204,9 +208,13 @@ def _compared(
     *,
     planned: bool,
 ) -> list[Comparison]:
+    from virtune.analyse.stats.anytime import EQUAL_BLOCKS
+
     made = []
-    for (baseline, candidate), found in zip(pairs, contrasts, strict=True):
+    for (baseline, candidate), contrast in zip(pairs, contrasts, strict=True):
         usable = _usable(arms[baseline], arms[candidate])
+        step, equal = _one_more(family, usable), contrast.why == EQUAL_BLOCKS or not contrast.radius
+        found = replace(contrast, mean=0.0, radius=step, why=None) if step and equal else contrast
         ratio = _interval(found.mean, found.radius, family.confidence)
         if found.why is not None and found.blocks >= family.fewest:
             verdict, why = Verdict.UNDECIDED, found.why
@@ -338,6 +346,14 @@ def _usable(baseline: Sequence[float], candidate: Sequence[float]) -> list[tuple
         for base, value in zip(baseline, candidate, strict=True)
         if math.isfinite(base) and math.isfinite(value) and base > 0 and value > 0
     ]
+
+
+def _one_more(family: Family, pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Return as ln of a ratio how far two arms may lie apart of which each round counted as many I/Os, as those do
+    that a limit of the disk holds back: a count tells no more than to one I/O. None for any others.
+    """
+    alike = family.metric.unit == "1/s" and family.trial_seconds and all(base == other for base, other in pairs)
+    return math.log1p(2 / (min(pairs)[0] * family.trial_seconds)) if alike and pairs else None
 
 
 def _judge(

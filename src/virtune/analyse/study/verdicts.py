@@ -440,7 +440,9 @@ def _by_rounds(
     evidence: Evidence, workload: Workload, metric: Metric, pairs: Sequence[tuple[str, str]], confidence: float
 ) -> Iterator[Comparison]:
     study, rows = evidence.study, evidence.rows
-    family = Family(metric=metric, workload=workload.name, margin=study.margin, confidence=confidence)
+    family = Family(
+        metric=metric, workload=workload.name, margin=study.margin, confidence=confidence, trial_seconds=study.seconds
+    )
     if study.sequential:
         values, looks = values_at_look(study, rows, workload, metric)
         if any(math.isfinite(value) for row in values.values() for value in row):
