@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from virtune.model.knob import Knob
-from virtune.model.knobs import KNOBS
+from virtune.model.knobs import BY_ID, KNOBS
 from virtune.model.measurement import Measurement
 from virtune.model.remark import UNVERIFIED, Remark
-from virtune.model.rig import RIGS
+from virtune.model.rig import QEMU, RIGS
 from virtune.model.stack import Stack, setting_of
-from virtune.model.study import Study, Trial
+from virtune.model.study import Arm, Study, Trial
 from virtune.model.verdict import BetweenRuns
 
 
@@ -288,6 +288,24 @@ def not_shown(stack: Stack) -> dict[str, str]:
     rig = RIGS[stack.rig]
     asked = (knob for knob in KNOBS if knob.place and knob.id in rig.applies and _asked(stack, knob))
     return {knob.id: why for knob in asked if (why := why_unseen(stack, knob)) is not None}
+
+
+def compared_unseen(arms: Sequence[Arm]) -> Iterator[str]:
+    """Yield a sentence on each setting in which arms differ and that a rig of theirs cannot verify: known beforehand,
+    with what verifies it.
+    """
+    hidden: dict[tuple[str, str], list[Arm]] = {}
+    for arm in arms:
+        for each in not_shown(arm.stack).items():
+            hidden.setdefault(each, []).append(arm)
+    for (name, why), those in hidden.items():
+        knob = BY_ID[name]
+        values = [str(setting_of(arm.stack, knob)) for arm in those]
+        if len({str(setting_of(arm.stack, knob)) for arm in arms}) > 1:
+            seen = name in QEMU.applies and all(QEMU.why_unseen(name, value) is None for value in values)
+            of = ", ".join(arm.name for arm in those)
+            how = "; in a VM that virtune starts it is read back: --rig qemu" if seen else ""
+            yield f"{name} of {of} cannot be verified on rig={those[0].stack.rig}: {why}{how}"
 
 
 def not_shown_checks(stack: Stack, checks: Sequence[Check]) -> tuple[Check, ...]:

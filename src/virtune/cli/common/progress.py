@@ -18,6 +18,7 @@ from rich.text import Text
 
 from virtune.model import event as events
 from virtune.model.errors import Interrupted, LoadError, NotInForceError, StoreError, StorePlace, VirtuneError
+from virtune.model.evidence import compared_unseen
 from virtune.model.reason import Reason
 from virtune.model.study import Study, Trial
 from virtune.model.text import format_seconds, format_share, printable
@@ -250,7 +251,7 @@ class Face:
                     self._line(f"guests {guests}")
                 for likeness in study.likeness:
                     self._line(likeness)
-                for caveat in study.caveats:
+                for caveat in (*study.caveats, *compared_unseen(study.arms)):
                     self._line(f"warning: {caveat}")
                 self._line(f"{most_text(study)}{format_seconds(seconds)}, set-up included")
             case events.StudyStarted(study=study, done=done, seconds_left=left):

@@ -25,7 +25,7 @@ from virtune.flows.run.tune import beforehand, expected_seconds, finished_tuning
 from virtune.flows.stored.show import current, seen_costs
 from virtune.model.errors import StorePlace, UsageError
 from virtune.model.event import Event, Noticed, Say, SearchMoved
-from virtune.model.evidence import StudyRecord
+from virtune.model.evidence import StudyRecord, compared_unseen
 from virtune.model.result import Result
 from virtune.model.study import Study, StudyKind
 from virtune.model.study_options import StudyOptions
@@ -144,6 +144,7 @@ def show_plan(study: Study, leave: Leave, words: str = "") -> int:
         *(f"load {one.name}: {one.meaning}" for one in study.workloads),
         f"on {place}",
         words or f"{most_text(study)}{format_seconds(all_seconds(study))}, set-up included",
+        *(f"warning: {one}" for one in (*study.caveats, *compared_unseen(study.arms))),
         "nothing was measured (--dry-run)",
     )
     for line in lines:
