@@ -22,6 +22,7 @@ from virtune.cli.common.changing import (
 from virtune.cli.common.verb import Verb
 from virtune.cli.domains import journal_option, restart_options
 from virtune.model.errors import StorePlace, UsageError
+from virtune.model.study_options import DEFAULT_WORKLOAD
 from virtune.model.text import printable
 from virtune.model.verdict import Verdict
 
@@ -88,7 +89,7 @@ def fix(
     _say_audit(found, fixes)
     out = ResultOutput.read(asked)
     with Store(store) as kept:
-        measuring = _loaded(Measuring(store=kept, vm=vm, asked=question, out=out), fixes, again=again)
+        measuring = _loaded(Measuring(store=kept, vm=vm, asked=question, out=out), found, fixes, again=again)
         choice = measuring.choose(fixes, like, again=again)
         turns = fixes.needed if choice is None else choice.turns
         done = _change(found, fixes, turns, asked, journal, dry_run=dry_run, yes=yes)
@@ -108,9 +109,9 @@ def _question(asked: dict[str, Any]) -> "StudyOptions":
     return options.read_options("compare", asked)
 
 
-def _loaded(measuring: Measuring, fixes: "Fixes", *, again: bool) -> Measuring:
+def _loaded(measuring: Measuring, found: "FoundDomain", fixes: "Fixes", *, again: bool) -> Measuring:
     """Return the same with the load of `--its-load`, where there is something to measure: as it was seen before where
-    this goes on, else as it is now.
+    this goes on, else as it is now. Of a running VM it is said that its own load can be taken.
     """
     from virtune.cli.common.run_study import with_its_load
     from virtune.flows.run.fix import load_before
@@ -118,6 +119,8 @@ def _loaded(measuring: Measuring, fixes: "Fixes", *, again: bool) -> Measuring:
     asked, vm = measuring.asked, measuring.vm
     if not fixes.candidates:
         return measuring
+    if found.subject.running is not None and not (asked.its_load or asked.workloads):
+        click.echo(f"measured under {DEFAULT_WORKLOAD}; --its-load takes what the VM does now", err=True)
     loads = () if again or not asked.its_load else load_before(measuring.store, f"fix {vm}")
     if not loads:
         return replace(measuring, asked=with_its_load(asked, vm))
