@@ -2,6 +2,7 @@
 """Sweeps of a simulated disk: a queue with a capacity, measured with noise."""
 
 import math
+from collections.abc import Sequence
 from random import Random
 
 from virtune.analyse.study.offered_load import swept
@@ -13,6 +14,7 @@ from virtune.model.result import LoadSweep
 from virtune.model.search import SweepPlan
 from virtune.model.stack import Stack
 from virtune.model.study import Arm, Study, StudyKind, Trial
+from virtune.plan.goal import parse_conditions
 from virtune.plan.loads import next_step, sweep_study
 
 DEPTH = 256
@@ -20,11 +22,12 @@ TAIL = 2.1
 """p99 by mean, as the simulated disk has it."""
 
 
-def study(plan: SweepPlan, seed: int) -> Study:
+def study(plan: SweepPlan, seed: int, conditions: Sequence[str] = ()) -> Study:
     (workload,) = parse_workload("randread-4k")
     asked = Study(
         id="1", created="", kind=StudyKind.MEASURE, arms=(Arm(name="one", stack=Stack()),), baseline="one",
         workloads=(workload,), rounds=3, seconds=2, ramp_seconds=0.5, seed=seed, scratch="/", span_bytes=2**30,
+        conditions=parse_conditions(conditions),
     )  # fmt: skip
     return sweep_study(asked, plan)
 
@@ -43,9 +46,9 @@ def measured(swept_study: Study, trial: Trial, noise: float) -> TrialRecord:
     )
 
 
-def run(plan: SweepPlan, *, seed: int, noise: float = 0.03) -> tuple[LoadSweep, int]:
+def run(plan: SweepPlan, *, seed: int, noise: float = 0.03, conditions: Sequence[str] = ()) -> tuple[LoadSweep, int]:
     """Sweep the disk to the end; returns what is said of it and how many trials that took."""
-    asked, done = study(plan, seed), tuple[TrialRecord, ...]()
+    asked, done = study(plan, seed, conditions), tuple[TrialRecord, ...]()
     while True:
         done += tuple(measured(asked, trial, noise) for trial in asked.trials[len(done) :])
         record = StudyRecord(study=asked, facts="", finished=False, trials=done, attempts=done)

@@ -2,6 +2,7 @@
 """What a sweep finds of a disk that is known: a queue with a capacity, measured with noise."""
 
 import math
+from collections import Counter
 from dataclasses import replace
 from functools import cache
 from random import Random
@@ -18,6 +19,7 @@ from virtune.model.measurement import Measurement
 from virtune.model.reason import Reason
 from virtune.model.result import LoadPoint
 from virtune.model.search import Limit, SweepPlan
+from virtune.model.verdict import Outcome
 from virtune.model.workload import Workload
 from virtune.plan.goal import parse_limit
 
@@ -96,6 +98,44 @@ def test_a_limit_that_nothing_keeps_and_one_that_all_keep_are_said() -> None:
     assert list(reasons) == [Reason.NOT_SATURATED, Reason.TOO_FEW_LOADS, Reason.LIMIT_ALWAYS_KEPT]
     assert "holds at every load that was offered" in reasons[Reason.LIMIT_ALWAYS_KEPT]
     assert "saturation was not reached" in reasons[Reason.NOT_SATURATED]
+
+
+_SHARES = (0.5, 0.9, 0.97, 1.03, 1.1, 2.0)
+"""Asked loads, as shares of the one that is true."""
+
+
+@pytest.mark.parametrize("limit", ["", "latency.p99<=250us", "latency.p99<=1ms"])
+def test_a_load_that_is_asked_for_is_judged_as_the_known_disk_has_it(limit: str) -> None:
+    """Both kinds of error in one of twenty at most, wherever the asked load lies; far from it it is decided."""
+    asked = parse_limit(limit) if limit else None
+    truth = true_most(asked.value) if asked else CAPACITY_IOPS
+    words = [f"iops < {share * truth:.0f}" for share in _SHARES]
+    found = [run(SweepPlan(limit=asked), seed=seed, conditions=words)[0].rulings for seed in SEEDS]
+    for at, share in enumerate(_SHARES):
+        right, wrong = (Outcome.HELD, Outcome.BREACHED) if share < 1 else (Outcome.BREACHED, Outcome.HELD)
+        outcomes = Counter(one[at].outcome for one in found)
+        assert outcomes[wrong] <= 0.05 * len(SEEDS), (share, outcomes)
+        assert outcomes[right] >= 0.95 * len(SEEDS) or 0.8 < share < 1.2, (share, outcomes)
+
+
+@pytest.mark.parametrize(
+    ("limit", "loads", "rounds", "asked", "outcome"),
+    [
+        ("", ("10%", "20%"), 3, 0.15, Outcome.HELD),  # never saturated: what was met is carried
+        ("", ("10%", "20%"), 3, 0.5, Outcome.UNDECIDED),  # no load says what lies beyond
+        ("", ("10%", "20%"), 1, 0.15, Outcome.UNDECIDED),  # single trials show nothing
+        ("latency.p99<=1s", ("10%", "20%"), 3, 0.15, Outcome.HELD),  # the limit is kept at every load
+        ("latency.p99<=1s", ("10%", "20%"), 3, 0.5, Outcome.UNDECIDED),
+        ("latency.p99<=1us", (), 3, 0.5, Outcome.BREACHED),  # it is broken at every load
+        ("latency.p99<=1us", (), 3, 0.0001, Outcome.UNDECIDED),  # below the least load that ran
+    ],
+)
+def test_an_asked_load_is_judged_by_loads_that_ran(
+    limit: str, loads: tuple[str, ...], rounds: int, asked: float, outcome: Outcome
+) -> None:
+    plan = SweepPlan(limit=parse_limit(limit) if limit else None, loads=loads, rounds=rounds)
+    (found,) = run(plan, seed=1, conditions=[f"iops < {asked * CAPACITY_IOPS:.0f}"])[0].rulings
+    assert found.outcome is outcome, found.text
 
 
 def test_a_noisy_disk_gives_a_wide_interval_and_ends() -> None:

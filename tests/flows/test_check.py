@@ -63,11 +63,11 @@ def test_a_limit_that_is_not_kept_ends_with_4_and_an_undecided_one_with_5(user: 
     asked = ("host", "check", "--rig", "simulated", "--seconds", "10s", "--seed", "1", "-q", "--fail-if-noisier")
     said = user.run(*asked, "0.001", status=4).stdout
     assert "finds: " in said
-    assert "--fail-if-noisier 0.001: breached: the smallest difference that 5 minutes detect is " in said
+    assert said.startswith("FAILED: --fail-if-noisier 0.001: the smallest difference that 5 minutes detect is ")
     five = next(one for one in user.run(*asked, "0.9", "--json").json()["reaches"] if one["minutes"] == 5)
     between = (five["smallest"] + five["at_most"]) / 2
     said = " ".join(user.run(*asked, f"{between:.5f}", status=5).stdout.split())
-    assert ": undecided: " in said
+    assert said.startswith("UNDECIDED whether it passes: --fail-if-noisier ")
     assert f"6 trials do not exclude that it is {100 * five['at_most']:.1f} %" in said
 
 

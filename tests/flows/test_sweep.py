@@ -71,6 +71,29 @@ def test_loads_beyond_saturation_are_carried_up_to_it_and_move_no_knee(
     assert found["knee"]["iops"] < found["saturation"]["iops"]
 
 
+@pytest.mark.parametrize(("share", "status", "word"), [(0.5, 0, "PASSED"), (2, 4, "FAILED"), (1, 5, "UNDECIDED")])
+def test_the_first_line_and_the_exit_code_say_whether_an_asked_load_is_carried(
+    share: float, status: int, word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, condition = tmp_path / "store.sqlite", f"iops < {share * CAPACITY_IOPS:.0f}"
+    text = swept(capsys, store, "--rounds", "2", "--fail-if", condition, status=status)
+    assert text.startswith(word)
+    assert condition in text
+    (told,) = json.loads(called(capsys, store, "show", "last", "--json"))["conditions"]
+    assert told["outcome"] == {0: "held", 4: "breached", 5: "undecided"}[status]
+    assert condition in called(capsys, store, "show", "last")
+    called(capsys, store, "show", "last", "--fail-if", condition, status=2)
+
+
+@pytest.mark.parametrize("condition", ["latency.p99 > 2ms", "iops > 20k", "iops < -3%"])
+def test_a_sweep_is_judged_by_a_load_alone(
+    condition: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = run(["sweep", "--rig", "simulated", "--fail-if", condition, "--store", str(tmp_path / "store.sqlite")])
+    assert found == 2
+    assert "judged by the load" in capsys.readouterr().err
+
+
 def test_a_sweep_goes_on_where_it_was_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--rounds", "1", "--subject-to", "latency.p99<=400us", "--json")
     whole = json.loads(swept(capsys, tmp_path / "whole.sqlite", *words))

@@ -28,7 +28,8 @@ def require_no_more(study: "Study", asked: dict[str, Any]) -> None:
     """Refuse options of comparisons for a search or a sweep, instead of ignoring them."""
     if asked["fail_if"] or asked["junit"]:
         raise UsageError(
-            "results of tune and sweep have no --fail-if and no --junit", hint="set constraints with --subject-to"
+            "results of tune and sweep have no --fail-if and no --junit",
+            hint="a sweep has its --fail-if from its start on; a search has constraints, by --subject-to",
         )
     if study.sweep is not None and asked["markdown"] is not None:
         raise UsageError("a sweep has no --markdown", hint="`--report FILE` writes it as text")
@@ -97,7 +98,8 @@ def show(
             from virtune.flows.run.sweep import finished_sweep
 
             require_no_more(record.study, asked)
-            return show_sweep(kept, finished_sweep(kept, name), out)
+            show_sweep(kept, finished_sweep(kept, name), out)
+            return 0
         record, result = current(kept, name)
         proved = proof_shown(kept, record, result)
     return show_result(result, record, out, proved=proved)

@@ -48,6 +48,7 @@ def tune(**asked: Any) -> None:
 
 @click.command(name="sweep", cls=Verb)
 @options.study_options("sweep")
+@options.study_option("fail_if", "sweep")
 @options.report_option
 @options.begin_options
 @options.progress_options
@@ -58,12 +59,13 @@ def sweep(**asked: Any) -> int:
 
     Begins with the workload as it is (a closed loop), then offers shares of what that did, whatever comes back, and
     puts further loads around what is looked for: the knee, or with --subject-to the greatest load that keeps a limit.
+    With --fail-if 'iops < 20k' exit 0 means that this load is shown to be carried, or to keep the limit.
     Shows achieved against offered load, latency, CPU and how busy the device was at each.
 
     \b
     Examples:
       virtune sweep --rig vhost-user
-      virtune sweep --rig vhost-user --subject-to 'latency.p99<=1ms'
+      virtune sweep --rig vhost-user --subject-to 'latency.p99<=1ms' --fail-if 'iops < 20k'
       virtune sweep --rig metal --workload randwrite-4k --loads 25%,50%,75%,100%,125%
     """  # noqa: D301 - click's own mark for lines that are not to be rewrapped
     from virtune.cli.common.result_output import ResultOutput
@@ -104,11 +106,12 @@ def sweeping(store: "Store", study: "Study", work: "Callable[[Say], LoadSweep]",
 
 
 def show_sweep(store: "Store", known: "LoadSweep", out: "ResultOutput", *, brief: bool = False) -> int:
-    """Write the result of a sweep to stdout, and to a file if one was named.
+    """Write the result of a sweep to stdout, and to a file if one was named; return the exit code of its conditions.
 
     With `brief` it takes a dozen lines.
     """
     from virtune.cli.common.output import put, say_report, write_report
+    from virtune.cli.common.result_output import exit_code
     from virtune.flows.stored.show import current
     from virtune.report.pages.brief import of_sweep
     from virtune.report.pages.sweep import render
@@ -127,4 +130,4 @@ def show_sweep(store: "Store", known: "LoadSweep", out: "ResultOutput", *, brief
         put(of_sweep(known, result, record.facts) if brief else text)
     if out.report is not None:
         say_report(out.report)
-    return 0
+    return exit_code([one.outcome for one in known.rulings])

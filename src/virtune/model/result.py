@@ -17,7 +17,7 @@ from virtune.model.reason import OF_VERDICTS, Reason, Why
 from virtune.model.remark import Remark
 from virtune.model.study import Study
 from virtune.model.text import LEFT_OUT, format_seconds, format_share
-from virtune.model.verdict import Comparison, Interval, Outcome, Verdict
+from virtune.model.verdict import Comparison, Interval, Outcome, Threshold, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +55,22 @@ class LoadEstimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoadRuling:
+    """The result of a condition on the greatest load of a sweep: the outcome, and the reason in words."""
+
+    condition: Threshold
+    outcome: Outcome
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSweep:
     """The result of a sweep.
 
     `saturation` is the highest rate that the stack achieved. `knee` is the load with the greatest power (achieved
     IOPS by mean latency, Kleinrock 1979): beyond it more load adds latency rather than throughput. `most` is the
     greatest load at which the study's limit holds. Each is None where the sweep did not find it, and `why` then says
-    so. A load is `met` from `met_share` of what was offered on.
+    so. A load is `met` from `met_share` of what was offered on. `rulings` judge the study's conditions.
 
     `gaps` are the pairs of neighbouring loads between which more loads are needed; `above` and `below` are the loads
     beyond which the curve has to be extended.
@@ -75,6 +84,7 @@ class LoadSweep:
     most: LoadEstimate | None
     why: tuple[Why, ...]
     met_share: float = 1.0
+    rulings: tuple[LoadRuling, ...] = ()
     gaps: tuple[tuple[float, float], ...] = ()
     above: float | None = None
     below: float | None = None

@@ -475,11 +475,15 @@ class StudyOptions:
         },
     )  # fmt: skip
     fail_if: Words = _row(
-        takes=Takes.TEXT, verbs=("measure", "compare", "study", "resume", "show"), many=True,
+        takes=Takes.TEXT, verbs=("measure", "compare", "study", "sweep", "resume", "show"), many=True,
         metavar="CONDITION", not_in_plan=_THE_CALL,
-        help="Fail on this change against the baseline ('latency.p99 > +5%', 'iops < -3%') or on this value in any"
-        " arm ('latency.p99 > 2ms'), or a published limit by its name (etcd-fsync, sql-log, sql-data, vdi,"
-        " cloud-p99); repeatable. Exit 4: breached, 5: undecided.",
+        help={
+            "": "Fail on this change against the baseline ('latency.p99 > +5%', 'iops < -3%') or on this value in any"
+            " arm ('latency.p99 > 2ms'), or a published limit by its name (etcd-fsync, sql-log, sql-data, vdi,"
+            " cloud-p99); repeatable. Exit 4: breached, 5: undecided.",
+            "sweep": "Fail where the load that is carried, or at which the limit of --subject-to holds, is less:"
+            " 'iops < 20k'; repeatable. Exit 4: breached, 5: undecided.",
+        },
     )  # fmt: skip
 
 

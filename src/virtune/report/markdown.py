@@ -13,7 +13,7 @@ from virtune.model.result import Result
 from virtune.model.text import printable
 from virtune.model.tuning import Tuning
 from virtune.model.verdict import ThresholdResult
-from virtune.report.pages.brief import finding, limits, trust
+from virtune.report.pages.brief import finding, limits, meaning, trust
 from virtune.report.pages.diagnose import proof_headline, proof_sentences
 from virtune.report.pages.evidence import note_lines, resting_on, warning_lines
 from virtune.report.pages.result import (
@@ -63,7 +63,8 @@ COLUMNS = 88
 def markdown(result: Result, rulings: Sequence[ThresholdResult], facts: str = "") -> str:
     """Return the result as Markdown, ending in a newline; `facts` are those of the host, as JSON."""
     where = "" if result.study.imported else f"; {host_words(result.study, facts)}"
-    said = items((*map(str, limits(result)), f"virtune: {trust(result)}{where}"))
+    told = (*map(str, limits(result)), meaning(result), f"virtune: {trust(result)}{where}")
+    said = items(filter(None, told))
     found, passed = finding(result).plain, passed_line(rulings)
     head = [heading(3, found)] if passed is None else [heading(3, passed.plain), f"**{plain(found)}**\n"]
     first = (*head, *_conditions(result, rulings), *said)

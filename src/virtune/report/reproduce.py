@@ -126,6 +126,7 @@ def sweep_again(study: Study) -> str:
     words += ["--workload", _asked(study.workloads[0])]
     words += [] if plan.limit is None else ["--subject-to", plan.limit.text]
     words += [word for load in plan.loads for word in ("--loads", load)]
+    words += [word for one in study.conditions for word in ("--fail-if", one.text)]
     words += ["--rounds", str(plan.rounds), "--seconds", f"{study.seconds:g}", "--ramp", f"{study.ramp_seconds:g}"]
     words += [*_attempts(study), *_check_data(study)]
     words += ["--seed", str(study.seed), "--span", _size(study.span_bytes)]

@@ -26,11 +26,11 @@ from virtune.model.evidence import StudyRecord, TrialRecord, Waiver, measured
 from virtune.model.measurement import Measurement
 from virtune.model.metric import BY_ID
 from virtune.model.reason import Reason, Why, because
-from virtune.model.result import ArmKnee, LoadEstimate, LoadPoint, LoadSweep
+from virtune.model.result import ArmKnee, LoadEstimate, LoadPoint, LoadRuling, LoadSweep
 from virtune.model.search import RESOLUTION, SWEEP_LOADS_MAX, Limit, SweepPlan
 from virtune.model.study import Study
-from virtune.model.text import format_share
-from virtune.model.verdict import Comparison, Verdict
+from virtune.model.text import format_count, format_share
+from virtune.model.verdict import Comparison, Outcome, Threshold, Verdict
 from virtune.model.workload import Workload
 
 Unmet = Mapping[tuple[str, str], Mapping[int, float]]
@@ -239,7 +239,8 @@ def swept(record: StudyRecord) -> LoadSweep:
     assert study.sweep is not None  # noqa: S101 - only sweeps are asked
     points = tuple(sorted(_points(record, study.sweep), key=lambda one: one.offered))
     saturation, knee = saturation_of(points), knee_of(points)
-    most = None if study.sweep.limit is None else most_of(points)
+    limit = study.sweep.limit
+    most = None if limit is None else most_of(points)
     chosen = not study.sweep.loads and bool(points)
     above, below = _beyond(points, study.sweep) if chosen else (None, None)
     gaps = tuple(_gaps(points, study.sweep)) if chosen and above is None and below is None else ()
@@ -251,6 +252,7 @@ def swept(record: StudyRecord) -> LoadSweep:
         knee=knee,
         most=most,
         why=tuple(_why(points, study.sweep, saturation, knee, most)),
+        rulings=tuple(_ruled(one, points, study.sweep, most if limit else saturation) for one in study.conditions),
         met_share=met_share(study),
         gaps=gaps,
         above=above,
@@ -402,3 +404,32 @@ def _why(
 
 
 _NOT_SHOWN = "its trials do not show it: more --rounds tell"
+
+
+def _ruled(
+    condition: Threshold, points: Sequence[LoadPoint], plan: SweepPlan, found: LoadEstimate | None
+) -> LoadRuling:
+    """Judge whether the greatest load is less than a rate: that which keeps the limit, or which is carried at all."""
+    low, high = _bounds(points, plan, found)
+    value, words = condition.value or 0.0, f"{plan.limit.text} holds" if plan.limit else "it is carried"
+    at_least = f"{words} at {format_count(low)} IOPS" if low else f"no load is shown at which {words}"
+    at_most = "" if high is None else f"not above {format_count(high)} IOPS"
+    if high is not None and high < value:
+        return LoadRuling(condition=condition, outcome=Outcome.BREACHED, text=f"{words} {at_most}")
+    if low >= value:
+        return LoadRuling(condition=condition, outcome=Outcome.HELD, text=at_least)
+    told = f"{at_least}{f', and {at_most}' if at_most else ''}; more --rounds tell"
+    return LoadRuling(condition=condition, outcome=Outcome.UNDECIDED, text=told)
+
+
+def _bounds(points: Sequence[LoadPoint], plan: SweepPlan, found: LoadEstimate | None) -> tuple[float, float | None]:
+    """Return the greatest load that is shown to be fine, 0 for none, and the least that is shown not to be."""
+    if found is not None:
+        return found.low or 0.0, found.high
+    if plan.limit is None:
+        several = (one.offered for one in points if one.met and len(one.achieved) >= TRIALS_MIN)
+        return max(several, default=0.0), None
+    sure = [(_shown(points, one), one.offered) for one in points]
+    broken = min((load for shown, load in sure if shown > 0), default=None)
+    kept = (load for shown, load in sure if shown < 0 and (broken is None or load < broken))
+    return max(kept, default=0.0), broken

@@ -511,7 +511,7 @@ def _unfit(reaches: Sequence[Reach], same: SelfTest | None, standings: Sequence[
     if smallest is None:
         yield because(Reason.TOO_FEW_TRIALS)
     elif smallest > UNFIT:
-        yield because(Reason.ONLY_LARGE_DIFFERENCES, least=format_share(smallest))
+        yield because(Reason.ONLY_LARGE_DIFFERENCES, least=format_share(smallest, 1))
     if same is not None and same.verdict in (Verdict.BETTER, Verdict.WORSE):
         yield because(Reason.FALSE_DIFFERENCE)
     for one in standings:

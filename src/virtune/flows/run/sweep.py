@@ -12,7 +12,7 @@ from virtune.flows.run.prepare import begun
 from virtune.flows.run.question import Question, facts_text, study_for
 from virtune.flows.run.study import loaded, prepared, taken_up
 from virtune.flows.stored.show import by_todays_method, seen_costs
-from virtune.model.errors import Interrupted, StoreError
+from virtune.model.errors import Interrupted, PlanError, StoreError
 from virtune.model.event import Say, StudyPlanned, StudyStarted, TrialEnded, TrialPlace, TrialStarted
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import LoadSweep
@@ -30,6 +30,12 @@ LIKELY_LOADS = 5
 def sweep_for(question: Question) -> tuple[Study, str]:
     """Return the requested sweep, and the facts of this host as JSON text; raises PlanError."""
     limit = next((parse_limit(text) for text in question.subject_to), None)
+    for one in question.conditions:
+        if one.metric != "iops" or one.relation != "<" or one.value is None:
+            raise PlanError(
+                f"`{one.text}`: a sweep is judged by the load that it carries, or at which a limit holds",
+                hint="`--fail-if 'iops < 20k'`, and the limit after --subject-to",
+            )
     study = study_for(question)
     plan = SweepPlan(limit=limit, loads=question.loads, rounds=study.rounds)
     return sweep_study(study, plan), facts_text(Path(study.scratch))

@@ -17,6 +17,7 @@ from virtune.model.result import (
     Basis,
     LoadEstimate,
     LoadPoint,
+    LoadRuling,
     LoadSweep,
     RampFinding,
     Result,
@@ -546,10 +547,18 @@ class _Point(TypedDict):
     values: Annotated[Mapping[str, float], "Its metrics by id, in base units (ns, B/s, 1/s, %)."]
 
 
+class _LoadRuling(TypedDict):
+    """What a condition on the greatest load comes to."""
+
+    condition: Annotated[str, "The condition, as it was given."]
+    outcome: Annotated[Outcome, "`undecided`: the loads that ran show neither."]
+    why: Annotated[str, "What was shown, in one sentence."]
+
+
 class SweepDocument(TypedDict):
     """What `virtune sweep --json` writes."""
 
-    schema: Annotated[str, doc.IDENTITY, {"const": "virtune/sweep/1"}]
+    schema: Annotated[str, doc.IDENTITY, {"const": "virtune/sweep/2"}]
     virtune: doc.ProgramVersion
     study: _SweepStudy
     facts: Annotated[Any, "The facts of the host: a document `virtune/probe/1`; null without them."]
@@ -563,6 +572,7 @@ class SweepDocument(TypedDict):
         list[Annotated[Reason, {"enum": [*OF_SWEEPS]}]],
         "The same as codes, in the same order; they stay the same whatever the words are.",
     ]
+    conditions: Annotated[list[_LoadRuling], "What its --fail-if come to; empty without one."]
     points: Annotated[list[_Point], "The loads, the least first."]
     command: Annotated[str, "The command line that does it again."]
 
@@ -587,9 +597,14 @@ def sweep_document(known: LoadSweep, result: Result, *, facts: str) -> SweepDocu
         facts=json.loads(facts) if facts else None,
         why=[one.text for one in known.why],
         reasons=[one.reason for one in known.why],
+        conditions=[_ruling(one) for one in known.rulings],
         points=[_point(known, result, one) for one in known.points],
         command=sweep_again(study),
     )
+
+
+def _ruling(ruling: LoadRuling) -> _LoadRuling:
+    return part(_LoadRuling, ruling, condition=ruling.condition.text, why=ruling.text)
 
 
 def _point(known: LoadSweep, result: Result, point: LoadPoint) -> _Point:

@@ -4,6 +4,7 @@ host. The proof is in `virtune show`, with -v, and in the report.
 """
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -145,7 +146,8 @@ def _beside_baseline(result: Result) -> Iterator[Text]:
     study, told = result.study, list[str]()
     for one in sorted(result.verdicts, key=lambda one: one.unsure):
         if one.baseline != study.baseline and one.metric == study.metric and one.verdict is not Verdict.UNDECIDED:
-            ((_, words),) = _told([one], named=True)
+            alike = f"{one.candidate} {results.relation(one)} {one.baseline}"
+            words = alike if one.verdict is Verdict.SAME else _told([one], named=True)[0][1]
             told.append(words + (f" under {one.workload}" if len(study.compared) > 1 else ""))
     if told:
         more = f"; and {len(told) - _PAIRS} more" if len(told) > _PAIRS else ""
@@ -156,9 +158,12 @@ def _not_compared(result: Result) -> str:
     """Say that arms which are better, or worse, by themselves were not compared with one another."""
     study = result.study
     for verdict in (Verdict.BETTER, Verdict.WORSE):
-        found = (one.candidate for one in result.verdicts if one.verdict is verdict and one.metric == study.metric)
-        if study.pairs == "baseline" and len(arms := [*dict.fromkeys(found)]) > 1:
-            return f"{names_text(arms, NAMES)}: not compared with one another (`--pairs all` does)"
+        found = (one for one in result.verdicts if one.verdict is verdict and one.metric == study.metric)
+        arms = [*dict.fromkeys(one.candidate for one in sorted(found, key=_effect, reverse=True))]
+        if study.pairs == "baseline" and len(arms) > 1:
+            sides = shlex.join(f"{study.id}:{name}" for name in arms[:2])
+            how = f"`virtune compare {sides}` does" if study.id and not study.imported else "`--pairs all` does"
+            return f"{names_text(arms, NAMES)}: not compared with one another ({how})"
     return ""
 
 
@@ -377,9 +382,11 @@ def trust(result: Result) -> str:
     """Say in a line how many trials count, that settings were read back, and how sure the verdicts are."""
     study = result.study
     name = f"{study.label} {study.id}".strip() if study.id else "not stored"
-    ran = result.trials_done + sum(map(evidence.repeats_of, result.arms))
+    again = sum(map(evidence.repeats_of, result.arms))
+    ran = result.trials_done + again
     used = sum(value.rounds for one in result.arms if (value := one.get(study.metric)) is not None)
     told = [f"{used} of {count_text(ran, 'run' if study.imported else 'trial')} count{'s' if ran == 1 else ''}"]
+    told[0] += f" ({again} repeated others)" if again else ""
     told += [f"{len(study.trials)} were planned"] if result.trials_done < len(study.trials) else []
     hidden = unverifiable(result)
     if (study.sources or not study.imported) and not (study.simulated or not_verified(result) or _unknown(result)):
@@ -529,7 +536,11 @@ def of_sweep(known: LoadSweep, result: Result, facts: str) -> Brief:
         return [table.only(*keep), *_more(rows, most, "load")]
 
     return Brief(
-        head=[terminal.paragraph(first, "bold"), *terminal.paragraphs(others, indent=0)],
+        head=[
+            *terminal.paragraphs(filter(None, (results.passed_line(known.rulings),)), indent=0),
+            terminal.paragraph(first, "bold"),
+            *terminal.paragraphs(others, indent=0),
+        ],
         picture=picture,
         rows=rows,
         least=rows if named else ROWS_LEAST,
@@ -568,7 +579,7 @@ def of_check(fitness: Fitness, limit: float | None = None) -> Brief:
         "to do": advice[0] + more if advice else "",
     }
     return Brief(
-        head=[terminal.paragraph(check.headline(fitness)), *check.limit_lines(fitness, limit)],
+        head=[*check.limit_lines(fitness, limit), terminal.paragraph(check.headline(fitness))],
         limits=[_line(word, text) for word, text in parts.items() if text],
         below=[_line("next", f"`virtune show` (every figure){_OTHER_RIG * bare}")],
     )

@@ -11,6 +11,7 @@ from virtune.model.result import Fitness, GateStanding, Neighbour
 from virtune.model.text import format_bandwidth, format_count, format_ns, format_seconds, format_share
 from virtune.model.verdict import Outcome, Verdict
 from virtune.report.pages.evidence import drift_text
+from virtune.report.pages.result import OF_OUTCOME, PASSED
 from virtune.report.render.terminal import Paragraph, Table, heading, remarks_table, right, wide
 from virtune.report.words import count_text, difference_text, share_text
 
@@ -19,7 +20,7 @@ _STYLE = {"invalid": "red", "warns": "yellow", "near": "cyan", "clear": "green"}
 
 def render(fitness: Fitness, limit: float | None = None) -> RenderableType:
     """Lay out a check for a terminal; `limit` is the share of `--fail-if-noisier`."""
-    parts: list[RenderableType] = [Paragraph(headline(fitness)), *limit_lines(fitness, limit)]
+    parts: list[RenderableType] = [*limit_lines(fitness, limit), Paragraph(headline(fitness))]
     if rows := list(noise_rows(fitness)):
         parts += [heading("noise"), figures_table(rows)]
     if any(one.blocks for one in fitness.reaches):
@@ -48,18 +49,18 @@ def sentence(fitness: Fitness) -> str:
     return f"{whose}FIT: a 5-minute comparison of two arms detects differences of {least} and more (90 % power){by}"
 
 
-_LIMIT_STYLE = {Outcome.HELD: "green", Outcome.UNDECIDED: "yellow", Outcome.BREACHED: "red"}
-
 _TIMES_MAX = 20
 """A check that has to be longer than this by its factor is not advised: the host is as noisy as the limit."""
 
 
 def limit_lines(fitness: Fitness, limit: float | None) -> Iterator[RenderableType]:
-    """Yield whether the limit on the noise is kept, where one was given, by the figures that it is judged by."""
+    """Yield whether the limit on the noise is kept, as the exit code, by the figures that it is judged by; nothing
+    where none was given.
+    """
     if limit is not None:
         outcome = fitness.noisier(limit)
-        told = f"--fail-if-noisier {limit:g}: {outcome}: {_limit_text(fitness, limit, outcome)}"
-        yield Paragraph(Text(told, style=_LIMIT_STYLE[outcome]))
+        told = f"{PASSED[outcome]}: --fail-if-noisier {limit:g}: {_limit_text(fitness, limit, outcome)}"
+        yield Paragraph(Text(told, style=OF_OUTCOME[outcome]))
 
 
 def _limit_text(fitness: Fitness, limit: float, outcome: Outcome) -> str:

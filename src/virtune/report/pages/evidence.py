@@ -128,8 +128,8 @@ def steadiness(basis: Basis, study: Study, *, drift: bool = True) -> Iterator[st
         yield f"effective sample size: {TOO_FEW}"
     elif basis.effective is not None and basis.lag1:
         yield (
-            f"effective sample size: {basis.effective:.0f} of {count_text(basis.rounds, 'round')}: they resemble"
-            f" their neighbours (lag-1 autocorrelation {basis.lag1:.2f}); the intervals are wider for it"
+            f"effective sample size: {basis.effective:.0f} of {count_text(basis.rounds, 'round')}: they may resemble"
+            f" their neighbours (lag-1 autocorrelation up to {basis.lag1:.2f}); the intervals are wider for it"
         )
     if drift and basis.drift is not None:
         yield drift_text(basis.drift, BY_ID[study.metric].label)

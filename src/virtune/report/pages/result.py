@@ -13,7 +13,7 @@ from rich.text import Text
 
 from virtune.model.metric import BY_ID, Metric
 from virtune.model.reason import Reason
-from virtune.model.result import Result, Value
+from virtune.model.result import LoadRuling, Result, Value
 from virtune.model.study import Study
 from virtune.model.text import format_bytes, format_seconds, format_share
 from virtune.model.verdict import PLANNED_ROUNDS_MIN, REPEATS_MIN, Comparison, Outcome, ThresholdResult, Verdict
@@ -234,23 +234,23 @@ def changes_words(view: WorkloadView, study: Study) -> Iterator[str]:
     yield f"[low, high] is a {format_share(study.confidence)} confidence interval: {', '.join(told)}{looks}"
 
 
-_STYLE = {Outcome.BREACHED: "red", Outcome.HELD: "green", Outcome.UNDECIDED: "yellow"}
+OF_OUTCOME = {Outcome.BREACHED: "red", Outcome.HELD: "green", Outcome.UNDECIDED: "yellow"}
 
 
-def passed_line(rulings: Sequence[ThresholdResult]) -> Text | None:
+def passed_line(rulings: Sequence[ThresholdResult | LoadRuling]) -> Text | None:
     """Say whether the conditions passed, as the exit code does: one breach fails, and what is undecided did not pass.
     None without conditions.
     """
     if not rulings:
         return None
     found = Counter(one.outcome for one in rulings)
-    worst = next(one for one in _PASSED if found[one])
-    first = f"{_PASSED[worst]}: {found[worst]} of {count_text(len(rulings), 'condition')} {worst}"
-    told = (f"{found[one]} {one}" for one in _PASSED if found[one] and one is not worst)
-    return Text(", ".join((first, *told)), style=f"bold {_STYLE[worst]}")
+    worst = next(one for one in PASSED if found[one])
+    first = f"{PASSED[worst]}: {found[worst]} of {count_text(len(rulings), 'condition')} {worst}"
+    told = (f"{found[one]} {one}" for one in PASSED if found[one] and one is not worst)
+    return Text(", ".join((first, *told)), style=f"bold {OF_OUTCOME[worst]}")
 
 
-_PASSED = {
+PASSED = {
     Outcome.BREACHED: "FAILED",
     Outcome.UNDECIDED: "UNDECIDED whether it passes",
     Outcome.HELD: "PASSED",
@@ -262,7 +262,7 @@ def condition_lines(result: Result, rulings: Sequence[ThresholdResult]) -> Itera
     """Yield each condition with its outcome in a line."""
     for one in rulings:
         yield Text.assemble(
-            f"{one.condition.text}: ", (one.outcome.value, _STYLE[one.outcome]), f" for {sentence(result, one)}"
+            f"{one.condition.text}: ", (one.outcome.value, OF_OUTCOME[one.outcome]), f" for {sentence(result, one)}"
         )
 
 

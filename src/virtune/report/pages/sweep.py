@@ -13,7 +13,7 @@ from virtune.model.metric import BY_ID
 from virtune.model.result import ArmSummary, LoadEstimate, LoadPoint, LoadSweep, Result
 from virtune.model.text import format_bytes, format_count, format_ns, format_seconds, format_share
 from virtune.report.pages.evidence import notes
-from virtune.report.pages.result import value_text
+from virtune.report.pages.result import passed_line, value_text
 from virtune.report.pages.study import arm_lines, first_read_lines, host_line, to_repeat
 from virtune.report.render.terminal import Table, paragraphs, right
 from virtune.report.reproduce import sweep_again
@@ -42,7 +42,8 @@ def render(known: LoadSweep, result: Result, facts: str = "") -> Group:
     title.append(f"\n{study.words}" if study.words else "")
     title.append(f"\n{study.arms[0].name}, {study.workloads[0].name}")
     below = [Text(""), *paragraphs(measured_lines(known, facts), "dim", indent=0), *notes(without_saturation(result))]
-    answer = [title, Text(""), *paragraphs(answer_lines(known)), Text("")]
+    passed = filter(None, (passed_line(known.rulings),))
+    answer = [title, Text(""), *paragraphs((*passed, *answer_lines(known))), Text("")]
     return Group(*answer, curve_table(known, result), *below, *to_repeat(sweep_again(study)))
 
 
@@ -56,7 +57,8 @@ def without_saturation(result: Result) -> Result:
 
 
 def answer_lines(known: LoadSweep) -> Iterator[str]:
-    """Return each result of a sweep in a sentence, or why there is none."""
+    """Return each result of a sweep in a sentence, or why there is none; after what its conditions come to."""
+    yield from (f"{one.condition.text}: {one.outcome.value}: {one.text}" for one in known.rulings)
     plan = known.study.sweep
     if known.most is not None and plan is not None and plan.limit is not None:
         may = "holds" if known.most.low is not None else "may hold"  # of no load is it shown that it does
