@@ -54,7 +54,6 @@ class Guideline:
 
     @property
     def forks(self) -> tuple[Fork, ...]:
-        """Its questions, in their order."""
         return tuple(node for node in self.nodes.values() if isinstance(node, Fork))
 
 
@@ -160,7 +159,6 @@ class Cause(Worded):
 
     @property
     def accuses(self) -> bool:
-        """Whether it names something that limits the disk."""
         return self not in (Cause.NOT_BOUND, Cause.IDLE, Cause.UNDECIDED)
 
 
@@ -288,7 +286,6 @@ def limit_text(unit: str, limit: float, done: float) -> str:
 _BEYOND = 1.01
 """Counters are read a little later than the clock."""
 
-
 CONTROL_GROUP = "control group, "
 """How the unit of a limit begins that a control group sets."""
 
@@ -314,12 +311,10 @@ class Bottleneck:
 
     @property
     def text(self) -> str:
-        """The cause in words, or both."""
         return self.cause.words if self.also is None else f"{self.cause.words}, or {self.also.words}"
 
     @property
     def claim(self) -> str:
-        """What limits a disk, as a clause."""
         if self.cause.accuses:
             return f"limited by {self.text}"
         return f"what limits it is {self.text}" if self.cause is Cause.UNDECIDED else self.text
@@ -446,17 +441,14 @@ class VmFrame:
 
     @property
     def iops(self) -> float:
-        """I/Os a second."""
         return sum(one.path.iops for one in self.disks)
 
     @property
     def bandwidth(self) -> float:
-        """Bytes a second."""
         return sum(one.path.bandwidth for one in self.disks)
 
     @property
     def in_flight(self) -> float:
-        """How many requests were under way at a time, on average."""
         return sum(one.in_flight for one in self.disks)
 
     @property
@@ -501,17 +493,14 @@ class TopFrame:
 
     @property
     def emulated(self) -> tuple[str, ...]:
-        """The names of the VMs that run without KVM (TCG)."""
         return tuple(vm.vm for vm in self.vms if vm.emulated)
 
     @property
     def disks(self) -> tuple[DiskFrame, ...]:
-        """The disks of all VMs."""
         return tuple(disk for vm in self.vms for disk in vm.disks)
 
     @property
     def devices(self) -> tuple[DeviceFrame, ...]:
-        """The host's block devices below them."""
         return tuple(
             DeviceFrame(
                 use=one,
@@ -524,7 +513,6 @@ class TopFrame:
 
     @property
     def threads(self) -> tuple[ThreadFrame, ...]:
-        """The threads of all VMs."""
         return tuple(thread for vm in self.vms for thread in vm.threads)
 
 

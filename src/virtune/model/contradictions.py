@@ -68,7 +68,6 @@ def images_of(stack: stacks.Stack) -> int:
 
 
 def disks_contradictions(stack: stacks.Stack) -> Iterator[str]:
-    """Yield what contradicts the requested number of disks, a sentence each."""
     if stack.own_images and stack.guests + stack.idle_guests < 2:
         yield "guests.images=on needs two guests: one has an image of its own anyway"
     if stack.own_images and stack.spread is not None:

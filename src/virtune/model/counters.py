@@ -274,7 +274,6 @@ class Use:
 
     @property
     def seconds(self) -> float:
-        """How long the window was."""
         return (self.end_ns - self.begin_ns) / 1e9
 
     @property
@@ -285,7 +284,6 @@ class Use:
         return max(0.0, self.cpu.busy_seconds - math.fsum(role.cpu_seconds for role in self.roles)) / self.seconds
 
     def role(self, name: str) -> RoleUse | None:
-        """Return what a role used."""
         return next((role for role in self.roles if role.role == name), None)
 
     def some_waited(self, resource: str) -> float | None:
@@ -294,7 +292,6 @@ class Use:
         return None if found is None else found / 100
 
     def disk(self, name: str) -> DiskUse | None:
-        """Return what a block device did."""
         return next((disk for disk in self.disks if disk.name == name), None)
 
     def foreign_share(self, disk: str, roles: tuple[str, ...] | None = None) -> float | None:
@@ -320,7 +317,6 @@ UNSEEN = Use(
     throttled_seconds=None, swapped_pages=None,
 )  # fmt: skip
 """What is known where nothing was counted."""
-
 
 MONITOR_THREAD = "IO mon_iothread"
 """QEMU's own thread for its monitor, which serves no disk."""

@@ -15,7 +15,6 @@ SourceKind = Literal["file", "block", "network", "volume", "nvme", "vhostuser", 
 IOTHREAD_BUSES: frozenset[str] = frozenset({"virtio"})
 """Buses whose disks name their IOThread themselves; disks on `scsi` share that of their controller."""
 
-
 HOTPLUG_BUSES: frozenset[str] = frozenset({"virtio", "scsi", "usb"})
 """Buses whose disks libvirt can attach to a running VM and detach from it."""
 
@@ -153,11 +152,9 @@ class Domain:
     elsewhere: tuple[str, ...] = ()
 
     def disk(self, target: str) -> DomainDisk | None:
-        """Return a disk by its target."""
         return next((disk for disk in self.disks if disk.target == target), None)
 
     def controller_of(self, disk: DomainDisk) -> Controller | None:
-        """Return the SCSI controller of a disk."""
         return next((one for one in self.controllers if one.kind == "scsi" and one.index == disk.controller), None)
 
     def threads_of(self, disk: DomainDisk) -> tuple[int, ...]:
@@ -174,12 +171,10 @@ class Domain:
 
     @property
     def threads_used(self) -> frozenset[int]:
-        """Return the IOThreads that any disk or controller names."""
         places: tuple[DomainDisk | Controller, ...] = (*self.disks, *self.controllers)
         return frozenset(one for place in places for one in _threads(place))
 
     def pin(self, what: str) -> str | None:
-        """Return the CPU set that a vCPU, IOThread or the emulator is pinned to."""
         return dict(self.pins).get(what)
 
 

@@ -60,12 +60,10 @@ class Durability:
     why: str
 
     def weaker_than(self, promise: Promise) -> bool:
-        """Whether this promises less than that class."""
         return _ORDER.index(self.promise) > _ORDER.index(promise)
 
     @property
     def words(self) -> str:
-        """Say it in one sentence."""
         if self.completed is self.flushed:
             return f"a completed write survives {_EVENTS[self.completed]} ({self.why})"
         return (

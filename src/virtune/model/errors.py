@@ -123,7 +123,6 @@ StorePlace = Path | DatabaseUrl
 
 
 def is_database(text: str) -> bool:
-    """Whether a text means a database rather than a file."""
     return text.startswith(SCHEMES)
 
 

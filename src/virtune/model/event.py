@@ -114,4 +114,3 @@ Event = (
 )  # fmt: skip
 
 Say = Callable[[Event], None]
-"""What is told of each event."""

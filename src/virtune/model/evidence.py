@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from virtune.model.knob import Knob
-from virtune.model.knobs import BY_ID, KNOBS
+from virtune.model.knobs import BY_ID, TURNED
 from virtune.model.measurement import Measurement
 from virtune.model.remark import UNVERIFIED, Remark
-from virtune.model.rig import QEMU, RIGS
+from virtune.model.rig import QEMU
 from virtune.model.stack import Stack, setting_of
 from virtune.model.study import Arm, Study, Trial
 from virtune.model.verdict import BetweenRuns
@@ -132,12 +132,10 @@ class InForce:
 
     @property
     def mismatches(self) -> tuple[Check, ...]:
-        """The checks whose running value differs from the requested one."""
         return tuple(check for check in self.checks if check.agrees is False)
 
     @property
     def emulated(self) -> Check | None:
-        """The check that the guest runs under software emulation, if it does."""
         return next((one for one in self.checks if (one.setting, one.found) == ("accelerator", "tcg")), None)
 
 
@@ -275,19 +273,12 @@ LOAD_ENGINES = frozenset({"io_uring", "libaio"})
 
 def to_verify(stack: Stack) -> tuple[str, ...]:
     """Return the ids of the knobs that a trial of this stack must verify, in the order of the path."""
-    rig = RIGS[stack.rig]
-    return tuple(
-        knob.id
-        for knob in KNOBS
-        if knob.place and knob.id in rig.applies and _asked(stack, knob) and why_unseen(stack, knob) is None
-    )
+    return tuple(knob.id for knob in _asked(stack) if why_unseen(stack, knob) is None)
 
 
 def not_shown(stack: Stack) -> dict[str, str]:
     """Return why requested settings cannot be verified on this rig, by the ids of the knobs."""
-    rig = RIGS[stack.rig]
-    asked = (knob for knob in KNOBS if knob.place and knob.id in rig.applies and _asked(stack, knob))
-    return {knob.id: why for knob in asked if (why := why_unseen(stack, knob)) is not None}
+    return {knob.id: why for knob in _asked(stack) if (why := why_unseen(stack, knob)) is not None}
 
 
 def compared_unseen(arms: Sequence[Arm]) -> Iterator[str]:
@@ -319,8 +310,7 @@ def not_shown_checks(stack: Stack, checks: Sequence[Check]) -> tuple[Check, ...]
 
 
 def why_unseen(stack: Stack, knob: Knob) -> str | None:
-    """Say why a knob's value cannot be verified on the stack's rig; None when it can be."""
-    return RIGS[stack.rig].why_unseen(knob.id, str(setting_of(stack, knob)))
+    return stack.kind.why_unseen(knob.id, str(setting_of(stack, knob)))
 
 
 def unverified(stack: Stack, checks: Sequence[Check]) -> tuple[str, ...]:
@@ -328,7 +318,7 @@ def unverified(stack: Stack, checks: Sequence[Check]) -> tuple[str, ...]:
 
     `checks` are all of the trial. A setting whose check is `hidden` is excused.
     """
-    if not RIGS[stack.rig].made_here:
+    if not stack.kind.made_here:
         return ()
     wanted = tuple(dict.fromkeys((*to_verify(stack), *_of_load(checks))))
     values = {check.setting: check.asked for check in checks} | _values(stack)
@@ -349,19 +339,20 @@ def unverified_remarks(stack: Stack, checks: Sequence[Check]) -> Iterator[Remark
         )
 
 
-def _asked(stack: Stack, knob: Knob) -> bool:
-    value = setting_of(stack, knob)
+def _asked(stack: Stack) -> Iterator[Knob]:
+    """Yield the knobs of the rig whose values a stack asks for, and those that are verified at their defaults too."""
+    always, applies, plain = ALWAYS, stack.kind.applies, Stack()
     if stack.device.vfio_pci is not None:
-        return value != setting_of(Stack(), knob)
-    if stack.disk.backend == "null-co" and knob.id in _OPENS:
-        return False
-    if stack.disk.backend == "rbd" and knob.id in _OPENS - {"disk.cache"}:
-        return False
-    return knob.id in ALWAYS or value != setting_of(Stack(), knob)
+        always = frozenset()
+    elif stack.disk.backend != "file":
+        applies -= _OPENS if stack.disk.backend == "null-co" else _OPENS - {"disk.cache"}
+    for knob in TURNED:
+        if knob.id in applies and (knob.id in always or setting_of(stack, knob) != setting_of(plain, knob)):
+            yield knob
 
 
 def _values(stack: Stack) -> dict[str, str]:
-    found = ((knob.id, setting_of(stack, knob)) for knob in KNOBS if knob.place)
+    found = ((knob.id, setting_of(stack, knob)) for knob in TURNED)
     return {name: ("on" if value else "off") if isinstance(value, bool) else str(value) for name, value in found}
 
 

@@ -18,10 +18,7 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockDevice:
-    """One block device of the kernel. `kind` is disk, partition, loop, md or dm; `on` names what it stands on.
-
-    `label` is its familiar name (a volume `vg0-images`, a loop device's file), empty where there is none.
-    """
+    """One block device of the kernel. `kind` is disk, partition, loop, md or dm; `on` names what it stands on."""
 
     number: Annotated[str, "major:minor."]
     name: Annotated[str, "The kernel's name."]

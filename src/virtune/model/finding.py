@@ -164,7 +164,6 @@ class Subject:
         object.__setattr__(self, "disks", tuple(disk for disk in theirs if disk.holds_data))
 
     def image(self, disk: DomainDisk) -> ImageView:
-        """Return the known facts of a disk's image."""
         return self.host.images.get(disk.source.name, ImageView())
 
 
@@ -233,7 +232,6 @@ class LeftAlone:
 
     @property
     def text(self) -> str:
-        """The same in words."""
         place = f"{self.rule} {self.at or 'domain'}" if self.rule else self.at
         return f"{place}: {self.why.text}" if place else self.why.text
 

@@ -3,6 +3,7 @@
 by itself, and how far it is.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,7 +30,6 @@ class FleetHost:
     config: str | None = None
 
     def label(self, key: str) -> str | None:
-        """Return the value of a label, None without it."""
         return dict(self.labels).get(key)
 
 
@@ -141,6 +141,21 @@ class Pooled:
     q: float
     q_p: float
     confidence: float
+
+    @property
+    def ratio(self) -> Interval:
+        return self._ratio(self.low, self.high)
+
+    @property
+    def next_ratio(self) -> Interval | None:
+        """The same mean with the ends of one more host; None where there are too few hosts for it."""
+        if self.next_low is None or self.next_high is None:
+            return None
+        return self._ratio(self.next_low, self.next_high)
+
+    def _ratio(self, low: float, high: float) -> Interval:
+        estimate, low, high = map(math.exp, (self.mean, low, high))
+        return Interval(estimate=estimate, low=low, high=high, confidence=self.confidence)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,7 +294,6 @@ class ChangedHost:
 
     @property
     def failed(self) -> bool:
-        """Whether what was asked was not done there."""
         return self.state == "failed"
 
 

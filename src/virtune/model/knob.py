@@ -194,7 +194,6 @@ class Answer:
 
 
 def describe_domain(domain: Domain) -> str:
-    """Describe the values allowed in a few words."""
     match domain:
         case Choice(values=values):
             return " | ".join(values)

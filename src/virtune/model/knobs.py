@@ -68,10 +68,8 @@ KNOBS: tuple[kinds.Knob, ...] = tuple(map(_knob, kinds.ROWS))
 """All knobs, from the application down to the medium."""
 
 BY_ID: dict[str, kinds.Knob] = {knob.id: knob for knob in KNOBS}
-"""The knob of an id."""
 
 TURNED = tuple(knob for knob in KNOBS if knob.place)
-"""The knobs that virtune can set."""
 
 _FIXED = frozenset({kinds.Change.POWEROFF, kinds.Change.HOST_REBOOT})
 """Changes that need a new process."""

@@ -105,7 +105,6 @@ class Operation:
 
     @property
     def words(self) -> str:
-        """What several of them are called."""
         return "flushes" if self.kind == "flush" else f"{self.kind}s"
 
 
@@ -328,7 +327,6 @@ class DiskRates(DiskTotals):
 
     @property
     def total_ns(self) -> int:
-        """The time of all of them."""
         return self.read_ns + self.write_ns + self.flush_ns + (self.discard_ns or 0)
 
     @property
@@ -468,7 +466,6 @@ def began_anew(before: DiskCount, after: DiskCount) -> bool:
 
 
 def rates_between(before: DiskCount, after: DiskCount) -> DiskRates:
-    """Return the rates between two counts."""
     both = {one.name: (getattr(before, one.name), getattr(after, one.name)) for one in fields(DiskTotals)}
     risen: dict[str, Any] = {name: None if None in pair else pair[1] - pair[0] for name, pair in both.items()}
     return DiskRates(seconds=(after.t_ns - before.t_ns) / 1e9, **risen)

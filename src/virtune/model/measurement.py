@@ -41,12 +41,10 @@ class Histogram(_Kept):
 
     @property
     def count(self) -> int:
-        """How many latencies were counted."""
         running = self._running_counts()
         return running[-1] if running else 0
 
     def _running_counts(self) -> tuple[int, ...]:
-        """Return how many were counted up to each bin."""
         try:
             return self._running
         except AttributeError:
@@ -140,10 +138,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceUse:
-    """The kernel's counters of one block device during the load (fio's `disk_util`, or our own counters).
-
-    `read_seconds` and `write_seconds` are the time that all requests spent at the device, added up (fio's ticks).
-    """
+    """The kernel's counters of one block device during the load (fio's `disk_util`, or our own counters)."""
 
     name: Annotated[str, "The kernel's name of the device."]
     reads: Annotated[int, "Read requests that it completed, a count."]
@@ -227,12 +222,10 @@ class LoadResult:
 
     @property
     def iops(self) -> float:
-        """Operations a second over all directions."""
         return math.fsum(stream.iops for stream in self.streams)
 
     @property
     def bandwidth_bps(self) -> float:
-        """Bytes a second over all directions."""
         return math.fsum(stream.bandwidth_bps for stream in self.streams)
 
 
@@ -253,7 +246,6 @@ class FioResult:
 
     @property
     def streams(self) -> tuple[Stream, ...]:
-        """The directions of all loads."""
         return tuple(stream for load in self.loads for stream in load.streams)
 
     @property
@@ -305,5 +297,4 @@ class Measurement:
         return tuple(one for one in DIRECTIONS if self.get(f"{one}.iops") is not None)
 
     def get(self, metric: str) -> float | None:
-        """Return a metric's value, or None when it was not measured."""
         return dict(self.values).get(metric)

@@ -111,7 +111,6 @@ def _of_direction(
 
 
 def _of_layers() -> Iterator[Metric]:
-    """Yield for each boundary the latency from there down and the number of requests counted."""
     for boundary in BOUNDARIES[1:]:
         yield _less(id=f"below.{boundary}", label=f"time below {boundary}", unit="ns")
     for boundary in BOUNDARIES[1:]:
@@ -131,14 +130,12 @@ def _of_threads() -> Iterator[Metric]:
 
 
 def _of_disks() -> Iterator[Metric]:
-    """Yield for each of several disks, counted from 1, what it did by itself."""
     for number in range(1, DISKS_MAX + 1):
         yield Metric(id=f"disk.{number}.iops", label=f"disk {number} IOPS", unit="1/s", better="higher", told=False)
         yield _less(id=f"disk.{number}.latency.mean", label=f"disk {number} latency mean", unit="ns")
 
 
 def _of_extremes() -> Iterator[Metric]:
-    """Yield the least, the greatest and the standard deviation of each kind of latency, and of IOPS over time."""
     time = partial(_less, unit="ns", compared=False)
     for kind, name in (("slat", "slat"), ("clat", "clat"), ("lat", "latency")):
         if kind != "lat":
@@ -193,24 +190,19 @@ METRICS: tuple[Metric, ...] = (
 
 BY_ID: dict[str, Metric] = {metric.id: metric for metric in METRICS}
 
-ALIASES: dict[str, str] = {
+_SHORT: dict[str, str] = {
     "bw": "bandwidth",
     "lat": "latency.mean",
     "latency": "latency.mean",
+    **{f"p{percent:g}": f"latency.p{percent:g}" for percent in PERCENTILES},
+}
+
+ALIASES: dict[str, str] = {
+    **_SHORT,
     "clat": "clat.mean",
     "slat": "slat.mean",
-    **{f"p{percent:g}": f"latency.p{percent:g}" for percent in PERCENTILES},
     **{f"lat.p{percent:g}": f"latency.p{percent:g}" for percent in PERCENTILES},
-    **{
-        f"{direction}.{short}": f"{direction}.{whole}"
-        for direction in DIRECTIONS
-        for short, whole in (
-            ("bw", "bandwidth"),
-            ("lat", "latency.mean"),
-            ("latency", "latency.mean"),
-            *((f"p{percent:g}", f"latency.p{percent:g}") for percent in PERCENTILES),
-        )
-    },
+    **{f"{one}.{short}": f"{one}.{whole}" for one in DIRECTIONS for short, whole in _SHORT.items()},
 }
 """Shorter words for a metric, as fio's users write them."""
 
@@ -224,13 +216,8 @@ FAMILIES = (
 
 def metric_id(word: str) -> str | None:
     """Return the id of the metric that a word names, in any case; None for an unknown word."""
-    name = word.strip()
-    name = ALIASES.get(name, name)
-    if name in BY_ID:
-        return name
-    lower = name.lower()
-    lower = ALIASES.get(lower, lower)
-    return lower if lower in BY_ID else None
+    names = (ALIASES.get(name, name) for name in (word.strip(), word.strip().lower()))
+    return next((name for name in names if name in BY_ID), None)
 
 
 def checked_metric(name: str) -> str:

@@ -75,7 +75,6 @@ where neighbours are alike (simulated: AR(1) with 0.3 to 0.9, and noise)."""
 KVM_WITHOUT_HARDWARE = "KVM without hardware virtualization"
 """The name, in results, of the kind of KVM that runs a guest's programs on the CPU and emulates its kernel."""
 
-
 Unit = Literal["share", "count", "1/s", "s", "C"]
 
 
@@ -96,7 +95,6 @@ class Gate(RemarkKind):
     weights: tuple[Weight, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Derive the weights from the limits."""
         limits = ((Weight.INVALID, self.invalid), (Weight.WARNING, self.flag))
         object.__setattr__(self, "weights", tuple(weight for weight, limit in limits if limit is not None))
 

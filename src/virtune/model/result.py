@@ -104,10 +104,7 @@ _ONE_IN_TEN = 1.2816
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceNoise:
-    """Slices of one length: `sd` is the standard deviation of ln(slice / the next trial's slice), over `pairs`.
-
-    `cost` is the relative time that slices of this length need for the same precision; the cheapest length has 1.
-    """
+    """Slices of one length: `sd` is the standard deviation of ln(slice / the next trial's slice), over `pairs`."""
 
     seconds: Annotated[float, "The length, in seconds."]
     pairs: Annotated[int, "Neighbouring trials that the noise rests on, a count."]
@@ -328,7 +325,6 @@ class RampFinding:
 
     @property
     def text(self) -> str:
-        """Describe the finding and its consequence."""
         return (
             f"the ramp of {format_seconds(self.before)} was too short: {self.arm} ({self.workload}) did"
             f" {format_share(self.change - 1, signed=True)} in the second half of its trials against the first,"
@@ -359,7 +355,6 @@ class ArmSummary:
     layers: Layers | None = None
 
     def get(self, metric: str) -> Value | None:
-        """Return the value of a metric, None when it was not measured."""
         return next((value for value in self.values if value.metric == metric), None)
 
 
@@ -462,11 +457,9 @@ class Result:
         return free.issuperset(measurement.causes)
 
     def summary(self, arm: str, workload: str) -> ArmSummary | None:
-        """Return the summary of an arm under a workload."""
         return next((s for s in self.arms if (s.arm, s.workload) == (arm, workload)), None)
 
     def value(self, arm: str, workload: str, metric: str) -> Value | None:
-        """Return a metric of an arm under a workload; None where it was not measured."""
         summary = self.summary(arm, workload)
         return None if summary is None else summary.get(metric)
 
@@ -477,5 +470,4 @@ class Result:
 
     @property
     def typical(self) -> bool:
-        """Whether values of a typical round are known."""
         return any(value.typical is not None for arm in self.arms for value in arm.values)

@@ -69,7 +69,6 @@ class RigKind:
 
     @property
     def in_guest(self) -> bool:
-        """Whether the load runs inside a guest."""
         return self.front == "device"
 
     def meaning(self, export: str | None) -> str:
@@ -79,13 +78,11 @@ class RigKind:
         return self.help[place] if self.help else self.name
 
     def why_unseen(self, knob: str, value: str) -> str | None:
-        """Say why a value of a knob cannot be verified here; None when it can be."""
         rows = (row for row in self.unseen if row.knob == knob and (not row.values or value in row.values))
         return next((row.why for row in rows), None)
 
 
 def _knobs_of(rig: Rig) -> frozenset[str]:
-    """Return the knobs that apply to a rig, by their own rows."""
     return frozenset(row["id"] for row in ROWS if rig in row.get("rigs", ()))
 
 
@@ -211,7 +208,6 @@ def rig_words_with_where() -> tuple[str, ...]:
 
 
 def rig_help(words: tuple[str, ...]) -> str:
-    """Say what each word for a rig means."""
     said = {
         word: text
         for row in RIGS.values()

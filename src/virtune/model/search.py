@@ -24,7 +24,6 @@ class Limit:
     text: str
 
     def kept_by(self, value: float) -> bool:
-        """Whether a value keeps the limit."""
         return value <= self.value if self.sense == "<=" else value >= self.value
 
 
@@ -37,7 +36,6 @@ class Goal:
 
     @property
     def improves(self) -> Metric:
-        """The metric to be improved."""
         return BY_ID[self.metric]
 
     @property
@@ -72,7 +70,6 @@ FIRST_ROUND = {Phase.PROBE: 1, Phase.RACE: 1_001, Phase.CONFIRM: 1_000_001, Phas
 
 
 def phase_of(number: int) -> Phase:
-    """Return the phase that a round belongs to."""
     return max((first, phase) for phase, first in FIRST_ROUND.items() if first <= number)[1]
 
 
@@ -96,7 +93,6 @@ class Removed:
 
     @classmethod
     def by(cls, why: Why, *, what: str, count: int | None = 1) -> "Removed":
-        """Return what a reason leaves out."""
         return cls(what=what, count=count, why=why.text, reason=why.reason)
 
 
@@ -149,12 +145,10 @@ class Search:
 
     @property
     def racing(self) -> int:
-        """How many configurations race at most."""
         return len(self.ranked) if self.tries is None else min(self.tries, len(self.ranked))
 
     @property
     def grid_seconds(self) -> float:
-        """The measured time of the classic grid over the same configurations."""
         return len(self.ranked) * GRID_SECONDS
 
 

@@ -24,7 +24,6 @@ _CPUS = re.compile(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*", re.ASCII)
 _ID = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,30}", re.ASCII)
 _QUEUES = re.compile(r"(\d{1,5})(?:-(\d{1,5}))?", re.ASCII)
 
-
 System = Literal["bare", "linux"]
 """The system in a guest: Linux, or only the load generator, without an operating system."""
 
@@ -54,7 +53,6 @@ class Machine:
 
     @property
     def is_bare(self) -> bool:
-        """Whether the guest has no operating system."""
         return self.system == "bare"
 
     @property
@@ -116,12 +114,10 @@ def mapping_of(text: str) -> tuple[Mapped, ...]:
 
 
 def is_thread_id(text: str) -> bool:
-    """Whether QEMU takes this for the id of an IOThread."""
     return _ID.fullmatch(text) is not None
 
 
 def machine_contradictions(machine: Machine) -> Iterator[str]:
-    """Yield the contradictions in a guest's machine."""
     if machine.emulator is not None and not machine.emulator.startswith("/"):
         yield f"machine.emulator={machine.emulator} is no absolute path of a program"
     if machine.type is not None and not _TYPE.fullmatch(machine.type):
@@ -135,7 +131,6 @@ def machine_contradictions(machine: Machine) -> Iterator[str]:
 
 
 def pin_contradictions(pins: Pins) -> Iterator[str]:
-    """Yield what is no list of CPUs."""
     for role in ("vcpu", "iothread", "emulator", "load"):
         cpus = getattr(pins, role)
         if cpus is not None and not _CPUS.fullmatch(cpus):
@@ -180,7 +175,6 @@ DIRECT_CACHES: frozenset[str] = frozenset({"none", "directsync"})
 
 THROUGH_CACHES: frozenset[str] = frozenset({"writethrough", "directsync"})
 """The cache modes in which each write is durable before QEMU says that it is done: the guest sees no write cache."""
-
 
 POLL_DEFAULT_NS = 32768
 """QEMU's default for the longest polling time of an IOThread (poll-max-ns on Linux; knob K36)."""
@@ -249,7 +243,6 @@ LIMITS: tuple[_LimitWords, ...] = tuple(
 )
 """Every limit that a rig can set: on the total, on reads, on writes."""
 
-
 PASSED_TARGET = "target"
 """In place of the PCI address of a drive that a guest drives itself: the one that is the study's target."""
 
@@ -280,7 +273,6 @@ class Device:
 
     @property
     def bus_in_guest(self) -> Bus:
-        """The bus on which the guest sees its disk."""
         return self.bus if self.vfio_pci is None else "nvme"
 
     @property
@@ -344,12 +336,10 @@ class Stack:
 
     @property
     def kind(self) -> RigKind:
-        """The row of its rig."""
         return RIGS[self.rig]
 
     @property
     def queues(self) -> int:
-        """The queues that the export offers: one, unless more are asked for."""
         return self.num_queues or 1
 
     @property
@@ -436,7 +426,6 @@ class NbdTarget:
 
     @property
     def uri(self) -> str:
-        """The address in the NBD URI form that libnbd reads."""
         return f"nbd+unix:///{self.export}?socket={self.socket}"
 
 
@@ -467,7 +456,6 @@ class BareTarget:
 
 Target = FileTarget | NbdTarget | VhostUserTarget | BareTarget
 
-
 _SHAPE = re.compile(
     r"(?P<pool>[A-Za-z0-9._-]{1,64})(/(?P<namespace>[A-Za-z0-9._-]{1,64}))?"
     r"(:id=(?P<user>[A-Za-z0-9._-]{1,64}))?(:conf=(?P<conf>/[A-Za-z0-9/._-]{1,200}))?",
@@ -486,7 +474,6 @@ class RbdPlace:
 
     @property
     def text(self) -> str:
-        """It as it is asked for."""
         more = (("/", self.namespace), (":id=", self.user), (":conf=", self.conf))
         return self.pool + "".join(f"{sign}{value}" for sign, value in more if value is not None)
 
@@ -517,12 +504,10 @@ class VolumePlace:
 
     @property
     def text(self) -> str:
-        """It as it is asked for."""
         return f"lvm:{self.group}" + ("" if self.pool is None else f"/{self.pool}")
 
     @property
     def words(self) -> str:
-        """It as it is shown."""
         return f"the volume group {self.group}" if self.pool is None else f"{self.group}/{self.pool} (thin pool)"
 
 

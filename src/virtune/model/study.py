@@ -219,17 +219,14 @@ class Study:
 
     @property
     def on_images(self) -> bool:
-        """Whether it is on scratch images in a directory."""
         return self.target is None and self.volume is None
 
     @property
     def arm_names(self) -> tuple[str, ...]:
-        """The names of its arms, in their order."""
         return tuple(arm.name for arm in self.arms)
 
     @property
     def rounds_begun(self) -> int:
-        """The rounds that its trials so far belong to."""
         return max((trial.round for trial in self.trials), default=0)
 
     @property
@@ -249,18 +246,15 @@ class Study:
 
     @property
     def words(self) -> str:
-        """Its title, note and tags in one line; empty without any."""
         told = "; ".join(filter(None, (self.title, self.note)))
         return " ".join(filter(None, (told, *(f"@{tag}" for tag in self.tags))))
 
     @property
     def imported(self) -> bool:
-        """Whether its results were read from files."""
         return self.kind is StudyKind.IMPORT
 
     @property
     def compared(self) -> tuple[Workload, ...]:
-        """The workloads under which arms are compared."""
         return tuple(workload for workload in self.workloads if not workload.probe)
 
     def offered_under(self, probe: Workload) -> tuple[Workload, ...]:
@@ -270,7 +264,6 @@ class Study:
 
     @property
     def judged(self) -> tuple[str, ...]:
-        """The metrics that get verdicts."""
         return (self.metric, *self.also)
 
     @property
@@ -341,9 +334,7 @@ class Study:
         return bool(self.at_load) and not self.compared
 
     def arm(self, name: str) -> Arm:
-        """Return the arm of that name; raises KeyError when there is none."""
         return {one.name: one for one in self.arms}[name]
 
     def workload(self, name: str) -> Workload:
-        """Return the workload of that name; raises KeyError when there is none."""
         return {one.name: one for one in self.workloads}[name]

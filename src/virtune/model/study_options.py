@@ -38,7 +38,6 @@ class Takes(StrEnum):
 
 
 UNITS: Mapping[Takes, str] = {Takes.TIME: "s", Takes.SIZE: "bytes", Takes.SHARE: "share (0 to 1)"}
-"""The unit of a value, where it has one."""
 
 
 class Provenance(StrEnum):
@@ -92,7 +91,6 @@ class OptionRow:
     not_in_plan: str = ""
 
     def default_for(self, verb: str) -> Any:
-        """Return the default value; None where it depends on other options."""
         return for_verb(self.default, verb)
 
 
@@ -217,9 +215,7 @@ class StudyOptions:
     )  # fmt: skip
     connect: str | None = _row(
         takes=Takes.TEXT, verbs=("measure", "compare", "sweep", "tune"), metavar="URI", high=1000, plan="connect",
-        help={
-            "": "libvirt URI for --rig libvirt:DOMAIN and --like DOMAIN.",
-        },
+        help="libvirt URI for --rig libvirt:DOMAIN and --like DOMAIN.",
         otherwise="virsh's",
     )  # fmt: skip
     like: str | None = _row(
@@ -495,12 +491,10 @@ ONE_QUESTION: tuple[str, ...] = ("vary", "arms")
 
 
 def options_of(verb: str) -> dict[str, OptionRow]:
-    """Return the options of a verb."""
     return {name: row for name, row in OPTIONS.items() if verb in row.verbs}
 
 
 def flag_of(name: str) -> str:
-    """Return how an option is written on the command line."""
     return OPTIONS[name].flag or f"--{name.replace('_', '-')}"
 
 

@@ -36,7 +36,6 @@ class Worded(StrEnum):
     words: str
 
     def __new__(cls, code: str, *words: str) -> Self:
-        """Make a code whose words may be in several parts."""
         made = str.__new__(cls, code)
         made._value_, made.words = code, "".join(words)
         return made
@@ -47,7 +46,6 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def spreadsheet_cell(text: str) -> str:
-    """Return a name that no spreadsheet takes for a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 from virtune.model.durability import Durability, Promise
 from virtune.model.reason import Reason, Why, because
 from virtune.model.result import Basis, RampFinding
-from virtune.model.search import Factor, Limit, Phase, Removed
+from virtune.model.search import Factor, Limit, Phase, Removed, Search
 from virtune.model.study import Arm, Study
 from virtune.model.verdict import Interval, Verdict
 
@@ -49,12 +49,10 @@ class Contrast:
 
     @property
     def low(self) -> float:
-        """The lower end of the interval; minus infinity where there is none."""
         return self.mean - self.radius
 
     @property
     def high(self) -> float:
-        """The upper end of the interval; infinity where there is none."""
         return self.mean + self.radius
 
     @property
@@ -185,7 +183,6 @@ class Confirmation:
 
     @property
     def unstable(self) -> bool:
-        """Whether the winner's starts differ by more than a tenth."""
         return self.spread is not None and self.spread > UNSTABLE
 
 
@@ -289,6 +286,11 @@ class Tuning:
     levels: tuple[tuple[str, float], ...] = ()
 
     @property
+    def search(self) -> Search:
+        assert self.study.search is not None  # noqa: S101 - a Tuning is of a search
+        return self.study.search
+
+    @property
     def settled(self) -> bool:
         """Whether the search is over and its settings are advice: it recommends a change, or to keep the baseline
         where nothing may be better.
@@ -298,7 +300,6 @@ class Tuning:
 
     @property
     def won(self) -> bool:
-        """Whether there is a winner: settled, and nothing may be better."""
         return self.settled and not self.rivals
 
     @property
@@ -312,10 +313,7 @@ class Tuning:
     @property
     def speedup(self) -> float | None:
         """The classic grid's measuring time divided by this search's; None before anything was measured."""
-        search = self.study.search
-        if search is None or self.measured_seconds <= 0:
-            return None
-        return search.grid_seconds / self.measured_seconds
+        return self.search.grid_seconds / self.measured_seconds if self.measured_seconds > 0 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,5 +343,4 @@ class Space:
 
     @property
     def ranked(self) -> tuple[Arm, ...]:
-        """The arms that compete."""
         return self.arms if self.ranked_baseline else self.arms[1:]

@@ -22,7 +22,6 @@ PLANNED_ROUNDS_MIN = 5
 noise. By simulation (`benchmarks/decide.md`): fewer are too often wrong where a neighbour slows one arm. Two arms
 need ROUNDS_MIN: in five rounds that correlate by 0.3, two equal ones are called different in 6.7 %."""
 
-
 REPEATS_MIN = 4
 """The fewest runs of each arm that are not paired. With 4 and 4 the exact rank test can reach p = 2 / C(8, 4) =
 0.029; with 3 and 4 it is 0.057."""
@@ -33,7 +32,6 @@ so that they decide only a difference of more than 13 times their own."""
 
 
 def fewest_planned(arms: int) -> int:
-    """Return the fewest rounds that decide a planned comparison of so many arms."""
     return PLANNED_ROUNDS_MIN if arms > 2 else ROUNDS_MIN
 
 
@@ -223,7 +221,6 @@ OUTCOMES: dict[ProofReason, ProofOutcome] = {
     ProofReason.NO_INTERVENTION: ProofOutcome.UNTESTED,
     ProofReason.NOT_OURS: ProofOutcome.UNTESTED,
 }
-"""The outcome that each reason stands for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,5 +251,4 @@ class Proof:
 
     @property
     def outcome(self) -> ProofOutcome:
-        """What became of the accusation."""
         return OUTCOMES[self.reason]

@@ -12,8 +12,6 @@ WRITING = frozenset(
 """fio's `rw` words that change what is on the disk."""
 
 READING = frozenset({"read", "randread", "rw", "readwrite", "randrw"})
-"""fio's `rw` words that read."""
-
 
 BACKGROUND = "background"
 """The name of a background job: it runs beside the others, and its I/Os are not in the result."""
@@ -33,11 +31,9 @@ class Job:
     options: tuple[tuple[str, str], ...]
 
     def get(self, option: str, default: str) -> str:
-        """Return the value of an option, or the default when the job does not set it."""
         return self.as_dict().get(option, default)
 
     def as_dict(self) -> dict[str, str]:
-        """Return the options as a mapping."""
         return dict(self.options)
 
     @property
@@ -47,17 +43,14 @@ class Job:
 
     @property
     def writes(self) -> bool:
-        """Whether this job changes what is on the disk."""
         return self.pattern in WRITING
 
     @property
     def reads(self) -> bool:
-        """Whether this job reads."""
         return self.pattern in READING
 
     @property
     def recorded(self) -> bool:
-        """Whether every I/O of it is recorded."""
         return int(self.get("number_ios", str(OPERATIONS_MAX + 1))) <= OPERATIONS_MAX and self.name != BACKGROUND
 
     @property
@@ -89,12 +82,10 @@ class Workload:
 
     @property
     def writes(self) -> bool:
-        """Whether any job changes what is on the disk."""
         return any(job.writes for job in self.jobs)
 
     @property
     def reads(self) -> bool:
-        """Whether any job reads."""
         return any(job.reads for job in self.jobs)
 
     @property
@@ -119,12 +110,10 @@ class Workload:
 
     @property
     def recorded(self) -> bool:
-        """Whether any job's I/Os are recorded one by one."""
         return self.verbatim is None and any(job.recorded for job in self.jobs)
 
     @property
     def depth(self) -> int:
-        """I/Os in flight that all jobs together ask for."""
         return sum(job.depth for job in self.jobs)
 
     def __iter__(self) -> Iterator[Job]:
@@ -142,5 +131,4 @@ def name_at_load(name: str, load: str) -> str:
 
 
 def job(name: str, options: Mapping[str, str]) -> Job:
-    """Make a Job from a mapping, keeping its order."""
     return Job(name=name, options=tuple(options.items()))
