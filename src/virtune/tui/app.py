@@ -12,7 +12,6 @@ from rich.text import Text
 from textual import events
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
@@ -22,7 +21,6 @@ from virtune.model.live import LiveSample
 from virtune.tui.session import KEYS, TopSession, screen
 
 Take = Callable[[], LiveSample]
-"""Takes a sample now."""
 
 
 class TopApp(App[None]):
@@ -31,20 +29,6 @@ class TopApp(App[None]):
     CSS = "Screen { overflow: hidden; } #lines { width: 100%; height: 100%; }"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "quit", show=False, priority=True)]
     ENABLE_COMMAND_PALETTE = True
-
-    class Sampled(Message):
-        """A sample was taken."""
-
-        def __init__(self, sample: LiveSample) -> None:
-            super().__init__()
-            self.sample = sample
-
-    class Failed(Message):
-        """No further sample can be taken."""
-
-        def __init__(self, error: VirtuneError) -> None:
-            super().__init__()
-            self.error = error
 
     def __init__(self, session: TopSession, take: Take | None = None) -> None:
         super().__init__(ansi_color=True)
@@ -57,11 +41,9 @@ class TopApp(App[None]):
         self._lines = Static(id="lines", markup=False)
 
     def compose(self) -> ComposeResult:
-        """The one widget: lines."""
         yield self._lines
 
     def on_mount(self) -> None:
-        """Begin to sample."""
         if self._take is not None:
             self._thread = threading.Thread(target=self._run, args=(self._take,), name="samples", daemon=True)
             self._thread.start()
@@ -76,11 +58,9 @@ class TopApp(App[None]):
             raise self.error
 
     def on_resize(self) -> None:
-        """Lay the lines out anew."""
         self._show()
 
     def on_key(self, event: events.Key) -> None:
-        """Give the session a key."""
         if not (self.session.typing or self.session.help) and event.character == ":":
             self.action_command_palette()
             return
@@ -88,21 +68,10 @@ class TopApp(App[None]):
         self._press(event.character if printed and event.character is not None else event.key)
 
     def on_mouse_scroll_down(self) -> None:
-        """Move the cursor down."""
         self._press("down")
 
     def on_mouse_scroll_up(self) -> None:
-        """Move the cursor up."""
         self._press("up")
-
-    def on_top_app_sampled(self, message: Sampled) -> None:
-        """Show a new sample."""
-        self.session.push(message.sample)
-        self._show()
-
-    def on_top_app_failed(self, message: Failed) -> None:
-        """End, with the reason."""
-        self._fail(message.error)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:  # noqa: ARG002 - Textual's own
         """Offer every key by what it does."""
@@ -137,6 +106,10 @@ class TopApp(App[None]):
         self.session.step(1)
         self._show()
 
+    def _push(self, sample: LiveSample) -> None:
+        self.session.push(sample)
+        self._show()
+
     def _fail(self, error: VirtuneError) -> None:
         self.error = self.error or error
         self.exit()
@@ -152,11 +125,12 @@ class TopApp(App[None]):
         self._lines.update(found)  # held here: a sample may still come when the screen has let go of it
 
     def _run(self, take: Take) -> None:
+        """Sample in a thread of its own; the screen takes each when it comes to it."""
         while not self._end.is_set():
             begun = time.monotonic()
             try:
-                self.post_message(self.Sampled(take()))
+                self.call_later(self._push, take())
             except VirtuneError as error:
-                self.post_message(self.Failed(error))
+                self.call_later(self._fail, error)
                 return
             self._end.wait(max(0.0, self.session.interval - (time.monotonic() - begun)))

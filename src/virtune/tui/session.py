@@ -12,23 +12,8 @@ from virtune.analyse.layers.path import disk_series, frame
 from virtune.model.bottleneck import EMULATED_WORDS, DiskFrame, TopFrame
 from virtune.model.live import LiveSample, RequestLayer
 from virtune.model.text import format_bandwidth, format_count, format_ns, format_share, printable
+from virtune.report import top
 from virtune.report.render.terminal import wrap
-from virtune.report.top import (
-    LETTERS,
-    SORT_FIRST,
-    TABLE_KINDS,
-    UNITS,
-    Row,
-    TableKind,
-    TopTable,
-    head_line,
-    legend,
-    letter_of,
-    name_of_row,
-    row_line,
-    rows_of,
-    table,
-)
 from virtune.report.words import count_text
 
 KEPT = 300
@@ -62,7 +47,6 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("j J", f"{JUMP} samples on, or back"),
     (":", "list of commands"),
 )
-"""Every key with what it does, for the help."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,8 +60,8 @@ class TopSession:
     replay: bool = False
     interval: float = 1.0
     paused: bool = False
-    kind: TableKind = "disks"
-    sorts: dict[TableKind, int] = field(default_factory=lambda: dict(SORT_FIRST))
+    kind: top.TableKind = "disks"
+    sorts: dict[top.TableKind, int] = field(default_factory=lambda: dict(top.SORT_FIRST))
     reverse: bool = False
     units: int = 0
     words: str = ""
@@ -117,20 +101,19 @@ class TopSession:
             self._frames = {key: frame(before, now)}
         return self._frames[key]
 
-    def table(self) -> TopTable:
-        """Return the table that is shown, whole."""
+    def table(self) -> top.TopTable:
         found = self.frame()
-        rows: tuple[Row, ...] = () if found is None else rows_of(self.kind, found)
+        rows: tuple[top.Row, ...] = () if found is None else top.rows_of(self.kind, found)
         if self.kind == "disks" and found is not None:
             rows = (*rows, *self._gone())
-        return table(
-            self.kind, rows, sort=self.sorts[self.kind], reverse=self.reverse, units=UNITS[self.units],
+        return top.table(
+            self.kind, rows, sort=self.sorts[self.kind], reverse=self.reverse, units=top.UNITS[self.units],
             words=self.words, active=self.active,
         )  # fmt: skip
 
-    def index(self, shown: TopTable) -> int:
+    def index(self, shown: top.TopTable) -> int:
         """Return the row that the cursor is on: it stays on its disk when the order changes."""
-        names = [name_of_row(one) for one in shown.rows]
+        names = [top.name_of_row(one) for one in shown.rows]
         return names.index(self.cursor) if self.cursor in names else 0
 
     def row(self) -> DiskFrame | None:
@@ -197,22 +180,20 @@ class TopSession:
         shown = self.table()
         if shown.rows:
             place = min(len(shown.rows) - 1, max(0, self.index(shown) + rows))
-            self.cursor = name_of_row(shown.rows[place])
+            self.cursor = top.name_of_row(shown.rows[place])
 
     def _sort(self, column: int) -> None:
         self.sorts[self.kind] = column % len(self.table().columns)
 
     def sort_beside(self, by: int) -> None:
-        """Sort by the column so many to the right."""
         if self.disk is None:
             self._sort(self.sorts[self.kind] + by)
 
     def enter(self) -> None:
-        """Look into the disk under the cursor."""
         shown = self.table()
         if self.disk is None and self.kind == "disks" and shown.rows:
             row = shown.rows[self.index(shown)]
-            self.cursor, self.disk = name_of_row(row), (row.vm, row.disk)
+            self.cursor, self.disk = top.name_of_row(row), (row.vm, row.disk)
 
     def escape(self) -> None:
         """Return from a disk; clear the filter where there is nothing to return from."""
@@ -252,10 +233,10 @@ def _toggle(name: str) -> Callable[[TopSession], None]:
 
 
 def _next_units(session: TopSession) -> None:
-    session.units = (session.units + 1) % len(UNITS)
+    session.units = (session.units + 1) % len(top.UNITS)
 
 
-_KINDS: Mapping[str, TableKind] = {str(number): kind for number, kind in enumerate(TABLE_KINDS, 1)}
+_KINDS: Mapping[str, top.TableKind] = {str(number): kind for number, kind in enumerate(top.TABLE_KINDS, 1)}
 
 _MOVES: Mapping[str, int] = {
     "up": -1, "down": 1, "pageup": -15, "pagedown": 15, "home": -(10**9), "end": 10**9,
@@ -283,7 +264,6 @@ _ACTIONS: Mapping[str, Callable[[TopSession], None]] = {
     "J": lambda session: session.step(-JUMP),
 }
 """What each key does that is no move and no table."""
-
 
 SERIES = 60
 """Samples in the series of a disk."""
@@ -352,9 +332,10 @@ def _table(session: TopSession, found: TopFrame, width: int, height: int) -> lis
     session.first_row = max(min(session.first_row, place), place - room + 1)
     session.first_row = max(0, min(session.first_row, len(shown.rows) - room))
     visible = shown.rows[session.first_row : session.first_row + room]
-    lines = [*above, head_line(shown, width)]
+    lines = [*above, top.head_line(shown, width)]
     lines += [
-        row_line(shown, row, width, marked=number == place) for number, row in enumerate(visible, session.first_row)
+        top.row_line(shown, row, width, marked=number == place)
+        for number, row in enumerate(visible, session.first_row)
     ]
     if not shown.rows:
         words = " nothing passes the filter" if session.words or session.active else " nothing to show"
@@ -363,7 +344,6 @@ def _table(session: TopSession, found: TopFrame, width: int, height: int) -> lis
 
 
 def _host(found: TopFrame, width: int) -> Iterator[Text]:
-    """The host's CPUs and pressure."""
     cpu, bar = found.host.cpu, max(10, width - 34)
     parts = () if cpu is None else (
         ("usr", cpu.user_percent, "green"), ("sys", cpu.system_percent, "red"),
@@ -420,15 +400,14 @@ def _waterfall(layers: tuple[RequestLayer, ...], width: int) -> Iterator[Text]:
     reached = 0.0
     for one in layers:
         begin, reached = reached, reached + one.share
-        letter = letter_of(one)
-        label = one.label if len(one.label) <= 37 else LETTERS[letter][0]
+        letter = top.letter_of(one)
+        label = one.label if len(one.label) <= 37 else top.LETTERS[letter][0]
         text = Text(f"   {label:<37} {format_ns(one.mean_ns):>7} {format_share(one.share):>5} ")
         left, right = round(begin * room), max(round(begin * room) + 1, round(reached * room))
-        yield text.append(" " * min(left, room - 1)).append(letter * (right - left), style=LETTERS[letter][1])
+        yield text.append(" " * min(left, room - 1)).append(letter * (right - left), style=top.LETTERS[letter][1])
 
 
 def _threads(row: DiskFrame) -> Iterator[Text]:
-    """The threads that carry its I/O, the busiest first."""
     busy = sorted((one for one in row.path.threads if one.busy >= 0.005), key=lambda one: -one.busy)[:4]
     if busy:
         yield Text(" threads: CPU, and waiting for one", style="bold")
@@ -461,7 +440,6 @@ def _series(session: TopSession, width: int) -> Iterator[Text]:
 
 
 def _help(found: TopFrame | None, width: int) -> Iterator[Text]:
-    """The keys, the letters of the bar, and what cannot be seen."""
     half = (len(KEYS) + 1) // 2
     for left, right in itertools.zip_longest(KEYS[:half], KEYS[half:], fillvalue=("", "")):
         line = Text()
@@ -469,7 +447,7 @@ def _help(found: TopFrame | None, width: int) -> Iterator[Text]:
             line.append(f" {keys:<10} ", style="bold").append(f"{words:<28}", style="not bold")
         yield line
     yield Text("")
-    yield from wrap(Text(" bar: ").append_text(legend()), width)
+    yield from wrap(Text(" bar: ").append_text(top.legend()), width)
     yield from wrap(Text(" CPU/IO: QEMU's CPU time for each I/O, vCPUs not included; FLY: I/Os in flight"), width)
     yield from wrap(Text(" CAP: how much of its limit a disk uses; (TCG): a VM without KVM"), width)
     for words in () if found is None else found.missing:
