@@ -58,7 +58,6 @@ class LocalPage:
         )  # fmt: skip
 
     def studies(self, request: Request) -> Response:
-        """List studies, the newest first, those that fit the filters."""
         query, found = self._found(request)
         running = {one.study: one.title for one in runs_of(self.path)}
         with self._store() as store:
@@ -108,14 +107,12 @@ class LocalPage:
             return JSONResponse(study_document(store, store.find(request.path_params["study"])))
 
     def pair(self, request: Request) -> Response:
-        """Show two studies side by side."""
         with self._store() as store:
             # one after the other, since what is found says whose studies ids mean
             sides = [current(store, store.find(request.query_params.get(side, "")))[1] for side in ("a", "b")]
         return self._html("pair.html", pair=pair_of(*sides))
 
     def host(self, _: Request) -> Response:
-        """Show how a host changed: its checks in order of time."""
         with self._store() as store:
             rows, chart = host_shown(store)
         drawings, undrawn = list[Markup](), ""
@@ -127,7 +124,6 @@ class LocalPage:
         return self._html("host.html", rows=rows, chart=chart, drawings=drawings, undrawn=undrawn)
 
     def live(self, request: Request) -> Response:
-        """Show how far the run of a study is."""
         return self._html("live.html", run=self._run(request.path_params["study"]))
 
     def events(self, request: Request) -> Response:
@@ -142,7 +138,6 @@ class LocalPage:
         return StreamingResponse(stream(show, ending=self._ending), media_type="text/event-stream")
 
     def script(self, request: Request) -> Response:
-        """Return one of the scripts of the page of a running study."""
         name = request.path_params["name"]
         if name not in SCRIPTS:
             raise HTTPException(404, "there is no such script")
@@ -203,9 +198,7 @@ def _row(one: Listed | Damaged, running: Mapping[str, str]) -> dict[str, Any]:
 
 
 def application(store: StorePlace, *, token: str, ending: Callable[[], bool] = lambda: False) -> Starlette:
-    """Return the page over a store as an application for an ASGI server, for whoever has the token; `ending` says
-    that the server stops.
-    """
+    """Return the page over a store, for whoever has the token; `ending` says that the server stops."""
     page = LocalPage(store, ending)
     routes: dict[str, Callable[[Request], Response]] = {
         "/": page.studies,

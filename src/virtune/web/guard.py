@@ -68,7 +68,7 @@ class Guard:
                 message["headers"] = kept + [(name.encode(), value.encode()) for name, value in own.items()]
             await send(message)
 
-        headers = _headers(scope)
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         status, why = refusal(scope["method"], headers, self.hosts)
         asked = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         cookie = f"virtune-{_place(headers)[1]}"  # a host's cookies are those of all its ports
@@ -115,7 +115,3 @@ def _given(asked: Sequence[tuple[str, str]], headers: dict[str, str], cookie: st
         return bearers.strip()
     kept = dict(part.strip().partition("=")[::2] for part in headers.get("cookie", "").split(";"))
     return dict(asked).get("token") or kept.get(cookie, "")
-
-
-def _headers(scope: Message) -> dict[str, str]:
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}

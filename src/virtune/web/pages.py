@@ -58,7 +58,6 @@ class RunShown:
 
 
 def shown_running(run: RunProgress, *, now: float) -> RunShown:
-    """Return what the page of a run shows that goes on."""
     facts = [("now", run.now or "starting")] if run.total else []
     if run.step:
         facts.append(("preparing", run.step + ("" if run.share is None else f" ({format_share(run.share)})")))
@@ -107,9 +106,6 @@ def shown_stored(store: Store, study: str) -> RunShown | None:
 
 
 def _pair(one: PairProgress) -> dict[str, Any]:
-    """Return a pair with its mark, and its history in words and as the paths of a drawing: the band of its interval,
-    the line of its estimate.
-    """
     band, line = _paths(one)
     ends = {point.round: point for point in (*one.rounds[:1], *one.rounds[-1:])}
     told = ((number, change_words(at.low), change_words(at.high)) for number, at in ends.items())
@@ -179,9 +175,7 @@ CHECKS_SHOWN = 25
 
 
 def host_shown(store: Store) -> tuple[list[dict[str, str]], Chart | None]:
-    """Return when each of the newest checks was, on which host, how noisy that was, how it drifted, fit or not; and
-    their drawing, None of fewer than two.
-    """
+    """Return a row for each of the newest checks, and their drawing, None of fewer than two."""
     rows, checks = [], []
     for record in newest_checks(store, CHECKS_SHOWN):
         study, found = record.study, fitness(record)
@@ -203,9 +197,7 @@ def host_shown(store: Store) -> tuple[list[dict[str, str]], Chart | None]:
 
 
 def pair_of(first: Result, second: Result) -> dict[str, Any]:
-    """Set two results side by side: the verdicts of both in words, and a table for each workload with a row for each
-    metric and a column for each arm of the one and of the other; `alone` are the workloads that only one of them has.
-    """
+    """Set two results side by side; `alone` are the workloads that only one of them has."""
     views = (view_of(first), view_of(second))
     names = [[one.workload.name for one in view.workloads] for view in views]
     shared = [name for name in names[0] if name in names[1]]
