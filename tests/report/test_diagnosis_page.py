@@ -18,7 +18,7 @@ from virtune.flows.reports.report import page_html
 from virtune.model.bottleneck import Cause, Diagnosis, walk
 from virtune.model.counters import ThreadCost
 from virtune.model.live import HostQueue
-from virtune.report.html.other_pages import diagnosis_page
+from virtune.report.html.page import diagnosis_page
 from virtune.report.pages.diagnose import render
 from virtune.store.store import Store
 

@@ -34,7 +34,7 @@ from virtune.plan.codec import study_from_json, study_to_json
 from virtune.plan.space import Host
 from virtune.probe.host import host_facts
 from virtune.report.charts.tradeoff import pareto, race
-from virtune.report.html.other_pages import search_page
+from virtune.report.html.page import search_page
 from virtune.report.json.host import probe_document
 from virtune.report.json.tune import tuning_document
 from virtune.report.markdown import tuning_markdown

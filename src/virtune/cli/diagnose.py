@@ -159,7 +159,7 @@ def _report(found: tuple[Diagnosis, ...], path: Path) -> None:
 
     def page() -> str:
         from virtune.flows.reports.report import page_html
-        from virtune.report.html.other_pages import diagnosis_page
+        from virtune.report.html.page import diagnosis_page
 
         return page_html(diagnosis_page(found))
 

@@ -202,7 +202,7 @@ def audit(*, fail_on: str, ignore: tuple[str, ...], html: Path | None, store: St
     unread = [one for one in results if isinstance(one, Unread)]
     if html is not None:
         from virtune.flows.reports.report import page_html
-        from virtune.report.html.other_pages import audit_page
+        from virtune.report.html.page import audit_page
 
         write_text(html, page_html(audit_page(audited, unread)))
         click.echo(f"page: {html}", err=True)

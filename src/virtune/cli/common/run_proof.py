@@ -20,7 +20,7 @@ from virtune.model.event import Say
 from virtune.model.evidence import StudyRecord
 from virtune.model.result import Result
 from virtune.model.study_options import StudyOptions
-from virtune.report.html.other_pages import proof_page
+from virtune.report.html.page import proof_page
 from virtune.report.json.live import diagnose_document
 from virtune.report.markdown import proof_markdown
 from virtune.report.pages.diagnose import DiagnosisScreen, render

@@ -121,7 +121,7 @@ def _write_page(
     from virtune.cli.common.result_output import write_text
     from virtune.flows.fleet.ask import ask_document, parted
     from virtune.flows.reports.report import page_html
-    from virtune.report.html.other_pages import fleet_audit_page
+    from virtune.report.html.page import fleet_audit_page
     from virtune.report.json.host import PROBE
 
     hosts = [one.host for one in audits]

@@ -126,7 +126,7 @@ def report(
     if html is not None:
         from virtune.cli.common.result_output import write_text
         from virtune.flows.reports.report import page_html
-        from virtune.report.html.other_pages import fleet_report_page
+        from virtune.report.html.page import fleet_report_page
 
         write_text(html, page_html(fleet_report_page(found)))
         click.echo(f"page: {html}", err=True)

@@ -32,8 +32,7 @@ from virtune.model.text import did_you_mean, printable, quoted
 from virtune.report.charts import charts_of, labelled
 from virtune.report.charts.chart import Chart, legend_of, standing_alone, without_legend
 from virtune.report.charts.distribution import each_operation
-from virtune.report.html.other_pages import check_page, search_page, sweep_page
-from virtune.report.html.page import ReportPage, page_of
+from virtune.report.html.page import ReportPage, check_page, page_of, proof_page, search_page, sweep_page
 from virtune.report.pages.study import host_line
 from virtune.shell import require_modules
 from virtune.store.store import Store
@@ -222,7 +221,6 @@ def _page(store: Store, record: StudyRecord) -> ReportPage:
         return check_page(fitness(record), result, record)
     if record.study.accusation is not None:
         from virtune.flows.run.prove import proof_of
-        from virtune.report.html.other_pages import proof_page
 
         if (proved := proof_of(store, record, result)) is not None:
             return proof_page(proved, result, record)
