@@ -4,20 +4,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypedDict
 
+from virtune.model import finding
 from virtune.model.domain import SettingChange
-from virtune.model.finding import (
-    Audited,
-    Confidence,
-    Finding,
-    LeftAlone,
-    NewFinding,
-    NotLookedAt,
-    PassedOver,
-    ProcessDisk,
-    Severity,
-    Subject,
-    Unread,
-)
 from virtune.model.knob import Change, Risk
 from virtune.model.reason import OF_ADVICE, Reason
 from virtune.report.json.document import AT_LEAST_ONE, IDENTITY, NOT_NEGATIVE, OR_NULL, At, Sentence, part
@@ -38,9 +26,9 @@ class FindingPart(TypedDict):
     ]
     name: Annotated[str, "The rule's name.", At("rule.name")]
     severity: Annotated[
-        Severity, "`error` and `warning` hold as they stand, `try` is worth measuring.", At("rule.severity")
+        finding.Severity, "`error` and `warning` hold as they stand, `try` is worth measuring.", At("rule.severity")
     ]
-    confidence: Annotated[Confidence, "How sure condition and direction are.", At("rule.confidence")]
+    confidence: Annotated[finding.Confidence, "How sure condition and direction are.", At("rule.confidence")]
     at: Annotated[str, "The disk (`vda`) or controller (`scsi:0`); empty for the domain."]
     line: Annotated[int, "The line of the configuration on which that begins.", AT_LEAST_ONE]
     seen: Annotated[str, "What was seen.", At("seen.seen")]
@@ -69,7 +57,7 @@ class _AuditedDomain(TypedDict):
         "Why the rules cannot judge its disks: no findings then mean nothing. null where they can.",
         OR_NULL,
     ]
-    not_looked_at: Annotated[Any, list[NotLookedAt], "What rules could not look at, for want of a fact."]
+    not_looked_at: Annotated[Any, list[finding.NotLookedAt], "What rules could not look at, for want of a fact."]
     findings: Annotated[list[FindingPart], "What was found, the most severe first."]
 
 
@@ -78,8 +66,8 @@ class AuditDocument(TypedDict):
 
     schema: Annotated[str, IDENTITY, {"const": AUDIT}]
     domains: Annotated[list[_AuditedDomain], "The domains that were read, in the order in which they were."]
-    unread: Annotated[Any, list[Unread], "What could not be read."]
-    passed_over: Annotated[Any, list[PassedOver], "Folders that hold other files beside VMs."]
+    unread: Annotated[Any, list[finding.Unread], "What could not be read."]
+    passed_over: Annotated[Any, list[finding.PassedOver], "Folders that hold other files beside VMs."]
 
 
 class _LeftReason(TypedDict):
@@ -158,7 +146,7 @@ class RunningPart(TypedDict):
         int | None, "How many kernel AIO contexts the process maps.", NOT_NEGATIVE, At("contexts")
     ]
     disks: Annotated[list[DomainDiskPart], "Its disks as they are plugged in now.", At("live.disks")]
-    in_force: Annotated[Any, list[ProcessDisk], "What the process shows of them.", At("disks")]
+    in_force: Annotated[Any, list[finding.ProcessDisk], "What the process shows of them.", At("disks")]
 
 
 class DomainPart(TypedDict):
@@ -184,18 +172,16 @@ class DomainsDocument(TypedDict):
 
     schema: Annotated[str, IDENTITY, {"const": "virtune/domains/1"}]
     domains: Annotated[list[DomainPart], "The domains."]
-    unread: Annotated[Any, list[Unread], "What could not be read."]
+    unread: Annotated[Any, list[finding.Unread], "What could not be read."]
 
 
 def audit_document(
-    audited: Sequence[Audited], unread: Sequence[Unread], passed: Sequence[PassedOver]
+    audited: Sequence[finding.Audited], unread: Sequence[finding.Unread], passed: Sequence[finding.PassedOver]
 ) -> AuditDocument:
-    """Return the document that `virtune audit --json` writes."""
     return part(AuditDocument, domains=audited, unread=unread, passed_over=passed)
 
 
 def advice_document(domains: Sequence[AdvisedDomain]) -> AdviceDocument:
-    """Return the document that `virtune apply advise --json` writes."""
     return part(AdviceDocument, domains=domains)
 
 
@@ -206,11 +192,10 @@ def advised_domain(
     uuid: str | None,
     turns: Sequence[SettingChange],
     diff: str,
-    left: Sequence[LeftAlone],
+    left: Sequence[finding.LeftAlone],
     commands: Sequence[str] = (),
-    warnings: Sequence[NewFinding] = (),
+    warnings: Sequence[finding.NewFinding] = (),
 ) -> AdvisedDomain:
-    """Return one domain's part of the document."""
     return part(
         AdvisedDomain,
         origin=origin,
@@ -227,13 +212,12 @@ def advised_domain(
 
 
 def domains_document(
-    found: Sequence[tuple[str, Subject, tuple[Finding, ...]]], unread: Sequence[Unread]
+    found: Sequence[tuple[str, finding.Subject, tuple[finding.Finding, ...]]], unread: Sequence[finding.Unread]
 ) -> DomainsDocument:
-    """Return the document that `virtune host probe --connect URI --json` writes."""
     return part(DomainsDocument, domains=[_domain(*one) for one in found], unread=unread)
 
 
-def _domain(origin: str, subject: Subject, findings: tuple[Finding, ...]) -> DomainPart:
+def _domain(origin: str, subject: finding.Subject, findings: tuple[finding.Finding, ...]) -> DomainPart:
     domain = subject.domain
     return part(
         DomainPart,

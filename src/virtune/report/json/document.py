@@ -22,7 +22,6 @@ _Part = TypeVar("_Part")
 _Maker = TypeVar("_Maker", bound=Callable[..., Any])
 
 IDENTITY = "What this document is, and the version of its schema."
-"""The words of the key `schema`."""
 
 ProgramVersion = Annotated[str, "The version of virtune that wrote this document."]
 
@@ -33,7 +32,6 @@ Sentence = Annotated[str, "A sentence."]
 Name = Annotated[str, "A name."]
 
 CODE = "The same as a code, which stays the same whatever the words are."
-"""The words of the key `reason`."""
 
 NOT_NEGATIVE = {"minimum": 0}
 POSITIVE = {"exclusiveMinimum": 0}

@@ -70,7 +70,6 @@ class ExplainDocument(TypedDict):
 
 
 def explained_document(explained: Sequence[Explained], together: Sequence[Remark] = ()) -> ExplainDocument:
-    """Return the results and what they say, as plain JSON values in base units (ns, bytes, 1/s)."""
     units = {metric.id: metric.unit for metric in METRICS}
     return part(ExplainDocument, units=units, results=explained, together=together)
 

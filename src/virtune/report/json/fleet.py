@@ -254,9 +254,9 @@ class _Pooled(TypedDict):
     """The mean over hosts, as ratios candidate / baseline."""
 
     hosts: Annotated[int, "Hosts in it.", NOT_NEGATIVE]
-    estimate: Annotated[float, "The mean ratio."]
-    low: Annotated[float, "The lower end of its interval."]
-    high: Annotated[float, "The upper end of its interval."]
+    estimate: Annotated[float, "The mean ratio.", At("ratio.estimate")]
+    low: Annotated[float, "The lower end of its interval.", At("ratio.low")]
+    high: Annotated[float, "The upper end of its interval.", At("ratio.high")]
     next_low: Annotated[float | None, "The lower end of the interval of one more host; null for two hosts."]
     next_high: Annotated[float | None, "Its upper end."]
     tau: Annotated[float, "The standard deviation between hosts, of the natural logarithm.", NOT_NEGATIVE]
@@ -344,7 +344,6 @@ def probe_document(
     differing: Sequence[fleet.Difference],
     lost: Sequence[fleet.Unreached],
 ) -> FleetProbeDocument:
-    """Return the facts of the hosts and what differs."""
     hosts = [_facts(one, facts) for one, facts in answers]
     return part(FleetProbeDocument, hosts=hosts, differences=differing, failed=lost)
 
@@ -359,12 +358,10 @@ def _difference(one: fleet.Difference) -> _Difference:
 
 
 def audit_document(audits: Sequence[fleet.HostAudit], lost: Sequence[fleet.Unreached]) -> FleetAuditDocument:
-    """Return the audits of the hosts and the rules over all of them."""
     return part(FleetAuditDocument, hosts=audits, rules=rule_rows(audits), failed=lost)
 
 
 def inventory_document(found: Sequence[tuple[fleet.FleetHost, fleet.Address]]) -> InventoryDocument:
-    """Return the hosts and where ssh would connect to."""
     return part(InventoryDocument, hosts=[_inventoried(*one) for one in found])
 
 
@@ -373,24 +370,20 @@ def _inventoried(host: fleet.FleetHost, place: fleet.Address) -> _Listed:
 
 
 def install_document(done: Sequence[fleet.Installed], lost: Sequence[fleet.Unreached]) -> FleetInstallDocument:
-    """Return what was installed."""
     return part(FleetInstallDocument, hosts=done, failed=lost)
 
 
 def apply_document(change: fleet.FleetChange, found: Sequence[fleet.ChangedHost]) -> FleetApplyDocument:
-    """Return a change with what was done on every host."""
     return part(FleetApplyDocument, change, hosts=found)
 
 
 def gather_document(hosts: Sequence[GatheredHost], lost: Sequence[fleet.Unreached]) -> GatherDocument:
-    """Return what was gathered."""
     return part(GatherDocument, hosts=hosts, failed=lost)
 
 
 def run_document(
     run: fleet.FleetRun, found: Mapping[str, fleet.TaskProgress], drift: Sequence[fleet.HostDrift] = ()
 ) -> FleetRunDocument:
-    """Return a run with how far it is on each host."""
     waiting = fleet.TaskProgress(state=fleet.TaskState.WAITING)
     tasks = [_task(task, found.get(task.name, waiting)) for task in run.tasks]
     return part(FleetRunDocument, run, tasks=tasks, drift=drift)
@@ -402,7 +395,6 @@ def _task(task: fleet.FleetTask, found: fleet.TaskProgress) -> _Task:
 
 
 def report_document(found: fleet.FleetReport) -> FleetReportDocument:
-    """Return the report of a fleet."""
     return part(FleetReportDocument, found)
 
 
@@ -414,15 +406,9 @@ def _effect(one: fleet.FleetEffect) -> _Effect:
 
 @maker
 def _pooled(one: fleet.Pooled) -> _Pooled:
-    return part(
-        _Pooled,
-        one,
-        estimate=math.exp(one.mean),
-        low=math.exp(one.low),
-        high=math.exp(one.high),
-        next_low=None if one.next_low is None else math.exp(one.next_low),
-        next_high=None if one.next_high is None else math.exp(one.next_high),
-    )
+    coming = one.next_ratio
+    ends = (None, None) if coming is None else (coming.low, coming.high)
+    return part(_Pooled, one, next_low=ends[0], next_high=ends[1])
 
 
 @maker

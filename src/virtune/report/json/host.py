@@ -70,7 +70,6 @@ class CheckDocument(TypedDict):
 
 
 def probe_document(facts: HostFacts, remarks: tuple[Remark, ...]) -> ProbeDocument:
-    """Return the document that `virtune host probe --json` writes."""
     unknown: dict[str, str] = {}
     host = _plain(facts, "", unknown)
     return part(ProbeDocument, host=host, findings=remarks, unknown=unknown)
@@ -89,5 +88,4 @@ def _plain(value: object, path: str, unknown: dict[str, str]) -> Any:
 
 
 def check_document(fitness: Fitness) -> CheckDocument:
-    """Return all results of a check, as plain JSON values in base units (seconds, bytes, 1/s, shares 0 to 1)."""
     return part(CheckDocument, fitness)

@@ -5,23 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypedDict, cast
 
-from virtune.model.knob import (
-    Answer,
-    Ask,
-    AskDevice,
-    AskObject,
-    AskSchema,
-    Change,
-    Choice,
-    Domain,
-    Knob,
-    Layer,
-    Number,
-    Risk,
-    Size,
-    Switch,
-    Text,
-)
+from virtune.model import knob as kinds
 from virtune.report.json.document import IDENTITY, NOT_EMPTY, Name, ProgramVersion, maker, part
 from virtune.report.pages.knobs import EVIDENCE, Answers
 
@@ -109,12 +93,12 @@ class KnobPart(TypedDict):
 
     id: Annotated[str, "Its name, `room.word` (disk.aio)."]
     number: Annotated[str, "The topic that it belongs to; knobs of one topic share it.", {"pattern": "^K[0-9]+$"}]
-    layer: Annotated[Layer, "The level of the I/O path."]
+    layer: Annotated[kinds.Layer, "The level of the I/O path."]
     default: Annotated[str, "What the system does when nobody turns it: a value, or words in round brackets."]
     needs: Annotated[list[Annotated[str, "One condition, in words."]], "What must be there for it to work."]
-    change: Annotated[Change, "What it takes to turn it on a system that runs."]
-    in_guest: Annotated[Change | None, "The same in a guest of virtune's own, null where it is no other."]
-    risk: Annotated[Risk, "The worst that turning it can do."]
+    change: Annotated[kinds.Change, "What it takes to turn it on a system that runs."]
+    in_guest: Annotated[kinds.Change | None, "The same in a guest of virtune's own, null where it is no other."]
+    risk: Annotated[kinds.Risk, "The worst that turning it can do."]
     risk_note: Annotated[str, "That in words; empty where there is no risk."]
     what: Annotated[str, "What it is."]
     why: Annotated[str, "Why one would turn it."]
@@ -127,7 +111,7 @@ class KnobPart(TypedDict):
     place: Annotated[list[Name], "The path of what it sets in a stack; empty where virtune turns nothing."]
     domain: Annotated[DomainOfKnob, "What may be written."]
     ask: Annotated[AskOfKnob | None, "The question to QEMU by which it is looked for; null where there is none."]
-    answers: Annotated[Any, list[Answer], "What each program said; empty without a question."]
+    answers: Annotated[Any, list[kinds.Answer], "What each program said; empty without a question."]
 
 
 class KnobsDocument(TypedDict):
@@ -139,24 +123,29 @@ class KnobsDocument(TypedDict):
     knobs: Annotated[list[KnobPart], "The knobs that were chosen, in the order of the I/O path."]
 
 
-def knobs_document(knobs: Sequence[Knob], answers: Answers, *, asked: bool) -> KnobsDocument:
-    """Return knobs and answers as plain JSON values."""
+def knobs_document(knobs: Sequence[kinds.Knob], answers: Answers, *, asked: bool) -> KnobsDocument:
     return part(KnobsDocument, asked=asked, knobs=[_knob(one, answers.get(one.id, ())) for one in knobs])
 
 
-def _knob(knob: Knob, answers: Sequence[Answer]) -> KnobPart:
+def _knob(knob: kinds.Knob, answers: Sequence[kinds.Answer]) -> KnobPart:
     return part(KnobPart, knob, answers=answers)
 
 
-_DOMAINS: Mapping[type, Any] = {Choice: _Choice, Number: _Number, Size: _Size, Switch: _Switch, Text: _Text}
-_ASKS: Mapping[type, Any] = {AskSchema: _AskSchema, AskDevice: _AskDevice, AskObject: _AskObject}
+_DOMAINS: Mapping[type, Any] = {
+    kinds.Choice: _Choice,
+    kinds.Number: _Number,
+    kinds.Size: _Size,
+    kinds.Switch: _Switch,
+    kinds.Text: _Text,
+}
+_ASKS: Mapping[type, Any] = {kinds.AskSchema: _AskSchema, kinds.AskDevice: _AskDevice, kinds.AskObject: _AskObject}
 
 
 @maker
-def _domain(domain: Domain) -> DomainOfKnob:
+def _domain(domain: kinds.Domain) -> DomainOfKnob:
     return cast("DomainOfKnob", part(_DOMAINS[type(domain)], domain))
 
 
 @maker
-def _ask(ask: Ask) -> AskOfKnob:
+def _ask(ask: kinds.Ask) -> AskOfKnob:
     return cast("AskOfKnob", part(_ASKS[type(ask)], ask))

@@ -70,7 +70,6 @@ class DeriveDocument(TypedDict):
 
 
 def listing_document(studies: Sequence[Listed | Damaged]) -> ListDocument:
-    """Return the list as plain JSON values."""
     return part(
         ListDocument,
         studies=[one for one in studies if isinstance(one, Listed)],

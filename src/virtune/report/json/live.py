@@ -4,19 +4,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, TypedDict
 
-from virtune.model.bottleneck import (
-    Cause,
-    DeviceFrame,
-    Diagnosis,
-    DiskFrame,
-    DiskLook,
-    Hypothesis,
-    RuleEvent,
-    SlowWindow,
-    ThreadFrame,
-    TopFrame,
-    WorstSecond,
-)
+from virtune.model import bottleneck
 from virtune.model.counters import PressureUse, ThreadCost
 from virtune.model.live import HostQueue
 from virtune.model.metric import THREAD_ROLES
@@ -41,7 +29,7 @@ from virtune.report.json.parts import LayersPart, OperationPart
 class _Found(TypedDict):
     """What limits the disk."""
 
-    cause: Annotated[Cause, "The cause; `undecidable` where nothing stands out."]
+    cause: Annotated[bottleneck.Cause, "The cause; `undecidable` where nothing stands out."]
     text: Annotated[str, "The cause in words."]
     evidence: Annotated[list[Sentence], "By what it was seen."]
     experiment: Annotated[str, "What to try next."]
@@ -67,7 +55,7 @@ class _Thread(TypedDict):
 class _Bottleneck(_Found):
     """What limits the disk."""
 
-    hypotheses: Annotated[Any, list[Hypothesis], "All causes that were judged, the likeliest first."]
+    hypotheses: Annotated[Any, list[bottleneck.Hypothesis], "All causes that were judged, the likeliest first."]
     rounds: Annotated[int, "Rounds that say so.", AT_LEAST_ONE]
     of: Annotated[int, "Rounds in all.", AT_LEAST_ONE]
 
@@ -172,7 +160,7 @@ class _Disk(TypedDict):
     ]
     worst_second: Annotated[
         Any,
-        WorstSecond | None,
+        bottleneck.WorstSecond | None,
         "The second in which its requests took longest; null where it was not looked at second by second.",
         At("worst"),
     ]
@@ -325,7 +313,7 @@ class _Look(TypedDict):
         float | None, "How long requests had waited and none was completed; null where that is unseen.", NOT_NEGATIVE
     ]
     stalled_share: Annotated[float, "Share of the time with requests and none completed.", SHARE, At("stalled")]
-    cause: Annotated[Cause, "What limits it."]
+    cause: Annotated[bottleneck.Cause, "What limits it."]
     layer: Annotated[str, "The layer with most of a request's time; empty if unknown."]
     layer_share: Annotated[float, "That layer's share.", SHARE]
     evidence: Annotated[list[Sentence], "By what the cause was seen."]
@@ -368,26 +356,27 @@ class WatchDocument(TypedDict):
     disks: Annotated[list[_Look], "With --at the disks as they were then."]
 
 
-def event_document(found: RuleEvent) -> WatchEventDocument:
-    """Return how a rule stands."""
+def event_document(found: bottleneck.RuleEvent) -> WatchEventDocument:
     return part(WatchEventDocument, found)
 
 
 def watch_document(
-    between: tuple[float, float], looks: int, torn: int, windows: Sequence[SlowWindow], disks: Sequence[DiskLook]
+    between: tuple[float, float],
+    looks: int,
+    torn: int,
+    windows: Sequence[bottleneck.SlowWindow],
+    disks: Sequence[bottleneck.DiskLook],
 ) -> WatchDocument:
-    """Return what was kept of a time."""
     begin, end = between
     return part(WatchDocument, begin=begin, end=end, looks=looks, torn=torn, windows=windows, disks=disks)
 
 
-def diagnose_document(found: Sequence[Diagnosis]) -> DiagnoseDocument:
-    """Return the diagnosis of each disk, in base units."""
+def diagnose_document(found: Sequence[bottleneck.Diagnosis]) -> DiagnoseDocument:
     return part(DiagnoseDocument, disks=found)
 
 
 @maker
-def _disk(one: Diagnosis) -> _Disk:
+def _disk(one: bottleneck.Diagnosis) -> _Disk:
     path = one.path
     return part(
         _Disk,
@@ -410,13 +399,12 @@ def _thread(one: ThreadCost, iops: float) -> _Thread:
     return part(_Thread, one, cpu_per_io_seconds=one.cpu_seconds / one.seconds / iops if iops else None)
 
 
-def top_document(frame: TopFrame) -> TopDocument:
-    """Return a frame in base units."""
+def top_document(frame: bottleneck.TopFrame) -> TopDocument:
     return part(TopDocument, frame, host=_host(frame))
 
 
 @maker
-def _top_disk(one: DiskFrame) -> _TopDisk:
+def _top_disk(one: bottleneck.DiskFrame) -> _TopDisk:
     rates, path = one.rates, one.path
     return part(
         _TopDisk,
@@ -435,7 +423,7 @@ def _way(requests: int, size_bytes: int, seconds: float) -> _Way:
 
 
 @maker
-def _top_thread(one: ThreadFrame) -> _TopThread:
+def _top_thread(one: bottleneck.ThreadFrame) -> _TopThread:
     cost = one.cost
     return part(
         _TopThread,
@@ -446,7 +434,7 @@ def _top_thread(one: ThreadFrame) -> _TopThread:
     )
 
 
-def _host(frame: TopFrame) -> _Host:
+def _host(frame: bottleneck.TopFrame) -> _Host:
     use, cpu = frame.host, frame.host.cpu
     return part(
         _Host,
@@ -460,7 +448,7 @@ def _host(frame: TopFrame) -> _Host:
     )
 
 
-def _device(one: DeviceFrame) -> _Device:
+def _device(one: bottleneck.DeviceFrame) -> _Device:
     use, mean = one.use, one.use.latency_us_mean
     return part(
         _Device,

@@ -207,20 +207,24 @@ class DifferencePart(_Pair):
 class ConditionPart(TypedDict):
     """The result of one condition for one comparison. All of them together hold at the study's confidence."""
 
-    condition: Annotated[str, "The condition."]
-    metric: Annotated[str, "The metric.", A_METRIC_NAME]
+    condition: Annotated[str, "The condition.", doc.At("condition.text")]
+    metric: Annotated[str, "The metric.", A_METRIC_NAME, doc.At("condition.metric")]
     limit: Annotated[
         float | None,
         "The ratio candidate / baseline that is the limit (1.05 is +5 %); null for a limit on a value.",
         doc.NOT_NEGATIVE,
     ]
-    value: Annotated[float | None, "The value that is the limit, in the metric's base unit; null for a change."]
-    workload: Annotated[str, "The workload's name."]
+    value: Annotated[
+        float | None,
+        "The value that is the limit, in the metric's base unit; null for a change.",
+        doc.At("condition.value"),
+    ]
+    workload: Annotated[str, "The workload's name.", doc.At("comparison.workload")]
     baseline: Annotated[str | None, "The baseline; null for a limit on a value."]
-    candidate: Annotated[str, "The arm that is judged."]
+    candidate: Annotated[str, "The arm that is judged.", doc.At("comparison.candidate")]
     low: Annotated[float | None, f"The lower end of the interval {_OF_RATIO}"]
     high: Annotated[float | None, f"The upper end of the interval {_OF_RATIO}"]
-    measured_as: MeasuredAs
+    measured_as: Annotated[MeasuredAs, doc.At("comparison.measured_as")]
     confidence: Annotated[float | None, "The confidence of this interval, 0 to 1."]
     outcome: Annotated[
         Outcome,
@@ -405,22 +409,15 @@ class ResultDocument(TypedDict):
 
 @maker
 def _condition(ruling: ThresholdResult) -> ConditionPart:
-    condition, found = ruling.condition, ruling.comparison
-    on_value, ratio = condition.value is not None, found.ratio
+    on_value, ratio = ruling.condition.value is not None, ruling.comparison.ratio
     return part(
         ConditionPart,
-        found,
-        condition=condition.text,
-        metric=condition.metric,
-        limit=None if on_value else condition.limit,
-        value=condition.value,
-        baseline=None if on_value else found.baseline,
+        ruling,
+        limit=None if on_value else ruling.condition.limit,
+        baseline=None if on_value else ruling.comparison.baseline,
         low=None if ratio is None else ratio.low,
         high=None if ratio is None else ratio.high,
         confidence=None if ratio is None else ratio.confidence,
-        outcome=ruling.outcome,
-        why=ruling.why,
-        reason=ruling.reason,
     )
 
 
@@ -440,7 +437,6 @@ def _trial(found: TrialRecord) -> TrialPart:
 
 
 def result_document(result: Result, record: StudyRecord, rulings: Sequence[ThresholdResult] = ()) -> ResultDocument:
-    """Return a whole result, as plain JSON values in base units (ns, bytes, 1/s, CPU seconds per I/O)."""
     study = result.study
     document = part(
         ResultDocument,
@@ -463,7 +459,6 @@ def _study(study: Study, result: Result) -> StudyPart:
 
 
 def _basis(study: Study, result: Result) -> ResultBasisPart:
-    """The evidence that the report of a comparison must state besides its verdicts."""
     return part(
         ResultBasisPart,
         study,

@@ -275,17 +275,23 @@ def tuning_document(
     study, standing = known.study, known.standing
     tried = {one.arm: one for one in known.attempts}
     none = ArmAttempts(arm="", attempts=0)
-    assert study.search is not None  # noqa: S101 - a Tuning is of a search
     return part(
         TuneDocument,
         known,
-        study=_search(known, study, study.search),
+        study=_search(known, study, known.search),
         facts=json.loads(facts) if facts else None,
-        error=study.search.error,
+        error=known.search.error,
         arms=[_arm(known, runner, tried.get(runner.arm, none)) for runner in standing.runners],
         tried=len(standing.runners) + len(known.broken),
         broken=[_broken(tried.get(arm, none), arm, after) for arm, after in known.broken],
-        cost=_cost(known, study.search),
+        cost=part(
+            CostPart,
+            known,
+            standing,
+            known.probed,
+            slices=standing.slices,
+            grid_seconds=known.search.grid_seconds,
+        ),
         basis=part(_Basis, study, workloads=known.basis, command=tune_again(study)),
         spelled=spelled or {},
         spelled_notes=spelled_notes or {},
@@ -294,12 +300,6 @@ def tuning_document(
 
 def _broken(tried: ArmAttempts, arm: str, after_blocks: int) -> _Broken:
     return part(_Broken, tried, arm=arm, after_blocks=after_blocks)
-
-
-def _cost(known: Tuning, search: Search) -> CostPart:
-    return part(
-        CostPart, known, known.standing, known.probed, slices=known.standing.slices, grid_seconds=search.grid_seconds
-    )
 
 
 def _search(known: Tuning, study: Study, search: Search) -> SearchPart:
